@@ -23,7 +23,7 @@ pub use verify::{Compaction, Format, Pair, VERIFYING, Verdict, verify};
 pub use words::{LeftAlone, Words, left_alone};
 
 use crate::model::TENANT;
-use crate::ports::store::{self, Range, Snapshot, Store};
+use crate::ports::store::{self, Range, ReadView, Store};
 
 /// Maximum size of an update log to import, in bytes.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
@@ -303,7 +303,7 @@ pub struct Document {
     pub compacted_at: Option<Time>,
 }
 
-async fn document(view: &dyn Snapshot, name: &Name) -> store::Result<Option<Document>> {
+async fn document(view: &dyn ReadView, name: &Name) -> store::Result<Option<Document>> {
     let wanted = columns(&["format", "server_seq", "compacted_seq", "epoch", "compacted_at"]);
     let keys = [vec![text(&name.key)]];
     let rows = view.get_many(Some(&name.tenant), "documents", &keys, &wanted).await?;
@@ -345,7 +345,7 @@ struct Stored {
 }
 
 /// All rows of a document in `collection`, in the order of their sequence numbers.
-async fn stored(view: &dyn Snapshot, name: &Name, collection: &str) -> store::Result<Vec<Stored>> {
+async fn stored(view: &dyn ReadView, name: &Name, collection: &str) -> store::Result<Vec<Stored>> {
     let changes = collection == "changes";
     let mut range = Range {
         collection: collection.into(),

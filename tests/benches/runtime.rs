@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use besom::ports::activity::{Activity, Error as ActivityError, State};
 use besom::ports::guests::{Call, Guests as _, Limits, StopFlag};
 use besom::ports::lines::RunLog;
-use besom::ports::store::{Delivery, Range, RangePage, Result, Snapshot};
+use besom::ports::store::{Delivery, Range, RangePage, ReadView, Result};
 use besom::runtime::{Loaded, Runtime, Settings};
 use besom_core::collection::Operations;
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
@@ -38,7 +38,7 @@ fn row(id: i64, columns: &[String]) -> Row {
 }
 
 #[async_trait]
-impl Snapshot for Shares {
+impl ReadView for Shares {
     fn read_by(&self, _deadline: std::time::Instant) {}
 
     fn read_at_most(&self, _bytes: u64) {}

@@ -20,7 +20,9 @@ use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, 
 use besom::store::postgres::PostgresStore;
 use besom::store::sqlite::{Options as StoreOptions, SqliteStore};
 use besom::task::TaskDefinition;
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, TaskName, Tenant};
+use besom_core::ids::{
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, TaskName, Tenant,
+};
 use besom_core::item::Item;
 use besom_core::queue;
 use besom_core::time::Time;
@@ -65,7 +67,7 @@ pub type Epochs = BTreeMap<Partition, OwnerEpoch>;
 pub struct Site {
     assembly: Assembly,
     definitions: BTreeMap<TaskName, Arc<TaskDefinition>>,
-    fence: Fence,
+    fence: FencingToken,
     epochs: Epochs,
     commits: AtomicU64,
     directory: tempfile::TempDir,
@@ -125,7 +127,7 @@ impl Site {
         let definitions = assembly.config.tasks.clone();
         let fence = world::fence(1);
         let store = &assembly.ports.store;
-        let raised = store.raise_fence(&fence, &NodeName::from(NODE), None).await.unwrap();
+        let raised = store.raise_fence(&fence, &Incarnation::from(NODE), None).await.unwrap();
         let epochs = raised.owned.into_iter().collect();
         let commits = AtomicU64::new(1);
         let site = Site { assembly, definitions, fence, epochs, commits, directory, database };
@@ -136,13 +138,13 @@ impl Site {
     /// Another host takes everything over; returns what the one before owned it under.
     pub async fn lead(&mut self, term: u64) -> Epochs {
         self.fence = world::fence(term);
-        let node = NodeName::from(NODE);
+        let node = Incarnation::from(NODE);
         let raised = self.store().raise_fence(&self.fence, &node, None).await.unwrap();
         std::mem::replace(&mut self.epochs, raised.owned.into_iter().collect())
     }
 
     /// The fence of whoever leads.
-    pub fn fence(&self) -> &Fence {
+    pub fn fence(&self) -> &FencingToken {
         &self.fence
     }
 
@@ -355,7 +357,7 @@ impl Site {
         };
         let entries = decided.iter().map(entry).collect();
         let id = CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed)));
-        let node = NodeName::from(NODE);
+        let node = Incarnation::from(NODE);
         let (as_of, idle) = (Time::EPOCH, Vec::new());
         let batch =
             Batch { id, node, entries, as_of, idle, activity_in_store: false, lane: Lane::Normal };

@@ -11,7 +11,7 @@ use besom::host::deliver::{Delivery, deliver};
 use besom::model::default_collections;
 use besom::ports::store::{MessageQuery, Store};
 use besom_core::delivery::{Settings, State};
-use besom_core::ids::{Fence, NodeName};
+use besom_core::ids::{FencingToken, Incarnation};
 use besom_core::proposal::Change;
 use besom_tests::adapters::memory::Memory;
 use besom_tests::conformance::Fixture;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Way {
     store: Arc<dyn Store>,
     orchestrator: Orchestrator,
-    leading: watch::Sender<Option<Fence>>,
+    leading: watch::Sender<Option<FencingToken>>,
     fixture: Memory,
 }
 
@@ -58,7 +58,7 @@ impl Way {
 
     async fn lead(&self, term: u64) {
         let fence = fence(term);
-        self.store.raise_fence(&fence, &NodeName::from("n"), None).await.unwrap();
+        self.store.raise_fence(&fence, &Incarnation::from("n"), None).await.unwrap();
         self.leading.send_replace(Some(fence));
     }
 

@@ -9,7 +9,7 @@ use besom::coordination::store_lease::{LEASE_TTL_DEFAULT, LeaseClock, StoreLease
 use besom::ports::coordination::{Campaign, Coordination};
 use besom::ports::store::Error;
 use besom::store::sqlite::{Options, SqliteStore};
-use besom_core::ids::{Fence, NodeName, Term};
+use besom_core::ids::{FencingToken, Incarnation, Term};
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::world::{START, fence};
@@ -18,14 +18,14 @@ use besom_tests::conformance::{Fixture, block_on};
 /// Names the file to the process that is to be killed.
 const FILE: &str = "BESOM_TEST_LEASE_FILE";
 
-async fn won(lease: &StoreLease) -> Fence {
+async fn won(lease: &StoreLease) -> FencingToken {
     match lease.campaign(None).await.expect("a campaign") {
         Campaign::Won(fence) => fence,
         held => panic!("the lease is free: {held:?}"),
     }
 }
 
-async fn holder(lease: &StoreLease) -> NodeName {
+async fn holder(lease: &StoreLease) -> Incarnation {
     match lease.campaign(None).await.expect("a campaign") {
         Campaign::Held { leader, .. } => leader.node,
         won => panic!("the lease is held: {won:?}"),
@@ -88,7 +88,7 @@ fn of_many_campaigns_at_once_one_wins() {
     let machine = Machine::new();
     let nodes = ["n1", "n2", "n3", "n4"].map(|name| machine.lease(sqlite.another(), name.into()));
     for round in 0..10 {
-        let wins: Vec<Fence> = std::thread::scope(|scope| {
+        let wins: Vec<FencingToken> = std::thread::scope(|scope| {
             let campaigns: Vec<_> = nodes
                 .iter()
                 .map(|node| scope.spawn(|| block_on(node.campaign(None)).expect("a campaign")))

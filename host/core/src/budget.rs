@@ -17,7 +17,7 @@ pub const KEPT_MICROS: i64 = 1_000_000;
 
 /// The answer to a request for rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grant {
+pub enum Allowance {
     /// The rows are taken.
     Now,
     /// Nothing was taken, and nothing is granted before this time.
@@ -37,14 +37,14 @@ pub fn take(
     now: Time,
     rows: u64,
     per_second: NonZeroU32,
-) -> (Grant, Option<Time>) {
+) -> (Allowance, Option<Time>) {
     match free_at {
-        Some(at) if rows > 0 && at > now => (Grant::NotBefore(at), free_at),
-        _ if rows == 0 => (Grant::Now, free_at),
+        Some(at) if rows > 0 && at > now => (Allowance::NotBefore(at), free_at),
+        _ if rows == 0 => (Allowance::Now, free_at),
         _ => {
             let kept = Time(now.0.saturating_sub(KEPT_MICROS));
             let from = free_at.map_or(kept, |at| at.max(kept));
-            (Grant::Now, Some(Time(from.0.saturating_add(worth_micros(rows, per_second)))))
+            (Allowance::Now, Some(Time(from.0.saturating_add(worth_micros(rows, per_second)))))
         }
     }
 }
@@ -64,8 +64,8 @@ mod tests {
             let (grant, next) = take(state, now, batch, rate(per_second));
             state = next;
             match grant {
-                Grant::Now => rows += batch,
-                Grant::NotBefore(at) => now = at,
+                Allowance::Now => rows += batch,
+                Allowance::NotBefore(at) => now = at,
             }
         }
         rows
@@ -86,9 +86,9 @@ mod tests {
     fn a_large_batch_is_paid_off_before_the_next() {
         let now = Time::from_secs(100);
         let (grant, state) = take(None, now, 260_000, rate(1_000));
-        assert_eq!(grant, Grant::Now);
+        assert_eq!(grant, Allowance::Now);
         let (grant, after) = take(state, now, 1, rate(1_000));
-        assert_eq!(grant, Grant::NotBefore(Time::from_secs(100 - 1 + 260)));
+        assert_eq!(grant, Allowance::NotBefore(Time::from_secs(100 - 1 + 260)));
         assert_eq!(after, state, "a refusal takes nothing");
     }
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn nothing_costs_nothing() {
         let state = Some(Time::from_secs(9));
-        assert_eq!(take(state, Time::EPOCH, 0, rate(1)), (Grant::Now, state));
+        assert_eq!(take(state, Time::EPOCH, 0, rate(1)), (Allowance::Now, state));
     }
 
     #[test]

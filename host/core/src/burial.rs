@@ -11,14 +11,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::ids::NodeName;
+use crate::ids::Incarnation;
 use crate::time::Mono;
 
 /// The incarnations that the leader is waiting for.
 #[derive(Debug, Clone, Default)]
 pub struct Burial {
     /// Incarnations that have begun batches but are not members, and since when.
-    absent: BTreeMap<NodeName, Mono>,
+    absent: BTreeMap<Incarnation, Mono>,
     look_at: Option<Mono>,
 }
 
@@ -49,9 +49,9 @@ impl Burial {
         &mut self,
         now: Mono,
         lease: Duration,
-        begun: Option<&[NodeName]>,
-        members: &[NodeName],
-    ) -> Vec<NodeName> {
+        begun: Option<&[Incarnation]>,
+        members: &[Incarnation],
+    ) -> Vec<Incarnation> {
         let Some(begun) = begun else {
             self.look_at = Some(now + lease / 4);
             return Vec::new();
@@ -60,9 +60,9 @@ impl Burial {
         let absent = begun.iter().filter(|node| !members.contains(node));
         self.absent =
             absent.map(|node| (node.clone(), known.get(node).copied().unwrap_or(now))).collect();
-        let replaced = |node: &NodeName| members.iter().any(|m| m.lasting() == node.lasting());
-        let dead = |(node, since): &(&NodeName, &Mono)| now >= **since + lease || replaced(node);
-        let dead: Vec<NodeName> =
+        let replaced = |node: &Incarnation| members.iter().any(|m| m.lasting() == node.lasting());
+        let dead = |(node, since): &(&Incarnation, &Mono)| now >= **since + lease || replaced(node);
+        let dead: Vec<Incarnation> =
             self.absent.iter().filter(dead).map(|(node, _)| node.clone()).collect();
         // The dead are read again as well, because the burial may fail.
         let next = self.absent.values().map(|since| (*since + lease).max(now + lease / 4)).min();
@@ -77,15 +77,20 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(8);
 
-    fn names(names: &[&str]) -> Vec<NodeName> {
-        names.iter().map(|name| NodeName::from(*name)).collect()
+    fn names(names: &[&str]) -> Vec<Incarnation> {
+        names.iter().map(|name| Incarnation::from(*name)).collect()
     }
 
     fn at(second: u64) -> Mono {
         Mono(second * 1_000_000)
     }
 
-    fn look(burial: &mut Burial, second: u64, begun: &[&str], members: &[&str]) -> Vec<NodeName> {
+    fn look(
+        burial: &mut Burial,
+        second: u64,
+        begun: &[&str],
+        members: &[&str],
+    ) -> Vec<Incarnation> {
         burial.look(at(second));
         assert!(burial.is_due(at(second)) && !burial.is_due(at(second)));
         burial.begun(at(second), LEASE, Some(&names(begun)), &names(members))

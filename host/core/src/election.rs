@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::ids::{Fence, Term};
+use crate::ids::{FencingToken, Term};
 use crate::lease::Lease;
 pub use crate::lease::Timing;
 use crate::time::Mono;
@@ -53,14 +53,14 @@ pub enum Event {
     /// The lease was returned.
     Resigned,
     /// The lease could not be returned; the election retries.
-    NotResigned(Fence),
+    NotResigned(FencingToken),
 }
 
 /// The result of a campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CampaignResult {
     /// This node holds the lease.
-    Won(Fence),
+    Won(FencingToken),
     /// Another node holds it, for at most this long without a renewal.
     Held(Duration),
     /// No answer.
@@ -87,26 +87,26 @@ pub enum Command {
         at_least: Option<Term>,
     },
     /// Raise the store's fence.
-    Raise(Fence),
+    Raise(FencingToken),
     /// The node leads from now on.
-    Lead(Fence),
+    Lead(FencingToken),
     /// Renew the lease.
-    Renew(Fence),
+    Renew(FencingToken),
     /// The node no longer leads: stop the guests and discard the plans.
     Cease {
         /// Why it no longer leads.
         reason: &'static str,
     },
     /// Return the lease.
-    Resign(Fence),
+    Resign(FencingToken),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Following { campaign_at: Mono },
     Campaigning,
-    Raising { fence: Fence, lease: Lease, raise_at: Option<Mono> },
-    Leading { fence: Fence, lease: Lease },
+    Raising { fence: FencingToken, lease: Lease, raise_at: Option<Mono> },
+    Leading { fence: FencingToken, lease: Lease },
     Resigning,
     Retired,
 }
@@ -120,9 +120,9 @@ pub struct Election {
     retired: bool,
     /// The last lease won, which may still be held in this node's name: a service that keeps a
     /// lease while the node is connected does not end it because the node has stopped leading.
-    won: Option<Fence>,
+    won: Option<FencingToken>,
     /// A lease to be returned, and when the next attempt is made.
-    resign_again: Option<(Mono, Fence)>,
+    resign_again: Option<(Mono, FencingToken)>,
 }
 
 impl Election {
@@ -139,7 +139,7 @@ impl Election {
     }
 
     /// The fence under which new work may be begun; none: no new work now.
-    pub fn may_begin(&self, now: Mono) -> Option<&Fence> {
+    pub fn may_begin(&self, now: Mono) -> Option<&FencingToken> {
         match &self.state {
             State::Leading { fence, lease } if lease.may_begin(now) => Some(fence),
             _ => None,
@@ -147,7 +147,7 @@ impl Election {
     }
 
     /// The fence while this node leads, even if it may not begin new work.
-    pub fn leading(&self) -> Option<&Fence> {
+    pub fn leading(&self) -> Option<&FencingToken> {
         match &self.state {
             State::Leading { fence, .. } => Some(fence),
             _ => None,
@@ -155,7 +155,7 @@ impl Election {
     }
 
     /// The fence that the store is being asked to raise; none: no raise is under way.
-    pub fn raising(&self) -> Option<&Fence> {
+    pub fn raising(&self) -> Option<&FencingToken> {
         match &self.state {
             State::Raising { fence, .. } => Some(fence),
             _ => None,

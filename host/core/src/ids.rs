@@ -63,16 +63,16 @@ text_id! {
 }
 text_id! {
     /// One process incarnation of a node: `{name}-{incarnation}`, never used twice.
-    NodeName
+    Incarnation
 }
 text_id! {
     /// The value of a tenant column, as text.
     Tenant
 }
-impl NodeName {
+impl Incarnation {
     /// The name of an incarnation of the node with this lasting name.
-    pub fn incarnation(lasting: &str, number: u32) -> NodeName {
-        NodeName::from(format!("{lasting}-{number:08x}"))
+    pub fn incarnation(lasting: &str, number: u32) -> Incarnation {
+        Incarnation::from(format!("{lasting}-{number:08x}"))
     }
 
     /// The node's lasting name, the same after a restart. A name that was not drawn by a node is
@@ -95,7 +95,7 @@ number_id! {
     OwnerEpoch(u64)
 }
 number_id! {
-    /// A fixed hash slot of keys, the unit of ownership.
+    /// A fixed hash bucket of keys, the unit of ownership.
     Partition(u32)
 }
 number_id! {
@@ -122,7 +122,7 @@ impl fmt::Display for CommitId {
 /// The proof of leadership that accompanies every write of a leader: the store refuses it once the
 /// fence is higher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fence {
+pub struct FencingToken {
     /// The term under which the writer leads.
     pub term: Term,
     /// SHA-256 of the leader's secret token: two leaders cannot share a term by accident.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{NodeName, OwnerEpoch, Partition, Term};
+use crate::ids::{Incarnation, OwnerEpoch, Partition, Term};
 use crate::time::Mono;
 
 /// The state of the membership that a ring was computed from; orders rings. The leader's term is
@@ -40,7 +40,7 @@ pub struct PartitionRow {
     /// The partition's number.
     pub partition: Partition,
     /// Its owner; none: it has never had one.
-    pub owner: Option<NodeName>,
+    pub owner: Option<Incarnation>,
     /// The epoch of that ownership.
     pub epoch: OwnerEpoch,
     /// The ring under which it was claimed.
@@ -101,7 +101,7 @@ enum Asking {
 /// The ownership from one node's point of view.
 #[derive(Debug, Clone)]
 pub struct Ownership {
-    node: NodeName,
+    node: Incarnation,
     ring: Option<(RingPosition, BTreeSet<Partition>)>,
     owned: BTreeMap<Partition, OwnerEpoch>,
     asking: Asking,
@@ -117,7 +117,7 @@ impl Ownership {
     pub const VERIFY_EVERY: Duration = Duration::from_secs(10);
 
     /// A node without partitions.
-    pub fn new(node: NodeName, verify_every: Duration) -> Ownership {
+    pub fn new(node: Incarnation, verify_every: Duration) -> Ownership {
         Ownership {
             node,
             ring: None,

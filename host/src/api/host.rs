@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -18,7 +18,7 @@ use crate::ports::store::Missing;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
     /// This incarnation of the node.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// `following`, `leading`, `draining`, `stopped`.
     pub state: String,
     /// The term under which it leads; `None`: it does not lead.
@@ -31,7 +31,7 @@ pub struct HostStatus {
 #[derive(Clone)]
 pub struct Host {
     /// This incarnation of the node.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// What the node is doing.
     pub live: watch::Receiver<Live>,
     /// The services that cannot be reached.

@@ -23,7 +23,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use besom_core::ring::{Change, Error, HashName, HashRing, Hasher, Placement, ServerName};
+use besom_core::ring::{Change, Error, HashName, HashRing, Hasher, NodeName, Placement};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -85,7 +85,7 @@ pub fn router(ring: Arc<ServedRing>) -> Router {
 
 async fn show(State(served): State<Arc<ServedRing>>) -> Response {
     let (placement, servers) = served.with(|ring| {
-        let of = |(name, weight, keys): (&ServerName, NonZeroU32, usize)| {
+        let of = |(name, weight, keys): (&NodeName, NonZeroU32, usize)| {
             json!({ "name": name, "weight": weight, "keys": keys })
         };
         (ring.placement(), ring.servers().map(of).collect::<Vec<_>>())
@@ -123,7 +123,7 @@ async fn change_server(
     body: Bytes,
     change: impl FnOnce(
         &mut HashRing<AnyHasher>,
-        ServerName,
+        NodeName,
         Option<NonZeroU32>,
         bool,
     ) -> Result<Change, Error>
@@ -135,7 +135,7 @@ async fn change_server(
         Err(refusal) => return refusal.into_response(),
     };
     let name = match name(query.name.or(body.name), "name") {
-        Ok(name) => ServerName::from(name),
+        Ok(name) => NodeName::from(name),
         Err(refusal) => return refusal.into_response(),
     };
     let weight = query.weight.or(body.weight);

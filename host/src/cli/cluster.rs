@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 
 use super::Failure;
 use super::patience::patiently;
@@ -24,7 +24,7 @@ use crate::secret;
 /// A file that cannot be read, a secret that others can read, or a name that is not a valid etcd key.
 pub fn etcd(
     config: &Config,
-    incarnation: &NodeName,
+    incarnation: &Incarnation,
     time: &Arc<StoreTime>,
 ) -> Result<Option<Arc<Etcd>>, Failure> {
     let c = &config.coordination;

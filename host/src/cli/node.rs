@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use besom_core::ids::NodeName;
-use besom_core::ring::ServerName;
+use besom_core::ids::Incarnation;
+use besom_core::ring::NodeName;
 use clap::Subcommand;
 use serde_json::json;
 
@@ -80,7 +80,7 @@ pub fn configuration(global: &Global) -> Result<Config, Failure> {
 /// # Errors
 /// The configuration names no etcd, or a file that the client needs cannot be used.
 pub fn handle(config: &Config) -> Result<Arc<Etcd>, Failure> {
-    let nobody = NodeName::from("besom-cli");
+    let nobody = Incarnation::from("besom-cli");
     cluster::etcd(config, &nobody, &open::onlookers_clock())?.ok_or_else(|| {
         Failure::Usage("this host is not part of a cluster: set `etcd` in [coordination]".into())
     })
@@ -89,7 +89,7 @@ pub fn handle(config: &Config) -> Result<Arc<Etcd>, Failure> {
 async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
     let membership = etcd.members().await?;
     let leader = etcd.leader().await?;
-    let leads = |incarnation: &NodeName| leader.as_ref().is_some_and(|l| l.node == *incarnation);
+    let leads = |incarnation: &Incarnation| leader.as_ref().is_some_and(|l| l.node == *incarnation);
     let json: Vec<_> = membership
         .members
         .iter()
@@ -141,7 +141,7 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
 
 /// Records in the store who changed the state and why. If that fails, the change still holds and only a
 /// warning is logged.
-async fn note(global: &Global, name: &ServerName, state: MemberState, reason: &str) {
+async fn note(global: &Global, name: &NodeName, state: MemberState, reason: &str) {
     let command = state.noted(name.to_string());
     let noted = async {
         let (store, _) = open::reading(global).await?;
@@ -158,7 +158,7 @@ async fn set(
     Name { name, reason }: Name,
     state: MemberState,
 ) -> Result<Exit, Failure> {
-    let name = ServerName::from(name);
+    let name = NodeName::from(name);
     if !etcd.set_state(&name, state).await? {
         let members = etcd.members().await?.members;
         let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();

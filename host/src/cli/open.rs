@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use besom_core::activity::Timeouts;
 use besom_core::clock::SkewBounds;
-use besom_core::ids::{NodeName, TaskName};
+use besom_core::ids::{Incarnation, TaskName};
 
 pub use self::activity::activity;
 use super::patience::patiently;
@@ -238,7 +238,7 @@ async fn leader(
     config: &Config,
     store: &Arc<dyn Embedded>,
 ) -> Result<(Option<LeaderRecord>, Option<Membership>), Failure> {
-    let onlooker = NodeName::from("onlooker");
+    let onlooker = Incarnation::from("onlooker");
     let time = onlookers_clock();
     if let Some(etcd) = cluster::etcd(config, &onlooker, &time)? {
         let (leader, members) = tokio::join!(etcd.leader(), etcd.members());
@@ -486,7 +486,7 @@ fn warn(warnings: &Problems) {
 pub fn store_lease(
     config: &Config,
     store: &Arc<dyn Embedded>,
-    node: &NodeName,
+    node: &Incarnation,
     time: &Arc<StoreTime>,
 ) -> Arc<dyn Coordination> {
     let clock = lease_clock(time);

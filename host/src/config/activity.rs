@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place};
-use super::keys::{Key, Slot};
+use super::keys::{Key, Setter};
 use super::sections::{Section, Sections};
 
 /// Whether a connection wakes its workspace.
@@ -119,64 +119,68 @@ pub(super) const ACTIVITY: Section = Section {
             name: "socket",
             default: "",
             doc: "Unix socket of the endpoint (default: besom-activity.sock beside the database).",
-            slot: Slot::Path(|s| &mut s.activity.socket),
+            setter: Setter::Path(|s| &mut s.activity.socket),
         },
         Key {
             name: "tcp",
             default: "",
             doc: "TCP address to listen on as well; requires token_file.",
-            slot: Slot::OptionalAddress(|s| &mut s.activity.tcp),
+            setter: Setter::OptionalAddress(|s| &mut s.activity.tcp),
         },
         Key {
             name: "token_file",
             default: "",
             doc: "File (mode 0600) with the tokens of TCP callers, one TOKEN or NAME TOKEN per line; it is \
                   read again when it changes.",
-            slot: Slot::OptionalPath(|s| &mut s.activity.token_file),
+            setter: Setter::OptionalPath(|s| &mut s.activity.token_file),
         },
         Key {
             name: "tls_cert",
             default: "",
             doc: "Certificate of the TCP address (PEM, with its chain); required unless it is loopback.",
-            slot: Slot::OptionalPath(|s| &mut s.activity.tls_cert),
+            setter: Setter::OptionalPath(|s| &mut s.activity.tls_cert),
         },
         Key {
             name: "tls_key",
             default: "",
             doc: "Private key of tls_cert (PEM, mode 0600).",
-            slot: Slot::OptionalPath(|s| &mut s.activity.tls_key),
+            setter: Setter::OptionalPath(|s| &mut s.activity.tls_key),
         },
         Key {
             name: "origins",
             default: "",
             doc: "Origins of web pages that may open WebSockets over TCP with a ticket, such as \
                   [\"https://app.example\"] (default: none).",
-            slot: Slot::Texts(|s| &mut s.activity.origins),
+            setter: Setter::Texts(|s| &mut s.activity.origins),
         },
         Key {
             name: "ticket_key_file",
             default: "",
             doc: "File (mode 0600) with the keys that your back end signs tickets of web pages with, one \
                   KEY or NAME KEY per line; it is read again when it changes.",
-            slot: Slot::OptionalPath(|s| &mut s.activity.ticket_key_file),
+            setter: Setter::OptionalPath(|s| &mut s.activity.ticket_key_file),
         },
         Key {
             name: "ticket_life_max",
             default: "\"1d\"",
             doc: "Maximum time from now until a ticket expires.",
-            slot: Slot::Duration(|s| &mut s.activity.ticket_life_max, ms(1_000), ms(30 * DAY_MS)),
+            setter: Setter::Duration(
+                |s| &mut s.activity.ticket_life_max,
+                ms(1_000),
+                ms(30 * DAY_MS),
+            ),
         },
         Key {
             name: "websockets_per_ticket",
             default: "16",
             doc: "Maximum number of open WebSockets per ticket on this host; more are refused with 503.",
-            slot: Slot::U32(|s| &mut s.activity.websockets_per_ticket, 1, 1_000_000),
+            setter: Setter::U32(|s| &mut s.activity.websockets_per_ticket, 1, 1_000_000),
         },
         Key {
             name: "websockets_max",
             default: "10000",
             doc: "Maximum number of open WebSockets on this host; more are refused with 503.",
-            slot: Slot::U32(|s| &mut s.activity.websockets_max, 1, 1_000_000),
+            setter: Setter::U32(|s| &mut s.activity.websockets_max, 1, 1_000_000),
         },
         Key {
             name: "connections_max",
@@ -184,26 +188,30 @@ pub(super) const ACTIVITY: Section = Section {
             doc: "Maximum number of connections without WebSockets, for the Unix socket and the TCP \
                   address each; at least one for each process that reports. At the limit, a new connection \
                   closes the one that has been idle for longest.",
-            slot: Slot::U32(|s| &mut s.activity.connections_max, 8, 1_000_000),
+            setter: Setter::U32(|s| &mut s.activity.connections_max, 8, 1_000_000),
         },
         Key {
             name: "idle_timeout",
             default: "\"300s\"",
             doc: "Time after the last disconnection until a thing is idle.",
-            slot: Slot::Duration(|s| &mut s.activity.idle_timeout, ms(1), ms(30 * DAY_MS)),
+            setter: Setter::Duration(|s| &mut s.activity.idle_timeout, ms(1), ms(30 * DAY_MS)),
         },
         Key {
             name: "heartbeat_timeout",
             default: "\"60s\"",
             doc: "Time without a heartbeat until a connection is considered closed.",
-            slot: Slot::Duration(|s| &mut s.activity.heartbeat_timeout, ms(100), ms(30 * DAY_MS)),
+            setter: Setter::Duration(
+                |s| &mut s.activity.heartbeat_timeout,
+                ms(100),
+                ms(30 * DAY_MS),
+            ),
         },
         Key {
             name: "wake",
             default: "\"mapped\"",
             doc: "Whether a connection sets desired_state = RUNNING and last_access_at in `workspaces`: \
                   \"mapped\" (if a task may change them, or this file maps them), or \"never\".",
-            slot: Slot::Choice(&["mapped", "never"], |s, word| {
+            setter: Setter::Choice(&["mapped", "never"], |s, word| {
                 s.activity.wake = if word == "never" { Wake::Never } else { Wake::Mapped };
             }),
         },
@@ -212,73 +220,77 @@ pub(super) const ACTIVITY: Section = Section {
             default: "",
             doc: "Redis servers that keep activity instead of the store, such as \
                   [\"redis://127.0.0.1:6379\"] (rediss:// for TLS); several form one Redis Cluster.",
-            slot: Slot::Texts(|s| &mut s.activity.redis),
+            setter: Setter::Texts(|s| &mut s.activity.redis),
         },
         Key {
             name: "redis_user",
             default: "",
             doc: "Redis user (ACL); requires redis_password_file.",
-            slot: Slot::OptionalText(|s| &mut s.activity.redis_user),
+            setter: Setter::OptionalText(|s| &mut s.activity.redis_user),
         },
         Key {
             name: "redis_password_file",
             default: "",
             doc: "File (mode 0600) with the Redis password.",
-            slot: Slot::OptionalPath(|s| &mut s.activity.redis_password_file),
+            setter: Setter::OptionalPath(|s| &mut s.activity.redis_password_file),
         },
         Key {
             name: "redis_ca",
             default: "",
             doc: "Certificate authorities for verifying Redis (PEM) (default: the system's).",
-            slot: Slot::OptionalPath(|s| &mut s.activity.redis_ca),
+            setter: Setter::OptionalPath(|s| &mut s.activity.redis_ca),
         },
         Key {
             name: "redis_cert",
             default: "",
             doc: "Client certificate (PEM), if Redis requires one; requires redis_key.",
-            slot: Slot::OptionalPath(|s| &mut s.activity.redis_cert),
+            setter: Setter::OptionalPath(|s| &mut s.activity.redis_cert),
         },
         Key {
             name: "redis_key",
             default: "",
             doc: "Private key of redis_cert (PEM, mode 0600).",
-            slot: Slot::OptionalPath(|s| &mut s.activity.redis_key),
+            setter: Setter::OptionalPath(|s| &mut s.activity.redis_key),
         },
         Key {
             name: "redis_connections",
             default: "\"ws_conn:{id}\"",
             doc: "Redis key of the number of connections; {{id}} makes the ID a hash tag.",
-            slot: Slot::Text(|s| &mut s.activity.redis_connections),
+            setter: Setter::Text(|s| &mut s.activity.redis_connections),
         },
         Key {
             name: "redis_timer",
             default: "\"idle_timer:{id}\"",
             doc: "Redis key of the idle timer.",
-            slot: Slot::Text(|s| &mut s.activity.redis_timer),
+            setter: Setter::Text(|s| &mut s.activity.redis_timer),
         },
         Key {
             name: "redis_connect_timeout",
             default: "\"2s\"",
             doc: "Maximum time for connecting to Redis.",
-            slot: Slot::Duration(|s| &mut s.activity.redis_connect_timeout, ms(10), ms(600_000)),
+            setter: Setter::Duration(
+                |s| &mut s.activity.redis_connect_timeout,
+                ms(10),
+                ms(600_000),
+            ),
         },
         Key {
             name: "redis_timeout",
             default: "\"1s\"",
             doc: "Maximum time for an answer of Redis.",
-            slot: Slot::Duration(|s| &mut s.activity.redis_timeout, ms(10), ms(600_000)),
+            setter: Setter::Duration(|s| &mut s.activity.redis_timeout, ms(10), ms(600_000)),
         },
         Key {
             name: "redis_backoff_max",
             default: "\"5s\"",
             doc: "Longest pause between two attempts to connect to Redis.",
-            slot: Slot::Duration(|s| &mut s.activity.redis_backoff_max, ms(10), ms(600_000)),
+            setter: Setter::Duration(|s| &mut s.activity.redis_backoff_max, ms(10), ms(600_000)),
         },
         Key {
             name: "redis_batch",
             default: "500",
             doc: "Maximum number of commands in one round trip to Redis.",
-            slot: Slot::U32(|s| &mut s.activity.redis_batch, 1, 100_000),
+            setter: Setter::U32(|s| &mut s.activity.redis_batch, 1, 100_000),
         },
     ],
 };

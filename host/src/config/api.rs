@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place};
-use super::keys::{Key, Slot};
+use super::keys::{Key, Setter};
 use super::sections::{Section, Sections};
 
 /// The settings of `[api]`.
@@ -57,58 +57,58 @@ pub(super) const API: Section = Section {
             name: "socket",
             default: "",
             doc: "Unix socket of the API, mode 0600 (default: besom.sock beside the database).",
-            slot: Slot::Path(|s| &mut s.api.socket),
+            setter: Setter::Path(|s| &mut s.api.socket),
         },
         Key {
             name: "readonly",
             default: "false",
             doc: "Whether all callers have read-only access.",
-            slot: Slot::Bool(|s| &mut s.api.readonly),
+            setter: Setter::Bool(|s| &mut s.api.readonly),
         },
         Key {
             name: "tcp",
             default: "",
             doc: "TCP address to listen on as well; requires token_file or readonly_token_file.",
-            slot: Slot::OptionalAddress(|s| &mut s.api.tcp),
+            setter: Setter::OptionalAddress(|s| &mut s.api.tcp),
         },
         Key {
             name: "token_file",
             default: "",
             doc: "File (mode 0600) with the tokens of TCP callers with full access, one TOKEN or NAME \
                   TOKEN per line; it is read again when it changes.",
-            slot: Slot::OptionalPath(|s| &mut s.api.token_file),
+            setter: Setter::OptionalPath(|s| &mut s.api.token_file),
         },
         Key {
             name: "readonly_token_file",
             default: "",
             doc: "File (mode 0600) with the tokens of TCP callers with read-only access.",
-            slot: Slot::OptionalPath(|s| &mut s.api.readonly_token_file),
+            setter: Setter::OptionalPath(|s| &mut s.api.readonly_token_file),
         },
         Key {
             name: "tls_cert",
             default: "",
             doc: "Certificate of the TCP address (PEM, with its chain); required unless it is loopback.",
-            slot: Slot::OptionalPath(|s| &mut s.api.tls_cert),
+            setter: Setter::OptionalPath(|s| &mut s.api.tls_cert),
         },
         Key {
             name: "tls_key",
             default: "",
             doc: "Private key of tls_cert (PEM, mode 0600).",
-            slot: Slot::OptionalPath(|s| &mut s.api.tls_key),
+            setter: Setter::OptionalPath(|s| &mut s.api.tls_key),
         },
         Key {
             name: "tls_client_ca",
             default: "",
             doc: "Certificate authority (PEM) for client certificates of TCP callers (default: client \
                   certificates are not required).",
-            slot: Slot::OptionalPath(|s| &mut s.api.tls_client_ca),
+            setter: Setter::OptionalPath(|s| &mut s.api.tls_client_ca),
         },
         Key {
             name: "connections_max",
             default: "64",
             doc: "Maximum number of connections, for the Unix socket and the TCP address each. At the \
                   limit, a new connection closes the one that has been idle for longest.",
-            slot: Slot::U32(|s| &mut s.api.connections_max, 8, 100_000),
+            setter: Setter::U32(|s| &mut s.api.connections_max, 8, 100_000),
         },
     ],
 };

@@ -9,7 +9,7 @@ use besom_core::ring::{HashName, Placement};
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place};
-use super::keys::{Key, Slot};
+use super::keys::{Key, Setter};
 use super::sections::{Section, Sections};
 
 /// The settings of `[coordination]`.
@@ -83,50 +83,50 @@ pub(super) const COORDINATION: Section = Section {
             name: "etcd",
             default: "",
             doc: "Endpoints of etcd, such as [\"http://10.0.0.1:2379\"]; https:// for TLS.",
-            slot: Slot::Texts(|s| &mut s.coordination.etcd),
+            setter: Setter::Texts(|s| &mut s.coordination.etcd),
         },
         Key {
             name: "cluster",
             default: "\"besom\"",
             doc: "Name of the cluster: the same on all its nodes, and different from other clusters.",
-            slot: Slot::Text(|s| &mut s.coordination.cluster),
+            setter: Setter::Text(|s| &mut s.coordination.cluster),
         },
         Key {
             name: "user",
             default: "",
             doc: "etcd user, if etcd requires authentication; requires password_file.",
-            slot: Slot::OptionalText(|s| &mut s.coordination.user),
+            setter: Setter::OptionalText(|s| &mut s.coordination.user),
         },
         Key {
             name: "password_file",
             default: "",
             doc: "File (mode 0600) with the password of that user.",
-            slot: Slot::OptionalPath(|s| &mut s.coordination.password_file),
+            setter: Setter::OptionalPath(|s| &mut s.coordination.password_file),
         },
         Key {
             name: "ca",
             default: "",
             doc: "Certificate authorities for verifying etcd (PEM) (default: the system's).",
-            slot: Slot::OptionalPath(|s| &mut s.coordination.ca),
+            setter: Setter::OptionalPath(|s| &mut s.coordination.ca),
         },
         Key {
             name: "cert",
             default: "",
             doc: "Client certificate (PEM), if etcd requires one; requires key.",
-            slot: Slot::OptionalPath(|s| &mut s.coordination.cert),
+            setter: Setter::OptionalPath(|s| &mut s.coordination.cert),
         },
         Key {
             name: "key",
             default: "",
             doc: "Private key of cert (PEM, mode 0600).",
-            slot: Slot::OptionalPath(|s| &mut s.coordination.key),
+            setter: Setter::OptionalPath(|s| &mut s.coordination.key),
         },
         Key {
             name: "poll_every",
             default: "\"1s\"",
             doc: "Interval at which a node looks for items that the leader has planned for it, if it is \
                   not notified earlier.",
-            slot: Slot::Duration(
+            setter: Setter::Duration(
                 |s| &mut s.coordination.poll_every,
                 Duration::from_millis(10),
                 Duration::from_secs(600),
@@ -136,7 +136,7 @@ pub(super) const COORDINATION: Section = Section {
             name: "verify_every",
             default: "\"30s\"",
             doc: "Interval at which a node compares its partitions with the store.",
-            slot: Slot::Duration(
+            setter: Setter::Duration(
                 |s| &mut s.coordination.verify_every,
                 Duration::from_millis(100),
                 Duration::from_secs(3_600),
@@ -154,7 +154,7 @@ pub(super) const RING: Section = Section {
             name: "hash",
             default: "\"xxh3\"",
             doc: "Hash function: \"xxh3\", or \"md5\" (the first four bytes).",
-            slot: Slot::Choice(&["xxh3", "md5"], |s, word| {
+            setter: Setter::Choice(&["xxh3", "md5"], |s, word| {
                 s.ring.hash = if word == "md5" { HashName::Md5 } else { HashName::Xxh3 };
             }),
         },
@@ -162,7 +162,7 @@ pub(super) const RING: Section = Section {
             name: "placement",
             default: "\"consistent\"",
             doc: "How a hash is mapped to a server: \"consistent\" or \"modulo\".",
-            slot: Slot::Choice(&["consistent", "modulo"], |s, word| {
+            setter: Setter::Choice(&["consistent", "modulo"], |s, word| {
                 s.ring.placement =
                     if word == "modulo" { Placement::Modulo } else { Placement::Consistent };
             }),
@@ -171,7 +171,7 @@ pub(super) const RING: Section = Section {
             name: "virtual_nodes",
             default: "1024",
             doc: "Number of points on the circle of a server with weight 1.",
-            slot: Slot::U32(|s| &mut s.ring.virtual_nodes, 1, VIRTUAL_NODES_MAX),
+            setter: Setter::U32(|s| &mut s.ring.virtual_nodes, 1, VIRTUAL_NODES_MAX),
         },
     ],
 };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
 use besom_core::value::Kind;
 
-use super::keys::{Key, Slot, suggestion};
+use super::keys::{Key, Setter, suggestion};
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 
@@ -47,13 +47,13 @@ pub static KEYS: &[Key<CollectionTable>] = &[
         name: "table",
         default: "",
         doc: "Name of the table in the database (default: the name of the collection).",
-        slot: Slot::Text(|c| &mut c.table),
+        setter: Setter::Text(|c| &mut c.table),
     },
     Key {
         name: "tenant",
         default: "",
         doc: "Column with the tenant, if the table has tenants.",
-        slot: Slot::OptionalText(|c| &mut c.tenant),
+        setter: Setter::OptionalText(|c| &mut c.tenant),
     },
 ];
 

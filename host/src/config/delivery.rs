@@ -11,7 +11,7 @@ use besom_core::delivery::Rules;
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place, Source};
-use super::keys::{Key, Slot};
+use super::keys::{Key, Setter};
 use super::sections::{Section, Sections};
 use super::tree::{Entry, Span, Table};
 use super::walk::{Spans, Walker};
@@ -84,38 +84,38 @@ pub(super) const DELIVERY: Section = Section {
             name: "hosts",
             default: "",
             doc: "Hosts that messages may be sent to, each as name or name:port; all others are refused.",
-            slot: Slot::Texts(|s: &mut Sections| &mut s.delivery.hosts),
+            setter: Setter::Texts(|s: &mut Sections| &mut s.delivery.hosts),
         },
         Key {
             name: "concurrency",
             default: "32",
             doc: "Maximum number of concurrent requests, over all topics.",
-            slot: Slot::U32(|s: &mut Sections| &mut s.delivery.concurrency, 1, 10_000),
+            setter: Setter::U32(|s: &mut Sections| &mut s.delivery.concurrency, 1, 10_000),
         },
         Key {
             name: "poll",
             default: "\"1s\"",
             doc: "Interval at which the leader looks for messages, if a topic has a route.",
-            slot: Slot::Duration(|s: &mut Sections| &mut s.delivery.poll, ms(10), ms(600_000)),
+            setter: Setter::Duration(|s: &mut Sections| &mut s.delivery.poll, ms(10), ms(600_000)),
         },
         Key {
             name: "ca",
             default: "",
             doc: "Certificate authorities for verifying receivers (PEM) (default: the system's).",
-            slot: Slot::OptionalPath(|s: &mut Sections| &mut s.delivery.ca),
+            setter: Setter::OptionalPath(|s: &mut Sections| &mut s.delivery.ca),
         },
         Key {
             name: "pending_max",
             default: "100000",
             doc: "Maximum number of undelivered messages of a task per topic; above it, the task is held. \
                   For a topic without a route, the oldest messages are removed instead.",
-            slot: Slot::U32(|s: &mut Sections| &mut s.delivery.pending_max, 1, 1_000_000_000),
+            setter: Setter::U32(|s: &mut Sections| &mut s.delivery.pending_max, 1, 1_000_000_000),
         },
         Key {
             name: "pending_bytes_max",
             default: "\"1GiB\"",
             doc: "Maximum total size of the undelivered messages of a task per topic.",
-            slot: Slot::Bytes(
+            setter: Setter::Bytes(
                 |s: &mut Sections| &mut s.delivery.pending_bytes_max,
                 1 << 20,
                 1 << 50,
@@ -130,55 +130,55 @@ pub static KEYS: &[Key<Route>] = &[
         name: "url",
         default: "",
         doc: "URL that each message is posted to (http:// or https://); its host must be in delivery.hosts.",
-        slot: Slot::Text(|r| &mut r.url),
+        setter: Setter::Text(|r| &mut r.url),
     },
     Key {
         name: "token_file",
         default: "",
         doc: "File (mode 0600) with the token that is sent as `Authorization: Bearer`.",
-        slot: Slot::OptionalPath(|r| &mut r.token_file),
+        setter: Setter::OptionalPath(|r| &mut r.token_file),
     },
     Key {
         name: "content_type",
         default: "\"application/json\"",
         doc: "Value of the Content-Type header.",
-        slot: Slot::Text(|r| &mut r.content_type),
+        setter: Setter::Text(|r| &mut r.content_type),
     },
     Key {
         name: "timeout",
         default: "\"10s\"",
         doc: "Maximum time for one attempt, from connecting to the end of the answer.",
-        slot: Slot::Duration(|r| &mut r.timeout, ms(10), ms(3_600_000)),
+        setter: Setter::Duration(|r| &mut r.timeout, ms(10), ms(3_600_000)),
     },
     Key {
         name: "attempts_max",
         default: "10",
         doc: "Maximum number of attempts, after which a message is given up.",
-        slot: Slot::U32(|r| &mut r.attempts_max, 1, 1_000),
+        setter: Setter::U32(|r| &mut r.attempts_max, 1, 1_000),
     },
     Key {
         name: "backoff",
         default: "\"1s\"",
         doc: "Pause after the first failure; it doubles with each further failure, minus a random part of up to one half.",
-        slot: Slot::Duration(|r| &mut r.backoff, ms(1), ms(DAY_MS)),
+        setter: Setter::Duration(|r| &mut r.backoff, ms(1), ms(DAY_MS)),
     },
     Key {
         name: "backoff_max",
         default: "\"10m\"",
         doc: "Longest pause between two attempts, even if the receiver requests a longer one.",
-        slot: Slot::Duration(|r| &mut r.backoff_max, ms(1), ms(30 * DAY_MS)),
+        setter: Setter::Duration(|r| &mut r.backoff_max, ms(1), ms(30 * DAY_MS)),
     },
     Key {
         name: "concurrency",
         default: "4",
         doc: "Maximum number of concurrent requests of this topic.",
-        slot: Slot::U32(|r| &mut r.concurrency, 1, 1_000),
+        setter: Setter::U32(|r| &mut r.concurrency, 1, 1_000),
     },
     Key {
         name: "reply_bytes_max",
         default: "\"64KiB\"",
         doc: "Maximum size of an answer that is kept for the task; the rest is not read.",
-        slot: Slot::Bytes(|r| &mut r.reply_bytes_max, 0, 1 << 20),
+        setter: Setter::Bytes(|r| &mut r.reply_bytes_max, 0, 1 << 20),
     },
 ];
 

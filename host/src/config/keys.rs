@@ -19,11 +19,11 @@ pub struct Key<T: 'static> {
     /// Description of the key, for the template and the schema.
     pub doc: &'static str,
     /// The type of the key, and the field that receives its value.
-    pub slot: Slot<T>,
+    pub setter: Setter<T>,
 }
 
 /// The type of a key, with its bounds and the field that receives its value.
-pub enum Slot<T: 'static> {
+pub enum Setter<T: 'static> {
     /// A duration with inclusive bounds.
     Duration(fn(&mut T) -> &mut Duration, Duration, Duration),
     /// An integer with inclusive bounds.
@@ -81,31 +81,31 @@ impl<T> Key<T> {
     /// # Errors
     /// A value of another type, or out of bounds.
     pub fn read(&self, target: &mut T, node: &Node) -> Result<(), Fault> {
-        match (&self.slot, node) {
+        match (&self.setter, node) {
             (_, Node::Broken) => Ok(()), // Already reported by the parser.
-            (Slot::Duration(at, min, max), Node::Text(text)) => {
+            (Setter::Duration(at, min, max), Node::Text(text)) => {
                 let value = duration(text).map_err(|m| Fault::new(m).fix(SPAN_FIX))?;
                 *at(target) = within(value, *min, *max, show_duration)?;
                 Ok(())
             }
-            (Slot::Duration(..), Node::Integer(0)) => self.read_text(target, "0"),
-            (Slot::Duration(..), Node::Integer(n)) => {
+            (Setter::Duration(..), Node::Integer(0)) => self.read_text(target, "0"),
+            (Setter::Duration(..), Node::Integer(n)) => {
                 Err(Fault::new(format!("`{}` is a duration and requires a unit", self.name))
                     .fix(format!("write \"{n}s\" for seconds")))
             }
             (
-                Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) | Slot::Bytes(..),
+                Setter::U32(..) | Setter::U64(..) | Setter::U64OrNone(..) | Setter::Bytes(..),
                 Node::Integer(n),
             ) if *n < 0 => {
                 Err(Fault::new(format!("`{}` must not be negative", self.name))
                     .fix("write 0 or more"))
             }
             (
-                Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) | Slot::Bytes(..),
+                Setter::U32(..) | Setter::U64(..) | Setter::U64OrNone(..) | Setter::Bytes(..),
                 Node::Integer(n),
             ) => self.read_text(target, &n.to_string()),
-            (Slot::Bytes(..), Node::Text(text)) => self.read_text(target, text),
-            (Slot::Texts(at), Node::Array(items)) => {
+            (Setter::Bytes(..), Node::Text(text)) => self.read_text(target, text),
+            (Setter::Texts(at), Node::Array(items)) => {
                 let mut texts = Vec::with_capacity(items.len());
                 for (_, item) in items {
                     match item {
@@ -124,23 +124,23 @@ impl<T> Key<T> {
                 *at(target) = each_once(self.name, &texts)?;
                 Ok(())
             }
-            (Slot::Bool(at), Node::Bool(b)) => {
+            (Setter::Bool(at), Node::Bool(b)) => {
                 *at(target) = *b;
                 Ok(())
             }
             (
-                Slot::Text(_)
-                | Slot::OptionalText(_)
-                | Slot::Path(_)
-                | Slot::OptionalPath(_)
-                | Slot::OptionalAddress(_)
-                | Slot::Choice(..),
+                Setter::Text(_)
+                | Setter::OptionalText(_)
+                | Setter::Path(_)
+                | Setter::OptionalPath(_)
+                | Setter::OptionalAddress(_)
+                | Setter::Choice(..),
                 Node::Text(text),
             ) => self.read_text(target, text),
-            (slot, node) => Err(Fault::new(format!(
+            (setter, node) => Err(Fault::new(format!(
                 "`{}` must be {}, not {}",
                 self.name,
-                slot.noun(),
+                setter.noun(),
                 node.noun()
             ))
             .fix(format!("write, for example, {}", self.example()))),
@@ -152,18 +152,18 @@ impl<T> Key<T> {
     /// # Errors
     /// A text that is not a value of the type, or is out of bounds.
     pub fn read_text(&self, target: &mut T, text: &str) -> Result<(), Fault> {
-        match &self.slot {
-            Slot::Duration(at, min, max) => {
+        match &self.setter {
+            Setter::Duration(at, min, max) => {
                 let value = duration(text).map_err(|m| Fault::new(m).fix(SPAN_FIX))?;
                 *at(target) = within(value, *min, *max, show_duration)?;
             }
-            Slot::U32(at, min, max) => {
+            Setter::U32(at, min, max) => {
                 *at(target) = within(number(text)?, *min, *max, |n| n.to_string())?;
             }
-            Slot::U64(at, min, max) => {
+            Setter::U64(at, min, max) => {
                 *at(target) = within(number(text)?, *min, *max, |n| n.to_string())?;
             }
-            Slot::U64OrNone(at, min, max) => {
+            Setter::U64OrNone(at, min, max) => {
                 *at(target) = match number(text)? {
                     0 => 0,
                     value => within(value, *min, *max, |n| n.to_string()).map_err(|fault| {
@@ -172,32 +172,32 @@ impl<T> Key<T> {
                     })?,
                 };
             }
-            Slot::Bytes(at, min, max) => {
+            Setter::Bytes(at, min, max) => {
                 let value = bytes(text).map_err(|m| Fault::new(m).fix(SIZE_FIX))?;
                 *at(target) = within(value, *min, *max, show_bytes)?;
             }
-            Slot::Bool(at) => {
+            Setter::Bool(at) => {
                 *at(target) = match text {
                     "true" => true,
                     "false" => false,
                     _ => return Err(Fault::new(format!("`{text}` must be true or false"))),
                 };
             }
-            Slot::Text(at) => *at(target) = given(self.name, text)?.to_owned(),
-            Slot::OptionalText(at) => *at(target) = Some(given(self.name, text)?.to_owned()),
-            Slot::Texts(at) => {
+            Setter::Text(at) => *at(target) = given(self.name, text)?.to_owned(),
+            Setter::OptionalText(at) => *at(target) = Some(given(self.name, text)?.to_owned()),
+            Setter::Texts(at) => {
                 let texts: Vec<&str> = text.split(',').map(str::trim).collect();
                 *at(target) = each_once(self.name, &texts)?;
             }
-            Slot::Path(at) => *at(target) = PathBuf::from(given(self.name, text)?),
-            Slot::OptionalPath(at) => *at(target) = Some(PathBuf::from(given(self.name, text)?)),
-            Slot::OptionalAddress(at) => {
+            Setter::Path(at) => *at(target) = PathBuf::from(given(self.name, text)?),
+            Setter::OptionalPath(at) => *at(target) = Some(PathBuf::from(given(self.name, text)?)),
+            Setter::OptionalAddress(at) => {
                 *at(target) = Some(text.parse().map_err(|_| {
                     Fault::new(format!("`{text}` is not an address and a port"))
                         .fix("write, for example, \"127.0.0.1:7350\"")
                 })?);
             }
-            Slot::Choice(choices, set) => {
+            Setter::Choice(choices, set) => {
                 if !choices.contains(&text) {
                     let all = choices.iter().map(|c| format!("\"{c}\"")).collect::<Vec<_>>();
                     let fix = match nearest(text, choices.iter().copied()) {
@@ -230,10 +230,12 @@ impl<T> Key<T> {
     }
 
     fn example(&self) -> String {
-        let value = match (&self.slot, self.default) {
-            (Slot::OptionalAddress(_), _) => "\"127.0.0.1:7350\"",
-            (Slot::Texts(_), _) => "[\"text\"]",
-            (Slot::Choice(choices, _), _) => return format!("{} = \"{}\"", self.name, choices[0]),
+        let value = match (&self.setter, self.default) {
+            (Setter::OptionalAddress(_), _) => "\"127.0.0.1:7350\"",
+            (Setter::Texts(_), _) => "[\"text\"]",
+            (Setter::Choice(choices, _), _) => {
+                return format!("{} = \"{}\"", self.name, choices[0]);
+            }
             (_, "") => "\"text\"",
             (_, default) => default,
         };
@@ -241,19 +243,19 @@ impl<T> Key<T> {
     }
 }
 
-impl<T> Slot<T> {
+impl<T> Setter<T> {
     /// Describes a value of this type, with its article, for messages.
     pub fn noun(&self) -> &'static str {
         match self {
-            Slot::Duration(..) => "a duration such as \"30s\"",
-            Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) => "an integer",
-            Slot::Bytes(..) => "a size such as \"64MiB\"",
-            Slot::Bool(_) => "true or false",
-            Slot::Text(_) | Slot::OptionalText(_) => "a string",
-            Slot::Texts(_) => "an array of strings",
-            Slot::Path(_) | Slot::OptionalPath(_) => "a path",
-            Slot::OptionalAddress(_) => "an address and a port",
-            Slot::Choice(..) => "a string",
+            Setter::Duration(..) => "a duration such as \"30s\"",
+            Setter::U32(..) | Setter::U64(..) | Setter::U64OrNone(..) => "an integer",
+            Setter::Bytes(..) => "a size such as \"64MiB\"",
+            Setter::Bool(_) => "true or false",
+            Setter::Text(_) | Setter::OptionalText(_) => "a string",
+            Setter::Texts(_) => "an array of strings",
+            Setter::Path(_) | Setter::OptionalPath(_) => "a path",
+            Setter::OptionalAddress(_) => "an address and a port",
+            Setter::Choice(..) => "a string",
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::keys::{Fault, Key, Slot};
+use super::keys::{Fault, Key, Setter};
 use super::tree::Table;
 use super::walk::Walker;
 use crate::built_in;
@@ -26,25 +26,25 @@ pub static KEYS: &[Key<LimitsTable>] = &[
         name: "memory_bytes",
         default: "\"128MiB\"",
         doc: "Maximum linear memory of one instance.",
-        slot: Slot::Bytes(|l| &mut l.limits.memory_bytes, MIB, 4 * GIB),
+        setter: Setter::Bytes(|l| &mut l.limits.memory_bytes, MIB, 4 * GIB),
     },
     Key {
         name: "fuel",
         default: "2000000000",
         doc: "Fuel of one call, about one unit per instruction; 0 disables counting.",
-        slot: Slot::U64OrNone(|l| &mut l.limits.fuel, 10_000, u64::MAX / 2),
+        setter: Setter::U64OrNone(|l| &mut l.limits.fuel, 10_000, u64::MAX / 2),
     },
     Key {
         name: "hostcall_fuel",
         default: "134217728",
         doc: "Maximum amount of data that one host call may copy out of the plugin, approximately in bytes.",
-        slot: Slot::U64(|l| &mut l.limits.hostcall_fuel, 4096, 4 * GIB),
+        setter: Setter::U64(|l| &mut l.limits.hostcall_fuel, 4096, 4 * GIB),
     },
     Key {
         name: "wall",
         default: "\"10s\"",
         doc: "Maximum wall-clock time of one call, including waits for the database.",
-        slot: Slot::Duration(
+        setter: Setter::Duration(
             |l| &mut l.wall,
             Duration::from_millis(10),
             Duration::from_secs(3_600),
@@ -54,43 +54,43 @@ pub static KEYS: &[Key<LimitsTable>] = &[
         name: "batch_items",
         default: "256",
         doc: "Maximum number of items in one call.",
-        slot: Slot::U32(|l| &mut l.limits.batch_items, 1, 10_000),
+        setter: Setter::U32(|l| &mut l.limits.batch_items, 1, 10_000),
     },
     Key {
         name: "batch_bytes",
         default: "\"1MiB\"",
         doc: "Maximum total size of the items in one call.",
-        slot: Slot::Bytes(|l| &mut l.limits.batch_bytes, 4096, 64 * MIB),
+        setter: Setter::Bytes(|l| &mut l.limits.batch_bytes, 4096, 64 * MIB),
     },
     Key {
         name: "rows_read",
         default: "100000",
         doc: "Maximum number of rows that one call may read.",
-        slot: Slot::U64(|l| &mut l.limits.rows_read, 1, 100_000_000),
+        setter: Setter::U64(|l| &mut l.limits.rows_read, 1, 100_000_000),
     },
     Key {
         name: "read_bytes",
         default: "\"16MiB\"",
         doc: "Maximum size of the result of one read; a page of a range read ends before it.",
-        slot: Slot::Bytes(|l| &mut l.limits.read_bytes, 64 << 10, 4 * GIB),
+        setter: Setter::Bytes(|l| &mut l.limits.read_bytes, 64 << 10, 4 * GIB),
     },
     Key {
         name: "changes",
         default: "1000",
         doc: "Maximum number of changes of one item, not counting the rows of read sets.",
-        slot: Slot::U32(|l| &mut l.limits.changes, 1, 1_000_000),
+        setter: Setter::U32(|l| &mut l.limits.changes, 1, 1_000_000),
     },
     Key {
         name: "deletes",
         default: "10000",
         doc: "Maximum number of rows that one item may delete, including the rows of read sets.",
-        slot: Slot::U64(|l| &mut l.limits.deletes, 0, 100_000_000),
+        setter: Setter::U64(|l| &mut l.limits.deletes, 0, 100_000_000),
     },
     Key {
         name: "log_bytes",
         default: "\"64KiB\"",
         doc: "Maximum size of the log that is kept of one call.",
-        slot: Slot::Bytes(|l| &mut l.limits.log_bytes, 0, 16 * MIB),
+        setter: Setter::Bytes(|l| &mut l.limits.log_bytes, 0, 16 * MIB),
     },
 ];
 

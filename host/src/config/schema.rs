@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::collection::{self, ENCODINGS, KINDS};
-use super::keys::{Key, Slot};
+use super::keys::{Key, Setter};
 use super::quantity::{show_bytes, show_duration};
 use super::sections::SECTIONS;
 use super::{delivery, limits, settings, task};
@@ -137,38 +137,42 @@ fn collection_schema() -> Value {
 fn object<T>(doc: &str, keys: &[Key<T>], more: Map<String, Value>) -> Value {
     let mut properties = Map::new();
     for key in keys {
-        let mut property = match &key.slot {
-            Slot::Duration(_, min, max) => json!({
+        let mut property = match &key.setter {
+            Setter::Duration(_, min, max) => json!({
                 "anyOf": [{ "type": "string", "pattern": SPAN }, { "const": 0 }],
                 "$comment": format!("from {} to {}", show_duration(*min), show_duration(*max)),
             }),
-            Slot::U32(_, min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
-            Slot::U64(_, min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
-            Slot::U64OrNone(_, min, max) => json!({
+            Setter::U32(_, min, max) => {
+                json!({ "type": "integer", "minimum": min, "maximum": max })
+            }
+            Setter::U64(_, min, max) => {
+                json!({ "type": "integer", "minimum": min, "maximum": max })
+            }
+            Setter::U64OrNone(_, min, max) => json!({
                 "anyOf": [
                     { "type": "integer", "minimum": min, "maximum": max },
                     { "const": 0 },
                 ],
             }),
-            Slot::Bytes(_, min, max) => json!({
+            Setter::Bytes(_, min, max) => json!({
                 "anyOf": [
                     { "type": "integer", "minimum": min, "maximum": max },
                     { "type": "string", "pattern": SIZE },
                 ],
                 "$comment": format!("from {} to {}", show_bytes(*min), show_bytes(*max)),
             }),
-            Slot::Bool(_) => json!({ "type": "boolean" }),
-            Slot::Choice(choices, _) => json!({ "enum": choices }),
-            Slot::Texts(_) => json!({
+            Setter::Bool(_) => json!({ "type": "boolean" }),
+            Setter::Choice(choices, _) => json!({ "enum": choices }),
+            Setter::Texts(_) => json!({
                 "type": "array",
                 "items": { "type": "string", "minLength": 1 },
                 "uniqueItems": true,
             }),
-            Slot::Text(_)
-            | Slot::OptionalText(_)
-            | Slot::Path(_)
-            | Slot::OptionalPath(_)
-            | Slot::OptionalAddress(_) => json!({ "type": "string", "minLength": 1 }),
+            Setter::Text(_)
+            | Setter::OptionalText(_)
+            | Setter::Path(_)
+            | Setter::OptionalPath(_)
+            | Setter::OptionalAddress(_) => json!({ "type": "string", "minLength": 1 }),
         };
         property["description"] = json!(key.doc);
         if !key.default.is_empty() {

@@ -2,7 +2,7 @@
 
 use besom_core::value::{Field, Value};
 
-use super::keys::{Fault, Key, Slot};
+use super::keys::{Fault, Key, Setter};
 use super::quantity::{SPAN_FIX, duration, show_duration};
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::Walker;
@@ -24,13 +24,13 @@ pub static HOST_KEYS: &[Key<HostSettings>] = &[
         name: "projects_per_run",
         default: "100",
         doc: "Maximum number of tenants with candidates that one run visits.",
-        slot: Slot::U32(|s| &mut s.tenants_per_run, 1, 10_000_000),
+        setter: Setter::U32(|s| &mut s.tenants_per_run, 1, 10_000_000),
     },
     Key {
         name: "candidates_per_project",
         default: "500",
         doc: "Maximum number of items that one run plans per tenant.",
-        slot: Slot::U32(|s| &mut s.candidates_per_tenant, 1, 10_000_000),
+        setter: Setter::U32(|s| &mut s.candidates_per_tenant, 1, 10_000_000),
     },
 ];
 

@@ -12,7 +12,7 @@ use besom_core::ids::TaskName;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
 use besom_core::value::{Field, Value};
 
-use super::keys::{Fault, Key, Slot, suggestion};
+use super::keys::{Fault, Key, Setter, suggestion};
 use super::quantity::show_duration;
 use super::settings;
 use super::tree::{Entry, Node, Span, Table};
@@ -67,25 +67,25 @@ pub static KEYS: &[Key<TaskTable>] = &[
         name: "plugin",
         default: "",
         doc: "A built-in plugin, or a file in the plugin directory.",
-        slot: Slot::Text(|t| &mut t.plugin),
+        setter: Setter::Text(|t| &mut t.plugin),
     },
     Key {
         name: "schedule",
         default: "",
         doc: "Five fields as in crontab(5), six with seconds first, a macro such as @hourly, or \"@every 30s\"; without it, the task runs only when triggered.",
-        slot: Slot::OptionalText(|t| &mut t.schedule),
+        setter: Setter::OptionalText(|t| &mut t.schedule),
     },
     Key {
         name: "timezone",
         default: "\"UTC\"",
         doc: "IANA time zone of the schedule.",
-        slot: Slot::Text(|t| &mut t.timezone),
+        setter: Setter::Text(|t| &mut t.timezone),
     },
     Key {
         name: "overlap",
         default: "\"skip\"",
         doc: "What to do with a slot while the previous run is active.",
-        slot: Slot::Choice(&["skip", "queue", "allow"], |t, word| {
+        setter: Setter::Choice(&["skip", "queue", "allow"], |t, word| {
             t.overlap = Some(match word {
                 "queue" => Overlap::Queue,
                 "allow" => Overlap::Allow,
@@ -97,31 +97,33 @@ pub static KEYS: &[Key<TaskTable>] = &[
         name: "catch_up",
         default: "\"coalesce\"",
         doc: "What to do with slots that passed while no host led.",
-        slot: Slot::Choice(&["skip", "coalesce", "all"], |t, word| t.catch_up = word.to_owned()),
+        setter: Setter::Choice(&["skip", "coalesce", "all"], |t, word| {
+            t.catch_up = word.to_owned()
+        }),
     },
     Key {
         name: "catch_up_max",
         default: "10",
         doc: "With catch_up = \"all\", the maximum number of passed slots that run, the latest ones.",
-        slot: Slot::U32(|t| &mut t.catch_up_max, 1, 1_000),
+        setter: Setter::U32(|t| &mut t.catch_up_max, 1, 1_000),
     },
     Key {
         name: "jitter",
         default: "\"0s\"",
         doc: "Maximum delay of a run after its slot; delays are distributed evenly.",
-        slot: Slot::Duration(|t| &mut t.jitter, Duration::ZERO, Duration::from_secs(DAY)),
+        setter: Setter::Duration(|t| &mut t.jitter, Duration::ZERO, Duration::from_secs(DAY)),
     },
     Key {
         name: "at_start",
         default: "false",
         doc: "Whether the task also runs when a leader starts, and when its settings change.",
-        slot: Slot::Bool(|t| &mut t.at_start),
+        setter: Setter::Bool(|t| &mut t.at_start),
     },
     Key {
         name: "horizon",
         default: "",
         doc: "How far ahead due items are planned (default: twice the widest gap of the schedule).",
-        slot: Slot::Duration(
+        setter: Setter::Duration(
             |t| &mut t.horizon,
             Duration::from_secs(1),
             Duration::from_secs(366 * DAY),
@@ -131,7 +133,7 @@ pub static KEYS: &[Key<TaskTable>] = &[
         name: "undo_retention",
         default: "\"7d\"",
         doc: "How long before-images of rows are kept; \"0s\" keeps none.",
-        slot: Slot::Duration(
+        setter: Setter::Duration(
             |t| &mut t.undo_retention,
             Duration::ZERO,
             Duration::from_secs(3_650 * DAY),
@@ -141,31 +143,31 @@ pub static KEYS: &[Key<TaskTable>] = &[
         name: "queue_max",
         default: "100000",
         doc: "Maximum number of items waiting in the log; above it, nothing more is planned until the nodes have caught up.",
-        slot: Slot::U32(|t| &mut t.queue_max, 1, 1_000_000_000),
+        setter: Setter::U32(|t| &mut t.queue_max, 1, 1_000_000_000),
     },
     Key {
         name: "timers_max",
         default: "",
         doc: "Maximum number of timers and retries; at the limit, nothing more is planned (default: 10000000 in the lane due, 1000000 in other lanes).",
-        slot: Slot::U32(|t| &mut t.timers_max, 1, 1_000_000_000),
+        setter: Setter::U32(|t| &mut t.timers_max, 1, 1_000_000_000),
     },
     Key {
         name: "rows_per_second",
         default: "0",
         doc: "Maximum number of rows that all nodes together change per second for this task; 0 means no limit.",
-        slot: Slot::U32(|t| &mut t.rows_per_second, 0, 1_000_000_000),
+        setter: Setter::U32(|t| &mut t.rows_per_second, 0, 1_000_000_000),
     },
     Key {
         name: "lane",
         default: "",
         doc: "Lane granted to your own plugin if it requests another than normal: due has the highest priority, heavy the largest limits.",
-        slot: Slot::Choice(&["normal", "due", "heavy"], |t, word| t.lane = word.to_owned()),
+        setter: Setter::Choice(&["normal", "due", "heavy"], |t, word| t.lane = word.to_owned()),
     },
     Key {
         name: PIN,
         default: "",
         doc: "SHA-256 of the plugin file, in hexadecimal; any other file is refused. `besom plugin pin` writes it.",
-        slot: Slot::OptionalText(|t| &mut t.sha256),
+        setter: Setter::OptionalText(|t| &mut t.sha256),
     },
 ];
 
@@ -193,13 +195,13 @@ pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
         name: "attempts_max",
         default: "5",
         doc: "Maximum number of executions, after which an item becomes a dead letter.",
-        slot: Slot::U32(|r| &mut r.attempts_max, 1, 1_000),
+        setter: Setter::U32(|r| &mut r.attempts_max, 1, 1_000),
     },
     Key {
         name: "backoff",
         default: "\"1s\"",
         doc: "Pause after the first failure; it doubles with each further failure.",
-        slot: Slot::Duration(
+        setter: Setter::Duration(
             |r| &mut r.backoff,
             Duration::from_millis(1),
             Duration::from_secs(DAY),
@@ -209,7 +211,7 @@ pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
         name: "backoff_max",
         default: "\"10m\"",
         doc: "Longest pause between two executions.",
-        slot: Slot::Duration(
+        setter: Setter::Duration(
             |r| &mut r.backoff_max,
             Duration::from_millis(1),
             Duration::from_secs(30 * DAY),
@@ -219,13 +221,13 @@ pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
         name: "guard_retries_max",
         default: "10",
         doc: "Maximum number of failed guards, after which an item is skipped as contended.",
-        slot: Slot::U32(|r| &mut r.guard_retries_max, 0, 1_000),
+        setter: Setter::U32(|r| &mut r.guard_retries_max, 0, 1_000),
     },
     Key {
         name: "deaths_max",
         default: "3",
         doc: "Maximum number of host deaths during an item, after which it becomes a dead letter.",
-        slot: Slot::U32(|r| &mut r.deaths_max, 1, 1_000),
+        setter: Setter::U32(|r| &mut r.deaths_max, 1, 1_000),
     },
 ];
 

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::{Fence, NodeName, Term};
-use besom_core::ring::ServerName;
+use besom_core::ids::{FencingToken, Incarnation, Term};
+use besom_core::ring::NodeName;
 use besom_core::time::Time;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -38,7 +38,7 @@ struct LeaseState {
     term: Term,
     leader: Option<LeaderRecord>,
     /// By incarnation, until they expire.
-    leases: BTreeMap<NodeName, Lease>,
+    leases: BTreeMap<Incarnation, Lease>,
     /// Increases with every change of the members.
     revision: u64,
 }
@@ -68,13 +68,13 @@ impl LeaseState {
     }
 
     /// Renews a node's lease. `false`: it has none.
-    fn prolong(&mut self, node: &NodeName, until: Time) -> bool {
+    fn prolong(&mut self, node: &Incarnation, until: Time) -> bool {
         let lease = self.leases.get_mut(node);
         lease.map(|lease| lease.expires_at = until).is_some()
     }
 
     /// Revokes a node's lease and what it carries.
-    fn revoke(&mut self, node: &NodeName) {
+    fn revoke(&mut self, node: &Incarnation) {
         if self.leases.remove(node).is_some() {
             self.revision += 1;
         }
@@ -90,15 +90,15 @@ impl MemoryLease {
     }
 
     /// The handle of one node, whose permanent name is the name of its incarnation.
-    pub fn handle(self: &Arc<Self>, node: NodeName, hostname: &str) -> MemoryCoordination {
+    pub fn handle(self: &Arc<Self>, node: Incarnation, hostname: &str) -> MemoryCoordination {
         self.handle_named(node.as_str().into(), node, hostname)
     }
 
     /// The handle of one incarnation of a node.
     pub fn handle_named(
         self: &Arc<Self>,
-        name: ServerName,
-        node: NodeName,
+        name: NodeName,
+        node: Incarnation,
         hostname: &str,
     ) -> MemoryCoordination {
         MemoryCoordination {
@@ -181,7 +181,7 @@ impl MemoryLease {
         Campaign::Won(fence)
     }
 
-    fn renew(&self, fence: &Fence) -> bool {
+    fn renew(&self, fence: &FencingToken) -> bool {
         let now = (self.clock)();
         let mut state = self.lock();
         let held = state.leader.as_mut().filter(|record| fence_of(record) == *fence);
@@ -191,7 +191,7 @@ impl MemoryLease {
         state.prolong(&node, now + self.ttl)
     }
 
-    fn resign(&self, fence: &Fence) {
+    fn resign(&self, fence: &FencingToken) {
         let mut state = self.lock();
         if state.leader.as_ref().is_some_and(|record| fence_of(record) == *fence) {
             state.leader = None;
@@ -205,12 +205,12 @@ impl MemoryLease {
     }
 }
 
-fn fence_of(record: &LeaderRecord) -> Fence {
-    Fence { term: record.term, token_hash: record.token_hash }
+fn fence_of(record: &LeaderRecord) -> FencingToken {
+    FencingToken { term: record.term, token_hash: record.token_hash }
 }
 
 /// Replaces a random token, so that a simulation is reproducible.
-fn token_hash(node: &NodeName, term: Term) -> [u8; 32] {
+fn token_hash(node: &Incarnation, term: Term) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(node.as_str().as_bytes());
     hash.update(term.0.to_le_bytes());
@@ -227,8 +227,8 @@ struct Faults {
 /// One node's handle of a [`MemoryLease`]. Only waiting for changes suspends.
 pub struct MemoryCoordination {
     lease: Arc<MemoryLease>,
-    name: ServerName,
-    node: NodeName,
+    name: NodeName,
+    node: Incarnation,
     hostname: String,
     faults: Mutex<Faults>,
     own: Mutex<members::Own>,
@@ -271,11 +271,11 @@ impl Coordination for MemoryCoordination {
         })?
     }
 
-    async fn renew(&self, fence: &Fence) -> Result<bool> {
+    async fn renew(&self, fence: &FencingToken) -> Result<bool> {
         self.call(|lease| lease.renew(fence))
     }
 
-    async fn resign(&self, fence: &Fence) -> Result<()> {
+    async fn resign(&self, fence: &FencingToken) -> Result<()> {
         self.call(|lease| lease.resign(fence))
     }
 

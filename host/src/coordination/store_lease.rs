@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::{Fence, NodeName, Term};
+use besom_core::ids::{FencingToken, Incarnation, Term};
 use besom_core::time::Time;
 use rand::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
@@ -62,7 +62,7 @@ impl LeaseClock {
 /// The store lease of one node.
 pub struct StoreLease {
     ledger: Arc<dyn LeaseLedger>,
-    node: NodeName,
+    node: Incarnation,
     hostname: String,
     ttl: Duration,
     clock: LeaseClock,
@@ -81,7 +81,7 @@ impl StoreLease {
     /// The lease of this node in that ledger.
     pub fn new(
         ledger: Arc<dyn LeaseLedger>,
-        node: NodeName,
+        node: Incarnation,
         ttl: Duration,
         clock: LeaseClock,
     ) -> StoreLease {
@@ -171,7 +171,10 @@ impl Coordination for StoreLease {
                 // Below the term that the store has recorded, it could never raise the fence.
                 if own && at_least.is_none_or(|least| term > least) {
                     inner.leading = true;
-                    return Ok(Campaign::Won(Fence { term, token_hash: row.leader.token_hash }));
+                    return Ok(Campaign::Won(FencingToken {
+                        term,
+                        token_hash: row.leader.token_hash,
+                    }));
                 }
                 if !own && let Some(retry_in) = self.kept_out(row, &now, &mut inner.file) {
                     return Ok(Campaign::Held { leader: row.leader.clone(), retry_in });
@@ -198,7 +201,7 @@ impl Coordination for StoreLease {
         match self.ledger.take_lease(seen.as_ref(), &next, at_least).await.map_err(failed)? {
             Some(term) => {
                 self.lock().leading = true;
-                Ok(Campaign::Won(Fence { term, token_hash }))
+                Ok(Campaign::Won(FencingToken { term, token_hash }))
             }
             None => {
                 self.lock().file.release();
@@ -211,7 +214,7 @@ impl Coordination for StoreLease {
         }
     }
 
-    async fn renew(&self, fence: &Fence) -> Result<bool> {
+    async fn renew(&self, fence: &FencingToken) -> Result<bool> {
         let (wall, now) = ((self.clock.wall)(), self.present().await?.since_boot);
         // A node that took the lease from a frozen holder obtains the lock when that process ends.
         let file_locked = self.lock().file.try_hold();
@@ -228,7 +231,7 @@ impl Coordination for StoreLease {
         Ok(renewed)
     }
 
-    async fn resign(&self, fence: &Fence) -> Result<()> {
+    async fn resign(&self, fence: &FencingToken) -> Result<()> {
         let released = self.ledger.release_lease(fence).await.map_err(failed);
         let mut inner = self.lock();
         inner.leading = false;

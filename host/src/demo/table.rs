@@ -13,7 +13,7 @@ use besom_core::value::{Row, Value};
 use serde::Serialize;
 
 use crate::model::TENANT;
-use crate::ports::store::{Range, Snapshot, Store};
+use crate::ports::store::{Range, ReadView, Store};
 
 /// How long the snapshot may be open.
 const OPEN_MAX: Duration = Duration::from_secs(120);
@@ -94,7 +94,7 @@ pub async fn measure(store: &dyn Store) -> anyhow::Result<Measured> {
 }
 
 async fn count_documents(
-    view: &Arc<dyn Snapshot>,
+    view: &Arc<dyn ReadView>,
     tenant: &Tenant,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
@@ -118,7 +118,7 @@ async fn count_documents(
 }
 
 async fn count_clients(
-    view: &Arc<dyn Snapshot>,
+    view: &Arc<dyn ReadView>,
     tenant: &Tenant,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
@@ -141,7 +141,7 @@ async fn count_clients(
 }
 
 async fn count_rest(
-    view: &Arc<dyn Snapshot>,
+    view: &Arc<dyn ReadView>,
     tenant: &Tenant,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
@@ -159,7 +159,7 @@ async fn count_rest(
 
 /// Calls `f` with the columns of every row of a tenant.
 async fn each<const N: usize>(
-    view: &Arc<dyn Snapshot>,
+    view: &Arc<dyn ReadView>,
     tenant: Option<&Tenant>,
     collection: &str,
     columns: [&str; N],

@@ -8,7 +8,7 @@ use besom_core::time::Time;
 use besom_core::value::Value;
 
 use super::{Name, PAGE_BYTES, SNAPSHOT_MAX, columns, count, fixed, text};
-use crate::ports::store::{self, Range, Snapshot, Store};
+use crate::ports::store::{self, Range, ReadView, Store};
 
 /// Maximum number of clients that are read.
 const CLIENTS_MAX: u32 = 1_000;
@@ -44,7 +44,7 @@ pub(super) async fn attached(
     }
 }
 
-async fn read(view: &dyn Snapshot, name: &Name) -> store::Result<Vec<Attached>> {
+async fn read(view: &dyn ReadView, name: &Name) -> store::Result<Vec<Attached>> {
     let not_detached = Condition {
         column: "state".into(),
         comparison: Comparison::NotEqual,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use besom_core::command::{Action, Command, DeadSelector, MessageSelector};
 use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
-use besom_core::ring::ServerName;
+use besom_core::ring::NodeName;
 use besom_core::snapshot::{
     Answer, DEAD_PAGE, DeadPage, Done, Edit, Explained, ItemRow, LOG_PAGE, Letter, LogPage, Query,
     RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
@@ -14,7 +14,7 @@ use besom_core::snapshot::{
 use besom_core::time::Time;
 
 use super::Gatherer;
-use super::books::{last_run, short};
+use super::cache::{last_run, short};
 use crate::host::asking;
 use crate::host::editing::Desk;
 use crate::ports::members::MemberState;
@@ -168,7 +168,7 @@ impl Gatherer {
         let Some(members) = &self.sources().members else {
             return Err("this host is not in a cluster: no other node can take its work".into());
         };
-        let there = members.set_state(&ServerName::from(node), state).await.map_err(refused)?;
+        let there = members.set_state(&NodeName::from(node), state).await.map_err(refused)?;
         if !there {
             return Err(format!("there is no node `{node}`"));
         }

@@ -11,7 +11,7 @@
 //! ```
 
 pub mod answer;
-mod books;
+mod cache;
 mod events;
 mod picture;
 mod rates;
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 use besom_core::snapshot::{DepthSample, Snapshot};
 use besom_core::time::Time;
 use tokio::sync::{Notify, watch};
@@ -34,7 +34,7 @@ use crate::node::Work;
 use crate::ports::coordination::Coordination;
 use crate::ports::members::Members;
 use crate::ports::store::{self, Depth, Store};
-use books::Books;
+use cache::Cache;
 use picture::Picture;
 
 /// Minimum interval between readings while the deployment is being observed.
@@ -74,7 +74,7 @@ pub struct Sources {
     /// The services that this host cannot reach and the tasks that it holds.
     pub health: Arc<Health>,
     /// This incarnation of the node.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// The name of the cluster or of the database.
     pub cluster: String,
     /// The duration of a lease.
@@ -133,7 +133,7 @@ impl Gatherer {
     pub async fn run(self) {
         let Inner { sources, latest, wake, depths } = &*self.0;
         let (mut defined, mut live) = (sources.defined.clone(), sources.live.clone());
-        let mut books = Books::default();
+        let mut cache = Cache::default();
         let mut picture = Picture::default();
         loop {
             if latest.receiver_count() == 0 {
@@ -144,7 +144,7 @@ impl Gatherer {
                 continue;
             }
             let begun = Instant::now();
-            let read = tokio::time::timeout(READ_MAX, books.read(sources)).await;
+            let read = tokio::time::timeout(READ_MAX, cache.read(sources)).await;
             let read = read.unwrap_or_else(|_| {
                 Err(store::Error::Busy(format!("no answer within {} s", READ_MAX.as_secs())))
             });

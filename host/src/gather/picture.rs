@@ -17,13 +17,13 @@ use besom_core::time::Time;
 use super::events::Events;
 use super::rates::Rates;
 use super::reading::Reading;
-use super::{Defined, Sources, books};
+use super::{Defined, Sources, cache};
 use crate::host::health::Part;
 use crate::host::{self, clock};
 use crate::node::planner::Scheduled;
 use crate::ports::guests::Lane;
 use crate::ports::members::{Member, MemberState, Membership};
-use crate::ports::store::{Command, CommandRow, Depth, FenceState, NodeRow};
+use crate::ports::store::{Command, CommandRow, Depth, Fence, NodeRow};
 
 /// What is remembered between snapshots.
 #[derive(Debug, Default)]
@@ -124,8 +124,8 @@ impl Picture {
     }
 
     fn tasks(&self, defined: &Defined, reading: &Reading) -> Vec<Arc<Task>> {
-        let last = books::by_task(&reading.runs);
-        let p99 = books::p99_ms(&reading.runs);
+        let last = cache::by_task(&reading.runs);
+        let p99 = cache::p99_ms(&reading.runs);
         let depths: BTreeMap<&TaskName, &Depth> =
             reading.depths.iter().filter_map(|d| Some((d.task.as_ref()?, d))).collect();
         let waits = |d: &Depth| d.log + d.timers + d.retries + d.dead > 0;
@@ -338,7 +338,7 @@ fn leadership(sources: &Sources, reading: &Reading) -> Leadership {
     }
 }
 
-fn term(fence: &FenceState) -> TermRow {
+fn term(fence: &Fence) -> TermRow {
     TermRow { term: fence.term.0, node: fence.node.lasting().to_owned(), since: fence.raised_at }
 }
 

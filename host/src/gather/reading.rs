@@ -10,7 +10,7 @@ use besom_core::time::Time;
 
 use crate::ports::coordination::LeaderRecord;
 use crate::ports::members::Membership;
-use crate::ports::store::{CommandRow, Depth, FenceState, NodeRow, PartitionRow, Stream};
+use crate::ports::store::{CommandRow, Depth, Fence, NodeRow, PartitionRow, Stream};
 
 /// The summary of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Reading {
     /// The store's clock.
     pub now: Time,
     /// The fence; `None` before the first leadership.
-    pub fence: Option<FenceState>,
+    pub fence: Option<Fence>,
     /// The holder of the lease.
     pub leader: Option<LeaderRecord>,
     /// Why the holder is unknown.
@@ -55,7 +55,7 @@ pub struct Reading {
     /// The newest open dead letters, newest first.
     pub letters: Vec<SetAside>,
     /// Leaderships, newest first.
-    pub terms: Vec<FenceState>,
+    pub terms: Vec<Fence>,
     /// Commands, newest first.
     pub commands: Vec<CommandRow>,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::delivery::{Claimed, Command, Event, Machine, Refused, Settings};
-use besom_core::ids::Fence;
+use besom_core::ids::FencingToken;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use sha2::{Digest as _, Sha256};
@@ -39,7 +39,7 @@ pub struct Delivery {
 pub async fn deliver(
     store: Arc<dyn Store>,
     delivery: Delivery,
-    mut fence: watch::Receiver<Option<Fence>>,
+    mut fence: watch::Receiver<Option<FencingToken>>,
 ) {
     loop {
         let Ok(leading) = fence.wait_for(Option::is_some).await.map(|fence| fence.clone()) else {
@@ -59,7 +59,7 @@ pub async fn deliver(
 }
 
 /// Delivers under one fence until the store rejects it.
-async fn until_fenced(store: &Arc<dyn Store>, delivery: &Delivery, fence: &Fence) {
+async fn until_fenced(store: &Arc<dyn Store>, delivery: &Delivery, fence: &FencingToken) {
     while let Err(error) = lead(store, delivery, fence).await {
         // A bug in one attempt. Its message becomes visible again after its hold.
         tracing::error!(%error, "a delivery attempt has failed unexpectedly; restarting delivery");
@@ -70,7 +70,7 @@ async fn until_fenced(store: &Arc<dyn Store>, delivery: &Delivery, fence: &Fence
 async fn lead(
     store: &Arc<dyn Store>,
     delivery: &Delivery,
-    fence: &Fence,
+    fence: &FencingToken,
 ) -> Result<(), tokio::task::JoinError> {
     let mut random = SmallRng::from_os_rng();
     let mut machine = Machine::new(delivery.settings.clone(), clock::mono());

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use besom_core::budget::{self, Grant};
+use besom_core::budget::{self, Allowance};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::time::Time;
 use tokio::sync::{Notify, watch};
@@ -77,7 +77,7 @@ impl Lines {
                 }
             }
         }
-        if grant != Grant::Now || waiting.lines.len() >= WAITING_MAX {
+        if grant != Allowance::Now || waiting.lines.len() >= WAITING_MAX {
             waiting.lose(run, 1);
             return;
         }

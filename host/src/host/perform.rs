@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use besom_core::election::CampaignResult;
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, TaskName, Tenant, Term};
+use besom_core::ids::{
+    CommitId, FencingToken, Incarnation, Partition, RunId, TaskName, Tenant, Term,
+};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
@@ -55,7 +57,7 @@ pub struct Ports {
     /// The services that cannot be reached and the tasks that are held.
     pub health: Arc<Health>,
     /// This incarnation of the node.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// Maximum lifetime of the snapshot that the reads of one act share.
     pub snapshot_max: Duration,
     /// How long history is kept.
@@ -174,7 +176,7 @@ impl Ports {
         })
     }
 
-    async fn raise(&self, fence: &Fence) -> Raise {
+    async fn raise(&self, fence: &FencingToken) -> Raise {
         // In a cluster, partitions are claimed by the members that the ring assigns them to.
         let taken: Option<&[Partition]> = if self.cluster.is_some() { Some(&[]) } else { None };
         match self.store.raise_fence(fence, &self.node, taken).await {
@@ -192,7 +194,7 @@ impl Ports {
     }
 
     /// Counts the deaths of items that dead hosts had begun.
-    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> store::Result<()> {
+    async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> store::Result<()> {
         let mut keys: BTreeMap<TaskName, Vec<String>> = BTreeMap::new();
         for identity in self.store.bury(fence, dead).await? {
             keys.entry(identity.task).or_default().push(identity.key);
@@ -314,7 +316,7 @@ impl Ports {
         Ok(Arrived { arrivals, runs: self.store.active_runs().await? })
     }
 
-    async fn load(&self, fence: &Fence) -> store::Result<Loaded> {
+    async fn load(&self, fence: &FencingToken) -> store::Result<Loaded> {
         if self.cluster.is_none() {
             let mut dead = self.store.begun_by().await?;
             dead.retain(|node| *node != self.node);
@@ -333,7 +335,7 @@ impl Ports {
         })
     }
 
-    async fn prune(&self, fence: &Fence) -> store::Result<bool> {
+    async fn prune(&self, fence: &FencingToken) -> store::Result<bool> {
         let keep = Retention {
             history: self.history_retention,
             undo: &self.undo_retention,

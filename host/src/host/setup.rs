@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::election::Timing;
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 use besom_core::plan::GRACE_DEFAULT;
 
 use crate::config::Config;
@@ -33,7 +33,7 @@ pub fn work(config: &Config) -> Work {
 /// `partitions`: those of the cluster's store; `None`: this host is not in a cluster.
 pub fn settings(
     config: &Config,
-    node: NodeName,
+    node: Incarnation,
     partitions: Option<NonZeroU32>,
     pass: bool,
 ) -> Settings {
@@ -77,11 +77,11 @@ pub fn lasting_name(config: &Config) -> String {
 
 /// The name of this incarnation: the permanent name of the node and a unique suffix for this
 /// process.
-pub fn node_name(config: &Config) -> NodeName {
+pub fn node_name(config: &Config) -> Incarnation {
     let name = lasting_name(config);
     let mut seed = [0; 8];
     seed.copy_from_slice(&super::seed()[..8]);
-    NodeName::incarnation(&name, u64::from_le_bytes(seed) as u32)
+    Incarnation::incarnation(&name, u64::from_le_bytes(seed) as u32)
 }
 
 /// The machine's name.

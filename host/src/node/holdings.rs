@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use besom_core::election::Timing;
-use besom_core::ids::{NodeName, OwnerEpoch, Partition, Term};
+use besom_core::ids::{Incarnation, OwnerEpoch, Partition, Term};
 use besom_core::membership;
 use besom_core::ownership::{self, Claim, Ownership, PartitionRow, RingPosition};
 use besom_core::plan::Run;
@@ -103,7 +103,7 @@ pub enum Notice {
 #[derive(Debug)]
 pub struct Holdings {
     settings: Settings,
-    node: NodeName,
+    node: Incarnation,
     lease: membership::Membership,
     ownership: Ownership,
     /// The members and the position of their ring; `None`: not known yet.
@@ -118,7 +118,7 @@ pub struct Holdings {
 
 impl Holdings {
     /// Creates a node that joins immediately.
-    pub fn new(node: NodeName, timing: Timing, settings: Settings, now: Mono) -> Holdings {
+    pub fn new(node: Incarnation, timing: Timing, settings: Settings, now: Mono) -> Holdings {
         Holdings {
             lease: membership::Membership::new(timing, now),
             ownership: Ownership::new(node.clone(), settings.verify_every),
@@ -223,7 +223,7 @@ impl Holdings {
         if known.is_some_and(|(position, _)| *position > at) {
             return;
         }
-        let is_there = |node: &NodeName| members.members.iter().any(|m| m.incarnation == *node);
+        let is_there = |node: &Incarnation| members.members.iter().any(|m| m.incarnation == *node);
         let gone =
             known.is_some_and(|(_, old)| old.members.iter().any(|m| !is_there(&m.incarnation)));
         self.members = Some((at, members));

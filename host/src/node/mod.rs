@@ -28,7 +28,7 @@ use std::time::Duration;
 use besom_core::burial::Burial;
 use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
-use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, TaskName, Term};
+use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, TaskName, Term};
 use besom_core::reach::{self, Away, Reach};
 use besom_core::time::{Mono, Time};
 use rand::rngs::StdRng;
@@ -54,7 +54,7 @@ pub struct Now {
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// This incarnation of the node.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// The timing of the lease.
     pub timing: Timing,
     /// The limits of execution.
@@ -107,11 +107,11 @@ pub enum Event {
     Resigned,
     /// The lease could not be released. The node tries again, because the membership may keep the
     /// lease alive.
-    NotResigned(Fence),
+    NotResigned(FencingToken),
     /// The result of raising the fence.
-    Raised(Fence, Raise),
+    Raised(FencingToken, Raise),
     /// The stored state of the tasks, for the leadership under that fence.
-    Loaded(Fence, store::Result<Loaded>),
+    Loaded(FencingToken, store::Result<Loaded>),
     /// An answer for the executor, with the tenure in which the command was issued.
     Executor(Tenure, executor::Event),
     /// An answer for the membership and the partitions of a cluster node.
@@ -121,7 +121,7 @@ pub enum Event {
     /// Sets or clears a condition that keeps the node from leading.
     Barred(Bar, bool),
     /// The incarnations with begun batches, as requested by the leader under that fence.
-    Begun(Fence, store::Result<Vec<NodeName>>),
+    Begun(FencingToken, store::Result<Vec<Incarnation>>),
     /// The result of a probe of the store.
     Probed {
         /// When the probe was sent.
@@ -175,18 +175,18 @@ pub enum Command {
         at_least: Option<Term>,
     },
     /// Renew the lease.
-    Renew(Fence),
+    Renew(FencingToken),
     /// Release the lease.
-    Resign(Fence),
+    Resign(FencingToken),
     /// Raise the store's fence and take the partitions over.
-    Raise(Fence),
+    Raise(FencingToken),
     /// Read the stored state of the tasks. On a single machine, first count the deaths of earlier
     /// hosts: there, only the leader executes items.
-    Load(Fence),
+    Load(FencingToken),
     /// Find the incarnations with begun batches.
-    LookForBegun(Fence),
+    LookForBegun(FencingToken),
     /// Count the deaths of items that these dead incarnations had begun.
-    Bury(Fence, Vec<NodeName>),
+    Bury(FencingToken, Vec<Incarnation>),
     /// Stop these guest calls, whose results are no longer needed.
     StopGuests {
         /// The calls to stop.
@@ -211,7 +211,7 @@ pub enum Command {
     /// Inform the other members whether this node reaches the store.
     TellOfStore(Option<Away>),
     /// Remove old history.
-    Prune(Fence),
+    Prune(FencingToken),
     /// The node has stopped.
     Finished,
 }
@@ -341,7 +341,7 @@ impl Node {
     }
 
     /// The fence of its leadership; `None`: it does not lead.
-    pub fn fence(&self) -> Option<&Fence> {
+    pub fn fence(&self) -> Option<&FencingToken> {
         self.election.leading()
     }
 
@@ -476,7 +476,7 @@ impl Node {
             }
             Event::Begun(fence, begun) if self.is_current(fence.term) => {
                 let members = self.holdings.as_ref().and_then(Holdings::members);
-                let members: Vec<NodeName> = members
+                let members: Vec<Incarnation> = members
                     .iter()
                     .flat_map(|members| &members.members)
                     .map(|member| member.incarnation.clone())
@@ -536,7 +536,7 @@ impl Node {
             self.read_again(now);
         }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
-        self.follow(now, elected, &mut notices, out);
+        self.apply_election(now, elected, &mut notices, out);
         let doubts = std::mem::take(&mut self.doubts);
         self.with_holdings(out, |holdings, commands| {
             if doubts {
@@ -544,8 +544,8 @@ impl Node {
             }
             holdings.tick(now.mono, &mut held, commands);
         });
-        self.hold(now, held, &mut notices, out);
-        self.go_on(now, notices, out);
+        self.apply_holdings(now, held, &mut notices, out);
+        self.apply_notices(now, notices, out);
         if let Some(fence) = self.election.leading().filter(|_| self.loaded)
             && self.burial.is_due(now.mono)
         {
@@ -652,7 +652,7 @@ impl Node {
     }
 
     /// Applies the notices of the membership and the partitions.
-    fn hold(
+    fn apply_holdings(
         &mut self,
         now: Now,
         held: Vec<holdings::Notice>,
@@ -663,7 +663,7 @@ impl Node {
             match notice {
                 holdings::Notice::Own(gained) => self.executor.gain(&gained),
                 holdings::Notice::Disown(lost) => self.executor.lose(&lost),
-                holdings::Notice::Cease(reason) => self.give_up(reason, out),
+                holdings::Notice::Cease(reason) => self.abandon_work(reason, out),
                 holdings::Notice::StoreWentBack => self.store_went_back(out),
                 holdings::Notice::Arrived(arrived) => self.arrived(now, arrived, notices),
                 holdings::Notice::Gone if self.loaded => self.burial.look(now.mono),
@@ -674,7 +674,7 @@ impl Node {
     }
 
     /// Releases all partitions.
-    fn give_up(&mut self, reason: &'static str, out: &mut Vec<Command>) {
+    fn abandon_work(&mut self, reason: &'static str, out: &mut Vec<Command>) {
         let mut commands = Vec::new();
         self.executor.give_up(&mut commands);
         self.tenure.0 += 1;
@@ -706,7 +706,7 @@ impl Node {
     }
 
     /// Carries out the commands of the election.
-    fn follow(
+    fn apply_election(
         &mut self,
         now: Now,
         elected: Vec<election::Command>,
@@ -731,7 +731,7 @@ impl Node {
                     notices.clear();
                     out.push(Command::StopGuests { whose: Whose::Planner, reason });
                     if self.holdings.is_none() {
-                        self.give_up(reason, out);
+                        self.abandon_work(reason, out);
                     }
                 }
             }
@@ -747,7 +747,7 @@ impl Node {
     fn on_loaded(
         &mut self,
         now: Now,
-        fence: Fence,
+        fence: FencingToken,
         result: store::Result<Loaded>,
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
@@ -789,7 +789,7 @@ impl Node {
     }
 
     /// Applies notices and starts all work that can be started.
-    fn go_on(&mut self, now: Now, notices: Vec<Notice>, out: &mut Vec<Command>) {
+    fn apply_notices(&mut self, now: Now, notices: Vec<Notice>, out: &mut Vec<Command>) {
         let mut fenced = false;
         for notice in notices {
             match notice {
@@ -813,15 +813,15 @@ impl Node {
         if fenced {
             let mut elected = Vec::new();
             self.election.step(now.mono, election::Event::Fenced, &mut elected);
-            self.follow(now, elected, &mut Vec::new(), out);
+            self.apply_election(now, elected, &mut Vec::new(), out);
         }
-        self.work_on(now, out);
-        self.step_down(now, out);
-        self.wind_down(now, out);
+        self.begin_work(now, out);
+        self.resign_if_asked(now, out);
+        self.drain(now, out);
     }
 
     /// Resigns if that was requested, and campaigns again later.
-    fn step_down(&mut self, now: Now, out: &mut Vec<Command>) {
+    fn resign_if_asked(&mut self, now: Now, out: &mut Vec<Command>) {
         if self.phase != Phase::Running || !self.bars.is_empty() {
             return;
         }
@@ -831,11 +831,11 @@ impl Node {
         if let Some(event) = self.resignation.step(now.mono, finished, stand_again) {
             let mut elected = Vec::new();
             self.election.step(now.mono, event, &mut elected);
-            self.follow(now, elected, &mut Vec::new(), out);
+            self.apply_election(now, elected, &mut Vec::new(), out);
         }
     }
 
-    fn work_on(&mut self, now: Now, out: &mut Vec<Command>) {
+    fn begin_work(&mut self, now: Now, out: &mut Vec<Command>) {
         let leading = self.election.leading().cloned().filter(|_| self.loaded);
         let may_plan = self.election.may_begin(now.mono).is_some();
         let stays = self.phase == Phase::Running && !self.resignation.is_asked();
@@ -866,19 +866,19 @@ impl Node {
         }
     }
 
-    fn wind_down(&mut self, now: Now, out: &mut Vec<Command>) {
+    fn drain(&mut self, now: Now, out: &mut Vec<Command>) {
         if let Phase::Draining { until } = self.phase
             && (now.mono >= until || self.executor.is_idle())
         {
             self.phase = Phase::Resigning;
             let mut elected = Vec::new();
             self.election.step(now.mono, election::Event::Resign, &mut elected);
-            self.follow(now, elected, &mut Vec::new(), out);
+            self.apply_election(now, elected, &mut Vec::new(), out);
             let mut held = Vec::new();
             self.with_holdings(out, |holdings, commands| {
                 holdings.leave(now.mono, &mut held, commands);
             });
-            self.hold(now, held, &mut Vec::new(), out);
+            self.apply_holdings(now, held, &mut Vec::new(), out);
         }
         let has_left = self.holdings.as_ref().is_none_or(Holdings::has_left);
         if self.phase == Phase::Resigning && self.election.is_retired() && has_left {

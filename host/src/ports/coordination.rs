@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::{Fence, NodeName, Term};
+use besom_core::ids::{FencingToken, Incarnation, Term};
 use besom_core::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderRecord {
     /// The incarnation that leads.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// The name of its machine.
     pub hostname: String,
     /// The term of its leadership.
@@ -46,7 +46,7 @@ pub struct LeaderRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Campaign {
     /// This node now leads, under this term and token.
-    Won(Fence),
+    Won(FencingToken),
     /// Another node leads.
     Held {
         /// The current leader.
@@ -64,11 +64,11 @@ pub trait Coordination: Send + Sync {
     async fn campaign(&self, at_least: Option<Term>) -> Result<Campaign>;
 
     /// Renews the lease. `false`: the lease is lost.
-    async fn renew(&self, fence: &Fence) -> Result<bool>;
+    async fn renew(&self, fence: &FencingToken) -> Result<bool>;
 
     /// Releases the lease, so that the next campaign wins immediately. Releasing a lost lease is
     /// not an error.
-    async fn resign(&self, fence: &Fence) -> Result<()>;
+    async fn resign(&self, fence: &FencingToken) -> Result<()>;
 
     /// The current leader as far as it is known; `None`: the lease is free.
     async fn leader(&self) -> Result<Option<LeaderRecord>>;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::{Fence, Term};
+use besom_core::ids::{FencingToken, Term};
 use besom_core::time::Time;
 
 use super::activity::State;
@@ -68,7 +68,7 @@ pub trait LeaseLedger: Send + Sync {
     /// boot). `false`: the lease has ended, was taken or was released.
     async fn renew_lease(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         renewed_at: Time,
         now: Duration,
         expires_at: Duration,
@@ -76,7 +76,7 @@ pub trait LeaseLedger: Send + Sync {
     ) -> Result<bool>;
 
     /// Releases the lease of that term and token, if it is still held.
-    async fn release_lease(&self, fence: &Fence) -> Result<()>;
+    async fn release_lease(&self, fence: &FencingToken) -> Result<()>;
 }
 
 /// The storage of the embedded activity. It survives the process; a power failure may lose the most

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use super::activity::Activity;
 use super::lines::RunLog;
-use super::store::Snapshot;
+use super::store::ReadView;
 use crate::task::{Aliases, Columns};
 
 /// The priority class of a task's work on a node.
@@ -335,7 +335,7 @@ pub trait Guests: Send + Sync {
     async fn tenants(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         activity: Arc<dyn Activity>,
         after: Option<&Tenant>,
         limit: u32,
@@ -345,7 +345,7 @@ pub trait Guests: Send + Sync {
     async fn scan(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         activity: Arc<dyn Activity>,
         tenant: Option<&Tenant>,
         cursor: Option<&[u8]>,
@@ -357,7 +357,7 @@ pub trait Guests: Send + Sync {
     async fn act(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         activity: Arc<dyn Activity>,
         items: &[Item],
     ) -> Result<Acted, Error>;

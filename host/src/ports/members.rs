@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_core::command::Command;
-use besom_core::ids::NodeName;
-use besom_core::ring::{RingMember, ServerName};
+use besom_core::ids::Incarnation;
+use besom_core::ring::{NodeName, RingMember};
 use besom_core::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -59,9 +59,9 @@ pub struct Announcement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Its permanent name, which survives restarts. The ring is built from these names.
-    pub name: ServerName,
+    pub name: NodeName,
     /// This process of the node, as the store records it as an owner.
-    pub incarnation: NodeName,
+    pub incarnation: Incarnation,
     /// The address at which other nodes reach it.
     pub addr: String,
     /// Its weight: its share of the partitions relative to the other members.
@@ -147,7 +147,7 @@ pub trait Members: Send + Sync {
 
     /// Sets the state of the member with that name, which may be this node or another one. `false`:
     /// there is no such member.
-    async fn set_state(&self, name: &ServerName, state: MemberState) -> Result<bool>;
+    async fn set_state(&self, name: &NodeName, state: MemberState) -> Result<bool>;
 
     /// Reports to the other members that this node cannot reach the store, or with `None` that it
     /// can. The report remains until it is replaced, even if the node joins again. `false`: the

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-pub use besom_core::budget::Grant;
+pub use besom_core::budget::Allowance;
 use besom_core::collection::{Collections, Operations};
 pub use besom_core::delivery::{Attempt, Claimed, Delivery};
 use besom_core::ids::{
-    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::{Candidate, Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
@@ -56,7 +56,7 @@ pub enum Error {
     /// configuration.
     #[error("{0}")]
     Invalid(String),
-    /// A read would return more than the reader's limit ([`Snapshot::read_at_most`]).
+    /// A read would return more than the reader's limit ([`ReadView::read_at_most`]).
     #[error("{0}")]
     TooLarge(String),
 }
@@ -75,11 +75,11 @@ pub struct Raised {
 
 /// The highest term that the store has recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FenceState {
+pub struct Fence {
     /// The highest term.
     pub term: Term,
     /// The node that raised the fence to this term.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// When the fence was raised.
     pub raised_at: Time,
 }
@@ -313,7 +313,7 @@ pub struct Batch {
     /// The unique id of this commit. It makes an unknown result decidable ([`Store::find_commit`]).
     pub id: CommitId,
     /// The incarnation that commits.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// The entries. No two of them touch the same row; they take effect as if committed one after
     /// the other.
     pub entries: Vec<Entry>,
@@ -562,7 +562,7 @@ pub struct HistoryRow {
     /// The plugin's notes, for a committed item.
     pub notes: Vec<Field>,
     /// The node that committed the outcome; for a discarded item, the leader.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// The id of the commit; 0 for a discarded item.
     pub commit: CommitId,
     /// Size of the before-images held for undo, in bytes.
@@ -687,7 +687,7 @@ pub struct Depth {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeRow {
     /// The incarnation of the node.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// `following`, `leading`, `draining`, `stopped`.
     pub state: String,
     /// When the node wrote this row.
@@ -843,7 +843,7 @@ pub struct RangePage {
 /// to every query of a collection with a tenant column; `None` means all tenants. An embedded store
 /// reads on the calling thread, which may block: reads are made from the guests' threads.
 #[async_trait]
-pub trait Snapshot: Send + Sync {
+pub trait ReadView: Send + Sync {
     /// Sets the deadline of all following reads. A read that has not ended by then fails with
     /// [`Cause::Slow`] and is cancelled in the database.
     fn read_by(&self, deadline: Instant);
@@ -853,7 +853,7 @@ pub trait Snapshot: Send + Sync {
     /// ends with the row that reaches the limit; only a single larger row makes it fail.
     fn read_at_most(&self, bytes: u64);
 
-    /// Approximate number of rows examined by [`Snapshot::exists`] and [`Snapshot::tenants`]; 0 if
+    /// Approximate number of rows examined by [`ReadView::exists`] and [`ReadView::tenants`]; 0 if
     /// the database does not report it.
     fn looked_at(&self) -> u64 {
         0
@@ -954,8 +954,8 @@ pub trait Store: Send + Sync {
     /// [`Error::Fenced`] if the fence is already at or above `fence.term`.
     async fn raise_fence(
         &self,
-        fence: &Fence,
-        node: &NodeName,
+        fence: &FencingToken,
+        node: &Incarnation,
         partitions: Option<&[Partition]>,
     ) -> Result<Raised>;
 
@@ -967,10 +967,10 @@ pub trait Store: Send + Sync {
     }
 
     /// The current fence; `None` in a store that never had a leader.
-    async fn fence(&self) -> Result<Option<FenceState>>;
+    async fn fence(&self) -> Result<Option<Fence>>;
 
     /// The raises of the fence that are still recorded, newest first.
-    async fn terms(&self, limit: u32) -> Result<Vec<FenceState>>;
+    async fn terms(&self, limit: u32) -> Result<Vec<Fence>>;
 
     // ---- ownership
 
@@ -982,7 +982,7 @@ pub trait Store: Send + Sync {
     /// the partitions taken. From then on, entries under an earlier epoch are left out of commits.
     async fn claim_partitions(
         &self,
-        node: &NodeName,
+        node: &Incarnation,
         at: RingPosition,
         claims: &[Claim],
     ) -> Result<Vec<(Partition, OwnerEpoch)>>;
@@ -1019,7 +1019,11 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`Error::Invalid`] if an earlier term has started such a run, or if the decision is outdated
     /// and the same term has not started its runs.
-    async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>>;
+    async fn decide_slots(
+        &self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+    ) -> Result<Vec<RunId>>;
 
     /// The cursor of (task, tenant); `None`: the scan starts at the beginning.
     async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>>;
@@ -1036,14 +1040,14 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the scan of the run has ended.
-    async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned>;
+    async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned>;
 
     /// Ends the scan of a run, with an error or without. Also ends the run if none of its items is
     /// in the log; timers and retries outlive the run. Returns whether the run has ended. Repeating
     /// the call changes nothing.
     async fn end_scan(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         run: RunId,
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
@@ -1067,7 +1071,7 @@ pub trait Store: Send + Sync {
     /// that is already marked is not applied again; its earlier result is returned.
     async fn apply_command(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         id: u64,
         effect: &CommandEffect,
         result: &str,
@@ -1145,7 +1149,12 @@ pub trait Store: Send + Sync {
     /// the budget, which is measured by the store's clock ([`besom_core::budget`]). This is a
     /// separate transaction before that of the batch, so that no transaction waits for the budget
     /// while holding locks. A crash of the store may lose what was taken.
-    async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant>;
+    async fn take_rows(
+        &self,
+        task: &TaskName,
+        rows: u64,
+        per_second: NonZeroU32,
+    ) -> Result<Allowance>;
 
     /// Records which items are about to be executed, so that a death of the host during their
     /// execution is counted ([`Item::deaths`]). The record survives the process, but not
@@ -1154,7 +1163,7 @@ pub trait Store: Send + Sync {
     async fn begin(
         &self,
         id: CommitId,
-        node: &NodeName,
+        node: &Incarnation,
         lane: Lane,
         items: &[(Source, &Item)],
     ) -> Result<()>;
@@ -1163,13 +1172,13 @@ pub trait Store: Send + Sync {
     async fn abandon(&self, id: CommitId) -> Result<()>;
 
     /// The incarnations with begun batches that are neither committed nor abandoned.
-    async fn begun_by(&self) -> Result<Vec<NodeName>>;
+    async fn begun_by(&self) -> Result<Vec<Incarnation>>;
 
     /// For the batches of these incarnations that are neither committed nor abandoned: counts one
     /// death for each of their items that still waits where it was, and removes the records of the
     /// batches. Returns the identities counted. Requires the fence, because the leader decides
     /// which incarnations are dead.
-    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>>;
+    async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>>;
 
     /// Commits a batch (docs/architecture.md): ownership and cursors, anchors, guards, changes,
     /// before-images, history, counters, outbox, acknowledgement.
@@ -1197,7 +1206,7 @@ pub trait Store: Send + Sync {
     /// [`Error::Fenced`] below the fence.
     async fn claim_messages(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         room: &[(String, u32)],
         hold: Duration,
     ) -> Result<Vec<Claimed>>;
@@ -1207,7 +1216,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Fenced`] below the fence.
-    async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()>;
+    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()>;
 
     /// The number and size of a task's messages to a topic that wait for delivery. Counts at most
     /// `limit` messages.
@@ -1223,7 +1232,7 @@ pub trait Store: Send + Sync {
     // ---- the user's tables
 
     /// Opens a consistent view that lives for at most `open_max`.
-    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>>;
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>>;
 
     /// Applies changes of an operator (an import, the demo) in one transaction, each under its
     /// tenant, without guards and without history.
@@ -1308,14 +1317,14 @@ pub trait Store: Send + Sync {
     async fn nodes(&self) -> Result<Vec<NodeRow>>;
 
     /// Removes the row of a node that has left. An unknown node is not an error.
-    async fn forget_node(&self, node: &NodeName) -> Result<()>;
+    async fn forget_node(&self, node: &Incarnation) -> Result<()>;
 
     /// Removes data that is older than its retention, at most `limit` rows of each kind (of
     /// before-images, of each task). Removed history is added to the baseline in the same
     /// transaction. A run is kept as long as an item or an open dead letter refers to it. A settled
     /// skip is removed with the history, so that an item that was left alone is examined again once
     /// per retention period; a discard is never removed.
-    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned>;
+    async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned>;
 }
 
 /// A row before a commit changed it.

@@ -19,7 +19,7 @@ use super::readset::ReadSets;
 use crate::ports::activity::Activity;
 use crate::ports::guests::StopFlag;
 use crate::ports::lines::RunLog;
-use crate::ports::store::Snapshot;
+use crate::ports::store::ReadView;
 
 /// Maximum number of open WASI handles, such as streams and pollables.
 const HANDLES_MAX: usize = 256;
@@ -61,7 +61,7 @@ pub(super) enum Scope {
 #[derive(Clone)]
 pub(super) struct View {
     /// The snapshot for reading rows.
-    pub(super) snapshot: Arc<dyn Snapshot>,
+    pub(super) snapshot: Arc<dyn ReadView>,
     /// The activity service.
     pub(super) activity: Arc<dyn Activity>,
 }

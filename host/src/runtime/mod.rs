@@ -73,7 +73,7 @@ use crate::ports::guests::{
     Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, UNMAPPED_COLUMN, Usage,
 };
 use crate::ports::lines::RunLog;
-use crate::ports::store::Snapshot;
+use crate::ports::store::ReadView;
 
 pub use self::contract::{CONTRACT, Mismatch, Version};
 pub use self::engine::{Metering, Settings};
@@ -418,7 +418,7 @@ impl Runtime {
     async fn caller(
         &self,
         call: &Call,
-        snapshot: Arc<dyn Snapshot>,
+        snapshot: Arc<dyn ReadView>,
         activity: Arc<dyn Activity>,
     ) -> Result<Caller, Error> {
         let plugin = self.0.plugin(&call.digest);
@@ -522,7 +522,7 @@ impl Guests for Runtime {
     async fn tenants(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         activity: Arc<dyn Activity>,
         after: Option<&Tenant>,
         limit: u32,
@@ -556,7 +556,7 @@ impl Guests for Runtime {
     async fn scan(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         activity: Arc<dyn Activity>,
         tenant: Option<&Tenant>,
         cursor: Option<&[u8]>,
@@ -587,7 +587,7 @@ impl Guests for Runtime {
     async fn act(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         activity: Arc<dyn Activity>,
         items: &[Item],
     ) -> Result<Acted, Error> {

@@ -12,7 +12,7 @@ use besom::config::template::Template;
 use besom::demo::authors::{self, Session};
 use besom::host::clock;
 use besom::ports::store::{NewRun, PlanPage, SlotDecision, Store as _, Trigger};
-use besom_core::ids::{CommitId, Fence, NodeName, Term};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, Term};
 use besom_core::item::Candidate;
 use besom_core::time::Time;
 use rusqlite::params;
@@ -167,8 +167,8 @@ pub async fn prepare(place: &place::Place, due: Option<Time>) -> Result<()> {
     sql.execute_batch("COMMIT")?;
     let store = place.store()?;
     let term = store.fence().await?.map_or(1, |fence| fence.term.0 + 1);
-    let fence = Fence { term: Term(term), token_hash: [1; 32] };
-    store.raise_fence(&fence, &NodeName::from("bench"), None).await?;
+    let fence = FencingToken { term: Term(term), token_hash: [1; 32] };
+    store.raise_fence(&fence, &Incarnation::from("bench"), None).await?;
     let run = NewRun {
         task: "share-expiry".into(),
         slot: clock::wall(),

@@ -18,7 +18,7 @@ use besom::ports::store::{
 };
 use besom::store::postgres::{Options, PostgresStore};
 use besom_core::collection::{Collection, Column, Encoding};
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Term};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, Term};
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
@@ -253,8 +253,8 @@ async fn besom_store(database: &Database, workers: usize, batch: u32) -> Result<
     let options = Options { readers_max: workers.max(4), ..Options::default() };
     let store = PostgresStore::open(&database.url(), options).await?;
     store.set_collections(Arc::new([("effect".to_owned(), collection())].into()));
-    let fence = Fence { term: Term(1), token_hash: [1; 32] };
-    let node = NodeName::from("bench");
+    let fence = FencingToken { term: Term(1), token_hash: [1; 32] };
+    let node = Incarnation::from("bench");
     let epochs: BTreeMap<Partition, OwnerEpoch> =
         store.raise_fence(&fence, &node, None).await?.owned.into_iter().collect();
     plan(&store, &fence).await?;
@@ -282,7 +282,7 @@ async fn besom_store(database: &Database, workers: usize, batch: u32) -> Result<
     Ok(took)
 }
 
-async fn plan(store: &PostgresStore, fence: &Fence) -> Result<()> {
+async fn plan(store: &PostgresStore, fence: &FencingToken) -> Result<()> {
     let run = NewRun {
         task: "bench".into(),
         slot: Time::EPOCH,
@@ -327,7 +327,7 @@ const FLIGHTS: usize = 2;
 /// streams; only one of them is read and decided at a time, beside the other's commit.
 struct Worker {
     store: Arc<PostgresStore>,
-    node: NodeName,
+    node: Incarnation,
     epochs: BTreeMap<Partition, OwnerEpoch>,
     batch: u32,
     /// The streams of which nothing is in flight.

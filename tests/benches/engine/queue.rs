@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use besom::ports::guests::Lane;
 use besom::ports::store::{Batch, Decision, Entry, NewRun, PlanPage, SlotDecision, Store, Trigger};
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Term};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Term};
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
@@ -80,15 +80,15 @@ struct Steps {
 }
 
 struct Leader {
-    fence: Fence,
-    node: NodeName,
+    fence: FencingToken,
+    node: Incarnation,
     epochs: BTreeMap<Partition, OwnerEpoch>,
     run: RunId,
 }
 
 async fn lead(store: &dyn Store) -> Result<Leader> {
-    let fence = Fence { term: Term(1), token_hash: [1; 32] };
-    let node = NodeName::from("bench");
+    let fence = FencingToken { term: Term(1), token_hash: [1; 32] };
+    let node = Incarnation::from("bench");
     let epochs = store.raise_fence(&fence, &node, None).await?.owned.into_iter().collect();
     let run = NewRun {
         task: "bench".into(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use besom::ports::guests::Lane;
 use besom::ports::store::Store as _;
-use besom_core::ids::{CommitId, NodeName, Partition, RunId, Seq};
+use besom_core::ids::{CommitId, Incarnation, Partition, RunId, Seq};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::time::Time;
 
@@ -18,7 +18,7 @@ const ROUNDS: u32 = 500;
 pub async fn run() -> Result<()> {
     let place = place::Place::new(&place::shipped()).await?;
     let store = place.store()?;
-    let node = NodeName::from("bench");
+    let node = Incarnation::from("bench");
     let items: Vec<Item> = (0..1_000).map(item).collect();
     for size in [1, 100, 1_000] {
         let begun: Vec<(Source, &Item)> =

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use besom::coordination::store_lease::{LEASE_TTL_DEFAULT, LeaseClock, StoreLease};
 use besom::ports::embedded::LeaseLedger;
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 
 use crate::conformance::world::START;
 
@@ -38,7 +38,7 @@ impl Machine {
     }
 
     /// The lease of a node of this machine.
-    pub fn lease(&self, ledger: Arc<dyn LeaseLedger>, node: NodeName) -> StoreLease {
+    pub fn lease(&self, ledger: Arc<dyn LeaseLedger>, node: Incarnation) -> StoreLease {
         let micros = Arc::clone(&self.0);
         let clock = LeaseClock {
             boot_id: self.1.into(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom::ports::coordination::{Campaign, Coordination};
-use besom_core::ids::{Fence, Term};
+use besom_core::ids::{FencingToken, Term};
 
 /// A lease of 15 s and two nodes that want it, named `n1` and `n2`.
 pub struct Contest {
@@ -20,7 +20,7 @@ pub struct Contest {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn win(node: &Arc<dyn Coordination>) -> Fence {
+async fn win(node: &Arc<dyn Coordination>) -> FencingToken {
     match node.campaign(None).await.unwrap() {
         Campaign::Won(fence) => fence,
         held => panic!("the lease is free: {held:?}"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use besom::ports::coordination::{Campaign, Coordination, Error};
 use besom::ports::members::{Announcement, Member, MemberState, Members, StoreAway};
-use besom_core::ring::ServerName;
+use besom_core::ring::NodeName;
 use besom_core::time::Time;
 
 /// Leases of 15 s, and three handles.
@@ -47,8 +47,8 @@ async fn find(node: &Arc<dyn Members>, name: &str) -> Option<Member> {
     node.members().await.expect("an answer").get(name).cloned()
 }
 
-fn n(i: u32) -> ServerName {
-    ServerName::from(format!("n{i}"))
+fn n(i: u32) -> NodeName {
+    NodeName::from(format!("n{i}"))
 }
 
 /// What a node says of itself is what the others read, in the order of their names.

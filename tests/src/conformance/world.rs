@@ -12,7 +12,7 @@ use besom::ports::store::{
     PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
 };
 use besom_core::ids::{
-    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
@@ -33,9 +33,9 @@ pub struct World {
     /// What the adapter's test provides.
     pub fixture: Box<dyn Fixture>,
     /// The leader's fence.
-    pub fence: Fence,
+    pub fence: FencingToken,
     /// The leader.
-    pub node: NodeName,
+    pub node: Incarnation,
     /// The epochs of the partitions it owns.
     pub epochs: BTreeMap<Partition, OwnerEpoch>,
     /// The store's present.
@@ -49,7 +49,7 @@ impl World {
         fixture.set_now(START);
         fixture.create_tables(&tables::all()).await;
         fixture.store().set_collections(tables::collections());
-        let node = NodeName::from("node-1");
+        let node = Incarnation::from("node-1");
         let (fence, epochs) = (fence(1), BTreeMap::new());
         let mut world =
             World { fixture, fence, node, epochs, now: START, commits: AtomicU64::new(1) };
@@ -64,7 +64,7 @@ impl World {
 
     /// Another leader takes everything over.
     pub async fn lead(&mut self, term: u64, node: &str) {
-        (self.fence, self.node) = (fence(term), NodeName::from(node));
+        (self.fence, self.node) = (fence(term), Incarnation::from(node));
         let raised = self.store().raise_fence(&self.fence, &self.node, None).await;
         self.epochs = raised.expect("a higher term raises the fence").owned.into_iter().collect();
     }
@@ -214,8 +214,8 @@ impl World {
 }
 
 /// The fence of a term.
-pub fn fence(term: u64) -> Fence {
-    Fence { term: Term(term), token_hash: [term as u8; 32] }
+pub fn fence(term: u64) -> FencingToken {
+    FencingToken { term: Term(term), token_hash: [term as u8; 32] }
 }
 
 /// A run started by a person.

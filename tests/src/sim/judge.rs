@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use besom::ports::store::{HistoryQuery, SlotOutcome, Snapshot, Store};
+use besom::ports::store::{HistoryQuery, ReadView, SlotOutcome, Store};
 use besom::store::memory::MemoryStore;
 use besom_core::ids::{RunId, TaskName, Tenant, Term};
 use besom_core::time::Time;
@@ -124,7 +124,7 @@ fn effects(store: &MemoryStore, things: &[(Tenant, String)], report: &mut Report
     }
 }
 
-fn effects_of(view: &dyn Snapshot, tenant: &Tenant, key: &str) -> i64 {
+fn effects_of(view: &dyn ReadView, tenant: &Tenant, key: &str) -> i64 {
     let keys = [vec![Value::Text(key.into())]];
     let rows = now(view.get_many(Some(tenant), "ledger", &keys, &["effects".into()]));
     match rows.expect("the ledger").pop().flatten().as_deref() {

@@ -11,7 +11,7 @@ use besom::ports::activity::Activity;
 use besom::ports::guests::{
     Acted, Call, CollectionRequest, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage,
 };
-use besom::ports::store::{Range, Snapshot};
+use besom::ports::store::{Range, ReadView};
 use besom::task::TaskDefinition;
 use besom_core::collection::{Collection, Collections, Column, Encoding, Operations};
 use besom_core::ids::Tenant;
@@ -208,7 +208,7 @@ impl Guests for Script {
     async fn tenants(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         _: Arc<dyn Activity>,
         after: Option<&Tenant>,
         limit: u32,
@@ -222,7 +222,7 @@ impl Guests for Script {
     async fn scan(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         _: Arc<dyn Activity>,
         tenant: Option<&Tenant>,
         cursor: Option<&[u8]>,
@@ -258,7 +258,7 @@ impl Guests for Script {
     async fn act(
         &self,
         call: &Call,
-        view: Arc<dyn Snapshot>,
+        view: Arc<dyn ReadView>,
         _: Arc<dyn Activity>,
         items: &[Item],
     ) -> Result<Acted, Error> {
@@ -294,7 +294,7 @@ fn open_things(task: &str, cursor: Option<&[u8]>, limit: u32) -> Range {
 }
 
 /// When a thing is due now.
-async fn due_of(view: &dyn Snapshot, item: &Item) -> Result<Option<Time>, Error> {
+async fn due_of(view: &dyn ReadView, item: &Item) -> Result<Option<Time>, Error> {
     let keys = [vec![Value::Text(item.identity.key.clone())]];
     let tenant = item.identity.tenant.as_ref();
     let rows = view.get_many(tenant, "things", &keys, &["due".into()]).await;

@@ -24,7 +24,7 @@ use besom_core::activity::Timeouts;
 use besom_core::clock::{Skew, SkewBounds};
 use besom_core::cron::Schedule;
 use besom_core::election::Timing;
-use besom_core::ids::{NodeName, Tenant, Term};
+use besom_core::ids::{Incarnation, Tenant, Term};
 use besom_core::time::{Mono, Time};
 use futures::FutureExt;
 use rand::rngs::StdRng;
@@ -284,7 +284,7 @@ impl World {
         }
         self.lives[node] += 1;
         let life = self.lives[node];
-        let name = NodeName::from(format!("node-{node}-{life}"));
+        let name = Incarnation::from(format!("node-{node}-{life}"));
         let store = Arc::new(self.root.handle());
         let collections = Arc::new(script::collections());
         store.set_collections(Arc::clone(&collections));
@@ -569,7 +569,7 @@ impl World {
     /// The connections of an incarnation that is gone.
     fn ghost(&mut self, node: usize, life: u64) -> Option<Ports> {
         let host = self.hosts.iter().flatten().next()?;
-        let name = NodeName::from(format!("node-{node}-{life}"));
+        let name = Incarnation::from(format!("node-{node}-{life}"));
         let store = Arc::new(self.root.handle());
         store.set_collections(Arc::new(script::collections()));
         let coordination = Arc::new(self.lease.handle(name.clone(), "gone"));

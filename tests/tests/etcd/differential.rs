@@ -7,7 +7,7 @@ use std::time::Duration;
 use besom::coordination::memory::MemoryLease;
 use besom::ports::coordination::{Campaign, Coordination, Error, Result};
 use besom::ports::members::{Announcement, Member, MemberState, Members};
-use besom_core::ids::{Fence, Term};
+use besom_core::ids::{FencingToken, Term};
 use besom_tests::adapters::Hand;
 use besom_tests::adapters::etcd::{Cluster, TTL, Timeline};
 use besom_tests::conformance::block_on;
@@ -24,7 +24,7 @@ const NODES: [(&str, &str); 4] = [("n1", "n1-a"), ("n2", "n2-a"), ("n3", "n3-a")
 /// One node of one side: leadership and membership, and the fences that it has won.
 struct Node<T> {
     handle: Arc<T>,
-    fences: Vec<Fence>,
+    fences: Vec<FencingToken>,
 }
 
 #[derive(Debug, Clone)]

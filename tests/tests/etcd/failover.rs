@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use besom::coordination::etcd::{Etcd, Identity, Options};
 use besom::ports::coordination::{Campaign, Coordination};
 use besom::ports::members::{Announcement, MemberState, Members};
-use besom_core::ids::Fence;
+use besom_core::ids::FencingToken;
 use besom_tests::adapters::etcd::{Cluster, clocks};
 use besom_tests::conformance::block_on;
 
@@ -28,7 +28,7 @@ fn with_options(name: &str, mut options: Options) -> Etcd {
 }
 
 /// Campaigns until it is answered and wins: etcd may be electing a leader of its own.
-async fn win(node: &Etcd) -> Fence {
+async fn win(node: &Etcd) -> FencingToken {
     let started = Instant::now();
     loop {
         match node.campaign(None).await {
@@ -42,7 +42,7 @@ async fn win(node: &Etcd) -> Fence {
 }
 
 /// Renews until it is answered.
-async fn renew(node: &Etcd, fence: &Fence) -> bool {
+async fn renew(node: &Etcd, fence: &FencingToken) -> bool {
     let started = Instant::now();
     loop {
         match node.renew(fence).await {

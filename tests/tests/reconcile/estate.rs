@@ -18,7 +18,7 @@ use besom::ports::guests::{Guests as _, Lane, StopFlag};
 use besom::ports::store::{Batch, Claimed, Entry, Outcome, SlotDecision, Store, Waiting};
 use besom::runtime::{Runtime, Settings};
 use besom_core::delivery::{self, Attempt};
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition};
 use besom_core::proposal::Change;
 use besom_core::queue::{self, Decision};
 use besom_core::time::Time;
@@ -41,7 +41,7 @@ pub struct Estate {
     runtime: Runtime,
     config: Config,
     courier: HttpCourier,
-    fence: Fence,
+    fence: FencingToken,
     epochs: BTreeMap<Partition, OwnerEpoch>,
     commits: u128,
 }
@@ -138,7 +138,7 @@ impl Estate {
     /// Another node leads from now on.
     pub async fn lead(&mut self, term: u64) {
         self.fence = world::fence(term);
-        let node = NodeName::from("node-1");
+        let node = Incarnation::from("node-1");
         let raised = self.store().raise_fence(&self.fence, &node, None).await.unwrap();
         self.epochs = raised.owned.into_iter().collect();
     }
@@ -242,7 +242,7 @@ impl Estate {
         let epoch = self.epochs[&item.partition];
         let batch = Batch {
             id: CommitId(self.commits),
-            node: NodeName::from("node-1"),
+            node: Incarnation::from("node-1"),
             entries: vec![Entry { source, item, epoch, decision }],
             as_of: Time::EPOCH,
             idle: vec![(0, WORKSPACE.to_owned())],

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use besom::ports::activity::{self, Activity};
 use besom::ports::guests::{Acted, Call, Error, Fault, Guests as _, Limits, StopFlag};
 use besom::ports::lines::RunLog;
-use besom::ports::store::{Delivery, Error as StoreError, Range, RangePage, Result, Snapshot};
+use besom::ports::store::{Delivery, Error as StoreError, Range, RangePage, ReadView, Result};
 use besom::runtime::{Loaded, Runtime, Settings};
 use besom_core::collection::{Grants, Operations};
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
@@ -180,7 +180,7 @@ impl Things {
 }
 
 #[async_trait]
-impl Snapshot for Things {
+impl ReadView for Things {
     fn read_by(&self, _deadline: std::time::Instant) {}
 
     fn read_at_most(&self, _bytes: u64) {}

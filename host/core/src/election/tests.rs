@@ -4,8 +4,8 @@ use super::*;
 
 const TIMING: Timing = Timing { ttl: Duration::from_secs(15), renew: Duration::from_secs(5) };
 
-fn fence(term: u64) -> Fence {
-    Fence { term: Term(term), token_hash: [7; 32] }
+fn fence(term: u64) -> FencingToken {
+    FencingToken { term: Term(term), token_hash: [7; 32] }
 }
 
 fn at(seconds: f64) -> Mono {

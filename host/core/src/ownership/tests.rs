@@ -15,14 +15,14 @@ fn set(partitions: &[u32]) -> BTreeSet<Partition> {
 fn row(partition: u32, owner: Option<&str>, epoch: u64, revision: u64) -> PartitionRow {
     PartitionRow {
         partition: Partition(partition),
-        owner: owner.map(NodeName::from),
+        owner: owner.map(Incarnation::from),
         epoch: OwnerEpoch(epoch),
         at: position(revision),
     }
 }
 
 fn owner() -> Ownership {
-    Ownership::new(NodeName::from("me"), Ownership::VERIFY_EVERY)
+    Ownership::new(Incarnation::from("me"), Ownership::VERIFY_EVERY)
 }
 
 fn step(ownership: &mut Ownership, now: f64, event: Event) -> Vec<Command> {
@@ -269,8 +269,8 @@ mod together {
         }
     }
 
-    fn name(node: usize) -> NodeName {
-        NodeName::from(format!("node-{node}"))
+    fn name(node: usize) -> Incarnation {
+        Incarnation::from(format!("node-{node}"))
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::circle::{Circle, POINTS_MAX};
-use super::server::ServerName;
+use super::server::NodeName;
 use crate::ids::{Partition, partition_of};
 
 /// Points on the circle per unit of weight. With 100 nodes, the loads of the bare circle have a
@@ -32,7 +32,7 @@ const PARTITION_SEED: u64 = 0x6265_736f_6d00_0001;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RingMember {
     /// Its lasting name: it must survive a restart, or all its partitions would move.
-    pub name: ServerName,
+    pub name: NodeName,
     /// Its weight relative to the others'.
     pub weight: NonZeroU32,
 }
@@ -52,7 +52,7 @@ pub struct Assignment {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Moves {
     /// Every partition whose owner differs: old and new owner. None: no owner.
-    pub partitions: BTreeMap<Partition, (Option<ServerName>, Option<ServerName>)>,
+    pub partitions: BTreeMap<Partition, (Option<NodeName>, Option<NodeName>)>,
 }
 
 impl Moves {
@@ -63,7 +63,7 @@ impl Moves {
 
     /// How many partitions leave a node and how many reach it.
     pub fn of(&self, node: &str) -> (usize, usize) {
-        let is = |name: &Option<ServerName>| name.as_ref().map(ServerName::as_str) == Some(node);
+        let is = |name: &Option<NodeName>| name.as_ref().map(NodeName::as_str) == Some(node);
         let leaving = self.partitions.values().filter(|(from, _)| is(from)).count();
         let arriving = self.partitions.values().filter(|(_, to)| is(to)).count();
         (leaving, arriving)
@@ -123,7 +123,7 @@ impl Assignment {
     }
 
     /// The owner of a partition; none: there are no members, or no such partition.
-    pub fn owner(&self, partition: Partition) -> Option<&ServerName> {
+    pub fn owner(&self, partition: Partition) -> Option<&NodeName> {
         self.members.get(self.rank(partition)?).map(|member| &member.name)
     }
 
@@ -133,7 +133,7 @@ impl Assignment {
     }
 
     /// The partition of an item, and its owner.
-    pub fn owner_of(&self, tenant: Option<&str>, route: &str) -> (Partition, Option<&ServerName>) {
+    pub fn owner_of(&self, tenant: Option<&str>, route: &str) -> (Partition, Option<&NodeName>) {
         let partition = partition_of(tenant, route, self.partitions.get());
         (partition, self.owner(partition))
     }

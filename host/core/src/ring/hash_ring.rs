@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::circle::{Circle, POINTS_MAX};
 use super::hash::Hasher;
-use super::server::ServerName;
+use super::server::NodeName;
 
 /// How a hash maps to a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,10 +33,10 @@ pub enum Placement {
 pub enum Error {
     /// A server with this name already exists.
     #[error("server `{0}` already exists")]
-    Exists(ServerName),
+    Exists(NodeName),
     /// No server has this name.
     #[error("no server is called `{0}`")]
-    Unknown(ServerName),
+    Unknown(NodeName),
     /// The change would exceed [`POINTS_MAX`].
     #[error("{points} points are too many: a ring has at most {POINTS_MAX}")]
     TooMany {
@@ -61,7 +61,7 @@ pub struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lookup<'a> {
     /// Its owner.
-    pub owner: &'a ServerName,
+    pub owner: &'a NodeName,
     /// Whether it is stored there.
     pub stored: bool,
 }
@@ -78,9 +78,9 @@ pub struct HashRing<H> {
     hasher: H,
     placement: Placement,
     virtual_nodes: NonZeroU32,
-    servers: BTreeMap<ServerName, Server>,
+    servers: BTreeMap<NodeName, Server>,
     /// The names by rank; with modulo, each as often as its weight.
-    ranks: Vec<ServerName>,
+    ranks: Vec<NodeName>,
     /// Empty with modulo.
     circle: Circle,
     /// Whether every stored key is on its owner.
@@ -108,7 +108,7 @@ impl<H: Hasher> HashRing<H> {
     /// points.
     pub fn add_server(
         &mut self,
-        name: impl Into<ServerName>,
+        name: impl Into<NodeName>,
         weight: NonZeroU32,
         rehash: bool,
     ) -> Result<Change, Error> {
@@ -152,7 +152,7 @@ impl<H: Hasher> HashRing<H> {
     /// [`Error::Unknown`] if no server has this name.
     pub fn remove_server(
         &mut self,
-        name: impl Into<ServerName>,
+        name: impl Into<NodeName>,
         rehash: bool,
     ) -> Result<Change, Error> {
         let name = name.into();
@@ -180,7 +180,7 @@ impl<H: Hasher> HashRing<H> {
 
     /// Stores a key on its owner and returns the owner; none: the ring is empty, and nothing is
     /// stored.
-    pub fn add_key(&mut self, key: &str) -> Option<&ServerName> {
+    pub fn add_key(&mut self, key: &str) -> Option<&NodeName> {
         let owner = self.owner(key)?.clone();
         if !self.settled {
             for (_, other) in self.servers.iter_mut().filter(|(name, _)| **name != owner) {
@@ -208,12 +208,12 @@ impl<H: Hasher> HashRing<H> {
     }
 
     /// The owner of a key, stored or not; none: the ring is empty.
-    pub fn owner(&self, key: &str) -> Option<&ServerName> {
+    pub fn owner(&self, key: &str) -> Option<&NodeName> {
         self.owner_of_hash(self.hasher.hash(key.as_bytes()))
     }
 
     /// The owner of a hash; none: the ring is empty.
-    pub fn owner_of_hash(&self, hash: u64) -> Option<&ServerName> {
+    pub fn owner_of_hash(&self, hash: u64) -> Option<&NodeName> {
         self.ranks.get(self.rank_of_hash(hash)?)
     }
 
@@ -230,12 +230,12 @@ impl<H: Hasher> HashRing<H> {
     }
 
     /// The servers in their order: name, weight, and number of stored keys.
-    pub fn servers(&self) -> impl Iterator<Item = (&ServerName, NonZeroU32, usize)> {
+    pub fn servers(&self) -> impl Iterator<Item = (&NodeName, NonZeroU32, usize)> {
         self.servers.iter().map(|(name, server)| (name, server.weight, server.keys.len()))
     }
 
     /// The keys stored on a server, in their order; none: no such server.
-    pub fn keys(&self, name: &ServerName) -> Option<impl Iterator<Item = &str>> {
+    pub fn keys(&self, name: &NodeName) -> Option<impl Iterator<Item = &str>> {
         self.servers.get(name).map(|server| server.keys.iter().map(|key| &**key))
     }
 
@@ -261,7 +261,7 @@ impl<H: Hasher> HashRing<H> {
     /// Computes ranks and circle from the set of servers alone, independent of its history.
     fn arrange(&mut self) {
         if self.placement == Placement::Modulo {
-            let times = |(name, server): (&ServerName, &Server)| {
+            let times = |(name, server): (&NodeName, &Server)| {
                 std::iter::repeat_n(name.clone(), server.weight.get() as usize)
             };
             self.ranks = self.servers.iter().flat_map(times).collect();
@@ -284,7 +284,7 @@ impl<H: Hasher> HashRing<H> {
 
     /// Computes the owners of all keys on these servers again and moves the keys whose owner
     /// differs.
-    fn rehash(&mut self, donors: BTreeSet<ServerName>) -> Change {
+    fn rehash(&mut self, donors: BTreeSet<NodeName>) -> Change {
         let mut change = Change::default();
         let mut moving = Vec::new();
         for name in &donors {

@@ -29,7 +29,7 @@ pub use assignment::{Assignment, LOAD_PERCENT_MAX, Moves, RingMember, VIRTUAL_NO
 pub use circle::{Circle, POINTS_MAX};
 pub use hash::{HashName, Hasher, Md5, Xxh3};
 pub use hash_ring::{Change, Error, HashRing, Lookup, Placement};
-pub use server::ServerName;
+pub use server::NodeName;
 
 #[cfg(test)]
 mod tests;

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 /// server a remainder means.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ServerName(Arc<str>);
+pub struct NodeName(Arc<str>);
 
-impl ServerName {
+impl NodeName {
     /// The text itself.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -30,39 +30,39 @@ impl ServerName {
     }
 }
 
-impl From<&str> for ServerName {
-    fn from(name: &str) -> ServerName {
-        ServerName(name.into())
+impl From<&str> for NodeName {
+    fn from(name: &str) -> NodeName {
+        NodeName(name.into())
     }
 }
 
-impl From<String> for ServerName {
-    fn from(name: String) -> ServerName {
-        ServerName(name.into())
+impl From<String> for NodeName {
+    fn from(name: String) -> NodeName {
+        NodeName(name.into())
     }
 }
 
-impl fmt::Display for ServerName {
+impl fmt::Display for NodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl AsRef<str> for ServerName {
+impl AsRef<str> for NodeName {
     fn as_ref(&self) -> &str {
         &self.0
     }
 }
 
-impl Ord for ServerName {
-    fn cmp(&self, other: &ServerName) -> Ordering {
+impl Ord for NodeName {
+    fn cmp(&self, other: &NodeName) -> Ordering {
         // The whole text is compared last: `s1` and `s01` are different servers.
         self.parts().cmp(&other.parts()).then_with(|| self.0.cmp(&other.0))
     }
 }
 
-impl PartialOrd for ServerName {
-    fn partial_cmp(&self, other: &ServerName) -> Option<Ordering> {
+impl PartialOrd for NodeName {
+    fn partial_cmp(&self, other: &NodeName) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::assignment::{Assignment, RingMember};
 use super::hash::{Hasher, Md5, Xxh3};
 use super::hash_ring::{Error, HashRing, Placement};
-use super::server::ServerName;
+use super::server::NodeName;
 use crate::ids::Partition;
 
 /// The number of partitions in [`Mode::Xxh3`]: a cluster's default.
@@ -62,8 +62,8 @@ pub struct Outcome {
 }
 
 /// The name of a server of a simulation.
-pub fn server_name(number: u32) -> ServerName {
-    ServerName::from(format!("server_{number}"))
+pub fn server_name(number: u32) -> NodeName {
+    NodeName::from(format!("server_{number}"))
 }
 
 /// The hashes of the keys `0` to `keys - 1`.

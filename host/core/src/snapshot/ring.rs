@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Partition;
-use crate::ring::{Assignment, RingMember, ServerName};
+use crate::ring::{Assignment, NodeName, RingMember};
 
 /// The ring.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ impl Ring {
     pub fn members(&self) -> Vec<RingMember> {
         let member = |owner: &Owner| {
             let weight = NonZeroU32::new(owner.weight)?;
-            Some(RingMember { name: ServerName::from(owner.name.clone()), weight })
+            Some(RingMember { name: NodeName::from(owner.name.clone()), weight })
         };
         self.owners.iter().filter_map(member).collect()
     }

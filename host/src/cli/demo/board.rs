@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 use besom_core::time::Time;
 
 use super::super::output::{Table, bar};
@@ -53,7 +53,7 @@ impl Board {
             Ok(membership) => membership.members,
             Err(_) => Vec::new(),
         };
-        let mut owned: BTreeMap<NodeName, usize> = BTreeMap::new();
+        let mut owned: BTreeMap<Incarnation, usize> = BTreeMap::new();
         match store.partition_table().await {
             Ok(rows) => {
                 for owner in rows.into_iter().filter_map(|row| row.owner) {
@@ -72,7 +72,7 @@ impl Board {
             }
             // An owner is named by its incarnation: a killed node remains the owner until another
             // node has claimed the partition.
-            let of_host = |owner: &NodeName| owner.lasting() == host.name();
+            let of_host = |owner: &Incarnation| owner.lasting() == host.name();
             board.nodes.push(Node {
                 name: host.name().to_owned(),
                 pid: alive.map(|process| process.id()),

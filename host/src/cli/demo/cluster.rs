@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use besom_core::ids::{NodeName, Term};
+use besom_core::ids::{Incarnation, Term};
 use besom_tui::console;
 use besom_tui::dash::{Input, Options, State, Tone};
 use serde::Serialize;
@@ -165,7 +165,7 @@ impl Demo {
         let port = Arc::clone(&store) as _;
         demo::import::write(&port, traces, now, &mut |words| say(words)).await.map_err(failed)?;
         let before = demo::measure(store.as_ref()).await.map_err(failed)?;
-        let onlooker = NodeName::from("besom-demo");
+        let onlooker = Incarnation::from("besom-demo");
         let etcd = cluster::etcd(&config, &onlooker, &open::onlookers_clock())?
             .ok_or_else(|| Failure::Failed("the configuration of the demo names no etcd".into()))?;
         let mut demo = Demo { hosts, etcd, store, before, _living: None, _servers: servers };

@@ -11,7 +11,7 @@ use besom_core::ring::simulate::{
     Event, Mode, Outcome, PARTITIONS, key_hashes, server_name, simulate,
 };
 use besom_core::ring::{
-    Assignment, Error, HashRing, Md5, Placement, RingMember, ServerName, VIRTUAL_NODES,
+    Assignment, Error, HashRing, Md5, NodeName, Placement, RingMember, VIRTUAL_NODES,
 };
 use serde::Serialize;
 
@@ -276,7 +276,7 @@ impl Setting {
 
 impl Findings {
     fn render(&self) -> String {
-        let servers: Vec<ServerName> = (0..SERVERS).map(server_name).collect();
+        let servers: Vec<NodeName> = (0..SERVERS).map(server_name).collect();
         let mut out = format!(
             "{} keys on {SERVERS} servers, named {} and so on.\n\nPositions of the servers on the \
              circle, from 0 to 4294967295\n\n",

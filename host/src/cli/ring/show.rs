@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 use besom_core::ring::Assignment;
 use serde_json::json;
 
@@ -43,7 +43,7 @@ async fn rings(global: &Global) -> Result<(Membership, Assignment, Vec<Partition
 }
 
 /// Returns the lasting name of an owner, which the store identifies by its incarnation.
-fn lasting<'a>(membership: &'a Membership, owner: &NodeName) -> Option<&'a str> {
+fn lasting<'a>(membership: &'a Membership, owner: &Incarnation) -> Option<&'a str> {
     let of = membership.members.iter().find(|member| member.incarnation == *owner);
     of.map(|member| member.name.as_str())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom_core::ids::{Fence, Term};
+use besom_core::ids::{FencingToken, Term};
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use rand::{Rng as _, RngCore as _};
 use sha2::{Digest as _, Sha256};
@@ -107,7 +107,7 @@ impl Etcd {
     }
 
     /// The fence of a leader that is one of this node's own attempts; records that this node leads.
-    fn own(&self, leader: &Leader, session: Session) -> Option<Fence> {
+    fn own(&self, leader: &Leader, session: Session) -> Option<FencingToken> {
         let mut inner = self.lock();
         let ours = inner.attempts.iter().any(|attempt| attempt.nonce == leader.value.nonce);
         if !ours || leader.lease != session.lease {
@@ -125,7 +125,7 @@ impl Etcd {
         term: Term,
         term_changed: i64,
         at_least: Option<Term>,
-    ) -> Result<Option<Fence>> {
+    ) -> Result<Option<FencingToken>> {
         let (leader, term_key) = (self.keys.leader(), self.keys.term());
         let value = self.candidate(Term(term.max(at_least.unwrap_or_default()).0 + 1));
         {
@@ -199,7 +199,7 @@ impl Etcd {
         }
     }
 
-    pub(super) async fn renew_leadership(&self, fence: &Fence) -> Result<bool> {
+    pub(super) async fn renew_leadership(&self, fence: &FencingToken) -> Result<bool> {
         let (leading, session) = {
             let inner = self.lock();
             let leading = inner.leading.clone().filter(|leading| leading.value.fence() == *fence);
@@ -237,7 +237,7 @@ impl Etcd {
         }
     }
 
-    pub(super) async fn resign_leadership(&self, fence: &Fence) -> Result<()> {
+    pub(super) async fn resign_leadership(&self, fence: &FencingToken) -> Result<()> {
         let leading = self.lock().leading.clone();
         let Some(leading) = leading.filter(|leading| leading.value.fence() == *fence) else {
             return Ok(());

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use besom_core::ids::{Fence, NodeName, Term};
-use besom_core::ring::ServerName;
+use besom_core::ids::{FencingToken, Incarnation, Term};
+use besom_core::ring::NodeName;
 use besom_core::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,7 @@ impl Keys {
     }
 
     /// The key of the member with that name.
-    pub(super) fn member(&self, name: &ServerName) -> String {
+    pub(super) fn member(&self, name: &NodeName) -> String {
         format!("{}members/{name}", self.prefix)
     }
 }
@@ -72,7 +72,7 @@ fn check(what: &str, setting: &str, name: &str) -> Result<()> {
 /// The value of `leader`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LeaderValue {
-    pub(super) node: NodeName,
+    pub(super) node: Incarnation,
     pub(super) hostname: String,
     pub(super) term: Term,
     /// Identifies the attempt, so that its node recognizes it.
@@ -85,8 +85,8 @@ pub(super) struct LeaderValue {
 }
 
 impl LeaderValue {
-    pub(super) fn fence(&self) -> Fence {
-        Fence { term: self.term, token_hash: self.token_sha256 }
+    pub(super) fn fence(&self) -> FencingToken {
+        FencingToken { term: self.term, token_hash: self.token_sha256 }
     }
 
     pub(super) fn into_record(self) -> LeaderRecord {
@@ -104,7 +104,7 @@ impl LeaderValue {
 /// The value of `members/{node}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MemberValue {
-    pub(super) incarnation: NodeName,
+    pub(super) incarnation: Incarnation,
     pub(super) addr: String,
     pub(super) weight: NonZeroU32,
     pub(super) state: MemberState,
@@ -114,7 +114,7 @@ pub(super) struct MemberValue {
 
 impl MemberValue {
     pub(super) fn new(
-        incarnation: &NodeName,
+        incarnation: &Incarnation,
         said: &Announcement,
         store_away: Option<StoreAway>,
     ) -> MemberValue {

@@ -1,6 +1,6 @@
 //! Membership: the keys under `members/`.
 
-use besom_core::ring::ServerName;
+use besom_core::ring::NodeName;
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 
 use super::Etcd;
@@ -71,7 +71,7 @@ impl Etcd {
 
     pub(super) async fn set_member_state(
         &self,
-        name: &ServerName,
+        name: &NodeName,
         state: MemberState,
     ) -> Result<bool> {
         let key = self.keys.member(name);

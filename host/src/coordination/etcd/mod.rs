@@ -32,8 +32,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::{Fence, NodeName, Term};
-use besom_core::ring::ServerName;
+use besom_core::ids::{FencingToken, Incarnation, Term};
+use besom_core::ring::NodeName;
 use besom_core::time::Time;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use rand::SeedableRng;
@@ -52,9 +52,9 @@ use watch::{Roll, Seen};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The permanent name of the node.
-    pub name: ServerName,
+    pub name: NodeName,
     /// The incarnation: this process of the node.
-    pub incarnation: NodeName,
+    pub incarnation: Incarnation,
     /// The name of the machine.
     pub hostname: String,
 }
@@ -162,11 +162,11 @@ impl Coordination for Etcd {
         self.campaign_for(at_least).await
     }
 
-    async fn renew(&self, fence: &Fence) -> Result<bool> {
+    async fn renew(&self, fence: &FencingToken) -> Result<bool> {
         self.renew_leadership(fence).await
     }
 
-    async fn resign(&self, fence: &Fence) -> Result<()> {
+    async fn resign(&self, fence: &FencingToken) -> Result<()> {
         self.resign_leadership(fence).await
     }
 
@@ -190,7 +190,7 @@ impl Members for Etcd {
         self.keep_membership().await
     }
 
-    async fn set_state(&self, name: &ServerName, state: MemberState) -> Result<bool> {
+    async fn set_state(&self, name: &NodeName, state: MemberState) -> Result<bool> {
         self.set_member_state(name, state).await
     }
 

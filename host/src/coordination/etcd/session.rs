@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 use etcd_client::{Compare, CompareOp, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 use rand::Rng as _;
 use tonic::Code;
@@ -33,7 +33,7 @@ pub(super) struct Session {
 /// Another incarnation with this node's name, and since when it has been in the way.
 #[derive(Debug, Clone)]
 pub(super) struct Rival {
-    incarnation: NodeName,
+    incarnation: Incarnation,
     since: Duration,
 }
 

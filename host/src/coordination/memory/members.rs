@@ -5,8 +5,8 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::NodeName;
-use besom_core::ring::ServerName;
+use besom_core::ids::Incarnation;
+use besom_core::ring::NodeName;
 use besom_core::time::Time;
 
 use super::{Lease, MemoryCoordination};
@@ -17,7 +17,7 @@ use crate::ports::members::{Announcement, Member, MemberState, Members, Membersh
 #[derive(Default)]
 pub(super) struct Own {
     /// Another incarnation with the same name, and since when it has been in the way.
-    rival: Option<(NodeName, Time)>,
+    rival: Option<(Incarnation, Time)>,
     /// The last announcement of [`Members::join`].
     announced: Option<Announcement>,
     /// The last report of [`Members::say_of_store`].
@@ -107,7 +107,7 @@ impl Members for MemoryCoordination {
         })
     }
 
-    async fn set_state(&self, name: &ServerName, to: MemberState) -> Result<bool> {
+    async fn set_state(&self, name: &NodeName, to: MemberState) -> Result<bool> {
         self.call(|lease| {
             let mut state = lease.lock();
             let mut members = state.leases.values_mut().map(|lease| &mut lease.member);

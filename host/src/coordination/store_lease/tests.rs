@@ -54,7 +54,7 @@ impl LeaseLedger for Ledger {
 
     async fn renew_lease(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         renewed_at: Time,
         now: Duration,
         expires_at: Duration,
@@ -70,7 +70,7 @@ impl LeaseLedger for Ledger {
         Ok(true)
     }
 
-    async fn release_lease(&self, fence: &Fence) -> store::Result<()> {
+    async fn release_lease(&self, fence: &FencingToken) -> store::Result<()> {
         let mut row = self.row.lock().unwrap();
         if let Some(row) = row.as_mut().filter(|r| r.leader.token_hash == fence.token_hash) {
             row.expires_at = Duration::ZERO;
@@ -108,7 +108,7 @@ impl Machine {
     }
 }
 
-async fn won(lease: &StoreLease) -> Fence {
+async fn won(lease: &StoreLease) -> FencingToken {
     match lease.campaign(None).await.unwrap() {
         Campaign::Won(fence) => fence,
         held => panic!("{held:?}"),

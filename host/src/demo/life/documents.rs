@@ -18,7 +18,7 @@ use crate::demo::authors::Circle;
 use crate::demo::log::Edit;
 use crate::demo::rows::{at, checksum, integer, text};
 use crate::demo::seed::TENANTS;
-use crate::ports::store::{Range, Snapshot};
+use crate::ports::store::{Range, ReadView};
 
 /// Number of documents that are edited occasionally, including the one edited by all.
 pub(super) const DRAFTS: usize = 30;
@@ -185,7 +185,7 @@ impl Document {
         vec![text(&self.id)]
     }
 
-    async fn head(&self, view: &dyn Snapshot) -> anyhow::Result<Option<Head>> {
+    async fn head(&self, view: &dyn ReadView) -> anyhow::Result<Option<Head>> {
         let columns = ["server_seq", "epoch"].map(str::to_owned);
         let key = [self.key()];
         let rows = view.get_many(Some(&self.tenant), "documents", &key, &columns).await?;

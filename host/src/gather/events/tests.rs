@@ -1,7 +1,7 @@
 //! The differences between two snapshots become events, each once and in the order of time.
 
 use besom_core::command::Command;
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 use besom_core::snapshot::{Depth, Leader, Leadership, Node, Report, Run, Task, TermRow};
 
 use super::*;
@@ -184,7 +184,7 @@ fn what_is_set_aside_within_a_minute_is_told_together() {
 
 fn row(node: &str, started: i64, seen: i64, state: &str) -> NodeRow {
     NodeRow {
-        node: NodeName::from(node),
+        node: Incarnation::from(node),
         state: state.into(),
         seen_at: Time::from_secs(seen),
         config_digest: String::new(),

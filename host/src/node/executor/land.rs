@@ -121,7 +121,7 @@ impl Executor {
     pub(super) fn rows_taken(
         &mut self,
         ticket: Ticket,
-        result: store::Result<Grant>,
+        result: store::Result<Allowance>,
         out: &mut Vec<Command>,
     ) {
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
@@ -135,8 +135,8 @@ impl Executor {
             }
         };
         let ask_at = match result {
-            Ok(Grant::Now) => return self.set_off(ticket, flight, batch, out),
-            Ok(Grant::NotBefore(at)) => {
+            Ok(Allowance::Now) => return self.set_off(ticket, flight, batch, out),
+            Ok(Allowance::NotBefore(at)) => {
                 // The batch waits without executing anything: a death of this host would not be its
                 // fault.
                 out.push(Command::Abandon(flight.commit));

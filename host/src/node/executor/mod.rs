@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::collection::Collections;
-use besom_core::ids::{CommitId, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName};
+use besom_core::ids::{CommitId, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::queue::{Cut, Decision, Touched, decide};
 use besom_core::time::Time;
@@ -36,7 +36,7 @@ use super::window::Read;
 use super::windows::{Tasks, Windows};
 use crate::ports::guests::{self, Acted, Lane};
 use crate::ports::store::{
-    self, Batch, Committed, Entry, Grant, LeftOut, LogRead, Outcome, Stream, Waiting,
+    self, Allowance, Batch, Committed, Entry, LeftOut, LogRead, Outcome, Stream, Waiting,
 };
 use crate::task::TaskDefinition;
 
@@ -114,7 +114,7 @@ pub enum Event {
     /// The verdicts on a batch.
     Acted(Ticket, Result<Acted, guests::Error>),
     /// The answer to a request for rows of the budget.
-    RowsTaken(Ticket, store::Result<Grant>),
+    RowsTaken(Ticket, store::Result<Allowance>),
     /// The result of the commit with that id.
     Committed(Ticket, CommitId, store::Result<Committed>),
     /// The result of looking up the commit with that id.
@@ -241,7 +241,7 @@ struct Slow {
 #[derive(Debug)]
 pub struct Executor {
     settings: Settings,
-    node: NodeName,
+    node: Incarnation,
     collections: Arc<Collections>,
     owned: BTreeMap<Partition, OwnerEpoch>,
     /// The owned partitions, for queries to the store.
@@ -316,7 +316,7 @@ impl Executor {
     const NOT_DUE: Duration = Duration::from_millis(1);
 
     /// Creates an executor that owns nothing.
-    pub fn new(node: NodeName, settings: Settings) -> Executor {
+    pub fn new(node: Incarnation, settings: Settings) -> Executor {
         Executor {
             timers: Windows::new(settings.window),
             retries: Windows::new(settings.window),

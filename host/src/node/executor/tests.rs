@@ -878,9 +878,9 @@ fn rows_asked(commands: &[Command]) -> Option<u64> {
 fn a_batch_of_a_rationed_task_is_committed_once_its_rows_are_taken() {
     let (mut bench, ticket, asked) = rationed();
     assert_eq!((rows_asked(&asked), commits(&asked).len()), (Some(2), 0));
-    let granted = bench.step(Event::RowsTaken(ticket, Ok(Grant::Now)));
+    let granted = bench.step(Event::RowsTaken(ticket, Ok(Allowance::Now)));
     assert_eq!(commits(&granted).len(), 1);
-    let again = bench.step(Event::RowsTaken(ticket, Ok(Grant::Now)));
+    let again = bench.step(Event::RowsTaken(ticket, Ok(Allowance::Now)));
     assert_eq!(commits(&again).len(), 0, "an answer that came twice");
 }
 
@@ -888,13 +888,13 @@ fn a_batch_of_a_rationed_task_is_committed_once_its_rows_are_taken() {
 fn what_has_to_wait_for_rows_asks_again_at_the_time_it_was_told() {
     let (mut bench, ticket, _) = rationed();
     let until = at(1_700);
-    let told = bench.step(Event::RowsTaken(ticket, Ok(Grant::NotBefore(until))));
+    let told = bench.step(Event::RowsTaken(ticket, Ok(Allowance::NotBefore(until))));
     assert_eq!((rows_asked(&told), commits(&told).len()), (None, 0));
     assert_eq!(bench.executor.deadline(), Some(until));
     bench.now = until;
     assert_eq!(rows_asked(&bench.fill()), Some(2));
     assert_eq!(rows_asked(&bench.fill()), None, "the question is under way");
-    assert_eq!(commits(&bench.step(Event::RowsTaken(ticket, Ok(Grant::Now)))).len(), 1);
+    assert_eq!(commits(&bench.step(Event::RowsTaken(ticket, Ok(Allowance::Now)))).len(), 1);
 }
 
 /// Nothing is executed while waiting: a host that dies then is not counted, and a host that stops
@@ -902,7 +902,7 @@ fn what_has_to_wait_for_rows_asks_again_at_the_time_it_was_told() {
 #[test]
 fn what_waits_for_rows_is_not_in_execution_and_is_given_back_by_a_host_that_stops() {
     let (mut bench, ticket, _) = rationed();
-    let told = bench.step(Event::RowsTaken(ticket, Ok(Grant::NotBefore(at(9_000)))));
+    let told = bench.step(Event::RowsTaken(ticket, Ok(Allowance::NotBefore(at(9_000)))));
     assert!(told.iter().any(|command| matches!(command, Command::Abandon(_))), "{told:?}");
     bench.executor.drain();
     bench.fill();

@@ -16,7 +16,7 @@ impl Planner {
         }
     }
 
-    pub(super) fn poll_commands(&mut self, fence: &Fence, out: &mut Vec<Command>) {
+    pub(super) fn poll_commands(&mut self, fence: &FencingToken, out: &mut Vec<Command>) {
         if self.applying || self.fetching {
             return;
         }
@@ -67,7 +67,7 @@ impl Planner {
     }
 
     /// The effect and result of a command; `None`: it waits for a run to end.
-    fn effect(&self, fence: &Fence, row: &CommandRow) -> Option<(CommandEffect, String)> {
+    fn effect(&self, fence: &FencingToken, row: &CommandRow) -> Option<(CommandEffect, String)> {
         let refuse = |words: String| (CommandEffect::Refuse(words.clone()), words);
         Some(match &row.command {
             Asked::Trigger { task } => match self.tasks.get(task) {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::fair::{self, Cycle, Quota};
-use besom_core::ids::{Fence, RunId, TaskName, Tenant};
+use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::plan::{
     NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, Start, TaskState, Trigger,
 };
@@ -104,7 +104,7 @@ pub struct Applying {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Write decided slots and start their runs.
-    Decide(Fence, Box<Decided>),
+    Decide(FencingToken, Box<Decided>),
     /// Ask the plugin for tenants.
     Tenants {
         /// The run that needs them.
@@ -121,7 +121,7 @@ pub enum Command {
     /// Record the end of a scan.
     EndScan {
         /// The leader's fence.
-        fence: Fence,
+        fence: FencingToken,
         /// The run whose scan has ended.
         run: RunId,
         /// Where the next cycle begins.
@@ -132,7 +132,7 @@ pub enum Command {
     /// Read commands from outside.
     FetchCommands,
     /// Apply a command.
-    Apply(Fence, Box<Applying>),
+    Apply(FencingToken, Box<Applying>),
     /// Read the stored state again, because the planner's copy may be wrong.
     Reread,
 }
@@ -141,7 +141,7 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scan {
     /// The leader's fence.
-    pub fence: Fence,
+    pub fence: FencingToken,
     /// The run that scans.
     pub run: RunId,
     /// The definition of the run.
@@ -262,7 +262,7 @@ struct Active {
 #[derive(Debug)]
 pub struct Planner {
     settings: Settings,
-    fence: Option<Fence>,
+    fence: Option<FencingToken>,
     /// When the leadership began.
     since: Time,
     tasks: BTreeMap<TaskName, Task>,
@@ -365,7 +365,7 @@ impl Planner {
     pub fn lead(
         &mut self,
         now: Time,
-        fence: Fence,
+        fence: FencingToken,
         loaded: Loaded,
         tasks: &BTreeMap<TaskName, Scheduled>,
         notices: &mut Vec<Notice>,

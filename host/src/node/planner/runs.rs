@@ -293,7 +293,7 @@ impl Planner {
     }
 
     /// Starts the next round of a pass after the previous one has been worked off.
-    pub(super) fn next_round(&mut self, fence: &Fence, idle: bool, out: &mut Vec<Command>) {
+    pub(super) fn next_round(&mut self, fence: &FencingToken, idle: bool, out: &mut Vec<Command>) {
         let busy = self.tasks.values().any(|task| task.deciding);
         if busy || !idle || !self.runs.is_empty() || self.unfinished.is_empty() {
             return;

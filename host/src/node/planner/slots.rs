@@ -48,7 +48,7 @@ impl Planner {
 
     /// Decides about every task whose time has come, each in its own transaction, so that a
     /// rejection concerns only one task.
-    pub(super) fn decide_due(&mut self, fence: &Fence, out: &mut Vec<Command>) {
+    pub(super) fn decide_due(&mut self, fence: &FencingToken, out: &mut Vec<Command>) {
         let now = self.now;
         let due: Vec<TaskName> = self
             .tasks

@@ -13,8 +13,8 @@ fn at(s: i64) -> Time {
     Time::from_secs(1_800_000_000 + s)
 }
 
-fn fence() -> Fence {
-    Fence { term: Term(3), token_hash: [3; 32] }
+fn fence() -> FencingToken {
+    FencingToken { term: Term(3), token_hash: [3; 32] }
 }
 
 fn tasks(names: &[&str]) -> BTreeMap<TaskName, Scheduled> {

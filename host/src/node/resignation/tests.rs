@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use besom_core::election::{CampaignResult, Timing};
-use besom_core::ids::{Fence, NodeName, Term};
+use besom_core::ids::{FencingToken, Incarnation, Term};
 use besom_core::time::{Mono, Time};
 
 use super::super::planner::{self, Loaded};
@@ -24,7 +24,7 @@ struct World {
 impl World {
     fn new() -> World {
         let settings = Settings {
-            node: NodeName::from("one"),
+            node: Incarnation::from("one"),
             timing: TIMING,
             executor: super::super::executor::Settings::default(),
             planner: planner::Settings::default(),
@@ -52,7 +52,7 @@ impl World {
     }
 
     /// The node wins its election, under that term.
-    fn leads(&mut self, term: u64) -> Fence {
+    fn leads(&mut self, term: u64) -> FencingToken {
         let fence = fence(term);
         let won = CampaignResult::Won(fence.clone());
         let sent = self.now().mono;
@@ -66,7 +66,7 @@ impl World {
     }
 
     /// The leader reads these commands; returns what it wants to apply.
-    fn reads(&mut self, fence: &Fence, rows: Vec<CommandRow>) -> Vec<planner::Applying> {
+    fn reads(&mut self, fence: &FencingToken, rows: Vec<CommandRow>) -> Vec<planner::Applying> {
         let event = planner::Event::Commands(Ok(rows));
         let out = self.step(Event::Planner(fence.term, event));
         let applies = out.into_iter().filter_map(|command| match command {
@@ -78,7 +78,7 @@ impl World {
 
     fn applied(
         &mut self,
-        fence: &Fence,
+        fence: &FencingToken,
         applying: planner::Applying,
         result: store::Result<Applied>,
     ) -> Vec<Command> {
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// A leader that has marked the request to resign as applied.
-    fn resigned() -> (World, Fence, Vec<Command>) {
+    fn resigned() -> (World, FencingToken, Vec<Command>) {
         let mut world = World::new();
         world.step(Event::Tick);
         let fence = world.leads(4);
@@ -98,8 +98,8 @@ impl World {
     }
 }
 
-fn fence(term: u64) -> Fence {
-    Fence { term: Term(term), token_hash: [7; 32] }
+fn fence(term: u64) -> FencingToken {
+    FencingToken { term: Term(term), token_hash: [7; 32] }
 }
 
 fn resign(at: Time) -> CommandRow {
@@ -115,7 +115,7 @@ fn resign(at: Time) -> CommandRow {
     }
 }
 
-fn resigns(out: &[Command], fence: &Fence) -> bool {
+fn resigns(out: &[Command], fence: &FencingToken) -> bool {
     out.contains(&Command::Resign(fence.clone()))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use besom_core::ids::{CommitId, Fence, RunId, TaskName};
+use besom_core::ids::{CommitId, FencingToken, RunId, TaskName};
 use besom_core::item::{Identity, Item};
 use besom_core::plan::{Run, SlotRecord};
 use besom_core::time::Time;
@@ -134,7 +134,7 @@ impl State {
 
     pub(super) fn prune(
         &mut self,
-        fence: &Fence,
+        fence: &FencingToken,
         keep: Retention<'_>,
         limit: u32,
         now: Time,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use besom_core::ids::{Fence, TaskName};
+use besom_core::ids::{FencingToken, TaskName};
 use besom_core::plan::{Pause, TaskState};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
@@ -32,7 +32,7 @@ impl State {
 
     pub(super) fn apply_command(
         &mut self,
-        fence: &Fence,
+        fence: &FencingToken,
         id: u64,
         effect: &CommandEffect,
         result: &str,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::activity;
 use besom_core::collection::{Collection, Collections};
-use besom_core::ids::{CommitId, NodeName, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::ids::{CommitId, Incarnation, Partition, RunId, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal, Settle};
 use besom_core::time::Time;
@@ -332,7 +332,7 @@ impl State {
         self.counts_of(identity).resolved += resolved;
     }
 
-    fn record(&mut self, item: &Item, at: Time, node: &NodeName, commit: CommitId, end: End) {
+    fn record(&mut self, item: &Item, at: Time, node: &Incarnation, commit: CommitId, end: End) {
         let id = self.next_id(Numbered::History);
         let row = HistoryRow {
             id,
@@ -353,21 +353,21 @@ impl State {
     /// Records in the history that an operator discarded a dead letter.
     pub(super) fn record_discarded(&mut self, item: &Item, at: Time, reason: &str) {
         let node = self.fence.as_ref().map(|(fence, _)| fence.node.clone());
-        let node = node.unwrap_or_else(|| NodeName::from(""));
+        let node = node.unwrap_or_else(|| Incarnation::from(""));
         let end = End::without_effects("discarded", reason);
         self.record(item, at, &node, CommitId(0), end);
     }
 
     // ---- deaths
 
-    pub(super) fn begin(&mut self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) {
+    pub(super) fn begin(&mut self, id: CommitId, node: &Incarnation, items: &[(Source, &Item)]) {
         let place =
             |(source, item): &(Source, &Item)| (*source, item.partition, item.identity.clone());
         let begun = Begun { node: node.clone(), items: items.iter().map(place).collect() };
         self.begun.insert(id, begun);
     }
 
-    pub(super) fn bury(&mut self, gone: &[NodeName]) -> Vec<Identity> {
+    pub(super) fn bury(&mut self, gone: &[Incarnation]) -> Vec<Identity> {
         let dead: Vec<CommitId> =
             self.begun.iter().filter(|(_, b)| gone.contains(&b.node)).map(|(id, _)| *id).collect();
         let mut counted = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stage};
-use besom_core::ids::{Fence, TaskName, Tenant};
+use besom_core::ids::{FencingToken, TaskName, Tenant};
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
@@ -84,7 +84,7 @@ impl State {
 
     pub(super) fn claim_messages(
         &mut self,
-        fence: &Fence,
+        fence: &FencingToken,
         room: &[(String, u32)],
         hold: Duration,
         now: Time,
@@ -154,7 +154,7 @@ impl State {
 
     pub(super) fn end_attempts(
         &mut self,
-        fence: &Fence,
+        fence: &FencingToken,
         attempts: &[Attempt],
         now: Time,
     ) -> Result<()> {

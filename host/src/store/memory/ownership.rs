@@ -1,6 +1,6 @@
 //! The owners of partitions, and the journal of arrivals for them.
 
-use besom_core::ids::{NodeName, OwnerEpoch, Partition};
+use besom_core::ids::{Incarnation, OwnerEpoch, Partition};
 use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::time::Time;
 
@@ -10,7 +10,7 @@ use crate::ports::store::Arrivals;
 /// Who owns a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
-    pub(super) node: NodeName,
+    pub(super) node: Incarnation,
     pub(super) epoch: OwnerEpoch,
     pub(super) at: RingPosition,
 }
@@ -34,7 +34,7 @@ impl State {
     /// Assigns the partition to the node under a new epoch.
     pub(super) fn take(
         &mut self,
-        node: &NodeName,
+        node: &Incarnation,
         partition: Partition,
         at: Option<RingPosition>,
     ) -> OwnerEpoch {
@@ -47,7 +47,7 @@ impl State {
 
     pub(super) fn claim_partitions(
         &mut self,
-        node: &NodeName,
+        node: &Incarnation,
         at: RingPosition,
         claims: &[Claim],
     ) -> Vec<(Partition, OwnerEpoch)> {

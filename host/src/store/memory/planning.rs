@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use besom_core::ids::{Fence, Partition, RunId, Seq, Tenant, Term, partition_of};
+use besom_core::ids::{FencingToken, Partition, RunId, Seq, Tenant, Term, partition_of};
 use besom_core::item::{Candidate, Identity, Item, Source};
 use besom_core::plan::{
     NewRun, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
@@ -22,7 +22,7 @@ enum Fate {
 impl State {
     pub(super) fn decide_slots(
         &mut self,
-        fence: &Fence,
+        fence: &FencingToken,
         decision: &SlotDecision,
         now: Time,
     ) -> Result<Vec<RunId>> {
@@ -123,7 +123,7 @@ impl State {
 
     pub(super) fn plan_page(
         &mut self,
-        fence: &Fence,
+        fence: &FencingToken,
         page: &PlanPage,
         now: Time,
     ) -> Result<Planned> {
@@ -243,7 +243,7 @@ impl State {
 
     pub(super) fn end_scan(
         &mut self,
-        fence: &Fence,
+        fence: &FencingToken,
         run: RunId,
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,

@@ -6,10 +6,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::budget::{self, Grant};
+use besom_core::budget::{self, Allowance};
 use besom_core::collection::Collections;
 use besom_core::ids::{
-    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
@@ -26,10 +26,10 @@ use crate::ports::activity::{self, Activity};
 use crate::ports::guests::Lane;
 use crate::ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
-    CommandRow, Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery,
-    HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, PartitionRow, Pending,
-    PlanPage, Planned, Pruned, Raised, Result, Retention, RingPosition, RunLine, RunLines,
-    Snapshot, Store, Stream, StreamRow, Waiting,
+    CommandRow, Committed, DeadLetter, DeadSelector, Depth, Error, Fence, HistoryQuery, HistoryRow,
+    Letters, MappingFault, Message, MessageQuery, NodeRow, PartitionRow, Pending, PlanPage,
+    Planned, Pruned, Raised, ReadView, Result, Retention, RingPosition, RunLine, RunLines, Store,
+    Stream, StreamRow, Waiting,
 };
 
 #[async_trait]
@@ -58,19 +58,19 @@ impl Store for MemoryStore {
 
     async fn raise_fence(
         &self,
-        fence: &Fence,
-        node: &NodeName,
+        fence: &FencingToken,
+        node: &Incarnation,
         partitions: Option<&[Partition]>,
     ) -> Result<Raised> {
         let now = self.time();
         self.perform(On::Write, |state| state.raise_fence(fence, node, partitions, now))
     }
 
-    async fn fence(&self) -> Result<Option<FenceState>> {
+    async fn fence(&self) -> Result<Option<Fence>> {
         self.perform(On::Read, |state| Ok(state.fence.as_ref().map(|(fence, _)| fence.clone())))
     }
 
-    async fn terms(&self, limit: u32) -> Result<Vec<FenceState>> {
+    async fn terms(&self, limit: u32) -> Result<Vec<Fence>> {
         self.perform(On::Read, |state| {
             Ok(state.terms.values().rev().take(limit as usize).cloned().collect())
         })
@@ -84,7 +84,7 @@ impl Store for MemoryStore {
 
     async fn claim_partitions(
         &self,
-        node: &NodeName,
+        node: &Incarnation,
         at: RingPosition,
         claims: &[Claim],
     ) -> Result<Vec<(Partition, OwnerEpoch)>> {
@@ -107,7 +107,11 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>> {
+    async fn decide_slots(
+        &self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+    ) -> Result<Vec<RunId>> {
         let now = self.time();
         self.perform(On::Write, |state| state.decide_slots(fence, decision, now))
     }
@@ -119,14 +123,14 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
+    async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
         let now = self.time();
         self.perform(On::Write, |state| state.plan_page(fence, page, now))
     }
 
     async fn end_scan(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         run: RunId,
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
@@ -162,7 +166,7 @@ impl Store for MemoryStore {
 
     async fn apply_command(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         id: u64,
         effect: &CommandEffect,
         result: &str,
@@ -212,7 +216,12 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(state.read_retries(tasks, partitions, after, limit)))
     }
 
-    async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant> {
+    async fn take_rows(
+        &self,
+        task: &TaskName,
+        rows: u64,
+        per_second: NonZeroU32,
+    ) -> Result<Allowance> {
         let now = self.time();
         self.perform(On::Write, |state| {
             let free_at = state.free_at.get(task).copied();
@@ -227,7 +236,7 @@ impl Store for MemoryStore {
     async fn begin(
         &self,
         id: CommitId,
-        node: &NodeName,
+        node: &Incarnation,
         _: Lane,
         items: &[(Source, &Item)],
     ) -> Result<()> {
@@ -244,14 +253,14 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn begun_by(&self) -> Result<Vec<NodeName>> {
+    async fn begun_by(&self) -> Result<Vec<Incarnation>> {
         self.perform(On::Read, |state| {
-            let nodes: BTreeSet<&NodeName> = state.begun.values().map(|b| &b.node).collect();
+            let nodes: BTreeSet<&Incarnation> = state.begun.values().map(|b| &b.node).collect();
             Ok(nodes.into_iter().cloned().collect())
         })
     }
 
-    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>> {
+    async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>> {
         self.perform(On::Write, |state| {
             state.check_fence(fence)?;
             Ok(state.bury(dead))
@@ -271,7 +280,7 @@ impl Store for MemoryStore {
 
     async fn claim_messages(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         room: &[(String, u32)],
         hold: Duration,
     ) -> Result<Vec<Claimed>> {
@@ -279,7 +288,7 @@ impl Store for MemoryStore {
         self.perform(On::Write, |state| state.claim_messages(fence, room, hold, now))
     }
 
-    async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
+    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
         let now = self.time();
         self.perform(On::Write, |state| state.end_attempts(fence, attempts, now))
     }
@@ -298,12 +307,12 @@ impl Store for MemoryStore {
 
     // ---- the user's tables
 
-    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>> {
         let (collections, opened_at) = (self.collections(), self.time());
         let clock = Arc::clone(&self.shared.clock);
         self.perform(On::Read, |state| {
             let (tables, outbox) = (state.tables.clone(), Arc::clone(&state.outbox));
-            let view: Arc<dyn Snapshot> = Arc::new(View {
+            let view: Arc<dyn ReadView> = Arc::new(View {
                 tables,
                 outbox,
                 collections,
@@ -433,14 +442,14 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(state.nodes.values().cloned().collect()))
     }
 
-    async fn forget_node(&self, node: &NodeName) -> Result<()> {
+    async fn forget_node(&self, node: &Incarnation) -> Result<()> {
         self.perform(On::Write, |state| {
             state.nodes.remove(node);
             Ok(())
         })
     }
 
-    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
+    async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let now = self.time();
         self.perform(On::Write, |state| state.prune(fence, keep, limit, now))
     }

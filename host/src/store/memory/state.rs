@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use besom_core::activity::Book;
 use besom_core::ids::{
-    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotRecord, TaskState};
@@ -17,7 +17,7 @@ use super::outbox::Message;
 use super::ownership::Owner;
 use super::tables::Tables;
 use crate::ports::store::{
-    Applied, Arrivals, BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, FenceState,
+    Applied, Arrivals, BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, Fence,
     HistoryRow, NodeRow, Raised, Result,
 };
 
@@ -42,7 +42,7 @@ pub(super) struct Recorded {
 /// A batch that is about to be executed.
 #[derive(Debug, Clone)]
 pub(super) struct Begun {
-    pub(super) node: NodeName,
+    pub(super) node: Incarnation,
     pub(super) items: Vec<(Source, Partition, Identity)>,
 }
 
@@ -75,8 +75,8 @@ pub(super) type Account = (TaskName, Option<Tenant>);
 pub(super) struct State {
     pub(super) partitions: u32,
     last_ids: BTreeMap<Numbered, u64>,
-    pub(super) fence: Option<(FenceState, [u8; 32])>,
-    pub(super) terms: BTreeMap<Term, FenceState>,
+    pub(super) fence: Option<(Fence, [u8; 32])>,
+    pub(super) terms: BTreeMap<Term, Fence>,
     pub(super) owners: BTreeMap<Partition, Owner>,
     /// Arrivals in the queues from leaders, in order.
     pub(super) arrivals: Vec<Arrivals>,
@@ -113,7 +113,7 @@ pub(super) struct State {
     pub(super) begun: BTreeMap<CommitId, Begun>,
     /// Shared with the snapshots taken of it.
     pub(super) outbox: Arc<Vec<Message>>,
-    pub(super) nodes: BTreeMap<NodeName, NodeRow>,
+    pub(super) nodes: BTreeMap<Incarnation, NodeRow>,
     pub(super) lines: BTreeMap<RunId, Logged>,
 
     pub(super) tables: Tables,
@@ -166,8 +166,8 @@ impl State {
 
     pub(super) fn raise_fence(
         &mut self,
-        fence: &Fence,
-        node: &NodeName,
+        fence: &FencingToken,
+        node: &Incarnation,
         partitions: Option<&[Partition]>,
         now: Time,
     ) -> Result<Raised> {
@@ -183,7 +183,7 @@ impl State {
             let count = self.partitions;
             return Err(Error::Invalid(format!("there is no partition {beyond} of {count}")));
         }
-        let raised = FenceState { term: fence.term, node: node.clone(), raised_at: now };
+        let raised = Fence { term: fence.term, node: node.clone(), raised_at: now };
         self.terms.insert(fence.term, raised.clone());
         self.fence = Some((raised, fence.token_hash));
         let take = |partition| (partition, self.take(node, partition, None));
@@ -191,8 +191,8 @@ impl State {
     }
 
     /// Refuses a leader other than the one that raised the fence last.
-    pub(super) fn check_fence(&self, fence: &Fence) -> Result<()> {
-        let shown = |(known, token): &(FenceState, [u8; 32])| {
+    pub(super) fn check_fence(&self, fence: &FencingToken) -> Result<()> {
+        let shown = |(known, token): &(Fence, [u8; 32])| {
             known.term == fence.term && *token == fence.token_hash
         };
         if self.fence_disabled || self.fence.as_ref().is_some_and(shown) {
@@ -202,7 +202,7 @@ impl State {
     }
 
     /// Whether the node owns the partition under that epoch.
-    pub(super) fn owns(&self, node: &NodeName, partition: Partition, epoch: OwnerEpoch) -> bool {
+    pub(super) fn owns(&self, node: &Incarnation, partition: Partition, epoch: OwnerEpoch) -> bool {
         let owner = self.owners.get(&partition);
         self.fence_disabled
             || owner.is_some_and(|owner| owner.node == *node && owner.epoch == epoch)

@@ -19,7 +19,7 @@ use super::outbox::{self, Message};
 use super::tables::{
     Columns, RowId, Tables, Violation, check_conditions, check_kind, collection, meets, visible,
 };
-use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
+use crate::ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
 use crate::store::record::room::Room;
 
 /// A read names something that is not mapped: the caller's fault, on any attempt.
@@ -154,7 +154,7 @@ fn decode(cursor: &[u8]) -> Result<Position> {
 }
 
 #[async_trait]
-impl Snapshot for View {
+impl ReadView for View {
     fn read_by(&self, _deadline: Instant) {}
 
     fn read_at_most(&self, bytes: u64) {

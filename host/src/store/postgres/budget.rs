@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use besom_core::budget::{Grant, KEPT_MICROS, worth_micros};
+use besom_core::budget::{Allowance, KEPT_MICROS, worth_micros};
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
 
@@ -35,9 +35,9 @@ pub(super) async fn take(
     task: &TaskName,
     rows: u64,
     per_second: NonZeroU32,
-) -> Job<Grant> {
+) -> Job<Allowance> {
     if rows == 0 {
-        return Ok(Grant::Now);
+        return Ok(Allowance::Now);
     }
     let task = tasks.number(session, task).await?;
     let worth = worth_micros(rows, per_second);
@@ -45,8 +45,8 @@ pub(super) async fn take(
     let row = session.row(&TAKE.replace("{now}", NOW), asked).await?;
     let row = row.ok_or_else(|| invalid("the database gave no answer"))?;
     if row.try_get(0)? {
-        return Ok(Grant::Now);
+        return Ok(Allowance::Now);
     }
     let (now, free_at): (i64, Option<i64>) = (row.try_get(1)?, row.try_get(2)?);
-    Ok(Grant::NotBefore(Time(free_at.unwrap_or(now).max(now))))
+    Ok(Allowance::NotBefore(Time(free_at.unwrap_or(now).max(now))))
 }

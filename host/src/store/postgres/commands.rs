@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use besom_core::ids::{Fence, NodeName, TaskName};
+use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -91,7 +91,7 @@ pub(super) async fn apply(
     session: Session,
     clock: &Clock,
     tasks: &Tasks,
-    fence: &Fence,
+    fence: &FencingToken,
     id: u64,
     effect: &CommandEffect,
     result: &str,
@@ -121,7 +121,7 @@ pub(super) async fn apply(
 async fn applied(
     tx: &Tx,
     tasks: &HashMap<TaskName, i32>,
-    fence: &Fence,
+    fence: &FencingToken,
     id: u64,
     effect: &CommandEffect,
     result: &str,
@@ -272,7 +272,7 @@ async fn discard_dead(
     let mut pipeline = Pipeline::default();
     pipeline.push("DELETE FROM @.dead WHERE id = ANY($1::int8[])", params![ids]);
     books.tally.write_runs(&mut pipeline);
-    books.close(&mut pipeline, None, &NodeName::from(node), Vec::new());
+    books.close(&mut pipeline, None, &Incarnation::from(node), Vec::new());
     tx.session.run(pipeline).await?;
     applied.dead = letters.len() as u64;
     Ok(())

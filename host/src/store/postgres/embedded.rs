@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_core::activity::{Listening, state_of};
-use besom_core::ids::{Fence, Term};
+use besom_core::ids::{FencingToken, Term};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -122,7 +122,7 @@ impl LeaseLedger for PostgresStore {
 
     async fn renew_lease(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         renewed_at: Time,
         now: Duration,
         expires_at: Duration,
@@ -146,7 +146,7 @@ impl LeaseLedger for PostgresStore {
         Ok(renewed == 1)
     }
 
-    async fn release_lease(&self, fence: &Fence) -> Result<()> {
+    async fn release_lease(&self, fence: &FencingToken) -> Result<()> {
         let session = self.pools.take(Use::Lead).await?;
         session
             .execute(

@@ -1,6 +1,6 @@
 //! Reads for inspection: depths, history, before-images, nodes.
 
-use besom_core::ids::{CommitId, NodeName, RunId, TaskName};
+use besom_core::ids::{CommitId, Incarnation, RunId, TaskName};
 use besom_core::item::Identity;
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -165,7 +165,7 @@ pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<Option
 }
 
 /// Removes a node's row.
-pub(super) async fn forget_node(session: &Session, node: &NodeName) -> Job<()> {
+pub(super) async fn forget_node(session: &Session, node: &Incarnation) -> Job<()> {
     let name = node.as_str().to_owned();
     session.execute("DELETE FROM @.node WHERE node = $1", params![name]).await?;
     Ok(())

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
+use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, Term};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
 use super::error::{Failure, Fault, Job, fault, words};
 use super::session::{Param, Pipeline, Session, Tx, params};
-use crate::ports::store::{Claim, Error, FenceState, PartitionRow, Raised, Result, RingPosition};
+use crate::ports::store::{Claim, Error, Fence, PartitionRow, Raised, Result, RingPosition};
 
 /// Finds the fence of a term and token and locks it, so that a raise waits until the transaction
 /// ends. (A plain SELECT, or FOR KEY SHARE, would let it pass.)
 const HOLD: &str = "SELECT 1 FROM @.fence WHERE term = $1 AND token_hash = $2 FOR SHARE";
 
-fn held_by(fence: &Fence) -> Vec<Param<'static>> {
+fn held_by(fence: &FencingToken) -> Vec<Param<'static>> {
     params![fence.term.0 as i64, fence.token_hash.to_vec()]
 }
 
 /// Adds the fence to a leader's first round trip.
-pub(super) fn hold_fence(pipeline: &mut Pipeline<'_>, fence: &Fence) -> usize {
+pub(super) fn hold_fence(pipeline: &mut Pipeline<'_>, fence: &FencingToken) -> usize {
     pipeline.push(HOLD, held_by(fence))
 }
 
@@ -57,8 +57,8 @@ const TAKE_OVER: &str = "WITH taken AS (SELECT id FROM @.partition
 pub(super) async fn raise_fence(
     mut session: Session,
     clock: &Clock,
-    fence: &Fence,
-    node: &NodeName,
+    fence: &FencingToken,
+    node: &Incarnation,
     partitions: Option<&[Partition]>,
     count: u32,
     unheard_max: Duration,
@@ -158,7 +158,7 @@ pub(super) async fn partition_table(session: &Session) -> Job<Vec<PartitionRow>>
             (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
         table.push(PartitionRow {
             partition: Partition(id as u32),
-            owner: owner.map(NodeName::from),
+            owner: owner.map(Incarnation::from),
             epoch: OwnerEpoch(epoch as u64),
             at: RingPosition { term: Term(term as u64), revision: revision as u64 },
         });
@@ -172,7 +172,7 @@ pub(super) async fn partition_table(session: &Session) -> Job<Vec<PartitionRow>>
 pub(super) async fn claim_partitions(
     session: Session,
     clock: &Clock,
-    node: &NodeName,
+    node: &Incarnation,
     at: RingPosition,
     claims: &[Claim],
     unheard_max: Duration,
@@ -208,7 +208,7 @@ pub(super) async fn claim_partitions(
 
 async fn claim(
     tx: &Tx,
-    node: &NodeName,
+    node: &Incarnation,
     at: RingPosition,
     claims: &[Claim],
     locked: &str,
@@ -236,19 +236,19 @@ async fn claim(
 }
 
 /// The current fence.
-pub(super) async fn fence(session: &Session) -> Job<Option<FenceState>> {
+pub(super) async fn fence(session: &Session) -> Job<Option<Fence>> {
     let row = session.row("SELECT term, node, raised_at FROM @.fence", params![]).await?;
     row.as_ref().map(raised).transpose()
 }
 
 /// All raises of the fence, newest first.
-pub(super) async fn terms(session: &Session, limit: u32) -> Job<Vec<FenceState>> {
+pub(super) async fn terms(session: &Session, limit: u32) -> Job<Vec<Fence>> {
     let newest = "SELECT term, node, raised_at FROM @.term ORDER BY term DESC LIMIT $1";
     session.query(newest, params![i64::from(limit)]).await?.iter().map(raised).collect()
 }
 
-fn raised(row: &Row) -> Job<FenceState> {
-    Ok(FenceState {
+fn raised(row: &Row) -> Job<Fence> {
+    Ok(Fence {
         term: Term(row.try_get::<_, i64>(0)? as u64),
         node: row.try_get::<_, String>(1)?.into(),
         raised_at: Time(row.try_get(2)?),

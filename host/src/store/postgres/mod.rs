@@ -66,7 +66,7 @@ use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
 use besom_core::collection::{Collections, Operations};
 use besom_core::ids::{
-    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::Change;
@@ -207,8 +207,8 @@ impl Store for PostgresStore {
 
     async fn raise_fence(
         &self,
-        fence: &Fence,
-        node: &NodeName,
+        fence: &FencingToken,
+        node: &Incarnation,
         partitions: Option<&[Partition]>,
     ) -> Result<Raised> {
         let session = self.pools.take(Use::Lead).await?;
@@ -218,11 +218,11 @@ impl Store for PostgresStore {
             .await
     }
 
-    async fn fence(&self) -> Result<Option<FenceState>> {
+    async fn fence(&self) -> Result<Option<Fence>> {
         Ok(leadership::fence(&self.look().await?).await?)
     }
 
-    async fn terms(&self, limit: u32) -> Result<Vec<FenceState>> {
+    async fn terms(&self, limit: u32) -> Result<Vec<Fence>> {
         Ok(leadership::terms(&self.look().await?, limit).await?)
     }
 
@@ -232,7 +232,7 @@ impl Store for PostgresStore {
 
     async fn claim_partitions(
         &self,
-        node: &NodeName,
+        node: &Incarnation,
         at: RingPosition,
         claims: &[Claim],
     ) -> Result<Vec<(Partition, OwnerEpoch)>> {
@@ -257,7 +257,11 @@ impl Store for PostgresStore {
         Ok(runs::active_runs(&self.look().await?).await?)
     }
 
-    async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>> {
+    async fn decide_slots(
+        &self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+    ) -> Result<Vec<RunId>> {
         let session = self.pools.take(Use::Lead).await?;
         runs::decide_slots(session, &self.clock, &self.tasks, fence, decision).await
     }
@@ -266,7 +270,7 @@ impl Store for PostgresStore {
         Ok(planning::cursor(&self.look().await?, task, tenant).await?)
     }
 
-    async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
+    async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
         let session = self.pools.take(Use::Lead).await?;
         let (clock, tasks) = (&self.clock, &self.tasks);
         let planned =
@@ -280,7 +284,7 @@ impl Store for PostgresStore {
 
     async fn end_scan(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         run: RunId,
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
@@ -310,7 +314,7 @@ impl Store for PostgresStore {
 
     async fn apply_command(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         id: u64,
         effect: &CommandEffect,
         result: &str,
@@ -379,7 +383,12 @@ impl Store for PostgresStore {
         Ok(waiting::read_retries(&self.look().await?, tasks, partitions, after, limit).await?)
     }
 
-    async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant> {
+    async fn take_rows(
+        &self,
+        task: &TaskName,
+        rows: u64,
+        per_second: NonZeroU32,
+    ) -> Result<Allowance> {
         let session = self.pools.take(Use::Write).await?;
         Ok(budget::take(&session, &self.clock, &self.tasks, task, rows, per_second).await?)
     }
@@ -387,7 +396,7 @@ impl Store for PostgresStore {
     async fn begin(
         &self,
         id: CommitId,
-        node: &NodeName,
+        node: &Incarnation,
         _: Lane,
         items: &[(Source, &Item)],
     ) -> Result<()> {
@@ -398,11 +407,11 @@ impl Store for PostgresStore {
         Ok(waiting::abandon(&self.pools.take(Use::Write).await?, id).await?)
     }
 
-    async fn begun_by(&self) -> Result<Vec<NodeName>> {
+    async fn begun_by(&self) -> Result<Vec<Incarnation>> {
         Ok(waiting::begun_by(&self.look().await?).await?)
     }
 
-    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>> {
+    async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>> {
         waiting::bury(self.pools.take(Use::Lead).await?, &self.clock, fence, dead).await
     }
 
@@ -430,7 +439,7 @@ impl Store for PostgresStore {
 
     async fn claim_messages(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         room: &[(String, u32)],
         hold: Duration,
     ) -> Result<Vec<Claimed>> {
@@ -438,7 +447,7 @@ impl Store for PostgresStore {
         outbox::claim(session, &self.clock, fence, room, hold).await
     }
 
-    async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
+    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
         let session = self.pools.take(Use::Write).await?;
         outbox::end(session, &self.clock, fence, attempts).await
     }
@@ -456,7 +465,7 @@ impl Store for PostgresStore {
         Ok(outbox::messages(&self.look().await?, query).await?)
     }
 
-    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>> {
         let session = self.pools.take(Use::Act).await?;
         let (mapping, good) = (self.mapping(&session).await?, self.good());
         let canceller = self.pools.canceller(&session)?;
@@ -554,11 +563,11 @@ impl Store for PostgresStore {
         Ok(inspection::nodes(&self.look().await?).await?)
     }
 
-    async fn forget_node(&self, node: &NodeName) -> Result<()> {
+    async fn forget_node(&self, node: &Incarnation) -> Result<()> {
         Ok(inspection::forget_node(&self.pools.take(Use::Write).await?, node).await?)
     }
 
-    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
+    async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let session = self.pools.take(Use::Lead).await?;
         let silent = self.timeouts.forgotten();
         prune::prune(session, &self.clock, &self.tasks, fence, keep, silent, limit).await

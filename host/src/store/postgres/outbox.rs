@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
-use besom_core::ids::{Fence, TaskName, Tenant};
+use besom_core::ids::{FencingToken, TaskName, Tenant};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -49,7 +49,7 @@ async fn any(session: &Session, clock: &Clock, room: &[(String, u32)]) -> Job<bo
 pub(super) async fn claim(
     session: Session,
     clock: &Clock,
-    fence: &Fence,
+    fence: &FencingToken,
     room: &[(String, u32)],
     hold: Duration,
 ) -> Result<Vec<Claimed>> {
@@ -141,7 +141,7 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
 pub(super) async fn end(
     session: Session,
     clock: &Clock,
-    fence: &Fence,
+    fence: &FencingToken,
     attempts: &[Attempt],
 ) -> Result<()> {
     let mut first = Pipeline::default();

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use besom_core::ids::{Fence, Partition, TaskName, Tenant, partition_of};
+use besom_core::ids::{FencingToken, Partition, TaskName, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity};
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -56,7 +56,7 @@ pub(super) async fn plan_page(
     session: Session,
     clock: &Clock,
     tasks: &Tasks,
-    fence: &Fence,
+    fence: &FencingToken,
     page: &PlanPage,
     partitions: u32,
 ) -> Result<Planned> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom_core::ids::Fence;
+use besom_core::ids::FencingToken;
 use besom_core::time::Time;
 
 use super::clock::Clock;
@@ -30,7 +30,7 @@ pub(super) async fn prune(
     session: Session,
     clock: &Clock,
     tasks: &Tasks,
-    fence: &Fence,
+    fence: &FencingToken,
     keep: Retention<'_>,
     silent: Duration,
     limit: u32,

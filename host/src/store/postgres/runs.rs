@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use besom_core::ids::{Fence, RunId, TaskName, Tenant, Term};
+use besom_core::ids::{FencingToken, RunId, TaskName, Tenant, Term};
 use besom_core::time::Time;
 use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
@@ -30,7 +30,7 @@ pub(super) async fn decide_slots(
     session: Session,
     clock: &Clock,
     tasks: &Tasks,
-    fence: &Fence,
+    fence: &FencingToken,
     decision: &SlotDecision,
 ) -> Result<Vec<RunId>> {
     let numbers = tasks.numbers(&session, named(decision)).await?;
@@ -219,7 +219,7 @@ async fn write_state(tx: &Tx, tasks: &HashMap<TaskName, i32>, state: &TaskState)
 pub(super) async fn end_scan(
     session: Session,
     clock: &Clock,
-    fence: &Fence,
+    fence: &FencingToken,
     run: RunId,
     tenant_cursor: Option<&Tenant>,
     error: Option<&str>,

@@ -1,7 +1,7 @@
 //! The end of items' executions: history, retries, dead letters. Collected per batch, written by a
 //! few statements.
 
-use besom_core::ids::{CommitId, NodeName};
+use besom_core::ids::{CommitId, Incarnation};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::{Change, Settle};
 use besom_core::time::Time;
@@ -406,7 +406,7 @@ impl Books {
         self,
         pipeline: &mut Pipeline<'_>,
         id: Option<CommitId>,
-        node: &NodeName,
+        node: &Incarnation,
         result: Vec<u8>,
     ) {
         self.tally.write_counters(pipeline);

@@ -21,7 +21,7 @@ use super::mapping::Mapping;
 use super::plan::Good;
 use super::session::{Pipeline, Session};
 use super::{lookup, outbox, range, tenants};
-use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
+use crate::ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
 use crate::store::record::room::Room;
 
 /// The savepoint to which a failed read rolls back. Reads change nothing, so one savepoint is
@@ -212,7 +212,7 @@ macro_rules! read {
 }
 
 #[async_trait]
-impl Snapshot for PostgresSnapshot {
+impl ReadView for PostgresSnapshot {
     fn read_by(&self, deadline: Instant) {
         let mut by = self.inner.read_by.lock().unwrap_or_else(PoisonError::into_inner);
         *by = Some(deadline);

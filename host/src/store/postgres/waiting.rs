@@ -1,6 +1,6 @@
 //! Items that wait to be executed (streams, timers, retries), and batches being executed.
 
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, Seq, TaskName};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, Partition, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -227,7 +227,7 @@ pub(super) fn mark(id: CommitId) -> Cell {
 pub(super) async fn begin(
     session: &Session,
     id: CommitId,
-    node: &NodeName,
+    node: &Incarnation,
     items: &[(Source, &Item)],
 ) -> Job<()> {
     session
@@ -247,7 +247,7 @@ pub(super) async fn abandon(session: &Session, id: CommitId) -> Job<()> {
 }
 
 /// The nodes with begun batches.
-pub(super) async fn begun_by(session: &Session) -> Job<Vec<NodeName>> {
+pub(super) async fn begun_by(session: &Session) -> Job<Vec<Incarnation>> {
     let rows = session.query("SELECT DISTINCT node FROM @.inflight", params![]).await?;
     rows.iter().map(|row| Ok(row.try_get::<_, String>(0)?.into())).collect()
 }
@@ -257,8 +257,8 @@ pub(super) async fn begun_by(session: &Session) -> Job<Vec<NodeName>> {
 pub(super) async fn bury(
     session: Session,
     clock: &Clock,
-    fence: &Fence,
-    dead: &[NodeName],
+    fence: &FencingToken,
+    dead: &[Incarnation],
 ) -> Result<Vec<Identity>> {
     let mut first = Pipeline::default();
     hold_fence(&mut first, fence);
@@ -270,7 +270,7 @@ pub(super) async fn bury(
     tx.finish(done).await
 }
 
-async fn count_all(tx: &Tx, dead: &[NodeName]) -> Job<Vec<Identity>> {
+async fn count_all(tx: &Tx, dead: &[Incarnation]) -> Job<Vec<Identity>> {
     let dead: Vec<String> = dead.iter().map(|node| node.as_str().to_owned()).collect();
     let rows = tx
         .query("DELETE FROM @.inflight WHERE node = ANY($1::text[]) RETURNING items", params![dead])

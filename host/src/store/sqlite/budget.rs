@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use besom_core::budget::{self, Grant};
+use besom_core::budget::{self, Allowance};
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
 use rusqlite::{OptionalExtension, params};
@@ -16,7 +16,7 @@ pub(super) fn take(
     task: &TaskName,
     rows: u64,
     per_second: NonZeroU32,
-) -> Job<Grant> {
+) -> Job<Allowance> {
     let task = tx.task(task)?;
     let free_at: Option<i64> = tx
         .conn

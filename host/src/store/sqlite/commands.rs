@@ -1,6 +1,6 @@
 //! Operators' commands to the leader, and their application under the fence.
 
-use besom_core::ids::{Fence, NodeName, TaskName};
+use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::item::Item;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
@@ -84,7 +84,7 @@ fn read(r: &Row<'_>) -> Job<CommandRow> {
 /// Applies a command's effect, once.
 pub(super) fn apply(
     tx: &mut Tx<'_>,
-    fence: &Fence,
+    fence: &FencingToken,
     id: u64,
     effect: &CommandEffect,
     result: &str,
@@ -209,7 +209,7 @@ fn discard_dead(
         books.history(tx, task, &letter.item, End::Discarded, remarks)?;
     }
     let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
-    books.close(tx, None, &NodeName::from(node), &[])?;
+    books.close(tx, None, &Incarnation::from(node), &[])?;
     applied.dead = letters.len() as u64;
     books.tally.write(tx)?;
     Ok(())

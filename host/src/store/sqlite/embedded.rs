@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::{Fence, Term};
+use besom_core::ids::{FencingToken, Term};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -98,7 +98,7 @@ impl LeaseLedger for SqliteStore {
 
     async fn renew_lease(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         renewed_at: Time,
         now: Duration,
         expires_at: Duration,
@@ -129,7 +129,7 @@ impl LeaseLedger for SqliteStore {
             .await
     }
 
-    async fn release_lease(&self, fence: &Fence) -> Result<()> {
+    async fn release_lease(&self, fence: &FencingToken) -> Result<()> {
         let fence = fence.clone();
         self.writer
             .run(Lane::Lease, move |tx| {

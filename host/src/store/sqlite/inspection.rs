@@ -1,6 +1,6 @@
 //! Reads for inspection: depths, history, before-images, nodes.
 
-use besom_core::ids::{CommitId, NodeName, RunId, TaskName};
+use besom_core::ids::{CommitId, Incarnation, RunId, TaskName};
 use besom_core::item::Identity;
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -164,7 +164,7 @@ pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<Option<Time>> 
 }
 
 /// Removes a node's row.
-pub(super) fn forget_node(tx: &mut Tx<'_>, node: &NodeName) -> Job<()> {
+pub(super) fn forget_node(tx: &mut Tx<'_>, node: &Incarnation) -> Job<()> {
     tx.conn.prepare_cached("DELETE FROM besom_node WHERE node = ?1")?.execute([node.as_str()])?;
     Ok(())
 }

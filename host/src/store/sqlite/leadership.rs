@@ -1,16 +1,16 @@
 //! The fence, and the owners of partitions.
 
-use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
+use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, Term};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Job;
 use super::writer::Tx;
-use crate::ports::store::{Claim, Error, FenceState, PartitionRow, Raised, RingPosition};
+use crate::ports::store::{Claim, Error, Fence, PartitionRow, Raised, RingPosition};
 
 /// Refuses a writer whose term and token are not the fence's. This is the first statement of every
 /// leader's write.
-pub(super) fn check_fence(tx: &Tx<'_>, fence: &Fence) -> Job<()> {
+pub(super) fn check_fence(tx: &Tx<'_>, fence: &FencingToken) -> Job<()> {
     let held = tx
         .conn
         .prepare_cached("SELECT 1 FROM besom_fence WHERE term = ?1 AND token_hash = ?2")?
@@ -21,8 +21,8 @@ pub(super) fn check_fence(tx: &Tx<'_>, fence: &Fence) -> Job<()> {
 /// Raises the fence and takes partitions over.
 pub(super) fn raise_fence(
     tx: &mut Tx<'_>,
-    fence: &Fence,
-    node: &NodeName,
+    fence: &FencingToken,
+    node: &Incarnation,
     partitions: Option<&[Partition]>,
 ) -> Job<Raised> {
     let raised = tx.conn.execute(
@@ -72,7 +72,7 @@ pub(super) fn partition_table(conn: &Connection) -> Job<Vec<PartitionRow>> {
         let owner: Option<String> = r.get(1)?;
         Ok(PartitionRow {
             partition: Partition(r.get(0)?),
-            owner: owner.map(NodeName::from),
+            owner: owner.map(Incarnation::from),
             epoch: OwnerEpoch(r.get(2)?),
             at: RingPosition { term: Term(r.get(3)?), revision: r.get(4)? },
         })
@@ -83,7 +83,7 @@ pub(super) fn partition_table(conn: &Connection) -> Job<Vec<PartitionRow>> {
 
 pub(super) fn claim_partitions(
     tx: &mut Tx<'_>,
-    node: &NodeName,
+    node: &Incarnation,
     at: RingPosition,
     claims: &[Claim],
 ) -> Job<Vec<(Partition, OwnerEpoch)>> {
@@ -103,13 +103,13 @@ pub(super) fn claim_partitions(
 }
 
 /// The current fence.
-pub(super) fn fence(conn: &Connection) -> Job<Option<FenceState>> {
+pub(super) fn fence(conn: &Connection) -> Job<Option<Fence>> {
     let mut statement = conn.prepare_cached("SELECT term, node, raised_at FROM besom_fence")?;
     Ok(statement.query_row([], raised).optional()?)
 }
 
 /// All raises of the fence, newest first.
-pub(super) fn terms(conn: &Connection, limit: u32) -> Job<Vec<FenceState>> {
+pub(super) fn terms(conn: &Connection, limit: u32) -> Job<Vec<Fence>> {
     let mut statement = conn.prepare_cached(
         "SELECT term, node, raised_at FROM besom_term ORDER BY term DESC LIMIT ?1",
     )?;
@@ -117,8 +117,8 @@ pub(super) fn terms(conn: &Connection, limit: u32) -> Job<Vec<FenceState>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn raised(r: &rusqlite::Row<'_>) -> rusqlite::Result<FenceState> {
-    Ok(FenceState {
+fn raised(r: &rusqlite::Row<'_>) -> rusqlite::Result<Fence> {
+    Ok(Fence {
         term: Term(r.get(0)?),
         node: r.get::<_, String>(1)?.into(),
         raised_at: Time(r.get(2)?),

@@ -57,7 +57,7 @@ use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
 use besom_core::collection::Collections;
 use besom_core::ids::{
-    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::Change;
@@ -193,8 +193,8 @@ impl Store for SqliteStore {
 
     async fn raise_fence(
         &self,
-        fence: &Fence,
-        node: &NodeName,
+        fence: &FencingToken,
+        node: &Incarnation,
         partitions: Option<&[Partition]>,
     ) -> Result<Raised> {
         let (fence, node) = (fence.clone(), node.clone());
@@ -209,11 +209,11 @@ impl Store for SqliteStore {
         Ok(raised)
     }
 
-    async fn fence(&self) -> Result<Option<FenceState>> {
+    async fn fence(&self) -> Result<Option<Fence>> {
         self.inspection.read(leadership::fence).await
     }
 
-    async fn terms(&self, limit: u32) -> Result<Vec<FenceState>> {
+    async fn terms(&self, limit: u32) -> Result<Vec<Fence>> {
         self.inspection.read(move |conn| leadership::terms(conn, limit)).await
     }
 
@@ -223,7 +223,7 @@ impl Store for SqliteStore {
 
     async fn claim_partitions(
         &self,
-        node: &NodeName,
+        node: &Incarnation,
         at: RingPosition,
         claims: &[Claim],
     ) -> Result<Vec<(Partition, OwnerEpoch)>> {
@@ -248,7 +248,11 @@ impl Store for SqliteStore {
         self.inspection.read(runs::active_runs).await
     }
 
-    async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>> {
+    async fn decide_slots(
+        &self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+    ) -> Result<Vec<RunId>> {
         let (fence, decision) = (fence.clone(), decision.clone());
         self.writer.run(Lane::Normal, move |tx| runs::decide_slots(tx, &fence, &decision)).await
     }
@@ -258,7 +262,7 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| planning::cursor(conn, &task, tenant.as_ref())).await
     }
 
-    async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
+    async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
         let (fence, page, partitions) = (fence.clone(), page.clone(), self.founded.partitions);
         self.writer
             .run(Lane::Normal, move |tx| planning::plan_page(tx, &fence, &page, partitions))
@@ -267,7 +271,7 @@ impl Store for SqliteStore {
 
     async fn end_scan(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         run: RunId,
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
@@ -300,7 +304,7 @@ impl Store for SqliteStore {
 
     async fn apply_command(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         id: u64,
         effect: &CommandEffect,
         result: &str,
@@ -391,7 +395,12 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant> {
+    async fn take_rows(
+        &self,
+        task: &TaskName,
+        rows: u64,
+        per_second: NonZeroU32,
+    ) -> Result<Allowance> {
         let task = task.clone();
         self.writer.run(Lane::Normal, move |tx| budget::take(tx, &task, rows, per_second)).await
     }
@@ -399,7 +408,7 @@ impl Store for SqliteStore {
     async fn begin(
         &self,
         id: CommitId,
-        node: &NodeName,
+        node: &Incarnation,
         lane: guests::Lane,
         items: &[(Source, &Item)],
     ) -> Result<()> {
@@ -412,11 +421,11 @@ impl Store for SqliteStore {
         self.writer.run_light(Lane::Normal, move |tx| waiting::abandon(tx, id)).await
     }
 
-    async fn begun_by(&self) -> Result<Vec<NodeName>> {
+    async fn begun_by(&self) -> Result<Vec<Incarnation>> {
         self.inspection.read(waiting::begun_by).await
     }
 
-    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>> {
+    async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>> {
         let (fence, dead) = (fence.clone(), dead.to_vec());
         self.writer.run(Lane::Normal, move |tx| waiting::bury(tx, &fence, &dead)).await
     }
@@ -436,7 +445,7 @@ impl Store for SqliteStore {
 
     async fn claim_messages(
         &self,
-        fence: &Fence,
+        fence: &FencingToken,
         room: &[(String, u32)],
         hold: Duration,
     ) -> Result<Vec<Claimed>> {
@@ -448,7 +457,7 @@ impl Store for SqliteStore {
         self.writer.run(Lane::Heavy, move |tx| outbox::claim(tx, &fence, &room, hold)).await
     }
 
-    async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
+    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
         let (fence, attempts) = (fence.clone(), attempts.to_vec());
         self.writer.run(Lane::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
     }
@@ -468,7 +477,7 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| outbox::messages(conn, &query)).await
     }
 
-    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>> {
         Ok(Arc::new(snapshot::open(&self.acts, self.mapping(), open_max).await?))
     }
 
@@ -566,12 +575,12 @@ impl Store for SqliteStore {
         self.inspection.read(inspection::nodes).await
     }
 
-    async fn forget_node(&self, node: &NodeName) -> Result<()> {
+    async fn forget_node(&self, node: &Incarnation) -> Result<()> {
         let node = node.clone();
         self.writer.run_light(Lane::Normal, move |tx| inspection::forget_node(tx, &node)).await
     }
 
-    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
+    async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let (fence, undo) = (fence.clone(), keep.undo.to_vec());
         let (history, nodes) = (keep.history, keep.nodes);
         let routed = keep.routed.map(<[String]>::to_vec);

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
-use besom_core::ids::{Fence, TaskName, Tenant};
+use besom_core::ids::{FencingToken, TaskName, Tenant};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -75,7 +75,7 @@ pub(super) fn any(conn: &Connection, room: &[(String, u32)], now: Time) -> Job<b
 /// Claims messages for one attempt each.
 pub(super) fn claim(
     tx: &mut Tx<'_>,
-    fence: &Fence,
+    fence: &FencingToken,
     room: &[(String, u32)],
     hold: Duration,
 ) -> Job<Vec<Claimed>> {
@@ -108,7 +108,7 @@ pub(super) fn claim(
 }
 
 /// Records the results of attempts.
-pub(super) fn end(tx: &mut Tx<'_>, fence: &Fence, attempts: &[Attempt]) -> Job<()> {
+pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -> Job<()> {
     check_fence(tx, fence)?;
     for Attempt { id, attempt, end } in attempts {
         let (delivered, given_up, next, error, reply) = match end {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::ids::{Fence, Partition, RunId, TaskName, Tenant, partition_of};
+use besom_core::ids::{FencingToken, Partition, RunId, TaskName, Tenant, partition_of};
 use besom_core::item::Candidate;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -32,7 +32,7 @@ pub(super) fn cursor(
 /// Plans a page under the fence.
 pub(super) fn plan_page(
     tx: &mut Tx<'_>,
-    fence: &Fence,
+    fence: &FencingToken,
     page: &PlanPage,
     partitions: u32,
 ) -> Job<Planned> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::ids::{Fence, TaskName};
+use besom_core::ids::{FencingToken, TaskName};
 use besom_core::time::Time;
 use rusqlite::{OptionalExtension, params};
 
@@ -21,7 +21,7 @@ const LOOK_FACTOR: u32 = 16;
 /// longer matters.
 pub(super) fn prune(
     tx: &mut Tx<'_>,
-    fence: &Fence,
+    fence: &FencingToken,
     keep: Retention<'_>,
     silent: Duration,
     limit: u32,

@@ -13,12 +13,12 @@ use crate::ports::store::{
     Error, NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
     late_copy,
 };
-use besom_core::ids::{Fence, Tenant};
+use besom_core::ids::{FencingToken, Tenant};
 
 /// Writes decided slots, runs and states, under the fence.
 pub(super) fn decide_slots(
     tx: &mut Tx<'_>,
-    fence: &Fence,
+    fence: &FencingToken,
     decision: &SlotDecision,
 ) -> Job<Vec<RunId>> {
     check_fence(tx, fence)?;
@@ -203,7 +203,7 @@ fn write_state(tx: &mut Tx<'_>, state: &TaskState) -> Job<()> {
 /// Ends the scan of a run, and the run if it has nothing in the log.
 pub(super) fn end_scan(
     tx: &mut Tx<'_>,
-    fence: &Fence,
+    fence: &FencingToken,
     run: RunId,
     tenant_cursor: Option<&Tenant>,
     error: Option<&str>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::ids::{CommitId, NodeName, RunId};
+use besom_core::ids::{CommitId, Incarnation, RunId};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::{Change, Settle};
 use besom_core::time::Time;
@@ -52,7 +52,7 @@ impl<'c> Books<'c> {
         &self,
         tx: &Tx<'_>,
         id: Option<CommitId>,
-        node: &NodeName,
+        node: &Incarnation,
         result: &[u8],
     ) -> Job<()> {
         let id = id.map(|id| id.0.to_be_bytes());

@@ -19,7 +19,7 @@ use super::error::{Failure, Job};
 use super::mapping::Mapping;
 use super::readers::{Reader, Readers};
 use super::{lookup, outbox, range, tenants};
-use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
+use crate::ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
 use crate::store::record::room::Room;
 
 /// The error of an interrupted read.
@@ -180,7 +180,7 @@ impl SqliteSnapshot {
 }
 
 #[async_trait]
-impl Snapshot for SqliteSnapshot {
+impl ReadView for SqliteSnapshot {
     fn read_by(&self, deadline: Instant) {
         let left = deadline.saturating_duration_since(self.inner.watch.opened).as_micros();
         self.inner.watch.until.store(u64::try_from(left).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Items that wait to be executed (streams, timers, retries), and batches being executed.
 
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, Seq, TaskName};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, Partition, Seq, TaskName};
 use besom_core::item::{Identity, Source};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -166,7 +166,7 @@ pub(super) fn task_id(conn: &Connection, task: &TaskName) -> Job<Option<i64>> {
 // ---------------------------------------------------------------------------- in flight
 
 /// Records a batch as begun; `begun` is its packed record.
-pub(super) fn begin(tx: &mut Tx<'_>, id: CommitId, node: &NodeName, begun: &[u8]) -> Job<()> {
+pub(super) fn begin(tx: &mut Tx<'_>, id: CommitId, node: &Incarnation, begun: &[u8]) -> Job<()> {
     tx.conn
         .prepare_cached(
             "INSERT INTO besom_inflight VALUES (?1, ?2, ?3)
@@ -185,15 +185,19 @@ pub(super) fn abandon(tx: &mut Tx<'_>, id: CommitId) -> Job<()> {
 }
 
 /// The nodes with begun batches.
-pub(super) fn begun_by(conn: &Connection) -> Job<Vec<NodeName>> {
+pub(super) fn begun_by(conn: &Connection) -> Job<Vec<Incarnation>> {
     let mut statement = conn.prepare_cached("SELECT DISTINCT node FROM besom_inflight")?;
-    let nodes = statement.query_map([], |r| Ok(NodeName::from(r.get::<_, String>(0)?)))?;
+    let nodes = statement.query_map([], |r| Ok(Incarnation::from(r.get::<_, String>(0)?)))?;
     Ok(nodes.collect::<Result<_, _>>()?)
 }
 
 /// Counts a death for every item that a dead incarnation had begun and that is still waiting in its
 /// place.
-pub(super) fn bury(tx: &mut Tx<'_>, fence: &Fence, gone: &[NodeName]) -> Job<Vec<Identity>> {
+pub(super) fn bury(
+    tx: &mut Tx<'_>,
+    fence: &FencingToken,
+    gone: &[Incarnation],
+) -> Job<Vec<Identity>> {
     check_fence(tx, fence)?;
     let mut dead = Vec::new();
     {

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use besom::coordination::etcd::{Clocks, Etcd, Identity, Options};
 use besom::ports::coordination::{Campaign, Coordination, LeaderRecord, Result};
 use besom::ports::members::{Announcement, MemberState, Members, Membership, StoreAway};
-use besom_core::ids::{Fence, Term};
-use besom_core::ring::ServerName;
+use besom_core::ids::{FencingToken, Term};
+use besom_core::ring::NodeName;
 
 use crate::conformance::coordination::Contest;
 use crate::conformance::members::Company;
@@ -39,7 +39,7 @@ pub struct Timeline {
 /// A handle under that time.
 pub struct Timed {
     etcd: Etcd,
-    name: ServerName,
+    name: NodeName,
     timeline: Arc<Timeline>,
     /// When its lease ends; none: it has none.
     ends_at: Mutex<Option<Duration>>,
@@ -147,13 +147,13 @@ impl Coordination for Timed {
         answer
     }
 
-    async fn renew(&self, fence: &Fence) -> Result<bool> {
+    async fn renew(&self, fence: &FencingToken) -> Result<bool> {
         let answer = self.etcd.renew(fence).await;
         self.renewed(matches!(answer, Ok(true)));
         answer
     }
 
-    async fn resign(&self, fence: &Fence) -> Result<()> {
+    async fn resign(&self, fence: &FencingToken) -> Result<()> {
         self.etcd.resign(fence).await
     }
 
@@ -180,7 +180,7 @@ impl Members for Timed {
         answer
     }
 
-    async fn set_state(&self, name: &ServerName, state: MemberState) -> Result<bool> {
+    async fn set_state(&self, name: &NodeName, state: MemberState) -> Result<bool> {
         self.etcd.set_state(name, state).await
     }
 

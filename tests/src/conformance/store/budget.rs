@@ -3,57 +3,57 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use besom_core::budget::Grant;
+use besom_core::budget::Allowance;
 use besom_core::time::Time;
 
 use crate::conformance::World;
 use crate::conformance::world::START;
 
-async fn take(world: &World, task: &str, rows: u64, per_second: u32) -> Grant {
+async fn take(world: &World, task: &str, rows: u64, per_second: u32) -> Allowance {
     let per_second = NonZeroU32::new(per_second).expect("a rate");
     world.store().take_rows(&task.into(), rows, per_second).await.unwrap()
 }
 
 /// A second's worth is there at the beginning; then rows come at their rate.
 pub async fn rows_are_granted_at_their_rate(world: &mut World) {
-    assert_eq!(take(world, "task", 100, 100).await, Grant::Now);
-    assert_eq!(take(world, "task", 50, 100).await, Grant::Now);
+    assert_eq!(take(world, "task", 100, 100).await, Allowance::Now);
+    assert_eq!(take(world, "task", 50, 100).await, Allowance::Now);
     let paid_off = START + Duration::from_millis(500);
-    assert_eq!(take(world, "task", 1, 100).await, Grant::NotBefore(paid_off));
+    assert_eq!(take(world, "task", 1, 100).await, Allowance::NotBefore(paid_off));
     world.advance(Duration::from_millis(499));
-    assert_eq!(take(world, "task", 1, 100).await, Grant::NotBefore(paid_off));
+    assert_eq!(take(world, "task", 1, 100).await, Allowance::NotBefore(paid_off));
     world.advance(Duration::from_millis(1));
-    assert_eq!(take(world, "task", 1, 100).await, Grant::Now);
+    assert_eq!(take(world, "task", 1, 100).await, Allowance::Now);
 }
 
 /// More than a second's worth is granted at once and paid off afterwards: a commit cannot be
 /// cut.
 pub async fn a_large_batch_is_granted_and_paid_off(world: &mut World) {
-    assert_eq!(take(world, "task", 5_000, 1_000).await, Grant::Now);
+    assert_eq!(take(world, "task", 5_000, 1_000).await, Allowance::Now);
     let paid_off = START + Duration::from_secs(4);
-    assert_eq!(take(world, "task", 1, 1_000).await, Grant::NotBefore(paid_off));
+    assert_eq!(take(world, "task", 1, 1_000).await, Allowance::NotBefore(paid_off));
 }
 
 /// What was not used is kept for a second, not for ever.
 pub async fn an_idle_budget_keeps_one_second(world: &mut World) {
-    assert_eq!(take(world, "task", 1, 10).await, Grant::Now);
+    assert_eq!(take(world, "task", 1, 10).await, Allowance::Now);
     world.advance(Duration::from_secs(3_600));
-    assert_eq!(take(world, "task", 20, 10).await, Grant::Now);
+    assert_eq!(take(world, "task", 20, 10).await, Allowance::Now);
     let paid_off = Time(world.now.0 + 1_000_000);
-    assert_eq!(take(world, "task", 1, 10).await, Grant::NotBefore(paid_off));
+    assert_eq!(take(world, "task", 1, 10).await, Allowance::NotBefore(paid_off));
 }
 
 /// A task that has used up its rows holds no other one back; no rows are always free.
 pub async fn a_budget_is_one_tasks(world: &mut World) {
-    assert_eq!(take(world, "task", 1_000, 10).await, Grant::Now);
-    assert!(matches!(take(world, "task", 1, 10).await, Grant::NotBefore(_)));
-    assert_eq!(take(world, "other", 1, 10).await, Grant::Now);
-    assert_eq!(take(world, "task", 0, 10).await, Grant::Now);
+    assert_eq!(take(world, "task", 1_000, 10).await, Allowance::Now);
+    assert!(matches!(take(world, "task", 1, 10).await, Allowance::NotBefore(_)));
+    assert_eq!(take(world, "other", 1, 10).await, Allowance::Now);
+    assert_eq!(take(world, "task", 0, 10).await, Allowance::Now);
 }
 
 /// Whoever opens the store again finds the debts.
 pub async fn a_budget_outlives_the_process(world: &mut World) {
-    assert_eq!(take(world, "task", 1_000, 10).await, Grant::Now);
+    assert_eq!(take(world, "task", 1_000, 10).await, Allowance::Now);
     world.reopen().await;
-    assert!(matches!(take(world, "task", 1, 10).await, Grant::NotBefore(_)));
+    assert!(matches!(take(world, "task", 1, 10).await, Allowance::NotBefore(_)));
 }

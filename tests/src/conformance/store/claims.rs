@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use besom::ports::store::{Claim, Command, CommandEffect, DeadSelector, LeftOut, Outcome};
-use besom_core::ids::{NodeName, OwnerEpoch, Partition, Term};
+use besom_core::ids::{Incarnation, OwnerEpoch, Partition, Term};
 use besom_core::ownership::RingPosition;
 use besom_core::time::Time;
 
@@ -34,7 +34,7 @@ pub async fn the_table_says_who_owns_every_partition(world: &mut World) {
 pub async fn a_claim_needs_the_epoch_that_was_seen(world: &mut World) {
     let seen = |p: u32| world.epochs[&Partition(p)];
     let stale = OwnerEpoch(seen(1).0 - 1);
-    let other = NodeName::from("node-2");
+    let other = Incarnation::from("node-2");
     let claims = [claim(0, seen(0)), claim(1, stale), claim(2, seen(2))];
     let taken = world.store().claim_partitions(&other, ring(1, 5), &claims).await.unwrap();
     let next = |p: u32| (Partition(p), OwnerEpoch(seen(p).0 + 1));
@@ -49,7 +49,7 @@ pub async fn a_claim_needs_the_epoch_that_was_seen(world: &mut World) {
 /// A node with an older view of the ring takes nothing from one with a newer view; a later
 /// term makes every view of an earlier one old.
 pub async fn an_older_ring_takes_nothing(world: &mut World) {
-    let (old, new) = (NodeName::from("old"), NodeName::from("new"));
+    let (old, new) = (Incarnation::from("old"), Incarnation::from("new"));
     let store = world.store();
     let mut seen = world.epochs[&Partition(0)];
     let cases = [
@@ -73,7 +73,7 @@ pub async fn a_claimed_partition_is_executed_by_its_new_owner_only(world: &mut W
     let partition = item.item.partition;
     let seen = world.epochs[&partition];
     let former = world.node.clone();
-    let heir = NodeName::from("node-2");
+    let heir = Incarnation::from("node-2");
     let claims = [Claim { partition, seen }];
     let taken = world.store().claim_partitions(&heir, ring(1, 1), &claims).await.unwrap();
 

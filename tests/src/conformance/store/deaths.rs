@@ -1,7 +1,7 @@
 //! Deaths of the host during an item are counted.
 
 use besom::ports::guests::Lane;
-use besom_core::ids::NodeName;
+use besom_core::ids::Incarnation;
 use besom_core::item::{Identity, Item, Source};
 
 use crate::conformance::World;
@@ -22,7 +22,7 @@ async fn all(world: &World) -> Vec<(Source, Item)> {
 }
 
 async fn begin(world: &World, node: &str, items: &[(Source, Item)]) -> besom_core::ids::CommitId {
-    let (id, node) = (world.mark(), NodeName::from(node));
+    let (id, node) = (world.mark(), Incarnation::from(node));
     let items: Vec<_> = items.iter().map(|(source, item)| (*source, item)).collect();
     world.store().begin(id, &node, Lane::Normal, &items).await.unwrap();
     id
@@ -68,7 +68,7 @@ pub async fn the_batches_of_the_living_are_left_alone(world: &mut World) {
 pub async fn a_stale_leader_counts_no_death(world: &mut World) {
     let items = three(world).await;
     begin(world, "alive", &items).await;
-    let (stale, dead) = (world.fence.clone(), [NodeName::from("alive")]);
+    let (stale, dead) = (world.fence.clone(), [Incarnation::from("alive")]);
     world.lead(2, "next").await;
     let refused = world.store().bury(&stale, &dead).await;
     assert!(matches!(refused, Err(besom::ports::store::Error::Fenced)), "{refused:?}");

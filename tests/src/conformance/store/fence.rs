@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use besom::ports::store::{Command, CommandEffect, Error, Retention, SlotDecision};
-use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
+use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, Term};
 
 use crate::conformance::World;
 use crate::conformance::world::{candidate, fence, new_run, page, task};
@@ -75,7 +75,7 @@ pub async fn a_stale_leader_can_write_nothing(world: &mut World) {
 
 /// Two leaders cannot share a term: the token tells them apart.
 pub async fn the_right_term_with_a_foreign_token_is_fenced(world: &mut World) {
-    let impostor = Fence { token_hash: [0xee; 32], ..world.fence.clone() };
+    let impostor = FencingToken { token_hash: [0xee; 32], ..world.fence.clone() };
     let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
     is_fenced(world.store().decide_slots(&impostor, &decision).await);
 }
@@ -94,7 +94,7 @@ pub async fn the_fence_survives_a_restart(world: &mut World) {
     world.reopen().await;
     let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
     is_fenced(world.store().decide_slots(&stale, &decision).await);
-    is_fenced(world.store().raise_fence(&stale, &NodeName::from("late"), None).await);
+    is_fenced(world.store().raise_fence(&stale, &Incarnation::from("late"), None).await);
     world.lead(3, "node-3").await;
     assert!(epochs.iter().all(|(partition, epoch)| world.epochs[partition] > *epoch));
 }

@@ -1,7 +1,7 @@
 //! A stale owner changes nothing, and holds nobody up.
 
 use besom::ports::store::{Entry, LeftOut, Outcome};
-use besom_core::ids::{NodeName, OwnerEpoch};
+use besom_core::ids::{Incarnation, OwnerEpoch};
 use besom_core::value::Value;
 
 use crate::conformance::World;
@@ -29,7 +29,7 @@ pub async fn another_node_under_the_right_epoch_is_left_out(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
     let mut batch = world.batch(vec![world.entry(&item, skip("no"))]);
-    batch.node = NodeName::from("somebody-else");
+    batch.node = Incarnation::from("somebody-else");
     let committed = world.store().commit(&batch).await.unwrap();
     assert_eq!(committed.outcomes, [Outcome::Left(LeftOut::NotOwner)]);
 }

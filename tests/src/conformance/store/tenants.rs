@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Error, Range, Snapshot};
+use besom::ports::store::{Error, Range, ReadView};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Comparison, Condition};
 use besom_core::value::Value;
@@ -16,7 +16,7 @@ fn pending(at_least: i64) -> Range {
     Range { lower, ..range("things", Some("by_n"), &["id"]) }
 }
 
-async fn view(world: &World) -> std::sync::Arc<dyn Snapshot> {
+async fn view(world: &World) -> std::sync::Arc<dyn ReadView> {
     let things = [("a", 1), ("a", 2), ("b", 9), ("c", 1), ("c", 2), ("c", 3), ("d", 9), ("e", 1)];
     let changes: Vec<_> = things
         .iter()

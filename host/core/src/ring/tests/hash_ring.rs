@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::count;
-use crate::ring::{Change, Error, HashRing, Hasher, Md5, Placement, ServerName, Xxh3};
+use crate::ring::{Change, Error, HashRing, Hasher, Md5, NodeName, Placement, Xxh3};
 
 const PLACEMENTS: [Placement; 2] = [Placement::Consistent, Placement::Modulo];
 
@@ -16,8 +16,8 @@ fn ring<H: Hasher>(hasher: H, placement: Placement, names: &[&str]) -> HashRing<
 }
 
 /// Where every key lies.
-fn places<H: Hasher>(ring: &HashRing<H>) -> BTreeMap<String, ServerName> {
-    let names: Vec<ServerName> = ring.servers().map(|(name, ..)| name.clone()).collect();
+fn places<H: Hasher>(ring: &HashRing<H>) -> BTreeMap<String, NodeName> {
+    let names: Vec<NodeName> = ring.servers().map(|(name, ..)| name.clone()).collect();
     let keys = names.iter().flat_map(|name| {
         let keys = ring.keys(name).expect("it is there");
         keys.map(|key| (key.to_owned(), name.clone())).collect::<Vec<_>>()
@@ -123,7 +123,7 @@ fn a_weight_of_three_owns_three_times_as_much() {
         let mut ring = HashRing::new(Xxh3, placement, count(1_024));
         ring.add_server("light", count(1), false).expect("new");
         ring.add_server("heavy", count(3), false).expect("new");
-        let heavy = ServerName::from("heavy");
+        let heavy = NodeName::from("heavy");
         let owned = (0..40_000).filter(|n| ring.owner(&n.to_string()) == Some(&heavy)).count();
         assert!((28_500..31_500).contains(&owned), "{placement:?}: {owned}");
     }
@@ -131,10 +131,10 @@ fn a_weight_of_three_owns_three_times_as_much() {
 
 #[test]
 fn servers_are_ordered_as_people_number_them() {
-    let mut names: Vec<ServerName> =
+    let mut names: Vec<NodeName> =
         ["server_10", "server_2", "b", "server_02", "server_1", "a9", "a10"].map(Into::into).into();
     names.sort();
-    let names: Vec<&str> = names.iter().map(ServerName::as_str).collect();
+    let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
     assert_eq!(names, ["a9", "a10", "b", "server_1", "server_02", "server_2", "server_10"]);
 }
 
@@ -155,7 +155,7 @@ proptest! {
             ring.add_key(&n.to_string());
         }
         for (n, weight, _) in changes {
-            let name = ServerName::from(format!("s{n}"));
+            let name = NodeName::from(format!("s{n}"));
             let before = places(&ring);
             let there = ring.servers().any(|(other, ..)| *other == name);
             if there && ring.servers().count() == 1 {

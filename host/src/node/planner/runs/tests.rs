@@ -94,7 +94,7 @@ fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
         TaskName::from("task"),
         Scheduled { definition: definition(), schedule: None },
     )]);
-    let fence = Fence { term: Term(2), token_hash: [0; 32] };
+    let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
     let (mut notices, mut out) = (Vec::new(), Vec::new());
     let loaded = Loaded { states: Vec::new(), runs: vec![forgotten()] };
     planner.lead(BEGIN, fence, loaded, &tasks, &mut notices, &mut out);
@@ -133,7 +133,7 @@ fn a_scan_that_is_slow_each_time_is_passed_over() {
         TaskDefinition { per_tenant: true, tenants_per_run: 9, ..(*definition()).clone() };
     let scheduled = Scheduled { definition: Arc::new(definition), schedule: None };
     let tasks = BTreeMap::from([(TaskName::from("task"), scheduled)]);
-    let fence = Fence { term: Term(2), token_hash: [0; 32] };
+    let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
     let (mut notices, mut out) = (Vec::new(), Vec::new());
     let run = Run { scan_done: false, ..forgotten() };
     let loaded = Loaded { states: Vec::new(), runs: vec![run] };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use besom_core::ids::{CommitId, Fence, Seq, Term};
+use besom_core::ids::{CommitId, FencingToken, Seq, Term};
 use besom_core::proposal::Settle;
 use rusqlite::Connection;
 
@@ -81,7 +81,9 @@ async fn a_store_that_is_opened_again_goes_on_with_its_own_partitions() {
     assert_eq!(again.partitions(), f.store.partitions());
     assert_eq!(again.backlog(None).await.unwrap(), f.store.backlog(None).await.unwrap());
     assert!(matches!(
-        again.raise_fence(&Fence { term: Term(1), token_hash: [8; 32] }, &node(), None).await,
+        again
+            .raise_fence(&FencingToken { term: Term(1), token_hash: [8; 32] }, &node(), None)
+            .await,
         Err(Error::Fenced)
     ));
 }
@@ -104,7 +106,7 @@ async fn attach_is_refused() {
 async fn a_leader_below_the_fence_writes_nothing() {
     let f = Fixture::new().await;
     let waiting = f.plan(&["a"]).await;
-    let next = Fence { term: Term(2), token_hash: [9; 32] };
+    let next = FencingToken { term: Term(2), token_hash: [9; 32] };
     f.store.raise_fence(&next, &node(), None).await.unwrap();
     let ended = f.store.end_scan(&f.fence, f.run, None, None).await;
     assert!(matches!(ended, Err(Error::Fenced)));

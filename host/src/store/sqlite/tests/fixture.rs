@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, RunId, TaskName, Tenant, Term};
+use besom_core::ids::{
+    CommitId, FencingToken, Incarnation, OwnerEpoch, RunId, TaskName, Tenant, Term,
+};
 use besom_core::item::Candidate;
 use besom_core::plan::{NewRun, SlotDecision, Trigger};
 use besom_core::proposal::{Change, Guard, OnGuardFailed, Proposal, Settle};
@@ -22,7 +24,7 @@ pub(super) struct Fixture {
     pub(super) dir: tempfile::TempDir,
     pub(super) store: Arc<SqliteStore>,
     pub(super) clock: Arc<AtomicI64>,
-    pub(super) fence: Fence,
+    pub(super) fence: FencingToken,
     pub(super) task: TaskName,
     pub(super) tenant: Tenant,
     pub(super) run: RunId,
@@ -38,7 +40,7 @@ pub(super) fn options(clock: &Arc<AtomicI64>) -> Options {
     }
 }
 
-pub(super) fn node() -> NodeName {
+pub(super) fn node() -> Incarnation {
     "node-1".into()
 }
 
@@ -55,7 +57,7 @@ impl Fixture {
         let store = SqliteStore::open(dir.path().join("besom.db"), options).expect("opens");
         store.create_entity_model().await.expect("creates");
         store.set_collections(Arc::new(default_collections()));
-        let fence = Fence { term: Term(1), token_hash: [7; 32] };
+        let fence = FencingToken { term: Term(1), token_hash: [7; 32] };
         store.raise_fence(&fence, &node(), None).await.expect("raises");
         let task = TaskName::from("sweep");
         let run = NewRun {

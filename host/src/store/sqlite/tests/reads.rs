@@ -163,7 +163,7 @@ async fn a_read_that_would_scan_or_sort_the_table_is_refused_and_says_what_is_mi
 async fn a_snapshot_sees_one_moment_and_ends_at_its_time() {
     let f = Fixture::new().await;
     f.write(vec![document("a")]).await;
-    let read = async |view: &dyn crate::ports::store::Snapshot| {
+    let read = async |view: &dyn crate::ports::store::ReadView| {
         view.get_many(Some(&f.tenant), "documents", &[vec![text("a")]], &["epoch".into()]).await
     };
     let view = f.store.snapshot(LONG).await.unwrap();

@@ -96,7 +96,7 @@ fn next(ring: &Ring, partition: Partition) -> Vec<String> {
 mod tests {
     use std::num::NonZeroU32;
 
-    use besom_core::ring::{Assignment, ServerName};
+    use besom_core::ring::{Assignment, NodeName};
     use besom_core::snapshot::Owner;
 
     use super::*;
@@ -147,7 +147,7 @@ mod tests {
         };
         let owner = of(&members).unwrap();
         assert_eq!(place.owner(&ring), Some(owner.as_str()));
-        let without = |gone: &[&ServerName]| {
+        let without = |gone: &[&NodeName]| {
             let left = members.iter().filter(|member| !gone.contains(&&member.name));
             left.cloned().collect::<Vec<_>>()
         };

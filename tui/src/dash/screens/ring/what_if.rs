@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use besom_core::ring::{Assignment, RingMember, ServerName};
+use besom_core::ring::{Assignment, NodeName, RingMember};
 use besom_core::snapshot::Ring;
 
 /// The name of the added node.
@@ -127,12 +127,12 @@ fn usual_weight(members: &[RingMember]) -> NonZeroU32 {
 }
 
 /// An unused name.
-fn newcomer(members: &[RingMember]) -> ServerName {
+fn newcomer(members: &[RingMember]) -> NodeName {
     let mut name = NEWCOMER.to_owned();
     while members.iter().any(|member| member.name.as_str() == name) {
         name.push('\'');
     }
-    ServerName::from(name)
+    NodeName::from(name)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ const LETTERS: u32 = 50;
 
 /// What is kept between readings.
 #[derive(Debug, Default)]
-pub struct Books {
+pub struct Cache {
     runs: BTreeMap<u64, Arc<snapshot::Run>>,
     /// Tasks whose own latest runs were read. The runs of a rarely scheduled task may be older than
     /// the newest runs of all tasks.
@@ -44,7 +44,7 @@ pub struct Books {
     letters: (Vec<DeadGroup>, Vec<SetAside>),
 }
 
-impl Books {
+impl Cache {
     /// Reads everything.
     ///
     /// # Errors
