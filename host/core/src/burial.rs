@@ -60,7 +60,8 @@ impl Burial {
         let absent = begun.iter().filter(|node| !members.contains(node));
         self.absent =
             absent.map(|node| (node.clone(), known.get(node).copied().unwrap_or(now))).collect();
-        let replaced = |node: &Incarnation| members.iter().any(|m| m.lasting() == node.lasting());
+        let replaced =
+            |node: &Incarnation| members.iter().any(|m| m.node_name() == node.node_name());
         let dead = |(node, since): &(&Incarnation, &Mono)| now >= **since + lease || replaced(node);
         let dead: Vec<Incarnation> =
             self.absent.iter().filter(dead).map(|(node, _)| node.clone()).collect();

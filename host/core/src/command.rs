@@ -82,12 +82,12 @@ pub enum Command {
     },
     /// A node was drained. This records who, when and why; the membership already reflects it.
     Drained {
-        /// The node's lasting name.
+        /// The node's name, the same after a restart.
         node: String,
     },
     /// A drained node rejoined; recorded like [`Command::Drained`].
     Rejoined {
-        /// The node's lasting name.
+        /// The node's name, the same after a restart.
         node: String,
     },
     /// A command that this version does not know: of a later version, or written by hand.
@@ -242,12 +242,12 @@ pub enum Action {
     },
     /// Drain a node: it finishes its work and receives nothing new.
     Drain {
-        /// The node's lasting name.
+        /// The node's name, the same after a restart.
         node: String,
     },
     /// Give a drained node its share of the partitions again.
     Rejoin {
-        /// The node's lasting name.
+        /// The node's name, the same after a restart.
         node: String,
     },
 }

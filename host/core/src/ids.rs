@@ -70,14 +70,14 @@ text_id! {
     Tenant
 }
 impl Incarnation {
-    /// The name of an incarnation of the node with this lasting name.
-    pub fn incarnation(lasting: &str, number: u32) -> Incarnation {
-        Incarnation::from(format!("{lasting}-{number:08x}"))
+    /// The incarnation with this number of the node with this name.
+    pub fn new(node: &str, number: u32) -> Incarnation {
+        Incarnation::from(format!("{node}-{number:08x}"))
     }
 
-    /// The node's lasting name, the same after a restart. A name that was not drawn by a node is
-    /// its own lasting name.
-    pub fn lasting(&self) -> &str {
+    /// The node's name, the same after a restart. An incarnation without a number (the command line)
+    /// has its own name.
+    pub fn node_name(&self) -> &str {
         let is_drawn = |end: &str| end.len() == 8 && end.bytes().all(|b| b.is_ascii_hexdigit());
         match self.0.rsplit_once('-') {
             Some((name, end)) if is_drawn(end) => name,

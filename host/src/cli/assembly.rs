@@ -56,7 +56,7 @@ impl Assembly {
                 return Err(Problems(faults).into());
             }
         }
-        let node = setup::node_name(&config);
+        let node = setup::incarnation(&config);
         let clock = StoreTime::of_machine(config.clock.bounds());
         clock.read(store.as_ref()).await?;
         let etcd = cluster::etcd(&config, &node, &clock)?;
@@ -72,7 +72,7 @@ impl Assembly {
         let recorder: Arc<Recorder> = Arc::default();
         recorder.config_taken(&global.config.display().to_string());
         let lines = Lines::new(
-            &setup::lasting_name(&config),
+            &setup::node_name(&config),
             NonZeroU32::new(config.host.log_lines_per_s).unwrap_or(NonZeroU32::MIN),
             config.host.log_lines_max,
         );

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
 use crate::host::clock::{self, StoreTime};
 use crate::host::perform::Cluster;
-use crate::host::setup::{hostname, lasting_name};
+use crate::host::setup::{hostname, node_name};
 use crate::ports::members::{Announcement, MemberState, Members as _};
 use crate::ports::store::Store;
 use crate::secret;
@@ -44,7 +44,7 @@ pub fn etcd(
             _ => None,
         },
     };
-    let name = lasting_name(config).into();
+    let name = node_name(config).into();
     let identity = Identity { name, incarnation: incarnation.clone(), hostname: hostname() };
     let time = Arc::clone(time);
     let clocks =

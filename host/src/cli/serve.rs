@@ -79,7 +79,7 @@ pub async fn serve(
     };
     listeners.extend(answer(&assembly.config, host, gatherer, &stop).await?);
     let Assembly { config, loader, ports, .. } = assembly;
-    let by = format!("{} (host)", ports.node.lasting());
+    let by = format!("{} (host)", ports.node.node_name());
     kept::note_loads(ports.store.as_ref(), &config, &by, "the host has started", |_| true).await;
     let store = Arc::clone(&ports.store);
     let told = Told { defined, recorder: Arc::clone(&ports.recorder), store, by };
@@ -270,7 +270,7 @@ fn sources(
         lease: config.lease.ttl,
         nodes_shown: config.retention.nodes,
         desk: Desk {
-            host: ports.node.lasting().to_owned(),
+            host: ports.node.node_name().to_owned(),
             path: global.config.clone(),
             overrides: Overrides::from_env(global.set.clone()),
         },

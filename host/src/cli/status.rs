@@ -238,7 +238,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         .collect();
     // Of several incarnations of a node, the latest is shown, and all that are alive.
     let is_latest = |row: &NodeRow| {
-        let same = shown.iter().filter(|other| other.node.lasting() == row.node.lasting());
+        let same = shown.iter().filter(|other| other.node.node_name() == row.node.node_name());
         same.max_by_key(|other| (other.seen_at, &other.node)).is_some_and(|l| l.node == row.node)
     };
     let node_held = held_of(None);
@@ -262,7 +262,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             config_fault: n.report.as_ref().and_then(|report| report.config_fault.clone()),
             earlier: if is_latest(n) {
                 let same = |other: &&&NodeRow| {
-                    other.node.lasting() == n.node.lasting() && other.node != n.node
+                    other.node.node_name() == n.node.node_name() && other.node != n.node
                 };
                 shown.iter().filter(same).filter(|other| !alive(other)).count()
             } else {

@@ -98,7 +98,7 @@ pub static KEYS: &[Key<TaskTable>] = &[
         default: "\"coalesce\"",
         doc: "What to do with slots that passed while no host led.",
         setter: Setter::Choice(&["skip", "coalesce", "all"], |t, word| {
-            t.catch_up = word.to_owned()
+            t.catch_up = word.to_owned();
         }),
     },
     Key {

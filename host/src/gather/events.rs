@@ -111,10 +111,10 @@ impl Events {
             .iter()
             .filter_map(|row| Some((row.report.as_ref()?.started_at, row)))
             .collect();
-        rows.sort_by_key(|(started, row)| (row.node.lasting().to_owned(), *started));
+        rows.sort_by_key(|(started, row)| (row.node.node_name().to_owned(), *started));
         for (at, (started, row)) in rows.iter().enumerate() {
-            let name = row.node.lasting();
-            let of_node = |other: &&(Time, &NodeRow)| other.1.node.lasting() == name;
+            let name = row.node.node_name();
+            let of_node = |other: &&(Time, &NodeRow)| other.1.node.node_name() == name;
             let earlier = at.checked_sub(1).and_then(|at| rows.get(at)).filter(of_node);
             let later = rows.get(at + 1).filter(of_node);
             let text = match earlier {

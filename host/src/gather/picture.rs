@@ -65,7 +65,7 @@ impl Picture {
         // Of several incarnations of a node, the one seen last counts.
         let mut rows: BTreeMap<&str, &NodeRow> = BTreeMap::new();
         for row in reading.nodes.iter().filter(|row| row.state != "stopped") {
-            let known = rows.entry(row.node.lasting()).or_insert(row);
+            let known = rows.entry(row.node.node_name()).or_insert(row);
             if known.seen_at < row.seen_at {
                 *known = row;
             }
@@ -205,14 +205,14 @@ impl Picture {
         let mut rows = reading.partitions.clone();
         rows.sort_unstable_by_key(|row| row.partition);
         for owner in rows.iter().filter_map(|row| row.owner.as_ref()) {
-            names.entry(owner.lasting().to_owned()).or_default().owned += 1;
+            names.entry(owner.node_name().to_owned()).or_default().owned += 1;
         }
         let places: BTreeMap<&str, u16> =
             names.keys().zip(0..u16::MAX).map(|(name, at)| (name.as_str(), at)).collect();
         let partitions = sources.store.partitions();
         let mut owner = vec![None; partitions as usize];
         for row in &rows {
-            let place = row.owner.as_ref().and_then(|o| places.get(o.lasting())).copied();
+            let place = row.owner.as_ref().and_then(|o| places.get(o.node_name())).copied();
             if let Some(slot) = owner.get_mut(row.partition.0 as usize) {
                 *slot = place;
             }
@@ -234,7 +234,7 @@ impl Picture {
             let Some(wanted) = self.wanted(sources, members, partitions) else { return 0 };
             let other = |row: &&crate::ports::store::PartitionRow| {
                 let wanted = wanted.owner(row.partition).map(|name| name.as_str());
-                wanted.is_some() && wanted != row.owner.as_ref().map(|owner| owner.lasting())
+                wanted.is_some() && wanted != row.owner.as_ref().map(|owner| owner.node_name())
             };
             rows.iter().filter(other).count() as u32
         });
@@ -314,7 +314,7 @@ fn head(sources: &Sources) -> Snapshot {
     Snapshot {
         model: MODEL,
         cluster: sources.cluster.clone(),
-        host: sources.node.lasting().to_owned(),
+        host: sources.node.node_name().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         missing: sources.health.missing().iter().map(missing).collect(),
         ..Snapshot::default()
@@ -324,7 +324,7 @@ fn head(sources: &Sources) -> Snapshot {
 fn leadership(sources: &Sources, reading: &Reading) -> Leadership {
     Leadership {
         leader: reading.leader.as_ref().map(|record| Leader {
-            node: record.node.lasting().to_owned(),
+            node: record.node.node_name().to_owned(),
             incarnation: record.node.to_string(),
             hostname: record.hostname.clone(),
             term: record.term.0,
@@ -339,7 +339,7 @@ fn leadership(sources: &Sources, reading: &Reading) -> Leadership {
 }
 
 fn term(fence: &Fence) -> TermRow {
-    TermRow { term: fence.term.0, node: fence.node.lasting().to_owned(), since: fence.raised_at }
+    TermRow { term: fence.term.0, node: fence.node.node_name().to_owned(), since: fence.raised_at }
 }
 
 fn waiting(depth: &Depth) -> snapshot::Depth {

@@ -70,18 +70,17 @@ pub fn settings(
     }
 }
 
-/// The permanent name of the node; by default the name of the machine.
-pub fn lasting_name(config: &Config) -> String {
+/// The name of the node; by default the name of the machine.
+pub fn node_name(config: &Config) -> String {
     config.node.name.clone().unwrap_or_else(hostname)
 }
 
-/// The name of this incarnation: the permanent name of the node and a unique suffix for this
-/// process.
-pub fn node_name(config: &Config) -> Incarnation {
-    let name = lasting_name(config);
+/// The incarnation of the node that this process is: its name and a number that is drawn once.
+pub fn incarnation(config: &Config) -> Incarnation {
+    let name = node_name(config);
     let mut seed = [0; 8];
     seed.copy_from_slice(&super::seed()[..8]);
-    Incarnation::incarnation(&name, u64::from_le_bytes(seed) as u32)
+    Incarnation::new(&name, u64::from_le_bytes(seed) as u32)
 }
 
 /// The machine's name.

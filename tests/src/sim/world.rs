@@ -289,7 +289,7 @@ impl World {
         let collections = Arc::new(script::collections());
         store.set_collections(Arc::clone(&collections));
         let hostname = format!("host-{node}");
-        // A member has a lasting name, which an incarnation that died holds until its lease ends.
+        // A member has a name, which an incarnation that died holds until its lease ends.
         let coordination = Arc::new(if self.plan.cluster {
             self.lease.handle_named(hostname.as_str().into(), name.clone(), &hostname)
         } else {

@@ -31,7 +31,7 @@ const PARTITION_SEED: u64 = 0x6265_736f_6d00_0001;
 /// A node on the ring.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RingMember {
-    /// Its lasting name: it must survive a restart, or all its partitions would move.
+    /// The node's name: it must survive a restart, or all its partitions would move.
     pub name: NodeName,
     /// Its weight relative to the others'.
     pub weight: NonZeroU32,

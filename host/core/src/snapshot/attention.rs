@@ -58,7 +58,7 @@ pub enum Urgency {
 pub enum Subject {
     /// Who leads.
     Leader,
-    /// A node, by its lasting name.
+    /// A node, by its name.
     Node(String),
     /// A task's schedule.
     Task(String),

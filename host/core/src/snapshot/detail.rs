@@ -209,7 +209,7 @@ pub struct LogLine {
     pub no: u64,
     /// When it was logged.
     pub at: Time,
-    /// The lasting name of the node that ran the guest.
+    /// The name of the node that ran the guest.
     pub node: String,
     /// `debug`, `info`, `warn`, `error`.
     pub level: String,
@@ -223,7 +223,7 @@ pub struct LogLine {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConfigFile {
-    /// The lasting name of the host that has the file.
+    /// The name of the host that has the file.
     pub host: String,
     /// The file's path.
     pub path: String,

@@ -24,7 +24,7 @@ pub struct Leadership {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Leader {
-    /// The node's lasting name.
+    /// The node's name, the same after a restart.
     pub node: String,
     /// The node's current incarnation.
     pub incarnation: String,
@@ -44,7 +44,7 @@ pub struct Leader {
 pub struct TermRow {
     /// Its term.
     pub term: u64,
-    /// The node's lasting name.
+    /// The node's name, the same after a restart.
     pub node: String,
     /// When it raised the fence, by the store's clock.
     pub since: Time,

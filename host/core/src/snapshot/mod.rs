@@ -76,7 +76,7 @@ pub struct Snapshot {
     pub at: Time,
     /// The cluster's name; the database's file name on one machine.
     pub cluster: String,
-    /// The lasting name of the host that answers.
+    /// The name of the host that answers.
     pub host: String,
     /// The version of the program that answers.
     pub version: String,
@@ -102,7 +102,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The node of that lasting name.
+    /// The node of that name.
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
         self.nodes.iter().find(|node| node.name == name)
     }

@@ -27,7 +27,7 @@ pub enum NodeState {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Its lasting name, the same after a restart.
+    /// Its name, the same after a restart.
     pub name: String,
     /// Its current incarnation.
     pub incarnation: String,

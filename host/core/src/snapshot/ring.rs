@@ -31,7 +31,7 @@ pub struct Ring {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Owner {
-    /// The node's lasting name.
+    /// The node's name, the same after a restart.
     pub name: String,
     /// Its weight relative to the others'; 0: the ring gives it nothing (it is draining or gone).
     pub weight: u32,

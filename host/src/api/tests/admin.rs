@@ -45,7 +45,7 @@ impl Drop for Site {
 impl Site {
     fn new(directory: &Path) -> Site {
         let store = Arc::new(MemoryStore::new(8, Timeouts::default(), Arc::new(clock::wall)));
-        let node = Incarnation::incarnation("node-a", 7);
+        let node = Incarnation::new("node-a", 7);
         let lease = MemoryLease::new(Duration::from_secs(15), Arc::new(clock::wall));
         let (live, lives) = watch::channel(Live { role: Role::Following, term: None });
         let (defined, defines) = watch::channel(Arc::default());
@@ -78,7 +78,7 @@ impl Site {
 
     async fn report(&self, name: &str) {
         let row = NodeRow {
-            node: Incarnation::incarnation(name, 1),
+            node: Incarnation::new(name, 1),
             state: "following".into(),
             seen_at: clock::wall(),
             config_digest: "aa".into(),

@@ -72,7 +72,7 @@ impl Board {
             }
             // An owner is named by its incarnation: a killed node remains the owner until another
             // node has claimed the partition.
-            let of_host = |owner: &Incarnation| owner.lasting() == host.name();
+            let of_host = |owner: &Incarnation| owner.node_name() == host.name();
             board.nodes.push(Node {
                 name: host.name().to_owned(),
                 pid: alive.map(|process| process.id()),

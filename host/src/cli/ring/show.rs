@@ -42,7 +42,7 @@ async fn rings(global: &Global) -> Result<(Membership, Assignment, Vec<Partition
     Ok((membership, table, store.partition_table().await?))
 }
 
-/// Returns the lasting name of an owner, which the store identifies by its incarnation.
+/// Returns the name of the node of an owner, which the store identifies by its incarnation.
 fn lasting<'a>(membership: &'a Membership, owner: &Incarnation) -> Option<&'a str> {
     let of = membership.members.iter().find(|member| member.incarnation == *owner);
     of.map(|member| member.name.as_str())

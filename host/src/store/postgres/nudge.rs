@@ -94,7 +94,7 @@ async fn run(shared: Arc<Shared>) {
                 tracing::debug!(why, "the connection for nudges was lost; reconnecting");
             }
             Err(error) => {
-                tracing::debug!(%error, "cannot open the connection for nudges; retrying")
+                tracing::debug!(%error, "cannot open the connection for nudges; retrying");
             }
         }
         tokio::time::sleep(RECONNECT_AFTER).await;

@@ -11,7 +11,7 @@ use besom_core::snapshot::{Node, NodeState, Snapshot, Thresholds};
 /// An owner's fraction of the partitions and of the waiting items.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Share<'a> {
-    /// The node's lasting name.
+    /// The node's name, the same after a restart.
     pub name: &'a str,
     /// Its index among the ring's owners, by which partitions refer to it.
     pub place: usize,
