@@ -26,7 +26,7 @@ pub struct Quota {
     pub candidates: u64,
     /// Candidates requested per page.
     pub page: u32,
-    /// Pages per tenant at most, in case none of their candidates can be planned.
+    /// Pages in sequence of which nothing can be planned, per tenant at most.
     pub pages: u32,
 }
 
@@ -73,6 +73,8 @@ pub enum Command {
         cursor: Option<Tenant>,
         /// The first failure, if any.
         error: Option<String>,
+        /// Tenants that have more candidates than the run was allowed to plan.
+        cut: u32,
     },
 }
 
@@ -98,6 +100,7 @@ pub struct Cycle {
     /// Every tenant that was listed in this run.
     seen: HashSet<Tenant>,
     visited: u32,
+    cut: u32,
     error: Option<String>,
     pending: Option<Command>,
     state: State,
@@ -119,6 +122,7 @@ impl Cycle {
             waiting: VecDeque::new(),
             seen: HashSet::new(),
             visited: 0,
+            cut: 0,
             error: None,
             pending: None,
             state: State::Asking,
@@ -139,6 +143,7 @@ impl Cycle {
             waiting: VecDeque::new(),
             seen: HashSet::new(),
             visited: 0,
+            cut: 0,
             error: None,
             pending: None,
             state: State::Asking,
@@ -180,14 +185,14 @@ impl Cycle {
                 Event::Page { planned: more_planned, left, more },
             ) => {
                 let planned = planned + more_planned;
-                let pages = pages + 1;
-                let goes_on = more
-                    && left == 0
-                    && planned < self.quota.candidates
-                    && pages < self.quota.pages;
-                if goes_on {
+                let pages = if more_planned > 0 { 0 } else { pages + 1 };
+                let is_left = more || left > 0;
+                let may_plan =
+                    left == 0 && planned < self.quota.candidates && pages < self.quota.pages;
+                if is_left && may_plan {
                     self.scan(tenant, planned, pages, out);
                 } else {
+                    self.cut += u32::from(is_left);
                     self.next(out);
                 }
             }
@@ -269,7 +274,8 @@ impl Cycle {
 
     fn end(&mut self, out: &mut Vec<Command>) {
         self.state = State::Ended;
-        let command = Command::End { cursor: self.last.clone(), error: self.error.take() };
+        let (cursor, error) = (self.last.clone(), self.error.take());
+        let command = Command::End { cursor, error, cut: self.cut };
         self.push(command, out);
     }
 }
@@ -343,7 +349,7 @@ mod tests {
         ] {
             let (visits, end) = run(QUOTA, &world, begin);
             assert_eq!(names(&visits), expected, "after {begin:?}");
-            assert_eq!(end, Command::End { cursor: Some(cursor.into()), error: None });
+            assert_eq!(end, Command::End { cursor: Some(cursor.into()), error: None, cut: 0 });
         }
     }
 
@@ -357,7 +363,7 @@ mod tests {
         }
         let (visits, end) = run(quota, &[], Some("m"));
         assert!(visits.is_empty());
-        assert_eq!(end, Command::End { cursor: Some("m".into()), error: None });
+        assert_eq!(end, Command::End { cursor: Some("m".into()), error: None, cut: 0 });
     }
 
     /// Tenants of a database whose order is anything: `order[i]` is the i-th.
@@ -413,7 +419,9 @@ mod tests {
                 each.dedup();
                 assert_eq!(each.len(), visits.len(), "one run visits no tenant twice");
                 assert_eq!(visits.len(), quota.min(count), "a run uses its quota");
-                let Command::End { cursor: next, error: None } = end else { panic!("{end:?}") };
+                let Command::End { cursor: next, error: None, cut: 0 } = end else {
+                    panic!("{end:?}")
+                };
                 assert_eq!(next.as_ref(), visits.last());
                 cursor = next;
                 turns.extend(visits);
@@ -461,8 +469,9 @@ mod tests {
 
     #[test]
     fn a_huge_tenant_gets_its_quota_and_no_more() {
-        let (visits, _) = run(QUOTA, &[("a", 1_000), ("b", 3), ("c", 10)], None);
+        let (visits, end) = run(QUOTA, &[("a", 1_000), ("b", 3), ("c", 10)], None);
         assert_eq!(visits, [("a".to_owned(), 10), ("b".into(), 3), ("c".into(), 10)]);
+        assert_eq!(end, Command::End { cursor: Some("c".into()), error: None, cut: 1 });
     }
 
     #[test]
@@ -482,6 +491,20 @@ mod tests {
             cycle.step(Event::Page { planned: 0, left: 0, more: true }, &mut out);
         }
         assert_eq!(pages, QUOTA.pages);
+        assert_eq!(out.last(), Some(&Command::End { cursor: None, error: None, cut: 1 }));
+    }
+
+    #[test]
+    fn pages_that_were_planned_are_bounded_by_the_quota_alone() {
+        let quota = Quota { candidates: 1_000, ..QUOTA };
+        let mut out = Vec::new();
+        let mut cycle = Cycle::single(quota, &mut out);
+        let mut planned = 0;
+        while !cycle.has_ended() {
+            planned += 4;
+            cycle.step(Event::Page { planned: 4, left: 0, more: true }, &mut out);
+        }
+        assert_eq!(planned, 1_000);
     }
 
     #[test]
@@ -493,7 +516,8 @@ mod tests {
         let scan = Command::Scan { tenant: Some("b".into()), limit: 4, quota: 10 };
         assert_eq!(out.last(), Some(&scan));
         cycle.step(Event::Page { planned: 0, left: 0, more: false }, &mut out);
-        let end = Command::End { cursor: Some("b".into()), error: Some("tenant a: broken".into()) };
+        let error = Some("tenant a: broken".into());
+        let end = Command::End { cursor: Some("b".into()), error, cut: 0 };
         assert_eq!(out.last(), Some(&end));
     }
 
@@ -531,8 +555,8 @@ mod tests {
                     // Removed between the question and its turn: its scan finds nothing.
                     Event::Page { planned: 0, left: 0, more: false }
                 }
-                Command::End { cursor, error } => {
-                    assert_eq!((cursor, error), (Some("0299".into()), None));
+                Command::End { cursor, error, cut } => {
+                    assert_eq!((cursor, error, cut), (Some("0299".into()), None, 0));
                     break;
                 }
             };

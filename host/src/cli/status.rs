@@ -6,7 +6,7 @@ use std::time::Duration;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::plan::{Scan, TaskState, unscanned_since};
-use besom_core::snapshot::{Cause, ClockReport, Held};
+use besom_core::snapshot::{Cause, ClockReport, Cut, Held};
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -148,6 +148,8 @@ pub struct TaskStatus {
     pub orphaned: bool,
     /// What holds the task, as reported by the live nodes.
     pub held: Vec<HeldPart>,
+    /// What the last run left for the next one, as reported by the leader.
+    pub cut: Option<Cut>,
 }
 
 /// Maximum number of runs read for a task that has never completed a scan.
@@ -185,6 +187,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         });
         let of = said.filter(|(_, held)| held.task.as_deref() == name.map(TaskName::as_str));
         of.map(|(row, held)| HeldPart::of(row, held)).collect::<Vec<_>>()
+    };
+    let cut_of = |name: &TaskName| {
+        let leading = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
+        let mut cut = leading.flat_map(|row| row.report.iter().flat_map(|report| &report.cut));
+        cut.find(|cut| cut.task == name.as_str()).cloned()
     };
     let depths = store.depths().await?;
     let mut tasks = Vec::new();
@@ -227,6 +234,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             paused,
             orphaned: defined.is_none(),
             held,
+            cut: cut_of(name),
             ..waiting(name, depth, unscanned, now)
         });
     }
@@ -365,6 +373,7 @@ fn waiting(
         paused: None,
         orphaned: false,
         held: Vec::new(),
+        cut: None,
     }
 }
 
@@ -511,7 +520,7 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
             (Some(pause), _, _) => format!("paused by {}: {}", pause.by, pause.reason),
             (None, true, _) => "orphaned: not in the configuration".to_owned(),
             (None, false, Some(held)) => format!("held: {}", held.what),
-            (None, false, None) => String::new(),
+            (None, false, None) => t.cut.as_ref().map(Cut::words).unwrap_or_default(),
         };
         table.row([
             t.task.clone(),

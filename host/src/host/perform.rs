@@ -597,8 +597,11 @@ impl Ports {
                 self.note_scan(&scan.definition.name, scan.run, &result);
                 PlanEvent::Planned(scan.run, result)
             }
-            Plan::EndScan { fence, run, cursor, error } => {
+            Plan::EndScan { fence, run, cursor, error, cut } => {
                 let result = store.end_scan(&fence, run, cursor.as_ref(), error.as_deref()).await;
+                if let Some(cut) = cut {
+                    self.recorder.scanned(cut);
+                }
                 if let Ok(true) = &result {
                     self.recorder.ended(run);
                 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use besom_core::ids::{CommitId, RunId};
 use besom_core::item::{Item, Source};
 use besom_core::meter::{End, Meter, Used};
-use besom_core::snapshot::Report;
+use besom_core::snapshot::{Cut, Report};
 use besom_core::time::Time;
 
 use super::clock;
@@ -23,6 +23,8 @@ pub struct Recorder {
     meter: Mutex<Meter>,
     /// Batches whose commit has an unknown result.
     doubtful: Mutex<BTreeMap<CommitId, Batch>>,
+    /// By task: what its last scan has left.
+    cut: Mutex<BTreeMap<String, Cut>>,
     config: Mutex<Taken>,
 }
 
@@ -40,6 +42,7 @@ impl Default for Recorder {
             started_at: clock::wall(),
             meter: Mutex::new(Meter::new(clock::mono())),
             doubtful: Mutex::default(),
+            cut: Mutex::default(),
             config: Mutex::default(),
         }
     }
@@ -114,6 +117,15 @@ impl Recorder {
         locked(&self.meter).ended(&[run]);
     }
 
+    /// The scan of a run has ended.
+    pub fn scanned(&self, scan: Cut) {
+        let mut cut = locked(&self.cut);
+        match scan.tenants {
+            0 => cut.remove(&scan.task),
+            _ => cut.insert(scan.task.clone(), scan),
+        };
+    }
+
     /// A configuration file was loaded.
     pub fn config_taken(&self, path: &str) {
         *locked(&self.config) = Taken { path: path.to_owned(), at: clock::wall(), fault: None };
@@ -138,6 +150,7 @@ impl Recorder {
             config_path: path,
             config_at: at,
             config_fault: fault,
+            cut: locked(&self.cut).values().cloned().collect(),
             ..Report::default()
         };
         locked(&self.meter).fill(clock::mono(), &mut report);

@@ -107,6 +107,7 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
     }
     for task in &snapshot.tasks {
         found.held(task, snapshot);
+        found.cut(task, snapshot);
         found.task(task, limits);
     }
     found.configuration(snapshot);
@@ -317,6 +318,18 @@ impl Found {
             let text = format!("{} has been held for {since}: {}", task.name, held.what);
             self.add(Urgency::Alarm, Subject::Task(task.name.clone()), text);
             self.because(held.why.clone());
+        }
+    }
+
+    /// Reports that a task's runs leave candidates.
+    fn cut(&mut self, task: &Task, snapshot: &Snapshot) {
+        let Some(leader) = &snapshot.leadership.leader else { return };
+        let node = snapshot.nodes.iter().find(|node| node.name == leader.node);
+        let report = node.and_then(|node| node.report.as_ref());
+        let cut = report.and_then(|report| report.cut.iter().find(|cut| cut.task == task.name));
+        if let Some(cut) = cut {
+            let text = format!("{}: {}", task.name, cut.words());
+            self.add(Urgency::Notice, Subject::Task(task.name.clone()), text);
         }
     }
 

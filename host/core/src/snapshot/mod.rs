@@ -46,7 +46,8 @@ pub use leadership::{Leader, Leadership, TermRow};
 pub use node::{Missing, Node, NodeState};
 pub use patch::{Frame, Mismatch, Patch, Rows, diff};
 pub use report::{
-    ClockReport, HotKey, LATENCY_BOUNDS_US, Latency, RATE_SAMPLE_S, RATE_SAMPLES, Report, RunAtNode,
+    ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, RATE_SAMPLE_S, RATE_SAMPLES, Report,
+    RunAtNode,
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};

@@ -71,8 +71,33 @@ pub struct Report {
     pub config_at: Time,
     /// What it holds back, and why.
     pub held: Vec<Held>,
+    /// The tasks whose last run left candidates for the next one; told by the leader.
+    pub cut: Vec<Cut>,
     /// Its clock relative to the store's; none: not read yet.
     pub clock: Option<ClockReport>,
+}
+
+/// Candidates that a run has left for the next one, because it had planned as many as it may.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cut {
+    /// The task.
+    pub task: String,
+    /// Tenants with candidates left; 1 for a task without tenants.
+    pub tenants: u32,
+    /// Items that a run plans for each tenant at most (`candidates_per_project`).
+    pub candidates_max: u32,
+}
+
+impl Cut {
+    /// In words, for a list of tasks.
+    pub fn words(&self) -> String {
+        let bound = format!("candidates_per_project ({})", self.candidates_max);
+        match self.tenants {
+            1 => format!("more is due: the last run stopped at {bound}"),
+            n => format!("more is due in {n} tenants: the last run stopped at {bound}"),
+        }
+    }
 }
 
 /// A machine's clock relative to the store's.

@@ -24,7 +24,7 @@ use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::plan::{
     NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, Start, TaskState, Trigger,
 };
-use besom_core::snapshot::Cause;
+use besom_core::snapshot::{Cause, Cut};
 use besom_core::time::Time;
 
 use crate::ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
@@ -128,6 +128,8 @@ pub enum Command {
         cursor: Option<Tenant>,
         /// The error, if the scan failed.
         error: Option<String>,
+        /// What the run left for the next one; none: the scan ended before.
+        cut: Option<Cut>,
     },
     /// Read commands from outside.
     FetchCommands,

@@ -32,7 +32,7 @@ impl Planner {
     /// not see each other, and the result of the later one may be lost with its connection; then
     /// only this check notices that the run has ended.
     fn look_at_end() -> fair::Command {
-        fair::Command::End { cursor: None, error: None }
+        fair::Command::End { cursor: None, error: None, cut: 0 }
     }
 
     fn cycle(
@@ -80,13 +80,19 @@ impl Planner {
                     let scan = Scan { fence, run, definition, tenant, limit, quota };
                     out.push(Command::Scan(scan));
                 }
-                fair::Command::End { cursor, error } => {
+                fair::Command::End { cursor, error, cut } => {
                     let task = self.tasks.get_mut(&active.run.task);
                     if let Some(task) = task.filter(|_| active.cycle.is_some()) {
                         task.state.tenant_cursor.clone_from(&cursor);
                     }
                     let error = active.cancelled.clone().or(error);
-                    out.push(Command::EndScan { fence: fence.clone(), run: id, cursor, error });
+                    let cut = active.cycle.is_some().then(|| Cut {
+                        task: active.run.task.to_string(),
+                        tenants: cut,
+                        candidates_max: definition.candidates_per_tenant,
+                    });
+                    let fence = fence.clone();
+                    out.push(Command::EndScan { fence, run: id, cursor, error, cut });
                 }
             }
         }
