@@ -7,11 +7,12 @@ use std::time::Duration;
 use besom::ports::guests::Lane;
 use besom::ports::store::{Error, Outcome, Store};
 use besom::store::sqlite::{Options, SqliteStore};
-use besom_core::proposal::Change;
+use besom_core::proposal::{Change, Guard};
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_tests::adapters::sqlite::Sqlite;
-use besom_tests::conformance::tables::{fields, text, thing};
+use besom_tests::conformance::store::read_sets::set;
+use besom_tests::conformance::tables::{child, fields, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate, n_is, set_n};
 use besom_tests::conformance::{World, block_on};
 use rusqlite::Connection;
@@ -90,6 +91,78 @@ fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
         assert_eq!(world.rows("things", &["id"]).await, [[text("kept")]]);
         world.balanced().await;
     });
+}
+
+/// A statement that stops with FAIL keeps what it has done, and a trigger may write before it keeps a
+/// row: neither is left of an item that is set aside.
+#[test]
+fn nothing_is_left_of_an_item_whose_statement_stopped_half_way() {
+    let log = "INSERT INTO noted VALUES (old.id)";
+    for trigger in [
+        format!("AFTER DELETE ON things WHEN old.id = 'b' BEGIN {log}; SELECT raise(fail, 'no'); END"),
+        format!("BEFORE DELETE ON things WHEN old.id = 'b' BEGIN {log}; SELECT raise(ignore); END"),
+        format!("BEFORE DELETE ON things WHEN old.id = 'b' BEGIN {log}; SELECT raise(abort, 'no'); END"),
+        "AFTER DELETE ON things WHEN old.id = 'b' BEGIN INSERT INTO once VALUES (1); END".into(),
+        "AFTER DELETE ON things WHEN old.id = 'b' BEGIN INSERT OR FAIL INTO noted SELECT 'x' FROM once;
+           INSERT OR FAIL INTO once VALUES (1); END"
+            .into(),
+    ] {
+        block_on(async {
+            let sqlite = Sqlite::open();
+            let product = Connection::open(sqlite.path()).expect("the file opens");
+            let world = World::new(Box::new(sqlite)).await;
+            world.write(["a", "b", "c"].map(|key| thing(key, 1)).to_vec()).await;
+            let tables = "CREATE TABLE noted (id); CREATE TABLE once (n UNIQUE ON CONFLICT FAIL);
+                          INSERT INTO once VALUES (1)";
+            product.execute_batch(tables).expect("the product's tables");
+            product.execute_batch(&format!("CREATE TRIGGER t {trigger}")).expect("its trigger");
+            world.planned("task", ["a", "b", "c"].map(candidate).to_vec()).await;
+            let items = world.log("task").await;
+            let entries = items.iter().map(|item| {
+                let key = item.item.identity.key.clone();
+                let delete =
+                    Change::Delete { collection: "things".into(), key: vec![text(key.as_str())] };
+                world.entry(item, apply(vec![n_is(&key, 1)], vec![delete]))
+            });
+            let batch = world.batch(entries.collect());
+            let committed = world.store().commit(&batch).await.expect("it commits");
+            let died: Vec<bool> =
+                committed.outcomes.iter().map(|o| matches!(o, Outcome::Dead(_))).collect();
+            let of_b: Vec<bool> = items.iter().map(|i| i.item.identity.key == "b").collect();
+            assert_eq!(died, of_b, "{trigger}: {committed:?}");
+            assert_eq!(world.rows("things", &["id"]).await, [[text("b")]], "{trigger}");
+            let noted: i64 = product
+                .query_row("SELECT count(*) FROM noted", [], |row| row.get(0))
+                .expect("a count");
+            assert_eq!(noted, 0, "{trigger}");
+            world.balanced().await;
+        });
+    }
+}
+
+/// Rows of a read set that stop half way, or that the database keeps, leave the whole set as it was.
+#[test]
+fn a_read_set_is_deleted_as_a_whole_or_not_at_all() {
+    for raise in ["raise(ignore)", "raise(fail, 'no')"] {
+        block_on(async {
+            let sqlite = Sqlite::open();
+            let product = Connection::open(sqlite.path()).expect("the file opens");
+            let world = World::new(Box::new(sqlite)).await;
+            world.write(vec![parent("p")]).await;
+            world.write((1..=5).map(|seq| child("p", seq, "x")).collect()).await;
+            let trigger = format!(
+                "CREATE TRIGGER keep BEFORE DELETE ON children WHEN old.seq = 3 BEGIN SELECT {raise}; END"
+            );
+            product.execute_batch(&trigger).expect("the product's trigger");
+            let rows = set(&[1, 2, 3, 4]);
+            let delete = vec![Change::DeleteReadSet(rows.clone())];
+            let decision = apply(vec![Guard::Complete(rows)], delete);
+            let committed = world.settle(candidate("k"), decision).await;
+            assert!(matches!(&committed.outcomes[0], Outcome::Dead(_)), "{raise}: {committed:?}");
+            assert_eq!(world.rows("children", &["seq"]).await.len(), 5, "{raise}");
+            world.balanced().await;
+        });
+    }
 }
 
 #[test]

@@ -198,23 +198,24 @@ const TOPICS: &str = r#"
 # Each message is posted with an Idempotency-Key that is the same for all of its attempts.
 # For example, for the reconciler (also for workspace.start, .archive, .restore and .provision):
 # [topics."workspace.stop"]
-# url = "https://orchestrator.internal/workspaces/stop"   its host must be in delivery.hosts
-# token_file = "orchestrator.token"     sent as `Authorization: Bearer`
-# timeout = "10s"           maximum time for one attempt
-# attempts_max = 10         maximum number of attempts, after which a message is given up
-# backoff = "1s"            pause after the first failure, doubled up to backoff_max = "10m"
-# concurrency = 4           maximum number of concurrent requests of this topic
-# reply_bytes_max = "64KiB" maximum size of an answer that is kept for the task
+# url = "https://orchestrator.internal/workspaces/stop"   # its host must be in delivery.hosts
+# token_file = "orchestrator.token"     # sent as `Authorization: Bearer`
+# timeout = "10s"           # maximum time for one attempt
+# attempts_max = 10         # maximum number of attempts, after which a message is given up
+# backoff = "1s"            # pause after the first failure, doubled up to backoff_max = "10m"
+# concurrency = 4           # maximum number of concurrent requests of this topic
+# reply_bytes_max = "64KiB" # maximum size of an answer that is kept for the task
 "#;
 
 const TASKS: &str = r#"
-# Tasks: only the tasks listed here run. In addition to the keys below, a task may have:
-#   timezone = "UTC"          IANA time zone of the schedule
-#   overlap = "skip"          "skip", "queue" or "allow": a slot while the previous run is active
-#   catch_up = "coalesce"     "skip", "coalesce" or "all" (catch_up_max = 10): slots that no host led
-#   jitter = "0s"             maximum delay of a run after its slot
-#   at_start = false          also run when a leader starts
-#   undo_retention = "7d"     how long before-images of rows are kept
+# Tasks: only the tasks listed here run. Delete those whose tables you do not have.
+# In addition to the keys below, a task may have:
+#   timezone = "UTC"          # IANA time zone of the schedule
+#   overlap = "skip"          # "skip", "queue" or "allow": a slot while the previous run is active
+#   catch_up = "coalesce"     # "skip", "coalesce" or "all" (catch_up_max = 10): slots that no host led
+#   jitter = "0s"             # maximum delay of a run after its slot
+#   at_start = false          # also run when a leader starts
+#   undo_retention = "7d"     # how long before-images of rows are kept
 #   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
 #   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
 #   [tasks.NAME.collections]  NAME = "COLLECTION": the collection used for the plugin's NAME

@@ -56,9 +56,12 @@ impl Picture {
         snapshot
     }
 
-    /// The last snapshot, for a host that currently cannot read its store.
+    /// The last snapshot, or one without contents, for a host that currently cannot read its store.
     pub fn without_store(&mut self, sources: &Sources) -> Snapshot {
-        Snapshot { missing: head(sources).missing, at: clock::wall(), ..self.last.clone() }
+        let head = head(sources);
+        let last = Snapshot { host: head.host, cluster: head.cluster, ..self.last.clone() };
+        let (model, version) = (head.model, head.version);
+        Snapshot { missing: head.missing, at: clock::wall(), model, version, ..last }
     }
 
     fn nodes(&self, sources: &Sources, reading: &Reading, ring: &Ring) -> Vec<Arc<Node>> {

@@ -2,11 +2,12 @@
 //! an item's fault, and what was held goes on by itself.
 
 use besom::ports::store::{Batch, Committed, Error, Outcome};
-use besom_core::proposal::Change;
+use besom_core::proposal::{Change, Guard};
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_tests::adapters::postgres::Postgres;
-use besom_tests::conformance::tables::{text, thing};
+use besom_tests::conformance::store::read_sets::set;
+use besom_tests::conformance::tables::{child, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate, in_one_stream, n_is, range, set_n};
 use besom_tests::conformance::{World, block_on};
 use tokio_postgres::Client;
@@ -97,6 +98,32 @@ fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
             assert_eq!(rows, [[text("kept"), Value::Integer(1)]], "{body}");
             product.world.balanced().await;
         }
+    });
+}
+
+/// Rows of a read set that a trigger keeps are named, and the whole set stays as it was.
+#[test]
+fn a_read_set_of_which_a_trigger_keeps_a_row_is_set_aside_with_the_reason() {
+    block_on(async {
+        let product = Product::new().await;
+        product.world.write(vec![parent("p")]).await;
+        product.world.write((1..=5).map(|seq| child("p", seq, "x")).collect()).await;
+        product
+            .sql(
+                "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN IF old.seq = 3 THEN RETURN NULL; END IF; RETURN old; END $$;
+                 CREATE TRIGGER keep BEFORE DELETE ON children FOR EACH ROW EXECUTE FUNCTION keep()",
+            )
+            .await;
+        let rows = set(&[1, 2, 3, 4]);
+        let delete = vec![Change::DeleteReadSet(rows.clone())];
+        let decision = apply(vec![Guard::Complete(rows)], delete);
+        let committed = product.world.settle(candidate("k"), decision).await;
+        let told =
+            matches!(&committed.outcomes[0], Outcome::Dead(why) if why.contains("a trigger"));
+        assert!(told, "{committed:?}");
+        assert_eq!(product.world.rows("children", &["seq"]).await.len(), 5);
+        product.world.balanced().await;
     });
 }
 

@@ -223,6 +223,7 @@ async fn lines(link: Link) -> Result<Exit, Failure> {
     let mut stopped = std::pin::pin!(stopped());
     let mut unread = std::pin::pin!(reader_gone());
     let mut plain = Plain::default();
+    let mut reached = false;
     let exit = loop {
         let fed = tokio::select! {
             biased;
@@ -232,7 +233,15 @@ async fn lines(link: Link) -> Result<Exit, Failure> {
             else => break Ok(Exit::Fine),
         };
         let said = match fed {
-            Feed::Snapshot(snapshot) => plain.snapshot(&snapshot),
+            Feed::Snapshot(snapshot) => {
+                reached = true;
+                plain.snapshot(&snapshot)
+            }
+            // A script must not wait for a host that may never start. All addresses were tried.
+            Feed::Lost { why, retry_at: Some(_) } if !reached => {
+                break Err(Failure::Unreachable(why));
+            }
+            Feed::Lost { retry_at: None, .. } if !reached => continue,
             Feed::Lost { why, .. } => plain.lost(&why),
             Feed::Connected | Feed::Answer { .. } => continue,
         };

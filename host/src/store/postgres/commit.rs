@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use besom_core::ids::{CommitId, TaskName};
-use besom_core::proposal::{Guard, Settle};
+use besom_core::proposal::{Change, Guard, Settle};
 use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
@@ -32,6 +32,7 @@ use super::fault::Fault;
 use super::guards::{self, Verdict};
 use super::mapping::Mapping;
 use super::ownership;
+use super::readset;
 use super::session::{Pipeline, Session, params};
 use super::settle::{BLOCKS, Blocks, Books, Remarks, numbers_needed};
 use super::tally::{END_RUNS, ended_runs};
@@ -40,6 +41,7 @@ use super::work::{Work, waves};
 use crate::ports::activity::State;
 use crate::ports::store::{Batch, Committed, Decision, Entry, Error, Outcome, Result};
 use crate::store::record::images::Images;
+use crate::store::record::kept;
 
 /// How often a batch is repeated because other writers were faster, before the caller gets an
 /// error.
@@ -496,7 +498,9 @@ impl<'a> Attempt<'a> {
                 Effect::Violated(said) => {
                     care.violated.insert(work.entry, said);
                 }
-                Effect::Incomplete => care.failed.push(work.entry),
+                Effect::Incomplete if self.care.savepoints => care.failed.push(work.entry),
+                // Whether the rows are gone or were kept is found out carefully.
+                Effect::Incomplete => care.savepoints = true,
                 // The next attempt reads the row that another transaction has inserted.
                 Effect::Overtaken => return Err(Stop::Overtaken),
                 Effect::Unclear => care.savepoints = true,
@@ -607,7 +611,10 @@ impl<'a> Attempt<'a> {
             let done = match effect {
                 Effect::Done(images) => images,
                 Effect::Violated(said) => return Ok(Err(NotApplied::Violation(said))),
-                Effect::Incomplete => return Ok(Err(NotApplied::Guard)),
+                Effect::Incomplete => {
+                    let kept = self.kept_rows(session, work).await?;
+                    return Ok(Err(kept.map_or(NotApplied::Guard, NotApplied::Violation)));
+                }
                 Effect::Overtaken => return Err(Stop::Overtaken),
                 Effect::Unclear => {
                     let said = "a row was not inserted".to_owned();
@@ -617,6 +624,23 @@ impl<'a> Attempt<'a> {
             decided.insert(work.entry, Ok(done));
         }
         Ok(Ok(decided))
+    }
+
+    /// Why rows of a read set still exist that this work has just deleted, if any do: a trigger or a
+    /// policy may keep them.
+    async fn kept_rows(&self, session: &Session, work: &Work<'_>) -> Step<Option<String>> {
+        for change in &work.proposal.changes {
+            let Change::DeleteReadSet(set) = change else { continue };
+            let Ok(table) = self.setting.mapping.table(&set.collection) else { continue };
+            let Ok((counting, _)) = readset::count(table, work.tenant, set, false) else {
+                continue;
+            };
+            let rows = session.query(&counting.sql, counting.params).await?;
+            if super::session::only::<i64>(&rows)? > 0 {
+                return Ok(Some(kept(&set.collection)));
+            }
+        }
+        Ok(None)
     }
 
     /// Records one entry's result in the books, as decided.

@@ -5,8 +5,8 @@
 //! guard and its change.
 //!
 //! An item's violation must undo that item alone. A savepoint around every item costs more than the
-//! item, so a batch is first tried without: a violation by an item's first change has undone
-//! itself, and for any other the transaction is repeated with savepoints.
+//! item, so a batch is first tried without: a violation by any statement that may have changed a row
+//! repeats the transaction with savepoints.
 
 use std::collections::BTreeMap;
 

@@ -57,7 +57,9 @@ pub(super) struct Effects<'a> {
     pub(super) tenant: Option<&'a Tenant>,
     /// The before-images; none: they are not kept.
     pub(super) images: Option<Images>,
-    /// Whether a statement of this item has changed anything.
+    /// Whether a statement of this item may have changed anything. Even a statement that fails or
+    /// changes no row may: `ON CONFLICT FAIL` and `RAISE(FAIL)` keep the rows before the one that
+    /// failed, and a trigger may write elsewhere before it keeps a row.
     pub(super) dirty: bool,
     /// Whether the item only deletes one row, which a guard has seen.
     pub(super) sole_delete: bool,
@@ -170,6 +172,7 @@ impl<'a> Effects<'a> {
             sql.push_str(&columns.join(", "));
         }
         let mut statement = self.conn.prepare_cached(&sql)?;
+        self.dirty = true;
         let key = match key {
             Some(key) => {
                 let changed = statement.execute(params_from_iter(params.iter()))?;
@@ -193,7 +196,6 @@ impl<'a> Effects<'a> {
                 key
             }
         };
-        self.dirty = true;
         if let Some(images) = &mut self.images {
             images.push(&table.origin(self.tenant), table.names(), before.ok_or(key))?;
         }
@@ -247,14 +249,15 @@ impl<'a> Effects<'a> {
         {
             images.push(&table.origin(self.tenant), table.names(), Ok(before))?;
         }
-        let changed = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        self.dirty = true;
+        let changed = statement.execute(params_from_iter(params.iter()))?;
         if changed == 0 {
             let name = &table.collection.name;
             let or =
                 if increment { ", or its column is null or would overflow 64 bits" } else { "" };
             return Err(Stop::Violation(format!("{name:?} has no such row to update{or}")));
         }
-        self.dirty = true;
         Ok(())
     }
 
@@ -275,9 +278,9 @@ impl<'a> Effects<'a> {
             }
         }
         let sql = format!("DELETE FROM {} WHERE {condition}", table.name);
-        let deleted = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
-        self.dirty |= deleted > 0;
-        Ok(deleted)
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        self.dirty = true;
+        Ok(statement.execute(params_from_iter(params.iter()))?)
     }
 
     /// The current row. A row kept by a guard is used once, because its change follows.

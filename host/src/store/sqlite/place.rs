@@ -150,6 +150,12 @@ pub(crate) fn beside(database: &Path, end: &str) -> PathBuf {
 pub(super) fn refuse_another_log(database: &Path) -> Result<()> {
     let noted = std::fs::read_to_string(beside(database, "-lease")).unwrap_or_default();
     let (wal, path) = (beside(database, "-wal"), database.display());
+    if !database.exists() && std::fs::metadata(&wal).is_ok_and(|log| log.len() > 0) {
+        return Err(Error::Unavailable(format!(
+            "{path} is missing, but its write-ahead log {path}-wal exists and may hold what was \
+             committed last: put the database back beside it, or move {path}-wal and {path}-shm away"
+        )));
+    }
     let is_empty = std::fs::metadata(&wal).map_or(true, |meta| meta.len() == 0);
     let now = files_of(database);
     let ((Some((then, log)), Some((file, log_now))), false) =
@@ -191,6 +197,9 @@ mod tests {
         write("b.db-wal");
         std::fs::rename(dir.path().join("b.db-wal"), beside(&path, "-wal")).expect("replaced");
         assert!(refuse_another_log(&path).is_ok(), "a copy with a log of its own");
+        std::fs::remove_file(&path).expect("removed");
+        let refused = refuse_another_log(&path).expect_err("a log alone").to_string();
+        assert!(refused.contains("a.db is missing"), "{refused}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use rusqlite::types::ToSqlOutput;
 
 use super::effects::{Effects, Stop};
 use super::mapping::{Params, Table, push_quoted};
+use crate::store::record::kept;
 use crate::store::record::readset::{Shape, shape};
 
 /// ` tenant = ? AND prefix = ? AND last BETWEEN ? AND ?`
@@ -62,7 +63,8 @@ impl Effects<'_> {
         }
     }
 
-    /// Deletes exactly the rows of the set, and keeps their images.
+    /// Deletes exactly the rows of the set, and keeps their images. A row that the database keeps (a
+    /// trigger may) is a violation: what replaces the set would stand beside it.
     pub(super) fn delete_read_set(&mut self, set: &ReadSet) -> Result<(), Stop> {
         let mapping = self.mapping;
         let table = mapping.table(&set.collection)?;
@@ -71,17 +73,32 @@ impl Effects<'_> {
                 for run in runs {
                     let (mut condition, mut params) = (String::new(), Vec::new());
                     push_run(table, self.tenant, set, run, &mut condition, &mut params)?;
-                    self.delete_where(table, &condition, &params)?;
+                    self.delete_all(table, &condition, &params)?;
                 }
             }
             Shape::Keys => {
                 for key in set.keys() {
                     let (mut condition, mut params) = (String::new(), Vec::new());
                     table.push_key(self.tenant, key.iter(), &mut condition, &mut params)?;
-                    self.delete_where(table, &condition, &params)?;
+                    self.delete_all(table, &condition, &params)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Deletes the rows of a condition, and makes sure that none is left.
+    fn delete_all(
+        &mut self,
+        table: &Table,
+        condition: &str,
+        params: &Params<'_>,
+    ) -> Result<(), Stop> {
+        self.delete_where(table, condition, params)?;
+        let sql = format!("SELECT 1 FROM {} WHERE {condition} LIMIT 1", table.name);
+        match self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))? {
+            true => Err(Stop::Violation(kept(&table.collection.name))),
+            false => Ok(()),
+        }
     }
 }

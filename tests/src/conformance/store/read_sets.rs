@@ -10,7 +10,8 @@ use crate::conformance::World;
 use crate::conformance::tables::{child, parent, text};
 use crate::conformance::world::{apply, candidate, range, tenant};
 
-fn set(seqs: &[i64]) -> Arc<ReadSet> {
+/// Children of the parent `p`, as a read set.
+pub fn set(seqs: &[i64]) -> Arc<ReadSet> {
     let rest = seqs.iter().map(|&seq| vec![Value::Integer(seq)]).collect();
     Arc::new(ReadSet { collection: "children".into(), prefix: vec![text("p")], rest })
 }
