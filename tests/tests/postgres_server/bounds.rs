@@ -44,7 +44,7 @@ fn whoever_finds_all_connections_taken_is_told_in_time() {
             panic!("a second snapshot on one connection");
         };
         assert!(asked.elapsed() >= connect_timeout);
-        assert!(said.contains("all connections are in use"), "{said}");
+        assert!(said.contains("all connections have been in use"), "{said}");
         // Other uses have connections of their own, and a snapshot that ends frees its own.
         assert!(store.now().await.is_ok());
         drop(held);

@@ -44,7 +44,7 @@ fn the_store_of_another_cluster_is_refused() {
         let of = |cluster: &str| Options { cluster: cluster.into(), ..patient() };
         drop(PostgresStore::open(&database.url(), of("north")).await.unwrap());
         let error = refused(&database.url(), of("south")).await;
-        says(&error, &["\"north\"", "\"south\"", "name another schema or database"]);
+        says(&error, &["\"north\"", "\"south\"", "use another schema or database"]);
         assert!(PostgresStore::open(&database.url(), of("north")).await.is_ok());
     });
 }

@@ -145,7 +145,7 @@ pub async fn another_number_of_dead_letters_than_expected_is_refused(world: &mut
             let (applied, refused, result) = asked(effect(expecting(count))).await;
             assert_eq!((applied.dead, refused), (0, true));
             assert_eq!(applied.refused.as_ref(), Some(&result));
-            let numbers = [format!("{count} dead letter"), "2 found".to_owned()];
+            let numbers = [format!("{count} dead letter"), "found 2".to_owned()];
             assert!(numbers.iter().all(|number| result.contains(number)), "{result}");
         }
     }
