@@ -85,7 +85,7 @@ fn a_document_goes_in_and_comes_out_as_it_was() {
     std::fs::write(site.dir().join("cut.log"), [2, 0, 0, 0, 1, 0, 0, 0, 7, 9]).expect("written");
     let (code, said) = site.fails(&["doc", "import", "cut.log"]);
     assert_eq!(code, 1);
-    assert!(said.contains("cut.log: byte 0: 2 updates are announced"), "{said}");
+    assert!(said.contains("cut.log: byte 0: the file announces 2 updates"), "{said}");
     assert_eq!(site.fails(&["doc", "show", "cut"]).0, 1);
 }
 

@@ -117,7 +117,7 @@ async fn what_cannot_be_done_on_a_ring_is_refused_with_the_reason() {
     let long = "x".repeat(513);
     let cases = [
         ("POST /ring/server", r#"{"name": "a"}"#.to_owned(), 409, "already"),
-        ("DELETE /ring/server", r#"{"name": "b"}"#.to_owned(), 404, "no server `b`"),
+        ("DELETE /ring/server", r#"{"name": "b"}"#.to_owned(), 404, "no server is called `b`"),
         ("POST /ring/server", String::new(), 400, "no name given"),
         ("POST /ring/server", r#"{"name": ""}"#.to_owned(), 400, "no name given"),
         ("POST /ring/server", r#"{"name"#.to_owned(), 400, "invalid body"),

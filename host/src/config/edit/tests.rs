@@ -246,7 +246,7 @@ fn a_day_on_which_it_would_not_run_is_told_and_hinders_nothing() {
 fn each_wrong_value_is_told_of_its_own_key() {
     let text = "[tasks.sweep]\nplugin = \"compaction\"\nschedule = \"@daily\"\n";
     for (field, value, words) in [
-        (Field::Timezone, "Berlin", "is not known"),
+        (Field::Timezone, "Berlin", "unknown time zone"),
         (Field::Overlap, "skpi", "skpi"),
         (Field::CatchUp, "some", "some"),
         (Field::Jitter, "5", "not a duration"),

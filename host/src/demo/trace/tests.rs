@@ -111,7 +111,7 @@ fn what_is_wrong_with_a_trace_is_said_with_its_place() {
         (concurrent(r#"{"agent":0,"patches":[]}"#), "transaction 0: `parents` is missing"),
         (concurrent(r#"{"parents":[],"patches":[]}"#), "transaction 0: `agent` is missing"),
         (concurrent(r#"{"parents":[0],"agent":0,"patches":[]}"#), "its parent 0 does not precede"),
-        (concurrent(r#"{"parents":[],"agent":2,"patches":[]}"#), "agent 2 of 2"),
+        (concurrent(r#"{"parents":[],"agent":2,"patches":[]}"#), "agent 2 is out of range"),
     ];
     for (json, expected) in cases {
         std::fs::write(&path, &json).unwrap();

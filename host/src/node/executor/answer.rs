@@ -299,15 +299,20 @@ impl Executor {
             store::Error::Unavailable(words) if self.is_of_one(&flight, &batch, since, false) => {
                 self.set_apart(ticket, flight, *batch, words, out);
             }
-            store::Error::Busy(_) | store::Error::Unavailable(_) => {
+            error @ (store::Error::Busy(_) | store::Error::Unavailable(_)) => {
+                let wait = Self::hold_for(flight.failures);
                 flight.failures += 1;
-                self.note_failure(true);
+                // A store that is busy with these rows answers other batches.
+                if matches!(error, store::Error::Unavailable(_)) {
+                    self.note_failure(true);
+                }
                 if self.now.since(since) > self.settings.commit_age_max {
                     out.push(Command::Abandon(flight.commit));
                     self.release(flight);
                     return;
                 }
-                let until = self.hold_until.unwrap_or(self.now + Self::HOLD_MIN);
+                let until = self.now + wait;
+                let until = self.hold_until.map_or(until, |held| held.max(until));
                 flight.phase = Phase::Held { batch, since, until };
                 self.flights.insert(ticket, flight);
             }

@@ -327,10 +327,14 @@ impl Executor {
         self.backlog_void = self.backlog_reading;
     }
 
+    /// How long to wait after so many failures.
+    pub(super) fn hold_for(failures: u32) -> Duration {
+        Self::HOLD_MIN.saturating_mul(1 << failures.min(10)).min(Self::HOLD_MAX)
+    }
+
     pub(super) fn note_failure(&mut self, failed: bool) {
         if failed {
-            let wait =
-                Self::HOLD_MIN.saturating_mul(1 << self.failures.min(10)).min(Self::HOLD_MAX);
+            let wait = Self::hold_for(self.failures);
             self.failures = self.failures.saturating_add(1);
             self.hold_until = Some(self.now + wait);
         } else {

@@ -314,6 +314,23 @@ fn a_commit_that_the_store_could_not_take_is_sent_again_unchanged() {
     }
 }
 
+/// A store that is busy with the rows of one batch answers the others; one that is away does not.
+#[test]
+fn only_a_store_that_is_away_holds_other_tasks() {
+    for (error, goes_on) in
+        [(store::Error::Busy("b".into()), true), (store::Error::Unavailable("u".into()), false)]
+    {
+        let tasks = [definition("sweep", Lane::Normal), definition("other", Lane::Normal)];
+        let mut bench = Bench::new(&tasks);
+        let (ticket, _) =
+            acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
+        let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+        bench.step(Event::Committed(ticket, batch.id, Err(error)));
+        let begun = acts(&bench.fed(&[], vec![timer("other", 6, at(500))], vec![]));
+        assert_eq!(begun.len() == 1, goes_on, "{begun:?}");
+    }
+}
+
 #[test]
 fn a_row_that_somebody_has_locked_delays_its_own_item_alone() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
