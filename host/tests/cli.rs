@@ -78,6 +78,11 @@ fn a_document_goes_in_and_comes_out_as_it_was() {
     site.log("other.log", &[b"loro", b"s own"]);
     assert_eq!(site.json(&["doc", "import", "other.log", "--format", "loro"]).0, 0);
     assert_eq!(site.json(&["doc", "show", "other"]).1["format"], "loro");
+    for (limit, is_cut) in [("1", true), ("1000", false)] {
+        let out = site.besom(&["commands", "ls", "--limit", limit]);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(said.contains("cut at --limit"), is_cut, "{limit}: {said}");
+    }
     let out = site.besom(&["doc", "export", "other"]);
     assert_eq!(out.stdout, std::fs::read(site.dir().join("other.log")).expect("there"));
     assert_eq!(site.fails(&["doc", "import", "other.log", "--format", "word"]).0, 2);

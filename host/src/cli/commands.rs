@@ -114,7 +114,7 @@ impl Verb {
             Verb::Ls { before, limit } => {
                 let found = store.commands(before, limit).await?;
                 let rows: Vec<Row> = found.iter().map(Row::from).collect();
-                output::show(global.output, &rows, || list(&rows))?;
+                output::show_list(global.output, &rows, (rows.len(), limit), || list(&rows))?;
             }
             Verb::Show { id } => {
                 let row = store.command(id).await?.as_ref().map(Row::from).ok_or_else(|| {

@@ -146,7 +146,7 @@ impl Verb {
                 let letters = if all { Letters::All } else { Letters::Open };
                 let found = store.dead_letters(&selector, letters, None, limit).await?;
                 let rows: Vec<Row> = found.iter().map(Row::from).collect();
-                output::show(global.output, &rows, || list(&rows))?;
+                output::show_list(global.output, &rows, (rows.len(), limit), || list(&rows))?;
                 Ok(Exit::Fine)
             }
             Verb::Show { id } => {

@@ -125,7 +125,7 @@ impl Verb {
                 let query = MessageQuery { topic, state: state.map(State::from), limit };
                 let found = store.messages(&query).await?;
                 let rows: Vec<Row> = found.iter().map(Row::from).collect();
-                output::show(global.output, &rows, || list(&rows))?;
+                output::show_list(global.output, &rows, (rows.len(), limit), || list(&rows))?;
                 Ok(Exit::Fine)
             }
             Verb::Retry { ids, topic, all, asking } => {

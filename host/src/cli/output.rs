@@ -132,6 +132,23 @@ pub fn show(
     write(text.as_bytes())
 }
 
+/// Like [`show`] for a list of at most `limit` rows; says on stderr if there may be more.
+///
+/// # Errors
+/// stdout cannot be written.
+pub fn show_list(
+    format: Format,
+    value: &impl Serialize,
+    (rows, limit): (usize, u32),
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    show(format, value, text)?;
+    if rows == limit as usize {
+        eprintln!("cut at --limit {limit}: there may be more");
+    }
+    Ok(())
+}
+
 /// Writes to stdout. A closed pipe (`besom runs ls | head`) is not an error.
 ///
 /// # Errors

@@ -198,7 +198,7 @@ impl Verb {
                 let task = task.map(TaskName::from);
                 let runs = store.runs(task.as_ref(), limit).await?;
                 let rows: Vec<Row> = runs.iter().map(Row::from).collect();
-                output::show(global.output, &rows, || table(&runs))?;
+                output::show_list(global.output, &rows, (rows.len(), limit), || table(&runs))?;
             }
             Verb::Cancel { run: number, asking } => {
                 let run = known(&*store, number).await?;
@@ -216,7 +216,9 @@ impl Verb {
                     store.history(&query).await?.iter().map(ItemRow::from).collect();
                 let row = Row::from(&run);
                 let json = serde_json::json!({ "run": row, "items": items });
-                output::show(global.output, &json, || text(&row, &items))?;
+                output::show_list(global.output, &json, (items.len(), limit), || {
+                    text(&row, &items)
+                })?;
             }
             Verb::Logs { run, follow } => {
                 logs::print(store.as_ref(), global.output, RunId(run), follow).await?;

@@ -166,7 +166,9 @@ async fn a_lost_host_is_told_of_and_the_next_one_is_asked() {
     serving.end().await;
     loop {
         match onlooker.next().await {
-            Feed::Lost { why, .. } => break assert!(why.contains("closed the connection"), "{why}"),
+            Feed::Lost { why, .. } => {
+                break assert!(why.contains("closed the connection"), "{why}");
+            }
             Feed::Snapshot(_) => {}
             other => panic!("{other:?}"),
         }

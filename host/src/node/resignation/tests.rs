@@ -160,7 +160,9 @@ fn who_has_resigned_stays_out_for_a_while_and_leads_again_if_nobody_else_does() 
     assert_eq!(world.node.fence(), Some(&second));
     // The request was not meant for the new leader.
     let asked = world.reads(&second, vec![resign(BEGIN)]);
-    assert!(matches!(&asked[0].effect, CommandEffect::Refuse(why) if why.contains("term 5 has begun")));
+    assert!(
+        matches!(&asked[0].effect, CommandEffect::Refuse(why) if why.contains("term 5 has begun"))
+    );
 }
 
 fn stands(out: &[Command]) -> bool {
