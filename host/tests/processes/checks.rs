@@ -115,7 +115,7 @@ fn shares_that_are_shorter_than_the_schedule_are_warned_of() {
     let [late] = said.as_slice() else { panic!("{said:?}") };
     for words in [
         "besom.toml:3:",
-        "there are shares with limit_seconds = 600, and 1h may pass between two scans",
+        "there are shares with limit_seconds = 600, and up to 1h may pass between two scans",
         "ends up to 50m late",
         "write schedule = \"",
     ] {
@@ -178,7 +178,7 @@ fn a_database_that_everybody_can_read_is_warned_of() {
     let said = remarks(&site, &["check"]);
     let [one] = said.as_slice() else { panic!("{said:?}") };
     assert!(
-        one.contains("every user of this machine can read") && one.contains("(mode 644)"),
+        one.contains("every user of this machine can access") && one.contains("(mode 644)"),
         "{one}"
     );
 }

@@ -45,7 +45,7 @@ fn a_host_ends_when_its_database_is_moved_removed_or_replaced() {
             assert_eq!(host.ends().code(), Some(69), "{what}: {}", host.log());
             let log = host.log();
             assert!(log.contains(said) && log.contains("besom.db"), "{what}: {log}");
-            assert!(log.contains("start the host again"), "{what}: {log}");
+            assert!(log.contains("restart the host"), "{what}: {log}");
         }
         match what {
             "moved" => fs::rename(&elsewhere, &db).expect("moved back"),

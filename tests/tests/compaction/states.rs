@@ -59,7 +59,7 @@ async fn a_checksum_that_differs_is_dead_with_both_values_and_untouched() {
     let outcome = site.to_the_end().await;
     let Some(Outcome::Dead(reason)) = outcome else { panic!("{outcome:?}") };
     assert!(reason.starts_with("checksum: the payload of change 2 has CRC-32"), "{reason}");
-    assert!(reason.ends_with("its row says 00000007"), "{reason}");
+    assert!(reason.ends_with("its row has 00000007"), "{reason}");
     assert_eq!(site.changes("d").len(), 3);
     let shown = site.shown("d").await;
     assert_eq!((shown.state, shown.left_alone), (State::Dead, Some(reason)));
