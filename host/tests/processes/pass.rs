@@ -274,7 +274,10 @@ fn a_pass_that_plans_without_end_is_ended_and_says_by_whom() {
     site.add_hostile();
     let (code, said) = site.said(&["run"]);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("endless still plans items after 5 rounds (host.pass_rounds_max)"), "{said}");
+    assert!(
+        said.contains("endless still plans items after 5 rounds (host.pass_rounds_max)"),
+        "{said}"
+    );
     let audit = site.balanced();
     let books = &audit["tasks"][0];
     assert_eq!((&books["planned"], &books["pending"]), (&5.into(), &0.into()), "{audit:#}");
