@@ -134,7 +134,7 @@ fn an_id_that_no_script_can_hold_is_refused_and_unknown() {
         let cluster = cluster();
         let activity = observed(&cluster).await;
         let refused = activity.connect("a}b", "1").await.expect_err("it cannot be counted");
-        assert!(refused.0.contains("leave `}` out"), "{refused}");
+        assert!(refused.0.contains("remove `}` from it"), "{refused}");
         let ids = ["a}b".to_owned(), "ws-1".to_owned()];
         let states = activity.states(&ids).await.expect("states");
         assert_eq!(states, [State::Unknown, State::Idle]);

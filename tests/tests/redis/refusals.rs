@@ -83,7 +83,7 @@ fn what_cannot_be_an_address_or_a_key_is_refused() {
             (servers(&["127.0.0.1:6379"]), "redis://HOST:PORT"),
             (servers(&["redis://user:secret@127.0.0.1:6379"]), "contains a password"),
             (servers(&["redis://127.0.0.1:6379/x"]), "redis://HOST:PORT"),
-            (Options { timer_key: "timer".into(), ..of(&server) }, "write {id} once"),
+            (Options { timer_key: "timer".into(), ..of(&server) }, "contain {id} exactly once"),
             (servers(&[&server.url(), &other.url()]), "not a member of a Redis Cluster"),
         ] {
             let said = refused(options).await;
