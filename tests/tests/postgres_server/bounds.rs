@@ -10,9 +10,9 @@ use besom_core::proposal::{Change, Condition, Filter, Guard};
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_tests::adapters::postgres::{Postgres, patient};
-use besom_tests::conformance::tables::{counter, fields, text, thing};
+use besom_tests::conformance::tables::{collections, counter, fields, text, thing};
 use besom_tests::conformance::world::{
-    apply, candidate, dead, fence, in_one_stream, page, range, set_n,
+    apply, candidate, dead, fence, in_one_stream, page, range, set_n, tenant,
 };
 use besom_tests::conformance::{World, block_on};
 use besom_tests::servers::postgres::Server;
@@ -49,6 +49,48 @@ fn whoever_finds_all_connections_taken_is_told_in_time() {
         assert!(store.now().await.is_ok());
         drop(held);
         assert!(store.snapshot(Duration::from_secs(60)).await.is_ok());
+    });
+}
+
+/// A host that is killed leaves no statement behind at the server.
+#[test]
+fn a_statement_ends_with_the_process_that_has_sent_it() {
+    // Its connections close with it, and nothing else is said to the server.
+    let process = tokio::runtime::Runtime::new().expect("a runtime");
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let (url, client) = (fixture.database().url(), fixture.database().connect().await);
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("a", 1)]).await;
+        let slow = "CREATE FUNCTION slow() RETURNS boolean LANGUAGE plpgsql AS $$
+                      BEGIN PERFORM pg_sleep(60); RETURN true; END $$;
+                    ALTER TABLE things ENABLE ROW LEVEL SECURITY;
+                    ALTER TABLE things FORCE ROW LEVEL SECURITY;
+                    CREATE POLICY slow ON things USING (slow()) WITH CHECK (true)";
+        client.batch_execute(slow).await.expect("the product's policy");
+        process.spawn(async move {
+            let store = PostgresStore::open(&url, patient()).await.expect("it opens");
+            store.set_collections(collections());
+            let view = store.snapshot(Duration::from_secs(60)).await.expect("a snapshot");
+            let _ = view.read_range(Some(&tenant("a")), &range("things", None, &["n"])).await;
+        });
+        let slowly = async || -> i64 {
+            let sql = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active'
+                       AND datname = current_database() AND wait_event = 'PgSleep'";
+            client.query_one(sql, &[]).await.expect("asked").get(0)
+        };
+        let patience = Duration::from_secs(20);
+        let begun = Instant::now();
+        while slowly().await == 0 {
+            assert!(begun.elapsed() < patience, "it is never read");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        process.shutdown_background();
+        let killed = Instant::now();
+        while slowly().await > 0 {
+            assert!(killed.elapsed() < patience, "the statement goes on");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     });
 }
 

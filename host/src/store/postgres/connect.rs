@@ -422,6 +422,9 @@ fn pool(
         .map_err(|e| Error::Invalid(format!("the connection pool cannot be created: {e}")))
 }
 
+/// How often the server looks whether the client of a running statement is still there.
+const CLIENT_CHECK: Duration = Duration::from_secs(2);
+
 /// A session's settings. Writers join only by key: their plans are nested loops over indexes
 /// whatever the statistics are, and are prepared once.
 ///
@@ -443,9 +446,17 @@ fn settings(options: &Options, write: bool) -> String {
         (untaken / 2).as_secs().max(1),
         (untaken / (2 * PROBES)).as_secs().max(1),
     );
+    // From PostgreSQL 14 on the server looks whether its client is still there: a statement of a host
+    // that was killed would else run to its end, with the locks that it holds.
+    sql.push_str(&format!(
+        " SELECT set_config('client_connection_check_interval', '{}', false) WHERE \
+         current_setting('client_connection_check_interval', true) IS NOT NULL \
+         AND version() LIKE '%linux%';",
+        CLIENT_CHECK.as_millis()
+    ));
     if write {
         sql.push_str(&format!(
-            "SET idle_in_transaction_session_timeout = {}; SET plan_cache_mode = \
+            " SET idle_in_transaction_session_timeout = {}; SET plan_cache_mode = \
              force_generic_plan; SET enable_hashjoin = off; SET enable_mergejoin = off; \
              SET enable_seqscan = off",
             options.idle_in_transaction_timeout.as_millis()
@@ -456,7 +467,7 @@ fn settings(options: &Options, write: bool) -> String {
              WHERE current_setting('synchronous_commit') = 'off'",
         );
     } else {
-        sql.push_str("SET default_transaction_read_only = on");
+        sql.push_str(" SET default_transaction_read_only = on");
     }
     sql
 }
