@@ -202,7 +202,8 @@ impl Site {
             )
             .await;
         assert_eq!(shares.len() as i64, SHARES, "each ends once");
-        assert!(shares.iter().all(|late| *late >= 0), "{part}: one has ended early: {shares:?}");
+        // SQLite's clock is cut to a millisecond.
+        assert!(shares.iter().all(|late| *late > -1_000), "{part}: one ended early: {shares:?}");
         let ended = |run: &str, task: &str| {
             format!(
                 "SELECT r.ended_at - r.started_at FROM {run} r JOIN {task} t ON t.id = r.task
