@@ -58,10 +58,9 @@ impl Picture {
 
     /// The last snapshot, or one without contents, for a host that currently cannot read its store.
     pub fn without_store(&mut self, sources: &Sources) -> Snapshot {
-        let head = head(sources);
-        let last = Snapshot { host: head.host, cluster: head.cluster, ..self.last.clone() };
-        let (model, version) = (head.model, head.version);
-        Snapshot { missing: head.missing, at: clock::wall(), model, version, ..last }
+        let Snapshot { model, cluster, host, version, missing, .. } = head(sources);
+        let at = clock::wall();
+        Snapshot { model, cluster, host, version, missing, at, ..self.last.clone() }
     }
 
     fn nodes(&self, sources: &Sources, reading: &Reading, ring: &Ring) -> Vec<Arc<Node>> {

@@ -888,6 +888,15 @@ impl Node {
     }
 }
 
+/// The pause after the first failure, and the longest of most causes.
+const HOLD_MIN: Duration = Duration::from_millis(50);
+const HOLD_MAX: Duration = Duration::from_secs(5);
+
+/// The pause after this number of earlier failures in a row: twice as long each time, at most `max`.
+fn pause(failures: u32, max: Duration) -> Duration {
+    HOLD_MIN.saturating_mul(1 << failures.min(10)).min(max)
+}
+
 fn definitions(work: &Work) -> BTreeMap<TaskName, Arc<crate::task::TaskDefinition>> {
     work.tasks
         .iter()

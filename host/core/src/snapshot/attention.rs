@@ -324,8 +324,7 @@ impl Found {
     /// Reports that a task's runs leave candidates.
     fn cut(&mut self, task: &Task, snapshot: &Snapshot) {
         let Some(leader) = &snapshot.leadership.leader else { return };
-        let node = snapshot.nodes.iter().find(|node| node.name == leader.node);
-        let report = node.and_then(|node| node.report.as_ref());
+        let report = snapshot.node(&leader.node).and_then(|node| node.report.as_ref());
         let cut = report.and_then(|report| report.cut.iter().find(|cut| cut.task == task.name));
         if let Some(cut) = cut {
             let text = format!("{}: {}", task.name, cut.words());

@@ -237,11 +237,11 @@ async fn lines(link: Link) -> Result<Exit, Failure> {
                 reached = true;
                 plain.snapshot(&snapshot)
             }
-            // A script must not wait for a host that may never start. All addresses were tried.
-            Feed::Lost { why, retry_at: Some(_) } if !reached => {
-                break Err(Failure::Unreachable(why));
-            }
-            Feed::Lost { retry_at: None, .. } if !reached => continue,
+            // A script must not wait for a host that may never start: once every address was tried, it ends.
+            Feed::Lost { why, retry_at } if !reached => match retry_at {
+                Some(_) => break Err(Failure::Unreachable(why)),
+                None => continue,
+            },
             Feed::Lost { why, .. } => plain.lost(&why),
             Feed::Connected | Feed::Answer { .. } => continue,
         };

@@ -300,7 +300,7 @@ impl Executor {
                 self.set_apart(ticket, flight, *batch, words, out);
             }
             error @ (store::Error::Busy(_) | store::Error::Unavailable(_)) => {
-                let wait = Self::hold_for(flight.failures);
+                let wait = pause(flight.failures, HOLD_MAX);
                 flight.failures += 1;
                 // A store that is busy with these rows answers other batches.
                 if matches!(error, store::Error::Unavailable(_)) {

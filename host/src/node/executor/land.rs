@@ -144,7 +144,7 @@ impl Executor {
             }
             Err(_) => {
                 self.note_failure(true);
-                self.hold_until.unwrap_or(self.now + Self::HOLD_MIN)
+                self.hold_until.unwrap_or(self.now + HOLD_MIN)
             }
         };
         flight.phase = Phase::Rationed { batch, ask_at: Some(ask_at) };
@@ -327,14 +327,9 @@ impl Executor {
         self.backlog_void = self.backlog_reading;
     }
 
-    /// How long to wait after so many failures.
-    pub(super) fn hold_for(failures: u32) -> Duration {
-        Self::HOLD_MIN.saturating_mul(1 << failures.min(10)).min(Self::HOLD_MAX)
-    }
-
     pub(super) fn note_failure(&mut self, failed: bool) {
         if failed {
-            let wait = Self::hold_for(self.failures);
+            let wait = pause(self.failures, HOLD_MAX);
             self.failures = self.failures.saturating_add(1);
             self.hold_until = Some(self.now + wait);
         } else {

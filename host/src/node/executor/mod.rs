@@ -34,6 +34,7 @@ use super::flight::{Flight, Phase, Ticket};
 use super::weight;
 use super::window::Read;
 use super::windows::{Tasks, Windows};
+use super::{HOLD_MAX, HOLD_MIN, pause};
 use crate::ports::guests::{self, Acted, Lane};
 use crate::ports::store::{
     self, Allowance, Batch, Committed, Entry, LeftOut, LogRead, Outcome, Stream, Waiting,
@@ -225,8 +226,11 @@ impl Hold {
     /// A new period that starts at `now`, twice as long as the previous one and at most `max`.
     fn again(before: Option<Hold>, now: Time, max: Duration) -> Hold {
         let failures = before.map_or(0, |hold| hold.failures);
-        let wait = Executor::HOLD_MIN.saturating_mul(1 << failures.min(16)).min(max);
-        Hold { until: now + wait, failures: failures.saturating_add(1), over: false }
+        Hold {
+            until: now + pause(failures, max),
+            failures: failures.saturating_add(1),
+            over: false,
+        }
     }
 }
 
@@ -292,8 +296,6 @@ pub struct Executor {
 }
 
 impl Executor {
-    const HOLD_MIN: Duration = Duration::from_millis(50);
-    const HOLD_MAX: Duration = Duration::from_secs(5);
     /// How often in a row an item's reads may use up the time of their call before the item is to
     /// blame.
     const SLOW_MAX: u32 = 3;
@@ -659,7 +661,7 @@ impl Executor {
 
     /// Holds a task because the database rejects its requests. No item uses an attempt.
     fn hold_task(&mut self, task: &TaskName) {
-        let hold = Hold::again(self.held.get(task).copied(), self.now, Self::HOLD_MAX);
+        let hold = Hold::again(self.held.get(task).copied(), self.now, HOLD_MAX);
         self.held.insert(task.clone(), hold);
     }
 

@@ -27,6 +27,7 @@ use besom_core::plan::{
 use besom_core::snapshot::{Cause, Cut};
 use besom_core::time::Time;
 
+use super::{HOLD_MAX, pause};
 use crate::ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
 use crate::task::TaskDefinition;
 
@@ -324,8 +325,6 @@ fn initial_state(name: &TaskName) -> TaskState {
 }
 
 impl Planner {
-    const HOLD_MIN: Duration = Duration::from_millis(50);
-    const HOLD_MAX: Duration = Duration::from_secs(5);
     /// How often in a row the reads of one page may use up the time of their call.
     const SLOW_MAX: u32 = 3;
     /// How often a run whose scan has ended is checked until it has ended.
@@ -536,12 +535,7 @@ impl Planner {
         if self.hold_until.is_some_and(|at| self.now < at) {
             return;
         }
-        self.hold_until = Some(self.now + Self::pause(self.failures));
+        self.hold_until = Some(self.now + pause(self.failures, HOLD_MAX));
         self.failures = self.failures.saturating_add(1);
-    }
-
-    /// The pause after this number of failures in a row.
-    fn pause(failures: u32) -> Duration {
-        Self::HOLD_MIN.saturating_mul(1 << failures.min(10)).min(Self::HOLD_MAX)
     }
 }
