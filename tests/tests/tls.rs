@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
@@ -240,6 +240,13 @@ fn top_looks_at_a_host_over_tls() {
         Started(command.spawn().expect("it starts"))
     };
     let _host = start(&["serve"], Stdio::null());
+    // `top --plain` ends with 69 if no host is there.
+    let until = Instant::now() + PATIENCE;
+    while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        let log = fs::read_to_string(site.path("serve.log")).unwrap_or_default();
+        assert!(Instant::now() < until, "the host does not listen\n{log}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let at = format!("localhost:{port}");
     let args = ["top", "--plain", "--connect", &at, "--ca", "ca.pem", "--token-file", "token"];
     let mut top = start(&args, Stdio::piped());
