@@ -290,7 +290,7 @@ impl Loader {
         settings.component_bytes_max = plugins.bytes_max;
         let (memory, time) = (plugins.compile_memory, plugins.compile_time);
         settings.compiler = Some(child::Limits::of_this_program(memory, time));
-        settings.patient_after = parsed.sections().host.long_after;
+        settings.slice = parsed.sections().host.guest_slice;
         let threads = parsed.sections().host.guest_threads;
         if threads > 0 {
             settings.threads = threads as usize;

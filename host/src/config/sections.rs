@@ -96,6 +96,8 @@ impl Clock {
 pub struct Host {
     /// Number of threads for plugins; 0 means one per processor.
     pub guest_threads: u32,
+    /// Processor time after which a call of a plugin goes on with low priority.
+    pub guest_slice: Duration,
     /// Maximum number of concurrent batches in the lane `due`.
     pub due_batches: u32,
     /// Maximum number of concurrent batches in the lane `normal`.
@@ -412,6 +414,13 @@ pub static SECTIONS: &[Section] = &[
                 default: "0",
                 doc: "Number of threads for plugins; 0 means one per processor.",
                 setter: Setter::U32(|s| &mut s.host.guest_threads, 0, 1024),
+            },
+            Key {
+                name: "guest_slice",
+                default: "\"5ms\"",
+                doc: "Processor time after which a call of a plugin goes on with low priority; calls in \
+                      the lane heavy always have it.",
+                setter: Setter::Duration(|s| &mut s.host.guest_slice, ms(1), ms(60_000)),
             },
             Key {
                 name: "due_batches",

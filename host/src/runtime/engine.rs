@@ -37,8 +37,9 @@ pub struct Settings {
     /// Maximum linear memory that any task may use, in bytes. The pool reserves this much address
     /// space for each memory; pages are committed on use.
     pub memory_bytes_max: u64,
-    /// Tasks whose calls take longer than this run on the low-priority threads of heavy tasks.
-    pub patient_after: Duration,
+    /// Processor time of a call, after which it goes on with low priority. It is measured at each
+    /// `tick`.
+    pub slice: Duration,
     /// The interval at which a running guest is interrupted: the precision of its deadline.
     pub tick: Duration,
     /// Maximum number of calls to imports in one call.
@@ -72,8 +73,8 @@ impl Default for Settings {
             threads: std::thread::available_parallelism().map_or(2, |n| n.get().max(2)),
             instances_max: 64,
             memory_bytes_max: 4 << 30,
-            patient_after: Duration::from_millis(250),
-            tick: Duration::from_millis(5),
+            slice: Duration::from_millis(5),
+            tick: Duration::from_millis(2),
             host_calls_max: 100_000,
             bisect_walls_max: 2,
             component_bytes_max: 64 << 20,

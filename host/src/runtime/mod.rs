@@ -10,9 +10,10 @@
 //! This module decides what a guest may do and how its failure is classified. It does not decide
 //! what happens to a failed item or whether a proposal is applied.
 //!
-//! Guests run on dedicated threads, those of heavy tasks on threads of low priority, so that a
-//! guest in an endless loop never delays the caller, and heavy guests do not delay due items. The
-//! caller only waits for the result; dropping the future ends the guest.
+//! Guests run on dedicated threads, those of heavy tasks and those that compute for long on threads
+//! of low priority (`threads`), so that a guest in an endless loop never delays the caller, and no
+//! guest delays the others' due items. The caller only waits for the result; dropping the future
+//! ends the guest.
 
 mod access;
 mod bindings;
@@ -38,13 +39,14 @@ mod page;
 mod plugin;
 mod readset;
 mod shape;
+mod threads;
 mod ticker;
 mod verdict;
 mod wasi;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -65,6 +67,7 @@ use self::cache::Cache;
 use self::call::{Answer, Caller, Outcome, Question};
 use self::guest::{Guest, Scope, View};
 use self::plugin::{Plugin, Source, Workshop};
+use self::threads::Threads;
 use self::ticker::Ticker;
 use self::verdict::Court;
 use crate::built_in::BuiltIn;
@@ -95,10 +98,6 @@ struct Inner {
     permits: Arc<Semaphore>,
     plugins: RwLock<HashMap<String, Arc<Plugin>>>,
     threads: Threads,
-    /// Low-priority threads for heavy tasks, tasks whose calls take long, and compiling.
-    patient: Threads,
-    /// Tasks whose last call took long.
-    long: Mutex<HashSet<TaskName>>,
 }
 
 /// Compiles components for one kind of metering.
@@ -114,54 +113,6 @@ impl Compiler {
         let linker = engine::linker(&engine)?;
         let cache = Cache::of(settings, &engine);
         Ok(Compiler { engine, linker, cache })
-    }
-}
-
-/// The nice value of heavy tasks: a guest that computes for seconds on every processor must not
-/// delay a due guest that needs microseconds. It is not higher because, beside other busy programs,
-/// each step adds a quarter to the waiting time, which counts towards the duration of a call.
-const PATIENT_NICE: i32 = 5;
-
-/// The async runtime of the guests. It is shut down without waiting, because it may be dropped
-/// inside another runtime; guests end at their next interruption.
-struct Threads(Option<tokio::runtime::Runtime>);
-
-impl Threads {
-    fn start(name: &str, count: usize, nice: i32) -> std::io::Result<Threads> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(count.max(1))
-            .thread_name(name)
-            .on_thread_start(move || {
-                // On Linux this applies to the thread only. If it fails, all guests share the
-                // processors equally.
-                if nice > 0 && rustix::process::nice(nice).is_err() {
-                    tracing::debug!("the priority of a thread for heavy tasks cannot be lowered");
-                }
-            })
-            .enable_all()
-            .build()?;
-        Ok(Threads(Some(runtime)))
-    }
-
-    fn handle(&self) -> &tokio::runtime::Handle {
-        self.0.as_ref().expect("taken only by drop").handle()
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// Aborts the work when the wait is dropped.
-struct Wait<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for Wait<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -182,9 +133,7 @@ impl Runtime {
             ticker: Arc::new(Ticker::start(engines, settings.tick)?),
             permits: Arc::new(Semaphore::new(settings.instances_max as usize)),
             plugins: RwLock::default(),
-            threads: Threads::start("besom-guest", settings.threads, 0)?,
-            patient: Threads::start("besom-patient", settings.threads, PATIENT_NICE)?,
-            long: Mutex::default(),
+            threads: Threads::start(settings.threads, settings.slice)?,
             compilers,
             settings,
         })))
@@ -283,7 +232,7 @@ impl Runtime {
         work: impl FnOnce(&Inner) -> Result<T, LoadError> + Send + 'static,
     ) -> Result<T, LoadError> {
         let inner = Arc::clone(&self.0);
-        let done = self.0.patient.handle().spawn_blocking(move || work(&inner)).await;
+        let done = self.0.threads.low().spawn_blocking(move || work(&inner)).await;
         done.unwrap_or_else(|error| {
             let words = format!("the compiler: {error}");
             Err(if error.is_panic() {
@@ -337,7 +286,7 @@ impl Runtime {
             log: RunLog::default(),
         };
         let described = self
-            .run(caller, |caller| async move {
+            .run("describe", caller, |caller| async move {
                 let outcome = caller.ask(Scope::Nothing, Question::Describe).await;
                 match outcome.answer? {
                     Answer::Manifest(manifest) => Ok(manifest),
@@ -358,6 +307,7 @@ impl Runtime {
     /// Runs a call on the guests' threads, as soon as an instance is available.
     async fn run<T, F>(
         &self,
+        export: &'static str,
         caller: Caller,
         work: impl FnOnce(Caller) -> F + Send,
     ) -> Result<T, Error>
@@ -375,19 +325,14 @@ impl Runtime {
         };
         let running = self.0.ticker.enter();
         let task = caller.task.clone();
-        let threads = match caller.plugin.manifest.lane {
-            Lane::Due | Lane::Normal if !self.0.takes_long(&task) => &self.0.threads,
-            Lane::Due | Lane::Normal | Lane::Heavy => &self.0.patient,
-        };
-        let begun = Instant::now();
+        let is_heavy = caller.plugin.manifest.lane == Lane::Heavy;
         let work = work(caller);
-        let mut wait = Wait(threads.handle().spawn(async move {
+        let call = async move {
             let result = work.await;
             drop((running, permit));
             result
-        }));
-        let ended = (&mut wait.0).await;
-        self.0.note_length(task, begun.elapsed());
+        };
+        let ended = self.0.threads.run((task, export), is_heavy, call).await;
         match ended {
             Ok(result) => result,
             Err(error) => Err(match error.try_into_panic() {
@@ -455,19 +400,6 @@ impl Runtime {
 }
 
 impl Inner {
-    fn takes_long(&self, task: &TaskName) -> bool {
-        self.long.lock().unwrap_or_else(PoisonError::into_inner).contains(task)
-    }
-
-    fn note_length(&self, task: TaskName, length: Duration) {
-        let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        if length < self.settings.patient_after {
-            long.remove(&task);
-        } else {
-            long.insert(task);
-        }
-    }
-
     fn plugin(&self, digest: &str) -> Option<Arc<Plugin>> {
         let plugins = self.plugins.read().unwrap_or_else(PoisonError::into_inner);
         plugins.get(digest).cloned()
@@ -534,7 +466,7 @@ impl Guests for Runtime {
             true => Scope::Scan(None),
             false => Scope::Tenants(HashSet::new()),
         };
-        self.run(caller, move |caller| async move {
+        self.run("tenants", caller, move |caller| async move {
             let after = after.as_ref().map(Tenant::as_str);
             let question = Question::Tenants { context: &context, after, limit };
             let outcome = caller.ask(scope, question).await;
@@ -565,7 +497,7 @@ impl Guests for Runtime {
         let caller = self.caller(call, view, activity).await?;
         let context = context(call, tenant);
         let (tenant, cursor) = (tenant.cloned(), cursor.map(<[u8]>::to_vec));
-        self.run(caller, move |caller| async move {
+        self.run("scan", caller, move |caller| async move {
             let question = Question::Scan { context: &context, cursor: cursor.as_deref(), limit };
             let Outcome { answer, guest, usage } =
                 caller.ask(Scope::Scan(tenant.clone()), question).await;
@@ -604,7 +536,8 @@ impl Guests for Runtime {
         let walls = self.0.settings.bisect_walls_max;
         let max = Duration::from_millis(call.limits.wall_ms).saturating_mul(walls);
         let halving = Halving::within(max);
-        self.run(caller, move |caller| async move { batch.act(&caller, halving).await }).await
+        self.run("act", caller, move |caller| async move { batch.act(&caller, halving).await })
+            .await
     }
 }
 

@@ -467,7 +467,10 @@ fn settings(options: &Options, write: bool) -> String {
              WHERE current_setting('synchronous_commit') = 'off'",
         );
     } else {
-        sql.push_str(" SET default_transaction_read_only = on");
+        // A read of a task takes one processor of the server, never several.
+        sql.push_str(
+            " SET default_transaction_read_only = on; SET max_parallel_workers_per_gather = 0",
+        );
     }
     sql
 }
