@@ -154,8 +154,8 @@ pub fn redact(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let masked = |(at, c): (usize, char)| match spans.iter().any(|span| span.contains(&at)) {
-        true => MASK,
-        false => c,
+        true if c != '\n' => MASK,
+        _ => c,
     };
     Cow::Owned(text.char_indices().map(masked).collect())
 }
@@ -261,6 +261,12 @@ fn value(rest: &str, in_url: bool) -> Option<Range<usize>> {
             // The value is empty.
             return None;
         }
+        if opening == 3 && !escaped {
+            // A text of several lines.
+            let inner = &value[opening..];
+            let end = inner.find(&line[..opening]).unwrap_or(inner.len());
+            return Some(begin + opening..begin + opening + end);
+        }
         let end = closing(inner, quote, escaped).unwrap_or(inner.len());
         return Some(begin + opening..begin + opening + end);
     }
@@ -303,6 +309,8 @@ mod tests {
             ("password = \"p w\" # x", "password = \"***\" # x"),
             ("password = '''p w''' # x", "password = '''***''' # x"),
             ("password = 'p w", "password = '***"),
+            ("password = \"\"\"\np\nw\"\"\" # x", "password = \"\"\"\n*\n*\"\"\" # x"),
+            ("password = '''p\nw", "password = '''*\n*"),
             ("password = \npw", "password = \npw"),
             ("url = \"postgres://u:pa'ss@h/d\"", "url = \"postgres://u:*****@h/d\""),
             ("url = 'postgres://u:p\"a`<>s@h/d'", "url = 'postgres://u:*******@h/d'"),

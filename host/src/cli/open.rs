@@ -308,7 +308,11 @@ impl Loader {
     pub async fn resolve(&self, parsed: Parsed) -> Resolved {
         let mut found = BTreeMap::new();
         for name in parsed.plugins() {
-            found.insert(name.to_owned(), self.load(name, parsed.plugins_dir()).await);
+            let admitted = parsed.admitted(name);
+            let admits = move |digest: &str| {
+                admitted.is_none_or(|admitted| admitted.iter().any(|known| known == digest))
+            };
+            found.insert(name.to_owned(), self.load_if(name, parsed.plugins_dir(), admits).await);
         }
         let lookup = |name: &str| {
             found
@@ -320,11 +324,20 @@ impl Loader {
         parsed.resolve(&lookup, &defaults)
     }
 
-    /// Loads a plugin by its name in the configuration.
+    /// Loads a plugin by its name in the configuration, whatever is pinned.
     ///
     /// # Errors
     /// Why the plugin cannot be used, with the fix.
     pub async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {
+        self.load_if(name, dir, |_| true).await
+    }
+
+    async fn load_if(
+        &self,
+        name: &str,
+        dir: &Path,
+        admits: impl FnOnce(&str) -> bool + Send + 'static,
+    ) -> Result<Plugin, PluginFault> {
         let built_in = crate::built_in::find(name);
         let loaded = match built_in {
             Some(Ok(built_in)) => {
@@ -333,13 +346,12 @@ impl Loader {
                 self.runtime.load_built_in(built_in, metering).await
             }
             Some(Err(message)) => {
-                let fix = crate::built_in::FIX.to_owned();
-                return Err(PluginFault { message: message.to_owned(), fix });
+                return Err(PluginFault::new(message, crate::built_in::FIX));
             }
             None => {
                 let file = file(name, dir)?;
                 own_directory(name, dir)?;
-                self.runtime.load_file(file).await
+                self.runtime.load_file_if(file, admits).await
             }
         };
         match loaded {
@@ -363,7 +375,7 @@ fn users_cache() -> Option<PathBuf> {
 }
 
 fn file(name: &str, dir: &Path) -> Result<PathBuf, PluginFault> {
-    let fix = |fix: String| PluginFault { message: format!("there is no plugin `{name}`"), fix };
+    let fix = |fix: String| PluginFault::new(format!("there is no plugin `{name}`"), fix);
     if !name.ends_with(".wasm") {
         let near = crate::config::keys::nearest(name, crate::built_in::names());
         return Err(fix(match near {
@@ -387,9 +399,11 @@ fn file(name: &str, dir: &Path) -> Result<PathBuf, PluginFault> {
 fn own_directory(name: &str, dir: &Path) -> Result<(), PluginFault> {
     // A missing directory is reported with the missing file.
     let Ok(found) = std::fs::metadata(dir) else { return Ok(()) };
-    crate::runtime::trusted(&found).map_err(|why| PluginFault {
-        message: format!("the plugin `{name}`: the directory {}: {why}", dir.display()),
-        fix: "make it owned by this user or by root, and writable by no one else".to_owned(),
+    crate::runtime::trusted(&found).map_err(|why| {
+        PluginFault::new(
+            format!("the plugin `{name}`: the directory {}: {why}", dir.display()),
+            "make it owned by this user or by root, and writable by no one else",
+        )
     })
 }
 
@@ -406,6 +420,7 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
         LoadError::Foreign { .. } => {
             "make it owned by this user or by root, and writable by no one else".to_owned()
         }
+        LoadError::Refused { .. } => "run `besom plugin pin` for the task".to_owned(),
         LoadError::Mismatch(_) | LoadError::Type(_) => {
             "build it with this version's SDK for wasm32-wasip2, or use another Besom".to_owned()
         }
@@ -421,7 +436,11 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
             "correct the `describe` function of the plugin".to_owned()
         }
     };
-    PluginFault { message: format!("the plugin `{name}`: {error}"), fix }
+    let refused = match error {
+        LoadError::Refused { digest } => Some(digest.clone()),
+        _ => None,
+    };
+    PluginFault { refused, ..PluginFault::new(format!("the plugin `{name}`: {error}"), fix) }
 }
 
 fn wasm_files(dir: &Path) -> Vec<String> {

@@ -228,12 +228,19 @@ fn invisible(c: char) -> bool {
 pub struct Source {
     file: String,
     text: Arc<str>,
+    /// The text with its passwords masked: one can be longer than the line that a place shows.
+    redacted: Arc<str>,
 }
 
 impl Source {
     /// Creates a source from the name and the text of a file.
     pub fn new(file: impl Into<String>, text: impl Into<Arc<str>>) -> Source {
-        Source { file: file.into(), text: text.into() }
+        let text = text.into();
+        let redacted = match secret::redact(&text) {
+            Cow::Borrowed(_) => Arc::clone(&text),
+            Cow::Owned(redacted) => redacted.into(),
+        };
+        Source { file: file.into(), text, redacted }
     }
 
     /// The text of the file.
@@ -259,11 +266,13 @@ impl Source {
         let start = start.max(begin);
         let text = self.text[begin..line_end.max(begin)].trim_end_matches('\r');
         let stop = end.clamp(start, begin + text.len().max(start - begin));
+        let lines_before = self.text[..line_start].matches('\n').count();
+        let line = self.redacted.split('\n').nth(lines_before).unwrap_or_default();
         Place::Line {
             file: self.file.clone(),
-            line: self.text[..line_start].matches('\n').count() + 1,
+            line: lines_before + 1,
             column: self.text[begin..start].chars().count() + 1,
-            text: text.to_owned(),
+            text: line.trim_start_matches('\u{feff}').trim_end_matches('\r').to_owned(),
             chars: self.text[start..stop].chars().count(),
         }
     }
@@ -323,6 +332,19 @@ mod tests {
             "besom.toml:1:10: error: wrong\n  1 | n = \"日本\" # x\n    |            ^ mend it",
         );
         check("", 0..0, "besom.toml:1:1: error: wrong\n  1 | \n    | ^ mend it");
+    }
+
+    #[test]
+    fn a_password_of_several_lines_is_shown_nowhere() {
+        let text = "password = \"\"\"\nS3cr3t\nS3cr3t\"\"\" oops\nb = 1\n";
+        for span in [0..1, 15..16, 22..23, 32..33] {
+            let shown = Diagnostic::error(Source::new("f", text).at(&span), "wrong").to_string();
+            assert!(!shown.contains("S3cr3t"), "{shown}");
+        }
+        let last = text.find("b =").expect("it is there");
+        let place = Source::new("f", text).at(&(last..last + 1));
+        let shown = Diagnostic::error(place, "wrong").to_string();
+        assert!(shown.starts_with("f:4:1: error: wrong\n  4 | b = 1\n"), "{shown}");
     }
 
     #[test]

@@ -43,14 +43,20 @@ pub struct PluginFault {
     pub message: String,
     /// How to fix it.
     pub fix: String,
+    /// SHA-256 of a file that was not loaded because no pin admits it.
+    pub refused: Option<String>,
+}
+
+impl PluginFault {
+    /// A fault of a plugin that is not about pins.
+    pub fn new(message: impl Into<String>, fix: impl Into<String>) -> PluginFault {
+        PluginFault { message: message.into(), fix: fix.into(), refused: None }
+    }
 }
 
 impl From<String> for PluginFault {
     fn from(message: String) -> PluginFault {
-        PluginFault {
-            message,
-            fix: "name a built-in plugin or a file in the plugin directory".into(),
-        }
+        PluginFault::new(message, "name a built-in plugin or a file in the plugin directory")
     }
 }
 
@@ -307,6 +313,19 @@ impl Parsed {
         self.tasks.iter().map(|task| (task.name(), task.plugin(), task.pin())).collect()
     }
 
+    /// The files of a plugin that may be loaded for its tasks, by digest; `None`: any file.
+    pub fn admitted(&self, plugin: &str) -> Option<Vec<String>> {
+        let mut admitted = Vec::new();
+        for task in self.tasks.iter().filter(|task| task.plugin() == plugin) {
+            match task.pin() {
+                Some(pin) => admitted.push(pin.to_ascii_lowercase()),
+                None if self.sections.plugins.require_pin => {}
+                None => return None,
+            }
+        }
+        Some(admitted)
+    }
+
     /// Returns the plugins that tasks name, without duplicates, so that they can be loaded before
     /// [`Parsed::resolve`] looks them up.
     pub fn plugins(&self) -> Vec<&str> {
@@ -381,7 +400,10 @@ impl Parsed {
                         manifests.insert(plugin.digest.clone(), plugin.manifest.clone());
                         tasks.insert(definition.name.clone(), Arc::new(definition));
                     }
-                    Err(fault) => task.without_plugin(&mut walker, &fault.message, &fault.fix),
+                    Err(fault) => {
+                        let require_pin = self.sections.plugins.require_pin;
+                        task.without_plugin(&mut walker, fault, require_pin);
+                    }
                 }
             }
         } else {

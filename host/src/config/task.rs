@@ -17,7 +17,7 @@ use super::quantity::show_duration;
 use super::settings;
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
-use super::{Plugin, limits};
+use super::{Plugin, PluginFault, limits};
 use crate::ports::guests::Lane;
 use crate::task::{
     Aliases, CatchUp, Columns, Overlap, RetryPolicy, TIMERS_MAX_DEFAULT, TIMERS_MAX_DUE,
@@ -394,9 +394,18 @@ impl RawTask {
     }
 
     /// Reports that the plugin cannot be used.
-    pub fn without_plugin(&self, walker: &mut Walker<'_>, message: &str, fix: &str) {
+    pub fn without_plugin(
+        &self,
+        walker: &mut Walker<'_>,
+        fault: &PluginFault,
+        require_pin: bool,
+    ) {
+        if let Some(digest) = &fault.refused {
+            self.judge_pin(walker, digest, false, require_pin);
+            return;
+        }
         let span = self.spans.get("plugin").unwrap_or(&self.name_span);
-        walker.error(span, message, fix);
+        walker.error(span, fault.message.as_str(), fault.fix.as_str());
     }
 
     /// Refuses a `limits.wall` that is longer than the snapshot of a call stays open.
@@ -427,7 +436,7 @@ impl RawTask {
         collections: &Collections,
         require_pin: bool,
     ) -> TaskDefinition {
-        let is_another = self.judge_pin(walker, plugin, require_pin);
+        let is_another = self.judge_pin(walker, &plugin.digest, plugin.built_in, require_pin);
         let said = walker.problems.len();
         let definition = self.judged(walker, plugin, collections);
         if is_another {
@@ -785,17 +794,21 @@ impl RawTask {
     }
 
     /// Checks the pin. Returns whether the plugin differs from the pinned file.
-    fn judge_pin(&self, walker: &mut Walker<'_>, plugin: &Plugin, require_pin: bool) -> bool {
+    fn judge_pin(
+        &self,
+        walker: &mut Walker<'_>,
+        digest: &str,
+        built_in: bool,
+        require_pin: bool,
+    ) -> bool {
         let (task, name) = (&self.name, &self.plain.plugin);
         let span = self.spans.get(PIN).or_else(|| self.spans.get("plugin"));
         let span = span.unwrap_or(&self.name_span);
         match &self.plain.sha256 {
-            Some(pin) if pin.eq_ignore_ascii_case(&plugin.digest) => {}
+            Some(pin) if pin.eq_ignore_ascii_case(digest) => {}
             Some(pin) => {
                 let message = match is_digest(pin) {
-                    true => {
-                        format!("`{name}` is not the pinned file: its SHA-256 is {}", plugin.digest)
-                    }
+                    true => format!("`{name}` is not the pinned file: its SHA-256 is {digest}"),
                     false => "a pin must be a SHA-256 with 64 hexadecimal digits".to_owned(),
                 };
                 let fix = format!(
@@ -804,7 +817,7 @@ impl RawTask {
                 walker.error(span, message, fix);
                 return true;
             }
-            None if require_pin && !plugin.built_in => {
+            None if require_pin && !built_in => {
                 let message = format!("`{name}` is not pinned, but plugins.require_pin is set");
                 let fix = format!("review the file, then run `besom plugin pin {task}`");
                 walker.error(span, message, fix);

@@ -86,10 +86,10 @@ fn plugin(name: &str) -> Result<Plugin, PluginFault> {
             manifest.settings.push(setting("bucket", SettingKind::Text, None));
             found(manifest, true)
         }
-        _ => Err(PluginFault {
-            message: format!("there is no plugin `{name}`"),
-            fix: "did you mean `sweep`?".into(),
-        }),
+        "refused.wasm" => {
+            Err(PluginFault { refused: Some("ab".repeat(32)), ..PluginFault::new("", "") })
+        }
+        _ => Err(PluginFault::new(format!("there is no plugin `{name}`"), "did you mean `sweep`?")),
     }
 }
 
@@ -699,6 +699,19 @@ fn another_file_than_the_pinned_one_is_refused() {
     ] {
         let said = load(&text).expect_err(words).to_string();
         assert!(said.contains(words) && said.contains("besom plugin pin a"), "{said}");
+    }
+    // A file that was not loaded is told in the same words.
+    let refused = task(&pin(&"cd".repeat(32))).replace("pinned.wasm", "refused.wasm");
+    let said = load(&refused).expect_err("another file").to_string();
+    assert!(said.contains("`refused.wasm` is not the pinned file: its SHA-256 is abab"), "{said}");
+    let parse = |text: &str| RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default());
+    for (text, admitted) in [
+        (task(""), None),
+        (task(&pin(&digest.to_uppercase())), Some(vec![digest.clone()])),
+        (format!("{required}{}", task("")), Some(vec![])),
+        (format!("{}[tasks.b]\nplugin = \"pinned.wasm\"\n", task(&pin(&digest))), None),
+    ] {
+        assert_eq!(parse(&text).admitted("pinned.wasm"), admitted, "{text}");
     }
     // What another file asks for is no advice: nothing else is said.
     let narrow = format!(

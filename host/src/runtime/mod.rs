@@ -141,9 +141,25 @@ impl Runtime {
 
     /// Loads a plugin from a file.
     pub async fn load_file(&self, path: impl Into<PathBuf>) -> Result<Loaded, LoadError> {
+        self.load_file_if(path, |_| true).await
+    }
+
+    /// Loads a plugin from a file if its digest is admitted. Otherwise nothing of it is compiled or run.
+    pub async fn load_file_if(
+        &self,
+        path: impl Into<PathBuf>,
+        admits: impl FnOnce(&str) -> bool + Send + 'static,
+    ) -> Result<Loaded, LoadError> {
         let (path, bytes_max) = (path.into(), self.0.settings.component_bytes_max);
         let called = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let bytes = self.blocking(move |_| plugin::read(&path, bytes_max)).await?;
+        let read = move |_: &Inner| {
+            let bytes = plugin::read(&path, bytes_max)?;
+            match plugin::digest(&bytes) {
+                digest if admits(&digest) => Ok(bytes),
+                digest => Err(LoadError::Refused { digest }),
+            }
+        };
+        let bytes = self.blocking(read).await?;
         let source = Source::Bytes(Arc::new(bytes));
         self.load_called(called.unwrap_or_default(), source, Metering::Fuel).await
     }

@@ -100,6 +100,12 @@ pub enum LoadError {
         /// The owner or the mode that allows it.
         why: String,
     },
+    /// The caller does not admit this file.
+    #[error("the file with the SHA-256 {digest} is not admitted")]
+    Refused {
+        /// SHA-256 of the file, in hexadecimal.
+        digest: String,
+    },
     /// The file is not a plugin for this host.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),

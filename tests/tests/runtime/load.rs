@@ -103,6 +103,8 @@ async fn a_plugin_is_known_by_its_digest_until_it_is_unloaded() {
     assert_eq!(loaded.digest, besom::runtime::digest(&plugin("hostile")));
     assert_eq!(runtime.manifest(&loaded.digest).unwrap().name, "hostile");
     assert_eq!(runtime.load_file(plugin_path("hostile")).await.unwrap(), loaded);
+    let refused = runtime.load_file_if(plugin_path("hostile"), |_| false).await.unwrap_err();
+    assert!(matches!(&refused, LoadError::Refused { digest } if *digest == loaded.digest));
     // A patch of the contract changes the bytes, and nothing else.
     let other = runtime.load(built_for("1.1.9")).await.unwrap();
     assert_ne!(other.digest, loaded.digest);
