@@ -79,7 +79,7 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
         let (key, error) = (letter["key"].as_str(), letter["error"].as_str());
         let (key, error) = (key.expect("a key"), error.expect("an error"));
         let words = match key {
-            "spin" => ["fuel", "time", "500"].as_slice(),
+            "spin" => ["fuel", "deadline"].as_slice(),
             "remember" => &["memory"],
             "panic" => &["the poison panic"],
             other => panic!("{other} is no misdeed: {error}"),
