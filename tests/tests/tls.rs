@@ -7,12 +7,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
 use besom::api::{Bounds, Listener, Rights, TlsFiles, Tokens};
 use besom_tests::servers::certificates::Authority;
+use besom_tests::servers::redis::wait_for;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -241,12 +242,8 @@ fn top_looks_at_a_host_over_tls() {
     };
     let _host = start(&["serve"], Stdio::null());
     // `top --plain` ends with 69 if no host is there.
-    let until = Instant::now() + PATIENCE;
-    while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-        let log = fs::read_to_string(site.path("serve.log")).unwrap_or_default();
-        assert!(Instant::now() < until, "the host does not listen\n{log}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let listens = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+    wait_for("the host to listen", listens);
     let at = format!("localhost:{port}");
     let args = ["top", "--plain", "--connect", &at, "--ca", "ca.pem", "--token-file", "token"];
     let mut top = start(&args, Stdio::piped());
