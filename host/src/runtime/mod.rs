@@ -152,16 +152,9 @@ impl Runtime {
     ) -> Result<Loaded, LoadError> {
         let (path, bytes_max) = (path.into(), self.0.settings.component_bytes_max);
         let called = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let read = move |_: &Inner| {
-            let bytes = plugin::read(&path, bytes_max)?;
-            match plugin::digest(&bytes) {
-                digest if admits(&digest) => Ok(bytes),
-                digest => Err(LoadError::Refused { digest }),
-            }
-        };
-        let bytes = self.blocking(read).await?;
+        let bytes = self.blocking(move |_| plugin::read(&path, bytes_max)).await?;
         let source = Source::Bytes(Arc::new(bytes));
-        self.load_called(called.unwrap_or_default(), source, Metering::Fuel).await
+        self.load_called(called.unwrap_or_default(), source, Metering::Fuel, admits).await
     }
 
     /// Loads a built-in plugin. It is compiled only if the embedded code does not fit this machine
@@ -171,7 +164,8 @@ impl Runtime {
         built_in: &'static BuiltIn,
         metering: Metering,
     ) -> Result<Loaded, LoadError> {
-        self.load_called(built_in.name.to_owned(), Source::BuiltIn(built_in), metering).await
+        let (called, source) = (built_in.name.to_owned(), Source::BuiltIn(built_in));
+        self.load_called(called, source, metering, |_| true).await
     }
 
     /// Loads a plugin whose tasks are presumably metered by fuel; see [`Runtime::load_metered`].
@@ -192,7 +186,7 @@ impl Runtime {
         metering: Metering,
     ) -> Result<Loaded, LoadError> {
         let source = Source::Bytes(Arc::new(bytes));
-        self.load_called("of these bytes".to_owned(), source, metering).await
+        self.load_called("of these bytes".to_owned(), source, metering, |_| true).await
     }
 
     async fn load_called(
@@ -200,10 +194,14 @@ impl Runtime {
         called: String,
         source: Source,
         metering: Metering,
+        admits: impl FnOnce(&str) -> bool + Send + 'static,
     ) -> Result<Loaded, LoadError> {
         let (digest, compiled) = self
             .blocking(move |inner| {
                 let digest = source.digest();
+                if !admits(&digest) {
+                    return Err(LoadError::Refused { digest });
+                }
                 if inner.plugin(&digest).is_some() {
                     return Ok((digest, None));
                 }

@@ -28,7 +28,8 @@ const LOW_NICE: i32 = 5;
 /// The export of a task that a call enters.
 pub(super) type Export = (TaskName, &'static str);
 
-/// Both pools.
+/// Two pools, each with the configured number of threads: a call of low priority never occupies a
+/// thread that a short call needs.
 pub(super) struct Threads {
     normal: Pool,
     low: Pool,
@@ -54,8 +55,8 @@ impl Threads {
         self.low.handle()
     }
 
-    /// Runs a call, of the heavy lane with low priority from its beginning. Dropping the future ends
-    /// the call.
+    /// Runs a call; one of the heavy lane has low priority from its beginning. If the future is
+    /// dropped, the call ends at its next interruption.
     ///
     /// # Errors
     /// The call has panicked.
@@ -248,6 +249,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_nobody_waits_for_ends_on_either_pool() {
         let threads = Threads::start(1, SLICE).expect("threads");
+        // The first call is known to compute for long, so the second one begins with low priority.
         for word in ["act", "act"] {
             let held = std::sync::Arc::new(());
             let call = {
