@@ -41,8 +41,8 @@ use crate::ports::store::{
 };
 use crate::task::TaskDefinition;
 
-/// The limits of execution, from the configuration.
-#[derive(Debug, Clone)]
+/// The limits of execution. The defaults are those of the configuration; a test compares them.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Maximum number of batches executed at once in the lane of due items.
     pub due_batches: usize,
@@ -85,13 +85,13 @@ impl Default for Settings {
             due_ahead: Duration::from_millis(20),
             due_span: Duration::from_millis(2),
             normal_batches: 2,
-            heavy_batches: 1,
+            heavy_batches: 2,
             long_after: Duration::from_millis(250),
-            heavy_wait_max: Duration::from_secs(2),
+            heavy_wait_max: Duration::from_secs(5),
             commit_items: 1_000,
-            commit_bytes: 8 << 20,
+            commit_bytes: 16 << 20,
             commit_age_max: Duration::from_secs(10),
-            window: 8_192,
+            window: 20_000,
             activity_in_store: true,
             ignore_backoff: false,
         }
