@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backoff::{Backoff, Jitter};
 use crate::collection::Collections;
 use crate::ids::{Partition, TaskName, Tenant};
 use crate::item::{Candidate, Item, Source};
@@ -31,14 +32,10 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait before the next execution after `failed` failures: it doubles each time, is
-    /// bounded, and is spread by up to a quarter so that items that failed together are not retried
-    /// together. `spread` is any evenly distributed number.
-    pub fn wait(&self, failed: u32, spread: u64) -> Duration {
-        let doublings = failed.saturating_sub(1).min(32);
-        let wait = self.backoff.saturating_mul(1 << doublings.min(31)).min(self.backoff_max);
-        let quarter = u64::try_from(wait.as_micros() / 4).unwrap_or(u64::MAX);
-        wait + Duration::from_micros(if quarter == 0 { 0 } else { spread % quarter })
+    /// The waits between executions that fail: up to a quarter longer than `backoff` says, so that
+    /// items that failed together are not retried together.
+    fn waits(&self) -> Backoff {
+        Backoff { first: self.backoff, max: self.backoff_max, jitter: Jitter::QuarterLonger }
     }
 
     /// The result for an item whose execution failed through its own fault.
@@ -47,7 +44,7 @@ impl RetryPolicy {
         if attempts >= self.attempts_max {
             return Settle::Dead { attempts, reason };
         }
-        let wait = self.wait(attempts, spread(item, attempts)).max(after);
+        let wait = self.waits().pause(item.attempts, spread(item, attempts)).max(after);
         Settle::Retry { run_at: now + wait, attempts, guard_retries: item.guard_retries, reason }
     }
 

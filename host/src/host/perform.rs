@@ -27,7 +27,9 @@ use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
 use crate::node::executor::{Command as Execute, Event as Executed};
 use crate::node::holdings::{Arrived, Command as Hold, Event as Held};
-use crate::node::planner::{COMMANDS_PAGE, Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError};
+use crate::node::planner::{
+    COMMANDS_PAGE, Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError,
+};
 use crate::node::{Command, Event, Raise};
 use crate::ports::activity::{Activity, State};
 use crate::ports::coordination::{Campaign, Coordination};

@@ -15,9 +15,7 @@ use besom::host::clock::StoreTime;
 use besom::host::perform::{Cluster, Ports};
 use besom::host::setup;
 use besom::node::planner::Scheduled;
-use besom::node::{
-    Bar, Command, Event, Node, Role, Whose, Work, executor, holdings,
-};
+use besom::node::{Bar, Command, Event, Node, Role, Whose, Work, executor, holdings};
 use besom::ports::coordination::Coordination as _;
 use besom::ports::guests::StopFlag;
 use besom::ports::members::{Announcement, MemberState, Members as _};

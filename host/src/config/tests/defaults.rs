@@ -58,8 +58,7 @@ fn a_store_and_its_activity_are_bounded_as_by_an_empty_file() {
         ]
     );
     let (activity, options) = (&config.activity, redis::Options::default());
-    let timeouts =
-        Timeouts { idle: activity.idle_timeout, heartbeat: activity.heartbeat_timeout };
+    let timeouts = Timeouts { idle: activity.idle_timeout, heartbeat: activity.heartbeat_timeout };
     assert_eq!(timeouts, options.timeouts);
     assert_eq!(activity.redis_connections, options.connections_key);
     assert_eq!(activity.redis_timer, options.timer_key);

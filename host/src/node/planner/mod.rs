@@ -27,7 +27,7 @@ use besom_core::plan::{
 use besom_core::snapshot::{Cause, Cut};
 use besom_core::time::Time;
 
-use super::{HOLD_MAX, pause};
+use super::HOLDS;
 use crate::ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
 use crate::task::TaskDefinition;
 
@@ -540,7 +540,7 @@ impl Planner {
         if self.hold_until.is_some_and(|at| self.now < at) {
             return;
         }
-        self.hold_until = Some(self.now + pause(self.failures, HOLD_MAX));
+        self.hold_until = Some(self.now + HOLDS.pause(self.failures, 0));
         self.failures = self.failures.saturating_add(1);
     }
 }
