@@ -1,5 +1,5 @@
 //! Decides what happens to an item: turns verdicts and faults into decisions, spaces retries,
-//! orders pages, and cuts batches so that no two items of a batch touch the same row.
+//! orders pages, and cuts batches so that no two items of a batch change the same row.
 //!
 //! This module does not know where items wait or which node executes them.
 
@@ -194,13 +194,14 @@ impl Cut {
     }
 }
 
-/// The rows that a batch touches so far; keeps two items from touching the same row.
+/// The rows that a batch changes so far; keeps two items from changing the same row. The second one
+/// was decided from a row that no longer exists; in a batch of its own, it is decided again.
 #[derive(Debug, Default)]
 pub struct Touched(HashSet<u128>);
 
 impl Touched {
     /// Adds the rows of a proposal and returns true; returns false and adds nothing if one of them
-    /// is already touched.
+    /// is already changed.
     pub fn claim(&mut self, collections: &Collections, item: &Item, proposal: &Proposal) -> bool {
         let mut rows = Vec::with_capacity(proposal.changes.len());
         for change in &proposal.changes {
