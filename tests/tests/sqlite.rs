@@ -7,6 +7,7 @@ use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::Fixture;
 use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
+use besom_tests::statements;
 
 mod store {
     use super::*;
@@ -46,4 +47,18 @@ mod coordination {
     }
 
     besom_tests::coordination_conformance!(crate::coordination::open);
+}
+
+#[test]
+fn every_statement_can_be_prepared() {
+    let sqlite = Sqlite::open();
+    let file = rusqlite::Connection::open(sqlite.path()).unwrap();
+    let faults: Vec<String> = statements::of("sqlite")
+        .into_iter()
+        .filter_map(|(source, sql)| {
+            let error = file.prepare(&sql).err()?;
+            Some(format!("{source}: {error}\n{sql}"))
+        })
+        .collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use besom_core::backoff::Backoff;
+
 use super::Failure;
 
-/// The first pause between two attempts, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// The pauses between attempts.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Repeats `attempt` while it fails with [`Failure::Unreachable`], for at most `max`.
 ///
@@ -17,7 +19,7 @@ pub async fn patiently<T>(
     mut attempt: impl AsyncFnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let since = Instant::now();
-    let mut pause = PAUSE.0;
+    let mut failures = 0;
     loop {
         let words = match attempt().await {
             Err(Failure::Unreachable(words)) => words,
@@ -30,8 +32,8 @@ pub async fn patiently<T>(
             )));
         }
         tracing::warn!("{words}; retrying for {} s", left.as_secs_f64().ceil());
-        tokio::time::sleep(pause.min(left)).await;
-        pause = (pause * 2).min(PAUSE.1);
+        tokio::time::sleep(PAUSES.pause(failures, 0).min(left)).await;
+        failures += 1;
     }
 }
 

@@ -149,16 +149,15 @@ impl From<&HistoryRow> for ItemRow {
 /// Converts a value to JSON: bytes become hexadecimal, instants RFC 3339.
 pub fn plain(value: &besom_core::value::Value) -> serde_json::Value {
     use besom_core::value::Value;
-    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
     match value {
         Value::Null => serde_json::Value::Null,
         Value::Bool(b) => (*b).into(),
         Value::Integer(n) => (*n).into(),
         Value::Float(n) => (*n).into(),
         Value::Decimal(s) | Value::Text(s) => s.as_str().into(),
-        Value::Bytes(b) => hex(b).into(),
+        Value::Bytes(b) => hex::encode(b).into(),
         Value::Timestamp(t) => t.to_string().into(),
-        Value::Uuid(b) => hex(b).into(),
+        Value::Uuid(b) => hex::encode(b).into(),
         Value::Json(s) => serde_json::from_str(s).unwrap_or_else(|_| s.as_str().into()),
     }
 }

@@ -294,7 +294,7 @@ fn letter(dead: &DeadLetter) -> Letter {
         errors: item.errors.clone(),
         payload: match std::str::from_utf8(&item.payload) {
             Ok(text) => text.to_owned(),
-            Err(_) => item.payload.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Err(_) => hex::encode(&item.payload),
         },
         payload_bytes: item.payload.len() as u64,
     }

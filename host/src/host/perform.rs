@@ -27,7 +27,9 @@ use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
 use crate::node::executor::{Command as Execute, Event as Executed};
 use crate::node::holdings::{Arrived, Command as Hold, Event as Held};
-use crate::node::planner::{Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError};
+use crate::node::planner::{
+    COMMANDS_PAGE, Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError,
+};
 use crate::node::{Command, Event, Raise};
 use crate::ports::activity::{Activity, State};
 use crate::ports::coordination::{Campaign, Coordination};
@@ -102,8 +104,6 @@ const WENT_BACK: &str = "the store has lost data that this node has seen: was it
                          a restore";
 /// Maximum length of a member's reason for not reaching the store, in characters.
 const WHY_CHARS_MAX: usize = 300;
-/// Number of commands read at a time.
-const COMMANDS_PAGE: u32 = 64;
 
 impl Ports {
     /// Carries out a command and returns the answer; `None`: there is no answer. `sent` is the

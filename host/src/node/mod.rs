@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::backoff::Backoff;
 use besom_core::burial::Burial;
 use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
@@ -888,14 +889,8 @@ impl Node {
     }
 }
 
-/// The pause after the first failure, and the longest of most causes.
-const HOLD_MIN: Duration = Duration::from_millis(50);
-const HOLD_MAX: Duration = Duration::from_secs(5);
-
-/// The pause after this number of earlier failures in a row: twice as long each time, at most `max`.
-fn pause(failures: u32, max: Duration) -> Duration {
-    HOLD_MIN.saturating_mul(1 << failures.min(10)).min(max)
-}
+/// The pauses after most failures.
+const HOLDS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
 fn definitions(work: &Work) -> BTreeMap<TaskName, Arc<crate::task::TaskDefinition>> {
     work.tasks

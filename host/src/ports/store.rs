@@ -314,8 +314,8 @@ pub struct Batch {
     pub id: CommitId,
     /// The incarnation that commits.
     pub node: Incarnation,
-    /// The entries. No two of them touch the same row; they take effect as if committed one after
-    /// the other.
+    /// The entries. The executor lets no two of them change the same row, but a guard may read a row
+    /// that an earlier entry changes: they take effect as if committed one after the other.
     pub entries: Vec<Entry>,
     /// The latest instant that a guest was given as the present. Its decisions hold from that
     /// instant on: while the store's clock is behind it, the batch is left out

@@ -28,7 +28,7 @@ const LIFE_MAX_MS: u64 = 600;
 /// How long the last host may take for what is left.
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 /// Set this to repeat a run.
-const SEED: &str = "BESOM_KILL_SEED";
+const SEED: &str = "BESOM_SEED";
 
 /// Few items in a commit, so that there are many to be killed at.
 const CONFIG: &str = r#"

@@ -89,7 +89,7 @@ impl Executor {
             let stream = (flight.task.clone(), *partition);
             if broken.iter().any(|broken| broken.partition == *partition) {
                 let before = self.broken.get(&stream).copied();
-                let hold = Hold::again(before, self.now, Self::BROKEN_MAX);
+                let hold = Hold::again(before, self.now, &Self::BROKEN);
                 self.broken.insert(stream, hold);
             } else {
                 self.broken.remove(&stream);
@@ -300,7 +300,7 @@ impl Executor {
                 self.set_apart(ticket, flight, *batch, words, out);
             }
             error @ (store::Error::Busy(_) | store::Error::Unavailable(_)) => {
-                let wait = pause(flight.failures, HOLD_MAX);
+                let wait = HOLDS.pause(flight.failures, 0);
                 flight.failures += 1;
                 // A store that is busy with these rows answers other batches.
                 if matches!(error, store::Error::Unavailable(_)) {

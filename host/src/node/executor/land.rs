@@ -144,7 +144,7 @@ impl Executor {
             }
             Err(_) => {
                 self.note_failure(true);
-                self.hold_until.unwrap_or(self.now + HOLD_MIN)
+                self.hold_until.unwrap_or(self.now + HOLDS.first)
             }
         };
         flight.phase = Phase::Rationed { batch, ask_at: Some(ask_at) };
@@ -329,7 +329,7 @@ impl Executor {
 
     pub(super) fn note_failure(&mut self, failed: bool) {
         if failed {
-            let wait = pause(self.failures, HOLD_MAX);
+            let wait = HOLDS.pause(self.failures, 0);
             self.failures = self.failures.saturating_add(1);
             self.hold_until = Some(self.now + wait);
         } else {

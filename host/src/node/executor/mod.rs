@@ -24,25 +24,26 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::backoff::Backoff;
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::queue::{Cut, Decision, Touched, decide};
 use besom_core::time::Time;
 
+use super::HOLDS;
 use super::flight::{Flight, Phase, Ticket};
 use super::weight;
 use super::window::Read;
 use super::windows::{Tasks, Windows};
-use super::{HOLD_MAX, HOLD_MIN, pause};
 use crate::ports::guests::{self, Acted, Lane};
 use crate::ports::store::{
     self, Allowance, Batch, Committed, Entry, LeftOut, LogRead, Outcome, Stream, Waiting,
 };
 use crate::task::TaskDefinition;
 
-/// The limits of execution, from the configuration.
-#[derive(Debug, Clone)]
+/// The limits of execution. The defaults are those of the configuration; a test compares them.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Maximum number of batches executed at once in the lane of due items.
     pub due_batches: usize,
@@ -85,13 +86,13 @@ impl Default for Settings {
             due_ahead: Duration::from_millis(20),
             due_span: Duration::from_millis(2),
             normal_batches: 2,
-            heavy_batches: 1,
+            heavy_batches: 2,
             long_after: Duration::from_millis(250),
-            heavy_wait_max: Duration::from_secs(2),
+            heavy_wait_max: Duration::from_secs(5),
             commit_items: 1_000,
-            commit_bytes: 8 << 20,
+            commit_bytes: 16 << 20,
             commit_age_max: Duration::from_secs(10),
-            window: 8_192,
+            window: 20_000,
             activity_in_store: true,
             ignore_backoff: false,
         }
@@ -223,11 +224,11 @@ struct Hold {
 }
 
 impl Hold {
-    /// A new period that starts at `now`, twice as long as the previous one and at most `max`.
-    fn again(before: Option<Hold>, now: Time, max: Duration) -> Hold {
+    /// A new period that starts at `now`, longer than the previous one.
+    fn again(before: Option<Hold>, now: Time, pauses: &Backoff) -> Hold {
         let failures = before.map_or(0, |hold| hold.failures);
         Hold {
-            until: now + pause(failures, max),
+            until: now + pauses.pause(failures, 0),
             failures: failures.saturating_add(1),
             over: false,
         }
@@ -310,8 +311,8 @@ impl Executor {
     const POSTPONED: Duration = Duration::from_secs(2);
     /// Maximum number of items whose slow reads are counted.
     const SLOW_KEPT_MAX: usize = 1_000;
-    /// Maximum time for which an unreadable stream is skipped.
-    const BROKEN_MAX: Duration = Duration::from_secs(30);
+    /// How long an unreadable stream is skipped.
+    const BROKEN: Backoff = Backoff::new(HOLDS.first, Duration::from_secs(30));
     /// How far a batch may be ahead of the store's clock before that clock is read again.
     const AHEAD_MAX: Duration = Duration::from_millis(100);
     /// How long a timer waits that was not due yet by the store's clock.
@@ -661,7 +662,7 @@ impl Executor {
 
     /// Holds a task because the database rejects its requests. No item uses an attempt.
     fn hold_task(&mut self, task: &TaskName) {
-        let hold = Hold::again(self.held.get(task).copied(), self.now, HOLD_MAX);
+        let hold = Hold::again(self.held.get(task).copied(), self.now, &HOLDS);
         self.held.insert(task.clone(), hold);
     }
 

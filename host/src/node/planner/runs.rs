@@ -179,7 +179,7 @@ impl Planner {
                 }
                 let Some(active) = self.runs.get_mut(&id) else { return };
                 let Some(command) = active.cycle.as_ref().and_then(Cycle::pending) else { return };
-                let wait = pause(active.failures, HOLD_MAX);
+                let wait = HOLDS.pause(active.failures, 0);
                 active.failures = active.failures.saturating_add(1);
                 active.again = Some((now + wait, command));
             }
