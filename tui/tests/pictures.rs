@@ -5,7 +5,6 @@ mod common;
 
 use std::path::PathBuf;
 
-use besom_tui::dash::bindings::Keys as _;
 use besom_tui::dash::sample::{large, small};
 use besom_tui::dash::screens::Screens;
 use besom_tui::dash::{Code, Feed, Input, Place, ThemeChoice, everywhere};
@@ -31,7 +30,7 @@ fn screens_are_as_they_were() {
     for (place, name) in
         [(Place::Overview, "overview"), (Place::Tasks, "tasks"), (Place::Queues, "queues")]
     {
-        for (columns, rows) in [(80, 24), (160, 48), (40, 10)] {
+        for (columns, rows) in [(80, 24), (120, 36), (160, 48), (40, 10)] {
             let mut dashboard = Dashboard::of(small());
             dashboard.go(place);
             let picture = dashboard.picture(columns, rows);

@@ -21,8 +21,12 @@ use crate::dash::widgets::{put, put_all, rows, rule};
 const NODES_SIZE_MIN: (u16, u16) = (60, 12);
 /// From this size on, panels are shown.
 const PANELS_SIZE_MIN: (u16, u16) = (150, 36);
-/// Rows that the nodes leave for the attention list, including its heading.
+/// Rows that the others leave for the nodes, the tasks and the attention list, including their
+/// headings.
+const NODES_ROWS_MIN: u16 = 3;
+const TASKS_ROWS_MIN: u16 = 3;
 const ATTENTION_ROWS_MIN: u16 = 6;
+
 type Col = Column<Attention>;
 
 /// The column of the attention list.
@@ -30,6 +34,40 @@ const ATTENTION: &[Col] =
     &[Col::left("ATTENTION, most urgent first", Width::Fill(20), 0, |item, cx| {
         (format!("{} {}", sign(item.urgency), words(item, cx)), emphasis(item.urgency))
     })];
+
+/// How many rows the nodes and the tasks have, including their headings. The rest is for a
+/// separator, two lines about the cluster, and the attention list or an open node.
+struct Parts {
+    nodes: u16,
+    /// Zero: the tasks are not shown.
+    tasks: u16,
+    /// The height of each further separator; with little room, the headings have to do.
+    rule: u16,
+}
+
+impl Parts {
+    fn of(cx: &Context<'_>, height: u16, opened: bool) -> Parts {
+        let rest = height - 3;
+        let wanted = |rows: usize| rows.max(1).min(usize::from(rest)) as u16 + 1;
+        let nodes = wanted(cx.snap.nodes.len()).max(NODES_ROWS_MIN);
+        let (tasks, attention) = (wanted(cx.snap.tasks.len()), wanted(cx.attention.len()));
+        let (tasks_min, attention_min) =
+            (tasks.min(TASKS_ROWS_MIN), attention.min(ATTENTION_ROWS_MIN));
+        let least = NODES_ROWS_MIN + tasks_min + attention_min;
+        if opened || rest < least {
+            let rest = rest - 1;
+            let attention = attention.min(ATTENTION_ROWS_MIN.max(rest / 2));
+            return Parts { nodes: nodes.min(rest - attention), tasks: 0, rule: 1 };
+        }
+        let rule = u16::from(nodes + tasks + attention + 2 <= rest);
+        // The nodes come first; the tasks leave half of the remainder to the attention list.
+        let left = rest - least - 2 * rule;
+        let nodes = nodes.min(NODES_ROWS_MIN + left);
+        let left = left - (nodes - NODES_ROWS_MIN);
+        let more = left.saturating_sub(attention - attention_min).max(left.div_ceil(2));
+        Parts { nodes, tasks: tasks.min(tasks_min + more), rule }
+    }
+}
 
 /// Whether a terminal of this size shows only the attention list.
 pub(super) fn only_attention(size: (u16, u16)) -> bool {
@@ -51,23 +89,27 @@ impl OverviewScreen {
 
     /// Draws all parts below each other.
     fn stacked(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        // A separator, two lines about the cluster, a separator.
-        let fixed = 4;
-        let rest = area.height - fixed;
-        let wanted = cx.attention.len().min(usize::from(rest)) as u16 + 1;
-        let attention = wanted.min(ATTENTION_ROWS_MIN.max(rest / 2));
-        let nodes = cx.snap.nodes.len().min(usize::from(rest)) as u16 + 1;
-        let nodes = nodes.max(3).min(rest - attention);
-        self.nodes(cx, theme, rows(area, 0, nodes), buf);
-        rule(buf, area, nodes, theme.line);
-        cluster(cx, theme, rows(area, nodes + 1, 1), buf);
-        leaders(cx, theme, rows(area, nodes + 2, 1), buf);
-        if cx.lost {
-            buf.set_style(rows(area, 0, nodes + fixed - 1), theme.dim);
+        let opened = self.opened.as_ref().and_then(|name| cx.snap.node(name));
+        let parts = Parts::of(cx, area.height, opened.is_some());
+        self.nodes(cx, theme, rows(area, 0, parts.nodes), buf);
+        let mut y = parts.nodes;
+        rule(buf, area, y, theme.line);
+        cluster(cx, theme, rows(area, y + 1, 1), buf);
+        leaders(cx, theme, rows(area, y + 2, 1), buf);
+        y += 3;
+        if parts.tasks > 0 {
+            rule(buf, rows(area, y, parts.rule), 0, theme.line);
+            y += parts.rule;
+            panels::tasks(cx, theme, rows(area, y, parts.tasks), buf);
+            y += parts.tasks;
         }
-        rule(buf, area, nodes + 3, theme.line);
-        let below = rows(area, nodes + fixed, area.height);
-        match self.opened.as_ref().and_then(|name| cx.snap.node(name)) {
+        if cx.lost {
+            buf.set_style(rows(area, 0, y), theme.dim);
+        }
+        rule(buf, rows(area, y, parts.rule), 0, theme.line);
+        y += parts.rule;
+        let below = rows(area, y, area.height);
+        match opened {
             Some(node) => detail(node, cx, theme, below, buf),
             None => self.attention(cx, theme, below, buf),
         }
