@@ -375,10 +375,8 @@ impl Runtime {
         };
         let running = self.0.ticker.enter();
         let task = caller.task.clone();
-        let threads = match caller.plugin.manifest.lane {
-            Lane::Due | Lane::Normal if !self.0.takes_long(&task) => &self.0.threads,
-            Lane::Due | Lane::Normal | Lane::Heavy => &self.0.patient,
-        };
+        let long = caller.plugin.manifest.lane.row().long || self.0.takes_long(&task);
+        let threads = if long { &self.0.patient } else { &self.0.threads };
         let begun = Instant::now();
         let work = work(caller);
         let mut wait = Wait(threads.handle().spawn(async move {
