@@ -23,12 +23,9 @@ use crate::progress::{COLUMNS, Progress};
 
 /// Shows the progress on standard error.
 pub struct Screen {
-    output: Output,
-}
-
-enum Output {
-    Inline(Box<Terminal<CrosstermBackend<Stderr>>>, Theme),
-    Lines,
+    /// The terminal on which it is drawn in place; none: it is reported as lines.
+    terminal: Option<Box<Terminal<CrosstermBackend<Stderr>>>>,
+    theme: Theme,
 }
 
 impl Screen {
@@ -40,17 +37,13 @@ impl Screen {
     pub fn start(progress: &Progress, theme: ThemeChoice) -> Screen {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let terminals = io::stderr().is_terminal() && io::stdout().is_terminal();
-        let inline = if terminals && !dumb { inline(progress).ok() } else { None };
-        let output = match inline {
-            Some(terminal) => Output::Inline(Box::new(terminal), Theme::of(theme)),
-            None => Output::Lines,
-        };
-        Screen { output }
+        let terminal = if terminals && !dumb { inline(progress).ok() } else { None };
+        Screen { terminal: terminal.map(Box::new), theme: Theme::of(theme) }
     }
 
     /// Whether the progress is drawn in place.
     pub fn is_inline(&self) -> bool {
-        matches!(self.output, Output::Inline(..))
+        self.terminal.is_some()
     }
 
     /// Shows the progress. In place, only changes are written; calling it ten times per second is
@@ -59,15 +52,15 @@ impl Screen {
     /// # Errors
     /// Returns an error if standard error cannot be written to.
     pub fn draw(&mut self, progress: &mut Progress) -> io::Result<()> {
-        match &mut self.output {
-            Output::Inline(terminal, theme) => {
+        match &mut self.terminal {
+            Some(terminal) => {
                 // In one write, so that a partial drawing is never visible.
                 execute!(io::stderr(), BeginSynchronizedUpdate)?;
-                let drawn = terminal.draw(|frame| view(progress, theme, frame)).map(|_| ());
+                let drawn = terminal.draw(|frame| view(progress, &self.theme, frame)).map(|_| ());
                 execute!(io::stderr(), EndSynchronizedUpdate)?;
                 drawn
             }
-            Output::Lines => {
+            None => {
                 let mut stderr = io::stderr().lock();
                 progress.lines().iter().try_for_each(|line| writeln!(stderr, "{line}"))
             }
@@ -79,11 +72,11 @@ impl Screen {
     /// # Errors
     /// Returns an error if standard error cannot be written to.
     pub fn say(&mut self, line: &str) -> io::Result<()> {
-        match &mut self.output {
-            Output::Inline(terminal, _) => terminal.insert_before(1, |buffer| {
+        match &mut self.terminal {
+            Some(terminal) => terminal.insert_before(1, |buffer| {
                 Paragraph::new(Line::raw(line)).render(buffer.area, buffer);
             }),
-            Output::Lines => writeln!(io::stderr(), "{line}"),
+            None => writeln!(io::stderr(), "{line}"),
         }
     }
 }
@@ -127,7 +120,7 @@ fn view(progress: &Progress, theme: &Theme, frame: &mut Frame<'_>) {
 impl Drop for Screen {
     /// The last drawing stays; the cursor is already on the empty line below it.
     fn drop(&mut self) {
-        if let Output::Inline(terminal, _) = &mut self.output {
+        if let Some(terminal) = &mut self.terminal {
             // An error cannot be reported when standard error cannot be written to.
             let _ = execute!(io::stderr(), EndSynchronizedUpdate);
             let _ = terminal.show_cursor();

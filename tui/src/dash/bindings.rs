@@ -107,8 +107,8 @@ impl<S: Bound> Keys for S {
     }
 
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
-        let allowed = |b: &&Binding<S>| !b.shown.is_empty() && !(b.changes && cx.readonly);
-        let allowed = S::BINDINGS.iter().filter(allowed);
+        let shown = S::BINDINGS.iter().filter(|b| !b.shown.is_empty());
+        let allowed = shown.filter(|b| !b.changes || !cx.readonly);
         allowed.filter(|b| (b.applies)(self, cx)).map(|b| (b.shown, b.name)).collect()
     }
 
