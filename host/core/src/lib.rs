@@ -20,6 +20,7 @@ pub mod election;
 pub mod fair;
 pub mod ids;
 pub mod item;
+pub mod lane;
 pub mod lease;
 pub mod membership;
 pub mod meter;

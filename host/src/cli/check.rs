@@ -19,7 +19,6 @@ use crate::config::task::schedule_for;
 use crate::config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
 use crate::courier::look_at_token;
 use crate::model::{ABSENCES, Absence};
-use crate::ports::guests::Lane;
 use crate::ports::store::{self, MappingFault, Range, Store};
 
 /// `besom check`.
@@ -173,7 +172,7 @@ async fn short_shares(
     config: &Config,
 ) -> Result<Vec<(TaskName, String, String)>, store::Error> {
     let mut remarks = Vec::new();
-    for task in config.tasks.values().filter(|task| task.lane == Lane::Due) {
+    for task in config.tasks.values().filter(|task| task.lane.row().punctual) {
         let gap = task.schedule.as_deref().and_then(|s| longest_gap(s, &task.timezone));
         let name = task.aliases.get("shares").map_or("shares", String::as_str);
         let (Some(gap), Some(mapped), true) =

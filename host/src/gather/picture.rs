@@ -21,7 +21,6 @@ use super::{Defined, Sources, cache};
 use crate::host::health::Part;
 use crate::host::{self, clock};
 use crate::node::planner::Scheduled;
-use crate::ports::guests::Lane;
 use crate::ports::members::{Member, MemberState, Membership};
 use crate::ports::store::{Command, CommandRow, Depth, Fence, NodeRow};
 
@@ -376,12 +375,7 @@ fn described(scheduled: &Scheduled) -> Task {
             CatchUp::All(n) => n.to_string(),
         },
         jitter_ms: definition.jitter.as_millis() as u64,
-        lane: match definition.lane {
-            Lane::Due => "due",
-            Lane::Normal => "normal",
-            Lane::Heavy => "heavy",
-        }
-        .to_owned(),
+        lane: definition.lane.name().to_owned(),
         limits: snapshot::Limits {
             fuel: definition.limits.fuel,
             memory_bytes: definition.limits.memory_bytes,

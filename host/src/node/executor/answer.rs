@@ -271,7 +271,7 @@ impl Executor {
         let Some((mut flight, phase)) = self.answered(ticket, mark) else { return };
         let (batch, since, error) = match (phase, result) {
             (Phase::Committing { batch, since }, Ok(committed)) => {
-                if flight.lane == Lane::Heavy {
+                if flight.lane.row().yields {
                     self.learn_cost(&batch, self.now.since(since));
                 }
                 return self.land(flight, &batch, committed, out);

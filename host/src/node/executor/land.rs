@@ -167,7 +167,7 @@ impl Executor {
         if flight.not_before > self.now {
             let until = flight.not_before;
             flight.phase = Phase::Held { batch, since: until, until };
-        } else if flight.lane == Lane::Heavy && self.due_within(self.cost(&batch)) {
+        } else if flight.lane.row().yields && self.due_within(self.cost(&batch)) {
             let until = self.now + self.settings.heavy_wait_max;
             flight.phase = Phase::Held { batch, since: self.now, until };
         } else {
@@ -185,8 +185,8 @@ impl Executor {
                 Phase::Held { .. } if flight.not_before > self.now => false,
                 Phase::Held { batch, until, .. } => {
                     self.now >= *until
-                        || (flight.lane == Lane::Heavy && self.draining)
-                        || (flight.lane == Lane::Heavy
+                        || (flight.lane.row().yields && self.draining)
+                        || (flight.lane.row().yields
                             && self.hold_until.is_none()
                             && !self.due_within(self.cost(batch)))
                 }
@@ -247,19 +247,21 @@ impl Executor {
     /// would occupy the store.
     pub(super) fn due_within(&self, cost: Duration) -> bool {
         let end = self.now + cost;
-        self.flights.values().any(|flight| flight.lane == Lane::Due && flight.not_before <= end)
-            || self.timers.of(Lane::Due).next().is_some_and(|due| due <= end)
+        let punctual = |flight: &Flight| flight.lane.row().punctual;
+        self.flights.values().any(|flight| punctual(flight) && flight.not_before <= end)
+            || Lane::punctual()
+                .any(|lane| self.timers.of(lane).next().is_some_and(|due| due <= end))
     }
 
     pub(super) fn cost(&self, batch: &Batch) -> Duration {
         let kib = weight::of_batch(batch) as f64 / 1024.0;
-        Duration::from_micros((kib * self.heavy_micros_per_kib) as u64 + 2_000)
+        Duration::from_micros((kib * self.micros_per_kib) as u64 + 2_000)
     }
 
     pub(super) fn learn_cost(&mut self, batch: &Batch, took: Duration) {
         let kib = (weight::of_batch(batch) as f64 / 1024.0).max(1.0);
         let sample = (took.as_micros() as f64 / kib).clamp(0.1, 100_000.0);
-        self.heavy_micros_per_kib += 0.2 * (sample - self.heavy_micros_per_kib);
+        self.micros_per_kib += 0.2 * (sample - self.micros_per_kib);
     }
 
     pub(super) fn entry(&self, waiting: Waiting, decision: Decision) -> Entry {

@@ -49,7 +49,7 @@ impl Planner {
         };
         // Due items have to be planned before they fall due: such a run continues until its window
         // is complete. A pass continues until nothing is left.
-        let complete = self.settings.pass || definition.lane == crate::ports::guests::Lane::Due;
+        let complete = self.settings.pass || definition.lane.row().punctual;
         let quota = if complete {
             Quota { tenants: u32::MAX, candidates: u64::MAX, pages: u32::MAX, ..bounded }
         } else {

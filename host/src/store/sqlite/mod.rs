@@ -118,10 +118,7 @@ impl SqliteStore {
 /// The writer's lane for work in a lane of the node. The operator decides the lane, so whether an
 /// item is due makes no difference.
 fn lane_of(lane: guests::Lane) -> Lane {
-    match lane {
-        guests::Lane::Due => Lane::Due,
-        guests::Lane::Normal | guests::Lane::Heavy => Lane::Normal,
-    }
+    if lane.row().punctual { Lane::Due } else { Lane::Normal }
 }
 
 fn lane_of_batch(batch: &Batch) -> Lane {

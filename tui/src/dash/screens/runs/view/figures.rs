@@ -14,8 +14,7 @@ use super::super::detail::Detail;
 use super::super::pace::Pace;
 use super::super::phases::{Length, Phases, Progress};
 use super::super::work::{Use, Work};
-use super::super::{by, state_word, took};
-use super::state_style;
+use super::super::{by, state_emphasis, state_word, took};
 use crate::dash::context::Context;
 use crate::dash::screens::figure::{UNKNOWN, count};
 use crate::dash::text;
@@ -82,7 +81,7 @@ impl Figures<'_> {
         vec![
             (format!("Run {}  ", run.id), theme.title),
             (run.task.clone(), theme.text),
-            (format!("  {} ", state_word(run.state)), state_style(theme, run.state)),
+            (format!("  {} ", state_word(run.state)), theme.style(state_emphasis(run.state))),
             (text::took_span(took(run, self.cx.now)), theme.text),
             (format!("  term {}", run.term), theme.dim),
         ]
