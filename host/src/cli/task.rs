@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
+use besom_core::snapshot::Run;
 use besom_core::time::Time;
 use clap::Subcommand;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::submit::Asking;
-use super::{Exit, Failure, Global, open, status};
+use super::{Exit, Failure, Global, open, printed, status};
 use crate::config::TaskOutline;
 use crate::config::keys::suggestion;
-use crate::ports::store::{self, Command, Run, SlotRecord, Store};
+use crate::ports::store::{self, Command, SlotRecord, Store};
 
 /// Maximum number of slot records and runs shown for a task.
 const SHOWN: u32 = 10;
@@ -150,6 +152,7 @@ async fn show(
     let upcoming = schedule.map(|s| s.upcoming(now, 5)).unwrap_or_default();
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
+    let runs: Vec<Run> = runs.iter().map(Run::from).collect();
     let forecast = match defined {
         Some(defined) => edit::forecast_of(store, task, defined, now).await?,
         None => None,
@@ -165,8 +168,8 @@ async fn show(
             .map(|u| serde_json::json!({ "utc": u.utc.to_string(), "local": u.local, "note": u.note }))
             .collect::<Vec<_>>(),
         "forecast": forecast,
-        "slots": slots.iter().map(Slot::from).collect::<Vec<_>>(),
-        "runs": runs.iter().map(super::runs::Row::from).collect::<Vec<_>>(),
+        "slots": slots.iter().map(slot_json).collect::<Vec<_>>(),
+        "runs": runs.iter().map(super::runs::json).collect::<Vec<_>>(),
     });
     output::show(global.output, &json, || {
         let mut facts = Facts::default();
@@ -203,44 +206,24 @@ fn slot_table(slots: &[SlotRecord]) -> String {
         &["FROM", "TO", ">SLOTS", "OUTCOME", "RUN", "REASON"],
         "No slots have been decided yet.",
     );
-    for s in slots.iter().map(Slot::from) {
+    for slot in slots {
         table.row([
-            s.from.to_string(),
-            s.to.to_string(),
-            s.count.to_string(),
-            s.outcome,
-            output::text(s.run),
-            s.reason,
+            Stamp(slot.from).to_string(),
+            Stamp(slot.to).to_string(),
+            slot.count.to_string(),
+            slot.outcome.as_str().to_owned(),
+            output::text(slot.run),
+            slot.reason.clone(),
         ]);
     }
     table.render()
 }
 
-/// A row of the slot history.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Slot {
-    from: Stamp,
-    to: Stamp,
-    count: u64,
-    outcome: String,
-    reason: String,
-    run: Option<u64>,
-    term: u64,
-}
-
-impl From<&SlotRecord> for Slot {
-    fn from(s: &SlotRecord) -> Slot {
-        let outcome = serde_json::to_value(&s.outcome).unwrap_or_default();
-        Slot {
-            from: Stamp(s.from),
-            to: Stamp(s.to),
-            count: s.count,
-            outcome: outcome["outcome"].as_str().unwrap_or_default().to_owned(),
-            reason: s.reason.clone(),
-            run: s.run.map(|r| r.0),
-            term: s.term.0,
-        }
-    }
+/// Returns a row of the slot history as JSON for scripts, with the outcome as a word.
+fn slot_json(slot: &SlotRecord) -> Value {
+    let mut fields = printed::json(slot);
+    fields["outcome"] = slot.outcome.as_str().into();
+    fields
 }
 
 /// The outcome of a slot.
@@ -257,9 +240,19 @@ pub struct Explanation {
     /// The reason for the outcome.
     pub reason: String,
     /// The records in the slot history that cover the time.
-    pub records: Vec<Slot>,
+    #[serde(serialize_with = "slots_json")]
+    pub records: Vec<SlotRecord>,
     /// The run that the slot started, or that prevented it.
-    pub run: Option<super::runs::Row>,
+    #[serde(serialize_with = "run_json")]
+    pub run: Option<Run>,
+}
+
+fn slots_json<S: Serializer>(slots: &[SlotRecord], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(slots.iter().map(slot_json))
+}
+
+fn run_json<S: Serializer>(run: &Option<Run>, to: S) -> Result<S::Ok, S::Error> {
+    run.as_ref().map(super::runs::json).serialize(to)
 }
 
 /// Explains a slot from the history, or from the schedule if the history has no record of it.
@@ -279,16 +272,15 @@ pub async fn explain(
         records = store.slots(task, time, second, SHOWN).await?;
         records.retain(|record| record.from == record.to);
     }
-    let slots: Vec<Slot> = records.iter().map(Slot::from).collect();
     // A record may cover many slots, and the time may lie between two of them.
-    let decided = records.first().zip(slots.first()).filter(|(record, _)| {
+    let decided = records.first().filter(|record| {
         record.from == record.to
             || record.from == time
             || record.to == time
             || on_schedule != Some(false)
     });
     let (outcome, reason) = match (decided, on_schedule) {
-        (Some((_, slot)), _) => (slot.outcome.clone(), slot.reason.clone()),
+        (Some(record), _) => (record.outcome.as_str().to_owned(), record.reason.clone()),
         (None, Some(true)) if time > now => {
             ("to_come".to_owned(), "the schedule has a slot at that time".to_owned())
         }
@@ -303,8 +295,8 @@ pub async fn explain(
         }
         (None, None) => ("no_slot".to_owned(), "the task has no schedule and runs only when triggered".into()),
     };
-    let run: Option<Run> = match decided.and_then(|(record, _)| record.run) {
-        Some(id) => store.run(id).await?,
+    let run = match decided.and_then(|record| record.run) {
+        Some(id) => store.run(id).await?.as_ref().map(Run::from),
         None => None,
     };
     Ok(Explanation {
@@ -312,8 +304,8 @@ pub async fn explain(
         time: time.to_string(),
         outcome,
         reason,
-        records: slots,
-        run: run.as_ref().map(super::runs::Row::from),
+        records,
+        run,
     })
 }
 
@@ -327,12 +319,15 @@ impl Explanation {
                 "recorded",
                 format!(
                     "{} to {}, {} slots, term {}",
-                    record.from, record.to, record.count, record.term
+                    Stamp(record.from),
+                    Stamp(record.to),
+                    record.count,
+                    record.term
                 ),
             );
         }
         if let Some(run) = &self.run {
-            facts.add("run", run.line());
+            facts.add("run", super::runs::line(run));
         }
         facts.render()
     }

@@ -16,6 +16,7 @@ mod events;
 mod picture;
 mod rates;
 mod reading;
+pub mod rows;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
