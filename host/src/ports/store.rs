@@ -46,6 +46,10 @@ pub enum Error {
     /// The store is unreachable, full, read-only or damaged. Nothing was changed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// The database refuses the connection, for example because the password is wrong. Only opening a
+    /// store fails with it, and it fails again until somebody corrects the cause.
+    #[error("{0}")]
+    Denied(String),
     /// The transaction may or may not have committed. [`Store::find_commit`] determines which.
     #[error("the result of the commit is unknown: {0}")]
     Unknown(String),
