@@ -17,8 +17,7 @@ use super::{Exit, Failure, Global, open};
 use crate::api::host::HostStatus;
 use crate::config::{TaskOutline, printable};
 use crate::gather::rows;
-use crate::host::health::Part;
-use crate::ports::members::{MemberState, StoreAway};
+use crate::ports::members::MemberState;
 use crate::ports::store::{self, Missing, NodeRow, Pause, Role, Store};
 
 /// `besom status`.
@@ -53,8 +52,18 @@ pub struct Report {
 pub struct NodeStatus {
     /// Name of the node, including its incarnation.
     pub node: String,
+    /// Name of the node, the same after a restart.
+    pub name: String,
     /// What the node does.
     pub state: Standing,
+    /// Name of its machine; empty: not reported.
+    pub hostname: String,
+    /// Address at which other nodes reach it; empty: none.
+    pub address: String,
+    /// Weight of the node in the ring relative to the others'.
+    pub weight: u32,
+    /// Digest of its configuration.
+    pub config_digest: String,
     /// When the node was last seen.
     pub seen_at: Stamp,
     /// What the node cannot reach.
@@ -250,6 +259,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         .filter(|row| alive(row) || away_of(row).is_some() || is_latest(row))
         .map(|n| NodeStatus {
             node: n.node.to_string(),
+            name: n.node.node_name().to_owned(),
+            hostname: n.hostname.clone(),
+            address: n.address.clone(),
+            weight: n.weight,
+            config_digest: n.config_digest.clone(),
             state: match away_of(n) {
                 Some(away) if away.aside => Standing::Aside,
                 Some(_) => Standing::Is(n.state),
@@ -259,7 +273,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
                 None => Standing::Gone,
             },
             seen_at: Stamp(n.seen_at),
-            missing: Printed(missed(n, away_of(n))),
+            missing: Printed(rows::missed(Some(n), member_of(n))),
             held: node_held.iter().filter(|h| h.node == n.node.as_str()).cloned().collect(),
             clock: n.report.as_ref().and_then(|report| report.clock).filter(|_| alive(n)),
             config_fault: n.report.as_ref().and_then(|report| report.config_fault.clone()),
@@ -310,17 +324,6 @@ impl Report {
             }
         }
     }
-}
-
-/// Returns what a node cannot reach, from its row in the store and its announcement to the members.
-fn missed(row: &NodeRow, away: Option<&StoreAway>) -> Vec<Missing> {
-    let mut missed = row.missing.clone();
-    if let Some(away) = away {
-        let what = Part::Store.to_string();
-        missed.retain(|missing| missing.what != what);
-        missed.push(Missing { what, since: away.since, why: away.told() });
-    }
-    missed
 }
 
 /// Returns the next slot of a task, or `None` if it has no valid schedule.

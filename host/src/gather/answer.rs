@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::command::{Action, Command, DeadSelector, MessageSelector};
-use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::ring::NodeName;
 use besom_core::snapshot::{
-    Answer, DEAD_PAGE, DeadPage, Done, Edit, Explained, ItemRow, LOG_PAGE, Letter, LogPage, Query,
+    Answer, DEAD_PAGE, DeadPage, Done, Edit, ItemRow, LOG_PAGE, Letter, LogPage, Query,
     RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, Run, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
 };
 use besom_core::time::Time;
 
 use super::Gatherer;
 use super::cache::last_run;
+use super::explain::explain;
 use super::rows;
 use crate::host::asking;
 use crate::host::editing::Desk;
@@ -257,14 +257,11 @@ impl Gatherer {
     }
 
     async fn explain(&self, task: String, at: Time) -> Result<Answer, Refused> {
-        let name = TaskName::from(task.as_str());
-        let store = self.store();
-        let now = store.now().await.map_err(refused)?;
-        let records = store.slots(&name, at, at, 64).await.map_err(refused)?;
+        let name = TaskName::from(task);
         let defined = self.sources().defined.borrow().clone();
         let scheduled = defined.work.tasks.get(&name);
-        let schedule: Option<&Schedule> = scheduled.and_then(|task| task.schedule.as_ref());
-        let text = besom_core::plan::explain(at, now, schedule, &records);
-        Ok(Answer::Explained(Explained { task, at, text }))
+        let schedule = scheduled.and_then(|task| task.schedule.as_ref());
+        let found = explain(self.store(), schedule, &name, at).await.map_err(refused)?;
+        Ok(Answer::Explained(found))
     }
 }

@@ -13,6 +13,7 @@
 pub mod answer;
 mod cache;
 mod events;
+pub mod explain;
 mod picture;
 mod rates;
 mod reading;

@@ -9,8 +9,8 @@ use besom_core::ids::TaskName;
 use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Scan, unscanned_since};
 use besom_core::ring::Assignment;
 use besom_core::snapshot::{
-    self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Missing, Node, NodeState, Owner, RUNS_MAX,
-    Ring, Snapshot, Task, TermRow,
+    self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring,
+    Snapshot, Task, TermRow,
 };
 use besom_core::time::Time;
 
@@ -18,7 +18,6 @@ use super::events::Events;
 use super::rates::Rates;
 use super::reading::Reading;
 use super::{Defined, Sources, cache, rows};
-use crate::host::health::Part;
 use crate::host::{self, clock};
 use crate::node::planner::Scheduled;
 use crate::ports::guests::Lane;
@@ -117,7 +116,7 @@ impl Picture {
                 owned: owner.map_or(0, |owner| owner.owned),
                 queued: owner.map_or(0, |owner| owner.queued),
                 config_digest: row.map(|row| row.config_digest.clone()).unwrap_or_default(),
-                missing: missed(row, member),
+                missing: rows::missed(row, member),
                 report: row.and_then(|row| row.report.clone()),
             };
             nodes.push(kept(self.last.node(name), node));
@@ -288,18 +287,6 @@ fn drained(name: &str, reading: &Reading) -> Option<snapshot::Pause> {
         reason: row.reason.clone(),
         since: row.at,
     })
-}
-
-/// The services that a node cannot reach: from its row in the store, and from its membership if it
-/// cannot reach the store.
-fn missed(row: Option<&NodeRow>, member: Option<&Member>) -> Vec<Missing> {
-    let mut missed = row.map(|row| row.missing.clone()).unwrap_or_default();
-    if let Some(away) = member.and_then(|member| member.store_away.as_ref()) {
-        let store = Part::Store.to_string();
-        missed.retain(|missing| missing.what != store);
-        missed.push(Missing { what: store, since: away.since, why: away.told() });
-    }
-    missed
 }
 
 /// The part of a snapshot about the answering host.

@@ -1,10 +1,12 @@
 //! From the store's rows to the outward model, for the API, the dashboard and the command line.
 
 use besom_core::delivery::State;
-use besom_core::snapshot::{self, ItemRow, Letter};
+use besom_core::snapshot::{self, ItemRow, Letter, Missing};
 use besom_core::value::Value;
 
-use crate::ports::store::{DeadLetter, Depth, HistoryRow, Message};
+use crate::host::health::Part;
+use crate::ports::members::Member;
+use crate::ports::store::{DeadLetter, Depth, HistoryRow, Message, NodeRow};
 
 /// A dead letter.
 pub fn letter(dead: &DeadLetter) -> Letter {
@@ -82,6 +84,18 @@ pub fn depth(depth: &Depth) -> snapshot::Depth {
         oldest: depth.oldest,
         undo_bytes: depth.undo_bytes,
     }
+}
+
+/// The services that a node cannot reach: from its row in the store, and from its membership if it
+/// cannot reach the store.
+pub fn missed(row: Option<&NodeRow>, member: Option<&Member>) -> Vec<Missing> {
+    let mut missed = row.map(|row| row.missing.clone()).unwrap_or_default();
+    if let Some(away) = member.and_then(|member| member.store_away.as_ref()) {
+        let store = Part::Store.to_string();
+        missed.retain(|missing| missing.what != store);
+        missed.push(Missing { what: store, since: away.since, why: away.told() });
+    }
+    missed
 }
 
 /// A value as JSON for people and scripts: bytes and UUIDs in hexadecimal, instants as RFC 3339.

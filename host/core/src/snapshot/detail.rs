@@ -367,7 +367,7 @@ pub struct DepthSample {
 }
 
 /// Why a slot ran or did not run.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Explained {
     /// The task's name in the configuration.
@@ -376,6 +376,16 @@ pub struct Explained {
     pub at: Time,
     /// The explanation, as text.
     pub text: String,
+    /// `ran`, `coalesced`, `skipped`, `queued`, `missed`, `paused`, `fenced`; `to_come` for a future
+    /// slot, `undecided` for a past slot that no leader has decided, `no_slot` for a time that is not
+    /// a slot of the schedule.
+    pub outcome: String,
+    /// The reason for the outcome.
+    pub reason: String,
+    /// The records of the slot history that cover the time.
+    pub records: Vec<SlotRecord>,
+    /// The run that the slot started, or that prevented it.
+    pub run: Option<Run>,
 }
 
 /// The result of an action.
