@@ -40,6 +40,8 @@ pub async fn patiently<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Exit;
+    use crate::ports::store;
 
     #[tokio::test]
     async fn what_comes_back_in_time_is_waited_for() {
@@ -66,9 +68,11 @@ mod tests {
         let mut attempts = 0;
         let refused = patiently(Duration::from_secs(60), async || {
             attempts += 1;
-            Err::<(), _>(Failure::Failed("wrong password".into()))
+            Err::<(), _>(Failure::from(store::Error::Denied("wrong password".into())))
         });
-        assert!(matches!(refused.await, Err(Failure::Failed(_))));
+        let failure = refused.await.unwrap_err();
+        assert!(matches!(failure, Failure::Denied(_)), "{failure}");
+        assert_eq!(Exit::from(failure), Exit::Unreachable);
         assert_eq!(attempts, 1);
     }
 }

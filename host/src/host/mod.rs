@@ -291,7 +291,7 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     held.iter_mut().for_each(|held| held.since = shared(held.since));
     NodeRow {
         node: ports.node.clone(),
-        state: live.role.as_str().to_owned(),
+        state: live.role,
         seen_at: ports.clock.store(),
         config_digest: digest.to_owned(),
         missing,

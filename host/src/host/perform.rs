@@ -243,9 +243,13 @@ impl Ports {
     /// Records whether the store answers. A rejection is an answer; a busy store, or a busy
     /// connection pool, says nothing about it.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
-        use store::Error::{Busy, Fenced, Invalid, Refused, TooLarge, Unavailable, Unknown};
+        use store::Error::{
+            Busy, Denied, Fenced, Invalid, Refused, TooLarge, Unavailable, Unknown,
+        };
         match answer {
-            Err(error @ (Unavailable(_) | Unknown(_))) => self.health.missed(Part::Store, error),
+            Err(error @ (Unavailable(_) | Denied(_) | Unknown(_))) => {
+                self.health.missed(Part::Store, error);
+            }
             Err(Busy(_)) => {}
             Ok(_) | Err(Fenced | Invalid(_) | TooLarge(_) | Refused(..)) => {
                 self.health.answered(Part::Store);
@@ -743,9 +747,9 @@ fn of_store(error: store::Error) -> ScanError {
         store::Error::Invalid(words) | store::Error::TooLarge(words) => ScanError::Failed(words),
         store::Error::Refused(cause, words) => ScanError::Refused(cause, words),
         store::Error::Unknown(words) => ScanError::Unknown(words),
-        store::Error::Busy(words) | store::Error::Unavailable(words) => {
-            ScanError::Infrastructure(words)
-        }
+        store::Error::Busy(words)
+        | store::Error::Unavailable(words)
+        | store::Error::Denied(words) => ScanError::Infrastructure(words),
     }
 }
 

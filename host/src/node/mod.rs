@@ -31,6 +31,7 @@ use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
 use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, TaskName, Term};
 use besom_core::reach::{self, Away, Reach};
+pub use besom_core::snapshot::Role;
 use besom_core::time::{Mono, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -215,31 +216,6 @@ pub enum Command {
     Prune(FencingToken),
     /// The node has stopped.
     Finished,
-}
-
-/// What a node is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Another node leads, or there is no leader yet.
-    Following,
-    /// This node leads.
-    Leading,
-    /// The node finishes the work in flight.
-    Draining,
-    /// The node has stopped.
-    Stopped,
-}
-
-impl Role {
-    /// The role as stored in the node's row.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::Following => "following",
-            Role::Leading => "leading",
-            Role::Draining => "draining",
-            Role::Stopped => "stopped",
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,10 +21,12 @@ pub use besom_core::delivery::{Attempt, Claimed, Delivery};
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
+pub use besom_core::item::End;
 use besom_core::item::{Candidate, Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Change, Condition, ReadSet};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
+pub use besom_core::snapshot::{Missing, Role};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
 use serde::{Deserialize, Serialize};
@@ -44,6 +46,10 @@ pub enum Error {
     /// The store is unreachable, full, read-only or damaged. Nothing was changed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// The database refuses the connection, for example because the password is wrong. Only opening a
+    /// store fails with it, and it fails again until somebody corrects the cause.
+    #[error("{0}")]
+    Denied(String),
     /// The transaction may or may not have committed. [`Store::find_commit`] determines which.
     #[error("the result of the commit is unknown: {0}")]
     Unknown(String),
@@ -553,8 +559,8 @@ pub struct HistoryRow {
     pub run: RunId,
     /// When the outcome was committed, by the store's clock.
     pub at: Time,
-    /// `committed`, `skipped`, `dead` or `discarded`.
-    pub outcome: String,
+    /// How the item ended.
+    pub outcome: End,
     /// Whether a skip was settled. A settled skip blocks planning the same version again.
     pub settled: bool,
     /// The reason, for outcomes without effects.
@@ -688,8 +694,8 @@ pub struct Depth {
 pub struct NodeRow {
     /// The incarnation of the node.
     pub node: Incarnation,
-    /// `following`, `leading`, `draining`, `stopped`.
-    pub state: String,
+    /// What it does.
+    pub state: Role,
     /// When the node wrote this row.
     pub seen_at: Time,
     /// The digest of its configuration.
@@ -705,17 +711,6 @@ pub struct NodeRow {
     /// The node's own report; `None`: it has not reported yet, or used the format of another
     /// version.
     pub report: Option<Report>,
-}
-
-/// A service that a node cannot reach.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
-    /// The service, for example `the store`.
-    pub what: String,
-    /// Since when it has not answered.
-    pub since: Time,
-    /// The last error instead of an answer.
-    pub why: String,
 }
 
 /// The number of newest terms that are kept regardless of their age.

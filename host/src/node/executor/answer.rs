@@ -299,7 +299,9 @@ impl Executor {
             store::Error::Unavailable(words) if self.is_of_one(&flight, &batch, since, false) => {
                 self.set_apart(ticket, flight, *batch, words, out);
             }
-            error @ (store::Error::Busy(_) | store::Error::Unavailable(_)) => {
+            error @ (store::Error::Busy(_)
+            | store::Error::Unavailable(_)
+            | store::Error::Denied(_)) => {
                 let wait = HOLDS.pause(flight.failures, 0);
                 flight.failures += 1;
                 // A store that is busy with these rows answers other batches.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use besom_core::activity;
 use besom_core::collection::{Collection, Collections};
 use besom_core::ids::{CommitId, Incarnation, Partition, RunId, Seq, TaskName, Tenant};
-use besom_core::item::{Identity, Item, Source};
+use besom_core::item::{End, Identity, Item, Source};
 use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
@@ -34,18 +34,18 @@ struct Commit<'a> {
 }
 
 /// An item's end, for its history row.
-struct End {
-    outcome: &'static str,
+struct Closing {
+    outcome: End,
     settled: bool,
     reason: Option<String>,
     notes: Vec<Field>,
     images: Option<Vec<BeforeImage>>,
 }
 
-impl End {
-    fn without_effects(outcome: &'static str, reason: &str) -> End {
+impl Closing {
+    fn without_effects(outcome: End, reason: &str) -> Closing {
         let reason = Some(reason.to_owned());
-        End { outcome, settled: false, reason, notes: Vec::new(), images: None }
+        Closing { outcome, settled: false, reason, notes: Vec::new(), images: None }
     }
 }
 
@@ -174,7 +174,8 @@ impl State {
                 let image = |touched: &Touched| touched.image(commit.collections);
                 let images = undo.then(|| touched.iter().map(image).collect());
                 let notes = proposal.notes.clone();
-                let end = End { outcome: "committed", settled: false, reason: None, notes, images };
+                let outcome = End::Committed;
+                let end = Closing { outcome, settled: false, reason: None, notes, images };
                 let counts = self.counts_of(&item.identity);
                 counts.committed += 1;
                 counts.pending -= 1;
@@ -295,7 +296,8 @@ impl State {
                     self.settled.remove(&item.identity);
                     self.block(&item, false, commit.now);
                 }
-                let end = End { settled: *settled, ..End::without_effects("skipped", reason) };
+                let end =
+                    Closing { settled: *settled, ..Closing::without_effects(End::Skipped, reason) };
                 self.record(&item, commit.now, node, id, end);
                 Outcome::Skipped(reason.clone())
             }
@@ -312,7 +314,13 @@ impl State {
                 counts.dead += 1;
                 counts.pending -= 1;
                 item.errors.push(reason.clone());
-                self.record(&item, commit.now, node, id, End::without_effects("dead", reason));
+                self.record(
+                    &item,
+                    commit.now,
+                    node,
+                    id,
+                    Closing::without_effects(End::Dead, reason),
+                );
                 let id = self.next_id(Numbered::Dead);
                 self.dead.insert(id, DeadLetter { id, item, at: commit.now, resolved_at: None });
                 Outcome::Dead(reason.clone())
@@ -332,14 +340,21 @@ impl State {
         self.counts_of(identity).resolved += resolved;
     }
 
-    fn record(&mut self, item: &Item, at: Time, node: &Incarnation, commit: CommitId, end: End) {
+    fn record(
+        &mut self,
+        item: &Item,
+        at: Time,
+        node: &Incarnation,
+        commit: CommitId,
+        end: Closing,
+    ) {
         let id = self.next_id(Numbered::History);
         let row = HistoryRow {
             id,
             identity: item.identity.clone(),
             run: item.run,
             at,
-            outcome: end.outcome.to_owned(),
+            outcome: end.outcome,
             settled: end.settled,
             reason: end.reason,
             notes: end.notes,
@@ -354,7 +369,7 @@ impl State {
     pub(super) fn record_discarded(&mut self, item: &Item, at: Time, reason: &str) {
         let node = self.fence.as_ref().map(|(fence, _)| fence.node.clone());
         let node = node.unwrap_or_else(|| Incarnation::from(""));
-        let end = End::without_effects("discarded", reason);
+        let end = Closing::without_effects(End::Discarded, reason);
         self.record(item, at, &node, CommitId(0), end);
     }
 

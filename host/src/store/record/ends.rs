@@ -1,31 +1,7 @@
-//! The ends of items, and the content of their history rows.
+//! The content of a history row besides the item.
 
+pub use besom_core::item::End;
 use besom_core::value::Field;
-
-/// A history row's outcome as stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Committed with effects.
-    Committed = 1,
-    /// Ended without effects.
-    Skipped = 2,
-    /// Set aside as a dead letter.
-    Dead = 3,
-    /// Discarded by an operator.
-    Discarded = 4,
-}
-
-impl End {
-    /// The word for it.
-    pub fn word(number: i64) -> &'static str {
-        match number {
-            1 => "committed",
-            2 => "skipped",
-            3 => "dead",
-            _ => "discarded",
-        }
-    }
-}
 
 /// The content of a history row besides the item.
 #[derive(Default)]

@@ -6,6 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use besom_core::item::End;
 use besom_core::plan::Trigger;
 use besom_core::snapshot::{Limits, Run, RunState};
 
@@ -250,7 +251,7 @@ impl Figures<'_> {
             ]),
             None => match self.detail.answered() {
                 Some(detail) if !detail.outcomes.is_empty() => {
-                    counts(detail.outcomes.iter().map(|(name, n)| (name.as_str(), *n)))
+                    counts(detail.outcomes.iter().map(|(end, n)| (end.as_str(), *n)))
                 }
                 _ => String::new(),
             },
@@ -315,17 +316,17 @@ pub fn nodes(
             put(buf, area, 1, 1, words, theme.dim);
         }
         for (y, (node, outcomes)) in (1..area.height).zip(&by_node) {
-            let of = |outcome| count(outcomes.get(outcome).copied().unwrap_or(0));
+            let of = |end| count(outcomes.get(&end).copied().unwrap_or(0));
             let name = text::clean(node);
             let name = text::cut(&name, 14);
             let words = format!(
                 "{name}{} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  history",
                 " ".repeat(14 - text::width(&name).min(14)),
                 "-",
-                of("committed"),
-                of("skipped"),
+                of(End::Committed),
+                of(End::Skipped),
                 "-",
-                of("dead"),
+                of(End::Dead),
                 "-",
             );
             put(buf, area, 1, y, &words, theme.text);
