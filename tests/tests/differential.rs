@@ -346,6 +346,7 @@ async fn seen(world: &World) -> Seen {
         Source::Log(seq) => format!("log {seq}"),
         Source::Timer(_) => "timer".to_owned(),
         Source::Retry(_) => "retry".to_owned(),
+        Source::Unqueued(_) => unreachable!("it waits nowhere"),
     };
     let all = waiting(world).await;
     let (mut history, mut images) = (Vec::new(), Vec::new());

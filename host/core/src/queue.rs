@@ -192,7 +192,7 @@ impl Cut {
                 }
                 may
             }
-            Source::Timer(_) | Source::Retry(_) => may,
+            Source::Timer(_) | Source::Retry(_) | Source::Unqueued(_) => may,
         }
     }
 }

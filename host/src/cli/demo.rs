@@ -16,7 +16,6 @@ use super::{Exit, Failure, Global, output, run, serve};
 use besom_tui::console;
 use besom_tui::dash::{Options as Shown, State};
 
-use crate::config::Config;
 use crate::demo::life::{Life, World};
 use crate::demo::orchestrator::{ANYWHERE, Orchestrator};
 use crate::demo::{self, Place};
@@ -101,8 +100,9 @@ impl Args {
         }
         if !self.exit {
             let ports = &assembly.ports;
-            let _living =
-                live(&assembly.config, Arc::clone(&ports.store), Arc::clone(&ports.activity));
+            let (store, leader) = (ports.store.clone(), ports.coordination.clone());
+            let wake = Wake::of(&assembly.config, store.clone(), leader, &ports.node);
+            let _living = live(store, ports.activity.clone(), wake);
             eprintln!(
                 "besom is running in {}; press Ctrl-C to stop. In another terminal: \
                  besom --config {} status",
@@ -162,8 +162,11 @@ async fn orchestrator(called: Option<SocketAddr>, token: &Path) -> Option<Orches
 }
 
 /// Simulates users that keep changing the demo's store, until the result is dropped.
-fn live(config: &Config, store: Arc<dyn Store>, activity: Arc<dyn Activity>) -> demo::life::Living {
-    let wake = Wake::of(config, &store);
+fn live(
+    store: Arc<dyn Store>,
+    activity: Arc<dyn Activity>,
+    wake: Option<Wake>,
+) -> demo::life::Living {
     let connected = move |workspace: &str| {
         if let Some(wake) = &wake {
             wake.connected(workspace);

@@ -271,6 +271,13 @@ macro_rules! store_conformance {
                 a_timer_that_fails_becomes_a_retry_of_the_same_identity,
                 retries_are_read_in_the_order_of_their_times,
             }
+            unqueued {
+                an_item_that_was_never_queued_is_planned_and_ended_by_its_commit,
+                one_whose_guard_fails_changes_nothing,
+                one_below_the_fence_is_refused,
+                what_waits_under_the_same_identity_is_left_alone,
+                one_that_does_not_end_is_invalid,
+            }
             violations {
                 a_violation_fails_the_item_and_takes_its_changes_back,
                 null_cannot_be_incremented,

@@ -23,8 +23,10 @@ use crate::demo::cluster::{self as demo_cluster, Host, PATIENCE, Programs, Serve
 use crate::demo::orchestrator::Orchestrator;
 use crate::demo::{self, Summary, import::Replayed};
 use crate::host::clock;
+use crate::host::wake::Wake;
 use crate::model::default_collections;
 use crate::ports::embedded::Embedded;
+use crate::ports::store::Store;
 
 /// Interval between two reads of the state of the cluster.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -182,8 +184,9 @@ impl Demo {
             .await
             .map_err(|error| Failure::Failed(error.to_string()))?;
         if lively {
-            let store = Arc::clone(&demo.store) as _;
-            demo._living = Some((orchestrator, super::live(&config, store, activity)));
+            let store: Arc<dyn Store> = demo.store.clone();
+            let wake = Wake::of(&config, store.clone(), demo.etcd.clone(), &onlooker);
+            demo._living = Some((orchestrator, super::live(store, activity, wake)));
         }
         Ok(demo)
     }

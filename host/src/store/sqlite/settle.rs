@@ -72,6 +72,7 @@ impl<'c> Books<'c> {
             }
             Source::Timer(_) => delta.timers -= 1,
             Source::Retry(_) => delta.retries -= 1,
+            Source::Unqueued(_) => delta.planned += 1,
         }
     }
 
@@ -222,8 +223,11 @@ impl<'c> Books<'c> {
         Ok(id)
     }
 
-    /// Removes the item from the waiting ones.
+    /// Removes the item from the waiting ones, if it was queued.
     fn leaves(&mut self, task: i64, item: &Item) -> Job<()> {
+        if item.run == RunId::NONE {
+            return Ok(());
+        }
         self.no_longer_waits.execute(params![
             task,
             tenant_cell(item.identity.tenant.as_ref()),
