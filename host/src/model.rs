@@ -1,8 +1,10 @@
 //! The entity model of the built-in tasks: documents and their changes, clients, shares and workspaces.
 //!
-//! This module decides the default mapping with its names and types. The store adapters create the
-//! tables (`create_entity_model`). A product with other tables maps them under the same collection names
-//! in `besom.toml`, which replaces the mapping defined here.
+//! This module decides the default mapping with its names and types, and has the tables ([`product`]).
+//! A product with other tables maps them under the same collection names in `besom.toml`, which replaces
+//! the mapping defined here.
+
+pub mod product;
 
 use std::collections::BTreeMap;
 

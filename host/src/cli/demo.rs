@@ -22,6 +22,7 @@ use crate::demo::{self, Place};
 use crate::host::clock;
 use crate::host::wake::Wake;
 use crate::model::default_collections;
+use crate::model::product::Product;
 use crate::ports::activity::Activity;
 use crate::ports::store::Store;
 use crate::store::sqlite::{Options, SqliteStore};
@@ -78,14 +79,15 @@ impl Args {
         });
         let store = SqliteStore::open(place.database(), Options::default())?;
         store.set_collections(Arc::new(default_collections()));
-        let port: Arc<dyn Store> = store.clone();
         let orchestrator = match self.exit {
             true => None,
             false => orchestrator(place.called(), &place.token()).await,
         };
         let prepared =
-            demo::prepare(&place, port, &replayed, clock::wall(), &mut say).await.map_err(fail)?;
-        drop(store);
+            demo::prepare(&place, &*store, store.clone(), &replayed, clock::wall(), &mut say)
+                .await
+                .map_err(fail)?;
+        let product = Product::new(store, Arc::new(default_collections()));
         if let Some(orchestrator) = &orchestrator {
             place.enliven(orchestrator).map_err(|error| Failure::Failed(error.to_string()))?;
         }
@@ -102,7 +104,7 @@ impl Args {
             let ports = &assembly.ports;
             let (store, leader) = (ports.store.clone(), ports.coordination.clone());
             let wake = Wake::of(&assembly.config, store.clone(), leader, &ports.node);
-            let _living = live(store, ports.activity.clone(), wake);
+            let _living = live(store, product, ports.activity.clone(), wake);
             eprintln!(
                 "besom is running in {}; press Ctrl-C to stop. In another terminal: \
                  besom --config {} status",
@@ -164,6 +166,7 @@ async fn orchestrator(called: Option<SocketAddr>, token: &Path) -> Option<Orches
 /// Simulates users that keep changing the demo's store, until the result is dropped.
 fn live(
     store: Arc<dyn Store>,
+    product: Product,
     activity: Arc<dyn Activity>,
     wake: Option<Wake>,
 ) -> demo::life::Living {
@@ -172,7 +175,7 @@ fn live(
             wake.connected(workspace);
         }
     };
-    let world = World { store, activity, connected: Box::new(connected) };
+    let world = World { store, product, activity, connected: Box::new(connected) };
     // A new seed for each start: the authors of an earlier start have made other edits.
     Life::new(world, demo::seed::SEED ^ clock::wall().micros().unsigned_abs()).begin()
 }

@@ -23,7 +23,7 @@ use besom_core::ids::{
 };
 use besom_core::item::{Candidate, Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
-use besom_core::proposal::{Change, Condition, OnGuardFailed, Proposal, ReadSet, Settle};
+use besom_core::proposal::{Condition, OnGuardFailed, Proposal, ReadSet, Settle};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
@@ -824,7 +824,7 @@ pub struct Pruned {
 /// A message of the outbox and the state of its delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The task that emitted it; `None`: an operator's write emitted it.
+    /// The task that emitted it; `None`: the row names none.
     pub task: Option<TaskName>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,
@@ -1308,16 +1308,6 @@ pub trait Store: Send + Sync {
 
     /// Opens a consistent view that lives for at most `open_max`.
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>>;
-
-    /// Applies changes of an operator (an import, the demo) in one transaction, each under its
-    /// tenant, without guards and without history.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if a change violates a constraint; nothing is changed then.
-    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()>;
-
-    /// Creates the missing tables of the built-in entity model.
-    async fn create_entity_model(&self) -> Result<()>;
 
     // ---- inspection
 

@@ -44,7 +44,6 @@ macro_rules! store_conformance {
                 changes_stay_within_the_tenant_of_the_item,
                 a_collection_without_tenants_is_shared,
                 messages_are_emitted_with_the_commit_only,
-                an_operators_write_is_all_or_nothing,
             }
             claims {
                 the_table_says_who_owns_every_partition,

@@ -99,7 +99,6 @@ impl<'c> Books<'c> {
         for change in emitted {
             if let Change::Emit { topic, key, payload } = change {
                 let tenant = item.identity.tenant.as_ref();
-                let task = Some(task);
                 outbox::emit(tx, &Emitted { history, task, tenant, topic, key, payload })?;
             }
         }
