@@ -32,6 +32,8 @@ pub const LOG_BYTES_MAX: u64 = 1 << 30;
 /// The actor of an update that names no client: one that only deletes, or one of another format
 /// than Yjs.
 pub const IMPORT_ACTOR: &str = "import";
+/// The plugin that compacts documents.
+pub const COMPACTION: &str = "compaction";
 /// The name under which imports are recorded in the history. The colon keeps it apart from the names
 /// of configured tasks.
 pub const TASK: &str = "doc:import";

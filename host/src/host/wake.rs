@@ -129,7 +129,8 @@ impl Wake {
         let mut grants = config.tasks.values().filter_map(|task| task.grants.get(WORKSPACES));
         let default =
             |plugins: &[&str]| collections_for(plugins).get(WORKSPACES) == Some(collection);
-        let mapped = !default(&[]) && !default(&["reconciler"]);
+        let built_in: Vec<&str> = crate::built_in::names().collect();
+        let mapped = !default(&[]) && !default(&built_in);
         if !mapped && !grants.any(|granted| granted.covers(update)) {
             return None;
         }
