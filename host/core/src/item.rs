@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Partition, RunId, Seq, TaskName, Tenant};
+use crate::ids::{Partition, RunId, Seq, TaskName, Tenant, Term};
 use crate::time::Time;
 
 /// The largest payload of an item, in bytes. Larger data belongs in the database, where `act` reads
@@ -125,4 +125,8 @@ pub enum Source {
     Timer(u64),
     /// Waiting for its next attempt; the store's id of the row.
     Retry(u64),
+    /// Nowhere: the commit plans the item and ends it. No run has planned it and nobody owns it, so
+    /// that any process may commit it: a host for a connection, the command line for an operator.
+    /// The store refuses it once the fence is above this term, which the writer follows.
+    Unqueued(Term),
 }

@@ -189,7 +189,7 @@ impl Cut {
                 }
                 may
             }
-            Source::Timer(_) | Source::Retry(_) => may,
+            Source::Timer(_) | Source::Retry(_) | Source::Unqueued(_) => may,
         }
     }
 }

@@ -24,7 +24,7 @@ use besom_core::ids::{
 pub use besom_core::item::End;
 use besom_core::item::{Candidate, Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
-use besom_core::proposal::{Change, Condition, ReadSet};
+use besom_core::proposal::{Condition, OnGuardFailed, Proposal, ReadSet, Settle};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
 pub use besom_core::snapshot::{Missing, Role};
 use besom_core::time::Time;
@@ -311,6 +311,49 @@ pub struct Entry {
 pub use super::lines::{RunLine, RunLines};
 pub use besom_core::queue::Decision;
 
+impl Entry {
+    /// Guarded changes that no scan has planned ([`Source::Unqueued`]). If a guard does not hold, or
+    /// with the reason `violation` if the database refuses a change, the item is skipped. `followed`
+    /// is the term that the writer follows; `undo`: before-images are kept.
+    pub fn unqueued(
+        followed: Term,
+        identity: Identity,
+        now: Time,
+        proposal: Proposal,
+        violation: &str,
+        undo: bool,
+    ) -> Entry {
+        let skip = |reason: String| Settle::Skip { reason, settled: false };
+        let on_guard_failed = skip(match &proposal.on_guard_failed {
+            OnGuardFailed::Skip(reason) => reason.clone(),
+            OnGuardFailed::Retry(_) => "a guard did not hold".into(),
+        });
+        Entry {
+            source: Source::Unqueued(followed),
+            item: Item {
+                route: identity.key.clone(),
+                identity,
+                partition: Partition(0),
+                version: String::new(),
+                payload: Vec::new(),
+                run: RunId::NONE,
+                planned_at: now,
+                attempts: 0,
+                guard_retries: 0,
+                deaths: 0,
+                errors: Vec::new(),
+            },
+            epoch: OwnerEpoch(0),
+            decision: Decision::Apply {
+                proposal,
+                on_guard_failed,
+                on_violation: skip(violation.into()),
+                undo,
+            },
+        }
+    }
+}
+
 /// A batch to be committed in one transaction, with entries of any number of tasks and streams. The
 /// entries of one stream are in the order of their sequence numbers and follow its cursor without
 /// gaps; a stream that violates this is left out completely ([`LeftOut::NotThere`]).
@@ -378,6 +421,32 @@ pub struct Committed {
 }
 
 impl Batch {
+    /// The lowest term under which an entry that was never queued is committed: the store refuses
+    /// the batch if its fence is higher. `None`: every entry was queued.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if such an entry could be retried or set aside: it ends with its commit.
+    pub(crate) fn unqueued(&self) -> Result<Option<Term>> {
+        let ends = |settle: &Settle| matches!(settle, Settle::Skip { .. });
+        let mut lowest: Option<Term> = None;
+        for Entry { source, decision, item, .. } in &self.entries {
+            let Source::Unqueued(term) = source else { continue };
+            let sound = match decision {
+                Decision::Apply { on_guard_failed, on_violation, .. } => {
+                    ends(on_guard_failed) && ends(on_violation)
+                }
+                Decision::Settle(settle) => ends(settle),
+            };
+            if !sound || item.run != RunId::NONE {
+                let key = &item.identity.key;
+                let why = format!("the item {key} was never queued: it has no run and no retry");
+                return Err(Error::Invalid(why));
+            }
+            lowest = Some(lowest.map_or(*term, |lowest| lowest.min(*term)));
+        }
+        Ok(lowest)
+    }
+
     /// If the store's clock is behind [`Batch::as_of`], returns the result that leaves out every
     /// entry. The store then writes nothing, not even the commit id.
     pub(crate) fn ahead_of(&self, now: Time) -> Option<Committed> {
@@ -555,7 +624,7 @@ pub struct HistoryRow {
     pub id: u64,
     /// The identity of the item.
     pub identity: Identity,
-    /// The run that planned the item.
+    /// The run that planned the item; [`RunId::NONE`] for an item that was never queued.
     pub run: RunId,
     /// When the outcome was committed, by the store's clock.
     pub at: Time,
@@ -750,7 +819,7 @@ pub struct Pruned {
 /// A message of the outbox and the state of its delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The task that emitted it; `None`: an operator's write emitted it.
+    /// The task that emitted it; `None`: the row names none.
     pub task: Option<TaskName>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,
@@ -1183,6 +1252,12 @@ pub trait Store: Send + Sync {
     /// a new id there. A committed item resolves the open dead letters of its identity. A batch
     /// whose id is already committed is not applied again; its earlier result is returned. A batch
     /// whose [`Batch::as_of`] is ahead of the store's clock does nothing.
+    ///
+    /// An item that was never queued ([`Source::Unqueued`]) is planned and ended by its commit,
+    /// and counts in the books as both.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the batch has such an item and the fence is above its term.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// After [`Error::Unknown`]: the result of the commit with that id. `None`: it has not happened
@@ -1228,16 +1303,6 @@ pub trait Store: Send + Sync {
 
     /// Opens a consistent view that lives for at most `open_max`.
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>>;
-
-    /// Applies changes of an operator (an import, the demo) in one transaction, each under its
-    /// tenant, without guards and without history.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if a change violates a constraint; nothing is changed then.
-    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()>;
-
-    /// Creates the missing tables of the built-in entity model.
-    async fn create_entity_model(&self) -> Result<()>;
 
     // ---- inspection
 

@@ -590,11 +590,7 @@ impl World {
                 .into_iter()
                 .map(|change| (Some(tenant.clone()), change))
                 .collect();
-            self.root
-                .write(&changes)
-                .now_or_never()
-                .expect("never suspends")
-                .expect("the product writes");
+            self.root.write(&changes).expect("the product writes");
             if let Some(due) = due
                 && self.chance(3)
             {
@@ -613,8 +609,7 @@ impl World {
     fn put_off(&mut self, tenant: &Tenant, key: &str, due: Time) {
         if judge::is_open(&self.root, tenant, key) {
             let change = (Some(tenant.clone()), script::put_off(key, due));
-            let written = self.root.write(&[change]).now_or_never().expect("never suspends");
-            written.expect("the product writes");
+            self.root.write(&[change]).expect("the product writes");
         }
     }
 

@@ -305,7 +305,7 @@ impl Executor {
                 let wait = HOLDS.pause(flight.failures, 0);
                 flight.failures += 1;
                 // A store that is busy with these rows answers other batches.
-                if matches!(error, store::Error::Unavailable(_)) {
+                if !matches!(error, store::Error::Busy(_)) {
                     self.note_failure(true);
                 }
                 if self.now.since(since) > self.settings.commit_age_max {

@@ -84,6 +84,7 @@ impl Executor {
                     self.retries.put_back(at, waiting(entry, at));
                 }
                 Source::Retry(id) => self.retries.finished(id),
+                Source::Unqueued(_) => {}
             }
         }
         self.release(Flight { taken: Vec::new(), ..flight });
@@ -289,7 +290,7 @@ impl Executor {
             let taken = flight.taken.swap_remove(index);
             let at = match taken.source {
                 Source::Timer(_) => taken.run_at,
-                Source::Log(_) | Source::Retry(_) => at.min(taken.run_at),
+                Source::Log(_) | Source::Retry(_) | Source::Unqueued(_) => at.min(taken.run_at),
             };
             self.put_back(at, taken);
         }
@@ -299,7 +300,7 @@ impl Executor {
         match waiting.source {
             Source::Timer(_) => self.timers.put_back(at, waiting),
             Source::Retry(_) => self.retries.put_back(at, waiting),
-            Source::Log(_) => {}
+            Source::Log(_) | Source::Unqueued(_) => {}
         }
     }
 

@@ -387,7 +387,7 @@ impl Executor {
                 match waiting.source {
                     Source::Timer(id) => self.timers.finished(id),
                     Source::Retry(id) => self.retries.finished(id),
-                    Source::Log(_) => {}
+                    Source::Log(_) | Source::Unqueued(_) => {}
                 }
             }
         }

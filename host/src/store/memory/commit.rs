@@ -64,6 +64,12 @@ impl State {
             }
             None => {}
         }
+        let fence = self.fence.as_ref().filter(|_| !self.fence_disabled);
+        if let (Some(term), Some((fence, _))) = (batch.unqueued()?, fence)
+            && fence.term > term
+        {
+            return Err(Error::Fenced);
+        }
         if let Some(ahead) = batch.ahead_of(now) {
             return Ok(ahead);
         }
@@ -106,6 +112,7 @@ impl State {
         let mut taken = BTreeSet::new();
         let check = |entry: &Entry| match entry.source {
             Source::Log(_) => streams[&(&entry.item.identity.task, entry.item.partition)],
+            Source::Unqueued(_) => None,
             Source::Timer(_) | Source::Retry(_) => match self.entry_left_out(commit, entry) {
                 None if !taken.insert(entry.source) => Some(LeftOut::NotThere),
                 left => left,
@@ -191,6 +198,12 @@ impl State {
     fn acknowledge(&mut self, entry: &Entry, now: Time, runs_ended: &mut Vec<RunId>) -> Item {
         let Item { identity, partition, .. } = &entry.item;
         let item = match entry.source {
+            Source::Unqueued(_) => {
+                let counts = self.counts_of(identity);
+                counts.planned += 1;
+                counts.pending += 1;
+                return entry.item.clone();
+            }
             Source::Timer(id) => self.timers.remove(&id),
             Source::Retry(id) => self.retries.remove(&id).map(|(_, item)| item),
             Source::Log(seq) => {

@@ -224,6 +224,7 @@ impl State {
             }
             Source::Timer(id) => self.timers.get(&id).map(|item| (item, item.identity.due)),
             Source::Retry(id) => self.retries.get(&id).map(|(at, item)| (item, Some(*at))),
+            Source::Unqueued(_) => None,
         }
     }
 
@@ -241,6 +242,7 @@ impl State {
             }
             Source::Timer(id) => self.timers.get_mut(&id),
             Source::Retry(id) => self.retries.get_mut(&id).map(|(_, item)| item),
+            Source::Unqueued(_) => None,
         }
     }
 

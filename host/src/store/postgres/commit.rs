@@ -30,6 +30,7 @@ use super::error::{
 };
 use super::fault::Fault;
 use super::guards::{self, Verdict};
+use super::leadership;
 use super::mapping::Mapping;
 use super::ownership;
 use super::readset;
@@ -213,6 +214,7 @@ impl<'a> Attempt<'a> {
         let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
         let needed = numbers_needed(batch.entries.len()) as i32;
         first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
+        let above = batch.unqueued()?.map(|term| leadership::ask_above(&mut first, term));
         let owners = ownership::ask(&mut first, batch, self.tasks);
         let together = !self.care.savepoints;
         let direct = (together && !self.care.stepwise)
@@ -230,6 +232,9 @@ impl<'a> Attempt<'a> {
         let mut answers = session.begin(first).await.map_err(|e| self.blamed(e))?;
         let opened = answers[0].first().ok_or_else(|| invalid("the database gave no answer"))?;
         self.known(opened)?;
+        if let Some(above) = above {
+            leadership::not_above(&answers[above])?;
+        }
         let now = besom_core::time::Time(opened.try_get(0)?);
         if let Some(ahead) = batch.ahead_of(now) {
             return Err(Stop::Known(ahead));

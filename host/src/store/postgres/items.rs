@@ -12,12 +12,13 @@ use super::text::{due_number, due_of, escaped, plain, tenant_of, tenant_text};
 pub(super) const COLUMNS: &str = "tenant, key, due, part, route, version, payload, run, planned_at,
     attempts, guard_retries, deaths, errors";
 
-/// Where an item waits, as stored in `item.place` and `item.no`.
+/// Where an item waits, as stored in `item.place` and `item.no`. No item is stored at place 3.
 pub(super) fn place(source: Source) -> (i16, i64) {
     match source {
         Source::Log(seq) => (0, seq.0 as i64),
         Source::Timer(id) => (1, id as i64),
         Source::Retry(id) => (2, id as i64),
+        Source::Unqueued(term) => (3, term.0 as i64),
     }
 }
 

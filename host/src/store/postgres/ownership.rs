@@ -57,6 +57,9 @@ pub(super) fn ask(pipeline: &mut Pipeline<'_>, batch: &Batch, tasks: &[i32]) -> 
     let (mut places, mut numbers, mut at) = (Vec::new(), Vec::new(), Vec::new());
     for (i, entry) in batch.entries.iter().enumerate() {
         let (item, task) = (&entry.item, tasks[i]);
+        if let Source::Unqueued(_) = entry.source {
+            continue;
+        }
         parts.push(item.partition.0 as i32);
         match entry.source {
             Source::Log(seq) => {
@@ -163,6 +166,7 @@ impl Asked {
                 let partition = entry.item.partition.0;
                 let task = tasks[i];
                 match entry.source {
+                    Source::Unqueued(_) => None,
                     // A stream is left out as a whole.
                     Source::Log(_) if moved.contains(&(task, partition)) => None,
                     Source::Log(_) if strangers.contains(&(task, partition)) => {

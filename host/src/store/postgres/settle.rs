@@ -200,14 +200,15 @@ impl Books {
             }
             Source::Timer(_) => delta.timers -= 1,
             Source::Retry(_) => delta.retries -= 1,
+            Source::Unqueued(_) => delta.planned += 1,
         }
     }
 
     /// Records that the item has ended.
     pub(super) fn leaves(&mut self, task: i32, item: &Item, source: Source) {
         self.tally.ended(item.run);
-        // The log is acknowledged as a range.
-        if !matches!(source, Source::Log(_)) {
+        // The log is acknowledged as a range, and what was never queued waits nowhere.
+        if !matches!(source, Source::Log(_) | Source::Unqueued(_)) {
             self.gone.push(task, item, source);
         }
     }

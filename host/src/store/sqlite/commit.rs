@@ -18,6 +18,7 @@ use rusqlite::{OptionalExtension, ffi, params};
 use super::effects::{Effects, Stop};
 use super::error::{Failure, Job};
 use super::guards::{Activity, Observation};
+use super::leadership::not_above;
 use super::mapping::Mapping;
 use super::settle::{Books, Remarks};
 use super::writer::{Durability, Tx, Writing};
@@ -90,6 +91,9 @@ fn attempt(
             return Err(Error::Invalid(format!("the commit {} was given up", batch.id)).into());
         }
         None => {}
+    }
+    if let Some(term) = batch.unqueued()? {
+        not_above(tx, term)?;
     }
     if let Some(ahead) = batch.ahead_of(tx.now) {
         return Ok(ahead);
@@ -254,7 +258,7 @@ fn deferred_violation(tx: &Tx<'_>) -> bool {
 /// Removes a timer or a retry, which must exist. The log is acknowledged as a range.
 fn take(tx: &Tx<'_>, entry: &Entry, task: i64) -> Job<bool> {
     let taken = match entry.source {
-        Source::Log(_) => 1,
+        Source::Log(_) | Source::Unqueued(_) => 1,
         Source::Timer(id) => tx
             .conn
             .prepare_cached("DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3")?
@@ -287,6 +291,9 @@ impl Heads {
         let mut owners = BTreeMap::new();
         let mut streams: BTreeMap<(i64, u32), Head> = BTreeMap::new();
         for (i, entry) in batch.entries.iter().enumerate() {
+            if let Source::Unqueued(_) = entry.source {
+                continue;
+            }
             let partition = entry.item.partition.0;
             if let std::collections::btree_map::Entry::Vacant(unknown) = owners.entry(partition) {
                 let owner = tx
@@ -323,7 +330,8 @@ impl Heads {
         entry: &Entry,
         task: i64,
     ) -> Job<Option<LeftOut>> {
-        if !owns(&self.owners, batch, entry) {
+        let unqueued = matches!(entry.source, Source::Unqueued(_));
+        if !unqueued && !owns(&self.owners, batch, entry) {
             return Ok(Some(LeftOut::NotOwner));
         }
         Ok(match entry.source {
@@ -333,7 +341,7 @@ impl Heads {
             Source::Timer(_) if entry.item.identity.due.is_some_and(|due| due > tx.now) => {
                 Some(LeftOut::NotDue)
             }
-            Source::Timer(_) | Source::Retry(_) => None,
+            Source::Timer(_) | Source::Retry(_) | Source::Unqueued(_) => None,
         })
     }
 

@@ -72,6 +72,7 @@ impl<'c> Books<'c> {
             }
             Source::Timer(_) => delta.timers -= 1,
             Source::Retry(_) => delta.retries -= 1,
+            Source::Unqueued(_) => delta.planned += 1,
         }
     }
 
@@ -98,7 +99,6 @@ impl<'c> Books<'c> {
         for change in emitted {
             if let Change::Emit { topic, key, payload } = change {
                 let tenant = item.identity.tenant.as_ref();
-                let task = Some(task);
                 outbox::emit(tx, &Emitted { history, task, tenant, topic, key, payload })?;
             }
         }
@@ -222,8 +222,11 @@ impl<'c> Books<'c> {
         Ok(id)
     }
 
-    /// Removes the item from the waiting ones.
+    /// Removes the item from the waiting ones, if it was queued.
     fn leaves(&mut self, task: i64, item: &Item) -> Job<()> {
+        if item.run == RunId::NONE {
+            return Ok(());
+        }
         self.no_longer_waits.execute(params![
             task,
             tenant_cell(item.identity.tenant.as_ref()),

@@ -47,7 +47,9 @@ impl Tally {
 
     /// Records that an item of the run has ended: it no longer refers to the run.
     pub(super) fn ended(&mut self, run: RunId) {
-        self.runs.entry(run.0).or_default().1 += 1;
+        if run != RunId::NONE {
+            self.runs.entry(run.0).or_default().1 += 1;
+        }
     }
 
     /// Records that before-images were written or, if negative, removed.
