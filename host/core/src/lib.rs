@@ -8,6 +8,7 @@
 //! &mut Vec<Command>)` and `deadline() -> Option<Time>`.
 
 pub mod activity;
+pub mod books;
 pub mod budget;
 pub mod burial;
 pub mod clock;

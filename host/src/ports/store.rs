@@ -289,20 +289,8 @@ impl LogRoom {
     }
 }
 
-/// What to do with one item in a commit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// Where the item is waiting. The commit acknowledges it there.
-    pub source: Source,
-    /// The item.
-    pub item: Item,
-    /// The owner epoch under which the committing node owns the item's partition.
-    pub epoch: OwnerEpoch,
-    /// What happens to the item.
-    pub decision: Decision,
-}
-
 pub use super::lines::{RunLine, RunLines};
+pub use besom_core::books::{Committed, Entry, LeftOut, Outcome};
 pub use besom_core::queue::Decision;
 
 /// A batch to be committed in one transaction, with entries of any number of tasks and streams. The
@@ -329,46 +317,6 @@ pub struct Batch {
     pub activity_in_store: bool,
     /// The lane of the task. It determines the order among the requests that wait for the store.
     pub lane: Lane,
-}
-
-/// The result of one entry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// The guards held and the changes were applied.
-    Committed,
-    /// Skipped, with the reason given by the item or by the guard that failed.
-    Skipped(String),
-    /// Moved to the retries, to be executed at this time.
-    Retried(Time),
-    /// Moved to the dead letters, with the error.
-    Dead(String),
-    /// Left out of the commit. Nothing of this entry has changed.
-    Left(LeftOut),
-}
-
-/// Why an entry was left out of a commit. The entry has changed nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LeftOut {
-    /// The partition has another owner or another epoch.
-    NotOwner,
-    /// The stream's cursor is not where the batch expects it, or the timer or retry does not exist:
-    /// the entry was acknowledged by another commit.
-    NotThere,
-    /// By the store's clock, the timer is before its due time or the batch is before
-    /// [`Batch::as_of`]. A retry may be executed before its time: the host chooses the back-off,
-    /// and a one-off pass without a host has none.
-    NotDue,
-}
-
-/// The result of a commit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Committed {
-    /// The outcome of each entry, in the order of the batch.
-    pub outcomes: Vec<Outcome>,
-    /// The time of the transaction, by the store's clock.
-    pub at: Time,
-    /// Runs that ended with this commit.
-    pub runs_ended: Vec<RunId>,
 }
 
 impl Batch {
@@ -519,19 +467,7 @@ impl Repaired {
 
 // -------------------------------------------------------------------------- inspection
 
-/// An item that was set aside because it failed for good.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeadLetter {
-    /// The number of the letter, in the order of setting aside.
-    pub id: u64,
-    /// The item, with the errors of all its attempts.
-    pub item: Item,
-    /// When it was set aside.
-    pub at: Time,
-    /// When a later commit of the same identity succeeded; `None`: the letter is open. A resolved
-    /// letter blocks nothing and can be neither retried nor discarded.
-    pub resolved_at: Option<Time>,
-}
+pub use besom_core::books::DeadLetter;
 
 /// Which dead letters of a selection to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use super::clock::{Clock, NOW};
 use super::error::Job;
 use super::items::key_hash;
 use super::session::{Session, params};
-use super::settle::End;
 use super::text::{due_of, escaped, plain, tenant_of, tenant_text};
 use super::values::Cell;
 use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow};
 use crate::store::record;
+use crate::store::record::ends::word;
 use crate::store::record::images::unpack;
 
 /// The waiting items per task. The numbers come from the counters, not from counting rows; the
@@ -114,7 +114,7 @@ fn read(r: &Row) -> Job<HistoryRow> {
         },
         run: RunId(r.try_get::<_, i64>(5)? as u64),
         at: Time(r.try_get(6)?),
-        outcome: End::word(r.try_get::<_, i16>(7)?.into()).to_owned(),
+        outcome: word(r.try_get::<_, i16>(7)?.into()).to_owned(),
         settled: r.try_get(8)?,
         reason: r.try_get::<_, Option<String>>(9)?.map(plain),
         notes: notes.as_deref().map(postcard::from_bytes).transpose()?.unwrap_or_default(),

@@ -3,10 +3,12 @@
 //! It takes two round trips: the first finds the new candidates of the page; the second writes
 //! everything and commits.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
+use besom_core::books::Tally;
 use besom_core::ids::{FencingToken, Partition, TaskName, Tenant, partition_of};
-use besom_core::item::{Candidate, Identity};
+use besom_core::item::Candidate;
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -16,7 +18,7 @@ use super::error::{Failure, Job, invalid};
 use super::items::{Identities, route};
 use super::leadership::{check_fence, hold_fence};
 use super::session::{NUMBERS, Pipeline, Session, Tx, numbers, params};
-use super::tally::Tally;
+use super::tally::Counters;
 use super::tasks::Tasks;
 use super::text::{NO_DUE, due_number, escaped, tenant_text};
 use crate::ports::store::{Error, PlanPage, Planned, Result};
@@ -64,8 +66,8 @@ pub(super) async fn plan_page(
     let mut identities = Identities::default();
     let mut versions = Vec::with_capacity(page.candidates.len());
     for candidate in &page.candidates {
-        identities.push(task, &identity(&page.task, candidate));
-        versions.push(escaped(&candidate.version).into_owned());
+        identities.add(task, candidate.tenant.as_ref(), &candidate.key, candidate.due);
+        versions.push(escaped(&candidate.version));
     }
     let dues = page.candidates.iter().filter(|c| c.due.is_some()).count();
     let mut first = Pipeline::default();
@@ -92,15 +94,6 @@ fn is_waiting(e: &tokio_postgres::Error) -> bool {
     e.as_db_error().is_some_and(|e| e.constraint() == Some("item_pkey"))
 }
 
-fn identity(task: &TaskName, candidate: &Candidate) -> Identity {
-    Identity {
-        task: task.clone(),
-        tenant: candidate.tenant.clone(),
-        key: candidate.key.clone(),
-        due: candidate.due,
-    }
-}
-
 /// What has to be written for a page.
 struct Planning<'a> {
     task: i32,
@@ -109,7 +102,7 @@ struct Planning<'a> {
     logged: BTreeMap<u32, Vec<&'a Candidate>>,
     /// New items with a due time, with their numbers.
     timers: Vec<(&'a Candidate, Partition, i64)>,
-    tally: Tally,
+    tally: Tally<'a>,
 }
 
 fn decide<'a>(
@@ -144,7 +137,7 @@ fn decide<'a>(
             new.insert(identity);
             planned.planned += 1;
             let partition = partition_of(tenant, &candidate.route, partitions);
-            let delta = planning.tally.of(task, candidate.tenant.as_ref());
+            let delta = planning.tally.at(&page.task, candidate.tenant.as_ref());
             delta.planned += 1;
             match candidate.due {
                 None => {
@@ -206,22 +199,22 @@ const TIMERS: &str = "INSERT INTO @.item (task, due, no, run_at, run, planned_at
 
 /// Candidates in columns, for `unnest`.
 #[derive(Default)]
-struct Columns {
+struct Columns<'a> {
     parts: Vec<i32>,
-    tenants: Vec<String>,
-    keys: Vec<String>,
-    versions: Vec<String>,
-    payloads: Vec<Vec<u8>>,
+    tenants: Vec<Cow<'a, str>>,
+    keys: Vec<Cow<'a, str>>,
+    versions: Vec<Cow<'a, str>>,
+    payloads: Vec<&'a [u8]>,
     routes: Vec<Option<String>>,
 }
 
-impl Columns {
-    fn push(&mut self, candidate: &Candidate, partition: u32) {
+impl<'a> Columns<'a> {
+    fn push(&mut self, candidate: &'a Candidate, partition: u32) {
         self.parts.push(partition as i32);
         self.tenants.push(tenant_text(candidate.tenant.as_ref()));
-        self.keys.push(escaped(&candidate.key).into_owned());
-        self.versions.push(escaped(&candidate.version).into_owned());
-        self.payloads.push(candidate.payload.clone());
+        self.keys.push(escaped(&candidate.key));
+        self.versions.push(escaped(&candidate.version));
+        self.payloads.push(&candidate.payload);
         self.routes.push(route(&candidate.route, &candidate.key));
     }
 }
@@ -280,14 +273,14 @@ impl Planning<'_> {
         if planned.left == 0 {
             move_cursor(&mut pipeline, task, page, tx.now);
         }
-        self.tally.write_counters(&mut pipeline);
+        Counters::of(&self.tally, |_| task).write(&mut pipeline);
         arrivals::note(&mut pipeline, logged > 0, planned.earliest_due, None);
         tx.session.run(pipeline).await?;
         Ok(())
     }
 }
 
-fn move_cursor(pipeline: &mut Pipeline<'_>, task: i32, page: &PlanPage, now: Time) {
+fn move_cursor<'a>(pipeline: &mut Pipeline<'a>, task: i32, page: &'a PlanPage, now: Time) {
     let tenant = tenant_text(page.tenant.as_ref());
     match &page.cursor {
         Some(cursor) => pipeline.push(

@@ -8,12 +8,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::audit::count;
 use super::error::Job;
 use super::items::key_hash;
-use super::settle::End;
 use super::values::{DueCell, TenantCell, tenant_cell};
 use super::waiting::{task_id, tasks};
 use super::writer::Tx;
 use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow};
 use crate::store::record;
+use crate::store::record::ends::word;
 
 /// The waiting items per task. The numbers come from the counters, not from counting rows.
 pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
@@ -113,7 +113,7 @@ fn read(r: &Row<'_>) -> Job<HistoryRow> {
         },
         run: RunId(r.get(5)?),
         at: Time(r.get(6)?),
-        outcome: End::word(r.get(7)?).to_owned(),
+        outcome: word(r.get(7)?).to_owned(),
         settled: r.get(8)?,
         reason: r.get(9)?,
         notes: notes.as_deref().map(postcard::from_bytes).transpose()?.unwrap_or_default(),

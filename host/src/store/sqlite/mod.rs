@@ -20,6 +20,7 @@ mod hint;
 mod inspection;
 mod items;
 mod leadership;
+mod ledger;
 mod lines;
 mod lookup;
 mod mapping;
@@ -36,7 +37,6 @@ mod readers;
 mod readset;
 mod runs;
 mod schema;
-mod settle;
 mod snapshot;
 mod streams;
 mod tally;
@@ -142,12 +142,10 @@ fn write(tx: &mut Tx<'_>, mapping: &Mapping, changes: &[(Option<Tenant>, Change)
             Stop::Violation(said) => Error::Invalid(format!("change {}: {said}", i + 1)).into(),
             Stop::Failure(failure) => failure,
         })?;
-        for change in effects.emitted {
-            if let Change::Emit { topic, key, payload } = change {
-                let tenant = tenant.as_ref();
-                let message = Emitted { history: 0, task: None, tenant, topic, key, payload };
-                outbox::emit(tx, &message)?;
-            }
+        if let Change::Emit { topic, key, payload } = change {
+            let tenant = tenant.as_ref();
+            let message = Emitted { history: 0, task: None, tenant, topic, key, payload };
+            outbox::emit(tx, &message)?;
         }
     }
     Ok(())

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use besom_core::books::{Blocks, Tally};
 use besom_core::ids::{FencingToken, Partition, RunId, TaskName, Tenant, partition_of};
 use besom_core::item::Candidate;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
-use super::settle::Blocks;
-use super::tally::Tally;
+use super::ledger::blocks;
+use super::tally;
 use super::values::{DueCell, tenant_cell};
 use super::writer::Tx;
 use crate::ports::store::{Error, PlanPage, Planned};
@@ -39,7 +40,7 @@ pub(super) fn plan_page(
     check_fence(tx, fence)?;
     let task = tx.task(&page.task)?;
     let slot = open_scan(tx, page.run, task)?;
-    let mut planning = Planning::open(tx, task, page.run, slot)?;
+    let mut planning = Planning::open(tx, page, task, slot)?;
     let mut planned = Planned::default();
     let mut logged = 0_i64;
     for (i, candidate) in page.candidates.iter().enumerate() {
@@ -133,13 +134,13 @@ enum Admission {
     OverQuota,
 }
 
-struct Planning<'c> {
+struct Planning<'c, 'p> {
+    page: &'p PlanPage,
     task: i64,
-    run: RunId,
     slot: i64,
     /// The tails of the streams that are appended to, by partition.
     tails: BTreeMap<u32, i64>,
-    tally: Tally,
+    tally: Tally<'p>,
     /// Whether anything of the task may block a candidate. A page adds neither kind of block, so
     /// this is read once; most tasks have none, and then no candidate is looked up.
     blocks: Blocks,
@@ -149,15 +150,15 @@ struct Planning<'c> {
     into_timers: CachedStatement<'c>,
 }
 
-impl<'c> Planning<'c> {
-    fn open(tx: &Tx<'c>, task: i64, run: RunId, slot: i64) -> Job<Planning<'c>> {
+impl<'c, 'p> Planning<'c, 'p> {
+    fn open(tx: &Tx<'c>, page: &'p PlanPage, task: i64, slot: i64) -> Job<Planning<'c, 'p>> {
         Ok(Planning {
+            page,
             task,
-            run,
             slot,
             tails: BTreeMap::new(),
             tally: Tally::default(),
-            blocks: Blocks::of(tx, task)?,
+            blocks: blocks(tx, task)?,
             into_waiting: tx.conn.prepare_cached(
                 "INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
             )?,
@@ -236,8 +237,13 @@ impl<'c> Planning<'c> {
                 .exists(versioned)?)
     }
 
-    fn write(&mut self, tx: &mut Tx<'_>, candidate: &Candidate, partition: Partition) -> Job<()> {
-        let delta = self.tally.of(self.task, candidate.tenant.as_ref());
+    fn write(
+        &mut self,
+        tx: &mut Tx<'_>,
+        candidate: &'p Candidate,
+        partition: Partition,
+    ) -> Job<()> {
+        let delta = self.tally.at(&self.page.task, candidate.tenant.as_ref());
         delta.planned += 1;
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let route = (candidate.route != candidate.key).then_some(&candidate.route);
@@ -255,7 +261,7 @@ impl<'c> Planning<'c> {
                     route,
                     candidate.version,
                     candidate.payload,
-                    self.run.0,
+                    self.page.run.0,
                     self.slot
                 ])?;
             }
@@ -271,7 +277,7 @@ impl<'c> Planning<'c> {
                     route,
                     candidate.version,
                     candidate.payload,
-                    self.run.0,
+                    self.page.run.0,
                     self.slot,
                     tx.now.0
                 ])?;
@@ -305,6 +311,6 @@ impl<'c> Planning<'c> {
                 )?
                 .execute(params![self.task, partition, tail])?;
         }
-        self.tally.write(tx).map(|_| ())
+        tally::write(tx, &self.tally).map(|_| ())
     }
 }
