@@ -21,7 +21,7 @@ pub use besom_core::delivery::{Attempt, Claimed, Delivery};
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
-use besom_core::item::{Candidate, Identity, Item, Source};
+use besom_core::item::{Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Change, Condition, ReadSet};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
@@ -104,44 +104,7 @@ pub use besom_core::plan::{
     NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
 
-/// A page of a scan, to be planned in one transaction together with its cursor.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlanPage {
-    /// The run that scanned the page.
-    pub run: RunId,
-    /// The task of the run.
-    pub task: TaskName,
-    /// The scanned tenant; `None` for a scan over all tenants.
-    pub tenant: Option<Tenant>,
-    /// The candidates found. Equal identities within a page count once.
-    pub candidates: Vec<Candidate>,
-    /// The new cursor of (task, tenant); `None`: the next scan starts from the beginning.
-    pub cursor: Option<Vec<u8>>,
-    /// Number of rows that the scan examined.
-    pub scanned: u64,
-    /// The maximum number of items to plan, in order. The first candidate above this quota and all
-    /// that follow are left for a later page, and the cursor does not move. Candidates that are
-    /// already waiting or are blocked do not count towards the quota.
-    pub quota: u64,
-}
-
-/// The result of planning a page.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Planned {
-    /// Number of items planned.
-    pub planned: u64,
-    /// Candidates whose identity is already waiting (in the log, as a timer or as a retry).
-    pub deduplicated: u64,
-    /// Candidates blocked by a settled skip, a discard or an open dead letter of the same
-    /// version.
-    pub blocked: u64,
-    /// Candidates left out because the quota was used up.
-    pub left: u64,
-    /// Partitions whose streams have new items.
-    pub partitions: Vec<Partition>,
-    /// The earliest due time among the planned items.
-    pub earliest_due: Option<Time>,
-}
+pub use besom_core::books::{PlanPage, Planned};
 
 /// The answer to a slot decision that was based on an outdated state of the store: the runs that
 /// the same term has already started for these slots (`started`).

@@ -1,11 +1,12 @@
 //! The books: what the engine does to its own tables, decided without a database.
 //!
 //! ```text
-//!   facts, found under ──> close   a batch           ──> writes and sums ──> the store executes them
-//!   the store's locks      retry, discard   letters
+//!   facts, found under ──> admit   a page    ──> writes and sums ──> the store executes them
+//!   the store's locks      close   a batch
+//!                          retry, discard   dead letters
 //! ```
 //!
-//! This module decides what blocks an identity and what lifts a
+//! This module decides which candidates become items, what blocks an identity and what lifts a
 //! block, which dead letters are resolved, where an item goes, and which counters change. It decides neither whether an entry may
 //! be committed (ownership, cursors) nor whether its guards hold: databases differ there, so the
 //! store finds that out and passes it in ([`Judged`]).
@@ -13,6 +14,7 @@
 //! The order of the writes matters only within one item. Writes of different items do not affect
 //! each other, because an identity waits only once; a store may therefore group writes by kind.
 
+mod admit;
 mod close;
 mod entry;
 mod letters;
@@ -20,6 +22,7 @@ mod tally;
 
 use std::borrow::Cow;
 
+pub use admit::{Admitted, Known, New, PlanPage, Planned, admit};
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
 pub use letters::{DeadLetter, discard, retry};

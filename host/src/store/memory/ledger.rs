@@ -58,7 +58,9 @@ impl State {
                 Write::Acknowledge { task, partition, after, upto } => {
                     if let Some(stream) = self.streams.get_mut(&(task.clone(), partition)) {
                         stream.acked = upto;
-                        stream.items.retain(|seq, _| *seq <= after || *seq > upto);
+                        for seq in after.0 + 1..=upto.0 {
+                            stream.items.remove(&Seq(seq));
+                        }
                     }
                 }
                 Write::History { at, item, end, settled, reason, notes } => {

@@ -251,12 +251,6 @@ impl State {
         self.retries.insert(id, (run_at, item));
     }
 
-    // ---- the books
-
-    pub(super) fn counts_of(&mut self, identity: &Identity) -> &mut Counts {
-        self.counts.entry(account(identity)).or_default()
-    }
-
     // ---- runs
 
     /// Ends a run whose scan has ended and that has nothing in the log.

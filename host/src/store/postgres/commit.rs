@@ -314,7 +314,10 @@ impl<'a> Attempt<'a> {
         let ended = pipeline.push(END_RUNS, params![runs_left(&tally), Some(now.0)]);
         // The history of the last wave needs its images first. The server removes the items while
         // the other records are built here.
-        let awaits_images = |write: &Write<'_>| matches!(write, Write::History { at, .. } if last_wave.binary_search(at).is_ok());
+        let awaits_images = |write: &Write<'_>| match write {
+            Write::History { at, .. } => last_wave.binary_search(at).is_ok(),
+            _ => false,
+        };
         let (late, early): (Vec<_>, Vec<_>) = records.into_iter().partition(awaits_images);
         let (answers, recorded) = futures::future::join(session.run(pipeline), async {
             early

@@ -1,7 +1,5 @@
 //! Executes the writes of the books ([`besom_core::books`]).
 
-use std::borrow::Cow;
-
 use besom_core::books::{Blocks, Tally, Write};
 use besom_core::ids::{CommitId, Incarnation, RunId};
 use besom_core::item::{Identity, Item};
@@ -315,9 +313,9 @@ fn put_dead(
     named: &Named<'_>,
     item: &Item,
     attempts: u32,
-    error: &Cow<'_, str>,
+    error: &str,
 ) -> Job<()> {
-    let progress = Progress { attempts, ..with_error(item, error.clone().into_owned()) };
+    let progress = Progress { attempts, ..with_error(item, error.to_owned()) };
     let id = tx.number()?;
     tx.conn
         .prepare_cached(
