@@ -18,7 +18,11 @@ mod admit;
 mod close;
 mod entry;
 mod letters;
+#[cfg(test)]
+mod property;
 mod tally;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 
