@@ -9,6 +9,7 @@
 
 pub mod activity;
 pub mod backoff;
+pub mod books;
 pub mod budget;
 pub mod burial;
 pub mod clock;

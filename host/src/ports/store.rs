@@ -22,7 +22,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 pub use besom_core::item::End;
-use besom_core::item::{Candidate, Identity, Item, Source};
+use besom_core::item::{Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Condition, OnGuardFailed, Proposal, ReadSet, Settle};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
@@ -110,44 +110,7 @@ pub use besom_core::plan::{
     NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
 
-/// A page of a scan, to be planned in one transaction together with its cursor.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlanPage {
-    /// The run that scanned the page.
-    pub run: RunId,
-    /// The task of the run.
-    pub task: TaskName,
-    /// The scanned tenant; `None` for a scan over all tenants.
-    pub tenant: Option<Tenant>,
-    /// The candidates found. Equal identities within a page count once.
-    pub candidates: Vec<Candidate>,
-    /// The new cursor of (task, tenant); `None`: the next scan starts from the beginning.
-    pub cursor: Option<Vec<u8>>,
-    /// Number of rows that the scan examined.
-    pub scanned: u64,
-    /// The maximum number of items to plan, in order. The first candidate above this quota and all
-    /// that follow are left for a later page, and the cursor does not move. Candidates that are
-    /// already waiting or are blocked do not count towards the quota.
-    pub quota: u64,
-}
-
-/// The result of planning a page.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Planned {
-    /// Number of items planned.
-    pub planned: u64,
-    /// Candidates whose identity is already waiting (in the log, as a timer or as a retry).
-    pub deduplicated: u64,
-    /// Candidates blocked by a settled skip, a discard or an open dead letter of the same
-    /// version.
-    pub blocked: u64,
-    /// Candidates left out because the quota was used up.
-    pub left: u64,
-    /// Partitions whose streams have new items.
-    pub partitions: Vec<Partition>,
-    /// The earliest due time among the planned items.
-    pub earliest_due: Option<Time>,
-}
+pub use besom_core::books::{PlanPage, Planned};
 
 /// The answer to a slot decision that was based on an outdated state of the store: the runs that
 /// the same term has already started for these slots (`started`).
@@ -295,64 +258,9 @@ impl LogRoom {
     }
 }
 
-/// What to do with one item in a commit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// Where the item is waiting. The commit acknowledges it there.
-    pub source: Source,
-    /// The item.
-    pub item: Item,
-    /// The owner epoch under which the committing node owns the item's partition.
-    pub epoch: OwnerEpoch,
-    /// What happens to the item.
-    pub decision: Decision,
-}
-
 pub use super::lines::{RunLine, RunLines};
+pub use besom_core::books::{Committed, Entry, LeftOut, Outcome};
 pub use besom_core::queue::Decision;
-
-impl Entry {
-    /// Guarded changes that no scan has planned ([`Source::Unqueued`]). If a guard does not hold, or
-    /// with the reason `violation` if the database refuses a change, the item is skipped. `followed`
-    /// is the term that the writer follows; `undo`: before-images are kept.
-    pub fn unqueued(
-        followed: Term,
-        identity: Identity,
-        now: Time,
-        proposal: Proposal,
-        violation: &str,
-        undo: bool,
-    ) -> Entry {
-        let skip = |reason: String| Settle::Skip { reason, settled: false };
-        let on_guard_failed = skip(match &proposal.on_guard_failed {
-            OnGuardFailed::Skip(reason) => reason.clone(),
-            OnGuardFailed::Retry(_) => "a guard did not hold".into(),
-        });
-        Entry {
-            source: Source::Unqueued(followed),
-            item: Item {
-                route: identity.key.clone(),
-                identity,
-                partition: Partition(0),
-                version: String::new(),
-                payload: Vec::new(),
-                run: RunId::NONE,
-                planned_at: now,
-                attempts: 0,
-                guard_retries: 0,
-                deaths: 0,
-                errors: Vec::new(),
-            },
-            epoch: OwnerEpoch(0),
-            decision: Decision::Apply {
-                proposal,
-                on_guard_failed,
-                on_violation: skip(violation.into()),
-                undo,
-            },
-        }
-    }
-}
 
 /// A batch to be committed in one transaction, with entries of any number of tasks and streams. The
 /// entries of one stream are in the order of their sequence numbers and follow its cursor without
@@ -378,46 +286,6 @@ pub struct Batch {
     pub activity_in_store: bool,
     /// The lane of the task. It determines the order among the requests that wait for the store.
     pub lane: Lane,
-}
-
-/// The result of one entry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// The guards held and the changes were applied.
-    Committed,
-    /// Skipped, with the reason given by the item or by the guard that failed.
-    Skipped(String),
-    /// Moved to the retries, to be executed at this time.
-    Retried(Time),
-    /// Moved to the dead letters, with the error.
-    Dead(String),
-    /// Left out of the commit. Nothing of this entry has changed.
-    Left(LeftOut),
-}
-
-/// Why an entry was left out of a commit. The entry has changed nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LeftOut {
-    /// The partition has another owner or another epoch.
-    NotOwner,
-    /// The stream's cursor is not where the batch expects it, or the timer or retry does not exist:
-    /// the entry was acknowledged by another commit.
-    NotThere,
-    /// By the store's clock, the timer is before its due time or the batch is before
-    /// [`Batch::as_of`]. A retry may be executed before its time: the host chooses the back-off,
-    /// and a one-off pass without a host has none.
-    NotDue,
-}
-
-/// The result of a commit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Committed {
-    /// The outcome of each entry, in the order of the batch.
-    pub outcomes: Vec<Outcome>,
-    /// The time of the transaction, by the store's clock.
-    pub at: Time,
-    /// Runs that ended with this commit.
-    pub runs_ended: Vec<RunId>,
 }
 
 impl Batch {
@@ -594,19 +462,7 @@ impl Repaired {
 
 // -------------------------------------------------------------------------- inspection
 
-/// An item that was set aside because it failed for good.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeadLetter {
-    /// The number of the letter, in the order of setting aside.
-    pub id: u64,
-    /// The item, with the errors of all its attempts.
-    pub item: Item,
-    /// When it was set aside.
-    pub at: Time,
-    /// When a later commit of the same identity succeeded; `None`: the letter is open. A resolved
-    /// letter blocks nothing and can be neither retried nor discarded.
-    pub resolved_at: Option<Time>,
-}
+pub use besom_core::books::DeadLetter;
 
 /// Which dead letters of a selection to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

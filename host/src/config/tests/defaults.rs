@@ -27,7 +27,7 @@ fn a_node_is_bounded_as_by_an_empty_file() {
     assert_eq!(config.host.history_text_max, bounds.history_text);
     assert_eq!(config.api.connections_max, crate::api::CONNECTIONS_MAX_DEFAULT);
     let runtime = runtime::Settings::default();
-    assert_eq!(config.host.long_after, runtime.patient_after);
+    assert_eq!(config.host.guest_slice, runtime.slice);
     assert_eq!(config.plugins.bytes_max, runtime.component_bytes_max);
 }
 

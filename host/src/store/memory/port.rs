@@ -43,7 +43,11 @@ impl MemoryStore {
             let (tables, messages) = (state.tables.clone(), state.outbox.len());
             for (tenant, change) in changes {
                 let origin = Origin { task: None, tenant: tenant.as_ref(), now };
-                let applied = state.apply(&collections, origin, std::slice::from_ref(change));
+                let applied =
+                    state.apply(&collections, origin.tenant, std::slice::from_ref(change));
+                if let Change::Emit { topic, key, payload } = change {
+                    state.emit(origin, topic, key, payload);
+                }
                 if let Err(Violation(said)) = applied {
                     state.tables = tables;
                     Arc::make_mut(&mut state.outbox).truncate(messages);

@@ -253,20 +253,6 @@ impl State {
         self.retries.insert(id, (run_at, item));
     }
 
-    /// Blocks the item's version: the task has settled it, or an operator has discarded it
-    /// (`given_up`).
-    pub(super) fn block(&mut self, item: &Item, given_up: bool, now: Time) {
-        let marks = self.settled.entry(item.identity.clone()).or_default();
-        let before = marks.get(&item.version).is_some_and(|mark| mark.given_up);
-        marks.insert(item.version.clone(), Mark { at: now, given_up: given_up || before });
-    }
-
-    // ---- the books
-
-    pub(super) fn counts_of(&mut self, identity: &Identity) -> &mut Counts {
-        self.counts.entry(account(identity)).or_default()
-    }
-
     // ---- runs
 
     /// Ends a run whose scan has ended and that has nothing in the log.

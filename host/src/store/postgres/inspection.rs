@@ -1,7 +1,7 @@
 //! Reads for inspection: depths, history, before-images, nodes.
 
 use besom_core::ids::{CommitId, Incarnation, RunId, TaskName};
-use besom_core::item::Identity;
+use besom_core::item::{End, Identity};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -9,7 +9,6 @@ use super::clock::{Clock, NOW};
 use super::error::Job;
 use super::items::key_hash;
 use super::session::{Session, params};
-use super::settle::End;
 use super::text::{due_of, escaped, plain, tenant_of, tenant_text};
 use super::values::Cell;
 use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow, Role};

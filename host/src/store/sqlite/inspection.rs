@@ -1,14 +1,13 @@
 //! Reads for inspection: depths, history, before-images, nodes.
 
 use besom_core::ids::{CommitId, Incarnation, RunId, TaskName};
-use besom_core::item::Identity;
+use besom_core::item::{End, Identity};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::audit::count;
 use super::error::Job;
 use super::items::key_hash;
-use super::settle::End;
 use super::values::{DueCell, TenantCell, tenant_cell};
 use super::waiting::{task_id, tasks};
 use super::writer::Tx;

@@ -2,7 +2,7 @@
 
 use besom::ports::store::{Batch, Decision, Entry, Error, HistoryRow, Outcome};
 use besom_core::ids::{Incarnation, RunId, Term};
-use besom_core::item::Identity;
+use besom_core::item::{End, Identity};
 use besom_core::proposal::{Guard, Settle};
 use besom_core::value::{Row, Value};
 
@@ -45,7 +45,7 @@ pub async fn an_item_that_was_never_queued_is_planned_and_ended_by_its_commit(wo
     assert_eq!(things(world).await, [[Value::Integer(2)]]);
     let history = aside(world).await;
     assert_eq!(history.len(), 1, "{history:?}");
-    assert_eq!((history[0].run, &*history[0].outcome), (RunId::NONE, "committed"));
+    assert_eq!((history[0].run, history[0].outcome), (RunId::NONE, End::Committed));
     assert_eq!(history[0].node.as_str(), "elsewhere");
     let images = world.latest_images().await;
     let before = images[0].row.as_ref().and_then(|row| row.iter().find(|field| field.name == "n"));
@@ -63,7 +63,7 @@ pub async fn one_whose_guard_fails_changes_nothing(world: &mut World) {
     let missing = outcome(world, entry(world, 1, n_is("gone", 1))).await;
     assert_eq!(missing, Outcome::Skipped("guard".into()));
     assert_eq!(things(world).await, [[Value::Integer(5)]]);
-    assert!(aside(world).await.iter().all(|row| row.outcome == "skipped"));
+    assert!(aside(world).await.iter().all(|row| row.outcome == End::Skipped));
     world.balanced().await;
 }
 
