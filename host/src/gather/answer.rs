@@ -262,6 +262,6 @@ impl Gatherer {
         let scheduled = defined.work.tasks.get(&name);
         let schedule = scheduled.and_then(|task| task.schedule.as_ref());
         let found = explain(self.store(), schedule, &name, at).await.map_err(refused)?;
-        Ok(Answer::Explained(found))
+        Ok(Answer::Explained(Box::new(found)))
     }
 }

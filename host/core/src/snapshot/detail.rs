@@ -99,7 +99,7 @@ pub enum Answer {
     /// The number of waiting items over time.
     Depths(Vec<DepthSample>),
     /// Why a slot ran or did not run.
-    Explained(Explained),
+    Explained(Box<Explained>),
     /// The result of an action.
     Done(Done),
     /// The question cannot be answered, or the action was refused.
