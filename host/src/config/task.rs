@@ -392,12 +392,7 @@ impl RawTask {
     }
 
     /// Reports that the plugin cannot be used.
-    pub fn without_plugin(
-        &self,
-        walker: &mut Walker<'_>,
-        fault: &PluginFault,
-        require_pin: bool,
-    ) {
+    pub fn without_plugin(&self, walker: &mut Walker<'_>, fault: &PluginFault, require_pin: bool) {
         if let Some(digest) = &fault.refused {
             self.judge_pin(walker, digest, false, require_pin);
             return;

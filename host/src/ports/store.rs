@@ -24,7 +24,7 @@ use besom_core::ids::{
 pub use besom_core::item::End;
 use besom_core::item::{Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
-use besom_core::proposal::{Condition, OnGuardFailed, Proposal, ReadSet, Settle};
+use besom_core::proposal::{Condition, ReadSet, Settle};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
 pub use besom_core::snapshot::{Missing, Role};
 use besom_core::time::Time;

@@ -11,7 +11,7 @@ use besom::config::{Config, Overrides, RawConfig};
 use besom::host::wake::{TASK, Wake};
 use besom::model::default_collections;
 use besom::ports::coordination::{Campaign, Coordination, LeaderRecord, Result};
-use besom::ports::store::{HistoryQuery, HistoryRow};
+use besom::ports::store::{End, HistoryQuery, HistoryRow};
 use besom_core::ids::{FencingToken, RunId, Term};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
@@ -77,7 +77,7 @@ fn a_wake_leaves_its_history_its_image_and_balanced_books() {
         site.wanted("RUNNING").await;
         let all = wakes(&site).await;
         let [wake] = &*all else { panic!("one wake: {all:?}") };
-        assert_eq!((&*wake.identity.key, &*wake.outcome), ("ws-1", "committed"));
+        assert_eq!((&*wake.identity.key, wake.outcome), ("ws-1", End::Committed));
         assert_eq!(wake.run, RunId::NONE);
         let note = |name: &str, value: &str| Field::new(name, Value::Text(value.into()));
         assert_eq!(wake.notes, [note("from", "STANDBY"), note("to", "RUNNING")]);
@@ -114,7 +114,7 @@ fn a_choice_made_between_the_read_and_the_commit_is_not_overwritten() {
         .await;
         let after = site.workspace().await;
         assert_eq!((&*after.desired_state, after.version), ("DELETED", before.version));
-        let written = |wake: &&HistoryRow| wake.outcome == "committed";
+        let written = |wake: &&HistoryRow| wake.outcome == End::Committed;
         assert_eq!(wakes(&site).await.iter().filter(written).count(), 1);
         tab.close().await;
         host.kill();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::tests::apply;
 use super::*;
-use crate::ids::{OwnerEpoch, RunId};
+use crate::ids::{OwnerEpoch, RunId, Term};
 use crate::item::{Candidate, Identity};
 use crate::proposal::Settle;
 use crate::queue::Decision;
@@ -49,6 +49,11 @@ enum Step {
         items: Vec<(u8, u8)>,
         repeat: bool,
     },
+    /// Commits an item that was never queued.
+    Unqueued {
+        pick: (u8, bool),
+        how: u8,
+    },
     Retry {
         of: u8,
     },
@@ -64,6 +69,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(picks, quota)| Step::Plan { picks, quota }),
         5 => (proptest::collection::vec((0u8..6, 0u8..3), 0..8), any::<bool>())
             .prop_map(|(items, repeat)| Step::Settle { items, repeat }),
+        1 => ((0u8..4, any::<bool>()), 0u8..3)
+            .prop_map(|(pick, how)| Step::Unqueued { pick, how }),
         1 => any::<u8>().prop_map(|of| Step::Retry { of }),
         1 => any::<u8>().prop_map(|of| Step::Discard { of }),
     ];
@@ -166,7 +173,8 @@ impl Model {
         let there = |entry: &Entry| {
             let place = (entry.source, &entry.item.identity, entry.item.partition);
             let mut waiting = self.waiting();
-            waiting.any(|(source, item)| (source, &item.identity, item.partition) == place)
+            matches!(entry.source, Source::Unqueued(_))
+                || waiting.any(|(source, item)| (source, &item.identity, item.partition) == place)
         };
         let judged: Vec<_> = entries
             .iter()
@@ -241,6 +249,7 @@ impl Model {
             }
             Source::Timer(id) => self.timers.remove(&id),
             Source::Retry(id) => self.retries.remove(&id),
+            Source::Unqueued(_) => None,
         };
         taken.expect("the item waits there")
     }
@@ -290,6 +299,7 @@ impl Model {
                 }
                 Source::Timer(_) => count(&mut recounted, &item.identity, |sum| sum.timers += 1),
                 Source::Retry(_) => count(&mut recounted, &item.identity, |sum| sum.retries += 1),
+                Source::Unqueued(_) => unreachable!("it waits nowhere"),
             }
         }
         for letter in self.letters.values() {
@@ -308,6 +318,7 @@ impl Model {
                 End::Skipped => count(&mut recounted, identity, |sum| sum.skipped += 1),
                 End::Discarded => count(&mut recounted, identity, |sum| sum.discarded += 1),
                 End::Dead => continue,
+                End::Unknown => unreachable!("no item ends so"),
             }
             *found.entry(identity).or_default() += 1;
         }
@@ -364,7 +375,7 @@ proptest! {
         let mut model = Model::default();
         for (at, step) in steps.iter().enumerate() {
             match step {
-                Step::Plan { picks, quota } => model.plan(&page(at as u64 / 4, picks, *quota)),
+                Step::Plan { picks, quota } => model.plan(&page(1 + at as u64 / 4, picks, *quota)),
                 Step::Settle { items, repeat } => {
                     let (entries, judged) = model.batch(items);
                     // A store that knows what blocks gets the same result as one that does not.
@@ -380,6 +391,28 @@ proptest! {
                         knowing.settle(&entries, &judged, Blocks::UNKNOWN);
                         prop_assert_eq!(&knowing, &model, "a repetition changes nothing");
                     }
+                }
+                Step::Unqueued { pick: (key, tenant), how } => {
+                    let identity = Identity {
+                        task: "t".into(),
+                        tenant: tenant.then(|| "a".into()),
+                        key: key.to_string(),
+                        due: None,
+                    };
+                    let Decision::Apply { proposal, .. } =
+                        apply(Vec::new(), Settle::Skip { reason: "so".into(), settled: false })
+                    else {
+                        unreachable!("it is applied")
+                    };
+                    *model.planned.entry(identity.clone()).or_default() += 1;
+                    let entry =
+                        Entry::unqueued(Term(1), identity, Time::EPOCH, proposal, "refused", false);
+                    let judged = match how {
+                        0 => Judged::Held,
+                        1 => Judged::GuardFailed,
+                        _ => Judged::Violated("said".into()),
+                    };
+                    model.settle(&[entry], &[judged], Blocks::UNKNOWN);
                 }
                 Step::Retry { of } => {
                     let letters = model.open_letters(*of);
