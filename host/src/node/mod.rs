@@ -236,7 +236,8 @@ pub struct Node {
     executor: Executor,
     /// The membership and partitions; only in a cluster.
     holdings: Option<Holdings>,
-    /// The store has reported that another node owns something that this node believes to own.
+    /// The store no longer has what this node has read: it was restored, or another node owns
+    /// something that this node believes to own.
     doubts: bool,
     tenure: Tenure,
     /// Partitions taken over with the fence, kept here until the state of the tasks is loaded.
@@ -512,9 +513,14 @@ impl Node {
         if now.mono >= self.reread_at {
             self.read_again(now);
         }
+        let doubts = std::mem::take(&mut self.doubts);
+        if doubts && self.holdings.is_none() {
+            // A leader that owns every partition took them over with its fence. If the store has
+            // other owners under the same term, it was restored: the fence is raised again.
+            self.election.step(now.mono, election::Event::StoreWentBack, &mut elected);
+        }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.apply_election(now, elected, &mut notices, out);
-        let doubts = std::mem::take(&mut self.doubts);
         self.with_holdings(out, |holdings, commands| {
             if doubts {
                 holdings.doubt(now.mono, &mut held, commands);
