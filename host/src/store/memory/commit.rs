@@ -130,7 +130,7 @@ impl State {
             return Some(LeftOut::NotOwner);
         }
         match self.waiting_at(&identity.task, partition, entry.source) {
-            Some((item, run_at)) if item.identity == *identity => {
+            Some((item, run_at)) if item.identity == *identity && item.run == entry.item.run => {
                 let timer = matches!(entry.source, Source::Timer(_));
                 (timer && run_at.is_some_and(|at| at > commit.now)).then_some(LeftOut::NotDue)
             }
