@@ -11,16 +11,21 @@ mod table;
 
 use std::sync::OnceLock;
 
-pub use self::table::{Entry, TABLE};
+pub use self::table::{Absence, Entry, TABLE};
 
 /// Returns the names of the built-in plugins, as used in tasks.
 pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     TABLE.iter().map(|entry| entry.name)
 }
 
+/// Returns what is known of a built-in plugin, or `None` if the name is not that of one.
+pub fn entry(name: &str) -> Option<&'static Entry> {
+    TABLE.iter().find(|entry| entry.name == name)
+}
+
 /// Whether a task with this plugin has no fuel limit by default.
 pub fn is_uncounted(name: &str) -> bool {
-    TABLE.iter().any(|entry| entry.name == name && !entry.counts)
+    entry(name).is_some_and(|entry| !entry.counts)
 }
 
 /// The fix for a binary without the built-in plugins.
@@ -80,8 +85,9 @@ impl AsRef<[u8]> for BuiltIn {
 /// # Errors
 /// The inner result is an error if this binary was built without the built-in plugins.
 pub fn find(name: &str) -> Option<Result<&'static BuiltIn, &'static str>> {
-    let index = names().position(|n| n == name)?;
-    Some(PLUGINS[index].as_ref().ok_or("this binary was built without the built-in plugins"))
+    entry(name)?;
+    let built = PLUGINS.iter().find(|plugin| plugin.name == name);
+    Some(built.ok_or("this binary was built without the built-in plugins"))
 }
 
 #[cfg(test)]
@@ -92,9 +98,9 @@ mod tests {
     fn only_built_in_names_have_components() {
         assert!(find("compaction").is_some());
         assert!(find("mine.wasm").is_none());
-        for (plugin, entry) in PLUGINS.iter().zip(&TABLE) {
-            let Some(plugin) = plugin else { continue };
-            assert_eq!((plugin.name, plugin.counts), (entry.name, entry.counts));
+        for plugin in &PLUGINS {
+            let entry = entry(plugin.name).expect("an entry of the table");
+            assert_eq!(plugin.counts, entry.counts);
             assert!(plugin.component().starts_with(b"\0asm"));
             assert_eq!(plugin.digest, crate::runtime::digest(plugin.component()));
             assert!(plugin.code(!entry.counts).is_none());

@@ -12,8 +12,9 @@ mod words;
 
 use std::time::Duration;
 
-use besom_core::ids::Tenant;
-use besom_core::proposal::Change;
+use besom_core::ids::{CommitId, Incarnation, Tenant, Term};
+use besom_core::item::Identity;
+use besom_core::proposal::{Change, OnGuardFailed, Proposal};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, Value};
 
@@ -23,13 +24,23 @@ pub use verify::{Compaction, Format, Pair, VERIFYING, Verdict, verify};
 pub use words::{LeftAlone, Words, left_alone};
 
 use crate::model::TENANT;
-use crate::ports::store::{self, Range, ReadView, Store};
+use crate::ports::guests::Lane;
+use crate::ports::store::{self, Batch, Entry, Outcome, Range, ReadView, Store};
 
 /// Maximum size of an update log to import, in bytes.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
 /// The actor of an update that names no client: one that only deletes, or one of another format
 /// than Yjs.
 pub const IMPORT_ACTOR: &str = "import";
+/// The plugin that compacts documents.
+pub const COMPACTION: &str = "compaction";
+/// The name under which imports are recorded in the history. The colon keeps it apart from the names
+/// of configured tasks.
+pub const TASK: &str = "doc:import";
+/// The incarnation recorded with an import: the command line is no member of a cluster.
+const NODE: &str = "besom-doc";
+/// The recorded reason of an import that the database refuses, followed by its message.
+const NOT_IMPORTED: &str = "the document cannot be written";
 /// Number of rows per page of a read.
 const PAGE_ROWS: u32 = 4096;
 /// Number of bytes per page of a read.
@@ -189,6 +200,12 @@ fn columns(names: &[&str]) -> Vec<String> {
 /// Imports the updates of one document in one transaction, and creates its project if it is
 /// missing. An existing document is not changed.
 ///
+/// The import goes through the commit of the engine as an item of the task [`TASK`] that was never
+/// queued, so that the history has its time and its size. The guard is the primary key of
+/// documents: an absence of rows holds only under a row that inserters lock, and no such row exists
+/// for a document. The command line follows no leader; the fence is the term of the store at the
+/// time of the call. No before-images are kept, because no row existed before.
+///
 /// # Errors
 /// [`Error::Exists`] for an existing document, or an error of the store.
 pub async fn import(
@@ -197,39 +214,79 @@ pub async fn import(
     format: Format,
     updates: &[&[u8]],
 ) -> Result<Imported, Error> {
-    let now = store.now().await?;
+    let (now, fence) = (store.now().await?, store.fence().await?);
     let view = store.snapshot(SNAPSHOT_MAX).await?;
     if document(&*view, name).await?.is_some() {
         return Err(Error::Exists(name.to_string()));
     }
-    let project = vec![text(name.tenant.as_str())];
-    let known = view.get_many(None, "projects", &[project], &columns(&[TENANT])).await?;
     drop(view);
-    let known = known.first().is_some_and(Option::is_some);
-
-    let tenant = Some(name.tenant.clone());
-    let mut changes = Vec::with_capacity(updates.len() + 2);
-    if !known {
-        let fields = vec![Field::new(TENANT, text(name.tenant.as_str()))];
-        changes.push((None, Change::Insert { collection: "projects".into(), fields }));
+    let bytes = updates.iter().map(|update| update.len() as u64).sum();
+    let imported = Imported { updates: updates.len() as u64, bytes };
+    let identity = Identity {
+        task: TASK.into(),
+        tenant: Some(name.tenant.clone()),
+        key: name.key.clone(),
+        due: None,
+    };
+    let proposal = Proposal {
+        guards: Vec::new(),
+        changes: changes(name, format, updates, now),
+        on_guard_failed: OnGuardFailed::Skip(NOT_IMPORTED.into()),
+        notes: vec![
+            Field::new("updates", integer(imported.updates)),
+            Field::new("bytes", integer(imported.bytes)),
+        ],
+    };
+    let followed = fence.map_or(Term(0), |fence| fence.term);
+    let batch = Batch {
+        id: CommitId(rand::random()),
+        node: Incarnation::from(NODE),
+        entries: vec![Entry::unqueued(followed, identity, now, proposal, NOT_IMPORTED, false)],
+        as_of: now,
+        idle: Vec::new(),
+        activity_in_store: false,
+        lane: Lane::Heavy,
+    };
+    let committed = match store.commit(&batch).await {
+        Err(error @ store::Error::Unknown(_)) => store.find_commit(batch.id).await?.ok_or(error)?,
+        committed => committed?,
+    };
+    match committed.outcomes.into_iter().next() {
+        Some(Outcome::Committed) => Ok(imported),
+        other => {
+            let view = store.snapshot(SNAPSHOT_MAX).await?;
+            if document(&*view, name).await?.is_some() {
+                return Err(Error::Exists(name.to_string()));
+            }
+            let words = match other {
+                Some(Outcome::Skipped(words)) => words,
+                _ => NOT_IMPORTED.to_owned(),
+            };
+            Err(store::Error::Invalid(words).into())
+        }
     }
-    changes.push((
-        tenant.clone(),
-        Change::Insert {
-            collection: "documents".into(),
-            fields: vec![
-                Field::new("doc_id", text(&name.key)),
-                Field::new("format", text(format.as_str())),
-                Field::new("server_seq", integer(updates.len() as u64)),
-                Field::new("compacted_seq", integer(0)),
-                Field::new("epoch", integer(0)),
-                Field::new("created_at", Value::Timestamp(now)),
-                Field::new("updated_at", Value::Timestamp(now)),
-            ],
-        },
-    ));
+}
+
+/// The rows of an imported document.
+fn changes(name: &Name, format: Format, updates: &[&[u8]], now: Time) -> Vec<Change> {
+    let mut changes = Vec::with_capacity(updates.len() + 2);
+    changes.push(Change::Upsert {
+        collection: "projects".into(),
+        fields: vec![Field::new(TENANT, text(name.tenant.as_str()))],
+    });
+    changes.push(Change::Insert {
+        collection: "documents".into(),
+        fields: vec![
+            Field::new("doc_id", text(&name.key)),
+            Field::new("format", text(format.as_str())),
+            Field::new("server_seq", integer(updates.len() as u64)),
+            Field::new("compacted_seq", integer(0)),
+            Field::new("epoch", integer(0)),
+            Field::new("created_at", Value::Timestamp(now)),
+            Field::new("updated_at", Value::Timestamp(now)),
+        ],
+    });
     let mut sent = std::collections::HashMap::new();
-    let mut bytes = 0;
     for (seq, update) in (1_u64..).zip(updates) {
         let actor = match format {
             Format::Yjs => first_client(update).map(|id| id.to_string()),
@@ -237,25 +294,20 @@ pub async fn import(
         };
         let actor = actor.unwrap_or_else(|| IMPORT_ACTOR.into());
         let client_seq = sent.entry(actor.clone()).and_modify(|n| *n += 1).or_insert(1_u64);
-        bytes += update.len() as u64;
-        changes.push((
-            tenant.clone(),
-            Change::Insert {
-                collection: "changes".into(),
-                fields: vec![
-                    Field::new("doc_id", text(&name.key)),
-                    Field::new("server_seq", integer(seq)),
-                    Field::new("actor_id", text(actor)),
-                    Field::new("client_seq", integer(*client_seq)),
-                    Field::new("lamport", integer(seq)),
-                    Field::new("kind", text("edit")),
-                    Field::new("payload", Value::Bytes(update.to_vec())),
-                ],
-            },
-        ));
+        changes.push(Change::Insert {
+            collection: "changes".into(),
+            fields: vec![
+                Field::new("doc_id", text(&name.key)),
+                Field::new("server_seq", integer(seq)),
+                Field::new("actor_id", text(actor)),
+                Field::new("client_seq", integer(*client_seq)),
+                Field::new("lamport", integer(seq)),
+                Field::new("kind", text("edit")),
+                Field::new("payload", Value::Bytes(update.to_vec())),
+            ],
+        });
     }
-    store.write(&changes).await?;
-    Ok(Imported { updates: updates.len() as u64, bytes })
+    changes
 }
 
 /// Finds a document by `TENANT/KEY`, or by `KEY` alone if it is unique. A key may contain slashes,

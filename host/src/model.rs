@@ -1,13 +1,17 @@
 //! The entity model of the built-in tasks: documents and their changes, clients, shares and workspaces.
 //!
-//! This module decides the default mapping with its names and types. The store adapters create the
-//! tables (`create_entity_model`). A product with other tables maps them under the same collection names
-//! in `besom.toml`, which replaces the mapping defined here.
+//! This module decides the default mapping with its names and types, and has the tables ([`product`]).
+//! A product with other tables maps them under the same collection names in `besom.toml`, which replaces
+//! the mapping defined here.
+
+pub mod product;
 
 use std::collections::BTreeMap;
 
 use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
 use besom_core::value::Kind;
+
+use crate::built_in::TABLE;
 
 /// The tenant column of every table of the model.
 pub const TENANT: &str = "project_id";
@@ -162,52 +166,16 @@ pub fn default_collections() -> Collections {
     .collect()
 }
 
-/// A guard of a built-in task for the absence of rows, by a column that the anchor of the collection does not
-/// cover.
-pub struct Absence {
-    /// Name of the plugin.
-    pub plugin: &'static str,
-    /// The modes (settings `mode_FORMAT`) that use the guard; empty means all.
-    pub modes: &'static [&'static str],
-    /// The collection whose rows must be absent.
-    pub collection: &'static str,
-    /// The column that the guard compares.
-    pub column: &'static str,
-    /// The collection whose row the guard locks.
-    pub anchor: &'static str,
-}
-
-/// All such guards of the built-in tasks.
-pub const ABSENCES: [Absence; 2] = [
-    Absence {
-        plugin: "client-deactivation",
-        modes: &[],
-        collection: "attachments",
-        column: "state",
-        anchor: "clients",
-    },
-    Absence {
-        plugin: "compaction",
-        modes: &["trim", "reset"],
-        collection: "attachments",
-        column: "state",
-        anchor: "documents",
-    },
-];
-
-/// The collection, the column and the index that only the reconciler needs.
-const RECONCILED: (&str, &str, &str) = ("workspaces", "unsettled", "by_unsettled");
-
 /// Returns the default mapping for tasks with these plugins, without columns and indexes that none of them
 /// reads.
 pub fn collections_for(plugins: &[&str]) -> Collections {
     let mut all = default_collections();
-    let (name, column, index) = RECONCILED;
-    if !plugins.contains(&"reconciler")
-        && let Some(collection) = all.get_mut(name)
-    {
-        collection.columns.remove(column);
-        collection.indexes.remove(index);
+    let others = TABLE.iter().filter(|entry| !plugins.contains(&entry.name));
+    for (name, column, index) in others.flat_map(|entry| entry.alone) {
+        if let Some(collection) = all.get_mut(*name) {
+            collection.columns.remove(*column);
+            collection.indexes.remove(*index);
+        }
     }
     all
 }
@@ -264,15 +232,20 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_reconciler_reads_is_mapped_for_it_alone() {
+    fn what_only_one_plugin_reads_is_mapped_for_it_alone() {
         let all = default_collections();
-        assert_eq!(collections_for(&["compaction", "reconciler"]), all);
-        let without = collections_for(&["compaction"]);
-        let (name, column, index) = RECONCILED;
-        let mut expected = all[name].clone();
-        assert!(expected.columns.remove(column).is_some());
-        assert!(expected.indexes.remove(index).is_some());
-        assert_eq!(without[name], expected);
-        assert!(all.iter().all(|(other, c)| other == name || without[other] == *c));
+        let names = || TABLE.iter().map(|entry| entry.name);
+        assert_eq!(collections_for(&names().collect::<Vec<_>>()), all);
+        for entry in &TABLE {
+            let without =
+                collections_for(&names().filter(|n| *n != entry.name).collect::<Vec<_>>());
+            let mut expected = all.clone();
+            for (name, column, index) in entry.alone {
+                let collection = expected.get_mut(*name).expect("a collection");
+                assert!(collection.columns.remove(*column).is_some());
+                assert!(collection.indexes.remove(*index).is_some());
+            }
+            assert_eq!(without, expected, "{}", entry.name);
+        }
     }
 }

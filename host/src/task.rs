@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use besom_core::collection::Grants;
 use besom_core::ids::TaskName;
+use besom_core::lane::LANES;
 pub use besom_core::plan::{CatchUp, Overlap};
 pub use besom_core::queue::RetryPolicy;
 use besom_core::value::Field;
@@ -119,13 +120,9 @@ impl TaskDefinition {
 /// Default of `queue_max`.
 pub const QUEUE_MAX_DEFAULT: u32 = 100_000;
 
-/// Default of `timers_max` in the lane `due`, which the operator must grant.
-pub const TIMERS_MAX_DUE: u32 = 10_000_000;
-/// Default of `timers_max` in all other lanes.
-pub const TIMERS_MAX_DEFAULT: u32 = 1_000_000;
-
+/// The bound of a definition that was recorded without one.
 fn timers_max_default() -> u32 {
-    TIMERS_MAX_DUE
+    LANES.iter().map(|row| row.timers_max).max().unwrap_or_default()
 }
 
 fn queue_max_default() -> u32 {

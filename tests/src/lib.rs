@@ -7,5 +7,6 @@ mod plugin;
 pub mod servers;
 pub mod sim;
 pub mod site;
+pub mod statements;
 
 pub use plugin::{plugin, plugin_path};

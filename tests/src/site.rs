@@ -1,7 +1,7 @@
 //! A database with documents, a product that writes to it, and a host whose steps are taken
 //! one by one.
 
-mod product;
+mod hand;
 mod written;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +15,9 @@ use besom::cli::{Format, Global};
 use besom::config::limits::default_limits;
 use besom::doc::{self, Name, Shown};
 use besom::host::perform::call_of;
+use besom::model::default_collections;
+use besom::model::product::{self, Product};
+use besom::ports::embedded::Scripts;
 use besom::ports::guests::{Call, Lane, Limits, StopFlag, Usage};
 use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
 use besom::store::postgres::PostgresStore;
@@ -70,6 +73,7 @@ pub struct Site {
     fence: FencingToken,
     epochs: Epochs,
     commits: AtomicU64,
+    product: Product,
     directory: tempfile::TempDir,
     /// Dropped after the store.
     database: Option<Database>,
@@ -108,17 +112,15 @@ impl Site {
              [tasks.{DEACTIVATION}]\nplugin = \"client-deactivation\"\nschedule = \"@every 30s\"\n"
         );
         std::fs::write(&config, text).unwrap();
-        match &url {
+        let scripts: Arc<dyn Scripts> = match &url {
             None => {
                 let path = directory.path().join("besom.db");
-                let store = SqliteStore::open(&path, StoreOptions::default()).unwrap();
-                store.create_entity_model().await.unwrap();
+                SqliteStore::open(&path, StoreOptions::default()).unwrap()
             }
-            Some(url) => {
-                let store = PostgresStore::open(url, patient()).await.unwrap();
-                store.create_entity_model().await.unwrap();
-            }
-        }
+            Some(url) => PostgresStore::open(url, patient()).await.unwrap(),
+        };
+        product::create_tables(&*scripts).await.unwrap();
+        let product = Product::new(scripts, Arc::new(default_collections()));
         let global = Global { config, output: Format::Json, log: "info".into(), set: vec![] };
         let assembly = match Assembly::new(&global, false).await {
             Ok(assembly) => assembly,
@@ -130,7 +132,8 @@ impl Site {
         let raised = store.raise_fence(&fence, &Incarnation::from(NODE), None).await.unwrap();
         let epochs = raised.owned.into_iter().collect();
         let commits = AtomicU64::new(1);
-        let site = Site { assembly, definitions, fence, epochs, commits, directory, database };
+        let site =
+            Site { assembly, definitions, fence, epochs, commits, product, directory, database };
         site.found().await;
         site
     }

@@ -69,7 +69,7 @@ impl Way {
             payload: b"{}".to_vec(),
         };
         let changes: Vec<_> = keys.into_iter().map(|key| (None, change(key))).collect();
-        self.store.write(&changes).await.unwrap();
+        self.fixture.inner().write(&changes).unwrap();
     }
 
     async fn in_state(&self, state: State) -> usize {

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use besom::demo::seed::{self, Fate};
 use besom::model::default_collections;
-use besom::ports::activity::Timeouts;
 use besom::ports::store::{Range, Store};
-use besom::store::memory::{MemoryStore, PARTITIONS_DEFAULT};
+use besom::store::sqlite::{Options, SqliteStore};
 use besom_compaction::checksum::crc32;
 use besom_compaction::decide::{Decision, Document, Kind, Rest, Row, Snapshot, decide};
 use besom_compaction::format::Format;
@@ -25,11 +24,11 @@ const MIN_CHANGES: i64 = 10;
 
 #[tokio::test]
 async fn every_document_of_the_demo_ends_as_the_demo_says() {
-    let clock = Arc::new(|| NOW);
-    let store = MemoryStore::new(PARTITIONS_DEFAULT, Timeouts::default(), clock);
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { time: Arc::new(|| NOW), ..Options::default() };
+    let store = SqliteStore::open(directory.path().join("besom.db"), options).unwrap();
     store.set_collections(Arc::new(default_collections()));
-    let store: Arc<dyn Store> = Arc::new(store);
-    let seeded = seed::fill(Arc::clone(&store), NOW, &mut |_| ()).await.unwrap();
+    let seeded = seed::fill(store.clone(), NOW, &mut |_| ()).await.unwrap();
     let (mut hostile, mut sound) = (0, 0);
     for tenant in &seeded.tenants {
         for (id, log) in logs(&*store, tenant).await {

@@ -259,15 +259,11 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
         }
         Step::RetryDead(selector) => command(world, CommandEffect::RetryDead(selector)).await,
         Step::DiscardDead(selector) => command(world, CommandEffect::DiscardDead(selector)).await,
-        Step::Write(changes) => {
-            let changes: Vec<_> =
-                changes.into_iter().map(|change| (Some(tenant("a")), change)).collect();
-            match world.store().write(&changes).await {
-                Ok(()) => Result::Done,
-                Err(besom::ports::store::Error::Invalid(_)) => Result::Refused,
-                Err(other) => panic!("a write is well or refused: {other}"),
-            }
-        }
+        Step::Write(changes) => match world.unqueued(Some(tenant("a")), changes).await {
+            Outcome::Committed => Result::Done,
+            Outcome::Skipped(_) => Result::Refused,
+            other => panic!("a write is well or refused: {other:?}"),
+        },
         Step::Prune { history, undo, limit } => {
             let undo: Vec<_> = TASKS.iter().map(|name| (task(name), undo)).collect();
             let keep = Retention { history, undo: &undo, nodes: history, routed: None };
@@ -346,6 +342,7 @@ async fn seen(world: &World) -> Seen {
         Source::Log(seq) => format!("log {seq}"),
         Source::Timer(_) => "timer".to_owned(),
         Source::Retry(_) => "retry".to_owned(),
+        Source::Unqueued(_) => unreachable!("it waits nowhere"),
     };
     let all = waiting(world).await;
     let (mut history, mut images) = (Vec::new(), Vec::new());

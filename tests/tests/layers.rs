@@ -281,3 +281,14 @@ fn every_conformance_case_is_on_the_list() {
     assert!(count > 100, "the suites were found: {count} cases");
     assert!(missing.is_empty(), "{missing:#?}");
 }
+
+/// The oldest compiler that Cargo accepts is the one that the script and the README ask for.
+#[test]
+fn the_oldest_compiler_is_named_alike_everywhere() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect("a file is read");
+    let manifest = read("Cargo.toml");
+    let (_, rest) = manifest.split_once("rust-version = \"").expect("a version");
+    let (version, _) = rest.split_once('"').expect("its end");
+    assert!(read("scripts/prepare").contains(&format!("RUST_MINIMUM=\"{version}\"")));
+    assert!(read("README.md").contains(&format!("a stable toolchain of {version} or later")));
+}

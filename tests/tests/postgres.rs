@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::postgres::Postgres;
-use besom_tests::conformance::Fixture;
 use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
 use besom_tests::conformance::world::START;
+use besom_tests::conformance::{Fixture, block_on};
+use besom_tests::servers::postgres::Server;
+use besom_tests::statements;
 
 mod store {
     use super::*;
@@ -65,4 +67,20 @@ mod coordination {
     }
 
     besom_tests::coordination_conformance!(crate::coordination::open);
+}
+
+#[test]
+fn every_statement_can_be_prepared() {
+    block_on(async {
+        let database = Server::shared().database();
+        let client = database.connect().await;
+        let mut faults = Vec::new();
+        for (source, sql) in statements::of("postgres") {
+            if let Err(error) = client.prepare(&sql.replace("@.", "besom.")).await {
+                let words = error.as_db_error().map_or(error.to_string(), ToString::to_string);
+                faults.push(format!("{source}: {words}\n{sql}"));
+            }
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+    });
 }

@@ -1,8 +1,7 @@
 //! Exactly-once effects and conservation under crashes, pauses, lost and doubled messages
 //! and unknown results; and the proof that the checks can fail.
 //!
-//! `BESOM_SIM_SEEDS` is how many worlds of each kind are run; `BESOM_SIM_SEED` and
-//! `BESOM_SIM_CLUSTER_SEED` run one alone.
+//! `BESOM_SIM_SEEDS` is how many worlds of each kind are run; `BESOM_SEED` runs one alone.
 
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -49,18 +48,18 @@ struct Sum {
 
 #[test]
 fn effects_happen_exactly_once_whatever_goes_wrong() {
-    run_worlds("BESOM_SIM_SEED", Plan::of);
+    run_worlds(Plan::of);
 }
 
 /// The same where the nodes share the partitions, and each executes what it owns.
 #[test]
 fn effects_happen_exactly_once_in_a_cluster() {
-    run_worlds("BESOM_SIM_CLUSTER_SEED", Plan::of_cluster);
+    run_worlds(Plan::of_cluster);
 }
 
-/// Runs as many worlds as wanted, or the one whose seed is in the environment variable.
-fn run_worlds(seed_variable: &str, plan: fn(u64) -> Plan) {
-    let seeds = match from_environment(seed_variable) {
+/// Runs as many worlds as wanted, or the one whose seed is in `BESOM_SEED`.
+fn run_worlds(plan: fn(u64) -> Plan) {
+    let seeds = match from_environment("BESOM_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..from_environment("BESOM_SIM_SEEDS").unwrap_or(SEEDS),
     };
@@ -70,7 +69,7 @@ fn run_worlds(seed_variable: &str, plan: fn(u64) -> Plan) {
         if !report.violations.is_empty() {
             let said: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
             failed.push(format!(
-                "{seed_variable}={}: {} violations after {} troubles:\n{}",
+                "BESOM_SEED={}: {} violations after {} troubles:\n{}",
                 plan.seed,
                 said.len(),
                 report.troubles,
@@ -78,7 +77,7 @@ fn run_worlds(seed_variable: &str, plan: fn(u64) -> Plan) {
             ));
         }
         if report.things <= 50 || report.terms == 0 {
-            failed.push(format!("{seed_variable}={}: there was nothing to do", plan.seed));
+            failed.push(format!("BESOM_SEED={}: there was nothing to do", plan.seed));
         }
         let mut sum = sum.lock().expect("no world panicked");
         sum.worlds += 1;

@@ -7,6 +7,7 @@ use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::Fixture;
 use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
+use besom_tests::statements;
 
 mod store {
     use super::*;
@@ -46,4 +47,94 @@ mod coordination {
     }
 
     besom_tests::coordination_conformance!(crate::coordination::open);
+}
+
+#[test]
+fn every_statement_can_be_prepared() {
+    let sqlite = Sqlite::open();
+    let file = rusqlite::Connection::open(sqlite.path()).unwrap();
+    let faults: Vec<String> = statements::of("sqlite")
+        .into_iter()
+        .filter_map(|(source, sql)| {
+            let error = file.prepare(&sql).err()?;
+            Some(format!("{source}: {error}\n{sql}"))
+        })
+        .collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+/// The tables of the built-in entity model.
+mod entity_model {
+    use super::*;
+    use besom::model::{default_collections, product};
+    use besom_core::proposal::Change;
+    use besom_core::value::{Field, Value};
+    use besom_tests::conformance::block_on;
+    use rusqlite::Connection;
+
+    async fn created() -> (Sqlite, Connection) {
+        let sqlite = Sqlite::open();
+        for _ in 0..2 {
+            product::create_tables(&*sqlite.inner()).await.expect("missing tables are created");
+        }
+        let conn = Connection::open(sqlite.path()).expect("the file opens");
+        (sqlite, conn)
+    }
+
+    #[test]
+    fn what_a_client_has_attached_is_found_by_the_client_not_by_its_project() {
+        block_on(async {
+            let (_sqlite, conn) = created().await;
+            for sql in [
+                "SELECT 1 FROM attachments
+                 WHERE project_id = 'p' AND client_id IS 'c' AND state IS NOT 'detached'",
+                "SELECT doc_id, (1 AND state IS NOT 'detached') FROM attachments
+                 WHERE project_id = 'p' AND client_id IS 'c' ORDER BY doc_id",
+            ] {
+                let plan: String = conn
+                    .query_row(&format!("EXPLAIN QUERY PLAN {sql}"), [], |row| row.get(3))
+                    .expect("a plan");
+                assert!(
+                    plan.contains("attachments_by_client (project_id=? AND client_id=?)"),
+                    "{plan}"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn a_workspace_that_is_not_where_it_is_to_be_is_unsettled_whatever_its_name() {
+        block_on(async {
+            let (sqlite, conn) = created().await;
+            let states = [("o'k", "RUNNING", "NONE"), ("a\0b", "STANDBY", "NONE")];
+            let states = states.into_iter().chain([("busy", "RUNNING", "STOPPING")]);
+            let changes: Vec<_> = states
+                .map(|(id, desired, operation)| {
+                    let text = |name: &str, text: &str| Field::new(name, Value::Text(text.into()));
+                    let fields = vec![
+                        text("workspace_id", id),
+                        text("status", "RUNNING"),
+                        text("operation", operation),
+                        text("desired_state", desired),
+                        Field::new("last_access_at", Value::Timestamp(besom_core::time::Time(7))),
+                    ];
+                    (Some("p".into()), Change::Upsert { collection: "workspaces".into(), fields })
+                })
+                .collect();
+            for _ in 0..2 {
+                sqlite.write(&Arc::new(default_collections()), &changes).await;
+            }
+            let sql = "SELECT workspace_id FROM workspaces
+                 WHERE project_id = 'p' AND unsettled = 1 ORDER BY workspace_id";
+            let mut found = conn.prepare(sql).expect("a statement");
+            let found: Vec<Vec<u8>> = found
+                .query_map([], |row| {
+                    row.get_ref(0)?.as_bytes().map(<[u8]>::to_vec).map_err(Into::into)
+                })
+                .expect("rows")
+                .map(|row| row.expect("a row"))
+                .collect();
+            assert_eq!(found, [&b"a\0b"[..], b"busy"]);
+        });
+    }
 }

@@ -1,36 +1,30 @@
 //! Besom in the terminal: pure models, their updates, and their views.
 //!
-//! [`dash`] is the dashboard. The rest is the progress of a bounded piece of work, as `besom demo`
-//! shows it: the model ([`Progress`]) does not depend on a terminal; [`Screen`] draws it in place
-//! on a terminal, and reports it line by line otherwise.
-//!
-//! ```text
-//! Event ──> Progress::update ──> Screen::draw ──┬─> view   (a terminal: a few lines, in place)
-//!                                               └─> plain  (a pipe, a log: lines now and then)
-//! ```
+//! [`dash`] is the dashboard. [`Progress`] is the progress of a bounded piece of work, as
+//! `besom run` shows it: the model does not depend on a terminal; [`Screen`] draws it in place on a
+//! terminal, with a table of the dashboard, and reports it line by line otherwise.
 //!
 //! The caller owns the clock and queries the store; the screen only displays:
 //!
 //! ```
 //! use besom_core::time::Mono;
-//! use besom_tui::{Counts, Event, Phase, Progress, Screen};
+//! use besom_tui::dash::ThemeChoice;
+//! use besom_tui::{Counts, Progress, Screen};
 //!
 //! # fn main() -> std::io::Result<()> {
 //! let mut progress = Progress::new(["compaction", "share-expiry"]);
-//! let mut screen = Screen::start(&progress);
+//! let mut screen = Screen::start(&progress, ThemeChoice::Auto);
 //!
 //! // Every tenth of a second or so, from `Store::depths` and the tasks' counters:
-//! progress.update(Event::Tick(Mono(1_000_000)));
-//! let counts = Counts { planned: 400, done: 120, dead: 1 };
-//! progress.update(Event::Counted { task: "compaction".into(), counts });
-//! screen.draw(&progress)?;
+//! progress.tick(Mono(1_000_000));
+//! progress.count("compaction", Counts { planned: 400, done: 120, dead: 1 });
+//! screen.draw(&mut progress)?;
 //!
 //! // A permanent line above the drawing; log lines are printed in the same way.
 //! screen.say("share-expiry: reloaded")?;
 //!
-//! let phase = Phase::Finished;
-//! progress.update(Event::Entered { task: "compaction".into(), phase });
-//! screen.draw(&progress)?;
+//! progress.finish(|task| (task == "share-expiry").then(|| "the scan failed".to_owned()));
+//! screen.draw(&mut progress)?;
 //! drop(screen); // The last drawing stays, and the cursor is on the line below it.
 //! # Ok(())
 //! # }
@@ -41,10 +35,8 @@
 
 pub mod console;
 pub mod dash;
-mod plain;
 pub mod progress;
 mod screen;
-mod view;
 
-pub use progress::{Counts, Event, Phase, Progress};
+pub use progress::{Counts, Phase, Progress};
 pub use screen::Screen;

@@ -5,9 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use besom_core::snapshot::{
-    Answer, DeadPage, Done, Explained, Letter, NodeState, Refusal, Snapshot,
-};
+use besom_core::snapshot::{Answer, DeadPage, Done, Letter, NodeState, Refusal, Snapshot};
 use besom_core::time::Time;
 use besom_tui::dash::sample::{NOW, small};
 use besom_tui::dash::{Code, Effect, Feed, Input, Key, MouseKind};
@@ -66,7 +64,7 @@ fn answer() -> impl Strategy<Value = Answer> {
         })),
         Just(Answer::Refused(Refusal { message: "\x1bno".into() })),
         Just(Answer::Done(Done { command: None, applied: true, result: None })),
-        Just(Answer::Explained(Explained::default())),
+        Just(Answer::Explained(Box::default())),
     ]
 }
 

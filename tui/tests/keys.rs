@@ -637,7 +637,8 @@ fn a_slot_is_explained_by_the_host() {
     let (ticket, query) = asked(&dashboard);
     let Query::Explain { task, at } = query else { panic!("{query:?}") };
     let text = "it was skipped, because the run before was still active".to_owned();
-    let answer = Answer::Explained(Explained { task, at, text });
+    let found = Explained { task, at, text, ..Explained::default() };
+    let answer = Answer::Explained(Box::new(found));
     dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
     assert!(dashboard.picture(120, 30).contains("because the run before"), "it is shown");
 }

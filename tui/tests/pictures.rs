@@ -6,7 +6,8 @@ mod common;
 use std::path::PathBuf;
 
 use besom_tui::dash::sample::{large, small};
-use besom_tui::dash::{Code, Feed, Input, Place, ThemeChoice};
+use besom_tui::dash::screens::Screens;
+use besom_tui::dash::{Code, Feed, Input, Place, ThemeChoice, everywhere};
 use common::{Dashboard, key};
 
 /// Compares a screen with its golden file, or writes the file.
@@ -29,7 +30,7 @@ fn screens_are_as_they_were() {
     for (place, name) in
         [(Place::Overview, "overview"), (Place::Tasks, "tasks"), (Place::Queues, "queues")]
     {
-        for (columns, rows) in [(80, 24), (160, 48), (40, 10)] {
+        for (columns, rows) in [(80, 24), (120, 36), (160, 48), (40, 10)] {
             let mut dashboard = Dashboard::of(small());
             dashboard.go(place);
             let picture = dashboard.picture(columns, rows);
@@ -56,6 +57,45 @@ fn what_is_open_above_a_screen_is_as_it_was() {
         }
         check(name, &dashboard.picture(80, 24));
     }
+}
+
+/// The keys as `docs/dashboard.md` lists them: those of every screen, then those of each. A key that
+/// does several things, depending on what is open, is listed once.
+fn keys() -> String {
+    let mut text = "| key | on every screen |\n| --- | --- |\n".to_owned();
+    for (shown, does) in everywhere::help() {
+        text += &format!("| `{shown}` | {does} |\n");
+    }
+    text += "\n| screen | keys |\n| --- | --- |\n";
+    let screens = Screens::default();
+    for place in Place::ALL {
+        let mut keys: Vec<(&str, String)> = Vec::new();
+        for (shown, name) in screens.at(place).all() {
+            match keys.iter_mut().find(|(known, _)| *known == shown) {
+                Some((_, names)) => *names += &format!(" / {name}"),
+                None => keys.push((shown, format!("`{shown}` {name}"))),
+            }
+        }
+        let keys: Vec<String> = keys.into_iter().map(|(_, names)| names).collect();
+        text += &format!("| {} | {} |\n", place.name(), keys.join(" · "));
+    }
+    text
+}
+
+#[test]
+fn the_documented_keys_are_those_of_the_tables() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/dashboard.md");
+    let text = std::fs::read_to_string(&path).expect("the page is there");
+    let (before, rest) = text.split_once("<!-- keys: ").expect("the beginning is marked");
+    let (mark, rest) = rest.split_once("-->\n").expect("a comment ends");
+    let (known, after) = rest.split_once("<!-- end of keys -->").expect("the end is marked");
+    let keys = keys();
+    if std::env::var_os("BESOM_BLESS").is_some() {
+        let text = format!("{before}<!-- keys: {mark}-->\n{keys}<!-- end of keys -->{after}");
+        std::fs::write(&path, text).expect("the page is written");
+        return;
+    }
+    assert_eq!(known, keys, "BESOM_BLESS=1 rewrites {}", path.display());
 }
 
 #[test]

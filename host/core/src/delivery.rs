@@ -29,6 +29,7 @@ use std::time::Duration;
 
 pub use message::{Attempt, Claimed, Delivery, End, Reply, State};
 
+use crate::backoff::{Backoff, Jitter};
 use crate::time::Mono;
 
 /// How long the store is not asked after a failure.
@@ -314,17 +315,9 @@ pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
         let error = format!("{error} (attempt {attempt} of {})", rules.attempts_max);
         return End::GivenUp { error, reply };
     }
-    let own = backoff(rules, attempt, random);
+    let jitter = Jitter::HalfShorter;
+    let waits = Backoff { first: rules.backoff, max: rules.backoff_max, jitter };
+    let own = waits.pause(attempt.saturating_sub(1), random);
     let after = asked.map_or(own, |asked| asked.max(own).min(rules.backoff_max.max(own)));
     End::Again { after, error }
-}
-
-/// The wait after a failed attempt: it doubles with each attempt and is randomly shortened to as
-/// little as half, so that messages that failed together are not retried together.
-pub fn backoff(rules: &Rules, attempt: u32, random: u64) -> Duration {
-    let doubled = 1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
-    let whole = rules.backoff.saturating_mul(doubled).min(rules.backoff_max);
-    let half = whole / 2;
-    let micros = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
-    half + Duration::from_micros(random % micros.max(1))
 }

@@ -44,7 +44,8 @@ pub enum Event {
     },
     /// The store has refused a write of this leader: another node leads under a higher term.
     Fenced,
-    /// The store knows only an earlier term than this leader's: it was restored to an older state.
+    /// The store was restored to an older state: it knows only an earlier term than this leader's,
+    /// or other owners of its partitions.
     StoreWentBack,
     /// Resign the leadership and do not campaign until [`Event::Rejoin`].
     Resign,

@@ -103,8 +103,13 @@ number_id! {
     Seq(u64)
 }
 number_id! {
-    /// One activation of a task, numbered by the store.
+    /// One activation of a task, numbered by the store from 1.
     RunId(u64)
+}
+
+impl RunId {
+    /// The run of an item that no run has planned ([`crate::item::Source::Unqueued`]).
+    pub const NONE: RunId = RunId(0);
 }
 
 /// The unique mark of one commit, by which an unknown result is looked up. The sender of the batch

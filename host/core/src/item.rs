@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Partition, RunId, Seq, TaskName, Tenant};
+use crate::ids::{Partition, RunId, Seq, TaskName, Tenant, Term};
 use crate::time::Time;
 
 /// The largest payload of an item, in bytes. Larger data belongs in the database, where `act` reads
@@ -66,6 +66,56 @@ pub struct Item {
     pub errors: Vec<String>,
 }
 
+/// How an item ended, as its history row records it. The numbers are those that stores write.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// Its changes were applied.
+    Committed = 1,
+    /// Nothing had to be done.
+    Skipped = 2,
+    /// It was set aside as a dead letter.
+    Dead = 3,
+    /// Its dead letter was discarded by an operator.
+    Discarded = 4,
+    /// Of a later version.
+    #[default]
+    #[serde(other)]
+    Unknown = 0,
+}
+
+impl End {
+    /// The end that a store has written as a number.
+    pub fn of(number: i64) -> End {
+        match number {
+            1 => End::Committed,
+            2 => End::Skipped,
+            3 => End::Dead,
+            4 => End::Discarded,
+            _ => End::Unknown,
+        }
+    }
+
+    /// The word for it, in JSON as well as on screens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            End::Unknown => "unknown",
+            End::Committed => "committed",
+            End::Skipped => "skipped",
+            End::Dead => "dead",
+            End::Discarded => "discarded",
+        }
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// Where an item is waiting. Together with the partition's owner epoch, a commit acknowledges this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Source {
@@ -75,4 +125,8 @@ pub enum Source {
     Timer(u64),
     /// Waiting for its next attempt; the store's id of the row.
     Retry(u64),
+    /// Nowhere: the commit plans the item and ends it. No run has planned it and nobody owns it, so
+    /// that any process may commit it: a host for a connection, the command line for an operator.
+    /// The store refuses it once the fence is above this term, which the writer follows.
+    Unqueued(Term),
 }

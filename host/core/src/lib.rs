@@ -8,6 +8,8 @@
 //! &mut Vec<Command>)` and `deadline() -> Option<Time>`.
 
 pub mod activity;
+pub mod backoff;
+pub mod books;
 pub mod budget;
 pub mod burial;
 pub mod clock;
@@ -19,6 +21,7 @@ pub mod election;
 pub mod fair;
 pub mod ids;
 pub mod item;
+pub mod lane;
 pub mod lease;
 pub mod membership;
 pub mod meter;

@@ -82,7 +82,8 @@ pub struct TaskState {
 }
 
 /// A task's pause.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Pause {
     /// The operator who paused it.
     pub by: String,
@@ -110,6 +111,21 @@ pub enum SlotOutcome {
     Paused,
     /// The leader lost its leadership between the decision and the start.
     Fenced,
+}
+
+impl SlotOutcome {
+    /// The word for it, in JSON as well as on screens.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            SlotOutcome::Ran => "ran",
+            SlotOutcome::Coalesced => "coalesced",
+            SlotOutcome::Skipped => "skipped",
+            SlotOutcome::Queued => "queued",
+            SlotOutcome::Missed => "missed",
+            SlotOutcome::Paused => "paused",
+            SlotOutcome::Fenced => "fenced",
+        }
+    }
 }
 
 /// A row of the slot history. Consecutive slots with equal outcomes share a row.
@@ -169,6 +185,26 @@ pub enum Trigger {
     Takeover,
     /// The command `besom run`.
     Pass,
+}
+
+impl Trigger {
+    /// The word for it, in JSON as well as on screens.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Trigger::Schedule => "schedule",
+            Trigger::Manual { .. } => "manual",
+            Trigger::Takeover => "takeover",
+            Trigger::Pass => "pass",
+        }
+    }
+
+    /// The operator and the operator's reason, if one requested the run.
+    pub fn request(&self) -> Option<(&str, &str)> {
+        match self {
+            Trigger::Manual { by, reason } => Some((by, reason)),
+            Trigger::Schedule | Trigger::Takeover | Trigger::Pass => None,
+        }
+    }
 }
 
 /// A run to be started.

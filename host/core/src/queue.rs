@@ -1,5 +1,5 @@
 //! Decides what happens to an item: turns verdicts and faults into decisions, spaces retries,
-//! orders pages, and cuts batches so that no two items of a batch touch the same row.
+//! orders pages, and cuts batches so that no two items of a batch change the same row.
 //!
 //! This module does not know where items wait or which node executes them.
 
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backoff::{Backoff, Jitter};
 use crate::collection::Collections;
 use crate::ids::{Partition, TaskName, Tenant};
 use crate::item::{Candidate, Item, Source};
@@ -31,14 +32,10 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait before the next execution after `failed` failures: it doubles each time, is
-    /// bounded, and is spread by up to a quarter so that items that failed together are not retried
-    /// together. `spread` is any evenly distributed number.
-    pub fn wait(&self, failed: u32, spread: u64) -> Duration {
-        let doublings = failed.saturating_sub(1).min(32);
-        let wait = self.backoff.saturating_mul(1 << doublings.min(31)).min(self.backoff_max);
-        let quarter = u64::try_from(wait.as_micros() / 4).unwrap_or(u64::MAX);
-        wait + Duration::from_micros(if quarter == 0 { 0 } else { spread % quarter })
+    /// The waits between executions that fail: up to a quarter longer than `backoff` says, so that
+    /// items that failed together are not retried together.
+    fn waits(&self) -> Backoff {
+        Backoff { first: self.backoff, max: self.backoff_max, jitter: Jitter::QuarterLonger }
     }
 
     /// The result for an item whose execution failed through its own fault.
@@ -47,7 +44,7 @@ impl RetryPolicy {
         if attempts >= self.attempts_max {
             return Settle::Dead { attempts, reason };
         }
-        let wait = self.wait(attempts, spread(item, attempts)).max(after);
+        let wait = self.waits().pause(item.attempts, spread(item, attempts)).max(after);
         Settle::Retry { run_at: now + wait, attempts, guard_retries: item.guard_retries, reason }
     }
 
@@ -192,18 +189,19 @@ impl Cut {
                 }
                 may
             }
-            Source::Timer(_) | Source::Retry(_) => may,
+            Source::Timer(_) | Source::Retry(_) | Source::Unqueued(_) => may,
         }
     }
 }
 
-/// The rows that a batch touches so far; keeps two items from touching the same row.
+/// The rows that a batch changes so far; keeps two items from changing the same row. The second one
+/// was decided from a row that no longer exists; in a batch of its own, it is decided again.
 #[derive(Debug, Default)]
 pub struct Touched(HashSet<u128>);
 
 impl Touched {
     /// Adds the rows of a proposal and returns true; returns false and adds nothing if one of them
-    /// is already touched.
+    /// is already changed.
     pub fn claim(&mut self, collections: &Collections, item: &Item, proposal: &Proposal) -> bool {
         let mut rows = Vec::with_capacity(proposal.changes.len());
         for change in &proposal.changes {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// An instant: microseconds since 1970-01-01T00:00:00Z (negative before).
+/// An instant: microseconds since 1970-01-01T00:00:00Z (negative before). Serialised as that number,
+/// in a newtype whose name lets a serializer print it differently.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-#[serde(transparent)]
 pub struct Time(pub i64);
 
 impl Time {

@@ -130,14 +130,8 @@ impl FromRequestParts<Arc<Admin>> for Caller {
 
 /// A user of this machine: the name if known, and the number.
 pub(crate) fn user(uid: u32) -> String {
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let (name, number) = (fields.next()?, fields.nth(1)?);
-        (number.parse() == Ok(uid)).then_some(name)
-    });
-    match name {
-        Some(name) => format!("{name} (uid {uid})"),
+    match uzers::get_user_by_uid(uid) {
+        Some(user) => format!("{} (uid {uid})", user.name().to_string_lossy()),
         None => format!("uid {uid}"),
     }
 }

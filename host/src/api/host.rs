@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
 use besom_core::ids::Incarnation;
+use besom_core::snapshot::Role;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -19,8 +20,8 @@ use crate::ports::store::Missing;
 pub struct HostStatus {
     /// This incarnation of the node.
     pub node: Incarnation,
-    /// `following`, `leading`, `draining`, `stopped`.
-    pub state: String,
+    /// What it does.
+    pub state: Role,
     /// The term under which it leads; `None`: it does not lead.
     pub term: Option<u64>,
     /// The services that it cannot reach.
@@ -47,7 +48,7 @@ async fn status(State(host): State<Host>) -> Json<HostStatus> {
     let live = host.live.borrow().clone();
     Json(HostStatus {
         node: host.node.clone(),
-        state: live.role.as_str().to_owned(),
+        state: live.role,
         term: live.term.map(|term| term.0),
         missing: host.health.missing(),
     })

@@ -13,13 +13,13 @@ use besom_core::value::Value;
 use super::open::{Loader, is_there, open_store, store_risk};
 use super::output;
 use super::{Exit, Failure, Global, endpoints, exposed};
+use crate::built_in::{self, Absence};
 use crate::config::quantity::show_duration;
 use crate::config::schedule::{longest_gap, remark};
 use crate::config::task::schedule_for;
 use crate::config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
 use crate::courier::look_at_token;
-use crate::model::{ABSENCES, Absence};
-use crate::ports::guests::Lane;
+use crate::doc;
 use crate::ports::store::{self, MappingFault, Range, Store};
 
 /// `besom check`.
@@ -173,7 +173,7 @@ async fn short_shares(
     config: &Config,
 ) -> Result<Vec<(TaskName, String, String)>, store::Error> {
     let mut remarks = Vec::new();
-    for task in config.tasks.values().filter(|task| task.lane == Lane::Due) {
+    for task in config.tasks.values().filter(|task| task.lane.row().punctual) {
         let gap = task.schedule.as_deref().and_then(|s| longest_gap(s, &task.timezone));
         let name = task.aliases.get("shares").map_or("shares", String::as_str);
         let (Some(gap), Some(mapped), true) =
@@ -302,10 +302,9 @@ fn absences(resolved: &mut Resolved) {
                 |field| matches!(&field.value, Value::Text(mode) if modes.contains(&mode.as_str())),
             )
         };
-        let is_asked = |absence: &&Absence| {
-            absence.plugin == task.plugin && (absence.modes.is_empty() || has_mode(absence.modes))
-        };
-        for Absence { collection, column, anchor, .. } in ABSENCES.iter().filter(is_asked) {
+        let is_asked = |absence: &&Absence| absence.modes.is_empty() || has_mode(absence.modes);
+        let absences = built_in::entry(&task.plugin).map_or(&[][..], |entry| entry.absences);
+        for Absence { collection, column, anchor, .. } in absences.iter().filter(is_asked) {
             let alias = |name: &str| task.aliases.get(name).map_or(name, String::as_str).to_owned();
             let (own, anchor) = (alias(collection), alias(anchor));
             resolved.warn_collection(
@@ -351,7 +350,7 @@ fn notes(resolved: &mut Resolved, now: Time) {
             format!("add [topics.\"{topic}\"], or read the outbox table before that; see docs/delivery.md"),
         );
     }
-    for task in tasks.iter().filter(|task| task.plugin == "compaction") {
+    for task in tasks.iter().filter(|task| task.plugin == doc::COMPACTION) {
         let text = |name: &str| {
             let field = task.settings.iter().find(|field| field.name == name);
             field.and_then(|field| match &field.value {

@@ -4,6 +4,7 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::output::{self, Facts, Stamp, Table};
+use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
 use crate::ports::store::{Command, CommandRow, DeadSelector, MessageSelector};
 
@@ -26,33 +27,17 @@ pub enum Verb {
     },
 }
 
-/// A command as it is printed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
-    id: u64,
-    command: Command,
+/// A command as it is printed: with its description.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
     what: String,
-    by: String,
-    reason: String,
-    at: Stamp,
-    applied_at: Option<Stamp>,
-    result: Option<String>,
-    refused: bool,
+    #[serde(flatten)]
+    row: Printed<&'a CommandRow>,
 }
 
-impl From<&CommandRow> for Row {
-    fn from(row: &CommandRow) -> Row {
-        Row {
-            id: row.id,
-            what: what(&row.command),
-            command: row.command.clone(),
-            by: row.by.clone(),
-            reason: row.reason.clone(),
-            at: Stamp(row.at),
-            applied_at: row.applied_at.map(Stamp),
-            result: row.result.clone(),
-            refused: row.refused,
-        }
+impl<'a> From<&'a CommandRow> for Row<'a> {
+    fn from(row: &'a CommandRow) -> Row<'a> {
+        Row { what: what(&row.command), row: Printed(row) }
     }
 }
 
@@ -113,23 +98,23 @@ impl Verb {
         match self {
             Verb::Ls { before, limit } => {
                 let found = store.commands(before, limit).await?;
-                let rows: Vec<Row> = found.iter().map(Row::from).collect();
-                output::show_list(global.output, &rows, (rows.len(), limit), || list(&rows))?;
+                let rows: Vec<Row<'_>> = found.iter().map(Row::from).collect();
+                output::show_list(global.output, &rows, (rows.len(), limit), || list(&found))?;
             }
             Verb::Show { id } => {
-                let row = store.command(id).await?.as_ref().map(Row::from).ok_or_else(|| {
+                let row = store.command(id).await?.ok_or_else(|| {
                     Failure::Usage(format!(
                         "there is no command {id}; list commands with `besom commands ls`"
                     ))
                 })?;
-                output::show(global.output, &row, || row.text())?;
+                output::show(global.output, &Row::from(&row), || text(&row))?;
             }
         }
         Ok(Exit::Fine)
     }
 }
 
-fn list(rows: &[Row]) -> String {
+fn list(rows: &[CommandRow]) -> String {
     let mut table = Table::new(
         &[">ID", "AT", "BY", "WHAT", "REASON", "RESULT"],
         "No commands have been recorded.",
@@ -137,34 +122,33 @@ fn list(rows: &[Row]) -> String {
     for row in rows {
         table.row([
             row.id.to_string(),
-            row.at.to_string(),
+            Stamp(row.at).to_string(),
             row.by.clone(),
-            row.what.clone(),
+            what(&row.command),
             row.reason.clone(),
-            row.outcome(),
+            result(row),
         ]);
     }
     table.render()
 }
 
-impl Row {
-    fn outcome(&self) -> String {
-        match (&self.result, self.applied_at) {
-            (Some(result), _) if self.refused => format!("refused: {result}"),
-            (Some(result), _) => result.clone(),
-            (None, Some(_)) => "applied".to_owned(),
-            (None, None) if self.command.is_record() => "done".to_owned(),
-            (None, None) => "waiting for a leader".to_owned(),
-        }
+/// Describes what came of a command.
+fn result(row: &CommandRow) -> String {
+    match (&row.result, row.applied_at) {
+        (Some(result), _) if row.refused => format!("refused: {result}"),
+        (Some(result), _) => result.clone(),
+        (None, Some(_)) => "applied".to_owned(),
+        (None, None) if row.command.is_record() => "done".to_owned(),
+        (None, None) => "waiting for a leader".to_owned(),
     }
+}
 
-    fn text(&self) -> String {
-        let mut facts = Facts::default();
-        facts.add("id", self.id).add("what", &self.what);
-        facts.add("by", &self.by).add("reason", &self.reason).add("at", self.at);
-        facts.add("applied", output::text(self.applied_at)).add("result", self.outcome());
-        facts.render()
-    }
+fn text(row: &CommandRow) -> String {
+    let mut facts = Facts::default();
+    facts.add("id", row.id).add("what", what(&row.command));
+    facts.add("by", &row.by).add("reason", &row.reason).add("at", Stamp(row.at));
+    facts.add("applied", output::text(row.applied_at.map(Stamp))).add("result", result(row));
+    facts.render()
 }
 
 #[cfg(test)]

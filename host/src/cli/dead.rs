@@ -1,13 +1,16 @@
 //! `besom dead`: lists, retries and discards dead letters.
 
+use besom_core::command::counted;
 use besom_core::ids::TaskName;
+use besom_core::snapshot::Letter;
 use clap::Subcommand;
-use serde::Serialize;
 
 use super::output::{self, Facts, Stamp, Table};
+use super::printed::Printed;
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Command, DeadLetter, DeadSelector, Letters};
+use crate::gather::rows;
+use crate::ports::store::{Command, CommandRow, DeadSelector, Letters, Store};
 
 /// `besom dead`.
 #[derive(Debug, Subcommand)]
@@ -97,45 +100,6 @@ fn chosen(which: Which, ids: Vec<u64>, all: bool) -> Result<DeadSelector, Failur
     }
 }
 
-/// A dead letter as it is printed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row {
-    id: u64,
-    task: String,
-    tenant: Option<String>,
-    key: String,
-    due: Option<Stamp>,
-    version: String,
-    run: u64,
-    at: Stamp,
-    resolved_at: Option<Stamp>,
-    attempts: u32,
-    deaths: u32,
-    error: Option<String>,
-    errors: Vec<String>,
-}
-
-impl From<&DeadLetter> for Row {
-    fn from(dead: &DeadLetter) -> Row {
-        let item = &dead.item;
-        Row {
-            id: dead.id,
-            task: item.identity.task.to_string(),
-            tenant: item.identity.tenant.as_ref().map(ToString::to_string),
-            key: item.identity.key.clone(),
-            due: item.identity.due.map(Stamp),
-            version: item.version.clone(),
-            run: item.run.0,
-            at: Stamp(dead.at),
-            resolved_at: dead.resolved_at.map(Stamp),
-            attempts: item.attempts,
-            deaths: item.deaths,
-            error: item.errors.last().cloned(),
-            errors: item.errors.clone(),
-        }
-    }
-}
-
 impl Verb {
     /// Prints dead letters, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
@@ -145,19 +109,18 @@ impl Verb {
                 let selector = which.selector(Vec::new());
                 let letters = if all { Letters::All } else { Letters::Open };
                 let found = store.dead_letters(&selector, letters, None, limit).await?;
-                let rows: Vec<Row> = found.iter().map(Row::from).collect();
-                output::show_list(global.output, &rows, (rows.len(), limit), || list(&rows))?;
+                let found: Vec<Letter> = found.iter().map(rows::letter).collect();
+                let printed = Printed(&found);
+                output::show_list(global.output, &printed, (found.len(), limit), || list(&found))?;
                 Ok(Exit::Fine)
             }
             Verb::Show { id } => {
                 let selector = DeadSelector { ids: vec![id], ..DeadSelector::default() };
                 let found = store.dead_letters(&selector, Letters::All, None, 1).await?;
-                let row = found.first().map(Row::from).ok_or_else(|| {
-                    Failure::Usage(format!(
-                        "there is no dead letter {id}; list dead letters with `besom dead ls`"
-                    ))
-                })?;
-                output::show(global.output, &row, || row.text())?;
+                let Some(found) = found.first().map(rows::letter) else {
+                    return Err(Failure::Usage(gone(&*store, id).await?));
+                };
+                output::show(global.output, &Printed(&found), || text(&found))?;
                 Ok(Exit::Fine)
             }
             Verb::Retry { ids, which, all, expect, asking } => {
@@ -174,48 +137,94 @@ impl Verb {
     }
 }
 
-fn list(rows: &[Row]) -> String {
+/// Maximum number of commands searched for the one that a dead letter went with.
+const COMMANDS_SEARCHED: u32 = 10_000;
+
+/// Describes why there is no such dead letter: the latest command that retried or discarded it by its
+/// number, or one that selected it by task or error and may have.
+async fn gone(store: &dyn Store, id: u64) -> Result<String, Failure> {
+    let commands = store.commands(None, COMMANDS_SEARCHED).await?;
+    Ok(told(id, &commands))
+}
+
+fn told(id: u64, commands: &[CommandRow]) -> String {
+    let took = |row: &&CommandRow| match &row.command {
+        Command::RetryDead(which) | Command::DiscardDead(which) => {
+            row.applied_at.is_some()
+                && !row.refused
+                && (which.ids.is_empty() || which.ids.contains(&id))
+        }
+        _ => false,
+    };
+    let by_number = |row: &&CommandRow| match &row.command {
+        Command::RetryDead(which) | Command::DiscardDead(which) => !which.ids.is_empty(),
+        _ => false,
+    };
+    let mut took = commands.iter().filter(took);
+    let row = took.clone().find(by_number).or_else(|| took.next());
+    let Some((row, at)) = row.and_then(|row| Some((row, row.applied_at?))) else {
+        return format!("there is no dead letter {id}; list dead letters with `besom dead ls`");
+    };
+    let (who, at, command) = (&row.by, Stamp(at), row.id);
+    let done = if row.command.discards() { "discarded" } else { "retried" };
+    let why = if row.reason.is_empty() { String::new() } else { format!(": {}", row.reason) };
+    match by_number(&row) {
+        true => format!("dead letter {id} was {done} by {who} at {at} (command {command}){why}"),
+        false => format!(
+            "there is no dead letter {id}; it may have been among the {} that {who} {done} at {at} (command {command}){why}",
+            row.command.subject()
+        ),
+    }
+}
+
+fn list(letters: &[Letter]) -> String {
     let mut table = Table::new(
         &[">ID", "TASK", "TENANT", "KEY", "SINCE", ">ATTEMPTS", "ERROR"],
         "There are no dead letters.",
     );
-    for r in rows {
+    for letter in letters {
+        let error = letter.error.as_deref().unwrap_or_default();
         table.row([
-            r.id.to_string(),
-            r.task.clone(),
-            output::text(r.tenant.clone()),
-            r.key.clone(),
-            r.at.to_string(),
-            r.attempts.to_string(),
-            match (&r.resolved_at, r.error.clone().unwrap_or_default()) {
-                (Some(_), error) => format!("(resolved) {error}"),
-                (None, error) => error,
+            letter.id.to_string(),
+            letter.task.clone(),
+            output::text(letter.tenant.as_ref()),
+            letter.key.clone(),
+            Stamp(letter.at).to_string(),
+            letter.attempts.to_string(),
+            match letter.resolved_at {
+                Some(_) => format!("(resolved) {error}"),
+                None => error.to_owned(),
             },
         ]);
     }
     table.render()
 }
 
-impl Row {
-    fn text(&self) -> String {
-        let mut facts = Facts::default();
-        facts.add("id", self.id).add("task", &self.task);
-        facts.add("tenant", output::text(self.tenant.clone())).add("key", &self.key);
-        facts.add("due", output::text(self.due)).add("version", &self.version);
-        facts.add("planned by run", self.run).add("set aside", self.at);
-        if let Some(at) = &self.resolved_at {
-            facts.add("resolved by a later commit", at);
-        }
-        facts.add("attempts", self.attempts).add("host deaths", self.deaths);
-        for (i, error) in self.errors.iter().enumerate() {
-            facts.add(format!("error {}", i + 1), error);
-        }
-        facts.render()
+fn text(letter: &Letter) -> String {
+    let mut facts = Facts::default();
+    facts.add("id", letter.id).add("task", &letter.task);
+    facts.add("tenant", output::text(letter.tenant.as_ref())).add("key", &letter.key);
+    facts.add("due", output::text(letter.due.map(Stamp))).add("version", &letter.version);
+    facts.add("partition", letter.partition).add("planned by run", letter.run);
+    facts.add("set aside", Stamp(letter.at));
+    if let Some(at) = letter.resolved_at {
+        facts.add("resolved by a later commit", Stamp(at));
     }
+    facts.add("attempts", letter.attempts).add("host deaths", letter.deaths);
+    if !letter.payload.is_empty() {
+        let bytes = counted(letter.payload_bytes, "byte");
+        facts.add("payload", format!("{} ({bytes})", letter.payload));
+    }
+    for (i, error) in letter.errors.iter().enumerate() {
+        facts.add(format!("error {}", i + 1), error);
+    }
+    facts.render()
 }
 
 #[cfg(test)]
 mod tests {
+    use besom_core::time::Time;
+
     use super::*;
 
     #[test]
@@ -225,5 +234,47 @@ mod tests {
         assert_eq!(chosen(Which::default(), vec![], true).ok(), Some(DeadSelector::default()));
         let task = Which { task: Some("compaction".into()), error: None };
         assert!(chosen(task, vec![], false).is_ok());
+    }
+
+    #[test]
+    fn a_letter_that_is_gone_is_told_with_the_command_that_took_it() {
+        let row = |id, command, reason: &str| CommandRow {
+            id,
+            command,
+            by: "ada (uid 7)".into(),
+            reason: reason.into(),
+            at: Time::from_secs(50),
+            applied_at: Some(Time::from_secs(60)),
+            result: None,
+            refused: false,
+        };
+        let of = |ids: &[u64]| DeadSelector { ids: ids.to_vec(), ..DeadSelector::default() };
+        let task = || DeadSelector { task: Some("sweep".into()), ..DeadSelector::default() };
+        let refused = |row| CommandRow { refused: true, ..row };
+        let by_number = row(4, Command::RetryDead(of(&[3, 7])), "fixed");
+        let by_task = row(9, Command::DiscardDead(task()), "");
+        let at = "1970-01-01T00:01:00Z";
+        for (commands, expected) in [
+            (
+                vec![],
+                "there is no dead letter 7; list dead letters with `besom dead ls`".to_owned(),
+            ),
+            (
+                vec![by_task.clone(), by_number.clone()],
+                format!("dead letter 7 was retried by ada (uid 7) at {at} (command 4): fixed"),
+            ),
+            (
+                vec![by_task, row(8, Command::RetryDead(of(&[8])), "")],
+                format!(
+                    "there is no dead letter 7; it may have been among the dead letters of sweep that ada (uid 7) discarded at {at} (command 9)"
+                ),
+            ),
+            (
+                vec![refused(by_number)],
+                "there is no dead letter 7; list dead letters with `besom dead ls`".to_owned(),
+            ),
+        ] {
+            assert_eq!(told(7, &commands), expected);
+        }
     }
 }

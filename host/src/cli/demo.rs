@@ -16,13 +16,13 @@ use super::{Exit, Failure, Global, output, run, serve};
 use besom_tui::console;
 use besom_tui::dash::{Options as Shown, State};
 
-use crate::config::Config;
 use crate::demo::life::{Life, World};
 use crate::demo::orchestrator::{ANYWHERE, Orchestrator};
 use crate::demo::{self, Place};
 use crate::host::clock;
 use crate::host::wake::Wake;
 use crate::model::default_collections;
+use crate::model::product::Product;
 use crate::ports::activity::Activity;
 use crate::ports::store::Store;
 use crate::store::sqlite::{Options, SqliteStore};
@@ -79,14 +79,15 @@ impl Args {
         });
         let store = SqliteStore::open(place.database(), Options::default())?;
         store.set_collections(Arc::new(default_collections()));
-        let port: Arc<dyn Store> = store.clone();
         let orchestrator = match self.exit {
             true => None,
             false => orchestrator(place.called(), &place.token()).await,
         };
         let prepared =
-            demo::prepare(&place, port, &replayed, clock::wall(), &mut say).await.map_err(fail)?;
-        drop(store);
+            demo::prepare(&place, &*store, store.clone(), &replayed, clock::wall(), &mut say)
+                .await
+                .map_err(fail)?;
+        let product = Product::new(store, Arc::new(default_collections()));
         if let Some(orchestrator) = &orchestrator {
             place.enliven(orchestrator).map_err(|error| Failure::Failed(error.to_string()))?;
         }
@@ -101,8 +102,9 @@ impl Args {
         }
         if !self.exit {
             let ports = &assembly.ports;
-            let _living =
-                live(&assembly.config, Arc::clone(&ports.store), Arc::clone(&ports.activity));
+            let (store, leader) = (ports.store.clone(), ports.coordination.clone());
+            let wake = Wake::of(&assembly.config, store.clone(), leader, &ports.node);
+            let _living = live(store, product, ports.activity.clone(), wake);
             eprintln!(
                 "besom is running in {}; press Ctrl-C to stop. In another terminal: \
                  besom --config {} status",
@@ -162,14 +164,18 @@ async fn orchestrator(called: Option<SocketAddr>, token: &Path) -> Option<Orches
 }
 
 /// Simulates users that keep changing the demo's store, until the result is dropped.
-fn live(config: &Config, store: Arc<dyn Store>, activity: Arc<dyn Activity>) -> demo::life::Living {
-    let wake = Wake::of(config, &store);
+fn live(
+    store: Arc<dyn Store>,
+    product: Product,
+    activity: Arc<dyn Activity>,
+    wake: Option<Wake>,
+) -> demo::life::Living {
     let connected = move |workspace: &str| {
         if let Some(wake) = &wake {
             wake.connected(workspace);
         }
     };
-    let world = World { store, activity, connected: Box::new(connected) };
+    let world = World { store, product, activity, connected: Box::new(connected) };
     // A new seed for each start: the authors of an earlier start have made other edits.
     Life::new(world, demo::seed::SEED ^ clock::wall().micros().unsigned_abs()).begin()
 }

@@ -122,11 +122,10 @@ impl Verb {
 
 /// Returns the tasks that use the compaction plugin, or the default name if the file has none.
 fn compactors(outline: &Outline) -> Vec<TaskName> {
-    const PLUGIN: &str = "compaction";
-    let tasks = outline.tasks.iter().filter(|(_, task)| task.plugin == PLUGIN);
+    let tasks = outline.tasks.iter().filter(|(_, task)| task.plugin == doc::COMPACTION);
     let mut tasks: Vec<_> = tasks.map(|(name, _)| name.clone()).collect();
     if tasks.is_empty() {
-        tasks.push(TaskName::from(PLUGIN));
+        tasks.push(TaskName::from(doc::COMPACTION));
     }
     tasks
 }

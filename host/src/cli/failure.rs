@@ -47,6 +47,9 @@ pub enum Failure {
     /// Exit code 69: the store or etcd cannot be reached.
     #[error("{0}")]
     Unreachable(String),
+    /// Exit code 69 as well, but waiting does not help: the server refuses the login.
+    #[error("{0}")]
+    Denied(String),
     /// Exit code 78: the configuration is invalid.
     #[error("{0}")]
     Configuration(#[from] Problems),
@@ -58,6 +61,7 @@ impl From<store::Error> for Failure {
             store::Error::Busy(_) | store::Error::Unavailable(_) | store::Error::Unknown(_) => {
                 Failure::Unreachable(error.to_string())
             }
+            store::Error::Denied(_) => Failure::Denied(error.to_string()),
             store::Error::Fenced
             | store::Error::Refused(..)
             | store::Error::Invalid(_)
@@ -81,7 +85,7 @@ impl From<Failure> for Exit {
         let (exit, text) = match &failure {
             Failure::Failed(text) => (Exit::Failed, text),
             Failure::Usage(text) => (Exit::Usage, text),
-            Failure::Unreachable(text) => (Exit::Unreachable, text),
+            Failure::Unreachable(text) | Failure::Denied(text) => (Exit::Unreachable, text),
             Failure::Configuration(problems) => {
                 // Diagnostics are already escaped, line by line.
                 eprintln!("{problems}");

@@ -26,6 +26,7 @@ pub mod outbox;
 pub mod output;
 pub mod patience;
 pub mod plugin;
+pub mod printed;
 pub mod ring;
 pub mod run;
 pub mod runs;

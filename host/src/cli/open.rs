@@ -21,9 +21,9 @@ use crate::config::{
 };
 use crate::coordination::store_lease::{LeaseClock, StoreLease};
 use crate::host::clock::{self, StoreTime};
-use crate::model::collections_for;
+use crate::model::{collections_for, product};
 use crate::ports::coordination::{Coordination, LeaderRecord};
-use crate::ports::embedded::{Embedded, LeaseLedger};
+use crate::ports::embedded::{Embedded, LeaseLedger, Scripts};
 use crate::ports::members::{Members as _, Membership};
 use crate::ports::store::{self, Store};
 use crate::runtime::{LoadError, Metering, Runtime, Settings};
@@ -44,12 +44,25 @@ pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, store::Error>
 /// # Errors
 /// As for [`open_store`].
 pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::Error> {
+    Ok(open_scripted(config).await?.0)
+}
+
+/// Like [`open_embedded`], for a caller that also creates or fills tables of the product.
+///
+/// # Errors
+/// As for [`open_store`].
+pub async fn open_scripted(
+    config: &Config,
+) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), store::Error> {
     let timeouts = Timeouts {
         idle: config.activity.idle_timeout,
         heartbeat: config.activity.heartbeat_timeout,
     };
-    let store: Arc<dyn Embedded> = match &config.store.url {
-        Some(url) => postgres::PostgresStore::open(url, of_server(config, timeouts)?).await?,
+    let (store, scripts): (Arc<dyn Embedded>, Arc<dyn Scripts>) = match &config.store.url {
+        Some(url) => {
+            let store = postgres::PostgresStore::open(url, of_server(config, timeouts)?).await?;
+            (Arc::clone(&store) as _, store)
+        }
         None => {
             let options = sqlite::Options {
                 activity: timeouts,
@@ -60,11 +73,12 @@ pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::
             // Opening may wait for another process that is recovering the file.
             let open = move || sqlite::SqliteStore::open(path, options);
             let opened = tokio::task::spawn_blocking(open).await;
-            opened.map_err(|e| store::Error::Unavailable(e.to_string()))??
+            let store = opened.map_err(|e| store::Error::Unavailable(e.to_string()))??;
+            (Arc::clone(&store) as _, store)
         }
     };
     store.set_collections(Arc::clone(&config.collections));
-    Ok(store)
+    Ok((store, scripts))
 }
 
 /// Returns a warning if connections to the store are not authenticated. Does not connect.
@@ -263,9 +277,9 @@ pub async fn writing(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     let tasks = parsed.outlines();
     let model = collections_for(&parsed.plugins());
     let config = parsed.outline(&model).finish()?;
-    let store = open_store(&config).await?;
+    let (store, scripts) = open_scripted(&config).await?;
     if config.collections.get("documents") == model.get("documents") {
-        store.create_entity_model().await?;
+        product::create_tables(&*scripts).await?;
     }
     let outline = Outline { tasks, lease_ttl: config.lease.ttl, ..Outline::default() };
     Ok((store, outline))

@@ -1,13 +1,15 @@
 //! `besom outbox`: lists messages that tasks have emitted with their delivery, and retries them.
 
 use besom_core::delivery::State;
+use besom_core::snapshot::Message;
 use clap::{Subcommand, ValueEnum};
-use serde::Serialize;
 
 use super::output::{self, Stamp, Table};
+use super::printed::Printed;
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Command, Message, MessageQuery, MessageSelector};
+use crate::gather::rows;
+use crate::ports::store::{Command, MessageQuery, MessageSelector};
 
 /// `besom outbox`.
 #[derive(Debug, Subcommand)]
@@ -75,47 +77,6 @@ impl From<Which> for State {
     }
 }
 
-/// A message as it is printed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row {
-    id: u64,
-    topic: String,
-    key: String,
-    task: Option<String>,
-    tenant: Option<String>,
-    state: State,
-    emitted_at: Stamp,
-    attempts: u32,
-    /// Time of the next attempt; only for a pending message that was attempted before.
-    next_at: Option<Stamp>,
-    ended_at: Option<Stamp>,
-    error: Option<String>,
-    reply_status: Option<u16>,
-    reply: Option<String>,
-}
-
-impl From<&Message> for Row {
-    fn from(message: &Message) -> Row {
-        let of = &message.delivery;
-        let waits = of.state == State::Pending && of.attempts > 0;
-        Row {
-            id: of.id,
-            topic: message.topic.clone(),
-            key: message.key.clone(),
-            task: message.task.as_ref().map(ToString::to_string),
-            tenant: message.tenant.as_ref().map(ToString::to_string),
-            state: of.state,
-            emitted_at: Stamp(of.emitted_at),
-            attempts: of.attempts,
-            next_at: waits.then_some(Stamp(message.next_at)),
-            ended_at: of.ended_at.map(Stamp),
-            error: of.error.clone(),
-            reply_status: of.reply.as_ref().map(|reply| reply.status),
-            reply: of.reply.as_ref().map(|r| String::from_utf8_lossy(&r.body).into_owned()),
-        }
-    }
-}
-
 impl Verb {
     /// Prints messages, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
@@ -124,8 +85,9 @@ impl Verb {
             Verb::Ls { topic, state, limit } => {
                 let query = MessageQuery { topic, state: state.map(State::from), limit };
                 let found = store.messages(&query).await?;
-                let rows: Vec<Row> = found.iter().map(Row::from).collect();
-                output::show_list(global.output, &rows, (rows.len(), limit), || list(&rows))?;
+                let found: Vec<Message> = found.iter().map(rows::message).collect();
+                let printed = Printed(&found);
+                output::show_list(global.output, &printed, (found.len(), limit), || list(&found))?;
                 Ok(Exit::Fine)
             }
             Verb::Retry { ids, topic, all, asking } => {
@@ -136,25 +98,25 @@ impl Verb {
     }
 }
 
-fn list(rows: &[Row]) -> String {
+fn list(messages: &[Message]) -> String {
     let mut table = Table::new(
         &[">ID", "TOPIC", "TENANT", "KEY", "EMITTED", "STATE", ">ATTEMPTS", "ANSWER"],
         "The outbox contains no matching messages.",
     );
-    for r in rows {
-        let answer = match (&r.error, r.reply_status) {
+    for message in messages {
+        let answer = match (&message.error, message.reply_status) {
             (Some(error), _) => error.clone(),
             (None, Some(status)) => status.to_string(),
             (None, None) => "-".to_owned(),
         };
         table.row([
-            r.id.to_string(),
-            r.topic.clone(),
-            output::text(r.tenant.clone()),
-            r.key.clone(),
-            r.emitted_at.to_string(),
-            r.state.word().to_owned(),
-            r.attempts.to_string(),
+            message.id.to_string(),
+            message.topic.clone(),
+            output::text(message.tenant.as_ref()),
+            message.key.clone(),
+            Stamp(message.emitted_at).to_string(),
+            message.state.word().to_owned(),
+            message.attempts.to_string(),
             answer,
         ]);
     }

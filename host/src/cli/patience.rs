@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use besom_core::backoff::Backoff;
+
 use super::Failure;
 
-/// The first pause between two attempts, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// The pauses between attempts.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Repeats `attempt` while it fails with [`Failure::Unreachable`], for at most `max`.
 ///
@@ -17,7 +19,7 @@ pub async fn patiently<T>(
     mut attempt: impl AsyncFnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let since = Instant::now();
-    let mut pause = PAUSE.0;
+    let mut failures = 0;
     loop {
         let words = match attempt().await {
             Err(Failure::Unreachable(words)) => words,
@@ -30,14 +32,16 @@ pub async fn patiently<T>(
             )));
         }
         tracing::warn!("{words}; retrying for {} s", left.as_secs_f64().ceil());
-        tokio::time::sleep(pause.min(left)).await;
-        pause = (pause * 2).min(PAUSE.1);
+        tokio::time::sleep(PAUSES.pause(failures, 0).min(left)).await;
+        failures += 1;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Exit;
+    use crate::ports::store;
 
     #[tokio::test]
     async fn what_comes_back_in_time_is_waited_for() {
@@ -64,9 +68,11 @@ mod tests {
         let mut attempts = 0;
         let refused = patiently(Duration::from_secs(60), async || {
             attempts += 1;
-            Err::<(), _>(Failure::Failed("wrong password".into()))
+            Err::<(), _>(Failure::from(store::Error::Denied("wrong password".into())))
         });
-        assert!(matches!(refused.await, Err(Failure::Failed(_))));
+        let failure = refused.await.unwrap_err();
+        assert!(matches!(failure, Failure::Denied(_)), "{failure}");
+        assert_eq!(Exit::from(failure), Exit::Unreachable);
         assert_eq!(attempts, 1);
     }
 }

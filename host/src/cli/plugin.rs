@@ -16,7 +16,7 @@ use crate::config::edit::{self, Refusal};
 use crate::config::file;
 use crate::config::resolve::{Parsed, Plugin};
 use crate::config::{Overrides, read};
-use crate::ports::guests::{Lane, Manifest};
+use crate::ports::guests::Manifest;
 use crate::ports::store::{Command, Store};
 
 /// Maximum number of commands searched for the last load of a plugin.
@@ -158,10 +158,8 @@ fn asks(manifest: &Manifest) -> BTreeSet<String> {
     if !manifest.per_tenant {
         asks.insert("scan all tenants at once".to_owned());
     }
-    match manifest.lane {
-        Lane::Normal => {}
-        Lane::Due => drop(asks.insert("lane due".to_owned())),
-        Lane::Heavy => drop(asks.insert("lane heavy".to_owned())),
+    if manifest.lane.row().granted {
+        asks.insert(format!("lane {}", manifest.lane.name()));
     }
     asks
 }
@@ -373,7 +371,7 @@ mod tests {
     use super::*;
     use besom_core::collection::Operations;
 
-    use crate::ports::guests::CollectionRequest;
+    use crate::ports::guests::{CollectionRequest, Lane};
 
     #[test]
     fn what_a_plugin_asks_for_is_told_one_by_one() {

@@ -3,14 +3,16 @@
 mod logs;
 
 use besom_core::ids::{RunId, TaskName};
-use besom_core::snapshot::RunState;
+use besom_core::snapshot::{ItemRow, Run};
 use clap::Subcommand;
-use serde::Serialize;
+use serde_json::Value;
 
 use super::output::{self, Facts, Stamp, Table};
+use super::printed::{self, Printed};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Command, HistoryQuery, HistoryRow, Run, Store, Trigger};
+use crate::gather::rows;
+use crate::ports::store::{Command, HistoryQuery, Store};
 
 /// `besom runs`.
 #[derive(Debug, Subcommand)]
@@ -50,117 +52,22 @@ pub enum Verb {
     },
 }
 
-/// A run as it is printed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
-    run: u64,
-    task: String,
-    slot: Stamp,
-    trigger: String,
-    by: Option<String>,
-    reason: Option<String>,
-    term: u64,
-    plugin_digest: String,
-    started_at: Stamp,
-    ended_at: Option<Stamp>,
-    state: String,
-    error: Option<String>,
-    planned: u64,
-    deduplicated: u64,
-    blocked: u64,
-    open: u64,
-    scanned: u64,
+/// Returns a run as JSON for scripts: its number is `run` as well as `id`, and its trigger is a word
+/// beside who requested it and why.
+pub fn json(run: &Run) -> Value {
+    let request = run.trigger.request();
+    let mut fields = printed::json(run);
+    fields["run"] = run.id.into();
+    fields["trigger"] = run.trigger.as_str().into();
+    fields["by"] = request.map(|(by, _)| by).into();
+    fields["reason"] = request.map(|(_, reason)| reason).into();
+    fields
 }
 
-impl From<&Run> for Row {
-    fn from(run: &Run) -> Row {
-        let (trigger, by, reason) = match &run.trigger {
-            Trigger::Schedule => ("schedule", None, None),
-            Trigger::Manual { by, reason } => ("manual", Some(by.clone()), Some(reason.clone())),
-            Trigger::Takeover => ("takeover", None, None),
-            Trigger::Pass => ("pass", None, None),
-        };
-        Row {
-            run: run.id.0,
-            task: run.task.to_string(),
-            slot: Stamp(run.slot),
-            trigger: trigger.to_owned(),
-            by,
-            reason,
-            term: run.term.0,
-            plugin_digest: run.digest.clone(),
-            started_at: Stamp(run.started_at),
-            ended_at: run.ended_at.map(Stamp),
-            state: RunState::of(run).as_str().to_owned(),
-            error: run.error.clone(),
-            planned: run.planned,
-            deduplicated: run.deduplicated,
-            blocked: run.blocked,
-            open: run.open,
-            scanned: run.scanned,
-        }
-    }
-}
-
-impl Row {
-    /// Describes the run in one line.
-    pub fn line(&self) -> String {
-        format!(
-            "{} ({}, started {}, {} planned)",
-            self.run, self.state, self.started_at, self.planned
-        )
-    }
-}
-
-/// The outcome of an item as it is printed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ItemRow {
-    tenant: Option<String>,
-    key: String,
-    due: Option<Stamp>,
-    at: Stamp,
-    outcome: String,
-    settled: bool,
-    reason: Option<String>,
-    notes: serde_json::Map<String, serde_json::Value>,
-    node: String,
-    commit: String,
-    undo_bytes: u64,
-}
-
-impl From<&HistoryRow> for ItemRow {
-    fn from(h: &HistoryRow) -> ItemRow {
-        ItemRow {
-            tenant: h.identity.tenant.as_ref().map(ToString::to_string),
-            key: h.identity.key.clone(),
-            due: h.identity.due.map(Stamp),
-            at: Stamp(h.at),
-            outcome: h.outcome.clone(),
-            settled: h.settled,
-            reason: h.reason.clone(),
-            notes: h.notes.iter().map(|f| (f.name.clone(), plain(&f.value))).collect(),
-            node: h.node.to_string(),
-            commit: h.commit.to_string(),
-            undo_bytes: h.undo_bytes,
-        }
-    }
-}
-
-/// Converts a value to JSON: bytes become hexadecimal, instants RFC 3339.
-pub fn plain(value: &besom_core::value::Value) -> serde_json::Value {
-    use besom_core::value::Value;
-    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    match value {
-        Value::Null => serde_json::Value::Null,
-        Value::Bool(b) => (*b).into(),
-        Value::Integer(n) => (*n).into(),
-        Value::Float(n) => (*n).into(),
-        Value::Decimal(s) | Value::Text(s) => s.as_str().into(),
-        Value::Bytes(b) => hex(b).into(),
-        Value::Timestamp(t) => t.to_string().into(),
-        Value::Uuid(b) => hex(b).into(),
-        Value::Json(s) => serde_json::from_str(s).unwrap_or_else(|_| s.as_str().into()),
-    }
+/// Describes a run in one line.
+pub fn line(run: &Run) -> String {
+    let (state, started) = (run.state.as_str(), Stamp(run.started_at));
+    format!("{} ({state}, started {started}, {} planned)", run.id, run.planned)
 }
 
 /// Renders runs as a table.
@@ -172,18 +79,18 @@ pub fn table(runs: &[Run]) -> String {
         ],
         "No runs yet.",
     );
-    for r in runs.iter().map(Row::from) {
+    for run in runs {
         table.row([
-            r.run.to_string(),
-            r.task,
-            r.slot.to_string(),
-            r.trigger,
-            r.state,
-            r.planned.to_string(),
-            r.open.to_string(),
-            r.scanned.to_string(),
-            output::text(r.ended_at),
-            r.error.unwrap_or_default(),
+            run.id.to_string(),
+            run.task.clone(),
+            Stamp(run.slot).to_string(),
+            run.trigger.as_str().to_owned(),
+            run.state.as_str().to_owned(),
+            run.planned.to_string(),
+            run.open.to_string(),
+            run.scanned.to_string(),
+            output::text(run.ended_at.map(Stamp)),
+            run.error.clone().unwrap_or_default(),
         ]);
     }
     table.render()
@@ -197,7 +104,8 @@ impl Verb {
             Verb::Ls { task, limit } => {
                 let task = task.map(TaskName::from);
                 let runs = store.runs(task.as_ref(), limit).await?;
-                let rows: Vec<Row> = runs.iter().map(Row::from).collect();
+                let runs: Vec<Run> = runs.iter().map(Run::from).collect();
+                let rows: Vec<Value> = runs.iter().map(json).collect();
                 output::show_list(global.output, &rows, (rows.len(), limit), || table(&runs))?;
             }
             Verb::Cancel { run: number, asking } => {
@@ -206,18 +114,17 @@ impl Verb {
                     let ended = Stamp(ended);
                     return Err(Failure::Failed(format!("run {number} already ended at {ended}")));
                 }
-                return asking.run(global, &*store, &Command::Cancel { run: run.id }).await;
+                return asking.run(global, &*store, &Command::Cancel { run: RunId(run.id) }).await;
             }
             Verb::Show { run: number, limit } => {
                 let run = known(&*store, number).await?;
-                let id = run.id;
-                let query = HistoryQuery { run: Some(id), limit, ..HistoryQuery::default() };
+                let id = Some(RunId(run.id));
+                let query = HistoryQuery { run: id, limit, ..HistoryQuery::default() };
                 let items: Vec<ItemRow> =
-                    store.history(&query).await?.iter().map(ItemRow::from).collect();
-                let row = Row::from(&run);
-                let json = serde_json::json!({ "run": row, "items": items });
+                    store.history(&query).await?.iter().map(rows::item).collect();
+                let json = serde_json::json!({ "run": json(&run), "items": Printed(&items) });
                 output::show_list(global.output, &json, (items.len(), limit), || {
-                    text(&row, &items)
+                    text(&run, &items)
                 })?;
             }
             Verb::Logs { run, follow } => {
@@ -229,23 +136,26 @@ impl Verb {
 }
 
 async fn known(store: &dyn Store, number: u64) -> Result<Run, Failure> {
-    store.run(RunId(number)).await?.ok_or_else(|| {
+    let run = store.run(RunId(number)).await?.ok_or_else(|| {
         Failure::Usage(format!("there is no run {number}; list runs with `besom runs ls`"))
-    })
+    })?;
+    Ok(Run::from(&run))
 }
 
-fn text(row: &Row, items: &[ItemRow]) -> String {
+fn text(run: &Run, items: &[ItemRow]) -> String {
     let mut facts = Facts::default();
-    facts.add("run", row.run).add("task", &row.task).add("slot", row.slot);
-    facts.add("trigger", &row.trigger);
-    if let (Some(by), Some(reason)) = (&row.by, &row.reason) {
+    facts.add("run", run.id).add("task", &run.task).add("slot", Stamp(run.slot));
+    facts.add("trigger", run.trigger.as_str());
+    if let Some((by, reason)) = run.trigger.request() {
         facts.add("by", by).add("reason", reason);
     }
-    facts.add("term", row.term).add("plugin", &row.plugin_digest).add("state", &row.state);
-    facts.add("started", row.started_at).add("ended", output::text(row.ended_at));
-    facts.add("planned", row.planned).add("deduplicated", row.deduplicated);
-    facts.add("blocked", row.blocked).add("open", row.open).add("rows scanned", row.scanned);
-    if let Some(error) = &row.error {
+    facts.add("term", run.term).add("plugin", &run.plugin_digest);
+    facts.add("state", run.state.as_str());
+    facts.add("started", Stamp(run.started_at));
+    facts.add("ended", output::text(run.ended_at.map(Stamp)));
+    facts.add("planned", run.planned).add("deduplicated", run.deduplicated);
+    facts.add("blocked", run.blocked).add("open", run.open).add("rows scanned", run.scanned);
+    if let Some(error) = &run.error {
         facts.add("error", error);
     }
     let mut table = Table::new(
@@ -254,10 +164,10 @@ fn text(row: &Row, items: &[ItemRow]) -> String {
     );
     for item in items {
         table.row([
-            output::text(item.tenant.clone()),
+            output::text(item.tenant.as_ref()),
             item.key.clone(),
-            item.at.to_string(),
-            item.outcome.clone(),
+            Stamp(item.at).to_string(),
+            item.outcome.to_string(),
             item.reason.clone().unwrap_or_default(),
             noted(&item.notes),
         ]);
@@ -266,9 +176,9 @@ fn text(row: &Row, items: &[ItemRow]) -> String {
 }
 
 /// Renders the notes of an item in one line.
-fn noted(notes: &serde_json::Map<String, serde_json::Value>) -> String {
-    let note = |(name, value): (&String, &serde_json::Value)| match value {
-        serde_json::Value::String(text) => format!("{name}={text}"),
+fn noted(notes: &serde_json::Map<String, Value>) -> String {
+    let note = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{name}={text}"),
         other => format!("{name}={other}"),
     };
     notes.iter().map(note).collect::<Vec<_>>().join(" ")
@@ -283,7 +193,7 @@ mod tests {
     #[test]
     fn the_notes_of_an_item_are_shown_in_one_line() {
         let notes = json!({ "late_us": 12, "due": "1970-01-01T00:01:00Z", "merged": true });
-        let serde_json::Value::Object(notes) = notes else { unreachable!("it is an object") };
+        let Value::Object(notes) = notes else { unreachable!("it is an object") };
         let shown = noted(&notes);
         let mut parts: Vec<_> = shown.split(' ').collect();
         parts.sort_unstable();

@@ -116,7 +116,7 @@ fn endpoint(
     stopping: watch::Receiver<bool>,
 ) -> Arc<Endpoint> {
     let (config, ports) = (&assembly.config, &assembly.ports);
-    let connected = Wake::of(config, &ports.store)
+    let connected = Wake::of(config, ports.store.clone(), ports.coordination.clone(), &ports.node)
         .map(|wake| -> api::Connected { Box::new(move |id| wake.connected(id)) });
     let Activity { heartbeat_timeout, websockets_per_ticket, .. } = config.activity;
     let bounds = Sockets { all: websockets, per_ticket: websockets_per_ticket };

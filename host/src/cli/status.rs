@@ -6,18 +6,19 @@ use std::time::Duration;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::plan::{Scan, TaskState, unscanned_since};
-use besom_core::snapshot::{Cause, ClockReport, Cut, Held};
+use besom_core::snapshot::{ClockReport, Cut, Depth, Held};
 use besom_core::time::Time;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
+use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
 use crate::api::host::HostStatus;
 use crate::config::{TaskOutline, printable};
-use crate::host::health::Part;
-use crate::ports::members::{MemberState, StoreAway};
-use crate::ports::store::{self, Depth, Missing, NodeRow, Pause, Store};
+use crate::gather::rows;
+use crate::ports::members::MemberState;
+use crate::ports::store::{self, Missing, NodeRow, Pause, Role, Store};
 
 /// `besom status`.
 #[derive(Debug, clap::Args)]
@@ -51,14 +52,22 @@ pub struct Report {
 pub struct NodeStatus {
     /// Name of the node, including its incarnation.
     pub node: String,
-    /// The last state that the node reported, or `draining`. `gone`: the report is too old. `silent`: too
-    /// old, but the node is still a member of the cluster. `aside`: the node cannot reach the store and
-    /// leaves its work to the other members.
-    pub state: String,
+    /// Name of the node, the same after a restart.
+    pub name: String,
+    /// What the node does.
+    pub state: Standing,
+    /// Name of its machine; empty: not reported.
+    pub hostname: String,
+    /// Address at which other nodes reach it; empty: none.
+    pub address: String,
+    /// Weight of the node in the ring relative to the others'.
+    pub weight: u32,
+    /// Digest of its configuration.
+    pub config_digest: String,
     /// When the node was last seen.
     pub seen_at: Stamp,
     /// What the node cannot reach.
-    pub missing: Vec<MissingPart>,
+    pub missing: Printed<Vec<Missing>>,
     /// What holds the whole node; what holds a task is listed with the task.
     pub held: Vec<HeldPart>,
     /// The difference between its clock and the store's; `None` if not reported.
@@ -69,49 +78,44 @@ pub struct NodeStatus {
     pub earlier: usize,
 }
 
+/// What a node does, as far as the others can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The last role that the node reported, or draining.
+    Is(Role),
+    /// The node cannot reach the store and leaves its work to the other members.
+    Aside,
+    /// The last report is too old, but the node is still a member of the cluster.
+    Silent,
+    /// The last report is too old.
+    Gone,
+}
+
+impl Standing {
+    fn as_str(self) -> &'static str {
+        match self {
+            Standing::Is(role) => role.as_str(),
+            Standing::Aside => "aside",
+            Standing::Silent => "silent",
+            Standing::Gone => "gone",
+        }
+    }
+}
+
+impl Serialize for Standing {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
 /// Work that is held, and resumes when its cause is removed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeldPart {
     /// The node that reports it.
     pub node: String,
-    /// What is held: `scan`, `execution`, `commit`, or a stream such as `stream 17`.
-    pub what: String,
-    /// The kind of the cause.
-    pub cause: Cause,
-    /// When it was first held.
-    pub since: Stamp,
-    /// The last error, with the fix.
-    pub why: String,
-}
-
-impl HeldPart {
-    fn of(node: &NodeRow, held: &Held) -> HeldPart {
-        HeldPart {
-            node: node.node.to_string(),
-            what: held.what.clone(),
-            cause: held.cause,
-            since: Stamp(held.since),
-            why: held.why.clone(),
-        }
-    }
-}
-
-/// Something that a node cannot reach.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MissingPart {
-    /// The part: the store, the coordination or the activity.
-    pub what: String,
-    /// When it was first unreachable.
-    pub since: Stamp,
-    /// The last error.
-    pub why: String,
-}
-
-impl From<&Missing> for MissingPart {
-    fn from(missing: &Missing) -> MissingPart {
-        let Missing { what, since, why } = missing.clone();
-        MissingPart { what, since: Stamp(since), why }
-    }
+    /// What it reports.
+    #[serde(flatten)]
+    pub held: Printed<Held>,
 }
 
 /// The status of a task.
@@ -127,21 +131,12 @@ pub struct TaskStatus {
     pub last_result: Option<String>,
     /// Number of waiting items: `log` + `timers` + `retries`.
     pub waiting: u64,
-    /// Waiting items in the log.
-    pub log: u64,
-    /// Waiting items with a due time.
-    pub timers: u64,
-    /// Waiting items that are retried.
-    pub retries: u64,
-    /// Number of unresolved dead letters.
-    pub dead: u64,
-    /// When the next timer is due.
-    pub next_due: Option<Stamp>,
+    /// The numbers of its items, by where they are.
+    #[serde(flatten)]
+    pub depth: Printed<Depth>,
     /// How long the oldest executable item has been waiting, or how long a scheduled scan of the tables
     /// has been missing, whichever is longer, in seconds.
     pub overdue_seconds: f64,
-    /// Size of the before-images, in bytes.
-    pub undo_bytes: u64,
     /// Who paused the task, and why.
     pub paused: Option<Pause>,
     /// Whether the task is missing in the configuration although it has items or dead letters.
@@ -168,7 +163,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let alive = |row: &NodeRow| {
         let known = outline.leader_fault.is_none();
         let replaced =
-            known && row.state == "leading" && leader.as_deref() != Some(row.node.as_str());
+            known && row.state == Role::Leading && leader.as_deref() != Some(row.node.as_str());
         now.since(row.seen_at) <= silent_max && !replaced
     };
     // A member that renews its lease is alive, even if it cannot write to the store.
@@ -186,7 +181,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             held.map(move |held| (row, held))
         });
         let of = said.filter(|(_, held)| held.task.as_deref() == name.map(TaskName::as_str));
-        of.map(|(row, held)| HeldPart::of(row, held)).collect::<Vec<_>>()
+        let part = |(row, held): (&NodeRow, &Held)| HeldPart {
+            node: row.node.to_string(),
+            held: Printed(held.clone()),
+        };
+        of.map(part).collect::<Vec<_>>()
     };
     let cut_of = |name: &TaskName| {
         let leading = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
@@ -201,8 +200,9 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let paused = states.get(name).and_then(|s| s.paused.clone());
         let depth = depths.iter().find(|d| d.task.as_ref() == Some(name));
         let defined = outline.tasks.get(name);
-        let waits = depth.is_some_and(|d| d.log + d.timers + d.retries + d.dead > 0);
-        if defined.is_none() && !waits {
+        let depth = depth.map(rows::depth).unwrap_or_default();
+        let waiting = depth.log + depth.timers + depth.retries;
+        if defined.is_none() && waiting + depth.dead == 0 {
             continue;
         }
         let mut runs = store.runs(Some(name), 1).await?;
@@ -220,7 +220,9 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             _ => None,
         };
         let run = runs.into_iter().next();
+        let overdue = [depth.oldest, unscanned].into_iter().flatten().min();
         tasks.push(TaskStatus {
+            task: name.to_string(),
             next: match (&paused, defined) {
                 (None, Some(task)) => next(task, now).map(Stamp),
                 _ => None,
@@ -231,18 +233,20 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
                 (Some(_), None) => "ok".to_owned(),
                 (None, None) => "running".to_owned(),
             }),
+            waiting,
+            overdue_seconds: overdue.map_or(Duration::ZERO, |t| now.since(t)).as_secs_f64(),
+            depth: Printed(depth),
             paused,
             orphaned: defined.is_none(),
             held,
             cut: cut_of(name),
-            ..waiting(name, depth, unscanned, now)
         });
     }
     // Stopped nodes are not shown, nor nodes that vanished longer ago than `retention.nodes`, even if no
     // leader has removed them yet.
     let shown: Vec<&NodeRow> = nodes
         .iter()
-        .filter(|n| n.state != "stopped" && now.since(n.seen_at) <= outline.nodes_shown)
+        .filter(|n| n.state != Role::Stopped && now.since(n.seen_at) <= outline.nodes_shown)
         .collect();
     // Of several incarnations of a node, the latest is shown, and all that are alive.
     let is_latest = |row: &NodeRow| {
@@ -255,16 +259,21 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         .filter(|row| alive(row) || away_of(row).is_some() || is_latest(row))
         .map(|n| NodeStatus {
             node: n.node.to_string(),
+            name: n.node.node_name().to_owned(),
+            hostname: n.hostname.clone(),
+            address: n.address.clone(),
+            weight: n.weight,
+            config_digest: n.config_digest.clone(),
             state: match away_of(n) {
-                Some(away) if away.aside => "aside".to_owned(),
-                Some(_) => n.state.clone(),
-                None if alive(n) && is_draining(n) => "draining".to_owned(),
-                None if alive(n) => n.state.clone(),
-                None if member_of(n).is_some() => "silent".to_owned(),
-                None => "gone".to_owned(),
+                Some(away) if away.aside => Standing::Aside,
+                Some(_) => Standing::Is(n.state),
+                None if alive(n) && is_draining(n) => Standing::Is(Role::Draining),
+                None if alive(n) => Standing::Is(n.state),
+                None if member_of(n).is_some() => Standing::Silent,
+                None => Standing::Gone,
             },
             seen_at: Stamp(n.seen_at),
-            missing: missed(n, away_of(n)),
+            missing: Printed(rows::missed(Some(n), member_of(n))),
             held: node_held.iter().filter(|h| h.node == n.node.as_str()).cloned().collect(),
             clock: n.report.as_ref().and_then(|report| report.clock).filter(|_| alive(n)),
             config_fault: n.report.as_ref().and_then(|report| report.config_fault.clone()),
@@ -305,26 +314,16 @@ impl Report {
     fn beside(&mut self, host: &HostStatus) {
         let name = host.node.as_str();
         let Some(node) = self.nodes.iter_mut().find(|node| node.node == name) else { return };
-        if matches!(node.state.as_str(), "gone" | "silent") {
-            node.state.clone_from(&host.state);
+        if matches!(node.state, Standing::Gone | Standing::Silent) {
+            node.state = Standing::Is(host.state);
         }
+        let known = &mut node.missing.0;
         for missing in &host.missing {
-            if node.missing.iter().all(|known| known.what != missing.what) {
-                node.missing.push(MissingPart::from(missing));
+            if known.iter().all(|known| known.what != missing.what) {
+                known.push(missing.clone());
             }
         }
     }
-}
-
-/// Returns what a node cannot reach, from its row in the store and its announcement to the members.
-fn missed(row: &NodeRow, away: Option<&StoreAway>) -> Vec<MissingPart> {
-    let mut missed: Vec<MissingPart> = row.missing.iter().map(MissingPart::from).collect();
-    if let Some(away) = away {
-        let what = Part::Store.to_string();
-        missed.retain(|missing| missing.what != what);
-        missed.push(MissingPart { what, since: Stamp(away.since), why: away.told() });
-    }
-    missed
 }
 
 /// Returns the next slot of a task, or `None` if it has no valid schedule.
@@ -342,39 +341,6 @@ fn unscanned(
 ) -> Option<Time> {
     let schedule = Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?;
     unscanned_since(now, &schedule, &task.policy, state, runs, held)
-}
-
-fn waiting(
-    task: &TaskName,
-    depth: Option<&Depth>,
-    unscanned: Option<Time>,
-    now: Time,
-) -> TaskStatus {
-    let empty = Depth::default();
-    let d = depth.unwrap_or(&empty);
-    TaskStatus {
-        task: task.to_string(),
-        next: None,
-        last: None,
-        last_result: None,
-        waiting: d.log + d.timers + d.retries,
-        log: d.log,
-        timers: d.timers,
-        retries: d.retries,
-        dead: d.dead,
-        next_due: d.next_due.map(Stamp),
-        overdue_seconds: [d.oldest, unscanned]
-            .into_iter()
-            .flatten()
-            .min()
-            .map_or(Duration::ZERO, |t| now.since(t))
-            .as_secs_f64(),
-        undo_bytes: d.undo_bytes,
-        paused: None,
-        orphaned: false,
-        held: Vec::new(),
-        cut: None,
-    }
 }
 
 impl Args {
@@ -437,14 +403,14 @@ fn text(report: &Report) -> String {
             1 => format!("{seen}, after 1 earlier incarnation that vanished"),
             n => format!("{seen}, after {n} earlier incarnations that vanished"),
         };
-        nodes.row([node.node.clone(), node.state.clone(), seen]);
+        nodes.row([node.node.clone(), node.state.as_str().to_owned(), seen]);
     }
     let missing: String = report
         .nodes
         .iter()
-        .flat_map(|node| node.missing.iter().map(move |missing| (node, missing)))
+        .flat_map(|node| node.missing.0.iter().map(move |missing| (node, missing)))
         .map(|(node, missing)| {
-            let since = missing.since.beside(report.now);
+            let since = Stamp(missing.since).beside(report.now);
             let why = printable(&missing.why);
             format!("{} cannot reach {} (since {since}): {why}\n", node.node, missing.what)
         })
@@ -486,10 +452,10 @@ fn text(report: &Report) -> String {
         .flat_map(|task| task.held.iter().map(move |held| (task.task.as_str(), held)));
     let held: String = node_held
         .chain(task_held)
-        .map(|(who, held)| {
-            let since = held.since.beside(report.now);
+        .map(|(who, HeldPart { node, held: Printed(held) })| {
+            let since = Stamp(held.since).beside(report.now);
             let why = printable(&held.why);
-            format!("{who} is held (since {since}; {}, on {}): {why}\n", held.what, held.node)
+            format!("{who} is held (since {since}; {}, on {node}): {why}\n", held.what)
         })
         .collect();
     let mut out = format!(
@@ -498,12 +464,9 @@ fn text(report: &Report) -> String {
         nodes.render(),
         tasks(&report.tasks, report.now)
     );
+    // The errors of the configuration are on stderr already, as with every verb.
     if !held.is_empty() {
         out.push_str(&format!("\n{held}"));
-    }
-    for problem in &report.problems {
-        let lines: Vec<String> = problem.lines().map(printable).collect();
-        out.push_str(&format!("\n{}\n", lines.join("\n")));
     }
     out
 }
@@ -519,7 +482,7 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
         let note = match (&t.paused, t.orphaned, t.held.first()) {
             (Some(pause), _, _) => format!("paused by {}: {}", pause.by, pause.reason),
             (None, true, _) => "orphaned: not in the configuration".to_owned(),
-            (None, false, Some(held)) => format!("held: {}", held.what),
+            (None, false, Some(held)) => format!("held: {}", held.held.0.what),
             (None, false, None) => t.cut.as_ref().map(Cut::words).unwrap_or_default(),
         };
         table.row([
@@ -528,7 +491,7 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
             beside(t.last),
             output::text(t.last_result.clone()),
             t.waiting.to_string(),
-            t.dead.to_string(),
+            t.depth.0.dead.to_string(),
             format!("{:.0}s", t.overdue_seconds),
             note,
         ]);

@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
+use besom_core::snapshot::{Explained, Run};
 use besom_core::time::Time;
 use clap::Subcommand;
-use serde::Serialize;
+use serde_json::Value;
 
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::submit::Asking;
-use super::{Exit, Failure, Global, open, status};
+use super::{Exit, Failure, Global, open, printed, status};
 use crate::config::TaskOutline;
 use crate::config::keys::suggestion;
-use crate::ports::store::{self, Command, Run, SlotRecord, Store};
+use crate::gather::explain::explain;
+use crate::ports::store::{Command, SlotRecord, Store};
 
 /// Maximum number of slot records and runs shown for a task.
 const SHOWN: u32 = 10;
@@ -115,12 +117,18 @@ impl Verb {
                 let time = super::schedule::instant(time)
                     .map_err(|e| Failure::Usage(format!("`{time}`: {e}")))?;
                 let task = known(store, &outline, task).await?;
-                let found = explain(store, outline.tasks.get(&task), &task, time).await?;
-                output::show(global.output, &found, || found.text())?;
+                let schedule = outline.tasks.get(&task).and_then(schedule_of);
+                let found = explain(store, schedule.as_ref(), &task, time).await?;
+                output::show(global.output, &explained_json(&found), || explained_text(&found))?;
                 Ok(Exit::Fine)
             }
         }
     }
+}
+
+/// Returns the schedule of a task, or `None` if it has no valid one.
+fn schedule_of(task: &TaskOutline) -> Option<Schedule> {
+    Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()
 }
 
 /// Returns the name of a task that the configuration or the store knows, or an error with a suggestion.
@@ -146,10 +154,11 @@ async fn show(
     let now = store.now().await?;
     let row = report.tasks.iter().find(|t| t.task == task.as_str());
     let defined = outline.tasks.get(task);
-    let schedule = defined.and_then(|t| Schedule::parse(t.schedule.as_deref()?, &t.timezone).ok());
+    let schedule = defined.and_then(schedule_of);
     let upcoming = schedule.map(|s| s.upcoming(now, 5)).unwrap_or_default();
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
+    let runs: Vec<Run> = runs.iter().map(Run::from).collect();
     let forecast = match defined {
         Some(defined) => edit::forecast_of(store, task, defined, now).await?,
         None => None,
@@ -165,8 +174,8 @@ async fn show(
             .map(|u| serde_json::json!({ "utc": u.utc.to_string(), "local": u.local, "note": u.note }))
             .collect::<Vec<_>>(),
         "forecast": forecast,
-        "slots": slots.iter().map(Slot::from).collect::<Vec<_>>(),
-        "runs": runs.iter().map(super::runs::Row::from).collect::<Vec<_>>(),
+        "slots": slots.iter().map(slot_json).collect::<Vec<_>>(),
+        "runs": runs.iter().map(super::runs::json).collect::<Vec<_>>(),
     });
     output::show(global.output, &json, || {
         let mut facts = Facts::default();
@@ -203,137 +212,46 @@ fn slot_table(slots: &[SlotRecord]) -> String {
         &["FROM", "TO", ">SLOTS", "OUTCOME", "RUN", "REASON"],
         "No slots have been decided yet.",
     );
-    for s in slots.iter().map(Slot::from) {
+    for slot in slots {
         table.row([
-            s.from.to_string(),
-            s.to.to_string(),
-            s.count.to_string(),
-            s.outcome,
-            output::text(s.run),
-            s.reason,
+            Stamp(slot.from).to_string(),
+            Stamp(slot.to).to_string(),
+            slot.count.to_string(),
+            slot.outcome.as_str().to_owned(),
+            output::text(slot.run),
+            slot.reason.clone(),
         ]);
     }
     table.render()
 }
 
-/// A row of the slot history.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Slot {
-    from: Stamp,
-    to: Stamp,
-    count: u64,
-    outcome: String,
-    reason: String,
-    run: Option<u64>,
-    term: u64,
+/// Returns a row of the slot history as JSON for scripts, with the outcome as a word.
+fn slot_json(slot: &SlotRecord) -> Value {
+    let mut fields = printed::json(slot);
+    fields["outcome"] = slot.outcome.as_str().into();
+    fields
 }
 
-impl From<&SlotRecord> for Slot {
-    fn from(s: &SlotRecord) -> Slot {
-        let outcome = serde_json::to_value(&s.outcome).unwrap_or_default();
-        Slot {
-            from: Stamp(s.from),
-            to: Stamp(s.to),
-            count: s.count,
-            outcome: outcome["outcome"].as_str().unwrap_or_default().to_owned(),
-            reason: s.reason.clone(),
-            run: s.run.map(|r| r.0),
-            term: s.term.0,
-        }
+/// Returns an explanation as JSON for scripts: its instant is `time` as well as `at`.
+fn explained_json(found: &Explained) -> Value {
+    let mut fields = printed::json(found);
+    fields["time"] = fields["at"].clone();
+    fields["records"] = found.records.iter().map(slot_json).collect();
+    fields["run"] = found.run.as_ref().map(super::runs::json).into();
+    fields
+}
+
+fn explained_text(found: &Explained) -> String {
+    let mut facts = Facts::default();
+    facts.add("task", &found.task).add("slot", found.at);
+    facts.add("outcome", found.outcome.replace('_', " ")).add("reason", &found.reason);
+    for record in &found.records {
+        let (from, to) = (Stamp(record.from), Stamp(record.to));
+        let (count, term) = (record.count, record.term);
+        facts.add("recorded", format!("{from} to {to}, {count} slots, term {term}"));
     }
-}
-
-/// The outcome of a slot.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Explanation {
-    /// Name of the task.
-    pub task: String,
-    /// Time of the slot.
-    pub time: String,
-    /// `ran`, `coalesced`, `skipped`, `queued`, `missed`, `paused`, `fenced`; `to_come` for a future slot,
-    /// `undecided` for a past slot that no leader has decided, `no_slot` for a time that is not a slot of
-    /// the schedule.
-    pub outcome: String,
-    /// The reason for the outcome.
-    pub reason: String,
-    /// The records in the slot history that cover the time.
-    pub records: Vec<Slot>,
-    /// The run that the slot started, or that prevented it.
-    pub run: Option<super::runs::Row>,
-}
-
-/// Explains a slot from the history, or from the schedule if the history has no record of it.
-pub async fn explain(
-    store: &dyn Store,
-    defined: Option<&TaskOutline>,
-    task: &TaskName,
-    time: Time,
-) -> Result<Explanation, store::Error> {
-    let now = store.now().await?;
-    let schedule = defined.and_then(|t| Schedule::parse(t.schedule.as_deref()?, &t.timezone).ok());
-    let on_schedule = schedule.as_ref().map(|s| s.is_slot(time));
-    let mut records = store.slots(task, time, time, SHOWN).await?;
-    if records.is_empty() {
-        // A triggered run or a pass may start at any microsecond, but times are given to the second.
-        let second = time + Duration::from_micros(999_999);
-        records = store.slots(task, time, second, SHOWN).await?;
-        records.retain(|record| record.from == record.to);
+    if let Some(run) = &found.run {
+        facts.add("run", super::runs::line(run));
     }
-    let slots: Vec<Slot> = records.iter().map(Slot::from).collect();
-    // A record may cover many slots, and the time may lie between two of them.
-    let decided = records.first().zip(slots.first()).filter(|(record, _)| {
-        record.from == record.to
-            || record.from == time
-            || record.to == time
-            || on_schedule != Some(false)
-    });
-    let (outcome, reason) = match (decided, on_schedule) {
-        (Some((_, slot)), _) => (slot.outcome.clone(), slot.reason.clone()),
-        (None, Some(true)) if time > now => {
-            ("to_come".to_owned(), "the schedule has a slot at that time".to_owned())
-        }
-        (None, Some(true)) => (
-            "undecided".to_owned(),
-            "the schedule has a slot at that time, but no leader has decided it: there was no leader yet, the history was pruned, or the schedule was different".to_owned(),
-        ),
-        (None, Some(false)) => {
-            let near = schedule.as_ref().and_then(|s| s.next_after(time));
-            let near = near.map_or_else(String::new, |t| format!("; the next slot is {t}"));
-            ("no_slot".to_owned(), format!("the schedule has no slot at that time{near}"))
-        }
-        (None, None) => ("no_slot".to_owned(), "the task has no schedule and runs only when triggered".into()),
-    };
-    let run: Option<Run> = match decided.and_then(|(record, _)| record.run) {
-        Some(id) => store.run(id).await?,
-        None => None,
-    };
-    Ok(Explanation {
-        task: task.to_string(),
-        time: time.to_string(),
-        outcome,
-        reason,
-        records: slots,
-        run: run.as_ref().map(super::runs::Row::from),
-    })
-}
-
-impl Explanation {
-    fn text(&self) -> String {
-        let mut facts = Facts::default();
-        facts.add("task", &self.task).add("slot", &self.time);
-        facts.add("outcome", self.outcome.replace('_', " ")).add("reason", &self.reason);
-        for record in &self.records {
-            facts.add(
-                "recorded",
-                format!(
-                    "{} to {}, {} slots, term {}",
-                    record.from, record.to, record.count, record.term
-                ),
-            );
-        }
-        if let Some(run) = &self.run {
-            facts.add("run", run.line());
-        }
-        facts.render()
-    }
+    facts.render()
 }

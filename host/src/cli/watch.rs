@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use besom_core::ids::{RunId, TaskName};
 use besom_core::time::Time;
-use besom_tui::{Counts, Event, Phase, Progress, Screen};
+use besom_tui::dash::Options;
+use besom_tui::{Counts, Phase, Progress, Screen};
 
 use super::log::{self, Diverted};
+use super::top;
 use crate::host::clock;
 use crate::ports::store::Store;
 
@@ -29,7 +31,7 @@ impl Watch {
     /// Starts watching these tasks.
     pub async fn begin(store: &dyn Store, tasks: impl Iterator<Item = &TaskName>) -> Watch {
         let progress = Progress::new(tasks.map(ToString::to_string));
-        let screen = Screen::start(&progress);
+        let screen = Screen::start(&progress, top::themed(Options::default()).theme);
         let lines = screen.is_inline().then(log::divert);
         let base = waiting(store).await.unwrap_or_default();
         let since = store.now().await.unwrap_or_else(|_| clock::wall());
@@ -38,14 +40,13 @@ impl Watch {
 
     /// Counts again and draws. If the store cannot be read, the counts stay as they were.
     pub async fn look(&mut self, store: &dyn Store) {
-        self.progress.update(Event::Tick(clock::mono()));
+        self.progress.tick(clock::mono());
         if let Some(waiting) = waiting(store).await
             && let Ok(runs) = store.runs(None, RUNS).await
         {
             for run in runs.into_iter().filter(|run| run.started_at >= self.since) {
                 if run.ended_at.is_none() {
-                    let task = run.task.to_string();
-                    self.progress.update(Event::Entered { task, phase: Phase::Working });
+                    self.progress.enter(run.task.as_str(), Phase::Working);
                 }
                 self.planned.insert(run.id, (run.task, run.planned));
             }
@@ -58,8 +59,7 @@ impl Watch {
                 let planned = planned.get(task).copied().unwrap_or(0) + then;
                 let dead = dead.saturating_sub(dead_then);
                 let done = planned.saturating_sub(now + dead);
-                let counts = Counts { planned, done, dead };
-                self.progress.update(Event::Counted { task: task.to_string(), counts });
+                self.progress.count(task.as_str(), Counts { planned, done, dead });
             }
         }
         self.draw();
@@ -68,15 +68,7 @@ impl Watch {
     /// Draws the final state: every task is finished, except those in `failed`.
     pub async fn finish(mut self, store: &dyn Store, failed: &BTreeMap<String, String>) {
         self.look(store).await;
-        let tasks: Vec<String> =
-            self.progress.tasks().iter().map(|task| task.name().to_owned()).collect();
-        for task in tasks {
-            let phase = match failed.get(&task) {
-                Some(error) => Phase::Failed(error.clone()),
-                None => Phase::Finished,
-            };
-            self.progress.update(Event::Entered { task, phase });
-        }
+        self.progress.finish(|task| failed.get(task).cloned());
         self.draw();
     }
 
@@ -86,7 +78,7 @@ impl Watch {
         for line in said {
             let _ = self.screen.say(&line);
         }
-        let _ = self.screen.draw(&self.progress);
+        let _ = self.screen.draw(&mut self.progress);
     }
 }
 

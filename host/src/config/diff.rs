@@ -1,8 +1,6 @@
 //! Compares two configurations. A running host reloads tasks, plugins, settings and mappings; every
 //! other key needs a restart.
 
-use std::fmt::Write as _;
-
 use besom_core::ids::TaskName;
 use sha2::{Digest as _, Sha256};
 
@@ -98,9 +96,6 @@ impl Config {
             "collections": *self.collections,
             "retention": self.retention,
         });
-        Sha256::digest(shared.to_string()).iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        hex::encode(Sha256::digest(shared.to_string()))
     }
 }

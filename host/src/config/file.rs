@@ -35,7 +35,7 @@ pub struct FileDigest(String);
 impl FileDigest {
     /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> FileDigest {
-        FileDigest(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+        FileDigest(hex::encode(Sha256::digest(bytes)))
     }
 
     /// The digest in hexadecimal.

@@ -1,6 +1,6 @@
 //! `[tasks.NAME.limits]`: the limits of one call of a plugin.
 //!
-//! The defaults depend on the lane: the heavy lane has larger ones.
+//! The defaults depend on the lane: [`Row::limits`](besom_core::lane::Row::limits).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct LimitsTable {
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The keys, with the defaults for the lanes `due` and `normal`.
+/// The keys, with the defaults that most lanes have.
 pub static KEYS: &[Key<LimitsTable>] = &[
     Key {
         name: "memory_bytes",
@@ -94,17 +94,6 @@ pub static KEYS: &[Key<LimitsTable>] = &[
     },
 ];
 
-/// The defaults that differ for the lane `heavy`.
-pub const HEAVY: [(&str, &str); 7] = [
-    ("memory_bytes", "1GiB"),
-    ("fuel", "200000000000"),
-    ("wall", "120s"),
-    ("batch_items", "64"),
-    ("rows_read", "2000000"),
-    ("read_bytes", "128MiB"),
-    ("deletes", "2000000"),
-];
-
 /// Returns the limits of a task without `[tasks.NAME.limits]`.
 pub fn default_limits(lane: Lane) -> Limits {
     settle(defaults(lane))
@@ -160,11 +149,9 @@ fn defaults(lane: Lane) -> LimitsTable {
     for key in KEYS {
         key.set_default(&mut table);
     }
-    if lane == Lane::Heavy {
-        for (name, text) in HEAVY {
-            let key = KEYS.iter().find(|k| k.name == name).expect("a key of the list");
-            key.read_text(&mut table, text).expect("a value of its type");
-        }
+    for (name, text) in lane.row().limits {
+        let key = KEYS.iter().find(|k| k.name == *name).expect("a key of the list");
+        key.read_text(&mut table, text).expect("a value of its type");
     }
     table
 }

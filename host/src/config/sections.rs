@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use besom_core::clock::SkewBounds;
+use besom_core::lane::{LANES, Lane, PerLane};
 use serde::Serialize;
 
 use super::activity::{self, Activity};
@@ -91,6 +92,11 @@ impl Clock {
     }
 }
 
+/// Writes the batches of each lane as the keys of the configuration name them.
+fn batches<S: serde::Serializer>(batches: &PerLane<u32>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(LANES.iter().map(|row| (format!("{}_batches", row.name), batches[row.lane])))
+}
+
 /// The settings of `[host]`: limits of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Host {
@@ -98,12 +104,9 @@ pub struct Host {
     pub guest_threads: u32,
     /// Processor time after which a call of a plugin goes on with low priority.
     pub guest_slice: Duration,
-    /// Maximum number of concurrent batches in the lane `due`.
-    pub due_batches: u32,
-    /// Maximum number of concurrent batches in the lane `normal`.
-    pub normal_batches: u32,
-    /// Maximum number of concurrent batches in the lane `heavy`.
-    pub heavy_batches: u32,
+    /// Maximum number of concurrent batches, by lane.
+    #[serde(flatten, serialize_with = "batches")]
+    pub batches: PerLane<u32>,
     /// Maximum number of items in one commit.
     pub batch_items: u32,
     /// Maximum total size of the payloads and changes in one commit, in bytes.
@@ -426,19 +429,19 @@ pub static SECTIONS: &[Section] = &[
                 name: "due_batches",
                 default: "2",
                 doc: "Maximum number of concurrent batches in the lane due.",
-                setter: Setter::U32(|s| &mut s.host.due_batches, 1, 64),
+                setter: Setter::U32(|s| &mut s.host.batches[Lane::Due], 1, 64),
             },
             Key {
                 name: "normal_batches",
                 default: "2",
                 doc: "Maximum number of concurrent batches in the lane normal.",
-                setter: Setter::U32(|s| &mut s.host.normal_batches, 1, 64),
+                setter: Setter::U32(|s| &mut s.host.batches[Lane::Normal], 1, 64),
             },
             Key {
                 name: "heavy_batches",
                 default: "2",
                 doc: "Maximum number of concurrent batches in the lane heavy, on threads of low priority.",
-                setter: Setter::U32(|s| &mut s.host.heavy_batches, 1, 64),
+                setter: Setter::U32(|s| &mut s.host.batches[Lane::Heavy], 1, 64),
             },
             Key {
                 name: "long_after",
@@ -639,6 +642,24 @@ impl Sections {
                 .flatten()
         {
             *path = dir.join(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lane_has_a_key_with_the_default_of_its_row() {
+        let defaults = Sections::defaults().host;
+        assert_eq!(defaults.batches, PerLane::of(|row| row.batches));
+        let host = SECTIONS.iter().find(|section| section.name == "host").expect("a section");
+        let written = serde_json::to_value(&defaults).expect("it can be written");
+        for row in LANES {
+            let name = format!("{}_batches", row.name);
+            assert!(host.keys.iter().any(|key| key.name == name), "{name}");
+            assert_eq!(written[&name], row.batches, "{name}");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use besom_core::collection::{Collection, Collections, Grants, Operations};
 use besom_core::ids::TaskName;
+use besom_core::lane;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
 use besom_core::value::{Field, Value};
 
@@ -19,10 +20,7 @@ use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 use super::{Plugin, PluginFault, limits};
 use crate::ports::guests::Lane;
-use crate::task::{
-    Aliases, CatchUp, Columns, Overlap, RetryPolicy, TIMERS_MAX_DEFAULT, TIMERS_MAX_DUE,
-    TaskDefinition,
-};
+use crate::task::{Aliases, CatchUp, Columns, Overlap, RetryPolicy, TaskDefinition};
 
 /// The key of grants that lists topics.
 pub const TOPICS: &str = "topics";
@@ -161,7 +159,7 @@ pub static KEYS: &[Key<TaskTable>] = &[
         name: "lane",
         default: "",
         doc: "Lane granted to your own plugin if it requests another than normal: due has the highest priority, heavy the largest limits.",
-        setter: Setter::Choice(&["normal", "due", "heavy"], |t, word| t.lane = word.to_owned()),
+        setter: Setter::Choice(lane::NAMES, |t, word| t.lane = word.to_owned()),
     },
     Key {
         name: PIN,
@@ -493,7 +491,7 @@ impl RawTask {
             jitter: self.plain.jitter,
             // A new leader must find the items that are due.
             at_start: self.plain.at_start
-                || (manifest.lane == Lane::Due && !self.spans.contains_key("at_start")),
+                || (manifest.lane.row().punctual && !self.spans.contains_key("at_start")),
             horizon: match (self.plain.horizon, self.gap) {
                 (Duration::ZERO, Some(gap)) => gap.saturating_mul(2) + self.plain.jitter,
                 (Duration::ZERO, None) => HORIZON_UNSCHEDULED,
@@ -517,10 +515,9 @@ impl RawTask {
             retry: self.retry,
             undo_retention: self.plain.undo_retention,
             queue_max: self.plain.queue_max,
-            timers_max: match (self.plain.timers_max, manifest.lane) {
-                (0, Lane::Due) => TIMERS_MAX_DUE,
-                (0, Lane::Normal | Lane::Heavy) => TIMERS_MAX_DEFAULT,
-                (given, _) => given,
+            timers_max: match self.plain.timers_max {
+                0 => manifest.lane.row().timers_max,
+                given => given,
             },
             rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
         }
@@ -575,9 +572,9 @@ impl RawTask {
     }
 
     /// Warns if more time than the shortest limit may pass between two scans: what begins and ends between
-    /// them is late. Applies to plugins in the lane `due` with a setting `limit`.
+    /// them is late. Applies to plugins in a punctual lane with a setting `limit`.
     fn judge_lateness(&self, walker: &mut Walker<'_>, lane: Lane, settings: &[Field]) {
-        let Some(gap) = self.gap.filter(|_| lane == Lane::Due) else { return };
+        let Some(gap) = self.gap.filter(|_| lane.row().punctual) else { return };
         let Some(shortest) = shortest_limit(settings) else { return };
         let between = gap.saturating_add(self.plain.jitter);
         if between > shortest {
@@ -822,14 +819,10 @@ impl RawTask {
         false
     }
 
-    /// Checks the lane: your own plugin needs a grant for any lane except `normal`.
+    /// Checks the lane: your own plugin needs a grant for most of them.
     fn judge_lane(&self, walker: &mut Walker<'_>, plugin: &Plugin) {
-        let word = match plugin.manifest.lane {
-            Lane::Normal => "normal",
-            Lane::Due => "due",
-            Lane::Heavy => "heavy",
-        };
-        let (asked, given) = (plugin.manifest.lane != Lane::Normal, self.plain.lane.as_str());
+        let lane = plugin.manifest.lane.row();
+        let (word, asked, given) = (lane.name, lane.granted, self.plain.lane.as_str());
         let span = self.spans.get("lane").or_else(|| self.spans.get("plugin"));
         let span = span.unwrap_or(&self.name_span);
         match given {

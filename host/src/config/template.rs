@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use super::quantity::show_duration;
 use super::sections::SECTIONS;
+use crate::built_in::{Entry, TABLE};
 
 /// A task of the template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,53 +96,20 @@ impl Template {
 }
 
 fn built_in() -> Vec<TaskTemplate> {
-    let task = |name: &str, doc: &str, schedule: &str, settings: &[(&str, &str)]| TaskTemplate {
-        name: name.into(),
-        plugin: name.into(),
-        doc: doc.into(),
-        keys: vec![
-            ("schedule".into(), format!("\"{schedule}\"")),
-            ("overlap".into(), "\"skip\"".into()),
-        ],
-        settings: settings.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
-    };
-    vec![
-        task(
-            "compaction",
-            "Replaces the change log of a document by one equivalent change. Its settings have a mode\n\
-             # for each format: mode_yjs, mode_loro, mode_automerge = \"merge\". \"reset\" (Yjs, Automerge)\n\
-             # starts a new log while no client is attached; clients must check the epoch. \"trim\" (Loro)\n\
-             # drops what every attached client has seen. Deleted content of Yjs documents is kept unless\n\
-             # deleted_content = \"collect\" declares that no client has `gc: false`.",
-            "@every 30s",
-            &[
-                ("min_changes", "1000"),
-                ("projects_per_run", "100"),
-                ("candidates_per_project", "500"),
+    let task = |entry: &Entry| {
+        let task = entry.task.as_ref()?;
+        Some(TaskTemplate {
+            name: entry.name.into(),
+            plugin: entry.name.into(),
+            doc: task.doc.into(),
+            keys: vec![
+                ("schedule".into(), format!("\"{}\"", task.schedule)),
+                ("overlap".into(), "\"skip\"".into()),
             ],
-        ),
-        task(
-            "client-deactivation",
-            "Detaches and deactivates clients that have been idle for too long.",
-            "@every 30s",
-            &[("projects_per_run", "100"), ("candidates_per_project", "500")],
-        ),
-        task(
-            "share-expiry",
-            "Ends shares at the moment they expire, after their limit_seconds or else after `limit`. A run\n\
-             # plans what expires within the next day, or within a tenth of the shortest limit if that is\n\
-             # less than a day; the shortest limit is limit, or limit_min if shares have their own limits. A\n\
-             # share that is shorter than the time between two runs may end late: use a shorter schedule.",
-            "@hourly",
-            &[("limit", "\"7d\""), ("limit_min", "\"0s\"")],
-        ),
-        task(
-            "ttl-transitions",
-            "Moves idle workspaces to standby, and unused ones to the archive.",
-            "@every 60s",
-            &[],
-        ),
-    ]
+            settings: task.settings.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        })
+    };
+    TABLE.iter().filter_map(task).collect()
 }
 
 /// Returns the commented configuration.

@@ -15,6 +15,7 @@ use crate::task::{CatchUp, Overlap};
 
 mod activity;
 mod cluster;
+mod defaults;
 mod delivery;
 
 fn setting(name: &str, kind: SettingKind, default: Option<Value>) -> Setting {

@@ -18,6 +18,9 @@ use super::document::{Attached, Document};
 use super::log::UpdateLog;
 use super::rows::{Writer, at, text};
 use super::trace;
+use crate::model::default_collections;
+use crate::model::product::Product;
+use crate::ports::embedded::Scripts;
 use crate::ports::store::Store;
 
 /// The tenant of imported traces.
@@ -76,14 +79,15 @@ pub fn replay(
 
 /// Writes replayed traces. An existing document is left unchanged.
 pub async fn write(
-    store: &Arc<dyn Store>,
+    store: &dyn Store,
+    scripts: Arc<dyn Scripts>,
     traces: &[Replayed],
     now: Time,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> anyhow::Result<Vec<Imported>> {
     let tenant = Tenant::from(TENANT);
     let mut imported = Vec::new();
-    let mut writer = Writer::new(Arc::clone(store));
+    let mut writer = Writer::new(Product::new(scripts, Arc::new(default_collections())));
     if !traces.is_empty() {
         writer.project(&tenant).await?;
     }
@@ -106,7 +110,7 @@ pub async fn write(
 
 /// Whether the document exists with all its changes. A document from an interrupted import still
 /// has the sequence number 0.
-async fn exists(store: &Arc<dyn Store>, tenant: &Tenant, document: &str) -> anyhow::Result<bool> {
+async fn exists(store: &dyn Store, tenant: &Tenant, document: &str) -> anyhow::Result<bool> {
     let view = store.snapshot(LOOK_MAX).await?;
     let (key, columns) = (vec![text(document)], ["server_seq".to_owned()]);
     let rows = view.get_many(Some(tenant), "documents", &[key], &columns).await?;

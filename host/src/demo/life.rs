@@ -1,7 +1,7 @@
 //! The simulated product that keeps working beside Besom while the demo runs.
 //!
 //! This module decides how often something happens; its submodules decide what. It writes as a
-//! product does, through the store and the activity, and does not know the tasks. The activities:
+//! product does, with SQL of its own and through the activity, and does not know the tasks. The activities:
 //!
 //! ```text
 //! documents   edits, most of them to one document; occasionally a wave over many
@@ -34,6 +34,7 @@ use tokio::time::MissedTickBehavior;
 pub use damaged::DAMAGED_MAX;
 
 use crate::host::clock;
+use crate::model::product::Product;
 use crate::ports::activity::Activity;
 use crate::ports::store::Store;
 
@@ -59,8 +60,10 @@ const WAVE_FIRST: u64 = 25;
 
 /// What the simulated product works with.
 pub struct World {
-    /// The database.
+    /// The database, for reading.
     pub store: Arc<dyn Store>,
+    /// The product's own writes.
+    pub product: Product,
     /// The activity service, to which connections are reported.
     pub activity: Arc<dyn Activity>,
     /// Called for each connection, as the activity endpoint does to wake workspaces.

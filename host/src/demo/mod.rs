@@ -40,6 +40,7 @@ pub use place::Place;
 pub use summary::{Summary, summary};
 pub use table::{Measured, measure, table};
 
+use crate::ports::embedded::Scripts;
 use crate::ports::store::Store;
 
 /// What was written into the directory.
@@ -51,20 +52,21 @@ pub struct Prepared {
     pub imported: Vec<import::Imported>,
 }
 
-/// Fills the store of a claimed directory and writes its configuration last. All times in the demo
-/// are relative to `now`; `progress` receives progress messages.
+/// Fills the store of a claimed directory, which `scripts` reaches as well, and writes its
+/// configuration last. All times in the demo are relative to `now`; `progress` receives progress messages.
 pub async fn prepare(
     place: &Place,
-    store: Arc<dyn Store>,
+    store: &dyn Store,
+    scripts: Arc<dyn Scripts>,
     traces: &[import::Replayed],
     now: Time,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> anyhow::Result<Prepared> {
     let seeded = match place.is_unfinished() {
-        true => Some(seed::fill(Arc::clone(&store), now, progress).await?),
+        true => Some(seed::fill(Arc::clone(&scripts), now, progress).await?),
         false => None,
     };
-    let imported = import::write(&store, traces, now, progress).await?;
+    let imported = import::write(store, scripts, traces, now, progress).await?;
     place.finish(&config::text())?;
     Ok(Prepared { seeded, imported })
 }

@@ -123,7 +123,7 @@ fn secret(path: &Path, rng: &mut impl Rng) -> io::Result<String> {
     match options.write(true).create_new(true).mode(0o600).open(path) {
         Ok(mut file) => {
             let bytes: [u8; TOKEN_BYTES] = rng.random();
-            let drawn: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let drawn = hex::encode(bytes);
             writeln!(file, "{drawn}")?;
             Ok(drawn)
         }

@@ -2,15 +2,14 @@
 //!
 //! Every write is an upsert, so that an interrupted import can be repeated.
 
-use std::sync::Arc;
-
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 
 use crate::model::TENANT;
-use crate::ports::store::{Result, Store};
+use crate::model::product::Product;
+use crate::ports::store::Result;
 
 /// Maximum number of rows per transaction.
 pub const BATCH_ROWS: usize = 5_000;
@@ -20,14 +19,14 @@ pub const BATCH_BYTES: usize = 8 << 20;
 
 /// Collects rows and writes them when a batch is full.
 pub(super) struct Writer {
-    store: Arc<dyn Store>,
+    product: Product,
     batch: Vec<(Option<Tenant>, Change)>,
     bytes: usize,
 }
 
 impl Writer {
-    pub(super) fn new(store: Arc<dyn Store>) -> Writer {
-        Writer { store, batch: Vec::new(), bytes: 0 }
+    pub(super) fn new(product: Product) -> Writer {
+        Writer { product, batch: Vec::new(), bytes: 0 }
     }
 
     /// Adds a project, the only table without a separate tenant column.
@@ -64,7 +63,7 @@ impl Writer {
     /// Writes the remaining rows.
     pub(super) async fn flush(&mut self) -> Result<()> {
         if !self.batch.is_empty() {
-            self.store.write(&self.batch).await?;
+            self.product.write(&self.batch).await?;
             self.batch.clear();
             self.bytes = 0;
         }

@@ -23,8 +23,10 @@ use serde::Serialize;
 
 use super::document::Document;
 use super::rows::Writer;
+use crate::model::default_collections;
+use crate::model::product::{self, Product};
 use crate::ports::activity::{self, Activity};
-use crate::ports::store::Store;
+use crate::ports::embedded::Scripts;
 
 /// The tenants of the demo.
 pub const TENANTS: [&str; 5] = ["acme", "globex", "hooli", "initech", "umbrella"];
@@ -90,12 +92,12 @@ pub struct WorkspaceUse {
 
 /// Fills an empty store, creating missing tables.
 pub async fn fill(
-    store: Arc<dyn Store>,
+    scripts: Arc<dyn Scripts>,
     now: Time,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> anyhow::Result<Seeded> {
-    store.create_entity_model().await?;
-    let mut writer = Writer::new(store);
+    product::create_tables(&*scripts).await?;
+    let mut writer = Writer::new(Product::new(scripts, Arc::new(default_collections())));
     let mut seeded = Seeded::default();
     for (number, name) in TENANTS.into_iter().enumerate() {
         let tenant = Tenant::from(name);

@@ -12,7 +12,7 @@ use besom_core::value::Value;
 use serde::Serialize;
 
 use super::table::Measured;
-use crate::ports::store::{DeadSelector, HistoryQuery, HistoryRow, Letters, Store};
+use crate::ports::store::{DeadSelector, End, HistoryQuery, HistoryRow, Letters, Store};
 
 /// The name of the compaction task in the demo's configuration.
 pub(super) const COMPACTION: &str = "compaction";
@@ -123,8 +123,8 @@ async fn fates(store: &dyn Store) -> anyhow::Result<Fates> {
 impl Fates {
     fn note(&mut self, row: &HistoryRow) {
         let document = document(&row.identity);
-        match row.outcome.as_str() {
-            "committed" => {
+        match row.outcome {
+            End::Committed => {
                 let verified = |note: &besom_core::value::Field| {
                     note.name == VERIFIED && note.value == Value::Bool(true)
                 };
@@ -133,10 +133,10 @@ impl Fates {
                 }
                 self.compacted.insert(document);
             }
-            "skipped" if row.settled => {
+            End::Skipped if row.settled => {
                 self.left_alone.insert(document);
             }
-            _ => {}
+            End::Skipped | End::Dead | End::Discarded | End::Unknown => {}
         }
     }
 }
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_document_is_left_alone_only_if_it_was_never_compacted() {
-        let row = |key: &str, outcome: &str, settled, verified| HistoryRow {
+        let row = |key: &str, outcome, settled, verified| HistoryRow {
             id: 1,
             identity: Identity {
                 task: COMPACTION.into(),
@@ -174,7 +174,7 @@ mod tests {
             },
             run: RunId(1),
             at: Time::EPOCH,
-            outcome: outcome.into(),
+            outcome,
             settled,
             reason: None,
             notes: vec![Field::new(VERIFIED, Value::Bool(verified))],
@@ -184,11 +184,11 @@ mod tests {
         };
         let mut fates = Fates::default();
         for row in [
-            row("settled after its compaction", "skipped", true, false),
-            row("settled after its compaction", "committed", false, true),
-            row("refused", "skipped", true, false),
-            row("contended", "skipped", false, false),
-            row("pruned", "committed", false, false),
+            row("settled after its compaction", End::Skipped, true, false),
+            row("settled after its compaction", End::Committed, false, true),
+            row("refused", End::Skipped, true, false),
+            row("contended", End::Skipped, false, false),
+            row("pruned", End::Committed, false, false),
         ] {
             fates.note(&row);
         }

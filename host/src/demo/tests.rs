@@ -1,4 +1,4 @@
-//! Tests of the demo's data, on the store in memory.
+//! Tests of the demo's data, on a store in a file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use super::*;
 use crate::demo::import::Replayed;
 use crate::demo::log::{Edit, UpdateLog};
 use crate::model::default_collections;
-use crate::ports::activity::Timeouts;
 use crate::ports::store::Range;
-use crate::store::memory::{MemoryStore, PARTITIONS_DEFAULT};
+use crate::store::sqlite::{Options, SqliteStore};
 
 const NOW: Time = Time(1_700_000_000_000_000);
 
-fn store() -> Arc<dyn Store> {
-    let clock = Arc::new(|| NOW);
-    let store = MemoryStore::new(PARTITIONS_DEFAULT, Timeouts::default(), clock);
+/// A store in a file beside the directory of the demo.
+fn store(dir: &tempfile::TempDir) -> Arc<SqliteStore> {
+    let options = Options { time: Arc::new(|| NOW), ..Options::default() };
+    let store = SqliteStore::open(dir.path().with_extension("db"), options).unwrap();
     store.set_collections(Arc::new(default_collections()));
-    Arc::new(store)
+    store
 }
 
 async fn rows(store: &dyn Store, tenant: &str, table: &str, columns: &[&str]) -> Vec<Vec<Value>> {
@@ -41,8 +41,8 @@ async fn rows(store: &dyn Store, tenant: &str, table: &str, columns: &[&str]) ->
 async fn a_demo_has_something_for_every_task_and_its_numbers_agree() {
     let dir = tempfile::tempdir().unwrap();
     let place = Place::claim(dir.path()).unwrap();
-    let store = store();
-    let prepared = prepare(&place, Arc::clone(&store), &[], NOW, &mut |_| ()).await.unwrap();
+    let store = store(&dir);
+    let prepared = prepare(&place, &*store, store.clone(), &[], NOW, &mut |_| ()).await.unwrap();
     std::fs::write(place.database(), "").unwrap();
     let seeded = prepared.seeded.unwrap();
     assert_eq!(seeded.tenants.len(), 5);
@@ -73,7 +73,7 @@ async fn a_demo_has_something_for_every_task_and_its_numbers_agree() {
     }
     // A second preparation finds a demo and leaves it unchanged.
     let again = Place::claim(dir.path()).unwrap();
-    let prepared = prepare(&again, Arc::clone(&store), &[], NOW, &mut |_| ()).await.unwrap();
+    let prepared = prepare(&again, &*store, store.clone(), &[], NOW, &mut |_| ()).await.unwrap();
     assert_eq!(prepared, Prepared::default());
     assert_eq!(measure(&*store).await.unwrap(), measured);
 }
@@ -82,25 +82,27 @@ async fn a_demo_has_something_for_every_task_and_its_numbers_agree() {
 async fn an_interrupted_preparation_is_repeated_without_a_duplicate() {
     let dir = tempfile::tempdir().unwrap();
     let place = Place::claim(dir.path()).unwrap();
-    let store = store();
-    let seeded = seed::fill(Arc::clone(&store), NOW, &mut |_| ()).await.unwrap();
+    let store = store(&dir);
+    let seeded = seed::fill(store.clone(), NOW, &mut |_| ()).await.unwrap();
     let measured = measure(&*store).await.unwrap();
     let later = NOW + std::time::Duration::from_secs(5);
-    let prepared = prepare(&place, Arc::clone(&store), &[], later, &mut |_| ()).await.unwrap();
+    let prepared = prepare(&place, &*store, store.clone(), &[], later, &mut |_| ()).await.unwrap();
     assert!(prepared.seeded.unwrap() == seeded);
     assert_eq!(measure(&*store).await.unwrap(), measured);
 }
 
 #[tokio::test]
 async fn a_trace_becomes_a_document_once() {
-    let store = store();
-    store.create_entity_model().await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    crate::model::product::create_tables(&*store).await.unwrap();
     let edit = Edit { author: 0, payload: vec![1, 1, 77, 0, 4, 1, 1, b't', 1, b'a', 0] };
     let log = UpdateLog { authors: vec![77], edits: vec![edit] };
     let trace = Replayed { document: "typed".into(), log };
     for existed in [false, true] {
         let traces = std::slice::from_ref(&trace);
-        let imported = import::write(&store, traces, NOW, &mut |_| ()).await.unwrap();
+        let imported =
+            import::write(&*store, store.clone(), traces, NOW, &mut |_| ()).await.unwrap();
         assert_eq!((imported[0].updates, imported[0].existed), (1, existed));
     }
     let columns = ["actor_id", "client_seq", "kind", "checksum"];

@@ -5,7 +5,7 @@ use besom_core::ids::TaskName;
 use super::attached::{Attached, attached};
 use super::history::{item_key, of_document};
 use super::{Document, Error, Name, SNAPSHOT_MAX, document, stored};
-use crate::ports::store::{self, DeadLetter, DeadSelector, HistoryRow, Letters, Store};
+use crate::ports::store::{self, DeadLetter, DeadSelector, End, HistoryRow, Letters, Store};
 
 /// Maximum number of history rows and dead letters searched for the last result of a document.
 const LOOKED_AT_MAX: u32 = 1_000;
@@ -54,14 +54,14 @@ pub(super) const LEFT_ALONE: &str = "left-alone: ";
 /// The state that a history row implies, if it is a final result. A skip that is not settled only
 /// postpones, and a skip because there is nothing to do does not change the state.
 pub(super) fn state_after(row: &HistoryRow, was_compacted: bool) -> Option<State> {
-    match row.outcome.as_str() {
-        "committed" => Some(State::Compacted),
-        "dead" => Some(State::Dead),
-        "skipped" if row.settled => {
+    match row.outcome {
+        End::Committed => Some(State::Compacted),
+        End::Dead => Some(State::Dead),
+        End::Skipped if row.settled => {
             let is_refusal = row.reason.as_deref().is_some_and(|r| r.starts_with(LEFT_ALONE));
             (is_refusal || !was_compacted).then_some(State::LeftAlone)
         }
-        _ => None,
+        End::Skipped | End::Discarded | End::Unknown => None,
     }
 }
 
@@ -88,7 +88,7 @@ pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<
         attached: attached(store, name).await?,
     };
     let history = of_document(store, name, tasks, LOOKED_AT_MAX).await?;
-    shown.last_compaction = history.iter().find(|row| row.outcome == "committed").cloned();
+    shown.last_compaction = history.iter().find(|row| row.outcome == End::Committed).cloned();
     let was_compacted = shown.last_compaction.is_some();
     let mut last_word = history.into_iter().find_map(|row| {
         let state = state_after(&row, was_compacted)?;

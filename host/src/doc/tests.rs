@@ -54,11 +54,13 @@ fn the_first_client_of_an_update_is_its_actor() {
     }
 }
 
-async fn store() -> Arc<dyn Store> {
+fn store() -> Arc<MemoryStore> {
     let clock = Arc::new(|| Time::from_secs(1_000));
     let store = MemoryStore::new(64, Default::default(), clock);
     store.set_collections(Arc::new(default_collections()));
-    store.create_entity_model().await.expect("created");
+    for collection in default_collections().values() {
+        store.create_table(collection, &[]);
+    }
     Arc::new(store)
 }
 
@@ -70,7 +72,7 @@ const UPDATES: [&[u8]; 3] = [&[1, 1, 5, 0], &[1, 1, 6, 0], &[1, 1, 5, 1]];
 
 #[tokio::test]
 async fn what_is_imported_is_exported_byte_for_byte() {
-    let store = store().await;
+    let store = store();
     let done = import(&*store, &name("t", "a"), Format::Yjs, &UPDATES).await.expect("imported");
     assert_eq!(done, Imported { updates: 3, bytes: 12 });
     assert_eq!(export(&*store, &name("t", "a")).await.expect("there"), UPDATES);
@@ -89,7 +91,7 @@ async fn what_is_imported_is_exported_byte_for_byte() {
 
 #[tokio::test]
 async fn a_key_without_its_tenant_has_to_be_unique() {
-    let store = store().await;
+    let store = store();
     for place in [name("t", "a"), name("u", "a"), name("t", "only"), name("t", "x/y")] {
         import(&*store, &place, Format::Yjs, &UPDATES).await.expect("imported");
     }
@@ -105,7 +107,7 @@ async fn a_key_without_its_tenant_has_to_be_unique() {
 
 #[tokio::test]
 async fn an_export_begins_at_the_base_and_leaves_presence_out() {
-    let store = store().await;
+    let store = store();
     let place = name("t", "a");
     import(&*store, &place, Format::Yjs, &UPDATES).await.expect("imported");
     let change = |seq: i64, kind: &str, payload: &[u8]| {
@@ -133,7 +135,6 @@ async fn an_export_begins_at_the_base_and_leaves_presence_out() {
     };
     store
         .write(&[change(4, "presence", b"here"), change(5, "edit", b"new"), compacted(4)])
-        .await
         .expect("written");
     // The base is the last edit at or below 4: number 3.
     assert_eq!(export(&*store, &place).await.expect("there"), [UPDATES[2], b"new"]);
@@ -145,7 +146,7 @@ async fn an_export_begins_at_the_base_and_leaves_presence_out() {
             Field::new("payload", Value::Bytes(b"snap".to_vec())),
         ],
     };
-    store.write(&[(Some(place.tenant.clone()), snapshot)]).await.expect("written");
+    store.write(&[(Some(place.tenant.clone()), snapshot)]).expect("written");
     assert_eq!(export(&*store, &place).await.expect("there"), [&b"snap"[..], b"new"]);
     let shown = show(&*store, &place, &[]).await.expect("there");
     assert_eq!((shown.edits, shown.presences, shown.snapshots), (4, 1, 1));

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::history::of_document;
 use super::{Error, Name, SNAPSHOT_MAX, count, document, read_log, stored, write_log};
 use crate::child::{self, Failure, Limits, Work};
-use crate::ports::store::{BeforeImage, HistoryRow, Store};
+use crate::ports::store::{BeforeImage, End, HistoryRow, Store};
 
 /// Maximum number of compactions of one document that are verified, newest first.
 const COMPACTIONS_MAX: u32 = 10_000;
@@ -117,7 +117,7 @@ pub async fn verify(
         .put_back(now.into_iter().filter(|row| row.edit).map(|row| (row.seq, row.payload.into())));
     let mut found = Vec::new();
     for row in of_document(store, name, tasks, COMPACTIONS_MAX).await? {
-        if row.outcome != "committed" || note(&row, "digest_after").is_none() {
+        if row.outcome != End::Committed || note(&row, "digest_after").is_none() {
             continue;
         }
         let images = store.before_images(row.id).await?;

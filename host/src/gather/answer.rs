@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::command::{Action, Command, DeadSelector, MessageSelector};
-use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::ring::NodeName;
 use besom_core::snapshot::{
-    Answer, DEAD_PAGE, DeadPage, Done, Edit, Explained, ItemRow, LOG_PAGE, Letter, LogPage, Query,
-    RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
+    Answer, DEAD_PAGE, DeadPage, Done, Edit, ItemRow, LOG_PAGE, Letter, LogPage, Query,
+    RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, Run, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
 };
 use besom_core::time::Time;
 
 use super::Gatherer;
-use super::cache::{last_run, short};
+use super::cache::last_run;
+use super::explain::explain;
+use super::rows;
 use crate::host::asking;
 use crate::host::editing::Desk;
 use crate::ports::members::MemberState;
-use crate::ports::store::{DeadLetter, HistoryQuery, Letters, Store};
+use crate::ports::store::{HistoryQuery, Letters, Store};
 
 /// How long a command may wait for a leader before the answer says that it is pending.
 const APPLY_MAX: Duration = Duration::from_secs(5);
@@ -192,7 +193,7 @@ impl Gatherer {
         let selector = DeadSelector { task, error, ..DeadSelector::default() };
         let page = DEAD_PAGE + 1;
         let found = self.store().dead_letters(&selector, Letters::Open, before, page).await;
-        let mut letters: Vec<Letter> = found.map_err(refused)?.iter().map(letter).collect();
+        let mut letters: Vec<Letter> = found.map_err(refused)?.iter().map(rows::letter).collect();
         let more = letters.len() > DEAD_PAGE as usize;
         letters.truncate(DEAD_PAGE as usize);
         Ok(Answer::Dead(DeadPage { letters, more }))
@@ -203,21 +204,11 @@ impl Gatherer {
         let run = run.ok_or_else(|| format!("there is no run {id}, or it was pruned"))?;
         let query = HistoryQuery { run: Some(run.id), limit: ITEMS_MAX, ..HistoryQuery::default() };
         let history = self.store().history(&query).await.map_err(refused)?;
+        let items: Vec<ItemRow> = history.iter().map(rows::item).collect();
         let mut outcomes = BTreeMap::new();
-        let items = history.into_iter().map(|row| {
-            *outcomes.entry(row.outcome.clone()).or_default() += 1;
-            ItemRow {
-                tenant: row.identity.tenant.map(|tenant| tenant.to_string()),
-                key: row.identity.key,
-                at: row.at,
-                outcome: row.outcome,
-                reason: row.reason,
-                node: row.node.to_string(),
-            }
-        });
-        let items = items.collect();
+        items.iter().for_each(|item| *outcomes.entry(item.outcome).or_default() += 1);
         let definition = run.definition.clone();
-        let detail = RunDetail { run: short(&run), outcomes, items, definition };
+        let detail = RunDetail { run: Run::from(&run), outcomes, items, definition };
         Ok(Answer::Run(Box::new(detail)))
     }
 
@@ -242,7 +233,8 @@ impl Gatherer {
         }
         let more = found.iter().any(|runs| runs.len() > limit as usize);
         let of_task = |runs: Vec<_>| runs.into_iter().take(limit as usize);
-        let mut runs: Vec<_> = found.into_iter().flat_map(of_task).map(|run| short(&run)).collect();
+        let mut runs: Vec<Run> =
+            found.into_iter().flat_map(of_task).map(|run| Run::from(&run)).collect();
         runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
         let more = more || runs.len() > RUNS_PAGE as usize;
         runs.truncate(RUNS_PAGE as usize);
@@ -260,42 +252,16 @@ impl Gatherer {
         let mut slots = slots;
         let more = slots.len() > SLOTS_PAGE as usize;
         slots.truncate(SLOTS_PAGE as usize);
-        let runs = runs.iter().map(|run| last_run(&short(run))).collect();
+        let runs = runs.iter().map(|run| last_run(&Run::from(run))).collect();
         Ok(Answer::Past(TaskPast { task, from, slots, more, runs }))
     }
 
     async fn explain(&self, task: String, at: Time) -> Result<Answer, Refused> {
-        let name = TaskName::from(task.as_str());
-        let store = self.store();
-        let now = store.now().await.map_err(refused)?;
-        let records = store.slots(&name, at, at, 64).await.map_err(refused)?;
+        let name = TaskName::from(task);
         let defined = self.sources().defined.borrow().clone();
         let scheduled = defined.work.tasks.get(&name);
-        let schedule: Option<&Schedule> = scheduled.and_then(|task| task.schedule.as_ref());
-        let text = besom_core::plan::explain(at, now, schedule, &records);
-        Ok(Answer::Explained(Explained { task, at, text }))
-    }
-}
-
-fn letter(dead: &DeadLetter) -> Letter {
-    let item = &dead.item;
-    Letter {
-        id: dead.id,
-        task: item.identity.task.to_string(),
-        tenant: item.identity.tenant.as_ref().map(ToString::to_string),
-        key: item.identity.key.clone(),
-        due: item.identity.due,
-        version: item.version.clone(),
-        partition: item.partition.0,
-        run: item.run.0,
-        planned_at: item.planned_at,
-        at: dead.at,
-        attempts: item.attempts,
-        errors: item.errors.clone(),
-        payload: match std::str::from_utf8(&item.payload) {
-            Ok(text) => text.to_owned(),
-            Err(_) => item.payload.iter().map(|byte| format!("{byte:02x}")).collect(),
-        },
-        payload_bytes: item.payload.len() as u64,
+        let schedule = scheduled.and_then(|task| task.schedule.as_ref());
+        let found = explain(self.store(), schedule, &name, at).await.map_err(refused)?;
+        Ok(Answer::Explained(Box::new(found)))
     }
 }

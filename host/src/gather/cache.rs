@@ -8,7 +8,7 @@ use std::time::Duration;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::plan::{SlotRecord, TaskState};
 use besom_core::snapshot::{
-    self, DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, RunState, SLOTS_OF_TASK,
+    self, DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, SLOTS_OF_TASK,
 };
 use besom_core::time::Time;
 
@@ -187,7 +187,7 @@ impl Cache {
     }
 
     fn note(&mut self, run: &Run) {
-        let run = short(run);
+        let run = snapshot::Run::from(run);
         let known = self.runs.get(&run.id);
         if known.is_none_or(|known| **known != run) {
             self.runs.insert(run.id, Arc::new(run));
@@ -215,26 +215,6 @@ impl Cache {
 
 async fn members(sources: &Sources) -> Option<crate::ports::members::Membership> {
     sources.members.as_ref()?.members().await.ok()
-}
-
-/// The summary of a run for the dashboard.
-pub fn short(run: &Run) -> snapshot::Run {
-    snapshot::Run {
-        id: run.id.0,
-        task: run.task.to_string(),
-        slot: run.slot,
-        trigger: run.trigger.clone(),
-        term: run.term.0,
-        started_at: run.started_at,
-        ended_at: run.ended_at,
-        state: RunState::of(run),
-        error: run.error.clone(),
-        planned: run.planned,
-        deduplicated: run.deduplicated,
-        blocked: run.blocked,
-        open: run.open,
-        scanned: run.scanned,
-    }
 }
 
 /// The 99th percentile of the durations of the last runs of each task, in milliseconds. `runs` is

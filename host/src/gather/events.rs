@@ -8,7 +8,7 @@ use besom_core::snapshot::{EVENTS_MAX, Event, EventKind, NodeState, RunState, Sn
 use besom_core::time::Time;
 
 use super::reading::Reading;
-use crate::ports::store::{Command, CommandRow, NodeRow};
+use crate::ports::store::{Command, CommandRow, NodeRow, Role};
 
 #[cfg(test)]
 mod tests;
@@ -119,13 +119,13 @@ impl Events {
             let later = rows.get(at + 1).filter(of_node);
             let text = match earlier {
                 None => "has started",
-                Some((_, earlier)) if earlier.state == "stopped" => "was restarted",
+                Some((_, earlier)) if earlier.state == Role::Stopped => "was restarted",
                 Some(_) => "is back",
             };
             let key = |what| format!("node {} {what}", row.node);
             let of = |at, text: &str| event(at, EventKind::Node, name, text);
             self.tell(key("begins"), 1, of(*started, text));
-            if row.state == "stopped" {
+            if row.state == Role::Stopped {
                 self.tell(key("ends"), 1, of(row.seen_at, "has left"));
             } else if later.is_some() {
                 self.tell(key("ends"), 1, of(row.seen_at, "is lost"));

@@ -13,9 +13,11 @@
 pub mod answer;
 mod cache;
 mod events;
+pub mod explain;
 mod picture;
 mod rates;
 mod reading;
+pub mod rows;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

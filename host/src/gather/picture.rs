@@ -9,21 +9,19 @@ use besom_core::ids::TaskName;
 use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Scan, unscanned_since};
 use besom_core::ring::Assignment;
 use besom_core::snapshot::{
-    self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Missing, Node, NodeState, Owner, RUNS_MAX,
-    Ring, Snapshot, Task, TermRow,
+    self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring,
+    Snapshot, Task, TermRow,
 };
 use besom_core::time::Time;
 
 use super::events::Events;
 use super::rates::Rates;
 use super::reading::Reading;
-use super::{Defined, Sources, cache};
-use crate::host::health::Part;
+use super::{Defined, Sources, cache, rows};
 use crate::host::{self, clock};
 use crate::node::planner::Scheduled;
-use crate::ports::guests::Lane;
 use crate::ports::members::{Member, MemberState, Membership};
-use crate::ports::store::{Command, CommandRow, Depth, Fence, NodeRow};
+use crate::ports::store::{Command, CommandRow, Depth, Fence, NodeRow, Role};
 
 /// What is remembered between snapshots.
 #[derive(Debug, Default)]
@@ -66,7 +64,7 @@ impl Picture {
     fn nodes(&self, sources: &Sources, reading: &Reading, ring: &Ring) -> Vec<Arc<Node>> {
         // Of several incarnations of a node, the one seen last counts.
         let mut rows: BTreeMap<&str, &NodeRow> = BTreeMap::new();
-        for row in reading.nodes.iter().filter(|row| row.state != "stopped") {
+        for row in reading.nodes.iter().filter(|row| row.state != Role::Stopped) {
             let known = rows.entry(row.node.node_name()).or_insert(row);
             if known.seen_at < row.seen_at {
                 *known = row;
@@ -98,7 +96,7 @@ impl Picture {
                 (Some(MemberState::Draining), _) => NodeState::Draining,
                 (None, Some(_)) => NodeState::Lost,
                 (None, None) if silent.is_some_and(|silent| silent > silent_max) => NodeState::Lost,
-                (None, None) if row.is_some_and(|row| row.state == "draining") => {
+                (None, None) if row.is_some_and(|row| row.state == Role::Draining) => {
                     NodeState::Draining
                 }
                 (None, None) => NodeState::Active,
@@ -117,7 +115,7 @@ impl Picture {
                 owned: owner.map_or(0, |owner| owner.owned),
                 queued: owner.map_or(0, |owner| owner.queued),
                 config_digest: row.map(|row| row.config_digest.clone()).unwrap_or_default(),
-                missing: missed(row, member),
+                missing: rows::missed(row, member),
                 report: row.and_then(|row| row.report.clone()),
             };
             nodes.push(kept(self.last.node(name), node));
@@ -138,7 +136,7 @@ impl Picture {
         let all = configured.chain(orphans.map(|(name, _)| (*name, None)));
         all.map(|(name, scheduled)| {
             let state = reading.states.get(name);
-            let paused = state.and_then(|state| state.paused.as_ref());
+            let paused = state.and_then(|state| state.paused.clone());
             let (in_per_s, out_per_s) = self.rates.of(name);
             let slots = reading.slots.get(name).cloned().unwrap_or_default();
             let depth = depths.get(name);
@@ -154,17 +152,13 @@ impl Picture {
                 unscanned_since(reading.now, schedule, &policy, state, &runs, held)
             });
             let task = Task {
-                paused: paused.map(|pause| snapshot::Pause {
-                    by: pause.by.clone(),
-                    reason: pause.reason.clone(),
-                    since: pause.since,
-                }),
                 orphaned: scheduled.is_none(),
                 next: scheduled
                     .filter(|_| paused.is_none())
                     .and_then(|task| task.schedule.as_ref()?.next_after(reading.now)),
+                paused,
                 unscanned_since,
-                depth: depth.map(|depth| waiting(depth)).unwrap_or_default(),
+                depth: depth.map(|depth| rows::depth(depth)).unwrap_or_default(),
                 planned: depth.map_or(0, |depth| depth.planned),
                 in_per_s,
                 out_per_s,
@@ -181,7 +175,7 @@ impl Picture {
 
     /// Whether an active node reports that the task is held.
     fn is_held(task: &TaskName, reading: &Reading) -> bool {
-        let there = reading.nodes.iter().filter(|row| row.state != "stopped");
+        let there = reading.nodes.iter().filter(|row| row.state != Role::Stopped);
         let there = there.filter(|row| reading.now.since(row.seen_at) <= host::SILENT_MAX);
         let mut held = there.flat_map(|row| row.report.iter().flat_map(|report| &report.held));
         held.any(|held| held.task.as_deref() == Some(task.as_str()))
@@ -294,23 +288,6 @@ fn drained(name: &str, reading: &Reading) -> Option<snapshot::Pause> {
     })
 }
 
-fn missing(missing: &crate::ports::store::Missing) -> Missing {
-    Missing { what: missing.what.clone(), since: missing.since, why: missing.why.clone() }
-}
-
-/// The services that a node cannot reach: from its row in the store, and from its membership if it
-/// cannot reach the store.
-fn missed(row: Option<&NodeRow>, member: Option<&Member>) -> Vec<Missing> {
-    let mut missed: Vec<Missing> =
-        row.map(|row| row.missing.iter().map(missing).collect()).unwrap_or_default();
-    if let Some(away) = member.and_then(|member| member.store_away.as_ref()) {
-        let store = Part::Store.to_string();
-        missed.retain(|missing| missing.what != store);
-        missed.push(Missing { what: store, since: away.since, why: away.told() });
-    }
-    missed
-}
-
 /// The part of a snapshot about the answering host.
 fn head(sources: &Sources) -> Snapshot {
     Snapshot {
@@ -318,7 +295,7 @@ fn head(sources: &Sources) -> Snapshot {
         cluster: sources.cluster.clone(),
         host: sources.node.node_name().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        missing: sources.health.missing().iter().map(missing).collect(),
+        missing: sources.health.missing(),
         ..Snapshot::default()
     }
 }
@@ -344,18 +321,6 @@ fn term(fence: &Fence) -> TermRow {
     TermRow { term: fence.term.0, node: fence.node.node_name().to_owned(), since: fence.raised_at }
 }
 
-fn waiting(depth: &Depth) -> snapshot::Depth {
-    snapshot::Depth {
-        log: depth.log,
-        timers: depth.timers,
-        retries: depth.retries,
-        dead: depth.dead,
-        next_due: depth.next_due,
-        oldest: depth.oldest,
-        undo_bytes: depth.undo_bytes,
-    }
-}
-
 /// The description of a task, from its definition.
 fn described(scheduled: &Scheduled) -> Task {
     let definition = &scheduled.definition;
@@ -376,12 +341,7 @@ fn described(scheduled: &Scheduled) -> Task {
             CatchUp::All(n) => n.to_string(),
         },
         jitter_ms: definition.jitter.as_millis() as u64,
-        lane: match definition.lane {
-            Lane::Due => "due",
-            Lane::Normal => "normal",
-            Lane::Heavy => "heavy",
-        }
-        .to_owned(),
+        lane: definition.lane.name().to_owned(),
         limits: snapshot::Limits {
             fuel: definition.limits.fuel,
             memory_bytes: definition.limits.memory_bytes,

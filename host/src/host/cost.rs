@@ -1,6 +1,6 @@
 //! Records the cost of deciding about an item in its history.
 //!
-//! Only heavy tasks are recorded: a note on each of a hundred thousand shares would cost more than
+//! Only metered lanes are recorded: a note on each of a hundred thousand shares would cost more than
 //! it is worth.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::ports::guests::{Acted, Lane};
 /// Adds the notes to every proposal. Items are decided together, so the notes contain the cost of
 /// the whole call and the number of its items.
 pub fn note(acted: &mut Acted, lane: Lane, took: Duration) {
-    if lane != Lane::Heavy {
+    if !lane.row().metered {
         return;
     }
     let integer = |n: u64| Value::Integer(i64::try_from(n).unwrap_or(i64::MAX));

@@ -4,7 +4,6 @@
 //! It runs beside the node and does not affect it: it has no part in the lease, and in a store with
 //! one writer its writes have the lowest priority.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,10 +135,7 @@ pub fn idempotency_key(identity: &str, message: &Claimed) -> String {
     hash.update([0]);
     hash.update(message.id.to_be_bytes());
     hash.update(message.at.micros().to_be_bytes());
-    hash.finalize().iter().take(16).fold(String::with_capacity(32), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex::encode(&hash.finalize()[..16])
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ fn value(value: &Value) -> String {
         Value::Text(s) => format!("{s:?}"),
         Value::Bytes(bytes) => format!("{} bytes", bytes.len()),
         Value::Timestamp(t) => t.to_string(),
-        Value::Uuid(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Value::Uuid(bytes) => hex::encode(bytes),
     }
 }
 

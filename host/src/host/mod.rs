@@ -72,6 +72,9 @@ pub const SILENT_MAX: Duration = SILENT_MAX_DEFAULT;
 const SAY_SKEW_EVERY: Duration = Duration::from_secs(600);
 /// By how much a requested reading of the store's clock is delayed, to limit the load on the store.
 const DOUBT_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of events that wait for the node. Whoever has another one waits for room; the node
+/// itself waits for nobody.
+const EVENTS_MAX: usize = 1_024;
 /// How long a follower waits for a notification before it checks by itself.
 const WATCH_MAX: Duration = Duration::from_secs(5);
 
@@ -100,7 +103,7 @@ pub async fn run(
     live: watch::Sender<Live>,
 ) -> Result<Ended, Lost> {
     let mut ports = ports;
-    let (events, mut answers) = mpsc::unbounded_channel::<Event>();
+    let (events, mut answers) = mpsc::channel::<Event>(EVENTS_MAX);
     // A pass has no later chance to lead: it uses the store's clock, as every node does, regardless
     // of the machine's clock.
     let bars = !settings.planner.pass;
@@ -170,7 +173,7 @@ pub async fn run(
                         if let Some(answer) = answer {
                             // The host may have ended in the meantime; the answer is then not
                             // needed.
-                            let _ = events.send(answer);
+                            let _ = events.send(answer).await;
                         }
                     });
                 }
@@ -227,6 +230,8 @@ pub async fn run(
             () = tokio::time::sleep(sleep) => Event::Tick,
         };
     }
+    // Whoever waits for room to send an answer ends.
+    drop(answers);
     if lost.is_some() {
         for stop in [scans, acts] {
             stop.raise("the store is lost");
@@ -286,7 +291,7 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     held.iter_mut().for_each(|held| held.since = shared(held.since));
     NodeRow {
         node: ports.node.clone(),
-        state: live.role.as_str().to_owned(),
+        state: live.role,
         seen_at: ports.clock.store(),
         config_digest: digest.to_owned(),
         missing,
@@ -308,7 +313,7 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
 async fn report(
     ports: Ports,
     mut rows: watch::Receiver<Option<NodeRow>>,
-    events: mpsc::UnboundedSender<Event>,
+    events: mpsc::Sender<Event>,
 ) {
     let mut written = Vec::new();
     while rows.changed().await.is_ok() {
@@ -317,8 +322,9 @@ async fn report(
         ports.heard(&before);
         if let Ok(before) = before {
             let stands = before.is_some_and(|before| written.contains(&before));
-            if !stands && !written.is_empty() && events.send(Event::StoreWentBack).is_err() {
-                return;
+            if !stands && !written.is_empty() {
+                // The last rows are written even if the node no longer listens.
+                let _ = events.send(Event::StoreWentBack).await;
             }
             written.clear();
         }
@@ -331,11 +337,7 @@ async fn report(
 
 /// Reads the store's clock periodically and on request. Logs differences to the machine's clock,
 /// and keeps the node from leading if `bars` is set.
-async fn read_clock(
-    ports: Ports,
-    (bars, mut barred): (bool, bool),
-    events: mpsc::UnboundedSender<Event>,
-) {
+async fn read_clock(ports: Ports, (bars, mut barred): (bool, bool), events: mpsc::Sender<Event>) {
     let (mut known, mut said) = (Skew::Small, None);
     loop {
         let read = ports.clock.read(ports.store.as_ref()).await;
@@ -361,7 +363,7 @@ async fn read_clock(
             known = skew;
             if bars && barred != (skew == Skew::TooLarge) {
                 barred = !barred;
-                if events.send(Event::Barred(Bar::Clock, barred)).is_err() {
+                if events.send(Event::Barred(Bar::Clock, barred)).await.is_err() {
                     return;
                 }
             }
@@ -378,29 +380,29 @@ async fn read_clock(
 async fn watch_leader(
     ports: Ports,
     mut follows: watch::Receiver<bool>,
-    events: mpsc::UnboundedSender<Event>,
+    events: mpsc::Sender<Event>,
 ) {
     loop {
         if follows.wait_for(|following| *following).await.is_err() {
             return;
         }
-        tokio::select! {
-            () = ports.coordination.changed(WATCH_MAX) => {
-                if events.send(Event::LeaderChanged).is_err() {
-                    return;
-                }
-            }
+        let may_be_free = tokio::select! {
+            () = ports.coordination.changed(WATCH_MAX) => true,
             gone = follows.wait_for(|following| !*following) => {
                 if gone.is_err() {
                     return;
                 }
+                false
             }
+        };
+        if may_be_free && events.send(Event::LeaderChanged).await.is_err() {
+            return;
         }
     }
 }
 
 /// Informs the node of its members whenever they may have changed.
-async fn watch_members(ports: Ports, cluster: Cluster, events: mpsc::UnboundedSender<Event>) {
+async fn watch_members(ports: Ports, cluster: Cluster, events: mpsc::Sender<Event>) {
     // Without a leader, the ring uses the last known term, which only orders views.
     let (mut since, mut term) = (0, Term(0));
     loop {
@@ -410,7 +412,8 @@ async fn watch_members(ports: Ports, cluster: Cluster, events: mpsc::UnboundedSe
                 if let Ok(Some(leader)) = ports.coordination.leader().await {
                     term = term.max(leader.term);
                 }
-                if events.send(Event::Holdings(holdings::Event::Members(term, members))).is_err() {
+                let event = Event::Holdings(holdings::Event::Members(term, members));
+                if events.send(event).await.is_err() {
                     return;
                 }
             }
@@ -421,10 +424,10 @@ async fn watch_members(ports: Ports, cluster: Cluster, events: mpsc::UnboundedSe
 }
 
 /// Informs the node when something may have arrived in the queues.
-async fn watch_queues(ports: Ports, events: mpsc::UnboundedSender<Event>) {
+async fn watch_queues(ports: Ports, events: mpsc::Sender<Event>) {
     loop {
         ports.store.nudged(WATCH_MAX).await;
-        if events.send(Event::Nudged).is_err() {
+        if events.send(Event::Nudged).await.is_err() {
             return;
         }
     }

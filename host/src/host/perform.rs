@@ -27,7 +27,9 @@ use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
 use crate::node::executor::{Command as Execute, Event as Executed};
 use crate::node::holdings::{Arrived, Command as Hold, Event as Held};
-use crate::node::planner::{Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError};
+use crate::node::planner::{
+    COMMANDS_PAGE, Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError,
+};
 use crate::node::{Command, Event, Raise};
 use crate::ports::activity::{Activity, State};
 use crate::ports::coordination::{Campaign, Coordination};
@@ -102,8 +104,6 @@ const WENT_BACK: &str = "the store has lost data that this node has seen: was it
                          a restore";
 /// Maximum length of a member's reason for not reaching the store, in characters.
 const WHY_CHARS_MAX: usize = 300;
-/// Number of commands read at a time.
-const COMMANDS_PAGE: u32 = 64;
 
 impl Ports {
     /// Carries out a command and returns the answer; `None`: there is no answer. `sent` is the
@@ -243,9 +243,13 @@ impl Ports {
     /// Records whether the store answers. A rejection is an answer; a busy store, or a busy
     /// connection pool, says nothing about it.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
-        use store::Error::{Busy, Fenced, Invalid, Refused, TooLarge, Unavailable, Unknown};
+        use store::Error::{
+            Busy, Denied, Fenced, Invalid, Refused, TooLarge, Unavailable, Unknown,
+        };
         match answer {
-            Err(error @ (Unavailable(_) | Unknown(_))) => self.health.missed(Part::Store, error),
+            Err(error @ (Unavailable(_) | Denied(_) | Unknown(_))) => {
+                self.health.missed(Part::Store, error);
+            }
             Err(Busy(_)) => {}
             Ok(_) | Err(Fenced | Invalid(_) | TooLarge(_) | Refused(..)) => {
                 self.health.answered(Part::Store);
@@ -743,9 +747,9 @@ fn of_store(error: store::Error) -> ScanError {
         store::Error::Invalid(words) | store::Error::TooLarge(words) => ScanError::Failed(words),
         store::Error::Refused(cause, words) => ScanError::Refused(cause, words),
         store::Error::Unknown(words) => ScanError::Unknown(words),
-        store::Error::Busy(words) | store::Error::Unavailable(words) => {
-            ScanError::Infrastructure(words)
-        }
+        store::Error::Busy(words)
+        | store::Error::Unavailable(words)
+        | store::Error::Denied(words) => ScanError::Infrastructure(words),
     }
 }
 

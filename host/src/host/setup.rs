@@ -7,6 +7,7 @@ use std::time::Duration;
 use besom_core::cron::Schedule;
 use besom_core::election::Timing;
 use besom_core::ids::Incarnation;
+use besom_core::lane::PerLane;
 use besom_core::plan::GRACE_DEFAULT;
 
 use crate::config::Config;
@@ -41,9 +42,7 @@ pub fn settings(
         node,
         timing: Timing { ttl: config.lease.ttl, renew: config.lease.renew },
         executor: executor::Settings {
-            due_batches: config.host.due_batches as usize,
-            normal_batches: config.host.normal_batches as usize,
-            heavy_batches: config.host.heavy_batches as usize,
+            batches: PerLane::of(|row| config.host.batches[row.lane] as usize),
             long_after: config.host.long_after,
             heavy_wait_max: config.host.heavy_wait_max,
             commit_items: config.host.batch_items.max(1) as usize,

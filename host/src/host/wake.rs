@@ -1,23 +1,39 @@
 //! Wakes a workspace when a connection is opened: `last_access_at` is set to now, and a workspace
 //! that should be in standby or archived is set to run.
 //!
-//! This module decides which rows a key refers to and what is written to them. If `desired_state`
+//! This module decides which rows a key refers to and what is proposed for them. If `desired_state`
 //! is neither RUNNING, STANDBY nor PENDING, the workspace is in another process (for example, it is
-//! being deleted), and only its last access is recorded.
+//! being deleted), and only its last access is recorded. As with any other choice of a user,
+//! `version` and `last_manual_change_at` change with the state, if they are mapped. RUNNING is
+//! written even over RUNNING: a user's choice is an UPDATE of the row, whatever it contained.
 //!
 //! A connection never waits for this: workspaces to wake are queued, each one once, and a
-//! background task writes them, retrying while the database is unavailable. As with any other
-//! choice of a user, `version` and `last_manual_change_at` change with the state, if they are
-//! mapped. RUNNING is written even over RUNNING, so that a STANDBY that commits between the read
-//! and the write is overwritten.
+//! background task proposes their changes, retrying while the database is unavailable.
+//!
+//! The proposals go through the same commit as those of plugins, as items that were never queued
+//! ([`Source::Unqueued`](besom_core::item::Source::Unqueued)): guarded by the state that was read,
+//! kept with their before-images, and recorded in the history of the task [`TASK`]. If the state
+//! has changed in the meantime, the item is skipped and the row is read again. The fence is the
+//! term that the host follows. A host that has missed a change of leader, because it was suspended
+//! or cut off, changes nothing until the coordination service has named the new leader to it.
+//!
+//! Rejected:
+//!
+//! - A command for the leader, or an item planned by the leader and executed by the owner of its
+//!   partition: the user would wait for the leader's next look at the commands, and after the loss
+//!   of a leader until another one is elected. Nothing about a connection is the leader's decision.
+//! - A plugin: it would need a schedule or a trigger, and could only read the one row that is known
+//!   here already.
+//! - No fence: a host that resumes after hours would wake what its users have long left.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use besom_core::collection::{Collection, Operations};
-use besom_core::ids::Tenant;
-use besom_core::proposal::Change;
+use besom_core::ids::{CommitId, Incarnation, Tenant, Term};
+use besom_core::item::Identity;
+use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal};
 use besom_core::time::Time;
 use besom_core::value::{Field, Kind, RowKey, Value};
 use tokio::sync::Notify;
@@ -26,8 +42,13 @@ use tokio::task::JoinHandle;
 use crate::config::Config;
 use crate::config::activity::Wake as Chosen;
 use crate::model::collections_for;
-use crate::ports::store::{Error, Range, Store};
+use crate::ports::coordination::Coordination;
+use crate::ports::guests::Lane;
+use crate::ports::store::{Batch, Entry, Error, Outcome, Range, Store};
 
+/// The name under which wakes are recorded in the history. The colon keeps it apart from the names
+/// of configured tasks.
+pub const TASK: &str = "activity:wake";
 /// The collection of workspaces.
 const WORKSPACES: &str = "workspaces";
 /// The state that a connection requests.
@@ -45,17 +66,37 @@ const TENANTS_MAX: u32 = 16;
 const OPEN_MAX: Duration = Duration::from_secs(10);
 /// The first and the longest pause after a failure.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// Maximum number of consecutive guard failures of one workspace. Each one means that another
+/// writer has changed the state since it was read.
+const GUARD_FAILURES_MAX: u32 = 20;
+/// The recorded reason of a guard failure.
+const CHANGED: &str = "desired_state has changed since it was read; it is read again";
+/// The recorded reason of a change that the database refuses, followed by its message.
+const VIOLATION: &str = "the row cannot be changed";
 
-/// The workspaces to wake.
+/// The workspaces to wake, each with its number of consecutive guard failures.
 #[derive(Default)]
 struct Waiting {
-    keys: Mutex<BTreeSet<String>>,
+    keys: Mutex<BTreeMap<String, u32>>,
     more: Notify,
 }
 
 impl Waiting {
-    fn keys(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+    fn keys(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, u32>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<(String, u32)> {
+        let mut keys = self.keys();
+        std::iter::from_fn(|| keys.pop_first()).take(BATCH_MAX).collect()
+    }
+
+    /// A key that was added in the meantime starts anew.
+    fn put_back(&self, batch: Vec<(String, u32)>) {
+        let mut keys = self.keys();
+        for (key, failed) in batch {
+            keys.entry(key).or_insert(failed);
+        }
     }
 }
 
@@ -73,7 +114,13 @@ impl Drop for Wake {
 
 impl Wake {
     /// Starts waking if the configuration enables it and workspaces are mapped.
-    pub fn of(config: &Config, store: &Arc<dyn Store>) -> Option<Wake> {
+    /// `coordination` is asked which term to follow.
+    pub fn of(
+        config: &Config,
+        store: Arc<dyn Store>,
+        coordination: Arc<dyn Coordination>,
+        node: &Incarnation,
+    ) -> Option<Wake> {
         if config.activity.wake == Chosen::Never {
             return None;
         }
@@ -82,12 +129,20 @@ impl Wake {
         let mut grants = config.tasks.values().filter_map(|task| task.grants.get(WORKSPACES));
         let default =
             |plugins: &[&str]| collections_for(plugins).get(WORKSPACES) == Some(collection);
-        let mapped = !default(&[]) && !default(&["reconciler"]);
+        let built_in: Vec<&str> = crate::built_in::names().collect();
+        let mapped = !default(&[]) && !default(&built_in);
         if !mapped && !grants.any(|granted| granted.covers(update)) {
             return None;
         }
         match Table::new(collection) {
-            Ok(table) => Some(Wake::start(table, Arc::clone(store))),
+            Ok(table) => Some(Wake::start(Waker {
+                table: Arc::new(table),
+                store,
+                coordination,
+                node: node.clone(),
+                followed: None,
+                unknown: None,
+            })),
             Err(words) => {
                 tracing::warn!("wake-on-connect is disabled: {words}");
                 None
@@ -95,104 +150,187 @@ impl Wake {
         }
     }
 
-    fn start(table: Table, store: Arc<dyn Store>) -> Wake {
+    fn start(waker: Waker) -> Wake {
         let waiting = Arc::new(Waiting::default());
-        let task = tokio::spawn(run(Arc::clone(&waiting), Arc::new(table), store));
+        let task = tokio::spawn(waker.run(Arc::clone(&waiting)));
         Wake { waiting, task }
     }
 
     /// A connection to the key was opened. Returns immediately.
     pub fn connected(&self, key: &str) {
         let mut keys = self.waiting.keys();
-        if keys.len() >= WAITING_MAX && !keys.contains(key) {
+        if keys.len() >= WAITING_MAX && !keys.contains_key(key) {
             tracing::warn!(
                 key,
                 "not woken: {WAITING_MAX} workspaces are already waiting for the database"
             );
             return;
         }
-        keys.insert(key.to_owned());
+        keys.insert(key.to_owned(), 0);
         drop(keys);
         self.waiting.more.notify_one();
     }
 }
 
-async fn run(waiting: Arc<Waiting>, table: Arc<Table>, store: Arc<dyn Store>) {
-    let [first, longest] = PAUSES;
-    let mut pause = first;
-    loop {
-        let batch: Vec<String> = waiting.keys().iter().take(BATCH_MAX).cloned().collect();
-        if batch.is_empty() {
-            waiting.more.notified().await;
-            continue;
-        }
-        // Removed first: a connection that is opened in the meantime is written again.
-        batch.iter().for_each(|key| {
-            waiting.keys().remove(key);
-        });
-        match wake(&table, &store, &batch).await {
-            Ok(()) => {
-                if pause > first {
-                    tracing::info!("workspaces are woken again");
+/// Proposes the changes and commits them.
+struct Waker {
+    table: Arc<Table>,
+    store: Arc<dyn Store>,
+    coordination: Arc<dyn Coordination>,
+    node: Incarnation,
+    /// The highest term known to this host; `None`: not read yet.
+    followed: Option<Term>,
+    /// A commit whose result is unknown.
+    unknown: Option<CommitId>,
+}
+
+/// The changes proposed for one row of a workspace.
+struct Proposed {
+    /// The activity key.
+    key: String,
+    tenant: Option<Tenant>,
+    proposal: Proposal,
+}
+
+impl Waker {
+    async fn run(mut self, waiting: Arc<Waiting>) {
+        let [first, longest] = PAUSES;
+        let mut pause = first;
+        loop {
+            // Removed first: a connection that is opened in the meantime is written again.
+            let batch = waiting.take();
+            if batch.is_empty() {
+                waiting.more.notified().await;
+                continue;
+            }
+            match self.wake(batch.iter().map(|(key, _)| key.clone()).collect()).await {
+                Ok(again) => {
+                    if pause > first {
+                        tracing::info!("workspaces are woken again");
+                    }
+                    pause = first;
+                    let again = batch.into_iter().filter(|(key, _)| again.contains(key));
+                    let again = again.map(|(key, failed)| (key, failed + 1));
+                    let (again, lost): (Vec<_>, Vec<_>) =
+                        again.partition(|(_, failed)| *failed < GUARD_FAILURES_MAX);
+                    waiting.put_back(again);
+                    for (key, _) in lost {
+                        tracing::warn!(key, "a workspace was not woken: its state kept changing");
+                    }
                 }
-                pause = first;
+                Err(error) => {
+                    if pause == first {
+                        tracing::warn!(%error, "workspaces cannot be woken; retrying");
+                    }
+                    waiting.put_back(batch);
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(longest);
+                }
+            }
+        }
+    }
+
+    /// Wakes all workspaces in one transaction, which judges each on its own. Returns the keys of
+    /// those whose state had changed since it was read.
+    async fn wake(&mut self, keys: Vec<String>) -> Result<Vec<String>, Error> {
+        if let Some(id) = self.unknown {
+            // Once looked up, it is known or never happens; the rows are read afterwards.
+            self.store.find_commit(id).await?;
+            self.unknown = None;
+        }
+        let followed = match self.followed {
+            Some(followed) => followed,
+            // This process has just started, so that what the store knows is not news to it.
+            None => self.store.fence().await?.map_or(Term(0), |fence| fence.term),
+        };
+        self.followed = Some(followed);
+        let now = self.store.now().await?;
+        let proposed = proposed(&self.table, &self.store, keys, now).await?;
+        if proposed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let batch = self.batch(followed, now, &proposed);
+        let committed = match self.store.commit(&batch).await {
+            Ok(committed) => committed,
+            Err(Error::Invalid(words)) => {
+                tracing::warn!("{} workspaces were not woken: {words}", proposed.len());
+                return Ok(Vec::new());
             }
             Err(error) => {
-                if pause == first {
-                    tracing::warn!(%error, "workspaces cannot be woken; retrying");
+                match &error {
+                    Error::Unknown(_) => self.unknown = Some(batch.id),
+                    Error::Fenced => self.follow().await,
+                    _ => {}
                 }
-                waiting.keys().extend(batch);
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(longest);
+                return Err(error);
+            }
+        };
+        let mut again = Vec::new();
+        for (Proposed { key, .. }, outcome) in proposed.into_iter().zip(committed.outcomes) {
+            match outcome {
+                Outcome::Committed => {}
+                // The row may violate a constraint of the product.
+                Outcome::Skipped(words) if words != CHANGED => {
+                    tracing::warn!(key, "a workspace was not woken: {words}");
+                }
+                Outcome::Skipped(_) | Outcome::Left(_) | Outcome::Retried(_) | Outcome::Dead(_) => {
+                    again.push(key);
+                }
             }
         }
+        Ok(again)
     }
-}
 
-/// Wakes all workspaces in one transaction, or each in its own if one of them fails.
-async fn wake(table: &Arc<Table>, store: &Arc<dyn Store>, keys: &[String]) -> Result<(), Error> {
-    let changes = changes(table, store, keys).await?;
-    if changes.is_empty() {
-        return Ok(());
-    }
-    match store.write(&changes.concat()).await {
-        Err(Error::Invalid(_)) => {}
-        done => return done,
-    }
-    for changes in changes {
-        match store.write(&changes).await {
-            // The row may be gone, or may violate a constraint of the product.
-            Err(Error::Invalid(words)) => tracing::warn!("a workspace was not woken: {words}"),
-            done => done?,
+    /// Another leader has raised the fence. Its term counts once the coordination service, which
+    /// only a host that is part of the cluster reaches, confirms it.
+    async fn follow(&mut self) {
+        match self.coordination.leader().await {
+            Ok(leader) => self.followed = self.followed.max(leader.map(|leader| leader.term)),
+            Err(error) => tracing::debug!(%error, "the leader is unknown"),
         }
     }
-    Ok(())
+
+    fn batch(&self, followed: Term, now: Time, proposed: &[Proposed]) -> Batch {
+        let entry = |Proposed { key, tenant, proposal }: &Proposed| {
+            let identity =
+                Identity { task: TASK.into(), tenant: tenant.clone(), key: key.clone(), due: None };
+            Entry::unqueued(followed, identity, now, proposal.clone(), VIOLATION, true)
+        };
+        Batch {
+            id: CommitId(rand::random()),
+            node: self.node.clone(),
+            entries: proposed.iter().map(entry).collect(),
+            as_of: now,
+            idle: Vec::new(),
+            activity_in_store: false,
+            // A user waits for it.
+            lane: Lane::Due,
+        }
+    }
 }
 
-type Changes = Vec<(Option<Tenant>, Change)>;
-
-/// The changes to write, by row.
-async fn changes(
+/// Reads the rows that the keys refer to, and proposes their changes.
+async fn proposed(
     table: &Arc<Table>,
     store: &Arc<dyn Store>,
-    keys: &[String],
-) -> Result<Vec<Changes>, Error> {
-    let now = store.now().await?;
+    keys: Vec<String>,
+    now: Time,
+) -> Result<Vec<Proposed>, Error> {
     let view = store.snapshot(OPEN_MAX).await?;
-    let (table, keys) = (Arc::clone(table), keys.to_vec());
+    let table = Arc::clone(table);
     // An embedded store reads on the calling thread.
     let runtime = tokio::runtime::Handle::current();
     let read = tokio::task::spawn_blocking(move || {
         runtime.block_on(async move {
             let mut all = Vec::new();
             for key in keys {
-                let Some(key) = table.key(&key) else { continue };
+                let Some(row) = table.key(&key) else { continue };
                 let tenants = match table.tenants {
                     false => vec![None],
                     true => {
                         let range = Range {
                             collection: WORKSPACES.into(),
-                            prefix: key.clone(),
+                            prefix: row.clone(),
                             ..Range::default()
                         };
                         let tenants = view.tenants(&range, None, TENANTS_MAX).await?;
@@ -201,11 +339,12 @@ async fn changes(
                 };
                 for tenant in tenants {
                     let columns = ["desired_state".to_owned()];
-                    let keys = std::slice::from_ref(&key);
-                    let rows = view.get_many(tenant.as_ref(), WORKSPACES, keys, &columns).await?;
-                    if let Some(Some(row)) = rows.into_iter().next() {
-                        let changes = table.changes(&key, row.first(), now);
-                        all.push(changes.into_iter().map(|c| (tenant.clone(), c)).collect());
+                    let rows = std::slice::from_ref(&row);
+                    let found = view.get_many(tenant.as_ref(), WORKSPACES, rows, &columns).await?;
+                    let desired = found.into_iter().next().flatten().and_then(|mut row| row.pop());
+                    if let Some(desired) = desired {
+                        let proposal = table.proposal(&row, desired, now);
+                        all.push(Proposed { key: key.clone(), tenant, proposal });
                     }
                 }
             }
@@ -261,18 +400,21 @@ impl Table {
         fits.then(|| self.key.iter().zip(&parts).map(value).collect())?
     }
 
-    fn changes(&self, key: &RowKey, desired: Option<&Value>, now: Time) -> Vec<Change> {
-        let desired = match desired {
-            Some(Value::Text(desired)) => desired.as_str(),
+    /// The changes of a row that was read with this `desired_state`.
+    fn proposal(&self, key: &RowKey, desired: Value, now: Time) -> Proposal {
+        let state = match &desired {
+            Value::Text(state) => state.as_str(),
             _ => "",
         };
         let collection = WORKSPACES.to_owned();
         let mut fields = vec![Field::new("last_access_at", Value::Timestamp(now))];
-        let mut changes = Vec::new();
-        if WOKEN_FROM.contains(&desired) {
+        let (mut changes, mut notes) = (Vec::new(), Vec::new());
+        if WOKEN_FROM.contains(&state) {
             fields.push(Field::new("desired_state", Value::Text(RUNNING.into())));
         }
-        if WOKEN_FROM.contains(&desired) && desired != RUNNING {
+        if WOKEN_FROM.contains(&state) && state != RUNNING {
+            notes.push(Field::new("from", desired.clone()));
+            notes.push(Field::new("to", Value::Text(RUNNING.into())));
             if self.manual_change {
                 fields.push(Field::new("last_manual_change_at", Value::Timestamp(now)));
             }
@@ -284,8 +426,14 @@ impl Table {
                 });
             }
         }
-        changes.push(Change::Update { collection, key: key.clone(), fields });
-        changes
+        changes.push(Change::Update { collection: collection.clone(), key: key.clone(), fields });
+        let conditions = vec![Condition::equal("desired_state", desired)];
+        Proposal {
+            guards: vec![Guard::Columns { collection, key: key.clone(), conditions }],
+            changes,
+            on_guard_failed: OnGuardFailed::Skip(CHANGED.into()),
+            notes,
+        }
     }
 }
 
@@ -330,7 +478,10 @@ mod tests {
             ("DELETED", false, false),
         ] {
             let desired = Value::Text(desired.into());
-            let changes = table.changes(&vec![Value::Text("w".into())], Some(&desired), Time(7));
+            let key = vec![Value::Text("w".into())];
+            let Proposal { guards, changes, .. } = table.proposal(&key, desired.clone(), Time(7));
+            let [Guard::Columns { conditions, .. }] = &*guards else { panic!("{guards:?}") };
+            assert_eq!(conditions, &[Condition::equal("desired_state", desired.clone())]);
             let increments = changes.iter().any(|c| matches!(c, Change::Increment { .. }));
             assert_eq!(increments, counted, "{desired:?}");
             let Some(Change::Update { fields, .. }) = changes.last() else { panic!("{changes:?}") };

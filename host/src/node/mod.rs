@@ -25,11 +25,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::backoff::Backoff;
 use besom_core::burial::Burial;
 use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
 use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, TaskName, Term};
 use besom_core::reach::{self, Away, Reach};
+pub use besom_core::snapshot::Role;
 use besom_core::time::{Mono, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -216,31 +218,6 @@ pub enum Command {
     Finished,
 }
 
-/// What a node is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Another node leads, or there is no leader yet.
-    Following,
-    /// This node leads.
-    Leading,
-    /// The node finishes the work in flight.
-    Draining,
-    /// The node has stopped.
-    Stopped,
-}
-
-impl Role {
-    /// The role as stored in the node's row.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::Following => "following",
-            Role::Leading => "leading",
-            Role::Draining => "draining",
-            Role::Stopped => "stopped",
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
@@ -259,7 +236,8 @@ pub struct Node {
     executor: Executor,
     /// The membership and partitions; only in a cluster.
     holdings: Option<Holdings>,
-    /// The store has reported that another node owns something that this node believes to own.
+    /// The store no longer has what this node has read: it was restored, or another node owns
+    /// something that this node believes to own.
     doubts: bool,
     tenure: Tenure,
     /// Partitions taken over with the fence, kept here until the state of the tasks is loaded.
@@ -535,9 +513,14 @@ impl Node {
         if now.mono >= self.reread_at {
             self.read_again(now);
         }
+        let doubts = std::mem::take(&mut self.doubts);
+        if doubts && self.holdings.is_none() {
+            // A leader that owns every partition took them over with its fence. If the store has
+            // other owners under the same term, it was restored: the fence is raised again.
+            self.election.step(now.mono, election::Event::StoreWentBack, &mut elected);
+        }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.apply_election(now, elected, &mut notices, out);
-        let doubts = std::mem::take(&mut self.doubts);
         self.with_holdings(out, |holdings, commands| {
             if doubts {
                 holdings.doubt(now.mono, &mut held, commands);
@@ -888,14 +871,8 @@ impl Node {
     }
 }
 
-/// The pause after the first failure, and the longest of most causes.
-const HOLD_MIN: Duration = Duration::from_millis(50);
-const HOLD_MAX: Duration = Duration::from_secs(5);
-
-/// The pause after this number of earlier failures in a row: twice as long each time, at most `max`.
-fn pause(failures: u32, max: Duration) -> Duration {
-    HOLD_MIN.saturating_mul(1 << failures.min(10)).min(max)
-}
+/// The pauses after most failures.
+const HOLDS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
 fn definitions(work: &Work) -> BTreeMap<TaskName, Arc<crate::task::TaskDefinition>> {
     work.tasks

@@ -300,7 +300,7 @@ impl Window {
 fn place(item: &Waiting) -> Option<Place> {
     match item.source {
         Source::Timer(id) | Source::Retry(id) => Some((item.run_at, id)),
-        Source::Log(_) => None,
+        Source::Log(_) | Source::Unqueued(_) => None,
     }
 }
 

@@ -21,6 +21,26 @@ pub trait Embedded: Store + LeaseLedger + ActivityLedger {}
 
 impl<T: Store + LeaseLedger + ActivityLedger> Embedded for T {}
 
+/// The language of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// SQLite.
+    Sqlite,
+    /// PostgreSQL.
+    Postgres,
+}
+
+/// A database as the product beside the engine reaches it, for the tables and rows that are the
+/// product's own ([`crate::model::product`]). A host has no use for it and is not given it.
+#[async_trait]
+pub trait Scripts: Send + Sync {
+    /// The language of the scripts.
+    fn dialect(&self) -> Dialect;
+
+    /// Runs statements in one transaction.
+    async fn run(&self, script: &str) -> Result<()>;
+}
+
 /// The row of the store lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRow {

@@ -22,17 +22,7 @@ use super::lines::RunLog;
 use super::store::ReadView;
 use crate::task::{Aliases, Columns};
 
-/// The priority class of a task's work on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Lane {
-    /// Items with a due time. They take precedence over the other lanes.
-    Due,
-    /// Work that is neither due nor heavy.
-    Normal,
-    /// Work that may take long. Its commits yield to due items.
-    Heavy,
-}
+pub use besom_core::lane::Lane;
 
 /// The type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,10 +21,12 @@ pub use besom_core::delivery::{Attempt, Claimed, Delivery};
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
-use besom_core::item::{Candidate, Identity, Item, Source};
+pub use besom_core::item::End;
+use besom_core::item::{Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
-use besom_core::proposal::{Change, Condition, ReadSet};
+use besom_core::proposal::{Condition, ReadSet, Settle};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
+pub use besom_core::snapshot::{Missing, Role};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
 use serde::{Deserialize, Serialize};
@@ -44,6 +46,10 @@ pub enum Error {
     /// The store is unreachable, full, read-only or damaged. Nothing was changed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// The database refuses the connection, for example because the password is wrong. Only opening a
+    /// store fails with it, and it fails again until somebody corrects the cause.
+    #[error("{0}")]
+    Denied(String),
     /// The transaction may or may not have committed. [`Store::find_commit`] determines which.
     #[error("the result of the commit is unknown: {0}")]
     Unknown(String),
@@ -104,44 +110,7 @@ pub use besom_core::plan::{
     NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
 
-/// A page of a scan, to be planned in one transaction together with its cursor.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlanPage {
-    /// The run that scanned the page.
-    pub run: RunId,
-    /// The task of the run.
-    pub task: TaskName,
-    /// The scanned tenant; `None` for a scan over all tenants.
-    pub tenant: Option<Tenant>,
-    /// The candidates found. Equal identities within a page count once.
-    pub candidates: Vec<Candidate>,
-    /// The new cursor of (task, tenant); `None`: the next scan starts from the beginning.
-    pub cursor: Option<Vec<u8>>,
-    /// Number of rows that the scan examined.
-    pub scanned: u64,
-    /// The maximum number of items to plan, in order. The first candidate above this quota and all
-    /// that follow are left for a later page, and the cursor does not move. Candidates that are
-    /// already waiting or are blocked do not count towards the quota.
-    pub quota: u64,
-}
-
-/// The result of planning a page.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Planned {
-    /// Number of items planned.
-    pub planned: u64,
-    /// Candidates whose identity is already waiting (in the log, as a timer or as a retry).
-    pub deduplicated: u64,
-    /// Candidates blocked by a settled skip, a discard or an open dead letter of the same
-    /// version.
-    pub blocked: u64,
-    /// Candidates left out because the quota was used up.
-    pub left: u64,
-    /// Partitions whose streams have new items.
-    pub partitions: Vec<Partition>,
-    /// The earliest due time among the planned items.
-    pub earliest_due: Option<Time>,
-}
+pub use besom_core::books::{PlanPage, Planned};
 
 /// The answer to a slot decision that was based on an outdated state of the store: the runs that
 /// the same term has already started for these slots (`started`).
@@ -289,20 +258,8 @@ impl LogRoom {
     }
 }
 
-/// What to do with one item in a commit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// Where the item is waiting. The commit acknowledges it there.
-    pub source: Source,
-    /// The item.
-    pub item: Item,
-    /// The owner epoch under which the committing node owns the item's partition.
-    pub epoch: OwnerEpoch,
-    /// What happens to the item.
-    pub decision: Decision,
-}
-
 pub use super::lines::{RunLine, RunLines};
+pub use besom_core::books::{Committed, Entry, LeftOut, Outcome};
 pub use besom_core::queue::Decision;
 
 /// A batch to be committed in one transaction, with entries of any number of tasks and streams. The
@@ -314,8 +271,8 @@ pub struct Batch {
     pub id: CommitId,
     /// The incarnation that commits.
     pub node: Incarnation,
-    /// The entries. No two of them touch the same row; they take effect as if committed one after
-    /// the other.
+    /// The entries. The executor lets no two of them change the same row, but a guard may read a row
+    /// that an earlier entry changes: they take effect as if committed one after the other.
     pub entries: Vec<Entry>,
     /// The latest instant that a guest was given as the present. Its decisions hold from that
     /// instant on: while the store's clock is behind it, the batch is left out
@@ -331,47 +288,33 @@ pub struct Batch {
     pub lane: Lane,
 }
 
-/// The result of one entry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// The guards held and the changes were applied.
-    Committed,
-    /// Skipped, with the reason given by the item or by the guard that failed.
-    Skipped(String),
-    /// Moved to the retries, to be executed at this time.
-    Retried(Time),
-    /// Moved to the dead letters, with the error.
-    Dead(String),
-    /// Left out of the commit. Nothing of this entry has changed.
-    Left(LeftOut),
-}
-
-/// Why an entry was left out of a commit. The entry has changed nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LeftOut {
-    /// The partition has another owner or another epoch.
-    NotOwner,
-    /// The stream's cursor is not where the batch expects it, or the timer or retry does not exist:
-    /// the entry was acknowledged by another commit.
-    NotThere,
-    /// By the store's clock, the timer is before its due time or the batch is before
-    /// [`Batch::as_of`]. A retry may be executed before its time: the host chooses the back-off,
-    /// and a one-off pass without a host has none.
-    NotDue,
-}
-
-/// The result of a commit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Committed {
-    /// The outcome of each entry, in the order of the batch.
-    pub outcomes: Vec<Outcome>,
-    /// The time of the transaction, by the store's clock.
-    pub at: Time,
-    /// Runs that ended with this commit.
-    pub runs_ended: Vec<RunId>,
-}
-
 impl Batch {
+    /// The lowest term under which an entry that was never queued is committed: the store refuses
+    /// the batch if its fence is higher. `None`: every entry was queued.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if such an entry could be retried or set aside: it ends with its commit.
+    pub(crate) fn unqueued(&self) -> Result<Option<Term>> {
+        let ends = |settle: &Settle| matches!(settle, Settle::Skip { .. });
+        let mut lowest: Option<Term> = None;
+        for Entry { source, decision, item, .. } in &self.entries {
+            let Source::Unqueued(term) = source else { continue };
+            let sound = match decision {
+                Decision::Apply { on_guard_failed, on_violation, .. } => {
+                    ends(on_guard_failed) && ends(on_violation)
+                }
+                Decision::Settle(settle) => ends(settle),
+            };
+            if !sound || item.run != RunId::NONE {
+                let key = &item.identity.key;
+                let why = format!("the item {key} was never queued: it has no run and no retry");
+                return Err(Error::Invalid(why));
+            }
+            lowest = Some(lowest.map_or(*term, |lowest| lowest.min(*term)));
+        }
+        Ok(lowest)
+    }
+
     /// If the store's clock is behind [`Batch::as_of`], returns the result that leaves out every
     /// entry. The store then writes nothing, not even the commit id.
     pub(crate) fn ahead_of(&self, now: Time) -> Option<Committed> {
@@ -519,19 +462,7 @@ impl Repaired {
 
 // -------------------------------------------------------------------------- inspection
 
-/// An item that was set aside because it failed for good.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DeadLetter {
-    /// The number of the letter, in the order of setting aside.
-    pub id: u64,
-    /// The item, with the errors of all its attempts.
-    pub item: Item,
-    /// When it was set aside.
-    pub at: Time,
-    /// When a later commit of the same identity succeeded; `None`: the letter is open. A resolved
-    /// letter blocks nothing and can be neither retried nor discarded.
-    pub resolved_at: Option<Time>,
-}
+pub use besom_core::books::DeadLetter;
 
 /// Which dead letters of a selection to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -549,12 +480,12 @@ pub struct HistoryRow {
     pub id: u64,
     /// The identity of the item.
     pub identity: Identity,
-    /// The run that planned the item.
+    /// The run that planned the item; [`RunId::NONE`] for an item that was never queued.
     pub run: RunId,
     /// When the outcome was committed, by the store's clock.
     pub at: Time,
-    /// `committed`, `skipped`, `dead` or `discarded`.
-    pub outcome: String,
+    /// How the item ended.
+    pub outcome: End,
     /// Whether a skip was settled. A settled skip blocks planning the same version again.
     pub settled: bool,
     /// The reason, for outcomes without effects.
@@ -688,8 +619,8 @@ pub struct Depth {
 pub struct NodeRow {
     /// The incarnation of the node.
     pub node: Incarnation,
-    /// `following`, `leading`, `draining`, `stopped`.
-    pub state: String,
+    /// What it does.
+    pub state: Role,
     /// When the node wrote this row.
     pub seen_at: Time,
     /// The digest of its configuration.
@@ -705,17 +636,6 @@ pub struct NodeRow {
     /// The node's own report; `None`: it has not reported yet, or used the format of another
     /// version.
     pub report: Option<Report>,
-}
-
-/// A service that a node cannot reach.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
-    /// The service, for example `the store`.
-    pub what: String,
-    /// Since when it has not answered.
-    pub since: Time,
-    /// The last error instead of an answer.
-    pub why: String,
 }
 
 /// The number of newest terms that are kept regardless of their age.
@@ -755,7 +675,7 @@ pub struct Pruned {
 /// A message of the outbox and the state of its delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The task that emitted it; `None`: an operator's write emitted it.
+    /// The task that emitted it; `None`: the row names none.
     pub task: Option<TaskName>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,
@@ -1188,6 +1108,12 @@ pub trait Store: Send + Sync {
     /// a new id there. A committed item resolves the open dead letters of its identity. A batch
     /// whose id is already committed is not applied again; its earlier result is returned. A batch
     /// whose [`Batch::as_of`] is ahead of the store's clock does nothing.
+    ///
+    /// An item that was never queued ([`Source::Unqueued`]) is planned and ended by its commit,
+    /// and counts in the books as both.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the batch has such an item and the fence is above its term.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// After [`Error::Unknown`]: the result of the commit with that id. `None`: it has not happened
@@ -1233,16 +1159,6 @@ pub trait Store: Send + Sync {
 
     /// Opens a consistent view that lives for at most `open_max`.
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>>;
-
-    /// Applies changes of an operator (an import, the demo) in one transaction, each under its
-    /// tenant, without guards and without history.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if a change violates a constraint; nothing is changed then.
-    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()>;
-
-    /// Creates the missing tables of the built-in entity model.
-    async fn create_entity_model(&self) -> Result<()>;
 
     // ---- inspection
 

@@ -339,7 +339,7 @@ impl Runtime {
         };
         let running = self.0.ticker.enter();
         let task = caller.task.clone();
-        let is_heavy = caller.plugin.manifest.lane == Lane::Heavy;
+        let is_heavy = caller.plugin.manifest.lane.row().long;
         let work = work(caller);
         let call = async move {
             let result = work.await;

@@ -128,7 +128,7 @@ pub enum LoadError {
 
 /// The digest that identifies a component.
 pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// Checks that only this user and root can change a file or directory of code. The group of this

@@ -8,7 +8,7 @@ use yrs::{Doc, Text as _, Transact as _};
 
 use crate::dwarf;
 use crate::load::{SECOND_US, SHARE_LIMIT_US, add_share, now_us};
-use crate::site::{Site, hostile, wait_at_most, wait_for};
+use crate::site::{Site, hostile, row_of, wait_at_most, wait_for};
 
 const SHARES: &str = r#"
 [tasks.share-expiry]
@@ -49,11 +49,6 @@ fn count(db: &Connection, sql: &str) -> u64 {
     db.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-fn of<'v>(tasks: &'v Value, task: &str) -> &'v Value {
-    let tasks = tasks.as_array().expect("tasks");
-    tasks.iter().find(|row| row["task"] == task).expect("the task")
-}
-
 #[test]
 fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
     // Slots so far apart that a disk which stalls for a second makes none of them overlap: what
@@ -91,7 +86,7 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
     wait_for("the neighbours in the same batch", || (count(&db, well) >= 2).then_some(()));
     host.stop();
     let audit = site.balanced();
-    let shares = of(&audit["tasks"], "share-expiry");
+    let shares = row_of(&audit["tasks"], "share-expiry");
     assert_eq!((&shares["committed"], &shares["dead"]), (&SHARE_COUNT.into(), &0.into()));
     let (_, shown) = site.json(&["task", "show", "share-expiry"]);
     let slots = shown["slots"].as_array().expect("slots");
@@ -141,7 +136,7 @@ fn a_host_that_drains_does_not_wait_for_a_guest_that_never_ends() {
     });
     host.stop();
     let audit = site.balanced();
-    assert_eq!(of(&audit["tasks"], "hostile")["pending"], 1, "{audit}");
+    assert_eq!(row_of(&audit["tasks"], "hostile")["pending"], 1, "{audit}");
     // It was the host that stopped: no attempt is held against the item.
     let blamed = "SELECT count(*) FROM besom_log WHERE progress IS NOT NULL";
     assert_eq!(count(&db, blamed), 0);

@@ -25,7 +25,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(120);
 /// The actor of a compaction's row.
 const ZERO_ACTOR: &str = "000000000000000000000000";
 /// Set this to repeat a run.
-const SEED: &str = "BESOM_KILL_SEED";
+const SEED: &str = "BESOM_SEED";
 
 const CONFIG: &str = r#"
 [lease]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use besom::activity::store::StoreActivity;
 use besom::demo::life::{DAMAGED_MAX, Life, World};
 use besom::model::default_collections;
+use besom::model::product::Product;
 use besom::ports::store::Store;
 use besom::store::sqlite::{Options, SqliteStore};
 use besom_core::time::Time;
@@ -48,6 +49,7 @@ async fn live(site: &Site, seed: u64) -> Vec<String> {
     let told = Arc::clone(&connections);
     let world = World {
         store: Arc::clone(&store) as Arc<dyn Store>,
+        product: Product::new(store.clone(), Arc::new(default_collections())),
         activity: Arc::new(StoreActivity::listening(store.clone())),
         connected: Box::new(move |workspace| told.lock().unwrap().push(workspace.to_owned())),
     };

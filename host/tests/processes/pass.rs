@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::load::{add_share, append, now_us};
 use crate::reload::SWEEP;
-use crate::site::{Site, hostile};
+use crate::site::{Site, hostile, row_of};
 
 const CONFIG: &str = r#"
 [tasks.compaction]
@@ -81,7 +81,7 @@ fn a_pass_retries_without_waiting_and_leaves_future_timers_pending() {
         }
     }
     let audit = site.balanced();
-    assert_eq!(of(&audit["tasks"], "share-expiry")["pending"], 1);
+    assert_eq!(row_of(&audit["tasks"], "share-expiry")["pending"], 1);
     let (_, dead) = site.json(&["dead", "ls"]);
     assert_eq!((&dead[0]["key"], dead.as_array().map(Vec::len)), (&"gap".into(), Some(1)));
     let error = dead[0]["error"].as_str().expect("why").to_owned();
@@ -279,6 +279,6 @@ fn a_pass_that_plans_without_end_is_ended_and_says_by_whom() {
         "{said}"
     );
     let audit = site.balanced();
-    let books = &audit["tasks"][0];
+    let books = row_of(&audit["tasks"], "endless");
     assert_eq!((&books["planned"], &books["pending"]), (&5.into(), &0.into()), "{audit:#}");
 }

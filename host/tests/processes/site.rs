@@ -221,3 +221,9 @@ impl Site {
         });
     }
 }
+
+/// The row of a task in a list of them.
+pub fn row_of<'v>(tasks: &'v Value, task: &str) -> &'v Value {
+    let tasks = tasks.as_array().expect("tasks");
+    tasks.iter().find(|row| row["task"] == task).expect("the task")
+}

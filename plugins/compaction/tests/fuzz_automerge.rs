@@ -1,7 +1,7 @@
 //! Compacts random documents, written by Automerge's own package, in every mode, and verifies the
 //! results with that package.
 //!
-//! `BESOM_FUZZ_DOCUMENTS` sets their number (700 by default), `BESOM_FUZZ_SEED` the first seed.
+//! `BESOM_FUZZ_DOCUMENTS` sets their number (700 by default), `BESOM_SEED` the first seed.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ fn number(variable: &str, default: u64) -> u64 {
 fn whatever_automerge_makes_up_it_finds_no_difference_afterwards() {
     let oracle = Oracle::under(env!("CARGO_TARGET_TMPDIR"));
     let count = number("BESOM_FUZZ_DOCUMENTS", DOCUMENTS_DEFAULT);
-    let first = number("BESOM_FUZZ_SEED", 1);
+    let first = number("BESOM_SEED", 1);
     let settings = Settings::default();
     let (mut merged, mut reset) = (0u64, 0u64);
     let mut kept: BTreeMap<String, u64> = BTreeMap::new();

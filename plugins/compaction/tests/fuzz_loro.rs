@@ -1,7 +1,7 @@
 //! Compacts random histories of several authors, written with Loro's own package, in every mode, and
 //! verifies the results with that package.
 //!
-//! `BESOM_FUZZ_DOCUMENTS` sets their number, `BESOM_FUZZ_SEED` the first seed; a failure names the
+//! `BESOM_FUZZ_DOCUMENTS` sets their number, `BESOM_SEED` the first seed; a failure names the
 //! seed of its document.
 
 use besom_compaction::loro;
@@ -25,7 +25,7 @@ const TELLING: [u64; 2] = [80_000_029, 82_000_718];
 fn what_several_people_wrote_by_chance_is_the_same_after_compaction() {
     let number =
         |name, default| std::env::var(name).map_or(default, |it| it.parse().expect("a number"));
-    let (count, first) = (number("BESOM_FUZZ_DOCUMENTS", DOCUMENTS), number("BESOM_FUZZ_SEED", 1));
+    let (count, first) = (number("BESOM_FUZZ_DOCUMENTS", DOCUMENTS), number("BESOM_SEED", 1));
     let trimmed = compared(first, count);
     assert!(trimmed * 5 > count, "only {trimmed} of {count} were trimmed");
 }

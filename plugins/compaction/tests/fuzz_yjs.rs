@@ -2,7 +2,7 @@
 //! variant with a flipped bit.
 //!
 //! `BESOM_FUZZ_DOCUMENTS` sets the number of documents (the default suits the gate), `BESOM_FLIPS`
-//! the number of flips, `BESOM_FUZZ_SEED` the first seed. A failure names its seed and the
+//! the number of flips, `BESOM_SEED` the first seed. A failure names its seed and the
 //! document's number in it; `node yjs-fuzz.mjs SEED COUNT DIRECTORY` writes the same documents
 //! again.
 
@@ -74,7 +74,7 @@ fn compact_and_judge(
     documents: u64,
     mut change: impl FnMut(u64, Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>>,
 ) -> Tally {
-    let first = number("BESOM_FUZZ_SEED").unwrap_or(1);
+    let first = number("BESOM_SEED").unwrap_or(1);
     let oracle = Oracle::under(env!("CARGO_TARGET_TMPDIR"));
     let directory = oracle.scratch(&format!("{name}-{first}"));
     let mut tally = Tally::default();

@@ -26,7 +26,7 @@ impl Place {
         let place = Place { dir: tempfile::tempdir()? };
         std::fs::write(place.config(), template(configuration))?;
         let store = place.store()?;
-        store.create_entity_model().await?;
+        besom::model::product::create_tables(&*store).await?;
         place.sql()?.execute("INSERT INTO projects VALUES (?1)", [TENANT])?;
         Ok(place)
     }

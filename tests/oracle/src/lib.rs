@@ -9,6 +9,7 @@ pub mod shapes;
 pub mod trace;
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -88,13 +89,24 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Real data beside the repository, or where `BESOM_SHARED_DATA` says; none: not here.
+/// Real data in the directory that `BESOM_SHARED_DATA` names, or beside the repository. `None`, and a
+/// line on standard error that no capture of a test hides, if it is not there.
+///
+/// # Panics
+/// If it is not in the directory that `BESOM_SHARED_DATA` names.
 pub fn shared_data(part: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("BESOM_SHARED_DATA").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
-        PathBuf::from,
-    );
-    Some(root.join(part)).filter(|path| path.is_dir())
+    let named = std::env::var_os("BESOM_SHARED_DATA").map(PathBuf::from);
+    let is_named = named.is_some();
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let path = named.unwrap_or_else(beside).join(part);
+    if path.exists() {
+        return Some(path);
+    }
+    let test = std::thread::current().name().unwrap_or("main").to_owned();
+    let words = format!("SKIPPED: {test} needs {}: see BESOM_SHARED_DATA", path.display());
+    assert!(!is_named, "{words}");
+    let _ = writeln!(std::io::stderr(), "{words}");
+    None
 }
 
 /// The cases in a directory, sorted: the logs that are no results.

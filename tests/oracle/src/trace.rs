@@ -56,8 +56,7 @@ impl Trace {
     /// # Panics
     /// If the file is no trace.
     pub fn named(name: &str) -> Option<Trace> {
-        let path = shared_data("editing-traces")?.join(format!("{name}.json.gz"));
-        path.is_file().then(|| Trace::read(&path))
+        shared_data(&format!("editing-traces/{name}.json.gz")).map(|path| Trace::read(&path))
     }
 
     /// The trace in that file.

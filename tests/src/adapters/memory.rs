@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use besom::model::default_collections;
 use besom::ports::activity::{Activity, Timeouts};
 use besom::ports::store::Store;
 use besom::store::memory::{self, MemoryStore, On};
+use besom_core::collection::Collections;
+use besom_core::ids::Tenant;
+use besom_core::proposal::Change;
 use besom_core::time::Time;
 
 use super::Hand;
@@ -25,6 +29,11 @@ impl Memory {
         let partitions = memory::PARTITIONS_DEFAULT;
         let store = MemoryStore::new(partitions, Timeouts::default(), hand.clock());
         Memory { hand, store: Arc::new(store) }
+    }
+
+    /// The store itself.
+    pub fn inner(&self) -> Arc<MemoryStore> {
+        Arc::clone(&self.store)
     }
 }
 
@@ -46,6 +55,16 @@ impl Fixture for Memory {
         for table in tables {
             self.store.create_table(&table.collection, &table.not_null);
         }
+    }
+
+    async fn create_model(&self) {
+        for collection in default_collections().values() {
+            self.store.create_table(collection, &[]);
+        }
+    }
+
+    async fn write(&self, _: &Arc<Collections>, changes: &[(Option<Tenant>, Change)]) {
+        self.store.write(changes).expect("the product's write");
     }
 
     async fn reopen(&mut self) {

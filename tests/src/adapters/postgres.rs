@@ -6,11 +6,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom::activity::store::StoreActivity;
 use besom::cli::grants::{Wanted, statements};
+use besom::model::product::{self, Product};
 use besom::ports::activity::Activity;
 use besom::ports::embedded::ActivityLedger;
 use besom::ports::store::Store;
 use besom::store::postgres::{self, Faults, Options, PARTITIONS_DEFAULT, PostgresStore};
 use besom_core::collection::{Collections, Operations};
+use besom_core::ids::Tenant;
+use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_core::value::Kind;
 
@@ -161,6 +164,15 @@ impl Fixture for Postgres {
             let mapped = mapped.map(|mapped| (mapped.name.clone(), mapped.clone())).collect();
             product.batch_execute(&printed(&mapped)).await.expect("rights are granted");
         }
+    }
+
+    async fn create_model(&self) {
+        product::create_tables(&*self.store).await.expect("the entity model");
+    }
+
+    async fn write(&self, collections: &Arc<Collections>, changes: &[(Option<Tenant>, Change)]) {
+        let product = Product::new(self.inner(), Arc::clone(collections));
+        product.write(changes).await.expect("the product's write");
     }
 
     async fn reopen(&mut self) {

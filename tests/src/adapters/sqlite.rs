@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom::activity::store::StoreActivity;
+use besom::model::product::{self, Product};
 use besom::ports::activity::Activity;
 use besom::ports::embedded::ActivityLedger;
 use besom::ports::store::Store;
 use besom::store::sqlite::{self, Faults, Options, SqliteStore};
+use besom_core::collection::Collections;
+use besom_core::ids::Tenant;
+use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_core::value::Kind;
 use rusqlite::{Connection, params};
@@ -105,6 +109,15 @@ impl Fixture for Sqlite {
         for table in tables {
             conn.execute_batch(&definition(table)).expect("a table is created");
         }
+    }
+
+    async fn create_model(&self) {
+        product::create_tables(&*self.store).await.expect("the entity model");
+    }
+
+    async fn write(&self, collections: &Arc<Collections>, changes: &[(Option<Tenant>, Change)]) {
+        let product = Product::new(self.inner(), Arc::clone(collections));
+        product.write(changes).await.expect("the product's write");
     }
 
     async fn reopen(&mut self) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use besom::ports::activity::Activity;
 use besom::ports::store::Store;
-use besom_core::ids::{Partition, Seq, TaskName};
+use besom_core::collection::Collections;
+use besom_core::ids::{Partition, Seq, TaskName, Tenant};
+use besom_core::proposal::Change;
 use besom_core::time::Time;
 
 use super::tables::Table;
@@ -50,6 +52,12 @@ pub trait Fixture: Send + Sync {
 
     /// Creates the user's tables.
     async fn create_tables(&self, tables: &[Table]);
+
+    /// Creates the tables of the entity model.
+    async fn create_model(&self);
+
+    /// Writes rows of these collections as the product does, beside the engine.
+    async fn write(&self, collections: &Arc<Collections>, changes: &[(Option<Tenant>, Change)]);
 
     /// Closes the store and opens it again, as after a restart.
     async fn reopen(&mut self);

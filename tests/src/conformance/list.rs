@@ -44,7 +44,6 @@ macro_rules! store_conformance {
                 changes_stay_within_the_tenant_of_the_item,
                 a_collection_without_tenants_is_shared,
                 messages_are_emitted_with_the_commit_only,
-                an_operators_write_is_all_or_nothing,
             }
             claims {
                 the_table_says_who_owns_every_partition,
@@ -270,6 +269,13 @@ macro_rules! store_conformance {
                 a_retry_of_a_retry_has_another_id,
                 a_timer_that_fails_becomes_a_retry_of_the_same_identity,
                 retries_are_read_in_the_order_of_their_times,
+            }
+            unqueued {
+                an_item_that_was_never_queued_is_planned_and_ended_by_its_commit,
+                one_whose_guard_fails_changes_nothing,
+                one_below_the_fence_is_refused,
+                what_waits_under_the_same_identity_is_left_alone,
+                one_that_does_not_end_is_invalid,
             }
             violations {
                 a_violation_fails_the_item_and_takes_its_changes_back,

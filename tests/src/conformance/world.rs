@@ -9,12 +9,12 @@ use std::time::Duration;
 use besom::ports::guests::Lane;
 use besom::ports::store::{
     Audit, Batch, BeforeImage, Committed, Decision, Entry, HistoryQuery, HistoryRow, NewRun,
-    PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
+    Outcome, PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
 };
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
-use besom_core::item::Candidate;
+use besom_core::item::{Candidate, Identity};
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Row, Value};
@@ -170,10 +170,22 @@ impl World {
 
     // ---- the user's tables
 
-    /// Writes as an operator, in tenant `a`.
+    /// Writes as the product, in tenant `a`.
     pub async fn write(&self, changes: Vec<Change>) {
         let changes: Vec<_> = changes.into_iter().map(|c| (Some(tenant("a")), c)).collect();
-        self.store().write(&changes).await.expect("an operator's write");
+        self.write_as(&changes).await;
+    }
+
+    /// Writes as the product, each change under its tenant.
+    pub async fn write_as(&self, changes: &[(Option<Tenant>, Change)]) {
+        self.fixture.write(&tables::collections(), changes).await;
+    }
+
+    /// Commits changes as an item that was never queued.
+    pub async fn unqueued(&self, tenant: Option<Tenant>, changes: Vec<Change>) -> Outcome {
+        let entry = unqueued(self.fence.term, self.now, tenant, changes);
+        let committed = self.store().commit(&self.batch(vec![entry])).await;
+        committed.expect("the batch is committed").outcomes.remove(0)
     }
 
     /// A range read of tenant `a`, from a new snapshot.
@@ -295,6 +307,12 @@ pub fn range(collection: &str, index: Option<&str>, columns: &[&str]) -> Range {
 pub fn proposal(guards: Vec<Guard>, changes: Vec<Change>) -> Proposal {
     let on_guard_failed = OnGuardFailed::Skip("guard".into());
     Proposal { guards, changes, on_guard_failed, notes: Vec::new() }
+}
+
+/// Changes as an item that was never queued; a violation is skipped with `violation`.
+pub fn unqueued(term: Term, now: Time, tenant: Option<Tenant>, changes: Vec<Change>) -> Entry {
+    let identity = Identity { task: "aside".into(), tenant, key: "k".into(), due: None };
+    Entry::unqueued(term, identity, now, proposal(vec![], changes), "violation", true)
 }
 
 /// Apply, with before-images; a failed guard skips with `guard`, a violation is dead with

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use besom::ports::store::{HistoryQuery, ReadView, SlotOutcome, Store};
+use besom::ports::store::{End, HistoryQuery, ReadView, SlotOutcome, Store};
 use besom::store::memory::MemoryStore;
 use besom_core::ids::{RunId, TaskName, Tenant, Term};
 use besom_core::time::Time;
@@ -149,7 +149,7 @@ fn early(store: &MemoryStore, things: &[(Tenant, String)], report: &mut Report) 
     let ended: BTreeMap<String, Time> = now(store.history(&query))
         .expect("the history")
         .into_iter()
-        .filter(|row| row.outcome == "committed")
+        .filter(|row| row.outcome == End::Committed)
         .map(|row| (row.identity.key, row.at))
         .collect();
     for (tenant, key) in things {

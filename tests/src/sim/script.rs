@@ -175,7 +175,7 @@ pub fn definition(task: &str) -> TaskDefinition {
         },
         undo_retention: Duration::from_secs(60),
         queue_max: besom::task::QUEUE_MAX_DEFAULT,
-        timers_max: besom::task::TIMERS_MAX_DEFAULT,
+        timers_max: Lane::Normal.row().timers_max,
         rows_per_second: None,
     }
 }

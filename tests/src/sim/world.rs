@@ -3,18 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use besom::activity::memory::MemoryActivity;
+use besom::config::{Config, Overrides, RawConfig};
 use besom::coordination::memory::{MemoryCoordination, MemoryLease};
 use besom::host::clock::StoreTime;
 use besom::host::perform::{Cluster, Ports};
+use besom::host::setup;
 use besom::node::planner::Scheduled;
-use besom::node::{
-    Bar, Command, Event, Node, Role, Settings, Whose, Work, executor, holdings, planner,
-};
+use besom::node::{Bar, Command, Event, Node, Role, Whose, Work, executor, holdings};
 use besom::ports::coordination::Coordination as _;
 use besom::ports::guests::StopFlag;
 use besom::ports::members::{Announcement, MemberState, Members as _};
@@ -23,7 +24,6 @@ use besom::store::memory::{Backup, Fault, MemoryStore, On};
 use besom_core::activity::Timeouts;
 use besom_core::clock::{Skew, SkewBounds};
 use besom_core::cron::Schedule;
-use besom_core::election::Timing;
 use besom_core::ids::{Incarnation, Tenant, Term};
 use besom_core::time::{Mono, Time};
 use futures::FutureExt;
@@ -86,7 +86,6 @@ pub struct Report {
 }
 
 const START: Time = Time::from_secs(1_800_000_000);
-const TIMING: Timing = Timing { ttl: Duration::from_secs(15), renew: Duration::from_secs(5) };
 /// How much too fast or too slow a machine's clock is at most, in parts in a million.
 const DRIFT_PPM: i64 = 200;
 const READ_CLOCK_EVERY: Duration = Duration::from_secs(10);
@@ -134,6 +133,8 @@ struct Host {
 
 struct World {
     plan: Plan,
+    /// What a host runs with that nobody has configured.
+    config: Config,
     random: StdRng,
     clock: Arc<AtomicI64>,
     coming: BinaryHeap<Reverse<(Time, u64)>>,
@@ -171,6 +172,8 @@ pub fn simulate(plan: Plan) -> Report {
     for collection in collections.values() {
         root.create_table(collection, &[]);
     }
+    let written = RawConfig::parse("", Path::new("besom.toml"), &Overrides::default());
+    let config = written.outline(&collections).finish().expect("an empty file is valid");
     let mut world = World {
         plan,
         random: StdRng::seed_from_u64(plan.seed),
@@ -179,7 +182,8 @@ pub fn simulate(plan: Plan) -> Report {
         what: BTreeMap::new(),
         next: 0,
         root,
-        lease: MemoryLease::new(TIMING.ttl, time),
+        lease: MemoryLease::new(config.lease.ttl, time),
+        config,
         hosts: (0..plan.nodes).map(|_| None).collect(),
         lives: vec![0; plan.nodes],
         skews: (0..plan.nodes).map(|_| Arc::default()).collect(),
@@ -314,7 +318,7 @@ impl World {
             guests: Arc::new(script::Script),
             health: Arc::default(),
             node: name.clone(),
-            snapshot_max: Duration::from_secs(5),
+            snapshot_max: self.config.host.act_snapshot_max,
             history_retention: Duration::from_secs(3_600),
             node_retention: Duration::from_secs(600),
             undo_retention: Vec::new(),
@@ -324,19 +328,12 @@ impl World {
             routed: Arc::default(),
             delivery: None,
         };
-        let settings = Settings {
-            node: name,
-            timing: TIMING,
-            executor: executor::Settings { window: 32, ..executor::Settings::default() },
-            planner: planner::Settings { page: 5, ..planner::Settings::default() },
-            drain_max: Duration::from_secs(5),
-            prune_every: Duration::from_secs(45),
-            cluster: self.plan.cluster.then(|| holdings::Settings {
-                partitions: PARTITIONS,
-                verify_every: Duration::from_secs(10),
-                poll_every: Duration::from_secs(1),
-            }),
-        };
+        let partitions = self.plan.cluster.then_some(PARTITIONS);
+        let mut settings = setup::settings(&self.config, name, partitions, false);
+        // Minutes of few items have to fill a window and a page, and to see the history pruned.
+        settings.executor.window = 32;
+        settings.planner.page = 5;
+        settings.prune_every = Duration::from_secs(45);
         let tasks = script::TASKS
             .iter()
             .map(|task| {
@@ -593,11 +590,7 @@ impl World {
                 .into_iter()
                 .map(|change| (Some(tenant.clone()), change))
                 .collect();
-            self.root
-                .write(&changes)
-                .now_or_never()
-                .expect("never suspends")
-                .expect("the product writes");
+            self.root.write(&changes).expect("the product writes");
             if let Some(due) = due
                 && self.chance(3)
             {
@@ -616,8 +609,7 @@ impl World {
     fn put_off(&mut self, tenant: &Tenant, key: &str, due: Time) {
         if judge::is_open(&self.root, tenant, key) {
             let change = (Some(tenant.clone()), script::put_off(key, due));
-            let written = self.root.write(&[change]).now_or_never().expect("never suspends");
-            written.expect("the product writes");
+            self.root.write(&[change]).expect("the product writes");
         }
     }
 

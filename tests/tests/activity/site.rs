@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use besom::model::default_collections;
+use besom::model::product::{self, Product};
+use besom::ports::embedded::Scripts;
 use besom::ports::store::Store;
 use besom::store::postgres::{Options as PostgresOptions, PostgresStore};
 use besom::store::sqlite::{Options as SqliteOptions, SqliteStore};
@@ -45,6 +47,7 @@ pub const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::SqliteAndRedis, Kind::Postgres
 pub struct Site {
     /// The database, as a product reaches it.
     pub store: Arc<dyn Store>,
+    product: Product,
     /// Redis, where activity is kept there.
     pub redis: Option<Redis>,
     directory: tempfile::TempDir,
@@ -68,21 +71,24 @@ impl Site {
     /// A site with the workspace `ws-1`, which runs.
     pub async fn new(kind: Kind) -> Site {
         let directory = tempfile::tempdir().expect("a directory");
-        let (store, url, database): (Arc<dyn Store>, _, _) = match kind {
+        let (store, scripts, url, database): (Arc<dyn Store>, Arc<dyn Scripts>, _, _) = match kind {
             Kind::Sqlite | Kind::SqliteAndRedis => {
                 let path = directory.path().join("besom.db");
                 let store = SqliteStore::open(path, SqliteOptions::default());
-                (store.expect("the file opens"), String::new(), None)
+                let store = store.expect("the file opens");
+                (store.clone(), store, String::new(), None)
             }
             Kind::PostgresAndRedis => {
                 let database = Server::shared().empty();
                 let url = database.url();
                 let store = PostgresStore::open(&url, PostgresOptions::default()).await;
-                (store.expect("the database opens"), format!("url = {url:?}\n"), Some(database))
+                let store = store.expect("the database opens");
+                (store.clone(), store, format!("url = {url:?}\n"), Some(database))
             }
         };
         store.set_collections(Arc::new(default_collections()));
-        store.create_entity_model().await.expect("the tables");
+        product::create_tables(&*scripts).await.expect("the tables");
+        let product = Product::new(scripts, Arc::new(default_collections()));
         let redis = (kind != Kind::Sqlite).then(|| Redis::start(&[]));
         let servers = redis.iter().map(|redis| format!("redis = [{:?}]\n", redis.url()));
         let servers: String = servers.collect();
@@ -95,7 +101,7 @@ impl Site {
              [tasks.ttl-transitions]\nplugin = \"ttl-transitions\"\nschedule = \"@every 1s\"\n"
         );
         std::fs::write(directory.path().join("besom.toml"), text).expect("the configuration");
-        let site = Site { store, redis, directory, _database: database };
+        let site = Site { store, product, redis, directory, _database: database };
         let text = |text: &str| Value::Text(text.into());
         site.write(Change::Insert {
             collection: "workspaces".into(),
@@ -124,7 +130,7 @@ impl Site {
 
     async fn write(&self, change: Change) {
         let changes = [(Some(Tenant::from(TENANT)), change)];
-        self.store.write(&changes).await.expect("the product writes");
+        self.product.write(&changes).await.expect("the product writes");
     }
 
     /// Sets a column of the workspace, as the product or its reconciler does.

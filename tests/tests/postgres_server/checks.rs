@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom::cli::grants::{Wanted, statements};
-use besom::ports::store::{MappingFault, Store};
+use besom::model::product;
+use besom::ports::guests::Lane;
+use besom::ports::store::{Batch, MappingFault, Outcome, Store};
 use besom::store::postgres::{Options, PostgresStore};
 use besom_core::collection::{Collection, Column, Encoding, Operations};
+use besom_core::ids::{CommitId, Term};
 use besom_core::proposal::Change;
+use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::block_on;
+use besom_tests::conformance::world::unqueued;
 
 const SESSIONS: &str =
     "CREATE TABLE sessions (session_id text PRIMARY KEY, expires_at timestamptz);
@@ -157,7 +162,7 @@ fn a_role_named_like_the_schema_finds_the_products_tables() {
         let mut all = sessions();
         all.get_mut("sessions").unwrap().table = "run".into();
         assert_eq!(shown(store.check(&all).await.unwrap()), []);
-        store.create_entity_model().await.unwrap();
+        product::create_tables(&*store).await.unwrap();
         let made = "SELECT schemaname::text FROM pg_tables WHERE tablename = 'documents'";
         let schemas: Vec<String> =
             product.query(made, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
@@ -221,7 +226,18 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
         assert_eq!(shown(store.privileges(&sessions(), &granted).await.unwrap()), []);
         let key = vec![Value::Text("a".into())];
         let change = Change::Delete { collection: "sessions".into(), key };
-        store.write(&[(None, change)]).await.unwrap();
+        let entry = unqueued(Term(0), store.now().await.unwrap(), None, vec![change]);
+        let batch = Batch {
+            id: CommitId(1),
+            node: "node-1".into(),
+            entries: vec![entry],
+            as_of: Time::EPOCH,
+            idle: Vec::new(),
+            activity_in_store: false,
+            lane: Lane::Normal,
+        };
+        let committed = store.commit(&batch).await.unwrap();
+        assert_eq!(committed.outcomes, [Outcome::Committed]);
         // The tables that it has made are there for whoever looks.
         let look = PostgresStore::open(&fixture.database().url_of("tidy_look"), options).await;
         look.unwrap().nodes().await.unwrap();

@@ -158,7 +158,7 @@ fn messages_that_are_not_taken_in_hold_no_fence() {
             key: key.to_string(),
             payload: payload.clone(),
         };
-        stage.world.write((0..16).map(emit).collect()).await;
+        stage.world.settle(candidate("e"), apply(vec![], (0..16).map(emit).collect())).await;
         let (store, leader) = (Arc::clone(&stage.frozen), stage.world.fence.clone());
         let room = [("t".to_owned(), 16)];
         tokio::spawn(

@@ -18,9 +18,19 @@ async fn refused(url: &str, options: Options) -> Error {
     }
 }
 
-/// What no other attempt will mend is invalid; its message names the server and the fix.
+/// A store that is not this host's is invalid; the message names the server and the fix.
 fn says(error: &Error, parts: &[&str]) {
-    let Error::Invalid(said) = error else { panic!("{error:?} may be tried again") };
+    let Error::Invalid(said) = error else { panic!("not invalid: {error:?}") };
+    contains(said, parts);
+}
+
+/// A server that does not let this host in denies it; the message names the server and the fix.
+fn denies(error: &Error, parts: &[&str]) {
+    let Error::Denied(said) = error else { panic!("not denied: {error:?}") };
+    contains(said, parts);
+}
+
+fn contains(said: &str, parts: &[&str]) {
     for part in parts {
         assert!(said.contains(part), "{part:?} is not said: {said}");
     }
@@ -66,8 +76,10 @@ fn two_clusters_share_a_database_in_schemas_of_their_own() {
 #[test]
 fn a_missing_database_is_named() {
     block_on(async {
+        // With a database, the server has the role.
+        let _there = Server::shared().empty();
         let error = refused(&Server::shared().url("nowhere"), patient()).await;
-        says(&error, &["\"nowhere\" does not exist", "create the database"]);
+        denies(&error, &["\"nowhere\" does not exist", "create the database"]);
     });
 }
 
@@ -139,7 +151,7 @@ fn a_wrong_password_is_refused() {
         let guarded = Guarded::shared();
         let url = guarded.url("localhost", "wrong", "verify-full");
         let error = refused(&url, guarded.trusting(&guarded.root)).await;
-        says(&error, &["password authentication failed", "\"ann\"", "store.password_file"]);
+        denies(&error, &["password authentication failed", "\"ann\"", "store.password_file"]);
         assert!(!error.to_string().contains("wrong"), "the password is not shown: {error}");
     });
 }
@@ -151,7 +163,7 @@ fn a_certificate_of_another_host_is_refused_where_names_are_verified() {
         let guarded = Guarded::shared();
         let options = || guarded.trusting(&guarded.root);
         let full = guarded.url("db.example", "right", "verify-full");
-        says(&refused(&full, options()).await, &["db.example", "name the host in store.url"]);
+        denies(&refused(&full, options()).await, &["db.example", "name the host in store.url"]);
         let authority = guarded.url("db.example", "right", "verify-ca");
         assert!(PostgresStore::open(&authority, options()).await.is_ok());
     });
@@ -164,7 +176,7 @@ fn a_certificate_of_another_authority_is_refused() {
         for mode in ["verify-ca", "verify-full"] {
             let url = guarded.url("localhost", "right", mode);
             let error = refused(&url, guarded.trusting(&guarded.stranger)).await;
-            says(&error, &["store.root_certificate", "localhost"]);
+            denies(&error, &["store.root_certificate", "localhost"]);
         }
     });
 }
@@ -175,7 +187,7 @@ fn an_expired_certificate_is_refused() {
     block_on(async {
         let url = guarded.url("localhost", "right", "verify-full");
         let error = refused(&url, guarded.trusting(&guarded.root)).await;
-        says(&error, &["expired", "renew the server's certificate"]);
+        denies(&error, &["expired", "renew the server's certificate"]);
     });
 }
 
@@ -186,6 +198,6 @@ fn a_server_that_wants_tls_says_so() {
         let guarded = Guarded::shared();
         let url = guarded.url("localhost", "right", "disable");
         let error = refused(&url, patient()).await;
-        says(&error, &["no encryption", "pg_hba.conf"]);
+        denies(&error, &["no encryption", "pg_hba.conf"]);
     });
 }

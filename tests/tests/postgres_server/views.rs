@@ -45,7 +45,7 @@ fn a_small_table_whose_statistics_are_known_is_read() {
         let fixture = Postgres::open().await;
         let product = fixture.database().connect().await;
         let world = World::new(Box::new(fixture)).await;
-        world.store().create_entity_model().await.unwrap();
+        world.fixture.create_model().await;
         world.store().set_collections(Arc::new(default_collections()));
         product
             .batch_execute(

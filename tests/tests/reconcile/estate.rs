@@ -74,7 +74,7 @@ impl Estate {
         let orchestrator = Orchestrator::start().await;
         let store = fixture.store();
         fixture.set_now(START);
-        store.create_entity_model().await.unwrap();
+        fixture.create_model().await;
         store.set_collections(Arc::new(default_collections()));
         let runtime = Runtime::start(Settings {
             cache: Some(
@@ -149,7 +149,8 @@ impl Estate {
     }
 
     async fn write(&self, change: Change) {
-        self.store().write(&[(Some(TENANT.into()), change)]).await.unwrap();
+        let collections = Arc::new(default_collections());
+        self.fixture.write(&collections, &[(Some(TENANT.into()), change)]).await;
     }
 
     /// The user wants something, as products write it.

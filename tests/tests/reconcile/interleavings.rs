@@ -218,7 +218,7 @@ fn check(seed: u64) {
 
 #[test]
 fn the_tasks_keep_to_their_columns_and_come_to_rest_whatever_the_order() {
-    if let Ok(seed) = std::env::var("BESOM_SIM_SEED") {
+    if let Ok(seed) = std::env::var("BESOM_SEED") {
         return check(seed.parse().expect("a number"));
     }
     for seed in 0..2_000 {

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use besom::model::default_collections;
-use besom::ports::store::Store;
+use besom::model::product::create_tables;
+use besom::ports::embedded::Scripts;
 use besom::store::postgres::PostgresStore;
 use besom::store::sqlite::{Options, SqliteStore};
 use besom_tests::adapters::postgres::patient;
@@ -52,7 +52,7 @@ impl Site {
     pub async fn new(place: Place, config: &str) -> Site {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("besom.db");
-        let (store, product, url): (Arc<dyn Store>, _, _) = match place {
+        let (scripts, product, url): (Arc<dyn Scripts>, _, _) = match place {
             Place::Sqlite => {
                 let store = SqliteStore::open(path.clone(), Options::default());
                 let product = Connection::open(path).expect("the file opens");
@@ -68,8 +68,7 @@ impl Site {
                 (store.expect("the database opens"), product, Some(url))
             }
         };
-        store.set_collections(Arc::new(default_collections()));
-        store.create_entity_model().await.expect("the tables");
+        create_tables(&*scripts).await.expect("the tables");
         let plugins = directory.path().join("plugins.d");
         std::fs::create_dir(&plugins).expect("a directory");
         std::fs::copy(plugin_path("hostile"), plugins.join("hostile.wasm")).expect("the plugin");

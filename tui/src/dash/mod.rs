@@ -12,15 +12,18 @@
 //!
 //! - `data`, `history`, `trends`, `context`: the data, and the part of it that a screen sees;
 //! - `screens`: one directory each, with the model in `mod.rs` and the drawing in `view.rs`;
+//! - `bindings`, `everywhere`: the keys, from which the line of keys, the help and the palette are made;
 //! - `confirm`, `actions`, `palette`: the actions, and their confirmation;
 //! - `table`, `field`, `text`: models of what is drawn, without a terminal;
 //! - `theme`, `widgets`, `view`: the drawing.
 
 pub mod actions;
+pub mod bindings;
 pub mod confirm;
 pub mod context;
 pub mod data;
 pub mod effect;
+pub mod everywhere;
 pub mod field;
 pub mod frame;
 pub mod help;

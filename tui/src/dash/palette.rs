@@ -5,6 +5,7 @@ use besom_core::snapshot::{NodeState, Subject};
 use super::actions;
 use super::confirm::Confirm;
 use super::context::Context;
+use super::everywhere;
 use super::field::Field;
 use super::key::{Code, Key};
 use super::screens::{Place, Screen};
@@ -42,6 +43,20 @@ pub enum Command {
     BackEvent,
     /// Open the help.
     Help,
+    /// Open the palette.
+    Palette,
+    /// Type a filter.
+    Filter,
+    /// Sort by the next column.
+    SortNext,
+    /// Reverse the order of the table.
+    Reverse,
+    /// Go to the next screen.
+    NextScreen,
+    /// Go to the previous screen.
+    PreviousScreen,
+    /// Clear the message, or else the filter.
+    Escape,
     /// Open the confirmation dialog of an action.
     Confirm(Box<Confirm>),
     /// Quit.
@@ -76,12 +91,15 @@ fn entry(words: impl Into<String>, command: Command) -> Entry {
 impl Palette {
     /// The commands that are available now.
     pub fn open(screen: &dyn Screen, cx: &Context<'_>) -> Palette {
-        let own = screen.commands().into_iter();
+        let own = screen.commands(cx).into_iter();
         let mut entries: Vec<Entry> =
             own.map(|(words, key)| entry(words, Command::Key(key))).collect();
-        entries.extend(frame());
-        for (at, column) in screen.columns().into_iter().enumerate() {
-            entries.push(entry(format!("sort by {}", column.to_lowercase()), Command::Sort(at)));
+        entries.extend(everywhere::commands().map(|(words, command)| entry(words, command)));
+        for (at, heading) in screen.headings().into_iter().enumerate() {
+            if heading.sorts && !heading.name.is_empty() {
+                let words = format!("sort by {}", heading.name.to_lowercase());
+                entries.push(entry(words, Command::Sort(at)));
+            }
         }
         if cx.live && !cx.readonly {
             entries.extend(changes(cx));
@@ -153,26 +171,6 @@ impl Palette {
         self.found = scored.into_iter().map(|(_, at)| at).collect();
         self.at = 0;
     }
-}
-
-fn frame() -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Place::ALL
-        .into_iter()
-        .map(|place| entry(place.name().to_lowercase(), Command::Go(place)))
-        .collect();
-    entries.push(entry("freeze or resume the display", Command::Freeze));
-    entries.push(entry("step back in time", Command::Back));
-    entries.push(entry("step forward in time", Command::Forward));
-    entries.push(entry("back by a minute", Command::BackMinute));
-    entries.push(entry("forward by a minute", Command::ForwardMinute));
-    entries.push(entry("back to the previous event", Command::BackEvent));
-    entries.push(entry("mouse on or off", Command::Mouse));
-    for theme in ThemeChoice::ALL {
-        entries.push(entry(format!("theme {}", theme.name()), Command::Theme(theme)));
-    }
-    entries.push(entry("help", Command::Help));
-    entries.push(entry("quit", Command::Quit));
-    entries
 }
 
 /// The commands that change something.

@@ -1,11 +1,16 @@
 //! A table's model: its columns, its order, and its selected row.
 //!
+//! A column is a value: its heading, its width, the content of its cells and what it sorts by. One
+//! array of columns per table is all that the drawing, the sorting and the palette need.
+//!
 //! The selection is an id and never an index: it follows a row that moves. If the selected row
 //! disappears, the row that takes its place is selected.
 
-use std::cell::Cell;
+use std::borrow::Borrow;
+use std::cell::Cell as Shared;
 use std::cmp::Ordering;
 
+use super::context::Context;
 use super::key::{Code, Key};
 
 /// The width of a column.
@@ -17,10 +22,39 @@ pub enum Width {
     Fill(u16),
 }
 
-/// A column.
+/// How a cell is emphasised, by meaning; the theme has a style for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Column {
-    /// Its heading.
+pub enum Emphasis {
+    /// Plain text.
+    Text,
+    /// Less important text.
+    Dim,
+    /// A good state.
+    Good,
+    /// A warning.
+    Warn,
+    /// A problem.
+    Bad,
+    /// A highlight that is not a problem.
+    Accent,
+    /// A bar.
+    Bar,
+    /// A small curve.
+    Spark,
+}
+
+/// The content of a cell.
+pub type Cell = (String, Emphasis);
+
+/// A cell of plain text.
+pub fn plain(words: impl Into<String>) -> Cell {
+    (words.into(), Emphasis::Text)
+}
+
+/// The part of a column that does not depend on its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heading {
+    /// Its name; empty: it has none, and the palette does not offer it.
     pub name: &'static str,
     /// Its width.
     pub width: Width,
@@ -28,18 +62,72 @@ pub struct Column {
     pub right: bool,
     /// Without enough room, the columns with the highest value are dropped first; 0: never.
     pub priority: u8,
+    /// Whether the table can be sorted by it.
+    pub sorts: bool,
+    /// Whether the first order that the palette chooses is descending.
+    pub descending: bool,
 }
 
-impl Column {
+/// A column of a table with rows `R`.
+#[derive(Debug)]
+pub struct Column<R> {
+    /// Its heading.
+    pub heading: Heading,
+    /// The content of a row's cell; called for visible rows only.
+    pub cell: fn(&R, &Context<'_>) -> Cell,
+    /// What a row is sorted by.
+    pub key: for<'r> fn(&'r R, &Context<'_>) -> SortKey<'r>,
+}
+
+impl<R> Column<R> {
+    const fn new(
+        name: &'static str,
+        width: Width,
+        priority: u8,
+        right: bool,
+        cell: fn(&R, &Context<'_>) -> Cell,
+    ) -> Column<R> {
+        let heading = Heading { name, width, right, priority, sorts: false, descending: false };
+        Column { heading, cell, key: |_, _| SortKey::Unknown }
+    }
+
     /// A column of text.
-    pub const fn left(name: &'static str, width: Width, priority: u8) -> Column {
-        Column { name, width, right: false, priority }
+    pub const fn left(
+        name: &'static str,
+        width: Width,
+        priority: u8,
+        cell: fn(&R, &Context<'_>) -> Cell,
+    ) -> Column<R> {
+        Column::new(name, width, priority, false, cell)
     }
 
     /// A column of numbers.
-    pub const fn right(name: &'static str, width: Width, priority: u8) -> Column {
-        Column { name, width, right: true, priority }
+    pub const fn right(
+        name: &'static str,
+        width: Width,
+        priority: u8,
+        cell: fn(&R, &Context<'_>) -> Cell,
+    ) -> Column<R> {
+        Column::new(name, width, priority, true, cell)
     }
+
+    /// The column, with what it sorts by.
+    pub const fn by(mut self, key: for<'r> fn(&'r R, &Context<'_>) -> SortKey<'r>) -> Column<R> {
+        self.heading.sorts = true;
+        self.key = key;
+        self
+    }
+
+    /// The column, sorted in descending order at first.
+    pub const fn descending(mut self) -> Column<R> {
+        self.heading.descending = true;
+        self
+    }
+}
+
+/// The headings of columns.
+pub fn headings<R>(columns: &[Column<R>]) -> Vec<Heading> {
+    columns.iter().map(|column| column.heading).collect()
 }
 
 /// The sort key of a row.
@@ -53,7 +141,17 @@ pub enum SortKey<'a> {
     Unknown,
 }
 
-impl SortKey<'_> {
+impl<'a> SortKey<'a> {
+    /// A number, if it is known.
+    pub fn number(number: Option<f64>) -> SortKey<'a> {
+        number.map_or(SortKey::Unknown, SortKey::Number)
+    }
+
+    /// A text, if it is known.
+    pub fn text(text: Option<&'a str>) -> SortKey<'a> {
+        text.map_or(SortKey::Unknown, SortKey::Text)
+    }
+
     fn compare(&self, other: &SortKey<'_>, descending: bool) -> Ordering {
         let known = match (self, other) {
             (SortKey::Unknown, SortKey::Unknown) => return Ordering::Equal,
@@ -83,39 +181,71 @@ pub struct Seen {
     pub width: u16,
 }
 
+/// The order of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Order {
+    /// The column it is sorted by; none: the original order of the rows.
+    pub by: Option<usize>,
+    /// Whether the order is descending.
+    pub descending: bool,
+}
+
+impl Order {
+    /// Sorts by a column, or reverses the order if it is already sorted by it.
+    pub fn by(&mut self, column: usize, headings: &[Heading]) {
+        self.descending = match self.by == Some(column) {
+            true => !self.descending,
+            false => headings.get(column).is_some_and(|heading| heading.descending),
+        };
+        self.by = Some(column);
+    }
+
+    /// Sorts by the next column; after the last, by none.
+    pub fn next(&mut self, headings: &[Heading]) {
+        let from = self.by.map_or(0, |at| at + 1);
+        self.by = (from..headings.len()).find(|at| headings[*at].sorts);
+    }
+
+    /// Reverses the order.
+    pub fn reverse(&mut self) {
+        self.descending = !self.descending;
+    }
+
+    /// The rows in this order; equal ones keep theirs.
+    pub fn arrange<R, T>(self, columns: &[Column<R>], rows: Vec<T>, cx: &Context<'_>) -> Vec<T>
+    where
+        T: Borrow<R> + Copy,
+    {
+        let Some(column) = self.by.and_then(|at| columns.get(at)) else { return rows };
+        let mut keyed: Vec<(SortKey<'_>, T)> =
+            rows.iter().map(|row| ((column.key)(row.borrow(), cx), *row)).collect();
+        keyed.sort_by(|(a, _), (b, _)| a.compare(b, self.descending));
+        keyed.into_iter().map(|(_, row)| row).collect()
+    }
+}
+
 /// A table's selection and order. `K` identifies a row.
 #[derive(Debug, Clone, Default)]
 pub struct TableState<K> {
     selected: Option<K>,
     /// The last index of the selected row.
     at: usize,
-    /// The column it is sorted by; none: the original order of the rows.
-    pub sort: Option<usize>,
-    /// Whether the order is descending.
-    pub descending: bool,
+    /// The order of the rows.
+    pub order: Order,
     /// What was drawn last; the drawing writes it.
-    pub seen: Cell<Seen>,
+    pub seen: Shared<Seen>,
 }
 
 impl<K: Clone + PartialEq> TableState<K> {
     /// A table sorted by that column.
     pub fn sorted(column: usize, descending: bool) -> TableState<K> {
-        TableState { selected: None, at: 0, sort: Some(column), descending, seen: Cell::default() }
+        let order = Order { by: Some(column), descending };
+        TableState { order, ..TableState::unsorted() }
     }
 
     /// A table in the original order of its rows.
     pub fn unsorted() -> TableState<K> {
-        TableState { selected: None, at: 0, sort: None, descending: false, seen: Cell::default() }
-    }
-
-    /// Sorts by a column, or reverses the order if it is already sorted by it. `descending` is the
-    /// initial direction.
-    pub fn sort_by(&mut self, column: usize, descending: bool) {
-        self.descending = match self.sort == Some(column) {
-            true => !self.descending,
-            false => descending,
-        };
-        self.sort = Some(column);
+        TableState { selected: None, at: 0, order: Order::default(), seen: Shared::default() }
     }
 
     /// The index of the selected row among the current rows.
@@ -204,27 +334,5 @@ impl<K: Clone + PartialEq> TableState<K> {
             self.select_at(place, ids);
         }
         place < ids.len()
-    }
-
-    /// Sorts by the next column; after the last, by none.
-    pub fn sort_next(&mut self, columns: usize) {
-        self.sort = match self.sort {
-            None if columns > 0 => Some(0),
-            Some(at) if at + 1 < columns => Some(at + 1),
-            _ => None,
-        };
-    }
-
-    /// The order in which rows are shown, as indexes.
-    pub fn order<'a>(
-        &self,
-        mut rows: Vec<usize>,
-        key: impl Fn(usize, usize) -> SortKey<'a>,
-    ) -> Vec<usize> {
-        let Some(column) = self.sort else { return rows };
-        let mut keyed: Vec<(SortKey<'a>, usize)> =
-            rows.drain(..).map(|row| (key(row, column), row)).collect();
-        keyed.sort_by(|(a, i), (b, j)| a.compare(b, self.descending).then(i.cmp(j)));
-        keyed.into_iter().map(|(_, row)| row).collect()
     }
 }

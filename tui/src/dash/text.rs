@@ -118,7 +118,15 @@ pub fn took_span(span: Duration) -> String {
 
 /// A whole number with thousands separators: `12,345`.
 pub fn grouped(n: u64) -> String {
-    crate::progress::grouped(n)
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// A whole number in at most five columns: `999`, `12.3k`, `4.5M`.
@@ -307,6 +315,9 @@ mod tests {
             [(0, "0s"), (59, "59s"), (252, "4m12"), (11_100, "3h05"), (200_000, "2d")]
         {
             assert_eq!(short(s(span)), expected);
+        }
+        for (n, expected) in [(999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(n), expected);
         }
         for (n, expected) in
             [(9_999, "9999"), (12_345, "12.3k"), (4_500_000, "4.5M"), (7_000_000_000, "7.0G")]

@@ -4,6 +4,7 @@
 use ratatui::style::{Color, Modifier, Style};
 
 use super::state::ThemeChoice;
+use super::table::Emphasis;
 
 /// The styles by meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,20 @@ impl Theme {
             ThemeChoice::Light => Theme::explicit([28, 130, 160, 25, 242, 254, 250, 24]),
             ThemeChoice::Dark => Theme::explicit([114, 221, 210, 117, 246, 237, 240, 110]),
             ThemeChoice::Mono => Theme::mono(),
+        }
+    }
+
+    /// The style of an emphasis.
+    pub fn style(&self, emphasis: Emphasis) -> Style {
+        match emphasis {
+            Emphasis::Text => self.text,
+            Emphasis::Dim => self.dim,
+            Emphasis::Good => self.good,
+            Emphasis::Warn => self.warn,
+            Emphasis::Bad => self.bad,
+            Emphasis::Accent => self.accent,
+            Emphasis::Bar => self.bar,
+            Emphasis::Spark => self.spark,
         }
     }
 

@@ -9,11 +9,13 @@ use besom_core::time::Time;
 use super::confirm::Answered;
 use super::data::{Connection, Shown};
 use super::effect::{Effect, Outbox, Tone};
+use super::everywhere;
 use super::field::Field;
 use super::key::{Code, Feed, Input, Key, MouseKind};
 use super::palette::{Command, Palette};
 use super::screens::Place;
 use super::state::{Jump, MESSAGE_STAYS, Message, Overlay, PENDING_MAX, Pending, State, TRAIL_MAX};
+use super::table::{Heading, Order};
 
 /// The longer step through the history.
 const MINUTE_US: i64 = 60_000_000;
@@ -314,37 +316,8 @@ impl State {
     }
 
     fn frame_key(&mut self, key: Key, out: &mut Outbox) {
-        if key == Key::ctrl('p') {
-            return self.open_palette();
-        }
-        if key.ctrl || key.alt {
-            return;
-        }
-        let here = self.place as usize;
-        let places = Place::ALL.len();
-        match key.code {
-            Code::Char(c @ '1'..='6') => {
-                let place = Place::ALL[c as usize - '1' as usize];
-                self.walk(place, out);
-            }
-            Code::Tab => self.walk(Place::ALL[(here + 1) % places], out),
-            Code::BackTab => self.walk(Place::ALL[(here + places - 1) % places], out),
-            Code::Char('q') => self.command(Command::Quit, out),
-            Code::Char('?') => self.overlay = Overlay::Help(0),
-            Code::Char(':') => self.open_palette(),
-            Code::Char('/') => {
-                // A different filter: the previous one applies until something is typed.
-                self.overlay = Overlay::Filter(Field::default());
-            }
-            Code::Char('f') => self.command(Command::Freeze, out),
-            Code::Char('<' | ',') => self.command(Command::Back, out),
-            Code::Char('>' | '.') => self.command(Command::Forward, out),
-            Code::Char('{') => self.command(Command::BackMinute, out),
-            Code::Char('}') => self.command(Command::ForwardMinute, out),
-            Code::Char('(') => self.command(Command::BackEvent, out),
-            Code::Char('m') => self.command(Command::Mouse, out),
-            Code::Esc => self.escape(),
-            _ => {}
+        if let Some(command) = everywhere::command(key) {
+            self.command(command, out);
         }
     }
 
@@ -368,7 +341,17 @@ impl State {
             Command::Key(key) => self.screen_key(key, out),
             Command::Go(place) => self.walk(place, out),
             Command::Open(place, subject) => out.go_to(place, subject),
-            Command::Sort(column) => self.screens.at_mut(self.place).sort(column),
+            Command::Sort(column) => {
+                self.sort(out, |order, headings| order.by(column, headings));
+            }
+            Command::SortNext => self.sort(out, Order::next),
+            Command::Reverse => self.sort(out, |order, _| order.reverse()),
+            Command::NextScreen => self.walk(self.place.step(1), out),
+            Command::PreviousScreen => self.walk(self.place.step(Place::ALL.len() - 1), out),
+            Command::Palette => self.open_palette(),
+            // A different filter: the previous one applies until something is typed.
+            Command::Filter => self.overlay = Overlay::Filter(Field::default()),
+            Command::Escape => self.escape(),
             Command::Theme(theme) => self.options.theme = theme,
             Command::Mouse => {
                 self.options.mouse = !self.options.mouse;
@@ -428,6 +411,16 @@ impl State {
                     out.push(Effect::Quit);
                 }
             }
+        }
+    }
+
+    /// Changes the order of the table that takes the keys.
+    fn sort(&mut self, out: &mut Outbox, change: impl FnOnce(&mut Order, &[Heading])) {
+        let screen = self.screens.at_mut(self.place);
+        let headings = screen.headings();
+        if let Some(order) = screen.order() {
+            change(order, &headings);
+            self.refresh(out);
         }
     }
 

@@ -8,8 +8,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::effect::Tone;
+use super::everywhere;
 use super::frame::Frame;
-use super::screens::{Hint, Place};
+use super::screens::Place;
 use super::state::{Message, Overlay, State};
 use super::tabs;
 use super::text;
@@ -138,8 +139,7 @@ fn key_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) 
         Overlay::None => screen.hints(&cx),
         _ => return,
     };
-    let frame: &[Hint] =
-        &[(":", "command"), ("/", "filter"), ("f", "freeze"), ("< >", "time"), ("q", "quit")];
+    let frame = everywhere::hints();
     // While text is typed, the frame has no keys; and a screen's own key takes precedence.
     let taken = |key: &str| own.iter().any(|(mine, _)| mine.split(' ').any(|mine| mine == key));
     let frame = frame.iter().filter(|(key, _)| !screen.typing() && !taken(key));

@@ -1,5 +1,6 @@
 //! A host that answers a dashboard's questions from one run with a log and one file.
 
+use besom_core::item::End;
 use besom_core::snapshot::{
     Answer, ConfigFile, DiffKind, DiffLine, Edit, Edited, ItemRow, LogLine, LogPage, Problem,
     Query, Refusal, Run, RunDetail, RunPage, TaskPast,
@@ -223,21 +224,22 @@ impl Host {
 fn detail(run: u64) -> Option<RunDetail> {
     let snapshot = besom_tui::dash::sample::small();
     let run = (**snapshot.run(run)?).clone();
-    let item = |key: &str, ms, outcome: &str, reason: Option<&str>| ItemRow {
+    let item = |key: &str, ms, outcome, reason: Option<&str>| ItemRow {
         tenant: Some("acme".into()),
         key: key.into(),
         at: ago_ms(ms),
-        outcome: outcome.into(),
+        outcome,
         reason: reason.map(Into::into),
         node: "node-c-7d3f".into(),
+        ..ItemRow::default()
     };
     Some(RunDetail {
         run,
-        outcomes: [("committed".to_owned(), 198), ("skipped".to_owned(), 2)].into(),
+        outcomes: [(End::Committed, 198), (End::Skipped, 2)].into(),
         items: vec![
-            item("share:77aa", 204, "dead", Some("the row is gone")),
-            item("share:31ee", 900, "skipped", Some("guard did not hold: expires_at")),
-            item("share:0001", 1_000, "committed", None),
+            item("share:77aa", 204, End::Dead, Some("the row is gone")),
+            item("share:31ee", 900, End::Skipped, Some("guard did not hold: expires_at")),
+            item("share:0001", 1_000, End::Committed, None),
         ],
         definition: "{\"plugin\":\"share-expiry\"}".into(),
     })

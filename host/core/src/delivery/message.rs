@@ -62,7 +62,7 @@ pub enum End {
         /// What went wrong.
         error: String,
     },
-    /// The message is abandoned. Messages behind it are delivered.
+    /// The message is given up. Messages behind it are delivered.
     GivenUp {
         /// What went wrong.
         error: String,
@@ -79,17 +79,17 @@ pub enum State {
     Pending,
     /// The receiver accepted it.
     Delivered,
-    /// It was abandoned after its last attempt or a permanent refusal.
+    /// It was given up after its last attempt or a permanent refusal.
     GivenUp,
 }
 
 impl State {
-    /// The word for it in output.
+    /// The word for it on screens, and the value of `besom outbox ls --state`.
     pub fn word(self) -> &'static str {
         match self {
             State::Pending => "pending",
             State::Delivered => "delivered",
-            State::GivenUp => "given up",
+            State::GivenUp => "given-up",
         }
     }
 }
@@ -111,6 +111,6 @@ pub struct Delivery {
     pub error: Option<String>,
     /// The receiver's final answer.
     pub reply: Option<Reply>,
-    /// When it was delivered or abandoned.
+    /// When it was delivered or given up.
     pub ended_at: Option<Time>,
 }

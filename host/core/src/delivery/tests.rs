@@ -142,14 +142,3 @@ fn an_answer_is_an_end_or_a_reason_to_try_again() {
         assert_eq!(judge(&rules(1), attempt, answer.clone(), 0), expected, "{answer:?}");
     }
 }
-
-#[test]
-fn the_wait_doubles_up_to_its_bound_and_chance_takes_at_most_half_of_it() {
-    for (attempt, whole) in [(1, 1), (2, 2), (3, 4), (7, 60), (40, 60), (u32::MAX, 60)] {
-        let whole = SEC * whole;
-        for random in [0, 1, 999_999, u64::MAX / 3, u64::MAX] {
-            let wait = backoff(&rules(1), attempt, random);
-            assert!(wait >= whole / 2 && wait <= whole, "{attempt}: {wait:?} of {whole:?}");
-        }
-    }
-}

@@ -53,15 +53,7 @@ pub fn explain(at: Time, now: Time, schedule: Option<&Schedule>, records: &[Slot
 
 fn describe(record: &SlotRecord) -> String {
     let SlotRecord { from, to, count, outcome, reason, run, term, .. } = record;
-    let what = match outcome {
-        SlotOutcome::Ran => "ran",
-        SlotOutcome::Coalesced => "coalesced",
-        SlotOutcome::Skipped => "skipped",
-        SlotOutcome::Queued => "queued",
-        SlotOutcome::Missed => "missed",
-        SlotOutcome::Paused => "paused",
-        SlotOutcome::Fenced => "fenced",
-    };
+    let what = outcome.as_str();
     let run = match (outcome, run) {
         (SlotOutcome::Ran, Some(run)) => format!(" as run {run}"),
         _ => String::new(),

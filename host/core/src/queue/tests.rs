@@ -37,17 +37,6 @@ fn item(key: &str) -> Item {
 }
 
 #[test]
-fn waits_double_up_to_the_bound_and_are_spread_by_a_quarter_at_most() {
-    for (failed, seconds) in [(0, 1), (1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (200, 60)] {
-        let least = Duration::from_secs(seconds);
-        for spread in [0, 1, 12_345_678_901, u64::MAX] {
-            let wait = POLICY.wait(failed, spread);
-            assert!(wait >= least && wait < least * 5 / 4, "{failed} failed: {wait:?}");
-        }
-    }
-}
-
-#[test]
 fn a_failing_item_is_tried_as_often_as_the_policy_says_and_then_set_aside() {
     let mut item = item("a");
     for attempts in 1..POLICY.attempts_max {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run::Run;
 use super::task::LastRun;
+use crate::item::End;
 use crate::plan::SlotRecord;
 use crate::time::Time;
 
@@ -98,7 +99,7 @@ pub enum Answer {
     /// The number of waiting items over time.
     Depths(Vec<DepthSample>),
     /// Why a slot ran or did not run.
-    Explained(Explained),
+    Explained(Box<Explained>),
     /// The result of an action.
     Done(Done),
     /// The question cannot be answered, or the action was refused.
@@ -147,8 +148,14 @@ pub struct Letter {
     pub planned_at: Time,
     /// When the item was set aside.
     pub at: Time,
+    /// When a later commit of the same item succeeded; none: the letter is open.
+    pub resolved_at: Option<Time>,
     /// How often the item was executed.
     pub attempts: u32,
+    /// How often its host died while executing it.
+    pub deaths: u32,
+    /// Its last error.
+    pub error: Option<String>,
     /// Its errors, oldest first.
     pub errors: Vec<String>,
     /// Data from the scan for `act`: as text if it is text, otherwise in hexadecimal.
@@ -164,7 +171,7 @@ pub struct RunDetail {
     pub run: Run,
     /// The number of items by outcome (`committed`, `skipped`, `dead`, `discarded`), among those in
     /// [`RunDetail::items`].
-    pub outcomes: BTreeMap<String, u64>,
+    pub outcomes: BTreeMap<End, u64>,
     /// Its newest history rows, newest first.
     pub items: Vec<ItemRow>,
     /// The definition that it runs with, as JSON.
@@ -172,21 +179,31 @@ pub struct RunDetail {
 }
 
 /// The outcome of an item.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ItemRow {
     /// The tenant; none: the task has no tenants.
     pub tenant: Option<String>,
     /// The key within the tenant.
     pub key: String,
+    /// When it was due.
+    pub due: Option<Time>,
     /// When the item ended.
     pub at: Time,
-    /// `committed`, `skipped`, `dead`, `discarded`.
-    pub outcome: String,
+    /// How it ended.
+    pub outcome: End,
+    /// Whether it is not planned again while its version is the same.
+    pub settled: bool,
     /// The reason, if the item had no effects.
     pub reason: Option<String>,
+    /// The plugin's notes: bytes in hexadecimal, instants as RFC 3339.
+    pub notes: serde_json::Map<String, serde_json::Value>,
     /// The incarnation that committed it.
     pub node: String,
+    /// The id of the commit.
+    pub commit: String,
+    /// Size of the before-images held for undo, in bytes.
+    pub undo_bytes: u64,
 }
 
 /// Lines that guests have logged in a run.
@@ -350,7 +367,7 @@ pub struct DepthSample {
 }
 
 /// Why a slot ran or did not run.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Explained {
     /// The task's name in the configuration.
@@ -359,6 +376,16 @@ pub struct Explained {
     pub at: Time,
     /// The explanation, as text.
     pub text: String,
+    /// `ran`, `coalesced`, `skipped`, `queued`, `missed`, `paused`, `fenced`; `to_come` for a future
+    /// slot, `undecided` for a past slot that no leader has decided, `no_slot` for a time that is not
+    /// a slot of the schedule.
+    pub outcome: String,
+    /// The reason for the outcome.
+    pub reason: String,
+    /// The records of the slot history that cover the time.
+    pub records: Vec<SlotRecord>,
+    /// The run that the slot started, or that prevented it.
+    pub run: Option<Run>,
 }
 
 /// The result of an action.

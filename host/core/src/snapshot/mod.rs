@@ -1,7 +1,8 @@
-//! The state of a deployment at one moment: the model that the admin API, the dashboard and the
-//! command line share.
+//! The outward model: the types that the admin API serialises, the dashboard shows and the command
+//! line prints, so that each fact has one shape and one set of fields. The command line prints
+//! instants as RFC 3339 text; on the wire they are numbers ([`Time`]).
 //!
-//! A snapshot is gathered from the store, the coordination and every node's report; nothing is
+//! A [`Snapshot`] is the state of a deployment at one moment. It is gathered from the store, the coordination and every node's report; nothing is
 //! decided by it. Rows are behind [`Arc`], so that successive snapshots share unchanged rows. What
 //! is unbounded in a deployment (dead letters, runs, events) is limited to its newest entries or
 //! grouped; the rest has to be queried.
@@ -20,6 +21,7 @@ mod detail;
 mod event;
 mod held;
 mod leadership;
+mod message;
 mod node;
 mod patch;
 mod report;
@@ -33,6 +35,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::plan::Pause;
 pub use attention::{Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency, attention, span};
 pub use dead::DeadGroup;
 pub use detail::{
@@ -43,7 +46,8 @@ pub use detail::{
 pub use event::{Event, EventKind};
 pub use held::{Cause, Held};
 pub use leadership::{Leader, Leadership, TermRow};
-pub use node::{Missing, Node, NodeState};
+pub use message::Message;
+pub use node::{Missing, Node, NodeState, Role};
 pub use patch::{Frame, Mismatch, Patch, Rows, diff};
 pub use report::{
     ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, RATE_SAMPLE_S, RATE_SAMPLES, Report,
@@ -51,7 +55,7 @@ pub use report::{
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};
-pub use task::{Depth, LastRun, Limits, Pause, RUNS_OF_TASK, SLOTS_OF_TASK, Task};
+pub use task::{Depth, LastRun, Limits, RUNS_OF_TASK, SLOTS_OF_TASK, Task};
 
 use crate::time::Time;
 

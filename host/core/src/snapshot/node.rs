@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::report::Report;
+use crate::plan::Pause;
 use crate::time::Time;
 
 /// The state of a node.
@@ -23,6 +24,43 @@ pub enum NodeState {
     Unknown,
 }
 
+/// What a node says about itself in its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Another node leads, or there is no leader yet.
+    Following,
+    /// This node leads.
+    Leading,
+    /// The node finishes the work in flight.
+    Draining,
+    /// The node has stopped.
+    Stopped,
+    /// Of a later version.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl Role {
+    /// The word for it, in stored rows and JSON as well as on screens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Following => "following",
+            Role::Leading => "leading",
+            Role::Draining => "draining",
+            Role::Stopped => "stopped",
+            Role::Unknown => "unknown",
+        }
+    }
+
+    /// The role in a stored row.
+    pub fn of(word: &str) -> Role {
+        let known = [Role::Following, Role::Leading, Role::Draining, Role::Stopped];
+        known.into_iter().find(|role| role.as_str() == word).unwrap_or(Role::Unknown)
+    }
+}
+
 /// A node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -34,7 +72,7 @@ pub struct Node {
     /// What it takes part in.
     pub state: NodeState,
     /// Who drained it, and why; none: it was not drained, or that is no longer recorded.
-    pub drained: Option<super::task::Pause>,
+    pub drained: Option<Pause>,
     /// Whether it holds the leader's lease.
     pub leads: bool,
     /// When it last reported, by its own clock.

@@ -24,16 +24,6 @@ pub enum RunState {
 }
 
 impl RunState {
-    /// The state of a run from its record in the store.
-    pub fn of(run: &plan::Run) -> RunState {
-        match (run.ended_at, &run.error, run.scan_done) {
-            (_, Some(_), _) => RunState::Failed,
-            (Some(_), None, _) => RunState::Ok,
-            (None, None, false) => RunState::Scanning,
-            (None, None, true) => RunState::Executing,
-        }
-    }
-
     /// The word for it in output and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,6 +54,9 @@ pub struct Run {
     pub trigger: Trigger,
     /// The leader's term.
     pub term: u64,
+    /// SHA-256 of the plugin, in hexadecimal; empty: unknown to the answering host.
+    #[serde(default)]
+    pub plugin_digest: String,
     /// When it was started.
     pub started_at: Time,
     /// When its scan and its items in the log had ended; none: it is active.
@@ -82,6 +75,33 @@ pub struct Run {
     pub open: u64,
     /// Rows that its scans read.
     pub scanned: u64,
+}
+
+impl From<&plan::Run> for Run {
+    fn from(run: &plan::Run) -> Run {
+        Run {
+            id: run.id.0,
+            task: run.task.to_string(),
+            slot: run.slot,
+            trigger: run.trigger.clone(),
+            term: run.term.0,
+            plugin_digest: run.digest.clone(),
+            started_at: run.started_at,
+            ended_at: run.ended_at,
+            state: match (run.ended_at, &run.error, run.scan_done) {
+                (_, Some(_), _) => RunState::Failed,
+                (Some(_), None, _) => RunState::Ok,
+                (None, None, false) => RunState::Scanning,
+                (None, None, true) => RunState::Executing,
+            },
+            error: run.error.clone(),
+            planned: run.planned,
+            deduplicated: run.deduplicated,
+            blocked: run.blocked,
+            open: run.open,
+            scanned: run.scanned,
+        }
+    }
 }
 
 impl Run {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::run::RunState;
-use crate::plan::SlotRecord;
+use crate::plan::{Pause, SlotRecord};
 use crate::time::Time;
 
 /// Ended or active runs shown with a task.
@@ -75,18 +75,6 @@ pub struct Limits {
     pub batch_items: u32,
     /// Executions before an item is set aside.
     pub attempts: u32,
-}
-
-/// A task's pause.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Pause {
-    /// The operator who paused it.
-    pub by: String,
-    /// The operator's reason.
-    pub reason: String,
-    /// When it was paused.
-    pub since: Time,
 }
 
 /// The numbers of a task's waiting items.

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use besom_core::backoff::Backoff;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, ServerError, Value};
 use redis::{ConnectionAddr, ServerErrorKind, cmd, pipe};
@@ -11,7 +12,7 @@ use tokio::sync::Mutex;
 use super::options::Options;
 use super::scripts;
 
-/// The first pause after a failure; each further failure doubles it.
+/// The pause after the first failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 
 /// Why a server did not execute a command.
@@ -46,7 +47,7 @@ impl std::fmt::Display for Fault {
 pub(super) struct Server {
     client: Client,
     connect: AsyncConnectionConfig,
-    backoff_max: Duration,
+    backoff: Backoff,
     line: Mutex<Line>,
 }
 
@@ -69,8 +70,8 @@ impl Server {
         let connect = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.connect_timeout))
             .set_response_timeout(Some(options.call_timeout));
-        let backoff_max = options.backoff_max;
-        Server { client, connect, backoff_max, line: Mutex::default() }
+        let backoff = Backoff::new(BACKOFF_FIRST, options.backoff_max);
+        Server { client, connect, backoff, line: Mutex::default() }
     }
 
     /// The address, for messages.
@@ -148,9 +149,9 @@ impl Server {
                 Ok(open)
             }
             Err(fault) => {
-                let pause = BACKOFF_FIRST.saturating_mul(1 << line.failures.min(16));
-                line.failures += 1;
-                line.pause = Some((Instant::now() + pause.min(self.backoff_max), fault.clone()));
+                let pause = self.backoff.pause(line.failures, 0);
+                line.failures = line.failures.saturating_add(1);
+                line.pause = Some((Instant::now() + pause, fault.clone()));
                 Err(fault)
             }
         }

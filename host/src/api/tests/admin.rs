@@ -79,7 +79,7 @@ impl Site {
     async fn report(&self, name: &str) {
         let row = NodeRow {
             node: Incarnation::new(name, 1),
-            state: "following".into(),
+            state: Role::Following,
             seen_at: clock::wall(),
             config_digest: "aa".into(),
             missing: Vec::new(),

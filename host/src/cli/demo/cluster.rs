@@ -23,8 +23,11 @@ use crate::demo::cluster::{self as demo_cluster, Host, PATIENCE, Programs, Serve
 use crate::demo::orchestrator::Orchestrator;
 use crate::demo::{self, Summary, import::Replayed};
 use crate::host::clock;
+use crate::host::wake::Wake;
 use crate::model::default_collections;
+use crate::model::product::Product;
 use crate::ports::embedded::Embedded;
+use crate::ports::store::Store;
 
 /// Interval between two reads of the state of the cluster.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -157,13 +160,15 @@ impl Demo {
             hosts.push(host.map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?);
         }
         let config = prepared(&hosts[0].config()).await?;
-        let store = open::open_embedded(&config).await?;
+        let (store, scripts) = open::open_scripted(&config).await?;
         store.set_collections(Arc::new(default_collections()));
         let now = clock::wall();
-        let port = Arc::clone(&store) as _;
+        let port = Arc::clone(&scripts);
         let seeded = demo::seed::fill(port, now, &mut |words| say(words)).await.map_err(failed)?;
-        let port = Arc::clone(&store) as _;
-        demo::import::write(&port, traces, now, &mut |words| say(words)).await.map_err(failed)?;
+        let port = Arc::clone(&scripts);
+        demo::import::write(store.as_ref(), port, traces, now, &mut |words| say(words))
+            .await
+            .map_err(failed)?;
         let before = demo::measure(store.as_ref()).await.map_err(failed)?;
         let onlooker = Incarnation::from("besom-demo");
         let etcd = cluster::etcd(&config, &onlooker, &open::onlookers_clock())?
@@ -182,8 +187,10 @@ impl Demo {
             .await
             .map_err(|error| Failure::Failed(error.to_string()))?;
         if lively {
-            let store = Arc::clone(&demo.store) as _;
-            demo._living = Some((orchestrator, super::live(&config, store, activity)));
+            let store: Arc<dyn Store> = demo.store.clone();
+            let product = Product::new(scripts, Arc::new(default_collections()));
+            let wake = Wake::of(&config, store.clone(), demo.etcd.clone(), &onlooker);
+            demo._living = Some((orchestrator, super::live(store, product, activity, wake)));
         }
         Ok(demo)
     }

@@ -1,9 +1,9 @@
 //! `besom doc show`: prints the state of one document.
 
 use super::super::output::{self, Facts};
-use super::super::runs::plain;
 use super::super::{Exit, Failure, Global};
 use crate::doc::{self, Attached, Name};
+use crate::gather::rows::plain;
 
 /// Maximum number of attached clients in the text output.
 const CLIENTS_SHOWN: usize = 10;

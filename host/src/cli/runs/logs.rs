@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::Failure;
 use crate::cli::output::{self, Format, Stamp};
+use crate::cli::printed::Printed;
 use crate::config::printable;
 use crate::ports::store::{RunLines, Store};
 
@@ -20,12 +21,8 @@ const ASKS_AFTER_END: u32 = 4;
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     run: u64,
-    no: u64,
-    at: Stamp,
-    node: &'a str,
-    level: &'a str,
-    text: &'a str,
-    dropped: u64,
+    #[serde(flatten)]
+    line: Printed<&'a LogLine>,
 }
 
 /// Prints the lines of a run. With `follow`, prints new lines until the run has ended.
@@ -90,9 +87,7 @@ fn rendered(
                 out.push_str(&text(line));
             }
             Format::Json => {
-                let LogLine { no, at, node, level, text, dropped } = line;
-                let (run, at, dropped) = (run.0, Stamp(*at), *dropped);
-                let line = Line { run, no: *no, at, node, level, text, dropped };
+                let line = Line { run: run.0, line: Printed(line) };
                 out.push_str(&serde_json::to_string(&line).map_err(|e| {
                     Failure::Failed(format!("the line cannot be encoded as JSON: {e}"))
                 })?);

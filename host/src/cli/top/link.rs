@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use besom_core::backoff::Backoff;
 use besom_core::command::Action;
 use besom_core::snapshot::{Answer, Frame, MODEL, Query, Refusal, Snapshot};
 use besom_tui::dash::Feed;
@@ -37,8 +38,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 const SILENT_MAX: Duration = Duration::from_secs(10);
 /// Maximum time until the first snapshot.
 const FIRST_MAX: Duration = Duration::from_secs(20);
-/// The first and the longest pause between two attempts.
-const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+/// The pauses between attempts.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(4));
 /// Maximum size of a line and of an answer, in bytes.
 const BYTES_MAX: usize = 64 << 20;
 
@@ -135,7 +136,7 @@ impl Link {
     /// Sends each connection, each snapshot and each loss with its reason to `feeds`, until the receiver is
     /// closed.
     pub async fn watch(self, feeds: mpsc::Sender<Feed>) {
-        let mut pause = RETRY.0;
+        let mut failures = 0;
         loop {
             let mut seen = false;
             let why = match self.pictures(&feeds, &mut seen).await {
@@ -143,7 +144,7 @@ impl Link {
                 Err(error) => self.words(&error),
             };
             if seen {
-                pause = RETRY.0;
+                failures = 0;
             }
             // Tries every address once before it pauses.
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
@@ -153,12 +154,13 @@ impl Link {
                 }
                 continue;
             }
+            let pause = PAUSES.pause(failures, 0);
+            failures = failures.saturating_add(1);
             let retry_at = clock::wall() + pause;
             if feeds.send(Feed::Lost { why, retry_at: Some(retry_at) }).await.is_err() {
                 return;
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY.1);
         }
     }
 

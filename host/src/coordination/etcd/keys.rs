@@ -77,7 +77,7 @@ pub(super) struct LeaderValue {
     pub(super) term: Term,
     /// Identifies the attempt, so that its node recognizes it.
     pub(super) nonce: String,
-    #[serde(with = "hex")]
+    #[serde(with = "hexadecimal")]
     pub(super) token_sha256: [u8; 32],
     /// In microseconds since 1970, like all times.
     pub(super) elected_at: Time,
@@ -155,24 +155,18 @@ pub(super) fn decode<T: for<'de> Deserialize<'de>>(key: &str, value: &[u8]) -> R
     })
 }
 
-mod hex {
+mod hexadecimal {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
     pub(super) fn serialize<S: Serializer>(bytes: &[u8; 32], s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        s.serialize_str(&hex::encode(bytes))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<[u8; 32], D::Error> {
         let text = String::deserialize(d)?;
-        let wrong = || D::Error::custom("not 64 hexadecimal digits");
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(wrong());
-        }
         let mut bytes = [0; 32];
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
-        }
+        hex::decode_to_slice(text, &mut bytes)
+            .map_err(|_| D::Error::custom("not 64 hexadecimal digits"))?;
         Ok(bytes)
     }
 }

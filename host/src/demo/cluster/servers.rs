@@ -369,7 +369,7 @@ impl Servers {
 fn draw_password() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     OsRng.try_fill_bytes(&mut bytes).context("the system provides no random bytes")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(bytes))
 }
 
 /// Writes a file that only its owner can read: this user, or the given one.

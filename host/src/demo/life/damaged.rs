@@ -1,7 +1,5 @@
 //! Documents that compaction has to set aside, a few of each kind.
 
-use std::sync::Arc;
-
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
 
@@ -26,7 +24,7 @@ impl Damaged {
         }
         let tenant = Tenant::from(TENANTS[self.written % TENANTS.len()]);
         let id = format!("damaged-{:02}", self.written + 1);
-        let mut writer = Writer::new(Arc::clone(&world.store));
+        let mut writer = Writer::new(world.product.clone());
         damaged(self.written, id, now)?.write(&tenant, &mut writer).await?;
         writer.flush().await?;
         self.written += 1;

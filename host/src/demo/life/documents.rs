@@ -147,7 +147,7 @@ impl Documents {
         for (document, head) in changed.iter().zip(heads) {
             after.push(document.append(head, now, &mut changes));
         }
-        world.store.write(&changes).await?;
+        world.product.write(&changes).await?;
         for (document, (server_seq, client_seqs)) in changed.iter_mut().zip(after) {
             document.written += document.unwritten();
             document.server_seq = Some(server_seq);
@@ -280,7 +280,7 @@ impl Document {
             }
         }
         drop(view);
-        world.store.write(&changes).await?;
+        world.product.write(&changes).await?;
         (self.circle, self.written, self.client_seqs) = (None, 0, Vec::new());
         Ok(())
     }

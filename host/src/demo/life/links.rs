@@ -44,6 +44,6 @@ impl Links {
             ("limit_seconds", integer(rng.random_range(LIMITS_S))),
             ("unshared_at", Value::Null),
         ];
-        Ok(world.store.write(&[upsert(&tenant, "shares", row)]).await?)
+        Ok(world.product.write(&[upsert(&tenant, "shares", row)]).await?)
     }
 }

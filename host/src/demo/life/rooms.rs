@@ -113,7 +113,7 @@ async fn furnish(world: &World, now: Time) -> anyhow::Result<Vec<Room>> {
     }
     drop(view);
     if !changes.is_empty() {
-        world.store.write(&changes).await?;
+        world.product.write(&changes).await?;
     }
     Ok(rooms)
 }

@@ -82,6 +82,6 @@ impl Visitors {
             let row = [doc, who, ("value", caret), ("updated_at", at(heard))];
             changes.push(upsert(&tenant, "presences", row));
         }
-        Ok(world.store.write(&changes).await?)
+        Ok(world.product.write(&changes).await?)
     }
 }

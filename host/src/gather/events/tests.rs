@@ -27,6 +27,7 @@ fn run(id: u64, state: RunState) -> Arc<Run> {
         slot: BEGIN,
         trigger: besom_core::plan::Trigger::Schedule,
         term: 3,
+        plugin_digest: String::new(),
         started_at: BEGIN,
         ended_at: Some(Time::from_secs(1_005)),
         state,
@@ -182,10 +183,10 @@ fn what_is_set_aside_within_a_minute_is_told_together() {
     assert_eq!(of_letters(&events), expected);
 }
 
-fn row(node: &str, started: i64, seen: i64, state: &str) -> NodeRow {
+fn row(node: &str, started: i64, seen: i64, state: Role) -> NodeRow {
     NodeRow {
         node: Incarnation::from(node),
-        state: state.into(),
+        state,
         seen_at: Time::from_secs(seen),
         config_digest: String::new(),
         missing: Vec::new(),
@@ -203,9 +204,9 @@ fn two_hosts_tell_one_story_and_a_restart_forgets_nothing() {
     now.runs = vec![run(6, RunState::Failed)];
     let reading = Reading {
         nodes: vec![
-            row("a-0000000a", 100, 400, "leading"),
-            row("a-0000000b", 500, 600, "stopped"),
-            row("a-0000000c", 700, 1_009, "following"),
+            row("a-0000000a", 100, 400, Role::Leading),
+            row("a-0000000b", 500, 600, Role::Stopped),
+            row("a-0000000c", 700, 1_009, Role::Following),
         ],
         letters: vec![set_aside(1_002, "corrupt")],
         ..Reading::default()

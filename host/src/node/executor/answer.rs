@@ -89,7 +89,7 @@ impl Executor {
             let stream = (flight.task.clone(), *partition);
             if broken.iter().any(|broken| broken.partition == *partition) {
                 let before = self.broken.get(&stream).copied();
-                let hold = Hold::again(before, self.now, Self::BROKEN_MAX);
+                let hold = Hold::again(before, self.now, &Self::BROKEN);
                 self.broken.insert(stream, hold);
             } else {
                 self.broken.remove(&stream);
@@ -271,7 +271,7 @@ impl Executor {
         let Some((mut flight, phase)) = self.answered(ticket, mark) else { return };
         let (batch, since, error) = match (phase, result) {
             (Phase::Committing { batch, since }, Ok(committed)) => {
-                if flight.lane == Lane::Heavy {
+                if flight.lane.row().yields {
                     self.learn_cost(&batch, self.now.since(since));
                 }
                 return self.land(flight, &batch, committed, out);
@@ -299,11 +299,13 @@ impl Executor {
             store::Error::Unavailable(words) if self.is_of_one(&flight, &batch, since, false) => {
                 self.set_apart(ticket, flight, *batch, words, out);
             }
-            error @ (store::Error::Busy(_) | store::Error::Unavailable(_)) => {
-                let wait = pause(flight.failures, HOLD_MAX);
+            error @ (store::Error::Busy(_)
+            | store::Error::Unavailable(_)
+            | store::Error::Denied(_)) => {
+                let wait = HOLDS.pause(flight.failures, 0);
                 flight.failures += 1;
                 // A store that is busy with these rows answers other batches.
-                if matches!(error, store::Error::Unavailable(_)) {
+                if !matches!(error, store::Error::Busy(_)) {
                     self.note_failure(true);
                 }
                 if self.now.since(since) > self.settings.commit_age_max {

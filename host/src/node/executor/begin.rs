@@ -23,13 +23,10 @@ impl Executor {
     /// changes are held in memory.
     ///
     /// A batch that takes long has a place of its own, so that the others do not wait for a
-    /// sleeping guest. Heavy work always takes long and much memory; it has no such place.
+    /// sleeping guest. In a lane whose batches all take long, and much memory, there is no such
+    /// place.
     fn room(&self, lane: Lane) -> Room {
-        let (most, ahead) = match lane {
-            Lane::Due => (self.settings.due_batches, self.settings.due_batches_ready),
-            Lane::Normal => (self.settings.normal_batches, 1),
-            Lane::Heavy => (self.settings.heavy_batches, 1),
-        };
+        let (most, ahead) = (self.settings.batches[lane], lane.row().ready);
         let (mut all, mut executing, mut long) = (0, 0, 0);
         for flight in self.flights.values().filter(|flight| flight.lane == lane) {
             all += 1;
@@ -37,10 +34,10 @@ impl Executor {
             long += usize::from(flight.is_executing() && self.takes_long(flight));
         }
         let is_room = |apart: usize| all - apart < most + ahead && executing - apart < most;
-        match lane {
+        match lane.row().long {
             _ if is_room(0) => Room::Free,
-            Lane::Due | Lane::Normal if is_room(long.min(most)) => Room::Spare,
-            Lane::Due | Lane::Normal | Lane::Heavy => Room::None,
+            false if is_room(long.min(most)) => Room::Spare,
+            false | true => Room::None,
         }
     }
 
@@ -89,21 +86,23 @@ impl Executor {
         }
     }
 
+    /// Starts the next batch of timers of a punctual lane.
     pub(super) fn begin_due(
         &mut self,
+        lane: Lane,
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) -> bool {
         let ahead = self.now + self.settings.due_ahead;
         self.drop_unready(ahead, true);
-        let room = self.room(Lane::Due);
+        let room = self.room(lane);
         if room == Room::None {
             return false;
         }
-        let first = self.next_due_task(room, ahead);
+        let first = self.next_due_task(lane, room, ahead);
         let Some((run_at, definition)) = first else { return false };
-        self.last_due = Some(definition.name.clone());
-        self.begin_timers(run_at, definition, Lane::Due, random, out);
+        self.last_due.insert(lane, definition.name.clone());
+        self.begin_timers(run_at, definition, lane, random, out);
         true
     }
 
@@ -131,15 +130,20 @@ impl Executor {
 
     /// The task whose timers are started next, and when its first timer is due. Tasks with late
     /// items take turns; otherwise the earliest due time decides.
-    fn next_due_task(&self, room: Room, ahead: Time) -> Option<(Time, Arc<TaskDefinition>)> {
+    fn next_due_task(
+        &self,
+        lane: Lane,
+        room: Room,
+        ahead: Time,
+    ) -> Option<(Time, Arc<TaskDefinition>)> {
         let may = |waiting: &&Waiting| {
-            self.admits(room, Lane::Due, &waiting.item.identity.task)
+            self.admits(room, lane, &waiting.item.identity.task)
                 && self.definition_of(&waiting.item).is_some()
         };
-        let timers = self.timers.of(Lane::Due);
+        let timers = self.timers.of(lane);
         let late = timers.first_of_each(self.now).filter(may);
         let late = late.map(|waiting| &waiting.item.identity.task);
-        let chosen = Self::turn(self.last_due.as_ref(), late);
+        let chosen = Self::turn(self.last_due.get(&lane), late);
         let mut firsts = timers.first_of_each(ahead).filter(may);
         let first = match &chosen {
             Some(task) => firsts.find(|waiting| waiting.item.identity.task == *task),
@@ -166,7 +170,7 @@ impl Executor {
     }
 
     /// Starts the next batch of a lane. Tasks take turns; within a task, due items come first, then
-    /// retries. In the lane of due items, [`Executor::begin_due`] handles the former.
+    /// retries. In a punctual lane, [`Executor::begin_due`] handles the former.
     pub(super) fn begin_next(
         &mut self,
         lane: Lane,
@@ -179,9 +183,9 @@ impl Executor {
         }
         let until = if self.settings.ignore_backoff { Time::MAX } else { self.now };
         self.drop_unready(until, false);
-        let fallen_due = match lane {
-            Lane::Due => HashMap::new(),
-            Lane::Normal | Lane::Heavy => {
+        let fallen_due = match lane.row().punctual {
+            true => HashMap::new(),
+            false => {
                 let ahead = self.now + self.settings.due_ahead;
                 self.first_of_lane(self.timers.of(lane), lane, ahead)
             }

@@ -84,6 +84,7 @@ impl Executor {
                     self.retries.put_back(at, waiting(entry, at));
                 }
                 Source::Retry(id) => self.retries.finished(id),
+                Source::Unqueued(_) => {}
             }
         }
         self.release(Flight { taken: Vec::new(), ..flight });
@@ -144,7 +145,7 @@ impl Executor {
             }
             Err(_) => {
                 self.note_failure(true);
-                self.hold_until.unwrap_or(self.now + HOLD_MIN)
+                self.hold_until.unwrap_or(self.now + HOLDS.first)
             }
         };
         flight.phase = Phase::Rationed { batch, ask_at: Some(ask_at) };
@@ -167,7 +168,7 @@ impl Executor {
         if flight.not_before > self.now {
             let until = flight.not_before;
             flight.phase = Phase::Held { batch, since: until, until };
-        } else if flight.lane == Lane::Heavy && self.due_within(self.cost(&batch)) {
+        } else if flight.lane.row().yields && self.due_within(self.cost(&batch)) {
             let until = self.now + self.settings.heavy_wait_max;
             flight.phase = Phase::Held { batch, since: self.now, until };
         } else {
@@ -185,8 +186,8 @@ impl Executor {
                 Phase::Held { .. } if flight.not_before > self.now => false,
                 Phase::Held { batch, until, .. } => {
                     self.now >= *until
-                        || (flight.lane == Lane::Heavy && self.draining)
-                        || (flight.lane == Lane::Heavy
+                        || (flight.lane.row().yields && self.draining)
+                        || (flight.lane.row().yields
                             && self.hold_until.is_none()
                             && !self.due_within(self.cost(batch)))
                 }
@@ -247,19 +248,21 @@ impl Executor {
     /// would occupy the store.
     pub(super) fn due_within(&self, cost: Duration) -> bool {
         let end = self.now + cost;
-        self.flights.values().any(|flight| flight.lane == Lane::Due && flight.not_before <= end)
-            || self.timers.of(Lane::Due).next().is_some_and(|due| due <= end)
+        let punctual = |flight: &Flight| flight.lane.row().punctual;
+        self.flights.values().any(|flight| punctual(flight) && flight.not_before <= end)
+            || Lane::punctual()
+                .any(|lane| self.timers.of(lane).next().is_some_and(|due| due <= end))
     }
 
     pub(super) fn cost(&self, batch: &Batch) -> Duration {
         let kib = weight::of_batch(batch) as f64 / 1024.0;
-        Duration::from_micros((kib * self.heavy_micros_per_kib) as u64 + 2_000)
+        Duration::from_micros((kib * self.micros_per_kib) as u64 + 2_000)
     }
 
     pub(super) fn learn_cost(&mut self, batch: &Batch, took: Duration) {
         let kib = (weight::of_batch(batch) as f64 / 1024.0).max(1.0);
         let sample = (took.as_micros() as f64 / kib).clamp(0.1, 100_000.0);
-        self.heavy_micros_per_kib += 0.2 * (sample - self.heavy_micros_per_kib);
+        self.micros_per_kib += 0.2 * (sample - self.micros_per_kib);
     }
 
     pub(super) fn entry(&self, waiting: Waiting, decision: Decision) -> Entry {
@@ -287,7 +290,7 @@ impl Executor {
             let taken = flight.taken.swap_remove(index);
             let at = match taken.source {
                 Source::Timer(_) => taken.run_at,
-                Source::Log(_) | Source::Retry(_) => at.min(taken.run_at),
+                Source::Log(_) | Source::Retry(_) | Source::Unqueued(_) => at.min(taken.run_at),
             };
             self.put_back(at, taken);
         }
@@ -297,7 +300,7 @@ impl Executor {
         match waiting.source {
             Source::Timer(_) => self.timers.put_back(at, waiting),
             Source::Retry(_) => self.retries.put_back(at, waiting),
-            Source::Log(_) => {}
+            Source::Log(_) | Source::Unqueued(_) => {}
         }
     }
 
@@ -329,7 +332,7 @@ impl Executor {
 
     pub(super) fn note_failure(&mut self, failed: bool) {
         if failed {
-            let wait = pause(self.failures, HOLD_MAX);
+            let wait = HOLDS.pause(self.failures, 0);
             self.failures = self.failures.saturating_add(1);
             self.hold_until = Some(self.now + wait);
         } else {

@@ -24,43 +24,38 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::backoff::Backoff;
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
+use besom_core::lane::{LANES, Lane, PerLane};
 use besom_core::queue::{Cut, Decision, Touched, decide};
 use besom_core::time::Time;
 
+use super::HOLDS;
 use super::flight::{Flight, Phase, Ticket};
 use super::weight;
 use super::window::Read;
 use super::windows::{Tasks, Windows};
-use super::{HOLD_MAX, HOLD_MIN, pause};
-use crate::ports::guests::{self, Acted, Lane};
+use crate::ports::guests::{self, Acted};
 use crate::ports::store::{
     self, Allowance, Batch, Committed, Entry, LeftOut, LogRead, Outcome, Stream, Waiting,
 };
 use crate::task::TaskDefinition;
 
-/// The limits of execution, from the configuration.
-#[derive(Debug, Clone)]
+/// The limits of execution. The defaults are those of the configuration; a test compares them.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Maximum number of batches executed at once in the lane of due items.
-    pub due_batches: usize,
-    /// Maximum number of further due batches that are ready: waiting for their time, or in their
-    /// commit.
-    pub due_batches_ready: usize,
+    /// Maximum number of batches executed at once, by lane.
+    pub batches: PerLane<usize>,
     /// How long before its due time an item is executed. It is never committed before its due time.
     pub due_ahead: Duration,
     /// Items that are executed ahead of their time share a batch, and so wait for each other, only
     /// if their due times are within this span.
     pub due_span: Duration,
-    /// Maximum number of batches executed at once in the normal lane.
-    pub normal_batches: usize,
-    /// Maximum number of batches executed at once in the heavy lane.
-    pub heavy_batches: usize,
     /// A batch that is executed for longer than this leaves its place in the lane to other tasks.
     pub long_after: Duration,
-    /// Maximum time that a heavy commit waits for due items.
+    /// Maximum time that the commit of a yielding lane waits for due items.
     pub heavy_wait_max: Duration,
     /// Maximum number of items in one commit, regardless of the task's own limit.
     pub commit_items: usize,
@@ -80,18 +75,15 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            due_batches: 2,
-            due_batches_ready: 8,
+            batches: PerLane::of(|row| row.batches as usize),
             due_ahead: Duration::from_millis(20),
             due_span: Duration::from_millis(2),
-            normal_batches: 2,
-            heavy_batches: 1,
             long_after: Duration::from_millis(250),
-            heavy_wait_max: Duration::from_secs(2),
+            heavy_wait_max: Duration::from_secs(5),
             commit_items: 1_000,
-            commit_bytes: 8 << 20,
+            commit_bytes: 16 << 20,
             commit_age_max: Duration::from_secs(10),
-            window: 8_192,
+            window: 20_000,
             activity_in_store: true,
             ignore_backoff: false,
         }
@@ -223,11 +215,11 @@ struct Hold {
 }
 
 impl Hold {
-    /// A new period that starts at `now`, twice as long as the previous one and at most `max`.
-    fn again(before: Option<Hold>, now: Time, max: Duration) -> Hold {
+    /// A new period that starts at `now`, longer than the previous one.
+    fn again(before: Option<Hold>, now: Time, pauses: &Backoff) -> Hold {
         let failures = before.map_or(0, |hold| hold.failures);
         Hold {
-            until: now + pause(failures, max),
+            until: now + pauses.pause(failures, 0),
             failures: failures.saturating_add(1),
             over: false,
         }
@@ -260,8 +252,8 @@ pub struct Executor {
     next_ticket: u64,
     /// The task that had the last turn, by lane.
     last_turn: BTreeMap<Lane, TaskName>,
-    /// The task whose late timers were begun last.
-    last_due: Option<TaskName>,
+    /// The task whose late timers were begun last, by punctual lane.
+    last_due: BTreeMap<Lane, TaskName>,
     /// Tasks whose last batch took long.
     long: HashSet<TaskName>,
     backlog_wanted: bool,
@@ -285,7 +277,8 @@ pub struct Executor {
     /// How many of the next batches of the task contain a single item, because a batch was rejected
     /// as a whole.
     singly: HashMap<TaskName, u32>,
-    heavy_micros_per_kib: f64,
+    /// The observed duration of a yielding commit, per KiB of its weight.
+    micros_per_kib: f64,
     /// How many items of one stream fit into one batch of the task, as observed.
     yields: HashMap<TaskName, usize>,
     draining: bool,
@@ -310,8 +303,8 @@ impl Executor {
     const POSTPONED: Duration = Duration::from_secs(2);
     /// Maximum number of items whose slow reads are counted.
     const SLOW_KEPT_MAX: usize = 1_000;
-    /// Maximum time for which an unreadable stream is skipped.
-    const BROKEN_MAX: Duration = Duration::from_secs(30);
+    /// How long an unreadable stream is skipped.
+    const BROKEN: Backoff = Backoff::new(HOLDS.first, Duration::from_secs(30));
     /// How far a batch may be ahead of the store's clock before that clock is read again.
     const AHEAD_MAX: Duration = Duration::from_millis(100);
     /// How long a timer waits that was not due yet by the store's clock.
@@ -333,7 +326,7 @@ impl Executor {
             flights: BTreeMap::new(),
             next_ticket: 1,
             last_turn: BTreeMap::new(),
-            last_due: None,
+            last_due: BTreeMap::new(),
             long: HashSet::new(),
             backlog_wanted: false,
             backlog_reading: false,
@@ -346,7 +339,7 @@ impl Executor {
             committed_at: None,
             broken: BTreeMap::new(),
             singly: HashMap::new(),
-            heavy_micros_per_kib: 20.0,
+            micros_per_kib: 20.0,
             yields: HashMap::new(),
             draining: false,
             ceased: BTreeMap::new(),
@@ -394,7 +387,7 @@ impl Executor {
                 match waiting.source {
                     Source::Timer(id) => self.timers.finished(id),
                     Source::Retry(id) => self.retries.finished(id),
-                    Source::Log(_) => {}
+                    Source::Log(_) | Source::Unqueued(_) => {}
                 }
             }
         }
@@ -648,9 +641,11 @@ impl Executor {
         if !allowed || self.draining {
             return;
         }
-        while self.begin_due(random, out) {}
-        for lane in [Lane::Due, Lane::Normal, Lane::Heavy] {
-            while self.begin_next(lane, random, out) {}
+        for lane in Lane::punctual() {
+            while self.begin_due(lane, random, out) {}
+        }
+        for row in LANES {
+            while self.begin_next(row.lane, random, out) {}
         }
     }
 
@@ -661,7 +656,7 @@ impl Executor {
 
     /// Holds a task because the database rejects its requests. No item uses an attempt.
     fn hold_task(&mut self, task: &TaskName) {
-        let hold = Hold::again(self.held.get(task).copied(), self.now, HOLD_MAX);
+        let hold = Hold::again(self.held.get(task).copied(), self.now, &HOLDS);
         self.held.insert(task.clone(), hold);
     }
 

@@ -70,7 +70,7 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
         },
         undo_retention: Duration::ZERO,
         queue_max: crate::task::QUEUE_MAX_DEFAULT,
-        timers_max: crate::task::TIMERS_MAX_DEFAULT,
+        timers_max: Lane::Normal.row().timers_max,
         rows_per_second: None,
     })
 }
@@ -461,7 +461,7 @@ fn a_guest_that_takes_long_leaves_its_place_to_other_tasks() {
     let names = ["one", "other", "third"];
     for lane in [Lane::Due, Lane::Normal, Lane::Heavy] {
         let mut bench = Bench::with(
-            Settings { heavy_batches: 2, due_ahead: Duration::ZERO, ..Settings::default() },
+            Settings { due_ahead: Duration::ZERO, ..Settings::default() },
             &names.map(|name| definition(name, lane)),
         );
         let streams = [("one", 0, 9), ("other", 0, 9), ("one", 1, 9), ("third", 0, 9)];
@@ -513,7 +513,7 @@ fn a_task_whose_last_batch_took_long_gets_no_place_apart() {
 #[test]
 fn retries_and_late_timers_take_turns_with_the_work_of_other_tasks() {
     let tasks = [definition("one", Lane::Normal), definition("other", Lane::Normal)];
-    let settings = Settings { normal_batches: 1, due_batches: 1, ..Settings::default() };
+    let settings = Settings { batches: PerLane::of(|_| 1), ..Settings::default() };
     let mut bench = Bench::with(settings, &tasks);
     let retry = |id: u64| Waiting { source: Source::Retry(id), ..timer("one", id, at(10)) };
     let late = |task: &str, id: u64| timer(task, id, at(id as i64));
@@ -580,7 +580,7 @@ fn what_falls_due_is_executed_in_the_lane_of_its_task() {
 #[test]
 fn what_other_lanes_have_planned_is_no_wall_for_what_is_due() {
     let tasks = [definition("expire", Lane::Due), definition("sweep", Lane::Normal)];
-    let settings = Settings { window: 4, normal_batches: 1, ..Settings::default() };
+    let settings = Settings { window: 4, batches: PerLane::of(|_| 1), ..Settings::default() };
     let mut bench = Bench::with(settings, &tasks);
     let late: Vec<Waiting> = (1..=4).map(|id| timer("sweep", id, at(id as i64))).collect();
     let commands = bench.fed(&[], [vec![timer("expire", 9, at(2_000))], late].concat(), vec![]);
@@ -668,7 +668,8 @@ fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
 
 #[test]
 fn tasks_of_a_lane_take_turns() {
-    let settings = Settings { normal_batches: 1, due_ahead: Duration::ZERO, ..Settings::default() };
+    let settings =
+        Settings { batches: PerLane::of(|_| 1), due_ahead: Duration::ZERO, ..Settings::default() };
     let mut bench = Bench::new(&[definition("a", Lane::Normal), definition("b", Lane::Normal)]);
     bench.executor.settings = settings;
     let mut commands = bench.fed(&[("a", 0, 3), ("b", 1, 3)], vec![], vec![]);
@@ -766,7 +767,7 @@ fn no_batch_has_more_items_than_one_commit_may_have() {
 
 #[test]
 fn while_a_batch_is_at_its_commit_one_more_is_executed() {
-    let settings = Settings { normal_batches: 1, heavy_batches: 1, ..Settings::default() };
+    let settings = Settings { batches: PerLane::of(|_| 1), ..Settings::default() };
     for lane in [Lane::Normal, Lane::Heavy] {
         one_more_is_executed(Bench::with(settings.clone(), &[definition("grind", lane)]));
     }

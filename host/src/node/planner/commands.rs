@@ -6,9 +6,6 @@ use super::*;
 use crate::ports::store::Command as Asked;
 
 impl Planner {
-    /// How many commands are read at a time.
-    const COMMANDS_PAGE: usize = 64;
-
     /// Checks for commands now, because one was submitted.
     pub fn nudge(&mut self, now: Time) {
         if self.fence.is_some() {
@@ -50,7 +47,7 @@ impl Planner {
         self.fetch_at = Some(self.now + self.settings.command_poll);
         match result {
             Ok(rows) => {
-                if rows.len() >= Self::COMMANDS_PAGE {
+                if rows.len() >= COMMANDS_PAGE as usize {
                     self.fetch_at = Some(self.now);
                 }
                 let known: HashSet<u64> =
@@ -175,6 +172,7 @@ impl Planner {
                     store::Error::Invalid(_) | store::Error::TooLarge(_) => self.doubt = true,
                     store::Error::Busy(_)
                     | store::Error::Unavailable(_)
+                    | store::Error::Denied(_)
                     | store::Error::Refused(..)
                     | store::Error::Fenced => self.commands.push_front(applying.row),
                 }

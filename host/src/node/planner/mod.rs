@@ -22,16 +22,20 @@ use std::time::Duration;
 use besom_core::fair::{self, Cycle, Quota};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::plan::{
-    NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, Start, TaskState, Trigger,
+    GRACE_DEFAULT, NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, Start, TaskState, Trigger,
 };
 use besom_core::snapshot::{Cause, Cut};
 use besom_core::time::Time;
 
-use super::{HOLD_MAX, pause};
+use super::HOLDS;
 use crate::ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
 use crate::task::TaskDefinition;
 
 pub use slots::Scheduled;
+
+/// Maximum number of commands from outside read at a time; a full page is followed by the next one
+/// immediately.
+pub const COMMANDS_PAGE: u32 = 64;
 
 /// The stored state, read when a leadership begins.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -179,7 +183,8 @@ pub enum Notice {
     Resign,
 }
 
-/// The limits and intervals of planning, from the configuration.
+/// The limits and intervals of planning. The defaults are those of the configuration; a test compares
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// How often commands from outside are read.
@@ -203,9 +208,9 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             command_poll: Duration::from_millis(500),
-            page: 500,
+            page: 1_000,
             pages_max: 64,
-            grace: Duration::from_secs(30),
+            grace: GRACE_DEFAULT,
             pass: false,
             rounds_max: 10_000,
         }
@@ -535,7 +540,7 @@ impl Planner {
         if self.hold_until.is_some_and(|at| self.now < at) {
             return;
         }
-        self.hold_until = Some(self.now + pause(self.failures, HOLD_MAX));
+        self.hold_until = Some(self.now + HOLDS.pause(self.failures, 0));
         self.failures = self.failures.saturating_add(1);
     }
 }

@@ -49,7 +49,7 @@ impl Planner {
         };
         // Due items have to be planned before they fall due: such a run continues until its window
         // is complete. A pass continues until nothing is left.
-        let complete = self.settings.pass || definition.lane == crate::ports::guests::Lane::Due;
+        let complete = self.settings.pass || definition.lane.row().punctual;
         let quota = if complete {
             Quota { tenants: u32::MAX, candidates: u64::MAX, pages: u32::MAX, ..bounded }
         } else {
@@ -179,7 +179,7 @@ impl Planner {
                 }
                 let Some(active) = self.runs.get_mut(&id) else { return };
                 let Some(command) = active.cycle.as_ref().and_then(Cycle::pending) else { return };
-                let wait = pause(active.failures, HOLD_MAX);
+                let wait = HOLDS.pause(active.failures, 0);
                 active.failures = active.failures.saturating_add(1);
                 active.again = Some((now + wait, command));
             }

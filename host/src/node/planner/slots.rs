@@ -171,7 +171,7 @@ impl Planner {
                 if task.refusals > 0 {
                     task.ran = decided.decision.runs.iter().map(|run| run.slot).collect();
                 }
-                task.hold_until = Some(self.now + pause(task.refusals, HOLD_MAX));
+                task.hold_until = Some(self.now + HOLDS.pause(task.refusals, 0));
                 task.refusals = task.refusals.saturating_add(1);
             }
         }

@@ -72,7 +72,7 @@ fn definition(name: &str) -> Arc<TaskDefinition> {
         },
         undo_retention: Duration::ZERO,
         queue_max: crate::task::QUEUE_MAX_DEFAULT,
-        timers_max: crate::task::TIMERS_MAX_DEFAULT,
+        timers_max: Lane::Normal.row().timers_max,
         rows_per_second: None,
     })
 }

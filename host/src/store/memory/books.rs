@@ -9,8 +9,8 @@ use besom_core::time::Time;
 
 use super::state::{Account, Recorded, State, account};
 use crate::ports::store::{
-    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, Pruned, Result,
-    Retention, TERMS_KEPT,
+    Audit, AuditRow, BeforeImage, Counts, DeadLetter, End, HistoryQuery, HistoryRow, Pruned,
+    Result, Retention, TERMS_KEPT,
 };
 
 impl State {
@@ -75,7 +75,7 @@ impl State {
             all.push(Recount { account: account(identity), bump });
         };
         for recorded in self.history.values() {
-            if let Some(bump) = at_its_end(&recorded.row.outcome) {
+            if let Some(bump) = at_its_end(recorded.row.outcome) {
                 add(&recorded.row.identity, bump);
             }
         }
@@ -159,7 +159,7 @@ impl State {
         let old: Vec<u64> = old.map(|recorded| recorded.row.id).take(limit as usize).collect();
         let mut pruned = Pruned::default();
         for recorded in old.iter().filter_map(|id| self.history.remove(id)) {
-            if let Some(bump) = at_its_end(&recorded.row.outcome) {
+            if let Some(bump) = at_its_end(recorded.row.outcome) {
                 bump(self.baseline.entry(account(&recorded.row.identity)).or_default());
             }
             pruned.history += 1;
@@ -273,12 +273,12 @@ struct Recount {
 
 /// A history row's contribution to the books. A dead letter counts its item, until it is retried or
 /// discarded.
-fn at_its_end(outcome: &str) -> Option<fn(&mut Counts)> {
+fn at_its_end(outcome: End) -> Option<fn(&mut Counts)> {
     match outcome {
-        "committed" => Some(|counts| counts.committed += 1),
-        "skipped" => Some(|counts| counts.skipped += 1),
-        "discarded" => Some(|counts| counts.discarded += 1),
-        _ => None,
+        End::Committed => Some(|counts| counts.committed += 1),
+        End::Skipped => Some(|counts| counts.skipped += 1),
+        End::Discarded => Some(|counts| counts.discarded += 1),
+        End::Dead | End::Unknown => None,
     }
 }
 

@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use besom_core::ids::{FencingToken, TaskName};
+use besom_core::books::{self, Tally, Write};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, TaskName};
 use besom_core::plan::{Pause, TaskState};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
+use super::ledger::By;
 use super::state::{Numbered, State};
 use crate::ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Result,
@@ -62,18 +64,10 @@ impl State {
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
-            CommandEffect::RetryDead(selector) | CommandEffect::DiscardDead(selector)
-                if self.mismatch(selector).is_some() =>
-            {
-                applied.refused = self.mismatch(selector);
-            }
-            CommandEffect::RetryDead(selector) => {
-                applied.dead = self.retry_dead(selector, now);
-                self.arrived(false, None, (applied.dead > 0).then_some(now));
-            }
+            CommandEffect::RetryDead(selector) => self.retry_dead(selector, now, &mut applied),
             CommandEffect::DiscardDead(selector) => {
                 let reason = format!("{}: {}", row.by, row.reason);
-                applied.dead = self.discard_dead(selector, &reason, now);
+                self.discard_dead(selector, &reason, now, &mut applied);
             }
             CommandEffect::RetryMessages(selector) => {
                 applied.messages = self.retry_messages(selector, now);
@@ -140,42 +134,44 @@ impl State {
         groups.into_iter().take(limit as usize).map(|(group, _)| group).collect()
     }
 
-    fn open_dead(&self, selector: &DeadSelector) -> Vec<u64> {
-        self.select_dead(selector, Letters::Open).iter().map(|letter| letter.id).collect()
-    }
-
-    fn mismatch(&self, selector: &DeadSelector) -> Option<String> {
-        selector.mismatch(self.open_dead(selector).len() as u64)
-    }
-
-    fn retry_dead(&mut self, selector: &DeadSelector, now: Time) -> u64 {
-        let ids = self.open_dead(selector);
-        let mut moved = 0;
-        for id in ids {
-            if self.waiting.contains(&self.dead[&id].item.identity) {
-                continue;
-            }
-            let Some(DeadLetter { mut item, .. }) = self.dead.remove(&id) else { continue };
-            let counts = self.counts_of(&item.identity);
-            counts.dead -= 1;
-            counts.pending += 1;
-            (item.attempts, item.guard_retries, item.deaths) = (0, 0, 0);
-            self.add_retry(now, item);
-            moved += 1;
+    /// The open dead letters that match; none, with the reason, if the command is refused.
+    fn selected(&self, selector: &DeadSelector, applied: &mut Applied) -> Vec<DeadLetter> {
+        let letters = self.select_dead(selector, Letters::Open);
+        applied.refused = selector.mismatch(letters.len() as u64);
+        if applied.refused.is_some() {
+            return Vec::new();
         }
-        moved
+        letters.into_iter().cloned().collect()
     }
 
-    fn discard_dead(&mut self, selector: &DeadSelector, reason: &str, now: Time) -> u64 {
-        let ids = self.open_dead(selector);
-        for letter in ids.iter().filter_map(|id| self.dead.remove(id)).collect::<Vec<_>>() {
-            let counts = self.counts_of(&letter.item.identity);
-            counts.dead -= 1;
-            counts.discarded += 1;
-            self.block(&letter.item, true, now);
-            self.record_discarded(&letter.item, now, reason);
-        }
-        ids.len() as u64
+    fn retry_dead(&mut self, selector: &DeadSelector, now: Time, applied: &mut Applied) {
+        let (letters, dead) = (self.selected(selector, applied), self.dead.len());
+        let mut tally = Tally::default();
+        self.command(books::retry(&letters), &mut tally, now);
+        applied.dead = (dead - self.dead.len()) as u64;
+        self.arrived(false, None, (applied.dead > 0).then_some(now));
+    }
+
+    fn discard_dead(
+        &mut self,
+        selector: &DeadSelector,
+        reason: &str,
+        now: Time,
+        applied: &mut Applied,
+    ) {
+        let letters = self.selected(selector, applied);
+        let (writes, mut tally) = books::discard(&letters, reason);
+        self.command(writes, &mut tally, now);
+        applied.dead = letters.len() as u64;
+    }
+
+    /// Executes writes of a command, which have no commit, in the name of the leader.
+    fn command<'a>(&mut self, writes: Vec<Write<'a>>, tally: &mut Tally<'a>, now: Time) {
+        let node = self.fence.as_ref().map(|(fence, _)| fence.node.clone());
+        let node = node.unwrap_or_else(|| Incarnation::from(""));
+        let by = By { node: &node, commit: CommitId(0), now };
+        self.write(writes, tally, by, Vec::new());
+        self.add(tally, now);
     }
 }
 

@@ -12,41 +12,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::activity;
+use besom_core::books::{Blocks, Closed, Judged, close};
 use besom_core::collection::{Collection, Collections};
-use besom_core::ids::{CommitId, Incarnation, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
-use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal, Settle};
+use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal};
 use besom_core::time::Time;
-use besom_core::value::{Field, Value};
 
-use super::outbox::Origin;
-use super::state::{Begun, Numbered, Recorded, State};
+use super::ledger::By;
+use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
-use crate::ports::store::{
-    Batch, BeforeImage, Committed, DeadLetter, Decision, Entry, Error, HistoryRow, LeftOut, Outcome,
-};
+use crate::ports::store::{Batch, BeforeImage, Committed, Decision, Entry, Error, LeftOut};
 
 /// What applies to the whole commit.
 struct Commit<'a> {
     batch: &'a Batch,
     collections: &'a Collections,
     now: Time,
-}
-
-/// An item's end, for its history row.
-struct End {
-    outcome: &'static str,
-    settled: bool,
-    reason: Option<String>,
-    notes: Vec<Field>,
-    images: Option<Vec<BeforeImage>>,
-}
-
-impl End {
-    fn without_effects(outcome: &'static str, reason: &str) -> End {
-        let reason = Some(reason.to_owned());
-        End { outcome, settled: false, reason, notes: Vec::new(), images: None }
-    }
 }
 
 impl State {
@@ -64,19 +46,30 @@ impl State {
             }
             None => {}
         }
+        let fence = self.fence.as_ref().filter(|_| !self.fence_disabled);
+        if let (Some(term), Some((fence, _))) = (batch.unqueued()?, fence)
+            && fence.term > term
+        {
+            return Err(Error::Fenced);
+        }
         if let Some(ahead) = batch.ahead_of(now) {
             return Ok(ahead);
         }
         let commit = Commit { batch, collections, now };
         let left = self.left_out(&commit);
-        let mut outcomes = Vec::with_capacity(batch.entries.len());
-        let mut runs_ended = Vec::new();
-        for (at, (entry, left)) in batch.entries.iter().zip(left).enumerate() {
-            outcomes.push(match left {
-                Some(why) => Outcome::Left(why),
-                None => self.settle_entry(&commit, at, entry, &mut runs_ended),
+        let mut undo = vec![None; batch.entries.len()];
+        let mut judged = Vec::with_capacity(batch.entries.len());
+        for (at, left) in left.into_iter().enumerate() {
+            judged.push(match left {
+                Some(why) => Err(why),
+                None => Ok(self.judge(&commit, at, &mut undo[at])),
             });
         }
+        let Closed { writes, mut tally, outcomes } =
+            close(&batch.entries, judged, |_| Blocks::UNKNOWN);
+        let by = By { node: &batch.node, commit: batch.id, now };
+        self.write(writes, &mut tally, by, undo);
+        let runs_ended = self.add(&tally, now);
         self.begun.remove(&batch.id);
         let committed = Committed { outcomes, at: now, runs_ended };
         self.commits.insert(batch.id, Some(committed.clone()));
@@ -106,6 +99,7 @@ impl State {
         let mut taken = BTreeSet::new();
         let check = |entry: &Entry| match entry.source {
             Source::Log(_) => streams[&(&entry.item.identity.task, entry.item.partition)],
+            Source::Unqueued(_) => None,
             Source::Timer(_) | Source::Retry(_) => match self.entry_left_out(commit, entry) {
                 None if !taken.insert(entry.source) => Some(LeftOut::NotThere),
                 left => left,
@@ -136,7 +130,7 @@ impl State {
             return Some(LeftOut::NotOwner);
         }
         match self.waiting_at(&identity.task, partition, entry.source) {
-            Some((item, run_at)) if item.identity == *identity => {
+            Some((item, run_at)) if item.identity == *identity && item.run == entry.item.run => {
                 let timer = matches!(entry.source, Source::Timer(_));
                 (timer && run_at.is_some_and(|at| at > commit.now)).then_some(LeftOut::NotDue)
             }
@@ -144,73 +138,29 @@ impl State {
         }
     }
 
-    fn settle_entry(
+    /// Evaluates the guards of an entry, and applies its changes if they hold.
+    fn judge(
         &mut self,
         commit: &Commit<'_>,
         at: usize,
-        entry: &Entry,
-        runs_ended: &mut Vec<RunId>,
-    ) -> Outcome {
-        let item = self.acknowledge(entry, commit.now, runs_ended);
-        let (proposal, on_guard_failed, on_violation, undo) = match &entry.decision {
-            Decision::Settle(settle) => return self.settle(commit, item, settle),
-            Decision::Apply { proposal, on_guard_failed, on_violation, undo } => {
-                (proposal, on_guard_failed, on_violation, *undo)
-            }
-        };
-        let tenant = item.identity.tenant.clone();
-        let applied = match self.guards_hold(commit, at, tenant.as_ref(), proposal) {
-            Ok(false) => return self.settle(commit, item, on_guard_failed),
-            Ok(true) => {
-                let task = Some(&item.identity.task);
-                let origin = Origin { task, tenant: tenant.as_ref(), now: commit.now };
-                self.apply(commit.collections, origin, &proposal.changes)
-            }
+        undo: &mut Option<Vec<BeforeImage>>,
+    ) -> Judged {
+        let Entry { item, decision, .. } = &commit.batch.entries[at];
+        let Decision::Apply { proposal, undo: kept, .. } = decision else { return Judged::Held };
+        let tenant = item.identity.tenant.as_ref();
+        let applied = match self.guards_hold(commit, at, tenant, proposal) {
+            Ok(false) => return Judged::GuardFailed,
+            Ok(true) => self.apply(commit.collections, tenant, &proposal.changes),
             Err(violation) => Err(violation),
         };
         match applied {
-            Err(Violation(said)) => self.settle(commit, item, &because(on_violation, &said)),
+            Err(Violation(said)) => Judged::Violated(said),
             Ok(touched) => {
                 let image = |touched: &Touched| touched.image(commit.collections);
-                let images = undo.then(|| touched.iter().map(image).collect());
-                let notes = proposal.notes.clone();
-                let end = End { outcome: "committed", settled: false, reason: None, notes, images };
-                let counts = self.counts_of(&item.identity);
-                counts.committed += 1;
-                counts.pending -= 1;
-                self.settled.remove(&item.identity);
-                self.resolve(&item.identity, commit.now);
-                self.record(&item, commit.now, &commit.batch.node, commit.batch.id, end);
-                Outcome::Committed
+                *undo = kept.then(|| touched.iter().map(image).collect());
+                Judged::Held
             }
         }
-    }
-
-    /// Removes the item from where it was waiting.
-    fn acknowledge(&mut self, entry: &Entry, now: Time, runs_ended: &mut Vec<RunId>) -> Item {
-        let Item { identity, partition, .. } = &entry.item;
-        let item = match entry.source {
-            Source::Timer(id) => self.timers.remove(&id),
-            Source::Retry(id) => self.retries.remove(&id).map(|(_, item)| item),
-            Source::Log(seq) => {
-                let stream = self.streams.get_mut(&(identity.task.clone(), *partition));
-                stream.and_then(|stream| {
-                    stream.acked = seq;
-                    stream.items.remove(&seq).map(|(_, item)| item)
-                })
-            }
-        };
-        let item = item.expect("entries that are not waiting were left out");
-        self.waiting.remove(&item.identity);
-        if let Source::Log(_) = entry.source {
-            if let Some(run) = self.runs.get_mut(&item.run) {
-                run.open -= 1;
-            }
-            if self.end_if_complete(item.run, now) {
-                runs_ended.push(item.run);
-            }
-        }
-        item
     }
 
     fn guards_hold(
@@ -258,16 +208,16 @@ impl State {
         }
     }
 
-    /// Applies all changes of an item, or none.
+    /// Applies all changes of an item, or none. Messages are not sent by it.
     pub(super) fn apply(
         &mut self,
         collections: &Collections,
-        origin: Origin<'_>,
+        tenant: Option<&Tenant>,
         changes: &[Change],
     ) -> Result<Vec<Touched>, Violation> {
         let mut touched = Vec::new();
         for change in changes {
-            match self.tables.apply(collections, origin.tenant, change) {
+            match self.tables.apply(collections, tenant, change) {
                 Ok(more) => touched.extend(more),
                 Err(violation) => {
                     self.tables.restore(&touched);
@@ -275,87 +225,7 @@ impl State {
                 }
             }
         }
-        for change in changes {
-            if let Change::Emit { topic, key, payload } = change {
-                self.emit(origin, topic, key, payload);
-            }
-        }
         Ok(touched)
-    }
-
-    /// Ends or moves an item without effects, after it was removed from where it was waiting.
-    fn settle(&mut self, commit: &Commit<'_>, mut item: Item, settle: &Settle) -> Outcome {
-        let (node, id) = (&commit.batch.node, commit.batch.id);
-        match settle {
-            Settle::Skip { reason, settled } => {
-                let counts = self.counts_of(&item.identity);
-                counts.skipped += 1;
-                counts.pending -= 1;
-                if *settled {
-                    self.settled.remove(&item.identity);
-                    self.block(&item, false, commit.now);
-                }
-                let end = End { settled: *settled, ..End::without_effects("skipped", reason) };
-                self.record(&item, commit.now, node, id, end);
-                Outcome::Skipped(reason.clone())
-            }
-            Settle::Retry { run_at, attempts, guard_retries, reason } => {
-                item.attempts = *attempts;
-                item.guard_retries = *guard_retries;
-                item.errors.push(reason.clone());
-                self.add_retry(*run_at, item);
-                Outcome::Retried(*run_at)
-            }
-            Settle::Dead { attempts, reason } => {
-                item.attempts = *attempts;
-                let counts = self.counts_of(&item.identity);
-                counts.dead += 1;
-                counts.pending -= 1;
-                item.errors.push(reason.clone());
-                self.record(&item, commit.now, node, id, End::without_effects("dead", reason));
-                let id = self.next_id(Numbered::Dead);
-                self.dead.insert(id, DeadLetter { id, item, at: commit.now, resolved_at: None });
-                Outcome::Dead(reason.clone())
-            }
-        }
-    }
-
-    /// Resolves open dead letters of an item that has been committed. They stay in the books.
-    fn resolve(&mut self, identity: &Identity, now: Time) {
-        let mut resolved = 0;
-        for letter in self.dead.values_mut() {
-            if letter.item.identity == *identity && letter.resolved_at.is_none() {
-                letter.resolved_at = Some(now);
-                resolved += 1;
-            }
-        }
-        self.counts_of(identity).resolved += resolved;
-    }
-
-    fn record(&mut self, item: &Item, at: Time, node: &Incarnation, commit: CommitId, end: End) {
-        let id = self.next_id(Numbered::History);
-        let row = HistoryRow {
-            id,
-            identity: item.identity.clone(),
-            run: item.run,
-            at,
-            outcome: end.outcome.to_owned(),
-            settled: end.settled,
-            reason: end.reason,
-            notes: end.notes,
-            node: node.clone(),
-            commit,
-            undo_bytes: end.images.iter().flatten().map(image_bytes).sum(),
-        };
-        self.history.insert(id, Recorded { row, images: end.images });
-    }
-
-    /// Records in the history that an operator discarded a dead letter.
-    pub(super) fn record_discarded(&mut self, item: &Item, at: Time, reason: &str) {
-        let node = self.fence.as_ref().map(|(fence, _)| fence.node.clone());
-        let node = node.unwrap_or_else(|| Incarnation::from(""));
-        let end = End::without_effects("discarded", reason);
-        self.record(item, at, &node, CommitId(0), end);
     }
 
     // ---- deaths
@@ -398,24 +268,4 @@ fn check_anchored(collection: &Collection, filter: &Filter) -> Result<(), Violat
     Err(Violation(format!(
         "a guard on the absence of {name} does not fix the key of any of its anchors"
     )))
-}
-
-/// The settlement with the database's message appended to its reason.
-fn because(settle: &Settle, said: &str) -> Settle {
-    let mut settle = settle.clone();
-    match &mut settle {
-        Settle::Skip { reason, .. }
-        | Settle::Retry { reason, .. }
-        | Settle::Dead { reason, .. } => {
-            *reason = format!("{reason}: {said}");
-        }
-    }
-    settle
-}
-
-/// The size of an image, in bytes.
-fn image_bytes(image: &BeforeImage) -> u64 {
-    let fields = image.row.iter().flatten().map(|field| field.value.weight());
-    let bytes: usize = fields.chain(image.key.iter().map(Value::weight)).sum();
-    bytes as u64
 }

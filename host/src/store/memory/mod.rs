@@ -19,6 +19,7 @@ mod commands;
 mod commit;
 mod compare;
 mod fault;
+mod ledger;
 mod lines;
 mod mapping;
 mod outbox;

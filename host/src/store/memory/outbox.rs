@@ -20,7 +20,7 @@ pub struct Message {
     pub key: String,
     /// The content.
     pub payload: Vec<u8>,
-    /// The task that emitted it; none: an operator's write.
+    /// The task that emitted it; none: the product itself.
     pub task: Option<TaskName>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,

@@ -1,9 +1,8 @@
 //! The leader's writes while planning: slots and runs, pages of candidates, the end of a scan.
 
-use std::collections::BTreeSet;
-
-use besom_core::ids::{FencingToken, Partition, RunId, Seq, Tenant, Term, partition_of};
-use besom_core::item::{Candidate, Identity, Item, Source};
+use besom_core::books::{Admitted, Known, admit};
+use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Tenant, Term};
+use besom_core::item::{Candidate, Identity, Item};
 use besom_core::plan::{
     NewRun, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
@@ -11,13 +10,6 @@ use besom_core::time::Time;
 
 use super::state::{Numbered, State};
 use crate::ports::store::{DeadLetter, Error, PlanPage, Planned, Result, late_copy};
-
-/// The decision about a candidate.
-enum Fate {
-    Plan,
-    Waits,
-    Blocked,
-}
 
 impl State {
     pub(super) fn decide_slots(
@@ -139,37 +131,13 @@ impl State {
             }
             None => return Err(Error::Invalid(format!("there is no run {}", page.run))),
         };
-        let mut planned = Planned::default();
-        let mut grown = BTreeSet::new();
-        for (at, candidate) in page.candidates.iter().enumerate() {
-            let identity = Identity {
-                task: page.task.clone(),
-                tenant: candidate.tenant.clone(),
-                key: candidate.key.clone(),
-                due: candidate.due,
-            };
-            match self.fate(&identity, &candidate.version) {
-                Fate::Waits => planned.deduplicated += 1,
-                Fate::Blocked => planned.blocked += 1,
-                Fate::Plan if planned.planned == page.quota => {
-                    planned.left = (page.candidates.len() - at) as u64;
-                    break;
-                }
-                Fate::Plan => {
-                    let item = self.item(identity, candidate, page.run, slot);
-                    planned.planned += 1;
-                    planned.earliest_due = match (planned.earliest_due, candidate.due) {
-                        (Some(a), Some(b)) => Some(a.min(b)),
-                        (a, b) => a.or(b),
-                    };
-                    let partition = item.partition;
-                    if let Source::Log(_) = self.enqueue(item, now) {
-                        grown.insert(partition);
-                    }
-                }
-            }
+        let known =
+            |at: usize, _| -> Result<Known> { Ok(self.known(&page.task, &page.candidates[at])) };
+        let Admitted { items, logged, tally, planned } = admit(page, self.partitions, known)?;
+        for new in items {
+            self.enqueue(new.item(page, slot), now);
         }
-        planned.partitions = grown.into_iter().collect();
+        self.add(&tally, now);
         self.arrived(!planned.partitions.is_empty(), planned.earliest_due, None);
         if planned.left == 0 {
             let account = (page.task.clone(), page.tenant.clone());
@@ -180,6 +148,7 @@ impl State {
         }
         if let Some(run) = self.runs.get_mut(&page.run) {
             run.planned += planned.planned;
+            run.open += logged;
             run.deduplicated += planned.deduplicated;
             run.blocked += planned.blocked;
             run.scanned += page.scanned;
@@ -187,58 +156,36 @@ impl State {
         Ok(planned)
     }
 
-    fn fate(&self, identity: &Identity, version: &str) -> Fate {
-        let settled = self.settled.get(identity).is_some_and(|marks| marks.contains_key(version));
+    fn known(&self, task: &TaskName, candidate: &Candidate) -> Known {
+        let Candidate { tenant, key, due, version, .. } = candidate.clone();
+        let identity = Identity { task: task.clone(), tenant, key, due };
+        let settled = self.settled.get(&identity).is_some_and(|marks| marks.contains_key(&version));
         let dead = |letter: &DeadLetter| {
             let item = &letter.item;
             let open = letter.resolved_at.is_none();
-            open && item.identity == *identity && item.version == version
+            open && item.identity == identity && item.version == version
         };
-        if self.waiting.contains(identity) {
-            Fate::Waits
+        if self.waiting.contains(&identity) {
+            Known::Waits
         } else if settled || self.dead.values().any(dead) {
-            Fate::Blocked
+            Known::Blocked
         } else {
-            Fate::Plan
+            Known::New
         }
     }
 
-    fn item(&self, identity: Identity, candidate: &Candidate, run: RunId, slot: Time) -> Item {
-        let tenant = candidate.tenant.as_ref().map(Tenant::as_str);
-        Item {
-            identity,
-            route: candidate.route.clone(),
-            partition: partition_of(tenant, &candidate.route, self.partitions),
-            version: candidate.version.clone(),
-            payload: candidate.payload.clone(),
-            run,
-            planned_at: slot,
-            attempts: 0,
-            guard_retries: 0,
-            deaths: 0,
-            errors: Vec::new(),
-        }
-    }
-
-    /// Adds a new item to where it waits, and to the books.
-    fn enqueue(&mut self, item: Item, now: Time) -> Source {
+    /// Adds a new item to where it waits.
+    fn enqueue(&mut self, item: Item, now: Time) {
         self.waiting.insert(item.identity.clone());
-        let counts = self.counts_of(&item.identity);
-        counts.planned += 1;
-        counts.pending += 1;
         if item.identity.due.is_some() {
             let id = self.next_id(Numbered::Timer);
             self.timers.insert(id, item);
-            return Source::Timer(id);
-        }
-        if let Some(run) = self.runs.get_mut(&item.run) {
-            run.open += 1;
+            return;
         }
         let place: (_, Partition) = (item.identity.task.clone(), item.partition);
         let stream = self.streams.entry(place).or_default();
         stream.tail = Seq(stream.tail.0 + 1);
         stream.items.insert(stream.tail, (now, item));
-        Source::Log(stream.tail)
     }
 
     pub(super) fn end_scan(

@@ -21,7 +21,6 @@ use super::outbox::Origin;
 use super::tables::Violation;
 use super::view::View;
 use super::{MemoryStore, On, mapping};
-use crate::model::default_collections;
 use crate::ports::activity::{self, Activity};
 use crate::ports::guests::Lane;
 use crate::ports::store::{
@@ -31,6 +30,34 @@ use crate::ports::store::{
     Planned, Pruned, Raised, ReadView, Result, Retention, RingPosition, RunLine, RunLines, Store,
     Stream, StreamRow, Waiting,
 };
+
+impl MemoryStore {
+    /// Applies changes as the product does, beside the engine: each under its tenant, without guards
+    /// and history.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a change violates a constraint; nothing is changed then.
+    pub fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
+        let (collections, now) = (self.collections(), self.time());
+        self.perform(On::Write, |state| {
+            let (tables, messages) = (state.tables.clone(), state.outbox.len());
+            for (tenant, change) in changes {
+                let origin = Origin { task: None, tenant: tenant.as_ref(), now };
+                let applied =
+                    state.apply(&collections, origin.tenant, std::slice::from_ref(change));
+                if let Change::Emit { topic, key, payload } = change {
+                    state.emit(origin, topic, key, payload);
+                }
+                if let Err(Violation(said)) = applied {
+                    state.tables = tables;
+                    Arc::make_mut(&mut state.outbox).truncate(messages);
+                    return Err(Error::Invalid(said));
+                }
+            }
+            Ok(())
+        })
+    }
+}
 
 #[async_trait]
 impl Store for MemoryStore {
@@ -322,32 +349,6 @@ impl Store for MemoryStore {
                 bytes_max: u64::MAX.into(),
             });
             Ok(view)
-        })
-    }
-
-    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
-        let (collections, now) = (self.collections(), self.time());
-        self.perform(On::Write, |state| {
-            let (tables, messages) = (state.tables.clone(), state.outbox.len());
-            for (tenant, change) in changes {
-                let origin = Origin { task: None, tenant: tenant.as_ref(), now };
-                let applied = state.apply(&collections, origin, std::slice::from_ref(change));
-                if let Err(Violation(said)) = applied {
-                    state.tables = tables;
-                    Arc::make_mut(&mut state.outbox).truncate(messages);
-                    return Err(Error::Invalid(said));
-                }
-            }
-            Ok(())
-        })
-    }
-
-    async fn create_entity_model(&self) -> Result<()> {
-        self.perform(On::Write, |state| {
-            for collection in default_collections().values() {
-                state.tables.create(collection, &[]);
-            }
-            Ok(())
         })
     }
 

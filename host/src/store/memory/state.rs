@@ -224,6 +224,7 @@ impl State {
             }
             Source::Timer(id) => self.timers.get(&id).map(|item| (item, item.identity.due)),
             Source::Retry(id) => self.retries.get(&id).map(|(at, item)| (item, Some(*at))),
+            Source::Unqueued(_) => None,
         }
     }
 
@@ -241,6 +242,7 @@ impl State {
             }
             Source::Timer(id) => self.timers.get_mut(&id),
             Source::Retry(id) => self.retries.get_mut(&id).map(|(_, item)| item),
+            Source::Unqueued(_) => None,
         }
     }
 
@@ -249,20 +251,6 @@ impl State {
         self.waiting.insert(item.identity.clone());
         let id = self.next_id(Numbered::Retry);
         self.retries.insert(id, (run_at, item));
-    }
-
-    /// Blocks the item's version: the task has settled it, or an operator has discarded it
-    /// (`given_up`).
-    pub(super) fn block(&mut self, item: &Item, given_up: bool, now: Time) {
-        let marks = self.settled.entry(item.identity.clone()).or_default();
-        let before = marks.get(&item.version).is_some_and(|mark| mark.given_up);
-        marks.insert(item.version.clone(), Mark { at: now, given_up: given_up || before });
-    }
-
-    // ---- the books
-
-    pub(super) fn counts_of(&mut self, identity: &Identity) -> &mut Counts {
-        self.counts.entry(account(identity)).or_default()
     }
 
     // ---- runs

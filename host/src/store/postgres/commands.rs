@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use besom_core::books::{self, Tally};
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
@@ -12,12 +13,12 @@ use super::clock::{Clock, NOW};
 use super::error::{Job, invalid};
 use super::items;
 use super::leadership::{check_fence, hold_fence};
+use super::ledger::{Ledger, numbers_needed};
 use super::outbox;
 use super::runs::{close_scan, json, named, parse, write_decision};
 use super::session::{Pipeline, Session, Tx, only, params};
-use super::settle::{Blocks, Books, End, Remarks, numbers_needed};
 use super::streams;
-use super::tally::{END_RUNS, Tally};
+use super::tally::{Counters, END_RUNS, write_runs};
 use super::tasks::Tasks;
 use super::text::{escaped, plain};
 use crate::ports::store::{
@@ -194,52 +195,32 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
     Ok(())
 }
 
-/// Moves dead letters to the retries; those whose identity is already waiting are left.
 async fn retry_dead(tx: &Tx, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
-    let letters = held_letters(tx, selector).await?;
-    applied.refused = selector.mismatch(letters.len() as u64);
-    if applied.refused.is_some() {
+    let (letters, tasks) = held_letters(tx, selector, applied).await?;
+    if letters.is_empty() {
         return Ok(());
     }
-    // Newest first: of several letters of one identity, the newest is moved.
-    let mut seen = HashSet::new();
-    let ids: Vec<i64> = letters
-        .iter()
-        .filter(|(_, letter)| seen.insert(&letter.item.identity))
-        .map(|(_, letter)| letter.id as i64)
-        .collect();
-    let numbers = tx.numbers(ids.len()).await?;
-    let rows = tx
-        .query(
-            "WITH moved AS (
-               INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place, tenant, key,
-                 version, payload, route, errors)
-               SELECT d.task, d.due, u.no, $3::int8, d.run, d.planned_at, d.part, 2, d.tenant, d.key,
-                 d.version, d.payload, d.route, d.errors
-               FROM unnest($1::int8[], $2::int8[]) u(id, no) JOIN @.dead d ON d.id = u.id
-               WHERE d.resolved_at IS NULL
-               ON CONFLICT DO NOTHING RETURNING no)
-             DELETE FROM @.dead d
-             USING unnest($1::int8[], $2::int8[]) u(id, no) JOIN moved m ON m.no = u.no
-             WHERE d.id = u.id RETURNING d.id",
-            params![ids, numbers, tx.now.0],
-        )
-        .await?;
-    let mut moved = HashSet::new();
-    for row in &rows {
-        moved.insert(row.try_get::<_, i64>(0)? as u64);
-    }
-    let mut tally = Tally::default();
-    for (task, letter) in letters.iter().filter(|(_, letter)| moved.contains(&letter.id)) {
-        let delta = tally.of(*task, letter.item.identity.tenant.as_ref());
-        delta.dead -= 1;
-        delta.retries += 1;
+    let numbers = tx.numbers(numbers_needed(letters.len())).await?;
+    let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
+    for write in books::retry(&letters) {
+        ledger.push(write, None)?;
     }
     let mut pipeline = Pipeline::default();
-    tally.write_counters(&mut pipeline);
-    arrivals::note(&mut pipeline, false, None, (!moved.is_empty()).then_some(tx.now));
+    let moved = ledger.revive(&mut pipeline);
+    let answers = tx.session.run(pipeline).await?;
+    let mut ids = HashSet::new();
+    for row in &answers[moved] {
+        ids.insert(row.try_get::<_, i64>(0)? as u64);
+    }
+    let mut tally = Tally::default();
+    for letter in letters.iter().filter(|letter| ids.contains(&letter.id)) {
+        tally.revived(&letter.item.identity);
+    }
+    let mut pipeline = Pipeline::default();
+    Counters::of(&tally, |task| tasks.get(task).copied().unwrap_or(0)).write(&mut pipeline);
+    arrivals::note(&mut pipeline, false, None, (!ids.is_empty()).then_some(tx.now));
     tx.session.run(pipeline).await?;
-    applied.dead = moved.len() as u64;
+    applied.dead = ids.len() as u64;
     Ok(())
 }
 
@@ -249,39 +230,42 @@ async fn discard_dead(
     row: &CommandRow,
     applied: &mut Applied,
 ) -> Job<()> {
-    let letters = held_letters(tx, selector).await?;
-    applied.refused = selector.mismatch(letters.len() as u64);
-    if letters.is_empty() || applied.refused.is_some() {
+    let (letters, tasks) = held_letters(tx, selector, applied).await?;
+    if letters.is_empty() {
         return Ok(());
     }
-    let nothing = Blocks { settled: false, dead: false };
     let numbers = tx.numbers(numbers_needed(letters.len())).await?;
-    let mut books = Books::open(numbers, nothing, tx.now)?;
     let reason = format!("{}: {}", row.by, row.reason);
-    for (at, (task, letter)) in letters.iter().enumerate() {
-        let delta = books.tally.of(*task, letter.item.identity.tenant.as_ref());
-        delta.dead -= 1;
-        delta.discarded += 1;
-        let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
-        books.tally.ended(letter.item.run);
-        books.give_up(*task, &letter.item);
-        books.history(at, *task, &letter.item, End::Discarded, remarks)?;
+    let (writes, tally) = books::discard(&letters, &reason);
+    let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
+    for write in writes {
+        ledger.push(write, None)?;
     }
-    let ids: Vec<i64> = letters.iter().map(|(_, letter)| letter.id as i64).collect();
     let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
     let mut pipeline = Pipeline::default();
-    pipeline.push("DELETE FROM @.dead WHERE id = ANY($1::int8[])", params![ids]);
-    books.tally.write_runs(&mut pipeline);
-    books.close(&mut pipeline, None, &Incarnation::from(node), Vec::new());
+    write_runs(&tally, &mut pipeline);
+    ledger.close(&mut pipeline, &tally, None, &Incarnation::from(node), Vec::new());
     tx.session.run(pipeline).await?;
     applied.dead = letters.len() as u64;
     Ok(())
 }
 
-/// Matching open dead letters, newest first, locked so that no other transaction resolves, moves or
-/// discards them.
-async fn held_letters(tx: &Tx, selector: &DeadSelector) -> Job<Vec<(i32, DeadLetter)>> {
-    select_letters(&tx.session, selector, (Letters::Open, None, None), "FOR UPDATE OF d").await
+/// Matching open dead letters, newest first, and the numbers of their tasks. They are locked, so
+/// that no other transaction resolves, moves or discards them. None, with the reason, if the command
+/// is refused.
+async fn held_letters(
+    tx: &Tx,
+    selector: &DeadSelector,
+    applied: &mut Applied,
+) -> Job<(Vec<DeadLetter>, HashMap<TaskName, i32>)> {
+    let open = (Letters::Open, None, None);
+    let found = select_letters(&tx.session, selector, open, "FOR UPDATE OF d").await?;
+    applied.refused = selector.mismatch(found.len() as u64);
+    if applied.refused.is_some() {
+        return Ok((Vec::new(), HashMap::new()));
+    }
+    let tasks = found.iter().map(|(no, letter)| (letter.item.identity.task.clone(), *no)).collect();
+    Ok((found.into_iter().map(|(_, letter)| letter).collect(), tasks))
 }
 
 /// Matching dead letters older than `before`, newest first, with the numbers of their tasks; at

@@ -17,8 +17,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use besom_core::books::{Closed, Judged, Tally, Write, close};
 use besom_core::ids::{CommitId, TaskName};
-use besom_core::proposal::{Change, Guard, Settle};
+use besom_core::proposal::{Change, Guard};
 use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
@@ -30,16 +31,17 @@ use super::error::{
 };
 use super::fault::Fault;
 use super::guards::{self, Verdict};
+use super::leadership;
+use super::ledger::{self, BLOCKS, Ledger, Taken, numbers_needed};
 use super::mapping::Mapping;
 use super::ownership;
 use super::readset;
 use super::session::{Pipeline, Session, params};
-use super::settle::{BLOCKS, Blocks, Books, Remarks, numbers_needed};
-use super::tally::{END_RUNS, ended_runs};
+use super::tally::{END_RUNS, ended_runs, runs_left, write_runs};
 use super::waiting::mark;
 use super::work::{Work, waves};
 use crate::ports::activity::State;
-use crate::ports::store::{Batch, Committed, Decision, Entry, Error, Outcome, Result};
+use crate::ports::store::{Batch, Committed, Decision, Entry, Error, Result};
 use crate::store::record::images::Images;
 use crate::store::record::kept;
 
@@ -213,6 +215,7 @@ impl<'a> Attempt<'a> {
         let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
         let needed = numbers_needed(batch.entries.len()) as i32;
         first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
+        let above = batch.unqueued()?.map(|term| leadership::ask_above(&mut first, term));
         let owners = ownership::ask(&mut first, batch, self.tasks);
         let together = !self.care.savepoints;
         let direct = (together && !self.care.stepwise)
@@ -230,14 +233,16 @@ impl<'a> Attempt<'a> {
         let mut answers = session.begin(first).await.map_err(|e| self.blamed(e))?;
         let opened = answers[0].first().ok_or_else(|| invalid("the database gave no answer"))?;
         self.known(opened)?;
+        if let Some(above) = above {
+            leadership::not_above(&answers[above])?;
+        }
         let now = besom_core::time::Time(opened.try_get(0)?);
         if let Some(ahead) = batch.ahead_of(now) {
             return Err(Stop::Known(ahead));
         }
         let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
-        let blocks = Blocks::read(opened, 4)?;
-        let owned = owners.read(&answers, batch, self.tasks, now)?;
-        let mut books = Books::open(ids, blocks, now)?;
+        let blocks = ledger::blocks(opened, 4)?;
+        let left_out = owners.read(&answers, batch, self.tasks, now)?;
         if self.care.savepoints {
             self.lock(session, &waves).await?;
             let mut pipeline = Pipeline::default();
@@ -252,7 +257,7 @@ impl<'a> Attempt<'a> {
         let mut decided = Decided::new();
         if let (Some(direct), [wave]) = (direct, waves.as_mut_slice()) {
             let done = direct.read(&answers, wave)?;
-            if done.iter().any(|(entry, _)| owned.left_out(*entry).is_some()) {
+            if done.iter().any(|(entry, _)| left_out[*entry].is_some()) {
                 return Err(Stop::Repeat(Care { stepwise: true, ..self.care.clone() }));
             }
             decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));
@@ -262,7 +267,7 @@ impl<'a> Attempt<'a> {
         let mut last: Option<(Vec<Work<'a>>, Pipeline<'a>, effects::Asked)> = None;
         for (at, wave) in waves.iter().enumerate() {
             let wave: Vec<Work<'a>> =
-                wave.iter().filter(|w| owned.left_out(w.entry).is_none()).copied().collect();
+                wave.iter().filter(|w| left_out[w.entry].is_none()).copied().collect();
             if self.care.savepoints {
                 self.carefully(session, wave, &is_idle, &mut decided).await?;
                 continue;
@@ -274,7 +279,7 @@ impl<'a> Attempt<'a> {
                 (0, Some(asked)) => {
                     let (all, images) = asked.read(&answers, waves[0].len())?;
                     let kept = waves[0].iter().zip(all);
-                    let kept = kept.filter(|(w, _)| owned.left_out(w.entry).is_none());
+                    let kept = kept.filter(|(w, _)| left_out[w.entry].is_none());
                     (kept.map(|(_, verdict)| verdict).collect(), images)
                 }
                 _ => {
@@ -298,54 +303,62 @@ impl<'a> Attempt<'a> {
             Some((works, pipeline, asked)) => (works, pipeline, Some(asked)),
             None => (Vec::new(), Pipeline::default(), None),
         };
-        let applied: Vec<usize> = works.iter().map(|work| work.entry).collect();
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.entries.len()];
-        let mut done = Vec::new();
-        for (at, entry) in batch.entries.iter().enumerate() {
-            if let Some(why) = owned.left_out(at) {
-                outcomes[at] = Some(Outcome::Left(why));
-                continue;
-            }
-            let task = self.tasks[at];
-            books.took(task, &entry.item, entry.source);
-            // The history of the last wave needs its images first.
-            let last_wave = applied.binary_search(&at).is_ok();
-            let applied = matches!(decided.get(&at), Some(Ok(_)));
-            if last_wave || applied {
-                books.leaves(task, &entry.item, entry.source);
-            }
-            if applied {
-                done.push(at);
-            } else if !last_wave {
-                outcomes[at] = Some(self.settle(&mut books, at, task, &mut decided)?);
-            }
+        let last_wave: Vec<usize> = works.iter().map(|work| work.entry).collect();
+        let judged = left_out.into_iter().enumerate().map(|(at, left_out)| match left_out {
+            Some(why) => Err(why),
+            None => Ok(self.judged(at, &last_wave, &decided)),
+        });
+        let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, |_| blocks);
+        let mut ledger = Ledger::open(ids, self.setting.tasks, now)?;
+        let (moves, records): (Vec<_>, Vec<_>) = writes.into_iter().partition(Write::moves);
+        for write in moves {
+            ledger.push(write, None)?;
         }
-        let taken = books.take_all(&mut pipeline, owned.ranges);
-        books.tally.write_runs(&mut pipeline);
-        let ended = pipeline.push(END_RUNS, params![books.tally.runs_left(), Some(now.0)]);
-        // The server removes the items while the history of the finished ones is built here.
-        let (answers, settled) = futures::future::join(session.run(pipeline), async {
-            for at in done {
-                let task = self.tasks[at];
-                outcomes[at] = Some(self.settle(&mut books, at, task, &mut decided)?);
-            }
-            Step::Ok(())
+        let taken = ledger.take_all(&mut pipeline);
+        write_runs(&tally, &mut pipeline);
+        let ended = pipeline.push(END_RUNS, params![runs_left(&tally), Some(now.0)]);
+        // The history of the last wave needs its images first. The server removes the items while
+        // the other records are built here.
+        let awaits_images = |write: &Write<'_>| match write {
+            Write::History { at, .. } => last_wave.binary_search(at).is_ok(),
+            _ => false,
+        };
+        let (late, early): (Vec<_>, Vec<_>) = records.into_iter().partition(awaits_images);
+        let (answers, recorded) = futures::future::join(session.run(pipeline), async {
+            early
+                .into_iter()
+                .try_for_each(|write| record(&mut ledger, &mut tally, &mut decided, write))
         })
         .await;
         let answers = answers.map_err(|e| self.blamed(e))?;
-        settled?;
+        recorded?;
         if let Some(asked) = &asked {
             self.read_effects(&works, asked, &answers, &mut decided)?;
         }
         check_taken(&taken, &answers)?;
-        for work in &works {
-            let (at, task) = (work.entry, self.tasks[work.entry]);
-            outcomes[at] = Some(self.settle(&mut books, at, task, &mut decided)?);
+        for write in late {
+            record(&mut ledger, &mut tally, &mut decided, write)?;
         }
-
-        let outcomes = outcomes.into_iter().flatten().collect();
         let committed = Committed { outcomes, at: now, runs_ended: ended_runs(&answers[ended])? };
-        self.close(session, books, committed).await
+        self.close(session, ledger, &tally, committed).await
+    }
+
+    /// What is known about an entry before the changes of the last wave are applied: if one of them
+    /// fails, the batch is repeated.
+    fn judged(&self, at: usize, last_wave: &[usize], decided: &Decided) -> Judged {
+        if let Some(said) = self.care.violated.get(&at) {
+            return Judged::Violated(said.clone());
+        }
+        let plain = matches!(self.batch.entries[at].decision, Decision::Settle(_));
+        if plain || last_wave.binary_search(&at).is_ok() {
+            return Judged::Held;
+        }
+        match decided.get(&at) {
+            Some(Ok(_)) => Judged::Held,
+            Some(Err(NotApplied::Violation(said))) => Judged::Violated(said.clone()),
+            Some(Err(NotApplied::Refused(error))) => Judged::Violated(error.to_string()),
+            Some(Err(NotApplied::Guard)) | None => Judged::GuardFailed,
+        }
     }
 
     fn works(&self) -> Vec<Work<'a>> {
@@ -643,50 +656,18 @@ impl<'a> Attempt<'a> {
         Ok(None)
     }
 
-    /// Records one entry's result in the books, as decided.
-    fn settle(
-        &self,
-        books: &mut Books,
-        at: usize,
-        task: i32,
-        decided: &mut Decided,
-    ) -> Step<Outcome> {
-        let Entry { item, source, decision, .. } = &self.batch.entries[at];
-        let mut settle = |settle: &Settle, said: Option<&str>| {
-            Ok(books.settle(at, task, item, *source, settle, said)?)
-        };
-        let (proposal, on_guard_failed, on_violation) = match decision {
-            Decision::Settle(settled) => return settle(settled, None),
-            Decision::Apply { proposal, on_guard_failed, on_violation, .. } => {
-                (proposal, on_guard_failed, on_violation)
-            }
-        };
-        if let Some(said) = self.care.violated.get(&at) {
-            return settle(on_violation, Some(said));
-        }
-        match decided.remove(&at) {
-            Some(Ok(images)) => {
-                let undo = images.map(Images::pack);
-                let remarks = Remarks { notes: &proposal.notes, undo, ..Remarks::default() };
-                Ok(books.committed(at, task, item, remarks, &proposal.changes)?)
-            }
-            Some(Err(NotApplied::Violation(said))) => settle(on_violation, Some(&said)),
-            Some(Err(NotApplied::Refused(error))) => settle(on_violation, Some(&error.to_string())),
-            Some(Err(NotApplied::Guard)) | None => settle(on_guard_failed, None),
-        }
-    }
-
     /// Writes the books and commits in one round trip; the runs are checked once more afterwards.
     async fn close(
         &self,
         session: &mut Session,
-        books: Books,
+        ledger: Ledger<'a>,
+        tally: &Tally<'a>,
         mut committed: Committed,
     ) -> Step<Committed> {
-        let runs = books.tally.runs_left();
+        let runs = runs_left(tally);
         let mut pipeline = Pipeline::default();
         let result = postcard::to_stdvec(&committed).map_err(Failure::from)?;
-        books.close(&mut pipeline, Some(self.batch.id), &self.batch.node, result);
+        ledger.close(&mut pipeline, tally, Some(self.batch.id), &self.batch.node, result);
         pipeline.push("DELETE FROM @.inflight WHERE commit_id = $1", params![mark(self.batch.id)]);
         if self.setting.fault == Some(Fault::CommitLost) {
             session.sever();
@@ -725,6 +706,25 @@ impl<'a> Attempt<'a> {
             Err((_, failure)) => Err(Stop::Failed(failure)),
         }
     }
+}
+
+/// Adds a record to the ledger, with the images of its entry.
+fn record<'a>(
+    ledger: &mut Ledger<'a>,
+    tally: &mut Tally<'a>,
+    decided: &mut Decided,
+    write: Write<'a>,
+) -> Job<()> {
+    let undo = match &write {
+        Write::History { at, item, .. } => {
+            let images = decided.remove(at).and_then(Result::ok).flatten();
+            let undo = images.map(Images::pack);
+            tally.of(&item.identity).undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
+            undo
+        }
+        _ => None,
+    };
+    ledger.push(write, undo)
 }
 
 /// Splits works by the results of their guards.
@@ -785,7 +785,7 @@ fn is_mark(e: &tokio_postgres::Error) -> bool {
 }
 
 /// Refuses to commit if an item was not where it should be.
-fn check_taken(taken: &super::settle::Taken, answers: &[Vec<Row>]) -> Step<()> {
+fn check_taken(taken: &Taken, answers: &[Vec<Row>]) -> Step<()> {
     if taken.items.iter().any(|(place, rows)| answers[*place].len() != *rows) {
         return Err(Stop::Overtaken);
     }

@@ -267,7 +267,7 @@ impl Pools {
             Ok(object) => Ok(self.session(object)),
             Err(PoolError::Backend(e)) if refusal(&e).is_some() => {
                 let fix = refusal(&e).unwrap_or_default();
-                Err(named(Error::Invalid(format!("{}: {fix}", words(&e))), &self.shown))
+                Err(named(Error::Denied(format!("{}: {fix}", words(&e))), &self.shown))
             }
             Err(e) => Err(self.error(e)),
         }
@@ -309,7 +309,7 @@ fn refusal(e: &tokio_postgres::Error) -> Option<String> {
 fn named(error: Error, shown: &str) -> Error {
     match error {
         Error::Unavailable(said) => Error::Unavailable(format!("{shown}: {said}")),
-        Error::Invalid(said) => Error::Invalid(format!("{shown}: {said}")),
+        Error::Denied(said) => Error::Denied(format!("{shown}: {said}")),
         other => other,
     }
 }

@@ -23,6 +23,9 @@ use super::work::Work;
 use crate::store::record::images::Images;
 use crate::store::record::kept;
 
+/// Maximum number of rows of one item that one statement changes.
+const ROWS_MAX: usize = 1_024;
+
 /// The result of an item's changes.
 pub(super) enum Effect {
     /// The changes are applied; with the before-images, if these are kept.
@@ -113,9 +116,11 @@ pub(super) fn ask(
                     break;
                 }
             };
-            // Rows of one shape with different keys may change together.
+            // Rows of one shape with different keys may change together, up to a bound.
             let same = match (&mut last, &one.key) {
-                (Some((shape, keys)), Some(key)) if *shape == one.shape && !keys.contains(key) => {
+                (Some((shape, keys)), Some(key))
+                    if *shape == one.shape && keys.len() < ROWS_MAX && !keys.contains(key) =>
+                {
                     keys.push(key.clone());
                     true
                 }

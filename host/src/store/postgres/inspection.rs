@@ -1,7 +1,7 @@
 //! Reads for inspection: depths, history, before-images, nodes.
 
 use besom_core::ids::{CommitId, Incarnation, RunId, TaskName};
-use besom_core::item::Identity;
+use besom_core::item::{End, Identity};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -9,10 +9,9 @@ use super::clock::{Clock, NOW};
 use super::error::Job;
 use super::items::key_hash;
 use super::session::{Session, params};
-use super::settle::End;
 use super::text::{due_of, escaped, plain, tenant_of, tenant_text};
 use super::values::Cell;
-use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow};
+use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow, Role};
 use crate::store::record;
 use crate::store::record::images::unpack;
 
@@ -114,7 +113,7 @@ fn read(r: &Row) -> Job<HistoryRow> {
         },
         run: RunId(r.try_get::<_, i64>(5)? as u64),
         at: Time(r.try_get(6)?),
-        outcome: End::word(r.try_get::<_, i16>(7)?.into()).to_owned(),
+        outcome: End::of(r.try_get::<_, i16>(7)?.into()),
         settled: r.try_get(8)?,
         reason: r.try_get::<_, Option<String>>(9)?.map(plain),
         notes: notes.as_deref().map(postcard::from_bytes).transpose()?.unwrap_or_default(),
@@ -150,7 +149,7 @@ pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<Option
              SELECT seen_at FROM before",
             params![
                 node.node.as_str().to_owned(),
-                node.state.clone(),
+                node.state.as_str().to_owned(),
                 node.seen_at.0,
                 node.config_digest.clone(),
                 record::nodes::pack(&node.missing),
@@ -183,7 +182,7 @@ pub(super) async fn nodes(session: &Session) -> Job<Vec<NodeRow>> {
     let node = |r: &Row| -> Job<NodeRow> {
         Ok(NodeRow {
             node: r.try_get::<_, String>(0)?.into(),
-            state: r.try_get(1)?,
+            state: Role::of(r.try_get(1)?),
             seen_at: Time(r.try_get(2)?),
             config_digest: r.try_get(3)?,
             missing: record::nodes::unpack(&r.try_get::<_, String>(4)?),

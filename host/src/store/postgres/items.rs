@@ -1,6 +1,8 @@
 //! Items as rows: shared by the queue and the dead letters.
 
-use besom_core::ids::{Partition, RunId, Seq, TaskName};
+use std::borrow::Cow;
+
+use besom_core::ids::{Partition, RunId, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -12,12 +14,13 @@ use super::text::{due_number, due_of, escaped, plain, tenant_of, tenant_text};
 pub(super) const COLUMNS: &str = "tenant, key, due, part, route, version, payload, run, planned_at,
     attempts, guard_retries, deaths, errors";
 
-/// Where an item waits, as stored in `item.place` and `item.no`.
+/// Where an item waits, as stored in `item.place` and `item.no`. No item is stored at place 3.
 pub(super) fn place(source: Source) -> (i16, i64) {
     match source {
         Source::Log(seq) => (0, seq.0 as i64),
         Source::Timer(id) => (1, id as i64),
         Source::Retry(id) => (2, id as i64),
+        Source::Unqueued(term) => (3, term.0 as i64),
     }
 }
 
@@ -68,20 +71,31 @@ pub(super) fn key_hash(key: &str) -> i32 {
 
 /// Identities in columns, for `unnest`.
 #[derive(Default)]
-pub(super) struct Identities {
+pub(super) struct Identities<'a> {
     pub(super) tasks: Vec<i32>,
-    pub(super) tenants: Vec<String>,
-    pub(super) keys: Vec<String>,
+    pub(super) tenants: Vec<Cow<'a, str>>,
+    pub(super) keys: Vec<Cow<'a, str>>,
     pub(super) dues: Vec<i64>,
 }
 
-impl Identities {
+impl<'a> Identities<'a> {
     /// Adds one; its task by number.
-    pub(super) fn push(&mut self, task: i32, identity: &Identity) {
+    pub(super) fn push(&mut self, task: i32, identity: &'a Identity) {
+        self.add(task, identity.tenant.as_ref(), &identity.key, identity.due);
+    }
+
+    /// Adds one in parts.
+    pub(super) fn add(
+        &mut self,
+        task: i32,
+        tenant: Option<&'a Tenant>,
+        key: &'a str,
+        due: Option<Time>,
+    ) {
         self.tasks.push(task);
-        self.tenants.push(tenant_text(identity.tenant.as_ref()));
-        self.keys.push(escaped(&identity.key).into_owned());
-        self.dues.push(due_number(identity.due));
+        self.tenants.push(tenant_text(tenant));
+        self.keys.push(escaped(key));
+        self.dues.push(due_number(due));
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -29,6 +29,21 @@ pub(super) fn check_fence(answer: &[Row]) -> Job<()> {
     if answer.is_empty() { Err(Error::Fenced.into()) } else { Ok(()) }
 }
 
+/// Reads whether the fence is above a term, without a lock: every host commits under the term that
+/// it follows, and their shared locks would delay a raise. A commit that overlaps a raise counts as
+/// earlier: it depends on nothing that a leader writes, and its guards hold the rows that it changes.
+const ABOVE: &str = "SELECT 1 FROM @.fence WHERE term > $1";
+
+/// Asks whether the fence is above the term.
+pub(super) fn ask_above(pipeline: &mut Pipeline<'_>, term: Term) -> usize {
+    pipeline.push(ABOVE, params![term.0 as i64])
+}
+
+/// Refuses a writer that follows a term below the fence, according to the answer.
+pub(super) fn not_above(answer: &[Row]) -> Job<()> {
+    if answer.is_empty() { Ok(()) } else { Err(Error::Fenced.into()) }
+}
+
 /// How long a raise waits for the previous leader's write, and a claim for commits.
 ///
 /// A shared lock on a row is granted past waiters for an exclusive one, so a steady stream of

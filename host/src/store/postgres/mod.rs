@@ -19,13 +19,13 @@ mod connect;
 mod direct;
 mod effects;
 mod embedded;
-mod entity_model;
 mod error;
 mod fault;
 mod guards;
 mod inspection;
 mod items;
 mod leadership;
+mod ledger;
 mod lines;
 mod lookup;
 mod mapping;
@@ -44,7 +44,6 @@ mod runs;
 mod schema;
 mod session;
 mod set;
-mod settle;
 mod snapshot;
 mod streams;
 mod tally;
@@ -55,7 +54,6 @@ mod tls;
 mod values;
 mod waiting;
 mod work;
-mod write;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -69,7 +67,6 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
 use besom_core::item::{Identity, Item, Source};
-use besom_core::proposal::Change;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
@@ -87,6 +84,7 @@ use self::plan::Good;
 use self::schema::Foundation;
 use self::session::{Session, only, params};
 use self::tasks::Tasks;
+use crate::ports::embedded::{Dialect, Scripts};
 use crate::ports::guests::Lane;
 use crate::ports::store::*;
 
@@ -168,6 +166,17 @@ impl PostgresStore {
     ) -> Result<LogRead> {
         let session = self.look().await?;
         Ok(waiting::read_logs(&session, &self.tasks, task, streams, room).await?)
+    }
+}
+
+#[async_trait]
+impl Scripts for PostgresStore {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn run(&self, script: &str) -> Result<()> {
+        Ok(self.pools.take(Use::Write).await?.script(script).await?)
     }
 }
 
@@ -470,21 +479,6 @@ impl Store for PostgresStore {
         let (mapping, good) = (self.mapping(&session).await?, self.good());
         let canceller = self.pools.canceller(&session)?;
         Ok(Arc::new(snapshot::open(session, canceller, mapping, good, open_max).await?))
-    }
-
-    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
-        let session = self.pools.take(Use::Write).await?;
-        let mapping = self.mapping(&session).await?;
-        let collections = self.collections();
-        write::write(session, &self.clock, &mapping, &collections, changes).await
-    }
-
-    async fn create_entity_model(&self) -> Result<()> {
-        let session = self.pools.take(Use::Lead).await?;
-        session.batch(entity_model::CREATE).await?;
-        // The catalog may have changed since something was missing.
-        *self.mapping.write().unwrap_or_else(PoisonError::into_inner) = None;
-        Ok(())
     }
 
     async fn depths(&self) -> Result<Vec<Depth>> {

@@ -11,7 +11,6 @@ use tokio_postgres::Row;
 use super::error::Job;
 use super::items::{Identities, place};
 use super::session::{Pipeline, params};
-use super::settle::Ranges;
 use crate::ports::store::{Batch, LeftOut};
 
 /// Locks the partitions until the commit ends: a takeover waits for it.
@@ -42,7 +41,6 @@ struct Stream {
 
 /// The questions about ownership, and the positions of their answers.
 pub(super) struct Asked {
-    streams: BTreeMap<(i32, u32), Stream>,
     owners: usize,
     moved: Option<usize>,
     there: Option<usize>,
@@ -50,13 +48,16 @@ pub(super) struct Asked {
 
 /// Asks for the owners of what the batch touches, and moves the cursors; `tasks` contains the
 /// number of each entry's task.
-pub(super) fn ask(pipeline: &mut Pipeline<'_>, batch: &Batch, tasks: &[i32]) -> Asked {
+pub(super) fn ask<'a>(pipeline: &mut Pipeline<'a>, batch: &'a Batch, tasks: &[i32]) -> Asked {
     let mut streams: BTreeMap<(i32, u32), Stream> = BTreeMap::new();
     let mut parts: Vec<i32> = Vec::new();
     let mut others = Identities::default();
     let (mut places, mut numbers, mut at) = (Vec::new(), Vec::new(), Vec::new());
     for (i, entry) in batch.entries.iter().enumerate() {
         let (item, task) = (&entry.item, tasks[i]);
+        if let Source::Unqueued(_) = entry.source {
+            continue;
+        }
         parts.push(item.partition.0 as i32);
         match entry.source {
             Source::Log(seq) => {
@@ -86,7 +87,7 @@ pub(super) fn ask(pipeline: &mut Pipeline<'_>, batch: &Batch, tasks: &[i32]) -> 
     let Identities { tasks, tenants, keys, dues } = others;
     let there = (!tasks.is_empty())
         .then(|| pipeline.push(THERE, params![tasks, tenants, keys, dues, places, numbers, at]));
-    Asked { streams, owners, moved, there }
+    Asked { owners, moved, there }
 }
 
 fn push_moves(
@@ -108,29 +109,15 @@ fn push_moves(
         .then(|| pipeline.push(MOVE, params![tasks, parts, behind, upto, epochs, node]))
 }
 
-/// The entries that may be committed.
-pub(super) struct Ownership {
-    /// Why an entry is left out, by its index.
-    left_out: Vec<Option<LeftOut>>,
-    /// The positions to acknowledge.
-    pub(super) ranges: Ranges,
-}
-
-impl Ownership {
-    pub(super) fn left_out(&self, entry: usize) -> Option<LeftOut> {
-        self.left_out[entry]
-    }
-}
-
 impl Asked {
-    /// What the answers say.
+    /// Why entries are left out, according to the answers.
     pub(super) fn read(
         &self,
         answers: &[Vec<Row>],
         batch: &Batch,
         tasks: &[i32],
         now: Time,
-    ) -> Job<Ownership> {
+    ) -> Job<Vec<Option<LeftOut>>> {
         let mut owned: HashMap<u32, OwnerEpoch> = HashMap::new();
         for row in &answers[self.owners] {
             let owner: Option<String> = row.try_get(1)?;
@@ -163,6 +150,7 @@ impl Asked {
                 let partition = entry.item.partition.0;
                 let task = tasks[i];
                 match entry.source {
+                    Source::Unqueued(_) => None,
                     // A stream is left out as a whole.
                     Source::Log(_) if moved.contains(&(task, partition)) => None,
                     Source::Log(_) if strangers.contains(&(task, partition)) => {
@@ -180,16 +168,6 @@ impl Asked {
                 }
             })
             .collect();
-        let mut ranges = Ranges::default();
-        for ((task, part), stream) in &self.streams {
-            if moved.contains(&(*task, *part)) {
-                ranges.tasks.push(*task);
-                ranges.parts.push(*part as i32);
-                ranges.from.push(stream.behind as i64);
-                ranges.to.push((stream.behind + stream.entries as u64) as i64);
-                ranges.entries += stream.entries;
-            }
-        }
-        Ok(Ownership { left_out, ranges })
+        Ok(left_out)
     }
 }

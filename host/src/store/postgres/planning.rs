@@ -3,10 +3,12 @@
 //! It takes two round trips: the first finds the new candidates of the page; the second writes
 //! everything and commits.
 
-use std::collections::{BTreeMap, HashSet};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use besom_core::ids::{FencingToken, Partition, TaskName, Tenant, partition_of};
-use besom_core::item::{Candidate, Identity};
+use besom_core::books::{Admitted, Known, New, admit};
+use besom_core::ids::{FencingToken, Partition, TaskName, Tenant};
+use besom_core::item::Candidate;
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -16,7 +18,7 @@ use super::error::{Failure, Job, invalid};
 use super::items::{Identities, route};
 use super::leadership::{check_fence, hold_fence};
 use super::session::{NUMBERS, Pipeline, Session, Tx, numbers, params};
-use super::tally::Tally;
+use super::tally::Counters;
 use super::tasks::Tasks;
 use super::text::{NO_DUE, due_number, escaped, tenant_text};
 use crate::ports::store::{Error, PlanPage, Planned, Result};
@@ -64,8 +66,8 @@ pub(super) async fn plan_page(
     let mut identities = Identities::default();
     let mut versions = Vec::with_capacity(page.candidates.len());
     for candidate in &page.candidates {
-        identities.push(task, &identity(&page.task, candidate));
-        versions.push(escaped(&candidate.version).into_owned());
+        identities.add(task, candidate.tenant.as_ref(), &candidate.key, candidate.due);
+        versions.push(escaped(&candidate.version));
     }
     let dues = page.candidates.iter().filter(|c| c.due.is_some()).count();
     let mut first = Pipeline::default();
@@ -76,13 +78,17 @@ pub(super) async fn plan_page(
     first.push(KNOWN, params![task, tenants, keys, dues, versions]);
     let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match decide(&answers, page, task, partitions) {
-        Ok((planning, planned)) => match planning.write(&mut tx, page, &planned).await {
-            // A dead letter of an identity was retried since the page was compared.
-            Err(Failure::Sql(e)) if is_waiting(&e) => {
-                Err(Error::Busy("another transaction has queued the same candidates".into()).into())
+        Ok((slot, numbers, admitted)) => {
+            let admitted = Page { page, task, slot, numbers, admitted };
+            match admitted.write(&mut tx).await {
+                // A dead letter of an identity was retried since the page was compared.
+                Err(Failure::Sql(e)) if is_waiting(&e) => {
+                    let why = "another transaction has queued the same candidates";
+                    Err(Error::Busy(why.into()).into())
+                }
+                written => written,
             }
-            written => written.map(|()| planned),
-        },
+        }
         Err(failure) => Err(failure),
     };
     tx.finish(done).await
@@ -92,78 +98,35 @@ fn is_waiting(e: &tokio_postgres::Error) -> bool {
     e.as_db_error().is_some_and(|e| e.constraint() == Some("item_pkey"))
 }
 
-fn identity(task: &TaskName, candidate: &Candidate) -> Identity {
-    Identity {
-        task: task.clone(),
-        tenant: candidate.tenant.clone(),
-        key: candidate.key.clone(),
-        due: candidate.due,
-    }
-}
-
 /// What has to be written for a page.
-struct Planning<'a> {
+struct Page<'a> {
+    page: &'a PlanPage,
     task: i32,
     slot: i64,
-    /// New items without a due time, by partition.
-    logged: BTreeMap<u32, Vec<&'a Candidate>>,
-    /// New items with a due time, with their numbers.
-    timers: Vec<(&'a Candidate, Partition, i64)>,
-    tally: Tally,
+    /// Unused numbers, one for each candidate with a due time.
+    numbers: Vec<i64>,
+    admitted: Admitted<'a>,
 }
 
+/// Reads the answers: the slot of the run, the numbers, and what becomes of the candidates.
 fn decide<'a>(
     answers: &[Vec<Row>],
     page: &'a PlanPage,
     task: i32,
     partitions: u32,
-) -> Job<(Planning<'a>, Planned)> {
+) -> Job<(i64, Vec<i64>, Admitted<'a>)> {
     check_fence(&answers[0])?;
     let slot = open_scan(&answers[1], page, task)?;
-    let mut numbers = numbers(&answers[2])?.into_iter();
-    let mut planning = Planning {
-        task,
-        slot,
-        logged: BTreeMap::new(),
-        timers: Vec::new(),
-        tally: Tally::default(),
+    let numbers = numbers(&answers[2])?;
+    let known = |at: usize, _| -> Job<Known> {
+        let row = answers[3].get(at).ok_or_else(|| invalid("a page without answers"))?;
+        Ok(match (row.try_get(0)?, row.try_get(1)?) {
+            (true, _) => Known::Waits,
+            (false, true) => Known::Blocked,
+            (false, false) => Known::New,
+        })
     };
-    let mut planned = Planned::default();
-    let mut new: HashSet<(Option<&str>, &str, Option<i64>)> = HashSet::new();
-    for (i, (candidate, known)) in page.candidates.iter().zip(&answers[3]).enumerate() {
-        let tenant = candidate.tenant.as_ref().map(Tenant::as_str);
-        let identity = (tenant, candidate.key.as_str(), candidate.due.map(|t| t.0));
-        if known.try_get::<_, bool>(0)? || new.contains(&identity) {
-            planned.deduplicated += 1;
-        } else if known.try_get(1)? {
-            planned.blocked += 1;
-        } else if planned.planned >= page.quota {
-            planned.left = (page.candidates.len() - i) as u64;
-            break;
-        } else {
-            new.insert(identity);
-            planned.planned += 1;
-            let partition = partition_of(tenant, &candidate.route, partitions);
-            let delta = planning.tally.of(task, candidate.tenant.as_ref());
-            delta.planned += 1;
-            match candidate.due {
-                None => {
-                    delta.log += 1;
-                    planning.logged.entry(partition.0).or_default().push(candidate);
-                }
-                Some(due) => {
-                    delta.timers += 1;
-                    let number = numbers.next();
-                    let number = number.ok_or_else(|| invalid("a page without numbers"))?;
-                    planning.timers.push((candidate, partition, number));
-                    planned.earliest_due =
-                        Some(planned.earliest_due.map_or(due, |earliest| earliest.min(due)));
-                }
-            }
-        }
-    }
-    planned.partitions = planning.logged.keys().map(|p| Partition(*p)).collect();
-    Ok((planning, planned))
+    Ok((slot, numbers, admit(page, partitions, known)?))
 }
 
 /// The slot of a run whose scan is open.
@@ -206,38 +169,50 @@ const TIMERS: &str = "INSERT INTO @.item (task, due, no, run_at, run, planned_at
 
 /// Candidates in columns, for `unnest`.
 #[derive(Default)]
-struct Columns {
+struct Columns<'a> {
     parts: Vec<i32>,
-    tenants: Vec<String>,
-    keys: Vec<String>,
-    versions: Vec<String>,
-    payloads: Vec<Vec<u8>>,
+    tenants: Vec<Cow<'a, str>>,
+    keys: Vec<Cow<'a, str>>,
+    versions: Vec<Cow<'a, str>>,
+    payloads: Vec<&'a [u8]>,
     routes: Vec<Option<String>>,
 }
 
-impl Columns {
-    fn push(&mut self, candidate: &Candidate, partition: u32) {
-        self.parts.push(partition as i32);
+impl<'a> Columns<'a> {
+    fn push(&mut self, candidate: &'a Candidate, partition: Partition) {
+        self.parts.push(partition.0 as i32);
         self.tenants.push(tenant_text(candidate.tenant.as_ref()));
-        self.keys.push(escaped(&candidate.key).into_owned());
-        self.versions.push(escaped(&candidate.version).into_owned());
-        self.payloads.push(candidate.payload.clone());
+        self.keys.push(escaped(&candidate.key));
+        self.versions.push(escaped(&candidate.version));
+        self.payloads.push(&candidate.payload);
         self.routes.push(route(&candidate.route, &candidate.key));
     }
 }
 
-impl Planning<'_> {
-    async fn write(self, tx: &mut Tx, page: &PlanPage, planned: &Planned) -> Job<()> {
-        let (task, run) = (self.task, page.run.0 as i64);
+impl Page<'_> {
+    async fn write(self, tx: &mut Tx) -> Job<Planned> {
+        let Page { page, task, slot, numbers, admitted } = self;
+        let Admitted { items, logged, tally, planned } = admitted;
+        let run = page.run.0 as i64;
         let mut pipeline = Pipeline::default();
-        let mut logged = 0;
-        if !self.logged.is_empty() {
+        // Stream by stream, each in order.
+        let mut streams: BTreeMap<Partition, Vec<&Candidate>> = BTreeMap::new();
+        let mut timers = Columns::default();
+        let mut dues = Vec::new();
+        for New { candidate, partition } in items {
+            if candidate.due.is_some() {
+                dues.push(due_number(candidate.due));
+                timers.push(candidate, partition);
+            } else {
+                streams.entry(partition).or_default().push(candidate);
+            }
+        }
+        if !streams.is_empty() {
             let (mut parts, mut more, mut behind) = (Vec::new(), Vec::new(), Vec::new());
             let mut all = Columns::default();
-            for (partition, candidates) in &self.logged {
-                parts.push(*partition as i32);
+            for (partition, candidates) in &streams {
+                parts.push(partition.0 as i32);
                 more.push(candidates.len() as i64);
-                logged += candidates.len() as i64;
                 for (i, candidate) in candidates.iter().enumerate() {
                     behind.push((candidates.len() - 1 - i) as i64);
                     all.push(candidate, *partition);
@@ -247,24 +222,18 @@ impl Planning<'_> {
             pipeline.push(
                 APPEND,
                 params![
-                    task, parts, more, NO_DUE, tx.now.0, run, self.slot, of, behind, tenants, keys,
+                    task, parts, more, NO_DUE, tx.now.0, run, slot, of, behind, tenants, keys,
                     versions, payloads, routes
                 ],
             );
         }
-        if !self.timers.is_empty() {
-            let (mut dues, mut ids) = (Vec::new(), Vec::new());
-            let mut all = Columns::default();
-            for (candidate, partition, number) in &self.timers {
-                dues.push(due_number(candidate.due));
-                ids.push(*number);
-                all.push(candidate, partition.0);
-            }
-            let Columns { parts, tenants, keys, versions, payloads, routes } = all;
+        if !dues.is_empty() {
+            let numbers: Vec<i64> = numbers.into_iter().take(dues.len()).collect();
+            let Columns { parts, tenants, keys, versions, payloads, routes } = timers;
             pipeline.push(
                 TIMERS,
                 params![
-                    task, run, self.slot, dues, ids, parts, tenants, keys, versions, payloads,
+                    task, run, slot, dues, numbers, parts, tenants, keys, versions, payloads,
                     routes
                 ],
             );
@@ -275,19 +244,19 @@ impl Planning<'_> {
             "UPDATE @.run SET planned = planned + $2, deduplicated = deduplicated + $3,
                blocked = blocked + $4, logged = logged + $5, scanned = scanned + $6
              WHERE id = $1",
-            params![run, new, deduplicated, blocked, logged, scanned],
+            params![run, new, deduplicated, blocked, logged as i64, scanned],
         );
         if planned.left == 0 {
             move_cursor(&mut pipeline, task, page, tx.now);
         }
-        self.tally.write_counters(&mut pipeline);
+        Counters::of(&tally, |_| task).write(&mut pipeline);
         arrivals::note(&mut pipeline, logged > 0, planned.earliest_due, None);
         tx.session.run(pipeline).await?;
-        Ok(())
+        Ok(planned)
     }
 }
 
-fn move_cursor(pipeline: &mut Pipeline<'_>, task: i32, page: &PlanPage, now: Time) {
+fn move_cursor<'a>(pipeline: &mut Pipeline<'a>, task: i32, page: &'a PlanPage, now: Time) {
     let tenant = tenant_text(page.tenant.as_ref());
     match &page.cursor {
         Some(cursor) => pipeline.push(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use besom_core::books::Delta;
 use besom_core::ids::FencingToken;
 use besom_core::time::Time;
 
@@ -9,9 +10,9 @@ use super::clock::Clock;
 use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
 use super::session::{Pipeline, Session, Tx, params};
-use super::tally::{Tally, fold};
+use super::tally::{Counters, fold};
 use super::tasks::Tasks;
-use super::text::{plain, tenant_of};
+use super::text::plain;
 use crate::ports::store::{Pruned, Result, Retention, TERMS_KEPT};
 
 /// How many history rows are examined per row with expired images.
@@ -93,22 +94,23 @@ const HISTORY: &str = "WITH oldest AS (
   FROM gone GROUP BY task, tenant";
 
 async fn prune_history(tx: &Tx, cutoff: Time, limit: i64, pruned: &mut Pruned) -> Job<()> {
-    let mut tally = Tally::default();
+    let mut counters = Counters::default();
     for row in tx.query(HISTORY, params![cutoff.0, limit]).await? {
         let (rows, images, bytes): (i64, i64, i64) =
             (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
         pruned.history += rows as u64;
         pruned.undo += images as u64;
         if bytes > 0 {
-            tally.of(row.try_get(0)?, tenant_of(row.try_get(1)?).as_ref()).undo_bytes -= bytes;
+            let delta = Delta { undo_bytes: -bytes, ..Delta::default() };
+            counters.push(row.try_get(0)?, row.try_get::<_, String>(1)?.into(), &delta);
         }
     }
-    write(tx, &tally).await
+    write(tx, counters).await
 }
 
-async fn write(tx: &Tx, tally: &Tally) -> Job<()> {
+async fn write(tx: &Tx, counters: Counters<'_>) -> Job<()> {
     let mut pipeline = Pipeline::default();
-    tally.write_counters(&mut pipeline);
+    counters.write(&mut pipeline);
     tx.session.run(pipeline).await?;
     Ok(())
 }
@@ -133,13 +135,14 @@ const UNDO: &str = "WITH seen AS (
 /// Removes expired images of one task, from the end of the previous pass.
 async fn prune_undo(tx: &Tx, task: i32, cutoff: Time, limit: i64) -> Job<u64> {
     let looked = limit.saturating_mul(LOOK_FACTOR);
-    let (mut removed, mut tally) = (0, Tally::default());
+    let (mut removed, mut counters) = (0, Counters::default());
     for row in tx.query(UNDO, params![task, cutoff.0, looked, limit]).await? {
         removed += row.try_get::<_, i64>(1)? as u64;
         let bytes: i64 = row.try_get(2)?;
-        tally.of(task, tenant_of(row.try_get(0)?).as_ref()).undo_bytes -= bytes;
+        let delta = Delta { undo_bytes: -bytes, ..Delta::default() };
+        counters.push(task, row.try_get::<_, String>(0)?.into(), &delta);
     }
-    write(tx, &tally).await?;
+    write(tx, counters).await?;
     Ok(removed)
 }
 

@@ -229,7 +229,7 @@ pub(super) async fn end_scan(
     let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match check_fence(&answers[0]) {
         Ok(()) => {
-            let cursor = tenant_cursor.map(|t| tenant_text(Some(t)));
+            let cursor = tenant_cursor.map(|t| tenant_text(Some(t)).into_owned());
             ended(&tx, run, cursor, error).await
         }
         Err(fenced) => Err(fenced),

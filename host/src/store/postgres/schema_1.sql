@@ -10,6 +10,13 @@ CREATE TABLE @.fence (
     raised_at bigint NOT NULL
 );
 
+-- Every raise of the fence.
+CREATE TABLE @.term (
+    term bigint PRIMARY KEY,
+    node text NOT NULL,
+    raised_at bigint NOT NULL
+);
+
 -- Who owns a partition, and under which term and revision of the members it was given.
 CREATE TABLE @.partition (
     id integer PRIMARY KEY,
@@ -37,7 +44,11 @@ CREATE TABLE @.node (
     state text NOT NULL,
     seen_at bigint NOT NULL,
     config_digest text NOT NULL,
-    missing text NOT NULL                  -- JSON: what it cannot reach
+    missing text NOT NULL,                 -- JSON: what it cannot reach
+    hostname text NOT NULL DEFAULT '',
+    address text NOT NULL DEFAULT '',
+    weight bigint NOT NULL DEFAULT 0,
+    report text NOT NULL DEFAULT ''        -- JSON; empty: none
 ) WITH (fillfactor = 50);
 
 -- Numbers that are never used twice: timers, retries, dead letters, history, messages.
@@ -99,6 +110,9 @@ CREATE TABLE @.run (
 CREATE INDEX run_by_task ON @.run (task, id);
 CREATE INDEX run_active ON @.run (id) WHERE ended_at IS NULL;
 CREATE INDEX run_by_slot ON @.run (task, slot);
+-- A slot has one run, also where a decision is repeated while its first copy is being committed.
+CREATE UNIQUE INDEX run_of_slot ON @.run (task, slot, trigger)
+    WHERE trigger IN ('"schedule"', '"takeover"');
 
 CREATE TABLE @.run_share (
     run bigint NOT NULL,
@@ -108,10 +122,29 @@ CREATE TABLE @.run_share (
     PRIMARY KEY (run, share)
 ) WITH (fillfactor = 50);
 
+-- What guests log: the newest lines of each run, and what became of the others. The head of a
+-- run is locked by whoever adds to it: so lines become visible in the order of their numbers.
+CREATE TABLE @.run_log (
+    run bigint PRIMARY KEY,
+    last bigint NOT NULL,                  -- the number of its newest line
+    dropped bigint NOT NULL                -- lines that their nodes have dropped
+) WITH (fillfactor = 50);
+CREATE TABLE @.run_line (
+    run bigint NOT NULL,
+    no bigint NOT NULL,
+    at bigint NOT NULL,
+    dropped bigint NOT NULL,
+    node text NOT NULL,
+    level text NOT NULL,
+    text text NOT NULL,
+    PRIMARY KEY (run, no)
+);
+
 CREATE TABLE @.cursor (
     task integer NOT NULL,
     tenant text COLLATE "C" NOT NULL,
     cursor bytea NOT NULL,
+    moved_at bigint NOT NULL DEFAULT 0,    -- one that has not moved for long is forgotten
     PRIMARY KEY (task, tenant)
 );
 
@@ -122,7 +155,9 @@ CREATE TABLE @.command (
     reason text NOT NULL,
     at bigint NOT NULL,
     applied_at bigint,
-    result text
+    result text,
+    refused boolean NOT NULL DEFAULT false, -- by the leader that read it
+    done text                              -- JSON: the answer to whoever asks a second time
 );
 CREATE INDEX command_pending ON @.command (id) WHERE applied_at IS NULL;
 
@@ -200,10 +235,14 @@ CREATE TABLE @.dead (
     route text,
     errors text[],
     error text NOT NULL,                   -- the last one, to select by
-    resolved_at bigint                     -- NULL: it is open
+    resolved_at bigint,                    -- NULL: it is open
+    -- A digest: an error may be longer than an index takes.
+    error_hash text NOT NULL GENERATED ALWAYS AS (md5(error)) STORED
 );
 CREATE INDEX dead_by_identity ON @.dead (task, tenant, key, due);
 CREATE INDEX dead_resolved ON @.dead (resolved_at) WHERE resolved_at IS NOT NULL;
+-- Open dead letters by their errors.
+CREATE INDEX dead_open ON @.dead (task, error_hash, at, id) WHERE resolved_at IS NULL;
 
 -- What blocks an identity from being planned again, one row for each version.
 CREATE TABLE @.settled (
@@ -322,8 +361,25 @@ CREATE TABLE @.outbox (
     topic text NOT NULL,
     key text NOT NULL,
     payload bytea NOT NULL,
-    delivered_at bigint
-);
+    delivered_at bigint,
+    task integer,                          -- NULL: an operator's write
+    tenant text NOT NULL DEFAULT '',
+    attempts integer NOT NULL DEFAULT 0,
+    next_at bigint NOT NULL DEFAULT 0,     -- 0: not tried before
+    error text,
+    given_up_at bigint,
+    reply_status integer,
+    reply_body bytea,
+    reply_cut boolean,
+    -- What is delivered in its order. A digest: a key may be longer than an index takes.
+    lane text NOT NULL GENERATED ALWAYS AS
+        (md5(coalesce(task, 0)::text || E'\x02' || tenant || E'\x02' || topic || E'\x02' || key)) STORED
+) WITH (fillfactor = 70);
+CREATE INDEX outbox_pending ON @.outbox (topic, next_at, id)
+    WHERE delivered_at IS NULL AND given_up_at IS NULL;
+CREATE INDEX outbox_by_lane ON @.outbox (lane, id);
+CREATE INDEX outbox_ended ON @.outbox ((coalesce(delivered_at, given_up_at)))
+    WHERE delivered_at IS NOT NULL OR given_up_at IS NOT NULL;
 
 -- The activity of things, where it is kept in the store.
 CREATE TABLE @.activity (

@@ -148,6 +148,11 @@ impl Session {
         Ok(self.heard(self.client()?.batch_execute(&sql.replace("@.", &self.prefix)).await)?)
     }
 
+    /// Runs statements of the product, unchanged, in one transaction.
+    pub(super) async fn script(&self, sql: &str) -> Job<()> {
+        Ok(self.heard(self.client()?.batch_execute(sql).await)?)
+    }
+
     /// Begins a transaction together with `pipeline`, in one round trip.
     pub(super) async fn begin(&mut self, pipeline: Pipeline<'_>) -> Job<Vec<Vec<Row>>> {
         self.open = true;

@@ -1,11 +1,12 @@
-//! A transaction's additions to counters and runs, summed up and written once.
+//! Writes a transaction's sums ([`besom_core::books::Tally`]).
 //!
 //! No commit waits for another over a counter: sums are added as rows of a tally, and items that
 //! leave a run are counted in one of several shares, chosen by connection.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
-use besom_core::ids::{RunId, Tenant};
+use besom_core::books::{Delta, Tally};
+use besom_core::ids::{RunId, TaskName};
 use tokio_postgres::Row;
 
 use super::error::Job;
@@ -16,79 +17,52 @@ use super::text::tenant_text;
 /// connections use the same one.
 const SHARES: i32 = 256;
 
-/// Additions to the counters of one task and tenant.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Delta {
-    pub(super) planned: i64,
-    pub(super) committed: i64,
-    pub(super) skipped: i64,
-    pub(super) dead: i64,
-    pub(super) discarded: i64,
-    pub(super) log: i64,
-    pub(super) timers: i64,
-    pub(super) retries: i64,
-    /// Of the dead letters: those resolved by a later commit.
-    pub(super) resolved: i64,
-    pub(super) undo_bytes: i64,
-}
-
-/// The sums of one transaction.
+/// Additions to counters in columns, for `unnest`.
 #[derive(Default)]
-pub(super) struct Tally {
-    counters: BTreeMap<(i32, Option<Tenant>), Delta>,
-    /// Items that left the log, and items that ended, by run.
-    runs: BTreeMap<u64, (i64, i64)>,
+pub(super) struct Counters<'a> {
+    tasks: Vec<i32>,
+    tenants: Vec<Cow<'a, str>>,
+    sums: [Vec<i64>; 10],
 }
 
-impl Tally {
-    /// The additions for a task and tenant.
-    pub(super) fn of(&mut self, task: i32, tenant: Option<&Tenant>) -> &mut Delta {
-        self.counters.entry((task, tenant.cloned())).or_default()
+impl<'a> Counters<'a> {
+    /// Those of a transaction; `number` returns the number of a task.
+    pub(super) fn of(tally: &Tally<'a>, number: impl Fn(&TaskName) -> i32) -> Counters<'a> {
+        let mut counters = Counters::default();
+        for ((task, tenant), delta) in &tally.counters {
+            counters.push(number(task), tenant_text(*tenant), delta);
+        }
+        counters
     }
 
-    /// Records that an item of the run has left the log.
-    pub(super) fn left_log(&mut self, run: RunId) {
-        self.runs.entry(run.0).or_default().0 += 1;
+    /// Adds to the counters of a task and tenant.
+    pub(super) fn push(&mut self, task: i32, tenant: Cow<'a, str>, d: &Delta) {
+        self.tasks.push(task);
+        self.tenants.push(tenant);
+        let all = [
+            d.planned,
+            d.committed,
+            d.skipped,
+            d.dead,
+            d.discarded,
+            d.log,
+            d.timers,
+            d.retries,
+            d.resolved,
+            d.undo_bytes,
+        ];
+        for (sum, value) in self.sums.iter_mut().zip(all) {
+            sum.push(value);
+        }
     }
 
-    /// Records that an item of the run has ended: it no longer refers to the run.
-    pub(super) fn ended(&mut self, run: RunId) {
-        self.runs.entry(run.0).or_default().1 += 1;
-    }
-
-    /// The runs whose items left the log.
-    pub(super) fn runs_left(&self) -> Vec<i64> {
-        self.runs.iter().filter(|(_, (left, _))| *left > 0).map(|(run, _)| *run as i64).collect()
-    }
-
-    /// Adds the sums to the counters.
-    pub(super) fn write_counters(&self, pipeline: &mut Pipeline<'_>) {
-        if self.counters.is_empty() {
+    /// Writes them.
+    pub(super) fn write(self, pipeline: &mut Pipeline<'a>) {
+        if self.tasks.is_empty() {
             return;
         }
-        let (mut tasks, mut tenants) = (Vec::new(), Vec::new());
-        let mut sums: [Vec<i64>; 10] = Default::default();
-        for ((task, tenant), d) in &self.counters {
-            tasks.push(*task);
-            tenants.push(tenant_text(tenant.as_ref()));
-            let all = [
-                d.planned,
-                d.committed,
-                d.skipped,
-                d.dead,
-                d.discarded,
-                d.log,
-                d.timers,
-                d.retries,
-                d.resolved,
-                d.undo_bytes,
-            ];
-            for (sum, value) in sums.iter_mut().zip(all) {
-                sum.push(value);
-            }
-        }
-        let mut params = params![tasks, tenants];
-        for sum in sums {
+        let mut params = params![self.tasks, self.tenants];
+        for sum in self.sums {
             params.push(Box::new(sum));
         }
         pipeline.push(
@@ -100,29 +74,34 @@ impl Tally {
             params,
         );
     }
+}
 
-    /// Writes the items that left the runs.
-    pub(super) fn write_runs(&self, pipeline: &mut Pipeline<'_>) {
-        if self.runs.is_empty() {
-            return;
-        }
-        let (mut runs, mut left, mut ended) = (Vec::new(), Vec::new(), Vec::new());
-        for (run, (from_log, at_end)) in &self.runs {
-            runs.push(*run as i64);
-            left.push(*from_log);
-            ended.push(*at_end);
-        }
-        pipeline.push(
-            format!(
-                "INSERT INTO @.run_share AS s (run, share, unlogged, ended)
-                 SELECT u.run, pg_backend_pid() % {SHARES}, u.unlogged, u.ended
-                 FROM unnest($1::int8[], $2::int8[], $3::int8[]) u(run, unlogged, ended)
-                 ON CONFLICT (run, share) DO UPDATE SET unlogged = s.unlogged + excluded.unlogged,
-                   ended = s.ended + excluded.ended"
-            ),
-            params![runs, left, ended],
-        );
+/// The runs whose items left the log.
+pub(super) fn runs_left(tally: &Tally<'_>) -> Vec<i64> {
+    tally.runs_left().map(|run| run.0 as i64).collect()
+}
+
+/// Writes the items that left the runs.
+pub(super) fn write_runs(tally: &Tally<'_>, pipeline: &mut Pipeline<'_>) {
+    if tally.runs.is_empty() {
+        return;
     }
+    let (mut runs, mut left, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+    for (run, leaving) in &tally.runs {
+        runs.push(run.0 as i64);
+        left.push(leaving.log);
+        ended.push(leaving.ended);
+    }
+    pipeline.push(
+        format!(
+            "INSERT INTO @.run_share AS s (run, share, unlogged, ended)
+             SELECT u.run, pg_backend_pid() % {SHARES}, u.unlogged, u.ended
+             FROM unnest($1::int8[], $2::int8[], $3::int8[]) u(run, unlogged, ended)
+             ON CONFLICT (run, share) DO UPDATE SET unlogged = s.unlogged + excluded.unlogged,
+               ended = s.ended + excluded.ended"
+        ),
+        params![runs, left, ended],
+    );
 }
 
 /// Ends those of the runs `$1` whose scan has ended and whose items have left the log, at `$2`

@@ -40,11 +40,11 @@ pub(super) fn plain(text: String) -> String {
 }
 
 /// A tenant as stored in the engine's tables.
-pub(super) fn tenant_text(tenant: Option<&Tenant>) -> String {
+pub(super) fn tenant_text(tenant: Option<&Tenant>) -> Cow<'_, str> {
     match tenant {
-        None => String::new(),
-        Some(tenant) if tenant.as_str().is_empty() => EMPTY.to_owned(),
-        Some(tenant) => escaped(tenant.as_str()).into_owned(),
+        None => Cow::Borrowed(""),
+        Some(tenant) if tenant.as_str().is_empty() => Cow::Borrowed(EMPTY),
+        Some(tenant) => escaped(tenant.as_str()),
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     fn no_tenant_is_different_from_every_tenant() {
         let all = [None, Some(""), Some("a"), Some("\u{1}e"), Some("\0")];
         let stored: Vec<_> =
-            all.iter().map(|t| tenant_text(t.map(Tenant::from).as_ref())).collect();
+            all.iter().map(|t| tenant_text(t.map(Tenant::from).as_ref()).into_owned()).collect();
         for (text, tenant) in stored.iter().zip(all) {
             assert_eq!(tenant_of(text.clone()), tenant.map(Tenant::from), "{tenant:?}");
         }

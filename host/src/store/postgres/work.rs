@@ -2,7 +2,8 @@
 //!
 //! The items of one wave are applied together: all guards, then all changes. An item that reads or
 //! changes what an earlier one changes starts the next wave, so that the batch takes effect as if
-//! one item came after the other. Callers compose their batches so that one wave is the rule.
+//! one item came after the other. The executor puts no two items that change the same row into one
+//! batch; what remains is a guard that reads what an earlier item changes.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -3,7 +3,6 @@
 
 pub(crate) mod begun;
 pub(crate) mod encoding;
-pub(crate) mod ends;
 pub(crate) mod images;
 pub(crate) mod nodes;
 pub(crate) mod readset;

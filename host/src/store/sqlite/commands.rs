@@ -1,20 +1,19 @@
 //! Operators' commands to the leader, and their application under the fence.
 
+use besom_core::books::{self, Tally};
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
-use besom_core::item::Item;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use rusqlite::{Connection, Row, params};
 
 use super::error::Job;
-use super::items::{self, Progress};
+use super::items;
 use super::leadership::check_fence;
+use super::ledger::Ledger;
 use super::outbox;
 use super::runs::{close_scan, json, parse, write_decision};
-use super::settle::{Books, End, Remarks, block, put_retry};
 use super::streams;
-use super::tally::end_if_done;
-use super::values::{DueCell, tenant_cell};
+use super::tally::{self, end_if_done};
 use super::waiting::task_id;
 use super::writer::Tx;
 use crate::ports::store::{
@@ -150,39 +149,20 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
     Ok(())
 }
 
-/// Moves dead letters to the retries; those whose identity is already waiting are left.
-fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
+/// The open dead letters that match; none, with the reason, if the command is refused.
+fn selected(tx: &Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<Vec<DeadLetter>> {
     let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
     applied.refused = selector.mismatch(letters.len() as u64);
-    if applied.refused.is_some() {
-        return Ok(());
-    }
-    let mut books = Books::open(tx)?;
-    for letter in letters {
-        let task = tx.task(&letter.item.identity.task)?;
-        if !waits_from_now(tx, task, &letter.item)? {
-            continue;
-        }
-        let progress = Progress { errors: letter.item.errors.clone(), ..Progress::default() };
-        put_retry(tx, task, &letter.item, tx.now, &progress)?;
-        remove(tx, letter.id)?;
-        let delta = books.tally.of(task, letter.item.identity.tenant.as_ref());
-        delta.dead -= 1;
-        delta.retries += 1;
-        applied.dead += 1;
-    }
-    books.tally.write(tx)?;
-    Ok(())
+    Ok(if applied.refused.is_some() { Vec::new() } else { letters })
 }
 
-/// Registers the identity as waiting; false if it is already waiting.
-fn waits_from_now(tx: &Tx<'_>, task: i64, item: &Item) -> Job<bool> {
-    let tenant = tenant_cell(item.identity.tenant.as_ref());
-    let inserted = tx
-        .conn
-        .prepare_cached("INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")?
-        .execute(params![task, tenant, item.identity.key, DueCell(item.identity.due)])?;
-    Ok(inserted == 1)
+fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
+    let letters = selected(tx, selector, applied)?;
+    let (mut ledger, mut moved) = (Ledger::open(tx)?, Tally::default());
+    ledger.write(tx, books::retry(&letters), &mut moved, Vec::new())?;
+    tally::write(tx, &moved)?;
+    applied.dead = ledger.revived;
+    Ok(())
 }
 
 fn discard_dead(
@@ -191,32 +171,18 @@ fn discard_dead(
     row: &CommandRow,
     applied: &mut Applied,
 ) -> Job<()> {
-    let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
-    applied.refused = selector.mismatch(letters.len() as u64);
-    if letters.is_empty() || applied.refused.is_some() {
+    let letters = selected(tx, selector, applied)?;
+    if letters.is_empty() {
         return Ok(());
     }
-    let mut books = Books::open(tx)?;
     let reason = format!("{}: {}", row.by, row.reason);
-    for letter in &letters {
-        let task = tx.task(&letter.item.identity.task)?;
-        remove(tx, letter.id)?;
-        block(tx, task, &letter.item, true)?;
-        let delta = books.tally.of(task, letter.item.identity.tenant.as_ref());
-        delta.dead -= 1;
-        delta.discarded += 1;
-        let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
-        books.history(tx, task, &letter.item, End::Discarded, remarks)?;
-    }
+    let (writes, mut discarded) = books::discard(&letters, &reason);
+    let mut ledger = Ledger::open(tx)?;
+    ledger.write(tx, writes, &mut discarded, Vec::new())?;
+    tally::write(tx, &discarded)?;
     let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
-    books.close(tx, None, &Incarnation::from(node), &[])?;
+    ledger.close(tx, None, &Incarnation::from(node), &[])?;
     applied.dead = letters.len() as u64;
-    books.tally.write(tx)?;
-    Ok(())
-}
-
-fn remove(tx: &Tx<'_>, id: u64) -> Job<()> {
-    tx.conn.prepare_cached("DELETE FROM besom_dead WHERE id = ?1")?.execute([id])?;
     Ok(())
 }
 

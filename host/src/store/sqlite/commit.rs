@@ -10,18 +10,22 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::ids::{CommitId, OwnerEpoch};
+use besom_core::books::{Blocks, Closed, Judged, close};
+use besom_core::ids::{CommitId, OwnerEpoch, TaskName};
 use besom_core::item::Source;
-use besom_core::proposal::{Proposal, Settle};
+use besom_core::proposal::Proposal;
 use rusqlite::{OptionalExtension, ffi, params};
 
 use super::effects::{Effects, Stop};
 use super::error::{Failure, Job};
 use super::guards::{Activity, Observation};
+use super::leadership::not_above;
+use super::ledger::{Ledger, Undo, blocks};
 use super::mapping::Mapping;
-use super::settle::{Books, Remarks};
+use super::tally;
 use super::writer::{Durability, Tx, Writing};
-use crate::ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut, Outcome};
+use crate::ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut};
+use crate::store::record::images::Images;
 
 /// Commits a batch.
 pub(super) fn commit(
@@ -91,6 +95,9 @@ fn attempt(
         }
         None => {}
     }
+    if let Some(term) = batch.unqueued()? {
+        not_above(tx, term)?;
+    }
     if let Some(ahead) = batch.ahead_of(tx.now) {
         return Ok(ahead);
     }
@@ -101,71 +108,63 @@ fn attempt(
             idle.entry(*i).or_default().push(key);
         }
     }
-    let mut books = Books::open(tx)?;
-    let mut outcomes = Vec::with_capacity(batch.entries.len());
+    let mut facts: BTreeMap<&TaskName, Blocks> = BTreeMap::new();
+    let mut judged = Vec::with_capacity(batch.entries.len());
+    let mut undo: Undo = Vec::with_capacity(batch.entries.len());
     for (i, entry) in batch.entries.iter().enumerate() {
-        let task = tx.task(&entry.item.identity.task)?;
+        undo.push(None);
+        let name = &entry.item.identity.task;
+        let task = tx.task(name)?;
         if let Some(why) = heads.left_out(tx, batch, entry, task)? {
-            outcomes.push(Outcome::Left(why));
+            judged.push(Err(why));
             continue;
         }
         if !take(tx, entry, task)? {
-            outcomes.push(Outcome::Left(LeftOut::NotThere));
+            judged.push(Err(LeftOut::NotThere));
             continue;
         }
-        books.took(task, &entry.item, entry.source);
+        if !facts.contains_key(name) {
+            facts.insert(name, blocks(tx, task)?);
+        }
         let activity = if batch.activity_in_store {
             Activity::Table(observation)
         } else {
             Activity::Keys(idle.remove(&i).unwrap_or_default())
         };
-        let decided = match &entry.decision {
-            Decision::Settle(settle) => Decided::Settle(settle, None),
-            Decision::Apply { proposal, on_guard_failed, on_violation, undo } => {
-                let said = care.poisoned.get(&i).cloned();
-                let effects = match said {
-                    Some(said) => Err(said),
-                    None => {
-                        let effects =
-                            Effects::new(tx, mapping, entry.item.identity.tenant.as_ref(), *undo);
-                        apply(tx, effects, proposal, &activity, care.savepoints, i)?
-                    }
-                };
-                match effects {
-                    Ok(Some(effects)) => Decided::Committed(proposal, effects),
-                    Ok(None) => Decided::Settle(on_guard_failed, None),
-                    Err(said) => Decided::Settle(on_violation, Some(said)),
-                }
+        let Decision::Apply { proposal, undo: keep, .. } = &entry.decision else {
+            judged.push(Ok(Judged::Held));
+            continue;
+        };
+        let applied = match care.poisoned.get(&i) {
+            Some(said) => Err(said.clone()),
+            None => {
+                let tenant = entry.item.identity.tenant.as_ref();
+                let effects = Effects::new(tx, mapping, tenant, *keep);
+                apply(tx, effects, proposal, &activity, care.savepoints, i)?
             }
         };
-        outcomes.push(match decided {
-            Decided::Settle(settle, said) => {
-                books.settle(tx, task, &entry.item, settle, said.as_deref())?
+        judged.push(Ok(match applied {
+            Ok(Some(effects)) => {
+                undo[i] = effects.images.map(Images::pack);
+                Judged::Held
             }
-            Decided::Committed(proposal, effects) => {
-                let undo = effects.images.map(crate::store::record::images::Images::pack);
-                let remarks = Remarks { notes: &proposal.notes, undo, ..Remarks::default() };
-                books.committed(tx, task, &entry.item, remarks, &effects.emitted)?
-            }
-        });
+            Ok(None) => Judged::GuardFailed,
+            Err(said) => Judged::Violated(said),
+        }));
     }
     if !care.savepoints && deferred_violation(tx) {
         return Err(Failure::Repeat { poison: None });
     }
-    heads.acknowledge(tx)?;
-    let tally = std::mem::take(&mut books.tally);
-    let runs_ended = tally.write(tx)?;
-    let committed = Committed { outcomes, at: tx.now, runs_ended };
-    books.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
+    let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
+    let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
+    let mut ledger = Ledger::open(tx)?;
+    ledger.write(tx, writes, &mut tally, undo)?;
+    let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };
+    ledger.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
     tx.conn
         .prepare_cached("DELETE FROM besom_inflight WHERE commit_id = ?1")?
         .execute([batch.id.0.to_be_bytes()])?;
     Ok(committed)
-}
-
-enum Decided<'a> {
-    Committed(&'a Proposal, Effects<'a>),
-    Settle(&'a Settle, Option<String>),
 }
 
 /// Evaluates the guards and applies the changes of one item. `Ok(None)`: a guard does not hold. The
@@ -254,7 +253,7 @@ fn deferred_violation(tx: &Tx<'_>) -> bool {
 /// Removes a timer or a retry, which must exist. The log is acknowledged as a range.
 fn take(tx: &Tx<'_>, entry: &Entry, task: i64) -> Job<bool> {
     let taken = match entry.source {
-        Source::Log(_) => 1,
+        Source::Log(_) | Source::Unqueued(_) => 1,
         Source::Timer(id) => tx
             .conn
             .prepare_cached("DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3")?
@@ -276,8 +275,8 @@ struct Heads {
 struct Head {
     acked: u64,
     tail: u64,
-    /// The batch's entries of this stream, in order.
-    entries: Vec<usize>,
+    /// The number of the batch's entries of this stream.
+    entries: u64,
     /// Why the whole stream is left out.
     left_out: Option<LeftOut>,
 }
@@ -286,7 +285,10 @@ impl Heads {
     fn read(tx: &mut Tx<'_>, batch: &Batch) -> Job<Heads> {
         let mut owners = BTreeMap::new();
         let mut streams: BTreeMap<(i64, u32), Head> = BTreeMap::new();
-        for (i, entry) in batch.entries.iter().enumerate() {
+        for entry in &batch.entries {
+            if let Source::Unqueued(_) = entry.source {
+                continue;
+            }
             let partition = entry.item.partition.0;
             if let std::collections::btree_map::Entry::Vacant(unknown) = owners.entry(partition) {
                 let owner = tx
@@ -304,8 +306,8 @@ impl Heads {
                     unknown.insert(Head::read(tx, task, partition)?)
                 }
             };
-            let expected = head.acked + head.entries.len() as u64 + 1;
-            head.entries.push(i);
+            let expected = head.acked + head.entries + 1;
+            head.entries += 1;
             if !owns(&owners, batch, entry) {
                 head.left_out = Some(LeftOut::NotOwner);
             } else if head.left_out.is_none() && (seq.0 != expected || seq.0 > head.tail) {
@@ -323,7 +325,8 @@ impl Heads {
         entry: &Entry,
         task: i64,
     ) -> Job<Option<LeftOut>> {
-        if !owns(&self.owners, batch, entry) {
+        let unqueued = matches!(entry.source, Source::Unqueued(_));
+        if !unqueued && !owns(&self.owners, batch, entry) {
             return Ok(Some(LeftOut::NotOwner));
         }
         Ok(match entry.source {
@@ -333,35 +336,8 @@ impl Heads {
             Source::Timer(_) if entry.item.identity.due.is_some_and(|due| due > tx.now) => {
                 Some(LeftOut::NotDue)
             }
-            Source::Timer(_) | Source::Retry(_) => None,
+            Source::Timer(_) | Source::Retry(_) | Source::Unqueued(_) => None,
         })
-    }
-
-    /// Advances the cursors past the executed entries, and removes these from the log.
-    fn acknowledge(&self, tx: &Tx<'_>) -> Job<()> {
-        for ((task, partition), head) in &self.streams {
-            if head.left_out.is_some() {
-                continue;
-            }
-            let acked = head.acked + head.entries.len() as u64;
-            let removed = tx
-                .conn
-                .prepare_cached(
-                    "DELETE FROM besom_log WHERE task = ?1 AND part = ?2 AND seq > ?3 AND seq <= ?4",
-                )?
-                .execute(params![task, partition, head.acked, acked])?;
-            if removed != head.entries.len() {
-                return Err(Error::Invalid(format!(
-                    "the stream of partition {partition} has a gap between {} and {acked}",
-                    head.acked
-                ))
-                .into());
-            }
-            tx.conn
-                .prepare_cached("UPDATE besom_stream SET acked = ?3 WHERE task = ?1 AND part = ?2")?
-                .execute(params![task, partition, acked])?;
-        }
-        Ok(())
     }
 }
 
@@ -383,6 +359,6 @@ impl Head {
             .query_row(params![task, partition], |r| Ok((r.get(0)?, r.get(1)?)))
             .optional()?
             .unwrap_or((0, 0));
-        Ok(Head { acked, tail, entries: Vec::new(), left_out: None })
+        Ok(Head { acked, tail, entries: 0, left_out: None })
     }
 }

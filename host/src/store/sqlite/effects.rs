@@ -63,8 +63,6 @@ pub(super) struct Effects<'a> {
     pub(super) dirty: bool,
     /// Whether the item only deletes one row, which a guard has seen.
     pub(super) sole_delete: bool,
-    /// Messages for the outbox.
-    pub(super) emitted: Vec<&'a Change>,
     /// Rows that a guard has read and a change is about to replace.
     guarded: Vec<Guarded<'a>>,
 }
@@ -91,7 +89,6 @@ impl<'a> Effects<'a> {
             images,
             sole_delete: false,
             dirty: false,
-            emitted: Vec::new(),
             guarded: Vec::new(),
         }
     }
@@ -128,10 +125,8 @@ impl<'a> Effects<'a> {
                 }
             }
             Change::DeleteReadSet(set) => self.delete_read_set(set),
-            Change::Emit { .. } => {
-                self.emitted.push(change);
-                Ok(())
-            }
+            // The books put it into the outbox.
+            Change::Emit { .. } => Ok(()),
         }
     }
 

@@ -1,18 +1,17 @@
 //! Reads for inspection: depths, history, before-images, nodes.
 
 use besom_core::ids::{CommitId, Incarnation, RunId, TaskName};
-use besom_core::item::Identity;
+use besom_core::item::{End, Identity};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::audit::count;
 use super::error::Job;
 use super::items::key_hash;
-use super::settle::End;
 use super::values::{DueCell, TenantCell, tenant_cell};
 use super::waiting::{task_id, tasks};
 use super::writer::Tx;
-use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow};
+use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow, Role};
 use crate::store::record;
 
 /// The waiting items per task. The numbers come from the counters, not from counting rows.
@@ -113,7 +112,7 @@ fn read(r: &Row<'_>) -> Job<HistoryRow> {
         },
         run: RunId(r.get(5)?),
         at: Time(r.get(6)?),
-        outcome: End::word(r.get(7)?).to_owned(),
+        outcome: End::of(r.get(7)?),
         settled: r.get(8)?,
         reason: r.get(9)?,
         notes: notes.as_deref().map(postcard::from_bytes).transpose()?.unwrap_or_default(),
@@ -151,7 +150,7 @@ pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<Option<Time>> 
         )?
         .execute(params![
             node.node.as_str(),
-            node.state,
+            node.state.as_str(),
             node.seen_at.0,
             node.config_digest,
             record::nodes::pack(&node.missing),
@@ -178,7 +177,7 @@ pub(super) fn nodes(conn: &Connection) -> Job<Vec<NodeRow>> {
     let rows = statement.query_map([], |r| {
         Ok(NodeRow {
             node: r.get::<_, String>(0)?.into(),
-            state: r.get(1)?,
+            state: Role::of(&r.get::<_, String>(1)?),
             seen_at: Time(r.get(2)?),
             config_digest: r.get(3)?,
             missing: record::nodes::unpack(&r.get::<_, String>(4)?),

@@ -18,6 +18,13 @@ pub(super) fn check_fence(tx: &Tx<'_>, fence: &FencingToken) -> Job<()> {
     if held { Ok(()) } else { Err(Error::Fenced.into()) }
 }
 
+/// Refuses a writer that follows a term below the fence.
+pub(super) fn not_above(tx: &Tx<'_>, term: Term) -> Job<()> {
+    let above =
+        tx.conn.prepare_cached("SELECT 1 FROM besom_fence WHERE term > ?1")?.exists([term.0])?;
+    if above { Err(Error::Fenced.into()) } else { Ok(()) }
+}
+
 /// Raises the fence and takes partitions over.
 pub(super) fn raise_fence(
     tx: &mut Tx<'_>,

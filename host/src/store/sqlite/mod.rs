@@ -12,7 +12,6 @@ mod commands;
 mod commit;
 mod effects;
 mod embedded;
-mod entity_model;
 mod error;
 mod fault;
 mod guards;
@@ -20,6 +19,7 @@ mod hint;
 mod inspection;
 mod items;
 mod leadership;
+mod ledger;
 mod lines;
 mod lookup;
 mod mapping;
@@ -36,7 +36,6 @@ mod readers;
 mod readset;
 mod runs;
 mod schema;
-mod settle;
 mod snapshot;
 mod streams;
 mod tally;
@@ -69,15 +68,14 @@ pub use self::fault::{Fault, Faults};
 pub use self::open::Options;
 
 use self::clock::Clock;
-use self::effects::{Effects, Stop};
-use self::error::{Failure, Job};
+use self::error::Failure;
 use self::guards::Observation;
 use self::mapping::Mapping;
-use self::outbox::Emitted;
 use self::place::{Gone, Loss, Place};
 use self::queue::Lane;
 use self::readers::Readers;
 use self::writer::{Tx, Writer};
+use crate::ports::embedded::{Dialect, Scripts};
 use crate::ports::guests;
 use crate::ports::store::*;
 use crate::store::record::begun;
@@ -118,10 +116,7 @@ impl SqliteStore {
 /// The writer's lane for work in a lane of the node. The operator decides the lane, so whether an
 /// item is due makes no difference.
 fn lane_of(lane: guests::Lane) -> Lane {
-    match lane {
-        guests::Lane::Due => Lane::Due,
-        guests::Lane::Normal | guests::Lane::Heavy => Lane::Normal,
-    }
+    if lane.row().punctual { Lane::Due } else { Lane::Normal }
 }
 
 fn lane_of_batch(batch: &Batch) -> Lane {
@@ -135,22 +130,17 @@ fn lane_of_batch(batch: &Batch) -> Lane {
     if lane == Lane::Normal && batch.entries.iter().any(bulky) { Lane::Heavy } else { lane }
 }
 
-fn write(tx: &mut Tx<'_>, mapping: &Mapping, changes: &[(Option<Tenant>, Change)]) -> Job<()> {
-    for (i, (tenant, change)) in changes.iter().enumerate() {
-        let mut effects = Effects::new(tx, mapping, tenant.as_ref(), false);
-        effects.apply(change).map_err(|stop| match stop {
-            Stop::Violation(said) => Error::Invalid(format!("change {}: {said}", i + 1)).into(),
-            Stop::Failure(failure) => failure,
-        })?;
-        for change in effects.emitted {
-            if let Change::Emit { topic, key, payload } = change {
-                let tenant = tenant.as_ref();
-                let message = Emitted { history: 0, task: None, tenant, topic, key, payload };
-                outbox::emit(tx, &message)?;
-            }
-        }
+#[async_trait]
+impl Scripts for SqliteStore {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
     }
-    Ok(())
+
+    async fn run(&self, script: &str) -> Result<()> {
+        let script = script.to_owned();
+        let run = move |tx: &mut Tx<'_>| tx.conn.execute_batch(&script).map_err(Failure::from);
+        self.writer.run(Lane::Heavy, run).await
+    }
 }
 
 #[async_trait]
@@ -479,17 +469,6 @@ impl Store for SqliteStore {
 
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>> {
         Ok(Arc::new(snapshot::open(&self.acts, self.mapping(), open_max).await?))
-    }
-
-    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
-        let (changes, mapping) = (changes.to_vec(), self.mapping());
-        self.writer.run(Lane::Heavy, move |tx| write(tx, &mapping, &changes)).await
-    }
-
-    async fn create_entity_model(&self) -> Result<()> {
-        self.writer
-            .run(Lane::Heavy, |tx| entity_model::create(tx.conn).map_err(Failure::from))
-            .await
     }
 
     async fn depths(&self) -> Result<Vec<Depth>> {

@@ -20,10 +20,10 @@ use crate::ports::store::{Message, MessageQuery, MessageSelector, Pending};
 
 /// A message to be delivered.
 pub(super) struct Emitted<'a> {
-    /// The history row of its item; 0: an operator's write.
+    /// The history row of its item.
     pub(super) history: i64,
     /// The number of its task.
-    pub(super) task: Option<i64>,
+    pub(super) task: i64,
     pub(super) tenant: Option<&'a Tenant>,
     pub(super) topic: &'a str,
     pub(super) key: &'a str,

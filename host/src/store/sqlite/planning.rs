@@ -1,15 +1,17 @@
 //! Turns a page of a scan into items: due ones become timers, the others entries of their streams.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use besom_core::ids::{FencingToken, Partition, RunId, TaskName, Tenant, partition_of};
+use besom_core::books::{Admitted, Blocks, Known, New, admit};
+use besom_core::ids::{FencingToken, Partition, RunId, TaskName, Tenant};
 use besom_core::item::Candidate;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
-use super::settle::Blocks;
-use super::tally::Tally;
+use super::ledger::blocks;
+use super::tally;
 use super::values::{DueCell, tenant_cell};
 use super::writer::Tx;
 use crate::ports::store::{Error, PlanPage, Planned};
@@ -39,37 +41,11 @@ pub(super) fn plan_page(
     check_fence(tx, fence)?;
     let task = tx.task(&page.task)?;
     let slot = open_scan(tx, page.run, task)?;
-    let mut planning = Planning::open(tx, task, page.run, slot)?;
-    let mut planned = Planned::default();
-    let mut logged = 0_i64;
-    for (i, candidate) in page.candidates.iter().enumerate() {
-        match planning.admit(tx, candidate, planned.planned < page.quota)? {
-            Admission::Waits => planned.deduplicated += 1,
-            Admission::Blocked => planned.blocked += 1,
-            Admission::OverQuota => {
-                planned.left = (page.candidates.len() - i) as u64;
-                break;
-            }
-            Admission::New => {
-                let partition = partition_of(
-                    candidate.tenant.as_ref().map(Tenant::as_str),
-                    &candidate.route,
-                    partitions,
-                );
-                planning.write(tx, candidate, partition)?;
-                planned.planned += 1;
-                match candidate.due {
-                    None => logged += 1,
-                    Some(due) => {
-                        planned.earliest_due =
-                            Some(planned.earliest_due.map_or(due, |earliest| earliest.min(due)));
-                    }
-                }
-            }
-        }
-    }
-    planned.partitions = planning.tails.keys().map(|p| Partition(*p)).collect();
-    planning.finish(tx)?;
+    let mut questions = Questions::open(tx, task)?;
+    let known = |at: usize, room| questions.known(tx, &page.candidates[at], room);
+    let Admitted { items, logged, tally, planned } = admit(page, partitions, known)?;
+    write(tx, page, task, slot, &items)?;
+    tally::write(tx, &tally)?;
     tx.conn
         .prepare_cached(
             "UPDATE besom_run SET planned = planned + ?2, deduplicated = deduplicated + ?3,
@@ -126,87 +102,45 @@ fn move_cursor(tx: &Tx<'_>, task: i64, page: &PlanPage) -> Job<()> {
     Ok(())
 }
 
-enum Admission {
-    New,
-    Waits,
-    Blocked,
-    OverQuota,
-}
-
-struct Planning<'c> {
+/// The questions about the candidates of a page.
+struct Questions<'c> {
     task: i64,
-    run: RunId,
-    slot: i64,
-    /// The tails of the streams that are appended to, by partition.
-    tails: BTreeMap<u32, i64>,
-    tally: Tally,
     /// Whether anything of the task may block a candidate. A page adds neither kind of block, so
     /// this is read once; most tasks have none, and then no candidate is looked up.
     blocks: Blocks,
     /// The statement that every candidate needs, prepared once.
     into_waiting: CachedStatement<'c>,
-    into_log: CachedStatement<'c>,
-    into_timers: CachedStatement<'c>,
 }
 
-impl<'c> Planning<'c> {
-    fn open(tx: &Tx<'c>, task: i64, run: RunId, slot: i64) -> Job<Planning<'c>> {
-        Ok(Planning {
-            task,
-            run,
-            slot,
-            tails: BTreeMap::new(),
-            tally: Tally::default(),
-            blocks: Blocks::of(tx, task)?,
-            into_waiting: tx.conn.prepare_cached(
-                "INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-            )?,
-            into_log: tx.conn.prepare_cached(
-                "INSERT INTO besom_log (task, part, seq, tenant, key, route, version,
-                   payload, run, planned_at, at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-            )?,
-            into_timers: tx.conn.prepare_cached(
-                "INSERT INTO besom_timer (task, due, id, part, tenant, key, route, version,
-                   payload, run, planned_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-            )?,
-        })
+impl<'c> Questions<'c> {
+    fn open(tx: &Tx<'c>, task: i64) -> Job<Questions<'c>> {
+        let into_waiting = tx.conn.prepare_cached(
+            "INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+        )?;
+        Ok(Questions { task, blocks: blocks(tx, task)?, into_waiting })
     }
 
-    /// Whether a candidate is a new item. A new one is registered as waiting.
-    fn admit(&mut self, tx: &Tx<'_>, candidate: &Candidate, room: bool) -> Job<Admission> {
+    /// What is known about a candidate. If there is room, a new one is registered as waiting.
+    fn known(&mut self, tx: &Tx<'_>, candidate: &Candidate, room: bool) -> Job<Known> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
-        let due = DueCell(candidate.due);
-        let identity = params![self.task, tenant, candidate.key, due];
-        if !room {
-            let waits = tx
-                .conn
-                .prepare_cached(
-                    "SELECT 1 FROM besom_waiting
-                     WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
-                )?
-                .exists(identity)?;
-            if waits {
-                return Ok(Admission::Waits);
-            }
+        let identity = params![self.task, tenant, candidate.key, DueCell(candidate.due)];
+        let blocked = self.blocked(tx, candidate)?;
+        if room && !blocked {
+            let new = self.into_waiting.execute(identity)?;
+            return Ok(if new == 1 { Known::New } else { Known::Waits });
         }
-        if self.blocked(tx, candidate)? {
-            // A waiting candidate counts as waiting, even if an older version of it is blocked.
-            let waits = tx
-                .conn
-                .prepare_cached(
-                    "SELECT 1 FROM besom_waiting
-                     WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
-                )?
-                .exists(identity)?;
-            return Ok(if waits { Admission::Waits } else { Admission::Blocked });
-        }
-        if !room {
-            return Ok(Admission::OverQuota);
-        }
-        let new = self.into_waiting.execute(identity)?;
-        Ok(if new == 1 { Admission::New } else { Admission::Waits })
+        let waits = tx
+            .conn
+            .prepare_cached(
+                "SELECT 1 FROM besom_waiting
+                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+            )?
+            .exists(identity)?;
+        Ok(match (waits, blocked) {
+            (true, _) => Known::Waits,
+            (false, true) => Known::Blocked,
+            (false, false) => Known::New,
+        })
     }
 
     /// Whether a settled skip, a discard or an open dead letter of the same version blocks it.
@@ -235,76 +169,79 @@ impl<'c> Planning<'c> {
                 )?
                 .exists(versioned)?)
     }
+}
 
-    fn write(&mut self, tx: &mut Tx<'_>, candidate: &Candidate, partition: Partition) -> Job<()> {
-        let delta = self.tally.of(self.task, candidate.tenant.as_ref());
-        delta.planned += 1;
+/// Writes new items, each as a timer or at the tail of its stream.
+fn write(tx: &mut Tx<'_>, page: &PlanPage, task: i64, slot: i64, items: &[New<'_>]) -> Job<()> {
+    let mut into_log = tx.conn.prepare_cached(
+        "INSERT INTO besom_log (task, part, seq, tenant, key, route, version,
+           payload, run, planned_at, at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?;
+    let mut into_timers = tx.conn.prepare_cached(
+        "INSERT INTO besom_timer (task, due, id, part, tenant, key, route, version,
+           payload, run, planned_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?;
+    let mut tails: BTreeMap<Partition, i64> = BTreeMap::new();
+    for New { candidate, partition } in items {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let route = (candidate.route != candidate.key).then_some(&candidate.route);
         match candidate.due {
             Some(due) => {
-                delta.timers += 1;
-                let id = tx.number()?;
-                self.into_timers.execute(params![
-                    self.task,
+                into_timers.execute(params![
+                    task,
                     due.0,
-                    id,
+                    tx.number()?,
                     partition.0,
                     tenant,
                     candidate.key,
                     route,
                     candidate.version,
                     candidate.payload,
-                    self.run.0,
-                    self.slot
+                    page.run.0,
+                    slot
                 ])?;
             }
             None => {
-                delta.log += 1;
-                let seq = self.next_seq(tx, partition)?;
-                self.into_log.execute(params![
-                    self.task,
+                let tail = match tails.entry(*partition) {
+                    Entry::Occupied(tail) => tail.into_mut(),
+                    Entry::Vacant(unknown) => unknown.insert(tail_of(tx, task, *partition)?),
+                };
+                *tail += 1;
+                into_log.execute(params![
+                    task,
                     partition.0,
-                    seq,
+                    *tail,
                     tenant,
                     candidate.key,
                     route,
                     candidate.version,
                     candidate.payload,
-                    self.run.0,
-                    self.slot,
+                    page.run.0,
+                    slot,
                     tx.now.0
                 ])?;
             }
         }
-        Ok(())
     }
+    for (partition, tail) in &tails {
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO besom_stream (task, part, tail, acked) VALUES (?1, ?2, ?3, 0)
+                 ON CONFLICT (task, part) DO UPDATE SET tail = excluded.tail",
+            )?
+            .execute(params![task, partition.0, tail])?;
+    }
+    Ok(())
+}
 
-    fn next_seq(&mut self, tx: &Tx<'_>, partition: Partition) -> Job<i64> {
-        let tail = match self.tails.entry(partition.0) {
-            std::collections::btree_map::Entry::Occupied(tail) => tail.into_mut(),
-            std::collections::btree_map::Entry::Vacant(unknown) => {
-                let tail: Option<i64> = tx
-                    .conn
-                    .prepare_cached("SELECT tail FROM besom_stream WHERE task = ?1 AND part = ?2")?
-                    .query_row(params![self.task, partition.0], |r| r.get(0))
-                    .optional()?;
-                unknown.insert(tail.unwrap_or(0))
-            }
-        };
-        *tail += 1;
-        Ok(*tail)
-    }
-
-    fn finish(self, tx: &mut Tx<'_>) -> Job<()> {
-        for (partition, tail) in &self.tails {
-            tx.conn
-                .prepare_cached(
-                    "INSERT INTO besom_stream (task, part, tail, acked) VALUES (?1, ?2, ?3, 0)
-                     ON CONFLICT (task, part) DO UPDATE SET tail = excluded.tail",
-                )?
-                .execute(params![self.task, partition, tail])?;
-        }
-        self.tally.write(tx).map(|_| ())
-    }
+/// The last number of a stream.
+fn tail_of(tx: &Tx<'_>, task: i64, partition: Partition) -> Job<i64> {
+    let tail: Option<i64> = tx
+        .conn
+        .prepare_cached("SELECT tail FROM besom_stream WHERE task = ?1 AND part = ?2")?
+        .query_row(params![task, partition.0], |r| r.get(0))
+        .optional()?;
+    Ok(tail.unwrap_or(0))
 }

@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
-use super::tally::Tally;
+use super::tally::add_undo;
 use super::values::TenantCell;
 use super::writer::Tx;
 use crate::ports::store::{Pruned, Retention, TERMS_KEPT};
@@ -27,15 +27,15 @@ pub(super) fn prune(
     limit: u32,
 ) -> Job<Pruned> {
     check_fence(tx, fence)?;
-    let mut tally = Tally::default();
+    let mut held: BTreeMap<i64, i64> = BTreeMap::new();
     let mut pruned = Pruned::default();
     let cutoff = tx.now - keep.history;
-    prune_history(tx, cutoff, limit, &mut tally, &mut pruned)?;
+    prune_history(tx, cutoff, limit, &mut held, &mut pruned)?;
     for (task, retention) in keep.undo {
         let cutoff = tx.now - *retention;
-        pruned.undo += prune_undo(tx, task, cutoff, limit, &mut tally)?;
+        pruned.undo += prune_undo(tx, task, cutoff, limit, &mut held)?;
     }
-    tally.write(tx)?;
+    add_undo(tx, &held)?;
     pruned.other = prune_resolved(tx, cutoff, limit)?
         + prune_other(tx, cutoff, limit)?
         + prune_unrouted(tx, cutoff, keep.routed, limit)?
@@ -48,7 +48,7 @@ fn prune_history(
     tx: &Tx<'_>,
     cutoff: Time,
     limit: u32,
-    tally: &mut Tally,
+    held: &mut BTreeMap<i64, i64>,
     pruned: &mut Pruned,
 ) -> Job<()> {
     let mut gone: BTreeMap<(i64, TenantCell), [i64; 5]> = BTreeMap::new();
@@ -66,7 +66,7 @@ fn prune_history(
             }
             let (task, outcome, undo): (i64, usize, i64) = (r.get(1)?, r.get(3)?, r.get(4)?);
             gone.entry((task, r.get(2)?)).or_default()[outcome.min(4)] += 1;
-            tally.undo(task, -undo);
+            *held.entry(task).or_default() -= undo;
             pruned.undo += u64::from(r.get::<_, bool>(6)?);
             last = Some(r.get::<_, i64>(0)?);
             pruned.history += 1;
@@ -116,7 +116,7 @@ fn prune_undo(
     task: &TaskName,
     cutoff: Time,
     limit: u32,
-    tally: &mut Tally,
+    held: &mut BTreeMap<i64, i64>,
 ) -> Job<u64> {
     let task = tx.task(task)?;
     let (mut removed, mut mark) = (0, None);
@@ -134,7 +134,7 @@ fn prune_undo(
         let id: i64 = r.get(0)?;
         mark = Some(id);
         if r.get::<_, i64>(1)? == task && r.get(2)? {
-            tally.undo(task, -r.get::<_, i64>(3)?);
+            *held.entry(task).or_default() -= r.get::<_, i64>(3)?;
             expired.push(id);
             removed += 1;
         }

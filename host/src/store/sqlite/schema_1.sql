@@ -7,6 +7,13 @@ CREATE TABLE besom_fence (
     raised_at INTEGER NOT NULL
 ) STRICT;
 
+-- Every raise of the fence.
+CREATE TABLE besom_term (
+    term INTEGER PRIMARY KEY,
+    node TEXT NOT NULL,
+    raised_at INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE besom_partition (
     id INTEGER PRIMARY KEY,
     owner TEXT,
@@ -33,7 +40,11 @@ CREATE TABLE besom_node (
     state TEXT NOT NULL,
     seen_at INTEGER NOT NULL,
     config_digest TEXT NOT NULL,
-    missing TEXT NOT NULL                  -- JSON: what it cannot reach
+    missing TEXT NOT NULL,                 -- JSON: what it cannot reach
+    hostname TEXT NOT NULL DEFAULT '',
+    address TEXT NOT NULL DEFAULT '',
+    weight INTEGER NOT NULL DEFAULT 0,
+    report TEXT NOT NULL DEFAULT ''        -- JSON; empty: none
 ) STRICT, WITHOUT ROWID;
 
 -- Numbers that are never used twice, for timers, retries, dead letters, history, messages.
@@ -99,10 +110,28 @@ CREATE TABLE besom_run (
 CREATE INDEX besom_run_by_task ON besom_run (task, id);
 CREATE INDEX besom_run_active ON besom_run (id) WHERE ended_at IS NULL;
 
+-- What guests log: the newest lines of each run, and what became of the others.
+CREATE TABLE besom_run_log (
+    run INTEGER PRIMARY KEY,
+    last INTEGER NOT NULL,                 -- the number of its newest line
+    dropped INTEGER NOT NULL               -- lines that their nodes have dropped
+) STRICT;
+CREATE TABLE besom_run_line (
+    run INTEGER NOT NULL,
+    no INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    node TEXT NOT NULL,
+    level TEXT NOT NULL,
+    text TEXT NOT NULL,
+    dropped INTEGER NOT NULL,
+    PRIMARY KEY (run, no)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE besom_cursor (
     task INTEGER NOT NULL,
     tenant NOT NULL,
     cursor BLOB NOT NULL,
+    moved_at INTEGER NOT NULL DEFAULT 0,   -- one that has not moved for long is forgotten
     PRIMARY KEY (task, tenant)
 ) WITHOUT ROWID;
 
@@ -113,7 +142,9 @@ CREATE TABLE besom_command (
     reason TEXT NOT NULL,
     at INTEGER NOT NULL,
     applied_at INTEGER,
-    result TEXT
+    result TEXT,
+    refused INTEGER NOT NULL DEFAULT 0,    -- by the leader that read it
+    done TEXT                              -- JSON: the answer to whoever asks a second time
 ) STRICT;
 CREATE INDEX besom_command_pending ON besom_command (id) WHERE applied_at IS NULL;
 
@@ -197,10 +228,18 @@ CREATE TABLE besom_dead (
     run INTEGER NOT NULL,
     planned_at INTEGER NOT NULL,
     progress BLOB,
-    error TEXT NOT NULL                    -- the last one, to select by
+    error TEXT NOT NULL,                   -- the last one, to select by
+    resolved_at INTEGER                    -- by a later commit of the same item; NULL: it is open
 );
 CREATE INDEX besom_dead_by_identity ON besom_dead (task, tenant, key, due, version);
+CREATE INDEX besom_dead_resolved ON besom_dead (resolved_at) WHERE resolved_at IS NOT NULL;
+-- Open dead letters by their errors.
+-- The last column says nothing there, but without it every row would be looked up.
+CREATE INDEX besom_dead_open ON besom_dead (task, error, at, resolved_at)
+    WHERE resolved_at IS NULL;
 
+-- What blocks an identity from being planned again, one row for each version that was settled.
+-- Somebody may give up several versions of one item, each by its own dead letter.
 CREATE TABLE besom_settled (
     task INTEGER NOT NULL,
     tenant NOT NULL,
@@ -208,7 +247,8 @@ CREATE TABLE besom_settled (
     due NOT NULL,
     version TEXT NOT NULL,
     at INTEGER NOT NULL,
-    PRIMARY KEY (task, tenant, key, due)
+    given_up INTEGER NOT NULL,             -- 1: by a person, and never pruned; 0: by the task
+    PRIMARY KEY (task, tenant, key, due, version)
 ) WITHOUT ROWID;
 
 CREATE TABLE besom_inflight (
@@ -216,6 +256,12 @@ CREATE TABLE besom_inflight (
     node TEXT NOT NULL,
     items BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- When the next rows of a task's budget are free.
+CREATE TABLE besom_row_budget (
+    task INTEGER PRIMARY KEY,
+    free_at INTEGER NOT NULL               -- microseconds since the Unix epoch
+);
 
 -- The books.
 CREATE TABLE besom_counter (
@@ -229,6 +275,7 @@ CREATE TABLE besom_counter (
     log INTEGER NOT NULL,
     timers INTEGER NOT NULL,
     retries INTEGER NOT NULL,
+    resolved INTEGER NOT NULL DEFAULT 0,   -- of those counted as dead
     PRIMARY KEY (task, tenant)
 ) WITHOUT ROWID;
 
@@ -239,6 +286,7 @@ CREATE TABLE besom_baseline (
     committed INTEGER NOT NULL,
     skipped INTEGER NOT NULL,
     discarded INTEGER NOT NULL,
+    dead INTEGER NOT NULL DEFAULT 0,       -- resolved and pruned
     PRIMARY KEY (task, tenant)
 ) WITHOUT ROWID;
 
@@ -276,8 +324,23 @@ CREATE TABLE besom_outbox (
     topic TEXT NOT NULL,
     key TEXT NOT NULL,
     payload BLOB NOT NULL,
-    delivered_at INTEGER
+    delivered_at INTEGER,
+    task INTEGER,                          -- NULL: an operator's write
+    tenant ANY NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    next_at INTEGER NOT NULL DEFAULT 0,    -- 0: not tried before
+    error TEXT,
+    given_up_at INTEGER,
+    reply_status INTEGER,
+    reply_body BLOB,
+    reply_cut INTEGER
 ) STRICT;
+CREATE INDEX besom_outbox_pending ON besom_outbox (topic, next_at, id)
+    WHERE delivered_at IS NULL AND given_up_at IS NULL;
+-- The order of delivery, and the latest of a key.
+CREATE INDEX besom_outbox_by_key ON besom_outbox (topic, key, tenant, task, id);
+CREATE INDEX besom_outbox_ended ON besom_outbox (coalesce(delivered_at, given_up_at))
+    WHERE delivered_at IS NOT NULL OR given_up_at IS NOT NULL;
 
 -- The embedded activity.
 CREATE TABLE besom_activity (

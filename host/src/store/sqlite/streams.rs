@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
+use besom_core::books::Delta;
 use besom_core::ids::{Partition, RunId, Seq, TaskName};
 use besom_core::item::Identity;
 use rusqlite::{Connection, params};
 
 use super::error::Job;
 use super::items;
-use super::tally::{Tally, end_if_done};
+use super::tally::{self, end_if_done};
 use super::values::TenantCell;
 use super::waiting::task_id;
 use super::writer::Tx;
@@ -121,7 +122,7 @@ fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
              UNION ALL SELECT task, tenant, key, due FROM besom_retry))",
         [task],
     )?;
-    let (mut tally, mut sum) = (Tally::default(), 0);
+    let mut sum = 0;
     for (column, table) in
         [("log", "besom_log"), ("timers", "besom_timer"), ("retries", "besom_retry")]
     {
@@ -135,13 +136,13 @@ fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
             .query_map([task], |r| Ok((r.get(0)?, r.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?;
         for (tenant, lost) in &lost {
-            let delta = tally.of(task, tenant.0.as_ref());
+            let mut delta = Delta { discarded: *lost, ..Delta::default() };
             match column {
                 "log" => delta.log -= lost,
                 "timers" => delta.timers -= lost,
                 _ => delta.retries -= lost,
             }
-            delta.discarded += lost;
+            tally::add(tx, task, tenant.0.as_ref(), &delta)?;
             sum += lost;
             tx.conn.execute(
                 "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
@@ -152,7 +153,6 @@ fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
             )?;
         }
     }
-    tally.write(tx)?;
     Ok(u64::try_from(sum).unwrap_or(0))
 }
 

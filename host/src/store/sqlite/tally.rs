@@ -1,63 +1,42 @@
-//! A transaction's additions to counters, runs and streams, summed up and written once.
+//! Writes a transaction's sums ([`besom_core::books::Tally`]): one statement per counter and run.
 
 use std::collections::BTreeMap;
 
+use besom_core::books::{Delta, Tally};
 use besom_core::ids::{RunId, Tenant};
 use rusqlite::params;
 
 use super::error::Job;
-use super::values::TenantCell;
+use super::values::tenant_cell;
 use super::writer::Tx;
 
-/// Additions to the counters of one task and tenant.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Delta {
-    pub(super) planned: i64,
-    pub(super) committed: i64,
-    pub(super) skipped: i64,
-    pub(super) dead: i64,
-    /// Of these, dead letters resolved by a later commit.
-    pub(super) resolved: i64,
-    pub(super) discarded: i64,
-    pub(super) log: i64,
-    pub(super) timers: i64,
-    pub(super) retries: i64,
+/// Writes the sums; returns the runs that ended with them.
+pub(super) fn write(tx: &mut Tx<'_>, tally: &Tally<'_>) -> Job<Vec<RunId>> {
+    let mut undo: BTreeMap<i64, i64> = BTreeMap::new();
+    for ((task, tenant), delta) in &tally.counters {
+        let task = tx.task(task)?;
+        add(tx, task, *tenant, delta)?;
+        *undo.entry(task).or_default() += delta.undo_bytes;
+    }
+    add_undo(tx, &undo)?;
+    let mut ended = Vec::new();
+    for (run, leaving) in &tally.runs {
+        tx.conn
+            .prepare_cached(
+                "UPDATE besom_run SET open = open - ?2, items = items - ?3 WHERE id = ?1",
+            )?
+            .execute(params![run.0, leaving.log, leaving.ended])?;
+        if leaving.log > 0 && end_if_done(tx, *run)? {
+            ended.push(*run);
+        }
+    }
+    Ok(ended)
 }
 
-/// The sums of one transaction.
-#[derive(Default)]
-pub(super) struct Tally {
-    counters: BTreeMap<(i64, TenantCell), Delta>,
-    /// Items that left the log, and items that ended, by run.
-    runs: BTreeMap<u64, (i64, i64)>,
-    /// Bytes of before-images, by task.
-    undo: BTreeMap<i64, i64>,
-}
-
-impl Tally {
-    /// The additions for a task and tenant.
-    pub(super) fn of(&mut self, task: i64, tenant: Option<&Tenant>) -> &mut Delta {
-        self.counters.entry((task, TenantCell(tenant.cloned()))).or_default()
-    }
-
-    /// Records that an item of the run has left the log.
-    pub(super) fn left_log(&mut self, run: RunId) {
-        self.runs.entry(run.0).or_default().0 += 1;
-    }
-
-    /// Records that an item of the run has ended: it no longer refers to the run.
-    pub(super) fn ended(&mut self, run: RunId) {
-        self.runs.entry(run.0).or_default().1 += 1;
-    }
-
-    /// Records that before-images were written or, if negative, removed.
-    pub(super) fn undo(&mut self, task: i64, bytes: i64) {
-        *self.undo.entry(task).or_default() += bytes;
-    }
-
-    /// Writes the sums; returns the runs that ended with them.
-    pub(super) fn write(self, tx: &mut Tx<'_>) -> Job<Vec<RunId>> {
-        let mut upsert = tx.conn.prepare_cached(
+/// Adds to the counters of a task and tenant.
+pub(super) fn add(tx: &Tx<'_>, task: i64, tenant: Option<&Tenant>, d: &Delta) -> Job<()> {
+    tx.conn
+        .prepare_cached(
             "INSERT INTO besom_counter (task, tenant, planned, committed, skipped, dead, discarded,
                log, timers, retries, resolved)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
@@ -67,40 +46,31 @@ impl Tally {
                discarded = discarded + excluded.discarded, log = log + excluded.log,
                timers = timers + excluded.timers, retries = retries + excluded.retries,
                resolved = resolved + excluded.resolved",
-        )?;
-        for ((task, tenant), d) in &self.counters {
-            upsert.execute(params![
-                task,
-                tenant,
-                d.planned,
-                d.committed,
-                d.skipped,
-                d.dead,
-                d.discarded,
-                d.log,
-                d.timers,
-                d.retries,
-                d.resolved
-            ])?;
-        }
-        for (task, bytes) in &self.undo {
-            tx.conn
-                .prepare_cached("UPDATE besom_task SET undo_bytes = undo_bytes + ?2 WHERE id = ?1")?
-                .execute([task, bytes])?;
-        }
-        let mut ended = Vec::new();
-        for (run, (left, at_end)) in &self.runs {
-            tx.conn
-                .prepare_cached(
-                    "UPDATE besom_run SET open = open - ?2, items = items - ?3 WHERE id = ?1",
-                )?
-                .execute(params![run, left, at_end])?;
-            if *left > 0 && end_if_done(tx, RunId(*run))? {
-                ended.push(RunId(*run));
-            }
-        }
-        Ok(ended)
+        )?
+        .execute(params![
+            task,
+            tenant_cell(tenant),
+            d.planned,
+            d.committed,
+            d.skipped,
+            d.dead,
+            d.discarded,
+            d.log,
+            d.timers,
+            d.retries,
+            d.resolved
+        ])?;
+    Ok(())
+}
+
+/// Adds bytes of before-images that were written or, if negative, removed, by task.
+pub(super) fn add_undo(tx: &Tx<'_>, undo: &BTreeMap<i64, i64>) -> Job<()> {
+    for (task, bytes) in undo.iter().filter(|(_, bytes)| **bytes != 0) {
+        tx.conn
+            .prepare_cached("UPDATE besom_task SET undo_bytes = undo_bytes + ?2 WHERE id = ?1")?
+            .execute([task, bytes])?;
     }
+    Ok(())
 }
 
 /// Ends a run whose scan has ended and whose items have left the log. Returns whether it ended now.

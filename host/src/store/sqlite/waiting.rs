@@ -245,6 +245,7 @@ fn count_death(
             "task = ?1 AND part = ?2 AND id = ?3",
             [Some(i64::from(partition.0)), Some(id as i64)],
         ),
+        Source::Unqueued(_) => return Ok(false),
     };
     let tenant = tenant_cell(identity.tenant.as_ref());
     let packed: Option<Option<Vec<u8>>> = tx

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use besom_core::backoff::Backoff;
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
 use rusqlite::{Connection, ErrorCode};
@@ -24,6 +25,9 @@ use super::questions::Questions;
 use super::queue::{Lane, Queue};
 use super::wal::Watch;
 use crate::ports::store::{Error, Result};
+
+/// The steps of waiting for another process's writer.
+const BUSY_STEPS: Backoff = Backoff::new(Duration::from_micros(500), Duration::from_millis(10));
 
 /// The durability of a transaction when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,13 +218,13 @@ impl Writing {
             self.durability = Some(durability);
         }
         let started = Instant::now();
-        let mut step = Duration::from_micros(500);
+        let mut refusals = 0;
         loop {
             match self.conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut b| b.execute([])) {
                 Ok(_) => return Ok(()),
                 Err(e) if is_busy(&e) && started.elapsed() < self.busy_max => {
-                    std::thread::sleep(step);
-                    step = (step * 2).min(Duration::from_millis(10));
+                    std::thread::sleep(BUSY_STEPS.pause(refusals, 0));
+                    refusals += 1;
                 }
                 Err(e) if is_busy(&e) => {
                     let waited = started.elapsed().as_millis();

@@ -76,7 +76,7 @@ struct Campaign {
 #[test]
 fn faults_leave_nothing_early_doubled_lost_set_aside_or_untold() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect(name));
-    let seed: u64 = number("BESOM_CAMPAIGN_SEED").unwrap_or(42);
+    let seed: u64 = number("BESOM_SEED").unwrap_or(42);
     let mut campaign = Campaign::new(seed);
     let named = std::env::var("BESOM_CAMPAIGN_KINDS").unwrap_or_default();
     let faults = match number("BESOM_CAMPAIGN_FAULTS") {

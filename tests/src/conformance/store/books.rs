@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Depth, HistoryQuery, Missing, NodeRow, Retention};
+use besom::ports::store::{Depth, HistoryQuery, Missing, NodeRow, Retention, Role};
 use besom_core::item::Candidate;
 use besom_core::snapshot::{HotKey, Latency, Report};
 use besom_core::time::Time;
@@ -115,37 +115,37 @@ fn busy(now: Time) -> Report {
 
 /// Nodes say how they are; the last word counts.
 pub async fn nodes_report_themselves(world: &mut World) {
-    let report = |name: &str, state: &str| NodeRow {
+    let report = |name: &str, state: Role| NodeRow {
         node: name.into(),
-        state: state.into(),
+        state,
         seen_at: world.now,
         config_digest: "abc".into(),
         missing: match state {
-            "leading" => Vec::new(),
+            Role::Leading => Vec::new(),
             _ => vec![Missing { what: "etcd".into(), since: world.now, why: "refused".into() }],
         },
         hostname: "machine-1".into(),
         address: "10.0.0.1:7070".into(),
         weight: u32::MAX,
-        report: (state == "leading").then(|| busy(world.now)),
+        report: (state == Role::Leading).then(|| busy(world.now)),
     };
-    for row in [report("n2", "following"), report("n1", "starting")] {
+    for row in [report("n2", Role::Following), report("n1", Role::Draining)] {
         assert_eq!(world.store().report_node(&row).await.unwrap(), None);
     }
     let (before, now) = (world.now, world.now + Duration::from_secs(5));
-    let last = NodeRow { seen_at: now, ..report("n1", "leading") };
+    let last = NodeRow { seen_at: now, ..report("n1", Role::Leading) };
     assert_eq!(world.store().report_node(&last).await.unwrap(), Some(before));
     assert_eq!(world.store().report_node(&last).await.unwrap(), Some(now));
     let mut nodes = world.store().nodes().await.unwrap();
     nodes.sort_by(|a, b| a.node.cmp(&b.node));
-    assert_eq!(nodes, [last, report("n2", "following")]);
+    assert_eq!(nodes, [last, report("n2", Role::Following)]);
 }
 
 /// A node that leaves is forgotten at once, one that vanished after its retention.
 pub async fn nodes_are_forgotten(world: &mut World) {
     let seen_at = world.now;
     for name in ["left", "vanished"] {
-        let (state, config_digest) = ("following".into(), "abc".into());
+        let (state, config_digest) = (Role::Following, "abc".into());
         let missing = Vec::new();
         let row = NodeRow {
             node: name.into(),

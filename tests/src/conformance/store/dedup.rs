@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::store::Letters;
+use besom::ports::store::{End, Letters};
 use besom_core::item::Candidate;
 
 use crate::conformance::World;
@@ -74,7 +74,7 @@ pub async fn a_settled_skip_blocks_its_version_only(world: &mut World) {
     assert_eq!(offer(world, version("v1")).await, BLOCKED);
     assert_eq!(offer(world, version("v2")).await, PLANNED);
     let row = world.history().await.remove(0);
-    assert!(row.settled && row.outcome == "skipped", "{row:?}");
+    assert!(row.settled && row.outcome == End::Skipped, "{row:?}");
 }
 
 /// The due time belongs to the identity of what was settled.

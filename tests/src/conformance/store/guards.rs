@@ -121,7 +121,7 @@ pub async fn null_equals_null_and_has_no_order(world: &mut World) {
 
 /// A guard on a row asks for the row, in the item's tenant.
 pub async fn a_guard_on_columns_needs_the_row_in_its_tenant(world: &mut World) {
-    world.store().write(&[(Some(tenant("b")), thing("t", 1))]).await.unwrap();
+    world.write_as(&[(Some(tenant("b")), thing("t", 1))]).await;
     assert!(!holds(world, columns("t", vec![])).await);
     world.write(vec![thing("t", 1)]).await;
     assert!(holds(world, columns("t", vec![])).await);
@@ -132,7 +132,7 @@ pub async fn a_guard_on_columns_needs_the_row_in_its_tenant(world: &mut World) {
 
 /// Rows of other tenants do not count.
 pub async fn rows_exist_in_the_tenant_of_the_item(world: &mut World) {
-    world.store().write(&[(Some(tenant("b")), thing("t", 1))]).await.unwrap();
+    world.write_as(&[(Some(tenant("b")), thing("t", 1))]).await;
     let guard = || Guard::Exists(filter(vec![condition("n", AtLeast, Value::Integer(1))]));
     assert!(!holds(world, guard()).await);
     world.write(vec![thing("t", 1)]).await;

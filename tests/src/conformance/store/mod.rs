@@ -28,4 +28,5 @@ pub mod snapshots;
 pub mod streams;
 pub mod tenants;
 pub mod timers;
+pub mod unqueued;
 pub mod violations;

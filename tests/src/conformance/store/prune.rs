@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use besom::ports::activity::State;
-use besom::ports::store::{Letters, PlanPage, Pruned, Retention, TERMS_KEPT};
+use besom::ports::store::{End, Letters, PlanPage, Pruned, Retention, TERMS_KEPT};
 use besom_core::ids::TaskName;
 
 use crate::conformance::World;
@@ -88,7 +88,7 @@ pub async fn images_are_pruned_by_their_tasks_retention(world: &mut World) {
     assert_eq!(prune(world, DAY * 100, DAY * 11, 100).await.undo, 1, "one is twelve days old");
     assert_eq!(prune(world, DAY * 100, DAY * 5, 100).await.undo, 1);
     let mut held = Vec::new();
-    for row in world.history().await.into_iter().filter(|row| row.outcome == "committed") {
+    for row in world.history().await.into_iter().filter(|row| row.outcome == End::Committed) {
         let images = world.store().before_images(row.id).await.unwrap();
         held.push((row.identity.task.to_string(), images.is_some(), row.undo_bytes > 0));
     }

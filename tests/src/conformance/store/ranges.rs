@@ -35,7 +35,7 @@ async fn write_things(world: &World) {
             thing("f", 5),
         ])
         .await;
-    world.store().write(&[(Some(tenant("b")), thing("z", 2))]).await.unwrap();
+    world.write_as(&[(Some(tenant("b")), thing("z", 2))]).await;
 }
 
 fn joined(rows: &[Row]) -> String {
@@ -167,7 +167,7 @@ pub async fn a_cursor_of_any_bytes_is_invalid_or_stays_with_its_tenant(world: &m
     write_things(world).await;
     let theirs = [thing("SECRET", 2), thing("SECRET-TOO", 9)];
     let theirs: Vec<_> = theirs.into_iter().map(|change| (Some(tenant("b")), change)).collect();
-    world.store().write(&theirs).await.expect("an operator's write");
+    world.write_as(&theirs).await;
     let first = world.read(&Range { limit: 2, ..by_n() }).await.unwrap();
     let cursor = first.next.expect("there is more");
     let (mut read, mut refused) = (0, 0);

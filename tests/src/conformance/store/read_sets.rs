@@ -20,7 +20,7 @@ async fn family(world: &World) {
     world.write(vec![parent("p")]).await;
     world.write((1..=5).map(|seq| child("p", seq, "x")).collect()).await;
     let other = [(Some(tenant("b")), parent("p")), (Some(tenant("b")), child("p", 1, "x"))];
-    world.store().write(&other).await.unwrap();
+    world.write_as(&other).await;
 }
 
 async fn seqs(world: &World) -> Vec<i64> {

@@ -52,7 +52,7 @@ pub async fn rows_are_read_by_key_in_the_order_asked_for(world: &mut World) {
 
 /// Reads stay within the tenant they are for.
 pub async fn a_read_sees_the_rows_of_its_tenant_only(world: &mut World) {
-    world.store().write(&[(Some(tenant("b")), thing("t", 1))]).await.unwrap();
+    world.write_as(&[(Some(tenant("b")), thing("t", 1))]).await;
     let view = world.store().snapshot(OPEN).await.unwrap();
     let (a, b) = (tenant("a"), tenant("b"));
     let key = [vec![text("t")]];

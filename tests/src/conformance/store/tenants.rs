@@ -23,7 +23,7 @@ async fn view(world: &World) -> std::sync::Arc<dyn ReadView> {
         .enumerate()
         .map(|(at, (name, n))| (Some(tenant(name)), thing(&format!("t{at}"), *n)))
         .collect();
-    world.store().write(&changes).await.unwrap();
+    world.write_as(&changes).await;
     world.store().snapshot(Duration::from_secs(60)).await.unwrap()
 }
 

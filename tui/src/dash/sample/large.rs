@@ -152,6 +152,7 @@ fn run(i: usize, now: Time) -> Run {
         slot: ago(now, i as i64 * 7),
         trigger: Trigger::Schedule,
         term: 97,
+        plugin_digest: String::new(),
         started_at: ago(now, i as i64 * 7),
         ended_at: (i >= 12).then(|| ago(now, i as i64 * 7 - 6)),
         state: if i < 12 { RunState::Executing } else { RunState::Ok },

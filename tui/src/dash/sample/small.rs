@@ -300,6 +300,7 @@ fn runs() -> Vec<Run> {
                 slot: last.slot,
                 trigger: Trigger::Schedule,
                 term: 42,
+                plugin_digest: String::new(),
                 started_at: last.started_at,
                 ended_at: last.ended_at,
                 state: last.state,

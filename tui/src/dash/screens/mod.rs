@@ -16,9 +16,11 @@ pub mod tasks;
 use besom_core::snapshot::{Answer, Subject};
 use besom_core::time::Time;
 
+use super::bindings::{Hint, Keys};
 use super::context::Context;
 use super::effect::Outbox;
 use super::key::Key;
+use super::table::{Heading, Order};
 
 /// A screen, reached by the keys 1 to 6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -48,6 +50,11 @@ impl Place {
         self as usize + 1
     }
 
+    /// The screen this many places further to the right, from the last to the first.
+    pub fn step(self, by: usize) -> Place {
+        Place::ALL[(self as usize + by) % Place::ALL.len()]
+    }
+
     /// Its name in the line of tabs.
     pub fn name(self) -> &'static str {
         match self {
@@ -73,15 +80,17 @@ impl Place {
     }
 }
 
-/// A key and its effect, for the line of keys and the help: `("t", "trigger")`.
-pub type Hint = (&'static str, &'static str);
-
 /// The frame's interface to a screen. Drawing is separate, in the screen's `view`.
-pub trait Screen {
-    /// Handles a key that no overlay has taken; false: the screen does not use it, and the frame
-    /// may (`q`, `f`, `<`, `1` ...). Only a screen that is [`Screen::typing`] takes one of the
-    /// frame's keys.
-    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool;
+pub trait Screen: Keys {
+    /// Handles a key that no overlay has taken: a binding, or a movement. False: the screen does
+    /// not use it, and the frame may (`q`, `f`, `<`, `1` ...). Only a screen that is
+    /// [`Screen::typing`] takes one of the frame's keys.
+    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        !key.ctrl && !key.alt && (self.press(key, cx, out) || self.step(key, cx, out))
+    }
+
+    /// Handles a key that moves a selection or scrolls; false: it does neither.
+    fn step(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool;
 
     /// Handles the answer to a question of this screen.
     fn answer(&mut self, ticket: u64, answer: &Answer, cx: &Context<'_>, out: &mut Outbox) {
@@ -139,20 +148,14 @@ pub trait Screen {
         let _ = (filter, cx);
     }
 
-    /// The commands that are available now, apart from navigation: their words in the palette, and
-    /// their keys.
-    fn commands(&self) -> Vec<(&'static str, Key)> {
+    /// The headings of the table that takes the keys; empty: there is none.
+    fn headings(&self) -> Vec<Heading> {
         Vec::new()
     }
 
-    /// The columns that its main table can be sorted by.
-    fn columns(&self) -> Vec<&'static str> {
-        Vec::new()
-    }
-
-    /// Sorts by a column, or reverses the order if it is already sorted by it.
-    fn sort(&mut self, column: usize) {
-        let _ = column;
+    /// The order of that table.
+    fn order(&mut self) -> Option<&mut Order> {
+        None
     }
 
     /// Handles a click at a position of the terminal.
@@ -164,9 +167,6 @@ pub trait Screen {
     fn words(&self) -> &'static [Hint] {
         &[]
     }
-
-    /// The most useful keys now, most useful first; the line of keys shows as many as fit.
-    fn hints(&self, cx: &Context<'_>) -> Vec<Hint>;
 }
 
 /// The screens.

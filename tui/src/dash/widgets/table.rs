@@ -1,5 +1,6 @@
 //! Draws a table: its heading and its visible rows. The cost does not depend on the number of rows.
 
+use std::borrow::Borrow;
 use std::cell::Cell;
 
 use ratatui::buffer::Buffer;
@@ -7,26 +8,27 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::{put_n, put_right};
-use crate::dash::table::{Column, Seen, Width};
+use crate::dash::context::Context;
+use crate::dash::table::{Column, Heading, Order, Seen, Width};
 use crate::dash::text;
 use crate::dash::theme::Theme;
 
 /// Blank columns between two columns.
 const GAP: u16 = 1;
 
-/// A table to be drawn.
+/// A table to be drawn, with columns of `R`.
 #[derive(Debug)]
-pub struct Table<'a> {
+pub struct Table<'a, R, T> {
     /// Its columns.
-    pub columns: &'a [Column],
-    /// How many rows there are.
-    pub rows: usize,
+    pub columns: &'a [Column<R>],
+    /// Its rows.
+    pub rows: &'a [T],
     /// The index of the selected row.
     pub selected: Option<usize>,
     /// Whether this table has the focus; the selected row is marked in any case.
     pub focused: bool,
-    /// The column it is sorted by, and whether the order is descending.
-    pub sort: Option<(usize, bool)>,
+    /// Its order, shown in the heading.
+    pub order: Order,
     /// The text shown when there are no rows.
     pub empty: &'a str,
     /// Records what was drawn.
@@ -34,8 +36,9 @@ pub struct Table<'a> {
 }
 
 /// The columns that fit into a width, each with its position and width.
-fn layout(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
-    let least = |column: &Column| match column.width {
+fn layout<R>(columns: &[Column<R>], width: u16) -> Vec<(usize, u16, u16)> {
+    let columns: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
+    let least = |column: &Heading| match column.width {
         Width::Fixed(n) | Width::Fill(n) => n,
     };
     let mut shown: Vec<usize> = (0..columns.len()).collect();
@@ -70,20 +73,13 @@ fn layout(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
     shown.into_iter().map(place).collect()
 }
 
-impl Table<'_> {
-    /// Draws the table. `cell` returns the content of a row's column; it is called only for visible
-    /// cells.
-    pub fn draw(
-        &self,
-        theme: &Theme,
-        area: Rect,
-        buf: &mut Buffer,
-        mut cell: impl FnMut(usize, usize) -> (String, Style),
-    ) {
+impl<R, T: Borrow<R>> Table<'_, R, T> {
+    /// Draws the table.
+    pub fn draw(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let area = area.intersection(buf.area);
         let body = area.height.saturating_sub(1);
         let offset = self.offset(usize::from(body));
-        let rows = (self.rows - offset.min(self.rows)).min(usize::from(body));
+        let rows = (self.rows.len() - offset.min(self.rows.len())).min(usize::from(body));
         self.seen.set(Seen {
             offset,
             rows: body,
@@ -96,21 +92,16 @@ impl Table<'_> {
         }
         let columns = layout(self.columns, area.width);
         for (at, x, wide) in &columns {
-            let column = &self.columns[*at];
-            let sign = match self.sort {
-                Some((sorted, descending)) if sorted == *at => {
-                    if descending {
-                        "▼"
-                    } else {
-                        "▲"
-                    }
-                }
-                _ => "",
+            let column = &self.columns[*at].heading;
+            let sign = match (self.order.by == Some(*at), self.order.descending) {
+                (true, true) => "▼",
+                (true, false) => "▲",
+                (false, _) => "",
             };
             let name = format!("{}{sign}", column.name);
             write(buf, area, (*x, 0, *wide), column.right, &name, theme.title);
         }
-        if self.rows == 0 {
+        if self.rows.is_empty() {
             let lines = text::wrap(self.empty, usize::from(area.width.saturating_sub(2)));
             for (y, line) in lines.iter().enumerate().take(usize::from(body)) {
                 put_n(buf, area, 1, y as u16 + 1, area.width - 1, line, theme.dim);
@@ -120,8 +111,10 @@ impl Table<'_> {
             let row = offset + y;
             let line = y as u16 + 1;
             for (at, x, wide) in &columns {
-                let (words, style) = cell(row, *at);
-                write(buf, area, (*x, line, *wide), self.columns[*at].right, &words, style);
+                let column = &self.columns[*at];
+                let (words, emphasis) = (column.cell)(self.rows[row].borrow(), cx);
+                let style = theme.style(emphasis);
+                write(buf, area, (*x, line, *wide), column.heading.right, &words, style);
             }
             if self.selected == Some(row) {
                 put_n(buf, area, 0, line, 1, ">", theme.accent);
@@ -143,7 +136,7 @@ impl Table<'_> {
         (offset, rows): (usize, usize),
         columns: &[(usize, u16, u16)],
     ) {
-        if rows == 0 || rows >= self.rows {
+        if rows == 0 || rows >= self.rows.len() {
             return;
         }
         let chosen = |row| self.selected == Some(row);
@@ -151,13 +144,14 @@ impl Table<'_> {
             put_n(buf, area, 0, 1, 1, "↑", theme.accent);
         }
         let last = offset + rows;
-        if last < self.rows && !chosen(last - 1) {
+        if last < self.rows.len() && !chosen(last - 1) {
             put_n(buf, area, 0, rows as u16, 1, "↓", theme.accent);
         }
-        let told = format!(" {}-{last} of {}", offset + 1, self.rows);
+        let told = format!(" {}-{last} of {}", offset + 1, self.rows.len());
         let heading = columns.last().map_or(0, |(at, x, wide)| {
-            let name = text::width(self.columns[*at].name) as u16 + 1;
-            if self.columns[*at].right { x + wide } else { x + name.min(*wide) }
+            let column = self.columns[*at].heading;
+            let name = text::width(column.name) as u16 + 1;
+            if column.right { x + wide } else { x + name.min(*wide) }
         });
         if usize::from(area.width.saturating_sub(heading)) >= told.len() {
             put_right(buf, area, area.width, 0, &told, theme.dim);
@@ -167,7 +161,7 @@ impl Table<'_> {
     /// The first row shown: unchanged, unless the selected row would be hidden.
     fn offset(&self, body: usize) -> usize {
         let was = self.seen.get().offset;
-        let most = self.rows.saturating_sub(body);
+        let most = self.rows.len().saturating_sub(body);
         let Some(selected) = self.selected else { return was.min(most) };
         let least = (selected + 1).saturating_sub(body);
         was.clamp(least, selected.max(least)).min(most)
@@ -195,14 +189,22 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dash::table::plain;
+
+    fn column(name: &'static str, width: Width, priority: u8) -> Column<Cell<bool>> {
+        Column::left(name, width, priority, |row, _| {
+            row.set(true);
+            plain("x")
+        })
+    }
 
     #[test]
     fn columns_go_by_their_priority_and_the_rest_is_shared() {
         let columns = [
-            Column::left("A", Width::Fill(4), 0),
-            Column::left("B", Width::Fixed(5), 2),
-            Column::left("C", Width::Fixed(5), 1),
-            Column::left("D", Width::Fixed(5), 2),
+            column("A", Width::Fill(4), 0),
+            column("B", Width::Fixed(5), 2),
+            column("C", Width::Fixed(5), 1),
+            column("D", Width::Fixed(5), 2),
         ];
         for (width, expected) in [
             (23, vec![(0, 1, 4), (1, 6, 5), (2, 12, 5), (3, 18, 5)]),
@@ -218,25 +220,24 @@ mod tests {
 
     #[test]
     fn ten_thousand_rows_ask_for_those_that_are_visible() {
-        let columns = [Column::left("A", Width::Fill(4), 0)];
+        let columns = [column("A", Width::Fill(4), 0)];
+        let rows = vec![Cell::new(false); 10_000];
         let seen = Cell::default();
         let table = Table {
             columns: &columns,
-            rows: 10_000,
+            rows: &rows,
             selected: Some(9_000),
             focused: true,
-            sort: None,
+            order: Order::default(),
             empty: "",
             seen: &seen,
         };
         let area = Rect::new(0, 0, 20, 11);
-        let mut asked = Vec::new();
         let theme = Theme::of(crate::dash::ThemeChoice::Mono);
-        table.draw(&theme, area, &mut Buffer::empty(area), |row, _| {
-            asked.push(row);
-            (row.to_string(), theme.text)
-        });
-        assert_eq!(asked, (8_991..9_001).collect::<Vec<_>>());
+        let state = crate::dash::State::default();
+        table.draw(&state.context(), &theme, area, &mut Buffer::empty(area));
+        let asked = (0..rows.len()).filter(|row| rows[*row].get());
+        assert_eq!(asked.collect::<Vec<_>>(), (8_991..9_001).collect::<Vec<_>>());
         assert_eq!(seen.get().offset, 8_991);
     }
 }

@@ -56,7 +56,7 @@ fn definition() -> Arc<TaskDefinition> {
         },
         undo_retention: Duration::ZERO,
         queue_max: crate::task::QUEUE_MAX_DEFAULT,
-        timers_max: crate::task::TIMERS_MAX_DEFAULT,
+        timers_max: Lane::Normal.row().timers_max,
         rows_per_second: None,
     })
 }
@@ -114,7 +114,7 @@ fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
     let away = store::Error::Unavailable("away".into());
     planner.step(later, Event::ScanEnded(RUN, Err(away)), &mut notices, &mut out);
     let mut out = Vec::new();
-    planner.plan(later + HOLD_MAX, false, &mut out);
+    planner.plan(later + HOLDS.max, false, &mut out);
     assert_eq!(ends(&out), 1, "{out:?}");
 
     planner.step(later, Event::ScanEnded(RUN, Ok(true)), &mut notices, &mut out);
@@ -150,7 +150,7 @@ fn a_scan_that_is_slow_each_time_is_passed_over() {
         let slow = ScanError::Refused(Cause::Slow, "the reads take all the time".into());
         let mut out = Vec::new();
         planner.step(now, Event::Planned(RUN, Err(slow)), &mut notices, &mut out);
-        now = now + HOLD_MAX;
+        now = now + HOLDS.max;
         planner.plan(now, false, &mut out);
         let expected = if times < Planner::SLOW_MAX { "costly" } else { "plain" };
         assert_eq!(scanned(&out), expected, "after {times} times");

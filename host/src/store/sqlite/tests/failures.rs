@@ -71,6 +71,25 @@ async fn a_file_of_a_newer_schema_is_refused_with_both_versions_named() {
     assert!(said.contains("99") && said.contains("besom.db"), "{said}");
 }
 
+/// The migration runs in a transaction that excludes other writers.
+#[test]
+fn processes_that_open_a_new_file_together_create_one_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("besom.db");
+    let opened: Vec<_> = std::thread::scope(|scope| {
+        let opening: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| SqliteStore::open(&path, super::super::Options::default())))
+            .collect();
+        opening.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+    });
+    assert!(opened.iter().all(|store| store.identity() == opened[0].identity()));
+    let counted: u32 = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT count(*) FROM besom_partition", [], |r| r.get(0))
+        .unwrap();
+    assert_eq!(counted, opened[0].partitions());
+}
+
 #[tokio::test]
 async fn a_store_that_is_opened_again_goes_on_with_its_own_partitions() {
     let f = Fixture::new().await;

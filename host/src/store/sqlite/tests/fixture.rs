@@ -15,6 +15,7 @@ use besom_core::value::{Field, Value};
 
 use super::super::{Options, SqliteStore};
 use crate::model::default_collections;
+use crate::model::product::{self, Product};
 use crate::ports::guests::Lane;
 use crate::ports::store::{Batch, Committed, Decision, Entry, PlanPage, Store, Waiting};
 
@@ -55,7 +56,7 @@ impl Fixture {
         let clock = Arc::new(AtomicI64::new(START.0));
         let options = change(options(&clock));
         let store = SqliteStore::open(dir.path().join("besom.db"), options).expect("opens");
-        store.create_entity_model().await.expect("creates");
+        product::create_tables(&*store).await.expect("creates");
         store.set_collections(Arc::new(default_collections()));
         let fence = FencingToken { term: Term(1), token_hash: [7; 32] };
         store.raise_fence(&fence, &node(), None).await.expect("raises");
@@ -133,7 +134,13 @@ impl Fixture {
     pub(super) async fn write(&self, changes: Vec<Change>) {
         let tenant = Some(self.tenant.clone());
         let changes: Vec<_> = changes.into_iter().map(|c| (tenant.clone(), c)).collect();
-        self.store.write(&changes).await.expect("writes");
+        self.write_as(&changes).await;
+    }
+
+    /// Writes as the product does, each change under its tenant.
+    pub(super) async fn write_as(&self, changes: &[(Option<Tenant>, Change)]) {
+        let product = Product::new(self.store.clone(), Arc::new(default_collections()));
+        product.write(changes).await.expect("writes");
     }
 
     /// The books balance.

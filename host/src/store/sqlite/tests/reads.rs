@@ -90,7 +90,7 @@ async fn a_read_over_all_tenants_goes_tenant_by_tenant_and_a_skip_scan_finds_tho
     for (tenant, key, start) in [("b", "b1", 1), ("a", "a1", 9), ("c", "c1", 2), ("a", "a2", 3)] {
         changes.push((Some(tenant.into()), share(key, None, start)));
     }
-    f.store.write(&changes).await.unwrap();
+    f.write_as(&changes).await;
     for limit in 1..=5 {
         assert_eq!(pages(&f, false, shares(false, limit)).await, ["a2", "a1", "b1", "c1"]);
     }

@@ -19,18 +19,21 @@ mod section;
 mod values;
 mod view;
 
-use besom_core::snapshot::{Answer, Query, Subject};
+use besom_core::snapshot::{Answer, Query, Subject, Task};
 use besom_core::time::Time;
 
 use self::exchange::News;
 use self::open::Open;
 use self::values::{Name, Values};
-use super::{Hint, Screen};
+use super::Screen;
+use crate::dash::bindings::{Binding, Bound, Hint, Keys as _};
 use crate::dash::context::Context;
 use crate::dash::effect::{Effect, Outbox, Tone};
 use crate::dash::field::Field;
 use crate::dash::key::{Code, Key};
-use crate::dash::table::{Column, SortKey, TableState, Width};
+use crate::dash::table::{
+    self, Column, Emphasis, Heading, Order, SortKey, TableState, Width, plain,
+};
 
 /// From this size on, the whole file and the agenda are shown.
 const WIDE: (u16, u16) = (140, 36);
@@ -38,13 +41,26 @@ const WIDE: (u16, u16) = (140, 36);
 /// After this time, an answer counts as lost with its connection.
 const PAST_AGAIN: std::time::Duration = std::time::Duration::from_secs(10);
 
+type Col = Column<Task>;
+
 /// The columns of the list of tasks.
-const COLUMNS: [Column; 5] = [
-    Column::left("TASK", Width::Fill(16), 0),
-    Column::left("SCHEDULE", Width::Fill(16), 0),
-    Column::left("TIME ZONE", Width::Fixed(18), 1),
-    Column::left("OVERLAP", Width::Fixed(8), 2),
-    Column::left("CATCH-UP", Width::Fixed(9), 3),
+const COLUMNS: &[Col] = &[
+    Col::left("TASK", Width::Fill(16), 0, |task, _| match task.orphaned {
+        true => (format!("{} (orphaned)", task.name), Emphasis::Dim),
+        false => plain(&task.name),
+    })
+    .by(|task, _| SortKey::Text(&task.name)),
+    Col::left("SCHEDULE", Width::Fill(16), 0, |task, _| match &task.schedule {
+        Some(schedule) => plain(schedule),
+        None => ("by trigger only".to_owned(), Emphasis::Dim),
+    })
+    .by(|task, _| SortKey::text(task.schedule.as_deref())),
+    Col::left("TIME ZONE", Width::Fixed(18), 1, |task, _| plain(&task.timezone))
+        .by(|task, _| SortKey::Text(&task.timezone)),
+    Col::left("OVERLAP", Width::Fixed(8), 2, |task, _| plain(&task.overlap))
+        .by(|task, _| SortKey::Text(&task.overlap)),
+    Col::left("CATCH-UP", Width::Fixed(9), 3, |task, _| plain(&task.catch_up))
+        .by(|task, _| SortKey::Text(&task.catch_up)),
 ];
 
 /// The Edit screen: a task's schedule, edited in place.
@@ -85,43 +101,28 @@ impl EditScreen {
         self.refresh(cx, out);
     }
 
-    fn rows(&self, cx: &Context<'_>) -> Vec<usize> {
-        let tasks = &cx.snap.tasks;
+    fn rows<'a>(&self, cx: &Context<'a>) -> Vec<&'a Task> {
         let wanted = self.filter.to_lowercase();
-        let shown =
-            |row: &usize| wanted.is_empty() || tasks[*row].name.to_lowercase().contains(&wanted);
-        self.table.order((0..tasks.len()).filter(shown).collect(), |row, column| {
-            let task = &tasks[row];
-            match column {
-                0 => SortKey::Text(&task.name),
-                1 => task.schedule.as_deref().map_or(SortKey::Unknown, SortKey::Text),
-                2 => SortKey::Text(&task.timezone),
-                3 => SortKey::Text(&task.overlap),
-                _ => SortKey::Text(&task.catch_up),
-            }
-        })
+        let shown = |task: &&Task| wanted.is_empty() || task.name.to_lowercase().contains(&wanted);
+        let tasks = cx.snap.tasks.iter().map(|task| &**task).filter(shown).collect();
+        self.table.order.arrange(COLUMNS, tasks, cx)
     }
 
     fn names(&self, cx: &Context<'_>) -> Vec<String> {
-        self.rows(cx).into_iter().map(|row| cx.snap.tasks[row].name.clone()).collect()
+        self.rows(cx).into_iter().map(|task| task.name.clone()).collect()
     }
 
-    fn list_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+    /// The selected task of the list.
+    fn chosen(&self, cx: &Context<'_>) -> Option<String> {
         let names = self.names(cx);
-        let chosen = self.table.id(&names).cloned();
-        match (key.code, chosen) {
-            (Code::Enter | Code::Char('e'), Some(task)) => self.edit(&task, cx, out),
-            (Code::Char('y'), Some(task)) => out.copy(task),
-            (Code::Char('E'), _) if fault(cx).is_some_and(|fault| fault.place().is_some()) => {
-                if let Some((path, line)) = fault(cx).and_then(|fault| fault.place()) {
-                    out.push(Effect::Editor { path, line });
-                }
-            }
-            (Code::Char('s'), _) => self.table.sort_next(COLUMNS.len()),
-            (Code::Char('S'), _) => self.table.descending = !self.table.descending,
-            _ => return self.table.key(key, &names),
+        self.table.id(&names).cloned()
+    }
+
+    /// Does something with the open form, if there is one.
+    fn with(&mut self, act: impl FnOnce(&mut Open)) {
+        if let Some(open) = &mut self.open {
+            act(open);
         }
-        true
     }
 
     /// Handles a key while the reason is typed.
@@ -164,53 +165,140 @@ impl EditScreen {
         }
     }
 
-    /// Handles a key of the form while no field is edited.
-    fn form_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        let Some(open) = &mut self.open else { return false };
-        match key.code {
-            Code::Tab | Code::Down => open.form.go(true, true),
-            Code::BackTab | Code::Up => open.form.go(false, true),
-            Code::Char('j') => open.form.go(true, false),
-            Code::Char('k') => open.form.go(false, false),
-            Code::Enter | Code::Char('i' | 'e') => open.form.type_into(),
-            Code::Char('u') => {
-                if open.form.undo() {
-                    open.changed(cx);
-                } else {
-                    out.say(Tone::Info, "nothing to undo");
-                }
+    /// Reloads the file and keeps the changes.
+    fn reload(&mut self, cx: &Context<'_>, out: &mut Outbox) {
+        self.with(|open| open.take_theirs(cx));
+        out.say(Tone::Info, "the file is reloaded; your changes are kept");
+        self.refresh(cx, out);
+    }
+
+    /// Leaves the form; changes are discarded if it is asked twice.
+    fn leave_form(&mut self, out: &mut Outbox) {
+        match &mut self.open {
+            Some(open) if open.form.is_changed() && !open.leaving => {
+                open.leaving = true;
+                out.say(Tone::Bad, "not saved: esc again discards the changes, W saves them");
             }
-            Code::Char('W') => match open.obstacle(cx) {
-                Some(why) => out.say(Tone::Bad, why),
-                None => open.reason = Some(Field::default()),
-            },
-            Code::Char('R') => {
-                open.take_theirs(cx);
-                out.say(Tone::Info, "the file is reloaded; your changes are kept");
-                self.refresh(cx, out);
+            _ => self.open = None,
+        }
+    }
+}
+
+type Bind = Binding<EditScreen>;
+
+impl Bound for EditScreen {
+    const BINDINGS: &'static [Bind] = &[
+        Bind::new("E", "$EDITOR at the error", &[Code::Char('E')], |_, _, cx, out| {
+            if let Some((path, line)) = fault(cx).and_then(|fault| fault.place()) {
+                out.push(Effect::Editor { path, line });
             }
-            Code::Char('E') => match &open.exchange.file {
+        })
+        .when(|screen, cx| in_list(screen, cx) && fault(cx).is_some_and(|f| f.place().is_some())),
+        Bind::new("⏎", "edit", &[Code::Char('e'), Code::Enter], |screen, _, cx, out| {
+            if let Some(task) = screen.chosen(cx) {
+                screen.edit(&task, cx, out);
+            }
+        })
+        .when(in_list)
+        .command("e: edit the selected task"),
+        Bind::shown("j k", "task").when(in_list),
+        Bind::shown("s S", "sort").when(in_list),
+        Bind::hidden(&[Code::Char('y')], |screen, _, cx, out| {
+            if let Some(task) = screen.chosen(cx) {
+                out.copy(task);
+            }
+        })
+        .when(in_list),
+        // The reason and a field take every key.
+        Bind::shown("⏎", "save").when(in_reason),
+        Bind::shown("esc", "back, unsaved").when(in_reason),
+        Bind::shown("tab ⏎", "next field").when(in_field),
+        Bind::shown("esc", "leave the field, then W saves").when(in_field),
+        // The form. If the file has changed, it has to be reloaded first.
+        Bind::new("R", "reload", &[Code::Char('R')], |s, _, cx, out| s.reload(cx, out))
+            .when(|screen, cx| in_form(screen, cx) && is_stale(screen))
+            .command(RELOAD),
+        Bind::new("esc", "leave", &[Code::Esc], |screen, _, _, out| screen.leave_form(out))
+            .when(|screen, cx| in_form(screen, cx) && is_stale(screen)),
+        Bind::new("W", "save", &[Code::Char('W')], |screen, _, _, _| {
+            screen.with(|open| open.reason = Some(Field::default()));
+        })
+        .when(|screen, cx| in_form(screen, cx) && obstacle(screen, cx).is_none())
+        .command(SAVE),
+        Bind::new("W", "save (not yet)", &[Code::Char('W')], |screen, _, cx, out| {
+            if let Some(why) = obstacle(screen, cx) {
+                out.say(Tone::Bad, why);
+            }
+        })
+        .when(|screen, cx| in_form(screen, cx) && obstacle(screen, cx).is_some())
+        .command(SAVE),
+        Bind::new(
+            "⏎ i",
+            "type",
+            &[Code::Enter, Code::Char('i'), Code::Char('e')],
+            |screen, _, _, _| screen.with(|open| open.form.type_into()),
+        )
+        .when(in_form),
+        Bind::shown("tab", "next field").when(in_form),
+        Bind::shown("← →", "choose").when(in_form),
+        Bind::new("u", "undo", &[Code::Char('u')], |screen, _, cx, out| {
+            screen.with(|open| match open.form.undo() {
+                true => open.changed(cx),
+                false => out.say(Tone::Info, "nothing to undo"),
+            });
+        })
+        .when(in_form)
+        .command("u: undo the last change"),
+        Bind::new("E", "$EDITOR", &[Code::Char('E')], |screen, _, _, out| {
+            screen.with(|open| match &open.exchange.file {
                 Some(file) => {
                     out.push(Effect::Editor { path: file.path.clone(), line: open.line() });
                 }
                 None => out.say(Tone::Info, "the configuration file has not been read yet"),
-            },
-            Code::Char('y') => out.copy(open.form.values().get(open.form.focus).to_owned()),
-            Code::Esc if open.form.is_changed() && !open.leaving => {
-                open.leaving = true;
-                out.say(Tone::Bad, "not saved: esc again discards the changes, W saves them");
-            }
-            Code::Esc => self.open = None,
-            _ => {
-                let chosen = open.form.choose(key);
-                if chosen {
-                    open.changed(cx);
-                }
-                return chosen;
-            }
-        }
-        true
-    }
+            });
+        })
+        .when(in_form)
+        .command("e: open the file in $EDITOR"),
+        Bind::new("R", "reload", &[Code::Char('R')], |s, _, cx, out| s.reload(cx, out))
+            .when(|screen, cx| in_form(screen, cx) && !is_stale(screen))
+            .command(RELOAD),
+        Bind::new("esc", "leave", &[Code::Esc], |screen, _, _, out| screen.leave_form(out))
+            .when(|screen, cx| in_form(screen, cx) && !is_stale(screen)),
+        Bind::hidden(&[Code::Char('y')], |screen, _, _, out| {
+            screen.with(|open| out.copy(open.form.values().get(open.form.focus).to_owned()));
+        })
+        .when(in_form),
+    ];
+}
+
+/// The commands of the palette that save the schedule and that reload the file.
+const SAVE: &str = "w: save the schedule";
+const RELOAD: &str = "r: reload the file";
+
+fn in_list(screen: &EditScreen, _: &Context<'_>) -> bool {
+    screen.open.is_none()
+}
+
+fn in_reason(screen: &EditScreen, _: &Context<'_>) -> bool {
+    screen.open.as_ref().is_some_and(|open| open.reason.is_some())
+}
+
+fn in_field(screen: &EditScreen, cx: &Context<'_>) -> bool {
+    screen.typing() && !in_reason(screen, cx)
+}
+
+fn in_form(screen: &EditScreen, _: &Context<'_>) -> bool {
+    screen.open.is_some() && !screen.typing()
+}
+
+/// Whether the file has changed since it was opened.
+fn is_stale(screen: &EditScreen) -> bool {
+    screen.open.as_ref().is_some_and(|open| open.exchange.is_stale())
+}
+
+/// Why the form cannot be saved now.
+fn obstacle(screen: &EditScreen, cx: &Context<'_>) -> Option<String> {
+    screen.open.as_ref()?.obstacle(cx)
 }
 
 /// The error of a file that a node could not load.
@@ -242,22 +330,36 @@ fn fault<'a>(cx: &Context<'a>) -> Option<Fault<'a>> {
 
 impl Screen for EditScreen {
     fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        let typing = self.typing();
-        if !typing && (key.ctrl || key.alt) {
-            return false;
-        }
         match &mut self.open {
-            None => self.list_key(key, cx, out),
-            Some(open) if open.reason.is_some() => {
-                EditScreen::reason_key(open, key, cx, out);
-                true
+            Some(open) if open.reason.is_some() => EditScreen::reason_key(open, key, cx, out),
+            Some(open) if open.form.field().is_some() => EditScreen::field_key(open, key, cx),
+            _ => {
+                let bare = !key.ctrl && !key.alt;
+                return bare && (self.press(key, cx, out) || self.step(key, cx, out));
             }
-            Some(open) if typing => {
-                EditScreen::field_key(open, key, cx);
-                true
-            }
-            Some(_) => self.form_key(key, cx, out),
         }
+        true
+    }
+
+    fn step(&mut self, key: Key, cx: &Context<'_>, _out: &mut Outbox) -> bool {
+        let Some(open) = &mut self.open else {
+            let names = self.names(cx);
+            return self.table.key(key, &names);
+        };
+        match key.code {
+            Code::Tab | Code::Down => open.form.go(true, true),
+            Code::BackTab | Code::Up => open.form.go(false, true),
+            Code::Char('j') => open.form.go(true, false),
+            Code::Char('k') => open.form.go(false, false),
+            _ => {
+                let chosen = open.form.choose(key);
+                if chosen {
+                    open.changed(cx);
+                }
+                return chosen;
+            }
+        }
+        true
     }
 
     fn answer(&mut self, ticket: u64, answer: &Answer, cx: &Context<'_>, out: &mut Outbox) {
@@ -360,24 +462,12 @@ impl Screen for EditScreen {
         }
     }
 
-    fn commands(&self) -> Vec<(&'static str, Key)> {
-        if self.open.is_none() {
-            return vec![("e: edit the selected task", Key::char('e'))];
-        }
-        vec![
-            ("w: save the schedule", Key::char('W')),
-            ("u: undo the last change", Key::char('u')),
-            ("e: open the file in $EDITOR", Key::char('E')),
-            ("r: reload the file", Key::char('R')),
-        ]
+    fn headings(&self) -> Vec<Heading> {
+        if self.open.is_none() { table::headings(COLUMNS) } else { Vec::new() }
     }
 
-    fn columns(&self) -> Vec<&'static str> {
-        COLUMNS.iter().map(|column| column.name).collect()
-    }
-
-    fn sort(&mut self, column: usize) {
-        self.table.sort_by(column, false);
+    fn order(&mut self) -> Option<&mut Order> {
+        self.open.is_none().then_some(&mut self.table.order)
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
@@ -392,36 +482,6 @@ impl Screen for EditScreen {
             ("CATCH-UP", "slots missed without a leader: skip, coalesce, N"),
             ("JITTER", "how much later than its slot a run may start"),
         ]
-    }
-
-    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
-        let Some(open) = &self.open else {
-            let mut hints = vec![("⏎", "edit"), ("j k", "task"), ("s S", "sort")];
-            if fault(cx).is_some_and(|fault| fault.place().is_some()) {
-                hints.insert(0, ("E", "$EDITOR at the error"));
-            }
-            return hints;
-        };
-        if open.reason.is_some() {
-            return vec![("⏎", "save"), ("esc", "back, unsaved")];
-        }
-        if open.form.field().is_some() {
-            return vec![("tab ⏎", "next field"), ("esc", "leave the field, then W saves")];
-        }
-        let mut hints = vec![
-            ("W", if open.obstacle(cx).is_some() { "save (not yet)" } else { "save" }),
-            ("⏎ i", "type"),
-            ("tab", "next field"),
-            ("← →", "choose"),
-            ("u", "undo"),
-            ("E", "$EDITOR"),
-            ("R", "reload"),
-            ("esc", "leave"),
-        ];
-        if open.exchange.is_stale() {
-            hints.rotate_right(2);
-        }
-        hints
     }
 }
 

@@ -38,8 +38,7 @@ impl EditScreen {
     }
 
     fn list(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let order = self.rows(cx);
-        let tasks = &cx.snap.tasks;
+        let tasks = self.rows(cx);
         let filter = match self.filter.as_str() {
             "" => String::new(),
             filter => format!("  filter: {filter}"),
@@ -59,14 +58,14 @@ impl EditScreen {
             }
             top += 1;
         }
-        let names: Vec<String> = order.iter().map(|row| tasks[*row].name.clone()).collect();
+        let names: Vec<String> = tasks.iter().map(|task| task.name.clone()).collect();
         let table = Table {
-            columns: &COLUMNS,
-            rows: order.len(),
+            columns: COLUMNS,
+            rows: &tasks,
             selected: self.table.place(&names),
             focused: true,
-            sort: self.table.sort.map(|column| (column, self.table.descending)),
-            empty: if tasks.is_empty() {
+            order: self.table.order,
+            empty: if cx.snap.tasks.is_empty() {
                 "No tasks yet: add a section [tasks.NAME] to besom.toml; \
                  `besom config init` writes an example."
             } else {
@@ -74,22 +73,7 @@ impl EditScreen {
             },
             seen: &self.table.seen,
         };
-        table.draw(theme, rows(area, top, area.height.saturating_sub(top)), buf, |row, column| {
-            let Some(task) = order.get(row).and_then(|at| tasks.get(*at)) else {
-                return (String::new(), theme.text);
-            };
-            match column {
-                0 if task.orphaned => (format!("{} (orphaned)", task.name), theme.dim),
-                0 => (task.name.clone(), theme.text),
-                1 => match &task.schedule {
-                    Some(schedule) => (schedule.clone(), theme.text),
-                    None => ("by trigger only".to_owned(), theme.dim),
-                },
-                2 => (task.timezone.clone(), theme.text),
-                3 => (task.overlap.clone(), theme.text),
-                _ => (task.catch_up.clone(), theme.text),
-            }
-        });
+        table.draw(cx, theme, rows(area, top, area.height.saturating_sub(top)), buf);
     }
 }
 

@@ -9,12 +9,13 @@ mod view;
 
 use besom_core::snapshot::{Attention, Node, NodeState, Subject, Urgency};
 
-use super::{Hint, Screen};
+use super::Screen;
 use crate::dash::actions;
+use crate::dash::bindings::{Binding, Bound, Hint};
 use crate::dash::context::Context;
 use crate::dash::effect::{Outbox, Tone};
 use crate::dash::key::{Code, Key};
-use crate::dash::table::TableState;
+use crate::dash::table::{self, Heading, Order, TableState};
 
 pub use nodes::{Health, health};
 
@@ -71,115 +72,136 @@ fn attention_ids(items: &[Attention]) -> Vec<AttentionId> {
 impl OverviewScreen {
     /// The selected node.
     fn node<'a>(&self, cx: &Context<'a>) -> Option<&'a Node> {
-        let order = nodes::order(self, cx);
-        let ids = nodes::ids(cx, &order);
-        let place = self.nodes.place(&ids)?;
-        cx.snap.nodes.get(order[place]).map(|node| &**node)
+        let nodes = nodes::rows(self, cx);
+        Some(nodes[self.nodes.place(&nodes::ids(&nodes))?].node)
     }
 
-    /// Handles a key while the nodes have the focus.
-    fn node_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        let ids = nodes::ids(cx, &nodes::order(self, cx));
+    /// Whether the attention list takes the keys: it has the focus, or there is room for nothing
+    /// else.
+    fn attends(&self, cx: &Context<'_>) -> bool {
+        self.focus == Focus::Attention || view::only_attention(cx.size)
+    }
+
+    /// The selected attention item, if the list takes the keys.
+    fn item<'a>(&self, cx: &Context<'a>) -> Option<&'a Attention> {
+        let place = self.attention.place(&attention_ids(cx.attention))?;
+        self.attends(cx).then(|| &cx.attention[place])
+    }
+
+    /// Moves the focus to the other list.
+    fn turn(&mut self, cx: &Context<'_>) {
+        self.focus = match self.focus {
+            Focus::Nodes => Focus::Attention,
+            Focus::Attention => Focus::Nodes,
+        };
+        self.opened = None;
+        self.attention.select_at(0, &attention_ids(cx.attention));
+    }
+
+    fn go_in(&mut self, cx: &Context<'_>, out: &mut Outbox) {
+        match (self.item(cx), self.node(cx)) {
+            (Some(item), _) => out.go(item.subject.clone()),
+            (None, Some(node)) if !self.attends(cx) => self.opened = Some(node.name.clone()),
+            (None, _) => {}
+        }
+    }
+
+    fn copy(&self, cx: &Context<'_>, out: &mut Outbox) {
+        match (self.item(cx), self.node(cx)) {
+            (Some(item), _) => {
+                let cause = item.cause.as_ref().map(|cause| format!(" ({cause})"));
+                out.copy(format!("{}{}", item.text, cause.unwrap_or_default()));
+            }
+            (None, Some(node)) if !self.attends(cx) => out.copy(node.name.clone()),
+            (None, _) => {}
+        }
+    }
+
+    /// Moves the selection among the nodes, and beyond the last one to the attention list.
+    fn step_nodes(&mut self, key: Key, cx: &Context<'_>) -> bool {
+        let ids = nodes::ids(&nodes::rows(self, cx));
         let last = self.nodes.place(&ids).is_none_or(|place| place + 1 == ids.len());
         let down = matches!(key.code, Code::Char('j') | Code::Down);
         if last && down && !cx.attention.is_empty() && self.opened.is_none() {
             self.focus = Focus::Attention;
-            let ids = attention_ids(cx.attention);
-            self.attention.select_at(0, &ids);
+            self.attention.select_at(0, &attention_ids(cx.attention));
             return true;
         }
-        if self.nodes.key(key, &ids) {
-            if self.opened.is_some() {
-                self.opened = self.nodes.id(&ids).cloned();
-            }
-            return true;
+        let moved = self.nodes.key(key, &ids);
+        if moved && self.opened.is_some() {
+            self.opened = self.nodes.id(&ids).cloned();
         }
-        let Some(node) = self.node(cx) else { return false };
-        match key.code {
-            Code::Enter => self.opened = Some(node.name.clone()),
-            Code::Esc if self.opened.is_some() => self.opened = None,
-            Code::Char('d') => match node.state {
-                NodeState::Active | NodeState::Joining => out.confirm(actions::drain(&node.name)),
-                _ => out.say(Tone::Info, format!("{} cannot be drained in its state", node.name)),
-            },
-            Code::Char('r') => match node.state {
-                NodeState::Draining => out.confirm(actions::rejoin(&node.name)),
-                _ => out.say(Tone::Info, format!("{} is not draining", node.name)),
-            },
-            Code::Char('y') => out.copy(node.name.clone()),
-            _ => return false,
-        }
-        true
+        moved
     }
 
-    /// Handles a key while the attention list has the focus.
-    fn attention_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+    /// Moves the selection in the attention list, and before its first item to the nodes.
+    fn step_attention(&mut self, key: Key, cx: &Context<'_>) -> bool {
         let ids = attention_ids(cx.attention);
-        let place = self.attention.place(&ids);
         let up = matches!(key.code, Code::Char('k') | Code::Up);
-        if up && place.is_none_or(|place| place == 0) {
+        if up && self.attention.place(&ids).is_none_or(|place| place == 0) {
             self.focus = Focus::Nodes;
             return true;
         }
-        if self.attention.key(key, &ids) {
-            return true;
-        }
-        let Some(item) = place.map(|place| &cx.attention[place]) else { return false };
-        match key.code {
-            Code::Enter => out.go(item.subject.clone()),
-            Code::Esc => self.focus = Focus::Nodes,
-            Code::Char('y') => {
-                let cause = item.cause.as_ref().map(|cause| format!(" ({cause})"));
-                out.copy(format!("{}{}", item.text, cause.unwrap_or_default()));
-            }
-            _ => return false,
-        }
-        true
+        self.attention.key(key, &ids)
     }
 }
 
+type Bind = Binding<OverviewScreen>;
+
+impl Bound for OverviewScreen {
+    const BINDINGS: &'static [Bind] = &[
+        Bind::new("⏎", "open", &[Code::Enter], |screen, _, cx, out| screen.go_in(cx, out)),
+        Bind::new("a", "nodes", &[Code::Char('a')], |screen, _, cx, _| screen.turn(cx))
+            .when(OverviewScreen::attends),
+        Bind::new("a", "attention", &[Code::Char('a')], |screen, _, cx, _| screen.turn(cx))
+            .when(|screen, cx| !screen.attends(cx)),
+        Bind::new("y", "copy", &[Code::Char('y')], |screen, _, cx, out| screen.copy(cx, out))
+            .when(OverviewScreen::attends),
+        Bind::new("d", "drain", &[Code::Char('d')], |screen, _, cx, out| {
+            let Some(node) = screen.node(cx) else { return };
+            match node.state {
+                NodeState::Active | NodeState::Joining => out.confirm(actions::drain(&node.name)),
+                _ => out.say(Tone::Info, format!("{} cannot be drained in its state", node.name)),
+            }
+        })
+        .when(|screen, cx| !screen.attends(cx))
+        .changes(),
+        Bind::new("r", "rejoin", &[Code::Char('r')], |screen, _, cx, out| {
+            let Some(node) = screen.node(cx) else { return };
+            match node.state {
+                NodeState::Draining => out.confirm(actions::rejoin(&node.name)),
+                _ => out.say(Tone::Info, format!("{} is not draining", node.name)),
+            }
+        })
+        .when(|screen, cx| !screen.attends(cx))
+        .changes(),
+        Bind::new("L", "resign leader", &[Code::Char('L')], |_, _, cx, out| {
+            match &cx.snap.leadership.leader {
+                Some(leader) => out.confirm(actions::resign(&leader.node, leader.term)),
+                None => out.say(Tone::Info, "there is no leader"),
+            }
+        })
+        .changes(),
+        Bind::shown("s", "sort").when(|screen, cx| !screen.attends(cx)),
+        Bind::new("y", "copy", &[Code::Char('y')], |screen, _, cx, out| screen.copy(cx, out))
+            .when(|screen, cx| !screen.attends(cx)),
+        Bind::hidden(&[Code::Esc], |screen, _, _, _| screen.opened = None)
+            .when(|screen, cx| !screen.attends(cx) && screen.opened.is_some()),
+        Bind::hidden(&[Code::Esc], |screen, _, _, _| screen.focus = Focus::Nodes)
+            .when(|screen, cx| screen.item(cx).is_some()),
+    ];
+}
+
 impl Screen for OverviewScreen {
-    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        if key.ctrl || key.alt {
-            return false;
-        }
-        match key.code {
-            Code::Char('a') => {
-                self.focus = match self.focus {
-                    Focus::Nodes => Focus::Attention,
-                    Focus::Attention => Focus::Nodes,
-                };
-                self.opened = None;
-                self.attention.select_at(0, &attention_ids(cx.attention));
-                return true;
-            }
-            Code::Char('L') => {
-                match &cx.snap.leadership.leader {
-                    Some(leader) => out.confirm(actions::resign(&leader.node, leader.term)),
-                    None => out.say(Tone::Info, "there is no leader"),
-                }
-                return true;
-            }
-            Code::Char('s') => {
-                self.nodes.sort_next(nodes::COLUMNS.len());
-                return true;
-            }
-            Code::Char('S') => {
-                self.nodes.descending = !self.nodes.descending;
-                return true;
-            }
-            _ => {}
-        }
-        // If there is room for only one list, it is the attention list.
-        match view::only_attention(cx.size) {
-            true => self.attention_key(key, cx, out),
-            false if self.focus == Focus::Attention => self.attention_key(key, cx, out),
-            false => self.node_key(key, cx, out),
+    fn step(&mut self, key: Key, cx: &Context<'_>, _out: &mut Outbox) -> bool {
+        match self.attends(cx) {
+            true => self.step_attention(key, cx),
+            false => self.step_nodes(key, cx),
         }
     }
 
     fn refresh(&mut self, cx: &Context<'_>, _out: &mut Outbox) {
-        self.nodes.settle(&nodes::ids(cx, &nodes::order(self, cx)));
+        self.nodes.settle(&nodes::ids(&nodes::rows(self, cx)));
         self.attention.settle(&attention_ids(cx.attention));
     }
 
@@ -212,16 +234,16 @@ impl Screen for OverviewScreen {
         filter.clone_into(&mut self.filter);
     }
 
-    fn columns(&self) -> Vec<&'static str> {
-        nodes::COLUMNS.iter().map(|column| column.name).collect()
+    fn headings(&self) -> Vec<Heading> {
+        table::headings(&nodes::Row::COLUMNS)
     }
 
-    fn sort(&mut self, column: usize) {
-        self.nodes.sort_by(column, false);
+    fn order(&mut self) -> Option<&mut Order> {
+        Some(&mut self.nodes.order)
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
-        let ids = nodes::ids(cx, &nodes::order(self, cx));
+        let ids = nodes::ids(&nodes::rows(self, cx));
         if self.nodes.click(x, y, &ids) {
             self.focus = Focus::Nodes;
         } else if self.attention.click(x, y, &attention_ids(cx.attention)) {
@@ -241,24 +263,6 @@ impl Screen for OverviewScreen {
             ("lease", "time left until another node may lead"),
             ("term", "number of the leadership; it only increases"),
             ("set aside", "failed permanently: a dead letter"),
-        ]
-    }
-
-    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
-        if self.focus == Focus::Attention || view::only_attention(cx.size) {
-            return vec![("⏎", "open"), ("a", "nodes"), ("y", "copy"), ("L", "resign leader")];
-        }
-        if cx.readonly {
-            return vec![("⏎", "open"), ("a", "attention"), ("s", "sort"), ("y", "copy")];
-        }
-        vec![
-            ("⏎", "open"),
-            ("a", "attention"),
-            ("d", "drain"),
-            ("r", "rejoin"),
-            ("L", "resign leader"),
-            ("s", "sort"),
-            ("y", "copy"),
         ]
     }
 }

@@ -6,30 +6,102 @@ use besom_core::snapshot::{Node, NodeState, SILENT_MAX_DEFAULT, Thresholds};
 
 use super::OverviewScreen;
 use crate::dash::context::Context;
-use crate::dash::table::{Column, SortKey, Width};
+use crate::dash::table::{Cell, Column, Emphasis, SortKey, Width, plain};
+use crate::dash::text;
+use crate::dash::widgets::spark::spark;
 
-pub(super) const NODE: usize = 0;
-pub(super) const STATE: usize = 1;
-pub(super) const HEARTBEAT: usize = 2;
-pub(super) const OWN: usize = 3;
-pub(super) const QUEUED: usize = 4;
-pub(super) const RUNNING: usize = 5;
-pub(super) const P50: usize = 6;
-pub(super) const P99: usize = 7;
-pub(super) const RATE: usize = 8;
+/// Samples of a node's curve.
+const SAMPLES: usize = 60;
 
-/// The columns.
-pub(super) const COLUMNS: [Column; 9] = [
-    Column::left("NODE", Width::Fill(12), 0),
-    Column::left("STATE", Width::Fixed(8), 0),
-    Column::right("HEARTBEAT", Width::Fixed(10), 5),
-    Column::right("OWN%", Width::Fixed(5), 4),
-    Column::right("QUEUED", Width::Fixed(7), 1),
-    Column::right("RUN", Width::Fixed(4), 3),
-    Column::right("p50", Width::Fixed(6), 7),
-    Column::right("p99", Width::Fixed(6), 2),
-    Column::left("ITEMS 15m", Width::Fixed(12), 6),
-];
+/// A row: a node, as far as it is judged beside the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub node: &'a Node,
+    pub health: Health,
+    /// Its percentage of the partitions; none: unknown.
+    pub own: Option<f64>,
+}
+
+type Col<'a> = Column<Row<'a>>;
+
+impl<'a> Row<'a> {
+    /// The columns.
+    pub(super) const COLUMNS: [Column<Row<'a>>; 9] = [
+        Col::left("NODE", Width::Fill(12), 0, |row, _| match row.node.leads {
+            true => (format!("{} ★", row.node.name), Emphasis::Accent),
+            false => plain(&row.node.name),
+        })
+        .by(|row, _| SortKey::Text(&row.node.name)),
+        Col::left("STATE", Width::Fixed(8), 0, |row, _| {
+            (row.health.word().to_owned(), row.health.emphasis())
+        })
+        .by(|row, _| SortKey::Number(f64::from(row.health as u8))),
+        Col::right("HEARTBEAT", Width::Fixed(10), 5, Row::heartbeat)
+            .by(|row, cx| SortKey::Number(silent(row.node, cx).as_secs_f64())),
+        Col::right("OWN%", Width::Fixed(5), 4, |row, _| {
+            plain(row.own.map_or_else(|| "?".to_owned(), |own| format!("{own:.1}")))
+        })
+        .by(|row, _| SortKey::Number(f64::from(row.node.owned))),
+        // The items of a lost node wait for the next owner, and no node counts them.
+        Col::right("QUEUED", Width::Fixed(7), 1, |row, _| {
+            let hot = row.health == Health::Hot;
+            match row.queued() {
+                None => plain("?"),
+                Some(n) => (text::count(n), if hot { Emphasis::Warn } else { Emphasis::Text }),
+            }
+        })
+        .by(|row, _| SortKey::number(row.queued().map(|n| n as f64))),
+        Col::right("RUN", Width::Fixed(4), 3, |row, _| {
+            plain(row.running().map_or_else(|| "?".to_owned(), |n| n.to_string()))
+        })
+        .by(|row, _| SortKey::number(row.running().map(f64::from))),
+        Col::right("p50", Width::Fixed(6), 7, |row, _| row.took(0.5))
+            .by(|row, _| SortKey::number(quantile(row.node, 0.5).map(|us| us as f64))),
+        Col::right("p99", Width::Fixed(6), 2, |row, _| row.took(0.99))
+            .by(|row, _| SortKey::number(quantile(row.node, 0.99).map(|us| us as f64))),
+        Col::left("ITEMS 15m", Width::Fixed(12), 6, Row::rates).by(|row, _| {
+            // The last sample is incomplete.
+            let report = row.node.report.as_ref();
+            let last = report.and_then(|report| report.rates.iter().rev().nth(1));
+            SortKey::number(last.map(|n| f64::from(*n)))
+        }),
+    ];
+
+    fn heartbeat(&self, cx: &Context<'_>) -> Cell {
+        let silent = silent(self.node, cx);
+        let words = match silent.as_secs() {
+            ..60 => format!("{:.1}s", silent.as_secs_f64()),
+            60.. => text::span(silent),
+        };
+        let late = matches!(self.health, Health::Lost | Health::Silent);
+        (words, if late { Emphasis::Bad } else { Emphasis::Text })
+    }
+
+    fn queued(&self) -> Option<u64> {
+        (self.node.state != NodeState::Lost).then_some(self.node.queued)
+    }
+
+    fn running(&self) -> Option<u32> {
+        self.node.report.as_ref().map(|report| report.running)
+    }
+
+    fn took(&self, part: f64) -> Cell {
+        plain(quantile(self.node, part).map_or_else(|| "?".to_owned(), text::took))
+    }
+
+    fn rates(&self, _: &Context<'_>) -> Cell {
+        let report = self.node.report.as_ref();
+        let rates = report.map(|report| report.rates.as_slice()).unwrap_or_default();
+        let shown = &rates[rates.len().saturating_sub(SAMPLES)..];
+        // Five samples per column: fifteen minutes fit into twelve columns.
+        let rates: Vec<_> = shown
+            .rchunks(5)
+            .rev()
+            .map(|five| Some(five.iter().map(|n| u64::from(*n)).sum()))
+            .collect();
+        (spark(&rates, 12), Emphasis::Spark)
+    }
+}
 
 /// A node's health in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +138,16 @@ impl Health {
             Health::Ok => "ok",
         }
     }
+
+    /// How it is emphasised.
+    fn emphasis(self) -> Emphasis {
+        match self {
+            Health::Lost | Health::CutOff => Emphasis::Bad,
+            Health::Silent | Health::Hot => Emphasis::Warn,
+            Health::Draining | Health::Joining | Health::Unknown => Emphasis::Dim,
+            Health::Ok => Emphasis::Good,
+        }
+    }
 }
 
 /// The totals of waiting items and owned partitions, for each node's share.
@@ -93,13 +175,13 @@ impl Totals {
     }
 
     /// A node's percentage of the partitions.
-    pub(super) fn own(self, node: &Node) -> Option<f64> {
+    fn own(self, node: &Node) -> Option<f64> {
         (self.owned > 0).then(|| f64::from(node.owned) * 100.0 / self.owned as f64)
     }
 }
 
 /// How long a node had been silent at the time of the snapshot.
-pub(super) fn silent(node: &Node, cx: &Context<'_>) -> Duration {
+fn silent(node: &Node, cx: &Context<'_>) -> Duration {
     cx.now.since(node.seen_at)
 }
 
@@ -126,37 +208,21 @@ pub fn health(cx: &Context<'_>) -> Vec<Health> {
 }
 
 /// A quantile of the latency of a node's items, in microseconds; none: unknown.
-pub(super) fn quantile(node: &Node, part: f64) -> Option<u64> {
+fn quantile(node: &Node, part: f64) -> Option<u64> {
     node.report.as_ref()?.latency.quantile(part)
 }
 
-/// The order of the nodes that match the filter.
-pub(super) fn order(screen: &OverviewScreen, cx: &Context<'_>) -> Vec<usize> {
-    let nodes = &cx.snap.nodes;
+/// The nodes that match the filter, in the order of the table.
+pub(super) fn rows<'a>(screen: &OverviewScreen, cx: &Context<'a>) -> Vec<Row<'a>> {
     let wanted = screen.filter.to_lowercase();
-    let passes = |at: &usize| wanted.is_empty() || nodes[*at].name.to_lowercase().contains(&wanted);
-    let rows = (0..nodes.len()).filter(passes).collect();
-    let health = if screen.nodes.sort == Some(STATE) { health(cx) } else { Vec::new() };
-    let number = |n: Option<f64>| n.map_or(SortKey::Unknown, SortKey::Number);
-    screen.nodes.order(rows, |at, column| {
-        let node = &nodes[at];
-        let report = node.report.as_ref();
-        let lost = node.state == NodeState::Lost;
-        match column {
-            STATE => SortKey::Number(f64::from(health[at] as u8)),
-            HEARTBEAT => SortKey::Number(silent(node, cx).as_secs_f64()),
-            OWN => SortKey::Number(f64::from(node.owned)),
-            QUEUED => number((!lost).then_some(node.queued as f64)),
-            RUNNING => number(report.map(|report| f64::from(report.running))),
-            P50 => number(quantile(node, 0.5).map(|us| us as f64)),
-            P99 => number(quantile(node, 0.99).map(|us| us as f64)),
-            RATE => number(report.and_then(|r| r.rates.iter().rev().nth(1)).map(|n| f64::from(*n))),
-            _ => SortKey::Text(&node.name),
-        }
-    })
+    let totals = Totals::of(cx);
+    let passes = |node: &&Node| wanted.is_empty() || node.name.to_lowercase().contains(&wanted);
+    let row = |node| Row { node, health: judged(node, cx, totals), own: totals.own(node) };
+    let rows = cx.snap.nodes.iter().map(|node| &**node).filter(passes).map(row).collect();
+    screen.nodes.order.arrange(&Row::COLUMNS, rows, cx)
 }
 
-/// The names of the nodes in this order.
-pub(super) fn ids(cx: &Context<'_>, order: &[usize]) -> Vec<String> {
-    order.iter().map(|at| cx.snap.nodes[*at].name.clone()).collect()
+/// The names of nodes.
+pub(super) fn ids(rows: &[Row<'_>]) -> Vec<String> {
+    rows.iter().map(|row| row.node.name.clone()).collect()
 }

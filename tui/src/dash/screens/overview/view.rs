@@ -2,19 +2,18 @@
 
 mod panels;
 
-use besom_core::snapshot::{Attention, Node, NodeState, Urgency};
+use besom_core::snapshot::{Attention, Node, Urgency};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::nodes::{self, COLUMNS, Health, Totals};
+use super::nodes::{self, Row};
 use super::{Focus, OverviewScreen, attention_ids, timeline};
 use crate::dash::context::Context;
 use crate::dash::frame::Frame;
-use crate::dash::table::{Column, Width};
+use crate::dash::table::{Column, Emphasis, Width};
 use crate::dash::text;
 use crate::dash::theme::Theme;
-use crate::dash::widgets::spark::spark;
 use crate::dash::widgets::table::Table;
 use crate::dash::widgets::{put, put_all, rows, rule};
 
@@ -22,10 +21,53 @@ use crate::dash::widgets::{put, put_all, rows, rule};
 const NODES_SIZE_MIN: (u16, u16) = (60, 12);
 /// From this size on, panels are shown.
 const PANELS_SIZE_MIN: (u16, u16) = (150, 36);
-/// Rows that the nodes leave for the attention list, including its heading.
+/// Rows that the others leave for the nodes, the tasks and the attention list, including their
+/// headings.
+const NODES_ROWS_MIN: u16 = 3;
+const TASKS_ROWS_MIN: u16 = 3;
 const ATTENTION_ROWS_MIN: u16 = 6;
-/// Samples of a node's curve.
-const SAMPLES: usize = 60;
+
+type Col = Column<Attention>;
+
+/// The column of the attention list.
+const ATTENTION: &[Col] =
+    &[Col::left("ATTENTION, most urgent first", Width::Fill(20), 0, |item, cx| {
+        (format!("{} {}", sign(item.urgency), words(item, cx)), emphasis(item.urgency))
+    })];
+
+/// How many rows the nodes and the tasks have, including their headings. The rest is for a
+/// separator, two lines about the cluster, and the attention list or an open node.
+struct Parts {
+    nodes: u16,
+    /// Zero: the tasks are not shown.
+    tasks: u16,
+    /// The height of each further separator; with little room, the headings have to do.
+    rule: u16,
+}
+
+impl Parts {
+    fn of(cx: &Context<'_>, height: u16, opened: bool) -> Parts {
+        let rest = height - 3;
+        let wanted = |rows: usize| rows.max(1).min(usize::from(rest)) as u16 + 1;
+        let nodes = wanted(cx.snap.nodes.len()).max(NODES_ROWS_MIN);
+        let (tasks, attention) = (wanted(cx.snap.tasks.len()), wanted(cx.attention.len()));
+        let (tasks_min, attention_min) =
+            (tasks.min(TASKS_ROWS_MIN), attention.min(ATTENTION_ROWS_MIN));
+        let least = NODES_ROWS_MIN + tasks_min + attention_min;
+        if opened || rest < least {
+            let rest = rest - 1;
+            let attention = attention.min(ATTENTION_ROWS_MIN.max(rest / 2));
+            return Parts { nodes: nodes.min(rest - attention), tasks: 0, rule: 1 };
+        }
+        let rule = u16::from(nodes + tasks + attention + 2 <= rest);
+        // The nodes come first; the tasks leave half of the remainder to the attention list.
+        let left = rest - least - 2 * rule;
+        let nodes = nodes.min(NODES_ROWS_MIN + left);
+        let left = left - (nodes - NODES_ROWS_MIN);
+        let more = left.saturating_sub(attention - attention_min).max(left.div_ceil(2));
+        Parts { nodes, tasks: tasks.min(tasks_min + more), rule }
+    }
+}
 
 /// Whether a terminal of this size shows only the attention list.
 pub(super) fn only_attention(size: (u16, u16)) -> bool {
@@ -47,23 +89,27 @@ impl OverviewScreen {
 
     /// Draws all parts below each other.
     fn stacked(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        // A separator, two lines about the cluster, a separator.
-        let fixed = 4;
-        let rest = area.height - fixed;
-        let wanted = cx.attention.len().min(usize::from(rest)) as u16 + 1;
-        let attention = wanted.min(ATTENTION_ROWS_MIN.max(rest / 2));
-        let nodes = cx.snap.nodes.len().min(usize::from(rest)) as u16 + 1;
-        let nodes = nodes.max(3).min(rest - attention);
-        self.nodes(cx, theme, rows(area, 0, nodes), buf);
-        rule(buf, area, nodes, theme.line);
-        cluster(cx, theme, rows(area, nodes + 1, 1), buf);
-        leaders(cx, theme, rows(area, nodes + 2, 1), buf);
-        if cx.lost {
-            buf.set_style(rows(area, 0, nodes + fixed - 1), theme.dim);
+        let opened = self.opened.as_ref().and_then(|name| cx.snap.node(name));
+        let parts = Parts::of(cx, area.height, opened.is_some());
+        self.nodes(cx, theme, rows(area, 0, parts.nodes), buf);
+        let mut y = parts.nodes;
+        rule(buf, area, y, theme.line);
+        cluster(cx, theme, rows(area, y + 1, 1), buf);
+        leaders(cx, theme, rows(area, y + 2, 1), buf);
+        y += 3;
+        if parts.tasks > 0 {
+            rule(buf, rows(area, y, parts.rule), 0, theme.line);
+            y += parts.rule;
+            panels::tasks(cx, theme, rows(area, y, parts.tasks), buf);
+            y += parts.tasks;
         }
-        rule(buf, area, nodes + 3, theme.line);
-        let below = rows(area, nodes + fixed, area.height);
-        match self.opened.as_ref().and_then(|name| cx.snap.node(name)) {
+        if cx.lost {
+            buf.set_style(rows(area, 0, y), theme.dim);
+        }
+        rule(buf, rows(area, y, parts.rule), 0, theme.line);
+        y += parts.rule;
+        let below = rows(area, y, area.height);
+        match opened {
             Some(node) => detail(node, cx, theme, below, buf),
             None => self.attention(cx, theme, below, buf),
         }
@@ -71,54 +117,39 @@ impl OverviewScreen {
 
     /// Draws the nodes.
     pub(super) fn nodes(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let order = nodes::order(self, cx);
-        let ids = nodes::ids(cx, &order);
-        let health = nodes::health(cx);
-        let totals = Totals::of(cx);
+        let nodes = nodes::rows(self, cx);
         let table = Table {
-            columns: &COLUMNS,
-            rows: order.len(),
-            selected: self.nodes.place(&ids),
+            columns: &Row::COLUMNS,
+            rows: &nodes,
+            selected: self.nodes.place(&nodes::ids(&nodes)),
             focused: self.focus == Focus::Nodes,
-            sort: self.nodes.sort.map(|column| (column, self.nodes.descending)),
+            order: self.nodes.order,
             empty: match self.filter.is_empty() {
                 true => "No node has reported yet. `besom serve` starts one.",
                 false => "No node name matches; esc clears the filter.",
             },
             seen: &self.nodes.seen,
         };
-        table.draw(theme, area, buf, |row, column| {
-            let node = &cx.snap.nodes[order[row]];
-            cell(node, health[order[row]], totals, column, cx, theme)
-        });
+        table.draw(cx, theme, area, buf);
     }
 
     /// Draws the attention list.
     pub(super) fn attention(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        const COLUMN: [Column; 1] =
-            [Column::left("ATTENTION, most urgent first", Width::Fill(20), 0)];
         let ids = attention_ids(cx.attention);
         let only = only_attention(cx.size);
+        let chosen = self.attention.place(&ids).filter(|_| only || self.focus == Focus::Attention);
         let table = Table {
-            columns: &COLUMN,
-            rows: cx.attention.len(),
-            selected: self.attention.place(&ids).filter(|_| only || self.focus == Focus::Attention),
+            columns: ATTENTION,
+            rows: cx.attention,
+            selected: chosen,
             focused: true,
-            sort: None,
+            order: self.attention.order,
             empty: "Nothing: all nodes are present and everything works as expected.",
             seen: &self.attention.seen,
         };
-        let words = |item: &Attention| {
-            let cause = item.cause.as_ref().map(|cause| format!("  ← {cause}"));
-            text::times(&format!("{}{}", item.text, cause.unwrap_or_default()), cx.now)
-        };
-        table.draw(theme, area, buf, |row, _| {
-            let item = &cx.attention[row];
-            (format!("{} {}", sign(item.urgency), words(item)), urgency(item.urgency, theme))
-        });
+        table.draw(cx, theme, area, buf);
         // Items that are truncated above are repeated below in full if there is room: the selected
         // one, or all in their order.
-        let chosen = self.attention.place(&ids).filter(|_| only || self.focus == Focus::Attention);
         let items = match chosen {
             Some(place) => &cx.attention[place..=place],
             None => cx.attention,
@@ -126,15 +157,16 @@ impl OverviewScreen {
         let wide = usize::from(area.width.saturating_sub(5));
         let mut y = (cx.attention.len() as u16).saturating_add(2);
         for item in items {
-            let words = words(item);
+            let words = words(item, cx);
             let lines = text::wrap(&words, wide);
             let room = area.height.saturating_sub(y);
             if text::width(&text::clean(&words)) <= wide || lines.len() as u16 > room {
                 continue;
             }
-            put(buf, area, 1, y, sign(item.urgency), urgency(item.urgency, theme));
+            let style = theme.style(emphasis(item.urgency));
+            put(buf, area, 1, y, sign(item.urgency), style);
             for line in &lines {
-                put(buf, area, 4, y, line, urgency(item.urgency, theme));
+                put(buf, area, 4, y, line, style);
                 y += 1;
             }
         }
@@ -149,71 +181,17 @@ fn sign(urgency: Urgency) -> &'static str {
     }
 }
 
-fn urgency(urgency: Urgency, theme: &Theme) -> Style {
+fn emphasis(urgency: Urgency) -> Emphasis {
     match urgency {
-        Urgency::Alarm => theme.bad,
-        Urgency::Warning => theme.warn,
-        Urgency::Notice => theme.text,
+        Urgency::Alarm => Emphasis::Bad,
+        Urgency::Warning => Emphasis::Warn,
+        Urgency::Notice => Emphasis::Text,
     }
 }
 
-pub(super) fn tone(health: Health, theme: &Theme) -> Style {
-    match health {
-        Health::Lost | Health::CutOff => theme.bad,
-        Health::Silent | Health::Hot => theme.warn,
-        Health::Draining | Health::Joining | Health::Unknown => theme.dim,
-        Health::Ok => theme.good,
-    }
-}
-
-fn cell(
-    node: &Node,
-    health: Health,
-    totals: Totals,
-    column: usize,
-    cx: &Context<'_>,
-    theme: &Theme,
-) -> (String, Style) {
-    let unknown = || "?".to_owned();
-    let report = node.report.as_ref();
-    let time = |part| nodes::quantile(node, part).map_or_else(unknown, text::took);
-    let plain = |words: String| (words, theme.text);
-    match column {
-        nodes::NODE if node.leads => (format!("{} ★", node.name), theme.accent),
-        nodes::NODE => plain(node.name.clone()),
-        nodes::STATE => (health.word().to_owned(), tone(health, theme)),
-        nodes::HEARTBEAT => {
-            let silent = nodes::silent(node, cx);
-            let words = if silent.as_secs() < 60 {
-                format!("{:.1}s", silent.as_secs_f64())
-            } else {
-                text::span(silent)
-            };
-            let late = matches!(health, Health::Lost | Health::Silent);
-            (words, if late { theme.bad } else { theme.text })
-        }
-        nodes::OWN => plain(totals.own(node).map_or_else(unknown, |own| format!("{own:.1}"))),
-        // The items of a lost node wait for the next owner, and no node counts them.
-        nodes::QUEUED if node.state == NodeState::Lost => plain(unknown()),
-        nodes::QUEUED => {
-            let style = if health == Health::Hot { theme.warn } else { theme.text };
-            (text::count(node.queued), style)
-        }
-        nodes::RUNNING => plain(report.map_or_else(unknown, |report| report.running.to_string())),
-        nodes::P50 => plain(time(0.5)),
-        nodes::P99 => plain(time(0.99)),
-        _ => {
-            let rates = report.map(|report| report.rates.as_slice()).unwrap_or_default();
-            let shown = &rates[rates.len().saturating_sub(SAMPLES)..];
-            // Five samples per column: fifteen minutes fit into twelve columns.
-            let rates: Vec<_> = shown
-                .rchunks(5)
-                .rev()
-                .map(|five| Some(five.iter().map(|n| u64::from(*n)).sum()))
-                .collect();
-            (spark(&rates, 12), theme.spark)
-        }
-    }
+fn words(item: &Attention, cx: &Context<'_>) -> String {
+    let cause = item.cause.as_ref().map(|cause| format!("  ← {cause}"));
+    text::times(&format!("{}{}", item.text, cause.unwrap_or_default()), cx.now)
 }
 
 /// Draws the waiting items of the whole deployment in one line.

@@ -7,16 +7,24 @@ use std::time::Duration;
 use besom_core::snapshot::{NodeState, RATE_SAMPLE_S};
 use besom_core::time::Time;
 
+use super::By;
 use crate::dash::context::Context;
-use crate::dash::table::SortKey;
+use crate::dash::table::{Cell, Column, Emphasis, SortKey, Width, plain};
+use crate::dash::text;
 use crate::dash::trends::SAMPLE_S;
+use crate::dash::widgets::spark::spark;
 
 /// Samples used to estimate the growth: one minute.
 const GROWTH_SAMPLES: usize = 4;
+/// Samples of the depth that are drawn.
+const SAMPLES: usize = 15;
+/// An item that has waited longer is highlighted.
+const OLDEST_MAX_S: u64 = 60;
 
 /// The waiting items of a task or a node; none: unknown.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Row<'a> {
+    pub by: By,
     pub name: &'a str,
     pub ready: Option<u64>,
     pub timers: Option<u64>,
@@ -57,30 +65,84 @@ impl Row<'_> {
             _ => Drain::Unknown,
         }
     }
+}
 
-    /// The sort key of a column.
-    pub(super) fn key(&self, column: usize) -> SortKey<'_> {
-        let count = |n: Option<u64>| n.map_or(SortKey::Unknown, |n| SortKey::Number(n as f64));
-        let rate = |n: Option<f64>| n.map_or(SortKey::Unknown, SortKey::Number);
-        match column {
-            1 => count(self.ready),
-            2 => count(self.timers),
-            3 => count(self.retries),
-            4 => count(self.running),
-            5 => count(self.dead),
-            6 => rate(self.arriving),
-            7 => rate(self.leaving),
-            8 => match self.drain() {
-                Drain::Empty => SortKey::Number(0.0),
-                Drain::After(span) => SortKey::Number(span.as_secs_f64()),
-                Drain::Never => SortKey::Number(f64::INFINITY),
-                Drain::Unknown => SortKey::Unknown,
-            },
-            // The item that has waited longest is the oldest, and sorts as the largest.
-            9 => self.oldest.map_or(SortKey::Unknown, |at| SortKey::Number(-(at.0 as f64))),
-            _ => SortKey::Text(self.name),
+/// A count, and the number it sorts by.
+fn count(n: Option<u64>) -> Cell {
+    plain(n.map_or_else(|| "?".to_owned(), text::count))
+}
+
+fn number(n: Option<u64>) -> SortKey<'static> {
+    SortKey::number(n.map(|n| n as f64))
+}
+
+type Col<'a> = Column<Row<'a>>;
+
+impl<'a> Row<'a> {
+    /// The columns of the queues.
+    pub(super) const COLUMNS: [Column<Row<'a>>; 11] = [
+        Col::left("NAME", Width::Fill(12), 0, |row, _| plain(row.name))
+            .by(|row, _| SortKey::Text(row.name)),
+        Col::right("READY", Width::Fixed(6), 0, |row, _| count(row.ready))
+            .by(|row, _| number(row.ready)),
+        Col::right("TIMERS", Width::Fixed(6), 7, |row, _| count(row.timers))
+            .by(|row, _| number(row.timers)),
+        Col::right("RETRY", Width::Fixed(5), 4, |row, _| count(row.retries))
+            .by(|row, _| number(row.retries)),
+        Col::right("RUN", Width::Fixed(4), 5, |row, _| count(row.running))
+            .by(|row, _| number(row.running)),
+        Col::right("DEAD", Width::Fixed(5), 2, |row, _| {
+            let some = row.dead.is_some_and(|n| n > 0);
+            (count(row.dead).0, if some { Emphasis::Warn } else { Emphasis::Text })
+        })
+        .by(|row, _| number(row.dead)),
+        Col::right("IN/s", Width::Fixed(5), 6, |row, _| plain(text::rate(row.arriving)))
+            .by(|row, _| SortKey::number(row.arriving)),
+        Col::right("OUT/s", Width::Fixed(5), 6, |row, _| plain(text::rate(row.leaving)))
+            .by(|row, _| SortKey::number(row.leaving)),
+        Col::right("DRAIN", Width::Fixed(6), 1, |row, _| match row.drain() {
+            Drain::Empty => ("-".to_owned(), Emphasis::Dim),
+            Drain::After(span) => plain(text::short(span)),
+            Drain::Never => ("NEVER".to_owned(), Emphasis::Bad),
+            Drain::Unknown => plain("?"),
+        })
+        .by(|row, _| match row.drain() {
+            Drain::Empty => SortKey::Number(0.0),
+            Drain::After(span) => SortKey::Number(span.as_secs_f64()),
+            Drain::Never => SortKey::Number(f64::INFINITY),
+            Drain::Unknown => SortKey::Unknown,
+        }),
+        // The item that has waited longest is the oldest, and sorts as the largest.
+        Col::right("OLDEST", Width::Fixed(6), 3, Row::waits)
+            .by(|row, _| SortKey::number(row.oldest.map(|at| -(at.0 as f64)))),
+        Col::left("DEPTH 15m", Width::Fixed(SAMPLES as u16), 8, |row, cx| {
+            let depths = match row.by {
+                By::Task => cx.trends.task(row.name, cx.now, SAMPLES * 4),
+                By::Node => cx.trends.node(row.name, cx.now, SAMPLES * 4),
+            };
+            (spark(&minutes(&depths), SAMPLES), Emphasis::Spark)
+        }),
+    ];
+
+    /// The column that the table is sorted by at first.
+    pub(super) const READY: usize = 1;
+
+    fn waits(&self, cx: &Context<'_>) -> Cell {
+        match (self.oldest, self.ready) {
+            (Some(at), _) => {
+                let waits = cx.now.since(at);
+                let late = waits.as_secs() > OLDEST_MAX_S;
+                (text::short(waits), if late { Emphasis::Warn } else { Emphasis::Text })
+            }
+            (None, Some(0)) => ("-".to_owned(), Emphasis::Dim),
+            (None, _) => plain("?"),
         }
     }
+}
+
+/// Converts samples of a quarter of a minute to minutes: the maximum of each.
+fn minutes(depths: &[Option<u64>]) -> Vec<Option<u64>> {
+    depths.rchunks(4).rev().map(|four| four.iter().flatten().copied().max()).collect()
 }
 
 /// One row per task.
@@ -96,6 +158,7 @@ pub(super) fn by_task<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
         }
     }
     let row = |task: &'a std::sync::Arc<besom_core::snapshot::Task>| Row {
+        by: By::Task,
         name: &task.name,
         ready: Some(task.depth.log),
         timers: Some(task.depth.timers),
@@ -122,6 +185,7 @@ pub(super) fn by_node<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
         let growth = growth(&cx.trends.node(&node.name, cx.now, GROWTH_SAMPLES));
         let arriving = leaving.zip(growth).map(|(leaving, growth)| (leaving + growth).max(0.0));
         Row {
+            by: By::Node,
             name: &node.name,
             ready: (!lost).then_some(node.queued),
             running: report.map(|report| u64::from(report.running)),

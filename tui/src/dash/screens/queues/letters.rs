@@ -6,8 +6,9 @@ use std::time::Duration;
 use besom_core::snapshot::{DeadGroup, DeadPage, Letter, Query};
 use besom_core::time::Time;
 
+use crate::dash::context::Context;
 use crate::dash::effect::Outbox;
-use crate::dash::table::{SortKey, TableState};
+use crate::dash::table::{Column, SortKey, TableState, Width, plain};
 use crate::dash::text;
 
 /// The maximum number of letters kept; the others are available through the command line.
@@ -17,14 +18,31 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The distance from the end at which the next page is requested.
 const AHEAD: usize = 50;
 
-/// The columns by index.
-pub(super) const LETTER: usize = 0;
-pub(super) const KEY: usize = 1;
-pub(super) const TRIES: usize = 2;
-pub(super) const ASIDE: usize = 3;
-pub(super) const TENANT: usize = 4;
-pub(super) const TASK: usize = 5;
-pub(super) const ERROR: usize = 6;
+type Col = Column<Letter>;
+
+/// The columns of letters; the last two are for letters of several groups.
+const COLUMNS: &[Col] = &[
+    Col::right("LETTER", Width::Fixed(8), 0, |letter, _| plain(letter.id.to_string()))
+        .by(|letter, _| SortKey::Number(letter.id as f64)),
+    Col::left("KEY", Width::Fill(20), 0, |letter, _| plain(&letter.key))
+        .by(|letter, _| SortKey::Text(&letter.key)),
+    Col::right("TRIES", Width::Fixed(5), 3, |letter, _| plain(letter.attempts.to_string()))
+        .by(|letter, _| SortKey::Number(f64::from(letter.attempts))),
+    Col::right("SET ASIDE", Width::Fixed(9), 1, |letter, _| plain(text::clock(letter.at)))
+        .by(|letter, _| SortKey::Number(letter.at.0 as f64)),
+    Col::left("TENANT", Width::Fixed(12), 2, |letter, _| {
+        plain(letter.tenant.as_deref().unwrap_or("-"))
+    })
+    .by(|letter, _| SortKey::text(letter.tenant.as_deref())),
+    Col::left("TASK", Width::Fixed(16), 4, |letter, _| plain(&letter.task))
+        .by(|letter, _| SortKey::Text(&letter.task)),
+    Col::left("ERROR", Width::Fill(20), 5, |letter, _| {
+        plain(letter.errors.last().map_or("", String::as_str))
+    })
+    .by(|letter, _| SortKey::Text(letter.errors.last().map_or("", String::as_str))),
+];
+/// The number of columns of a group's letters.
+const COLUMNS_OF_GROUP: usize = 5;
 
 /// The letters of a group, or all of them.
 #[derive(Debug)]
@@ -76,36 +94,32 @@ impl Letters {
         self.of.as_ref().is_some_and(|(task, error)| *task == group.task && *error == group.error)
     }
 
-    /// The indexes of the letters that match the filter, in display order.
-    pub(super) fn shown(&self) -> Vec<usize> {
+    /// The columns for these letters.
+    pub(super) fn columns(&self) -> &'static [Column<Letter>] {
+        match self.of {
+            Some(_) => &COLUMNS[..COLUMNS_OF_GROUP],
+            None => COLUMNS,
+        }
+    }
+
+    /// The letters that match the filter, in display order.
+    pub(super) fn shown(&self, cx: &Context<'_>) -> Vec<&Letter> {
         let wanted = self.filter.to_lowercase();
         let has = |text: &str| text.to_lowercase().contains(&wanted);
-        let passes = |letter: &Letter| {
-            has(&letter.key)
+        let passes = |letter: &&Letter| {
+            wanted.is_empty()
+                || has(&letter.key)
                 || letter.tenant.as_deref().is_some_and(has)
                 || has(&letter.task)
                 || letter.errors.iter().any(|error| has(error))
         };
-        let rows = (0..self.list.len())
-            .filter(|at| wanted.is_empty() || passes(&self.list[*at]))
-            .collect();
-        self.table.order(rows, |at, column| {
-            let letter = &self.list[at];
-            match column {
-                KEY => SortKey::Text(&letter.key),
-                TRIES => SortKey::Number(f64::from(letter.attempts)),
-                ASIDE => SortKey::Number(letter.at.0 as f64),
-                TENANT => letter.tenant.as_deref().map_or(SortKey::Unknown, SortKey::Text),
-                TASK => SortKey::Text(&letter.task),
-                ERROR => SortKey::Text(letter.errors.last().map_or("", String::as_str)),
-                _ => SortKey::Number(letter.id as f64),
-            }
-        })
+        let letters = self.list.iter().filter(passes).collect();
+        self.table.order.arrange(self.columns(), letters, cx)
     }
 
     /// Whether all letters are needed: for a filter or an order.
     fn wants_all(&self) -> bool {
-        !self.filter.is_empty() || self.table.sort.is_some()
+        !self.filter.is_empty() || self.table.order.by.is_some()
     }
 
     fn ask(&mut self, anew: bool, now: Time, out: &mut Outbox) {
@@ -156,14 +170,14 @@ impl Letters {
     }
 
     /// Requests more letters near the end of the list.
-    pub(super) fn near_end(&mut self, place: usize, now: Time, out: &mut Outbox) {
-        if place + AHEAD > self.shown().len() {
-            self.next_page(now, out);
+    pub(super) fn near_end(&mut self, place: usize, cx: &Context<'_>, out: &mut Outbox) {
+        if place + AHEAD > self.shown(cx).len() {
+            self.next_page(cx.now, out);
         }
     }
 
     /// Handles a page; false: it answers another question.
-    pub(super) fn take(&mut self, ticket: u64, page: Option<&DeadPage>) -> bool {
+    pub(super) fn take(&mut self, ticket: u64, page: Option<&DeadPage>, cx: &Context<'_>) -> bool {
         let Some((_, anew, _)) = self.asked.filter(|(asked, ..)| *asked == ticket) else {
             return false;
         };
@@ -181,21 +195,21 @@ impl Letters {
         self.list.truncate(LETTERS_MAX);
         // An empty page ends the list, whatever it claims.
         self.more = page.more && !page.letters.is_empty();
-        let ids = self.ids();
+        let ids = self.ids(cx);
         self.table.settle(&ids);
         true
     }
 
     /// The numbers of the shown letters.
-    pub(super) fn ids(&self) -> Vec<u64> {
-        self.shown().into_iter().map(|at| self.list[at].id).collect()
+    pub(super) fn ids(&self, cx: &Context<'_>) -> Vec<u64> {
+        self.shown(cx).iter().map(|letter| letter.id).collect()
     }
 
     /// The selected letter.
-    pub(super) fn chosen(&self) -> Option<&Letter> {
-        let shown = self.shown();
-        let ids: Vec<u64> = shown.iter().map(|at| self.list[*at].id).collect();
-        self.list.get(shown[self.table.place(&ids)?])
+    pub(super) fn chosen(&self, cx: &Context<'_>) -> Option<&Letter> {
+        let shown = self.shown(cx);
+        let ids: Vec<u64> = shown.iter().map(|letter| letter.id).collect();
+        Some(shown[self.table.place(&ids)?])
     }
 }
 

@@ -12,13 +12,34 @@ mod view;
 
 use besom_core::snapshot::{Answer, DeadGroup, Subject};
 
-use super::{Hint, Screen};
+use super::Screen;
 use crate::dash::actions;
+use crate::dash::bindings::Hint;
 use crate::dash::context::Context;
 use crate::dash::effect::{Outbox, Tone};
-use crate::dash::key::{Code, Key};
-use crate::dash::table::{SortKey, TableState};
+use crate::dash::key::Key;
+use crate::dash::table::{
+    self, Column, Emphasis, Heading, Order, SortKey, TableState, Width, plain,
+};
+use crate::dash::text;
+use depth::Row;
 use letters::Letters;
+
+type Col = Column<DeadGroup>;
+
+/// The columns of the groups of dead letters.
+const GROUPS: &[Col] = &[
+    Col::left("ERROR", Width::Fill(20), 0, |group, _| (group.error.clone(), Emphasis::Warn))
+        .by(|group, _| SortKey::Text(&group.error)),
+    Col::right("COUNT", Width::Fixed(6), 0, |group, _| plain(text::count(group.count)))
+        .by(|group, _| SortKey::Number(group.count as f64)),
+    Col::right("FIRST", Width::Fixed(8), 3, |group, _| plain(text::clock(group.first)))
+        .by(|group, _| SortKey::Number(group.first.0 as f64)),
+    Col::right("LAST", Width::Fixed(8), 1, |group, _| plain(text::clock(group.last)))
+        .by(|group, _| SortKey::Number(group.last.0 as f64)),
+    Col::left("TASK", Width::Fixed(16), 2, |group, _| plain(&group.task))
+        .by(|group, _| SortKey::Text(&group.task)),
+];
 
 /// The part that has the focus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,7 +92,7 @@ impl Default for QueuesScreen {
         QueuesScreen {
             focus: Focus::Queues,
             by: By::Task,
-            queues: TableState::sorted(1, true),
+            queues: TableState::sorted(Row::READY, true),
             groups: TableState::unsorted(),
             letters: None,
             fetching: None,
@@ -89,16 +110,20 @@ enum Pane {
 }
 
 impl QueuesScreen {
-    fn rows<'a>(&self, cx: &Context<'a>) -> Vec<depth::Row<'a>> {
+    fn rows<'a>(&self, cx: &Context<'a>) -> Vec<Row<'a>> {
         let rows = match self.by {
             By::Task => depth::by_task(cx),
             By::Node => depth::by_node(cx),
         };
         let wanted = self.filter.to_lowercase();
-        let rows: Vec<_> =
-            rows.into_iter().filter(|row| row.name.to_lowercase().contains(&wanted)).collect();
-        let order = self.queues.order((0..rows.len()).collect(), |at, column| rows[at].key(column));
-        order.into_iter().map(|at| rows[at].clone()).collect()
+        let passes = |row: &Row<'_>| row.name.to_lowercase().contains(&wanted);
+        let rows = rows.into_iter().filter(passes).collect();
+        self.queues.order.arrange(&Row::COLUMNS, rows, cx)
+    }
+
+    /// The names of the rows.
+    fn names(&self, cx: &Context<'_>) -> Vec<String> {
+        self.rows(cx).iter().map(|row| row.name.to_owned()).collect()
     }
 
     fn pane(&self) -> Pane {
@@ -116,30 +141,14 @@ impl QueuesScreen {
                 || group.task.to_lowercase().contains(&wanted)
                 || group.error.to_lowercase().contains(&wanted)
         };
-        let groups: Vec<&DeadGroup> =
-            cx.snap.dead.iter().map(|group| &**group).filter(passes).collect();
-        let order = self.groups.order((0..groups.len()).collect(), |at, column| {
-            let group = groups[at];
-            match column {
-                1 => SortKey::Number(group.count as f64),
-                2 => SortKey::Number(group.first.0 as f64),
-                3 => SortKey::Number(group.last.0 as f64),
-                4 => SortKey::Text(&group.task),
-                _ => SortKey::Text(&group.error),
-            }
-        });
-        order.into_iter().map(|at| groups[at]).collect()
+        let groups = cx.snap.dead.iter().map(|group| &**group).filter(passes).collect();
+        self.groups.order.arrange(GROUPS, groups, cx)
     }
 
     /// The current state of the group whose letters are open.
     fn opened<'a>(&self, cx: &Context<'a>) -> Option<&'a DeadGroup> {
         let letters = self.letters.as_ref()?;
         cx.snap.dead.iter().map(|group| &**group).find(|group| letters.is_of(group))
-    }
-
-    fn retry_group(&self, group: &DeadGroup, out: &mut Outbox) {
-        let about = format!("All dead letters of {} with the error: {}", group.task, group.error);
-        out.confirm(actions::retry(&selector(group), group.count, &about));
     }
 
     /// Fetches all letters of a group for an action.
@@ -197,62 +206,26 @@ fn group_ids(groups: &[&DeadGroup]) -> Vec<GroupId> {
 }
 
 impl Screen for QueuesScreen {
-    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        if key.ctrl || key.alt {
-            return false;
+    fn step(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        match self.pane() {
+            Pane::Queues => self.step_queues(key, cx),
+            Pane::Groups => self.step_groups(key, cx),
+            Pane::Letters => self.step_letters(key, cx, out),
         }
-        match key.code {
-            Code::Char('b') => {
-                self.by = match self.by {
-                    By::Task => By::Node,
-                    By::Node => By::Task,
-                };
-                self.focus = Focus::Queues;
-            }
-            Code::Char('d') => {
-                self.focus = match self.focus {
-                    Focus::Queues => Focus::Dead,
-                    Focus::Dead => Focus::Queues,
-                };
-            }
-            Code::Char('s') => match (self.pane(), &mut self.letters) {
-                (Pane::Groups, _) => self.groups.sort_next(view::GROUP_COLUMNS.len()),
-                (Pane::Letters, Some(letters)) => {
-                    letters.table.sort_next(view::letter_columns(letters).len());
-                    letters.go_on(cx.now, out);
-                }
-                _ => self.queues.sort_next(view::COLUMNS.len() - 1),
-            },
-            Code::Char('S') => match (self.pane(), &mut self.letters) {
-                (Pane::Groups, _) => self.groups.descending = !self.groups.descending,
-                (Pane::Letters, Some(letters)) => {
-                    letters.table.descending = !letters.table.descending;
-                }
-                _ => self.queues.descending = !self.queues.descending,
-            },
-            _ => {
-                return match (self.focus, &self.letters) {
-                    (Focus::Queues, _) => self.queue_key(key, cx, out),
-                    (Focus::Dead, Some(_)) => self.letter_key(key, cx, out),
-                    (Focus::Dead, None) => self.group_key(key, cx, out),
-                };
-            }
-        }
-        true
     }
 
     fn answer(&mut self, ticket: u64, answer: &Answer, cx: &Context<'_>, out: &mut Outbox) {
         let Some(letters) = &mut self.letters else { return };
         match answer {
             Answer::Dead(page) => {
-                let taken = letters.take(ticket, Some(page));
+                let taken = letters.take(ticket, Some(page), cx);
                 if taken {
                     letters.go_on(cx.now, out);
                     self.fetched(cx, out);
                 }
             }
             Answer::Refused(_) => {
-                let taken = letters.take(ticket, None);
+                let taken = letters.take(ticket, None, cx);
                 if taken {
                     self.fetching = None;
                 }
@@ -264,7 +237,7 @@ impl Screen for QueuesScreen {
     }
 
     fn refresh(&mut self, cx: &Context<'_>, out: &mut Outbox) {
-        let ids: Vec<String> = self.rows(cx).iter().map(|row| row.name.to_owned()).collect();
+        let ids = self.names(cx);
         self.queues.settle(&ids);
         let groups = self.groups(cx);
         self.groups.hold(&group_ids(&groups));
@@ -329,29 +302,28 @@ impl Screen for QueuesScreen {
         filter.clone_into(kept);
     }
 
-    fn columns(&self) -> Vec<&'static str> {
-        let columns = match (self.pane(), &self.letters) {
-            (Pane::Groups, _) => &view::GROUP_COLUMNS[..],
-            (Pane::Letters, Some(letters)) => view::letter_columns(letters),
-            _ => &view::COLUMNS[..view::COLUMNS.len() - 1],
-        };
-        columns.iter().map(|column| column.name).collect()
-    }
-
-    fn sort(&mut self, column: usize) {
-        match (self.pane(), &mut self.letters) {
-            (Pane::Groups, _) => self.groups.sort_by(column, false),
-            (Pane::Letters, Some(letters)) => letters.table.sort_by(column, false),
-            _ => self.queues.sort_by(column, false),
+    fn headings(&self) -> Vec<Heading> {
+        match (self.pane(), &self.letters) {
+            (Pane::Groups, _) => table::headings(GROUPS),
+            (Pane::Letters, Some(letters)) => table::headings(letters.columns()),
+            _ => table::headings(&Row::COLUMNS),
         }
     }
 
+    fn order(&mut self) -> Option<&mut Order> {
+        Some(match (self.pane(), &mut self.letters) {
+            (Pane::Groups, _) => &mut self.groups.order,
+            (Pane::Letters, Some(letters)) => &mut letters.table.order,
+            _ => &mut self.queues.order,
+        })
+    }
+
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
-        let ids: Vec<String> = self.rows(cx).iter().map(|row| row.name.to_owned()).collect();
+        let ids = self.names(cx);
         if self.queues.click(x, y, &ids) {
             self.focus = Focus::Queues;
         } else if let Some(letters) = &mut self.letters {
-            let ids = letters.ids();
+            let ids = letters.ids(cx);
             letters.table.click(x, y, &ids);
         } else if self.groups.click(x, y, &group_ids(&self.groups(cx))) {
             self.focus = Focus::Dead;
@@ -370,46 +342,5 @@ impl Screen for QueuesScreen {
             ("OLDEST", "how long the oldest ready item has waited"),
             ("TRIES", "how often the item was executed"),
         ]
-    }
-
-    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
-        let mut hints = match (self.focus, &self.letters) {
-            (Focus::Queues, _) => {
-                return vec![
-                    ("d", "dead letters"),
-                    ("b", "by task/node"),
-                    ("⏎", "open"),
-                    ("s", "sort"),
-                    ("y", "copy"),
-                ];
-            }
-            (Focus::Dead, None) => vec![("⏎", "letters"), ("a", "all letters"), ("d", "queues")],
-            (Focus::Dead, Some(_)) => {
-                vec![
-                    ("esc", "back"),
-                    ("⏎", "open"),
-                    ("/", "key, tenant, error"),
-                    ("s", "sort"),
-                    ("v", "pager"),
-                    ("l", "log of its run"),
-                ]
-            }
-        };
-        if !cx.readonly {
-            hints.extend(match self.letters {
-                None => vec![("r", "retry group"), ("x", "discard group")],
-                Some(Letters { of: None, .. }) => vec![("r", "retry"), ("x", "discard")],
-                Some(_) => {
-                    vec![
-                        ("r", "retry"),
-                        ("R", "retry group"),
-                        ("x", "discard"),
-                        ("X", "discard group"),
-                    ]
-                }
-            });
-        }
-        hints.extend([("e", "export"), ("y", "copy")]);
-        hints
     }
 }

@@ -29,6 +29,10 @@ pub struct Share<'a> {
     pub load: Option<f64>,
     /// Whether its load is significantly more than its ownership.
     pub hot: bool,
+    /// Whether the node leads.
+    pub leads: bool,
+    /// The number of owners.
+    pub owners: usize,
 }
 
 impl Share<'_> {
@@ -67,6 +71,7 @@ impl<'a> Loads<'a> {
             snapshot.nodes.iter().map(|node| (node.name.as_str(), node.as_ref())).collect();
         let waits = ring.owners.iter().fold(0, |sum: u64, o| sum.saturating_add(o.queued));
         let weights: u64 = ring.owners.iter().map(|owner| u64::from(owner.weight)).sum();
+        let leader = snapshot.leadership.leader.as_ref();
         let part = |n: f64, of: f64| if of > 0.0 { n / of } else { 0.0 };
         let share = |(place, owner): (usize, &'a besom_core::snapshot::Owner)| {
             let decided = ring.virtual_nodes > 0 && owner.weight > 0;
@@ -80,6 +85,8 @@ impl<'a> Loads<'a> {
                 queued: owner.queued,
                 load: (waits > 0).then(|| part(owner.queued as f64, waits as f64)),
                 hot: false,
+                leads: leader.is_some_and(|leader| leader.node == owner.name),
+                owners: ring.owners.len(),
             };
             share.hot = owner.queued >= limits.hot_queue_min
                 && share.load_over_own().is_some_and(|ratio| ratio > limits.load_max);

@@ -8,6 +8,7 @@
 //!   what-if         one node added or removed, by the hosts' own function
 //! ```
 
+mod columns;
 mod load;
 mod place;
 mod strip;
@@ -19,31 +20,21 @@ mod what_if;
 
 use besom_core::snapshot::{Ring, Subject};
 
-use self::load::Loads;
+use self::load::{Loads, Share};
 use self::place::{Place, Sought};
 use self::strip::Zoom;
 use self::what_if::WhatIf;
-use super::{Hint, Screen};
+use super::Screen;
+use crate::dash::bindings::{Binding, Bound, Hint};
 use crate::dash::context::Context;
 use crate::dash::effect::{Outbox, Tone};
 use crate::dash::key::{Code, Key};
-use crate::dash::table::{Column, SortKey, TableState, Width};
+use crate::dash::table::{self, Heading, Order, TableState};
 
 /// Up to this many members, a what-if is recomputed when they change; with more, on request.
 const MEMBERS_FOR_FOLLOWING: usize = 64;
 /// The number of steps in which the cursor crosses the window.
 const STEPS: u32 = 64;
-
-/// The columns of the table.
-const COLUMNS: [Column; 7] = [
-    Column::left("NODE", Width::Fill(10), 0),
-    Column::right("OWN%", Width::Fixed(6), 0),
-    Column::left("AGAINST ITS SHARE", Width::Fixed(17), 3),
-    Column::right("LOAD%", Width::Fixed(6), 0),
-    Column::left("SHARE OF QUEUE", Width::Fixed(20), 4),
-    Column::right("LOAD/OWN", Width::Fixed(9), 1),
-    Column::left("", Width::Fixed(8), 2),
-];
 
 /// The Ring screen.
 #[derive(Debug, Default)]
@@ -61,25 +52,14 @@ pub struct RingScreen {
 
 impl RingScreen {
     /// The shares in the order of the table.
-    fn rows<'a>(&self, loads: &Loads<'a>) -> Vec<usize> {
-        self.table.order((0..loads.shares.len()).collect(), |row, column| {
-            let Some(share) = loads.shares.get(row) else { return SortKey::Unknown };
-            let known = |figure: Option<f64>| figure.map_or(SortKey::Unknown, SortKey::Number);
-            match column {
-                0 => SortKey::Text(share.name),
-                1 => SortKey::Number(share.own),
-                2 => known(share.own_over_ideal()),
-                3 | 4 => known(share.load),
-                5 => known(share.load_over_own()),
-                _ => SortKey::Number(f64::from(u8::from(share.hot))),
-            }
-        })
+    fn rows<'b, 'a>(&self, loads: &'b Loads<'a>, cx: &Context<'_>) -> Vec<&'b Share<'a>> {
+        self.table.order.arrange(&Share::COLUMNS, loads.shares.iter().collect(), cx)
     }
 
     /// The names in the order of the table.
     fn names(&self, cx: &Context<'_>) -> Vec<String> {
         let loads = Loads::of(cx.snap);
-        self.rows(&loads).into_iter().map(|row| loads.shares[row].name.to_owned()).collect()
+        self.rows(&loads, cx).into_iter().map(|share| share.name.to_owned()).collect()
     }
 
     /// The selected node.
@@ -120,7 +100,7 @@ impl RingScreen {
         }
     }
 
-    fn step(&mut self, cx: &Context<'_>, forward: bool) {
+    fn move_cursor(&mut self, cx: &Context<'_>, forward: bool) {
         let ring = &cx.snap.ring;
         let centre = self.centre(ring, self.selected(cx).as_deref());
         let window = self.zoom.window(ring.partitions, centre);
@@ -130,50 +110,70 @@ impl RingScreen {
         self.cursor = Some(to.min(last));
     }
 
-    /// Closes what was opened last; false: nothing is open.
-    fn back(&mut self) -> bool {
+    /// Whether [`RingScreen::back`] has something to close.
+    fn is_open(&self) -> bool {
+        let zoomed = self.zoom != Zoom::default();
+        self.what_if.is_some() || self.cursor.is_some() || zoomed || !self.search.is_empty()
+    }
+
+    /// Closes what was opened last.
+    fn back(&mut self) {
         if self.what_if.take().is_some() || self.cursor.take().is_some() {
-            return true;
+            return;
         }
         if self.zoom != Zoom::default() {
             self.zoom = Zoom::default();
-            return true;
+            return;
         }
-        let searched = !self.search.is_empty();
         (self.place, self.stale) = (None, false);
         self.search.clear();
-        searched
     }
 }
 
-impl Screen for RingScreen {
-    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        if key.ctrl || key.alt {
-            return false;
-        }
-        match key.code {
-            Code::Char('w') => self.ask_what_if(cx, out),
-            Code::Char('z') => {
-                let centre = self.centre(&cx.snap.ring, self.selected(cx).as_deref());
-                self.zoom = self.zoom.deeper(cx.snap.ring.partitions);
-                self.cursor = (self.zoom != Zoom::default()).then_some(centre);
+type Bind = Binding<RingScreen>;
+
+impl Bound for RingScreen {
+    const BINDINGS: &'static [Bind] = &[
+        Bind::shown("j k", "node"),
+        Bind::shown("/", "find key"),
+        Bind::new("w", "what-if", &[Code::Char('w')], |screen, _, cx, out| {
+            screen.ask_what_if(cx, out);
+        })
+        .command("what-if: add or remove one node"),
+        Bind::new("z", "zoom", &[Code::Char('z')], |screen, _, cx, _| {
+            let centre = screen.centre(&cx.snap.ring, screen.selected(cx).as_deref());
+            screen.zoom = screen.zoom.deeper(cx.snap.ring.partitions);
+            screen.cursor = (screen.zoom != Zoom::default()).then_some(centre);
+        })
+        .command("zoom into the ring"),
+        Bind::new(
+            "← →",
+            "along the ring",
+            &[Code::Left, Code::Right, Code::Char('h'), Code::Char('l')],
+            |screen, key, cx, _| {
+                screen.move_cursor(cx, matches!(key.code, Code::Right | Code::Char('l')));
+            },
+        ),
+        Bind::shown("s S", "sort"),
+        Bind::new("⏎", "the node", &[Code::Enter], |screen, _, cx, out| {
+            if let Some(node) = screen.selected(cx) {
+                out.go(Subject::Node(node));
             }
-            Code::Left | Code::Char('h') => self.step(cx, false),
-            Code::Right | Code::Char('l') => self.step(cx, true),
-            Code::Char('s') => self.table.sort_next(COLUMNS.len()),
-            Code::Char('S') => self.table.descending = !self.table.descending,
-            Code::Char('y') => match self.selected(cx) {
+        }),
+        Bind::new("y", "copy", &[Code::Char('y')], |screen, _, cx, out| {
+            match screen.selected(cx) {
                 Some(node) => out.copy(node),
                 None => out.say(Tone::Info, "there is no node to copy"),
-            },
-            Code::Enter => match self.selected(cx) {
-                Some(node) => out.go(Subject::Node(node)),
-                None => return false,
-            },
-            Code::Esc => return self.back(),
-            _ => return self.table.key(key, &self.names(cx)),
-        }
-        true
+            }
+        }),
+        Bind::hidden(&[Code::Esc], |screen, _, _, _| screen.back())
+            .when(|screen, _| screen.is_open()),
+    ];
+}
+
+impl Screen for RingScreen {
+    fn step(&mut self, key: Key, cx: &Context<'_>, _out: &mut Outbox) -> bool {
+        self.table.key(key, &self.names(cx))
     }
 
     fn refresh(&mut self, cx: &Context<'_>, _out: &mut Outbox) {
@@ -215,20 +215,12 @@ impl Screen for RingScreen {
         }
     }
 
-    fn commands(&self) -> Vec<(&'static str, Key)> {
-        vec![
-            ("what-if: add or remove one node", Key::char('w')),
-            ("zoom into the ring", Key::char('z')),
-        ]
+    fn headings(&self) -> Vec<Heading> {
+        table::headings(&Share::COLUMNS)
     }
 
-    fn columns(&self) -> Vec<&'static str> {
-        COLUMNS.iter().map(|column| column.name).filter(|name| !name.is_empty()).collect()
-    }
-
-    fn sort(&mut self, column: usize) {
-        // Numbers start with the greatest; names are ascending.
-        self.table.sort_by(column, column > 0);
+    fn order(&mut self) -> Option<&mut Order> {
+        Some(&mut self.table.order)
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
@@ -242,19 +234,6 @@ impl Screen for RingScreen {
             ("LOAD/OWN", "load relative to share; 1 is even"),
             ("peak/mean", "the fullest node relative to the average"),
             ("hot key", "a key that causes much of a node's work"),
-        ]
-    }
-
-    fn hints(&self, _cx: &Context<'_>) -> Vec<Hint> {
-        vec![
-            ("j k", "node"),
-            ("/", "find key"),
-            ("w", "what-if"),
-            ("z", "zoom"),
-            ("← →", "along the ring"),
-            ("s S", "sort"),
-            ("⏎", "the node"),
-            ("y", "copy"),
         ]
     }
 }

@@ -7,13 +7,12 @@ use strips::{selected_sign, selected_style};
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
 
+use super::RingScreen;
 use super::load::{Loads, Share};
-use super::strip::{Strip, letter};
+use super::strip::Strip;
 use super::verdict::{Mood, Verdict};
 use super::what_if::Outcome;
-use super::{COLUMNS, RingScreen};
 use crate::dash::context::Context;
 use crate::dash::screens::figure::{UNKNOWN, per_cent};
 use crate::dash::text;
@@ -29,22 +28,20 @@ const WIDE_MIN: u16 = 120;
 const SIDE: u16 = 52;
 /// The minimum rows of the table, including its heading.
 const TABLE_MIN: u16 = 4;
-/// The width of the ownership bar; half of it is half of the ideal.
-const CENTRED: u16 = 17;
 
 /// The data to draw, computed once.
 struct Sight<'a> {
     cx: &'a Context<'a>,
     theme: &'a Theme,
-    loads: Loads<'a>,
-    /// The indexes of the shares in the order of the table, and the row of the selected one.
-    order: Vec<usize>,
+    loads: &'a Loads<'a>,
+    /// The shares in the order of the table, and the row of the selected one.
+    shares: Vec<&'a Share<'a>>,
     chosen: Option<usize>,
 }
 
 impl<'a> Sight<'a> {
-    fn share(&self) -> Option<&Share<'a>> {
-        self.loads.shares.get(*self.order.get(self.chosen?)?)
+    fn share(&self) -> Option<&'a Share<'a>> {
+        self.shares.get(self.chosen?).copied()
     }
 }
 
@@ -52,11 +49,10 @@ impl RingScreen {
     /// Draws the screen.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let loads = Loads::of(cx.snap);
-        let order = self.rows(&loads);
-        let names: Vec<String> =
-            order.iter().map(|row| loads.shares[*row].name.to_owned()).collect();
+        let shares = self.rows(&loads, cx);
+        let names: Vec<String> = shares.iter().map(|share| share.name.to_owned()).collect();
         let chosen = self.table.place(&names);
-        let sight = Sight { cx, theme, loads, order, chosen };
+        let sight = Sight { cx, theme, loads: &loads, shares, chosen };
         let wide = area.width >= WIDE_MIN;
         let main = columns(area, 0, if wide { area.width - SIDE } else { area.width });
         self.main(&sight, main, buf);
@@ -70,7 +66,7 @@ impl RingScreen {
         self.heading(sight, area, buf);
         // From the bottom: the verdict, the peaks, the what-if; then the strips, as far as the
         // table leaves room.
-        let verdict = Verdict::of(sight.cx.snap, &sight.loads);
+        let verdict = Verdict::of(sight.cx.snap, sight.loads);
         let words = text::wrap(&verdict.text, usize::from(area.width.saturating_sub(11)));
         let what_if = self.what_if_lines(sight);
         let feet = 2 + words.len().min(3) as u16 + what_if.len() as u16;
@@ -96,7 +92,7 @@ impl RingScreen {
             put(buf, foot, 10, y, line, style);
             y += 1;
         }
-        put(buf, foot, 1, y, &peaks(&sight.loads), theme.text);
+        put(buf, foot, 1, y, &peaks(sight.loads), theme.text);
         for (number, line) in (1..).zip(&what_if) {
             put(buf, foot, 1, y + number, line, theme.text);
         }
@@ -125,22 +121,15 @@ impl RingScreen {
     fn table(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
         let theme = sight.theme;
         let table = Table {
-            columns: &COLUMNS,
-            rows: sight.order.len(),
+            columns: &Share::COLUMNS,
+            rows: &sight.shares,
             selected: sight.chosen,
             focused: true,
-            sort: self.table.sort.map(|column| (column, self.table.descending)),
+            order: self.table.order,
             empty: "No node owns a partition yet. A host takes its share when `besom serve` starts it.",
             seen: &self.table.seen,
         };
-        let lettered = letter(0, sight.loads.shares.len()).is_some();
-        table.draw(theme, area, buf, |row, column| {
-            let Some(share) = sight.order.get(row).and_then(|at| sight.loads.shares.get(*at))
-            else {
-                return (String::new(), theme.text);
-            };
-            cell(sight, share, column, lettered)
-        });
+        table.draw(sight.cx, theme, area, buf);
     }
 
     fn what_if_lines(&self, sight: &Sight<'_>) -> Vec<String> {
@@ -201,62 +190,6 @@ impl RingScreen {
             );
         }
     }
-}
-
-/// A cell of the table.
-fn cell(sight: &Sight<'_>, share: &Share<'_>, column: usize, lettered: bool) -> (String, Style) {
-    let theme = sight.theme;
-    let figure = |part: Option<f64>| part.map_or(UNKNOWN.to_owned(), per_cent);
-    let heat = if share.hot { theme.warn } else { theme.text };
-    match column {
-        0 => {
-            let leads = sight.cx.snap.leadership.leader.as_ref();
-            let star =
-                if leads.is_some_and(|leader| leader.node == share.name) { " ★" } else { "" };
-            let place = u16::try_from(share.place).ok();
-            let sign = place.and_then(|place| letter(place, sight.loads.shares.len()));
-            match sign.filter(|_| lettered) {
-                Some(sign) => (format!("{sign} {}{star}", share.name), theme.text),
-                None => (format!("{}{star}", share.name), theme.text),
-            }
-        }
-        1 => (per_cent(share.own), theme.text),
-        2 => match share.own_over_ideal() {
-            Some(ratio) => (centred(ratio), theme.bar),
-            None => ("no share".to_owned(), theme.dim),
-        },
-        3 => (figure(share.load), heat),
-        4 => (
-            bar::bar(share.load.unwrap_or(0.0), 20),
-            if share.hot { theme.warn } else { theme.bar },
-        ),
-        5 => match share.load_over_own() {
-            Some(ratio) => (format!("{ratio:.2}"), heat),
-            None => (if share.load.is_some() { "-" } else { UNKNOWN }.to_owned(), theme.dim),
-        },
-        _ => match (share.hot, share.is_there(), share.state) {
-            (true, ..) => ("HOT".to_owned(), theme.warn),
-            (_, false, None) => ("gone".to_owned(), theme.bad),
-            (_, false, Some(_)) => ("LOST".to_owned(), theme.bad),
-            (_, true, Some(besom_core::snapshot::NodeState::Draining)) => {
-                ("draining".to_owned(), theme.accent)
-            }
-            _ => (String::new(), theme.text),
-        },
-    }
-}
-
-/// A bar from the middle: to the right if the node owns more than its share, to the left if less.
-/// It ends at 0.5 and at 1.5 times the share.
-fn centred(ratio: f64) -> String {
-    let half = (CENTRED - 1) / 2;
-    let part = ((ratio - 1.0) * 2.0).clamp(-1.0, 1.0);
-    let filled = (part.abs() * f64::from(half)).round() as usize;
-    let half = usize::from(half);
-    let more = if part > 0.0 { filled } else { 0 };
-    let less = filled - more;
-    let blank = |n: usize| " ".repeat(n);
-    format!("{}{}┼{}{}", blank(half - less), "█".repeat(less), "█".repeat(more), blank(half - more))
 }
 
 fn peaks(loads: &Loads<'_>) -> String {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use besom_core::item::End;
 use besom_core::snapshot::{Answer, ItemRow, LogLine, Query, Run, RunDetail, Snapshot};
 use besom_core::time::Time;
 use serde::Serialize;
@@ -85,7 +86,7 @@ impl Detail {
     /// Items that had no effects, which have a reason.
     pub fn without_effect(&self) -> impl Iterator<Item = &ItemRow> {
         let items = self.answer.iter().flat_map(|detail| &detail.items);
-        items.filter(|item| item.outcome != "committed")
+        items.filter(|item| item.outcome != End::Committed)
     }
 
     /// When the first and the last of its items ended, if all items have been read.
@@ -96,10 +97,10 @@ impl Detail {
     }
 
     /// The number of items by node and outcome, among the newest ones.
-    pub fn by_node(&self) -> BTreeMap<&str, BTreeMap<&str, u64>> {
-        let mut nodes: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+    pub fn by_node(&self) -> BTreeMap<&str, BTreeMap<End, u64>> {
+        let mut nodes: BTreeMap<&str, BTreeMap<End, u64>> = BTreeMap::new();
         for item in self.answer.iter().flat_map(|detail| &detail.items) {
-            *nodes.entry(&item.node).or_default().entry(&item.outcome).or_default() += 1;
+            *nodes.entry(&item.node).or_default().entry(item.outcome).or_default() += 1;
         }
         nodes
     }
@@ -186,7 +187,7 @@ impl Detail {
         #[derive(Serialize)]
         struct Export<'a> {
             run: &'a Run,
-            outcomes: Option<&'a std::collections::BTreeMap<String, u64>>,
+            outcomes: Option<&'a std::collections::BTreeMap<End, u64>>,
             items: Option<&'a [ItemRow]>,
             definition: Option<serde_json::Value>,
             log: Vec<&'a LogLine>,

@@ -21,13 +21,16 @@ use self::detail::{Detail, Pane};
 use self::older::Older;
 use self::pace::Pace;
 use self::phases::Progress;
+use super::Screen;
 use super::figure::{clock_ms, date_clock};
-use super::{Hint, Screen};
 use crate::dash::actions;
+use crate::dash::bindings::{Binding, Bound, Hint};
 use crate::dash::context::Context;
 use crate::dash::effect::{Effect, Outbox, Tone};
 use crate::dash::key::{Code, Key};
-use crate::dash::table::{Column, SortKey, TableState, Width};
+use crate::dash::table::{
+    self, Column, Emphasis, Heading, Order, SortKey, TableState, Width, plain,
+};
 use crate::dash::text;
 
 /// Lines by which page up and page down move the log.
@@ -36,17 +39,46 @@ const PAGE: isize = 10;
 /// The distance from the end of the list at which older runs are requested.
 const AHEAD: usize = 20;
 
+type Col = Column<Run>;
+
 /// The columns of the list.
-const COLUMNS: [Column; 9] = [
-    Column::right("RUN", Width::Fixed(7), 0),
-    Column::left("TASK", Width::Fill(14), 0),
-    Column::left("STATE", Width::Fixed(9), 0),
-    Column::left("STARTED (UTC)", Width::Fixed(14), 3),
-    Column::right("TOOK", Width::Fixed(7), 1),
-    Column::right("PLANNED", Width::Fixed(9), 2),
-    Column::right("OPEN", Width::Fixed(8), 2),
-    Column::left("BY", Width::Fixed(12), 4),
-    Column::left("ERROR", Width::Fill(10), 5),
+const COLUMNS: &[Col] = &[
+    Col::right("RUN", Width::Fixed(7), 0, |run, _| plain(run.id.to_string()))
+        .by(|run, _| SortKey::Number(run.id as f64))
+        .descending(),
+    Col::left("TASK", Width::Fill(14), 0, |run, _| plain(&run.task))
+        .by(|run, _| SortKey::Text(&run.task)),
+    Col::left("STATE", Width::Fixed(9), 0, |run, _| {
+        (state_word(run.state).to_owned(), state_emphasis(run.state))
+    })
+    .by(|run, _| SortKey::Text(state_word(run.state))),
+    Col::left("STARTED (UTC)", Width::Fixed(14), 3, |run, _| {
+        plain(run.started_at.to_jiff().strftime("%m-%d %H:%M:%S").to_string())
+    })
+    .by(|run, _| SortKey::Number(run.started_at.0 as f64))
+    .descending(),
+    Col::right("TOOK", Width::Fixed(7), 1, |run, cx| plain(text::took_span(took(run, cx.now))))
+        .by(|run, cx| SortKey::Number(took(run, cx.now).as_secs_f64()))
+        .descending(),
+    Col::right("PLANNED", Width::Fixed(9), 2, |run, _| plain(text::grouped(run.planned)))
+        .by(|run, _| SortKey::Number(run.planned as f64))
+        .descending(),
+    Col::right("OPEN", Width::Fixed(8), 2, |run, _| plain(text::grouped(run.open)))
+        .by(|run, _| SortKey::Number(run.open as f64))
+        .descending(),
+    Col::left("BY", Width::Fixed(12), 4, |run, _| (by(&run.trigger), Emphasis::Dim)).by(
+        |run, _| match &run.trigger {
+            Trigger::Manual { by, .. } => SortKey::Text(by),
+            Trigger::Schedule => SortKey::Text("schedule"),
+            Trigger::Takeover => SortKey::Text("takeover"),
+            Trigger::Pass => SortKey::Text("one pass"),
+        },
+    ),
+    Col::left("ERROR", Width::Fill(10), 5, |run, _| {
+        (run.error.clone().unwrap_or_default(), Emphasis::Bad)
+    })
+    .by(|run, _| SortKey::text(run.error.as_deref()))
+    .descending(),
 ];
 
 /// Runs.
@@ -87,6 +119,16 @@ fn state_word(state: RunState) -> &'static str {
     }
 }
 
+/// How a state is emphasised.
+fn state_emphasis(state: RunState) -> Emphasis {
+    match state {
+        RunState::Scanning | RunState::Executing => Emphasis::Accent,
+        RunState::Ok => Emphasis::Good,
+        RunState::Failed => Emphasis::Bad,
+        RunState::Unknown => Emphasis::Dim,
+    }
+}
+
 impl RunsScreen {
     /// Records a snapshot, whatever screen is shown: the speed of runs is measured across
     /// snapshots.
@@ -96,39 +138,17 @@ impl RunsScreen {
 
     /// The runs of the list.
     fn rows<'a>(&'a self, cx: &Context<'a>) -> Vec<&'a Run> {
-        let runs = self.older.with(cx.snap);
         let wanted = self.filter.to_lowercase();
-        let shown = |run: &Run| {
+        let shown = |run: &&Run| {
             wanted.is_empty()
                 || run.task.to_lowercase().contains(&wanted)
                 || run.id.to_string().contains(&wanted)
                 || state_word(run.state).to_lowercase().contains(&wanted)
         };
-        let mut rows: Vec<usize> = (0..runs.len()).filter(|row| shown(runs[*row])).collect();
-        rows.sort_by_key(|row| {
-            let run = runs[*row];
-            (!run.state.is_active(), std::cmp::Reverse(run.id))
-        });
-        let order = self.table.order(rows, |row, column| {
-            let run = runs[row];
-            match column {
-                0 => SortKey::Number(run.id as f64),
-                1 => SortKey::Text(&run.task),
-                2 => SortKey::Text(state_word(run.state)),
-                3 => SortKey::Number(run.started_at.0 as f64),
-                4 => SortKey::Number(took(run, cx.now).as_secs_f64()),
-                5 => SortKey::Number(run.planned as f64),
-                6 => SortKey::Number(run.open as f64),
-                7 => match &run.trigger {
-                    Trigger::Manual { by, .. } => SortKey::Text(by),
-                    Trigger::Schedule => SortKey::Text("schedule"),
-                    Trigger::Takeover => SortKey::Text("takeover"),
-                    Trigger::Pass => SortKey::Text("one pass"),
-                },
-                _ => run.error.as_deref().map_or(SortKey::Unknown, SortKey::Text),
-            }
-        });
-        order.into_iter().map(|row| runs[row]).collect()
+        let runs = self.older.with(cx.snap).into_iter();
+        let mut runs: Vec<&Run> = runs.filter(shown).collect();
+        runs.sort_by_key(|run| (!run.state.is_active(), std::cmp::Reverse(run.id)));
+        self.table.order.arrange(COLUMNS, runs, cx)
     }
 
     /// The numbers of the list.
@@ -180,71 +200,151 @@ impl RunsScreen {
         }
     }
 
-    fn list_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        let ids = self.ids(cx);
-        let chosen = self.table.id(&ids).copied();
-        match (key.code, chosen) {
-            (Code::Enter, Some(run)) => self.look_at(run, cx, out),
-            (Code::Char('K'), chosen) => {
-                let rows = self.rows(cx);
-                Self::cancel(rows.into_iter().find(|run| Some(run.id) == chosen), out);
-            }
-            (Code::Char('y'), Some(run)) => out.copy(run.to_string()),
-            (Code::Char('t'), Some(run)) => {
-                if let Some(run) = self.rows(cx).into_iter().find(|known| known.id == run) {
-                    out.go(Subject::Task(run.task.clone()));
-                }
-            }
-            (Code::Char('s'), _) => self.table.sort_next(COLUMNS.len()),
-            (Code::Char('S'), _) => self.table.descending = !self.table.descending,
-            _ => {
-                let moved = self.table.key(key, &ids);
-                self.follow(cx, out);
-                return moved;
-            }
+    /// The run that the keys mean: the open one, or the selected one.
+    fn chosen<'a>(&'a self, cx: &Context<'a>) -> Option<&'a Run> {
+        if let Some(detail) = &self.detail {
+            return detail.run(cx.snap);
         }
-        true
+        let rows = self.rows(cx);
+        let ids: Vec<u64> = rows.iter().map(|run| run.id).collect();
+        Some(rows[self.table.place(&ids)?])
     }
 
-    fn detail_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        let Some(detail) = &mut self.detail else { return false };
-        let log = &mut detail.log;
-        match key.code {
-            Code::Esc if !log.pattern().is_empty() => log.search(""),
-            Code::Esc => self.detail = None,
-            Code::Char('s') => {
-                let follow = !log.follows();
-                log.follow(follow);
+    fn open_task(&self, cx: &Context<'_>, out: &mut Outbox) {
+        if let Some(run) = self.chosen(cx) {
+            out.go(Subject::Task(run.task.clone()));
+        }
+    }
+
+    /// Does something with the open run, if there is one.
+    fn with(&mut self, act: impl FnOnce(&mut Detail)) {
+        if let Some(detail) = &mut self.detail {
+            act(detail);
+        }
+    }
+}
+
+type Bind = Binding<RunsScreen>;
+
+impl Bound for RunsScreen {
+    const BINDINGS: &'static [Bind] = &[
+        Bind::new("⏎", "detail and log", &[Code::Enter], |screen, _, cx, out| {
+            if let Some(run) = screen.chosen(cx).map(|run| run.id) {
+                screen.look_at(run, cx, out);
             }
-            Code::Char('w') => log.wrap = !log.wrap,
-            Code::Char('L') => log.level = log.level.next(),
-            Code::Char('n') => log.next_match(true),
-            Code::Char('N') => log.next_match(false),
-            Code::Char('K') => Self::cancel(detail.run(cx.snap), out),
-            Code::Char('i') => (detail.pane, detail.top) = (detail.pane.next(), 0),
-            Code::Char('y') => match log.current() {
-                Some(line) => out.copy(line.text.clone()),
-                None => out.say(Tone::Info, "nothing is logged yet"),
-            },
-            Code::Char('o') => out.push(Effect::Pager(detail.paged(cx.snap))),
-            Code::Char('E') => match detail.export(cx.snap) {
+        })
+        .when(in_list),
+        Bind::new("K", "cancel", &[Code::Char('K')], cancel_chosen)
+            .when(|screen, cx| in_list(screen, cx) && scans(screen, cx))
+            .changes(),
+        Bind::new("t", "task", &[Code::Char('t')], |screen, _, cx, out| {
+            screen.open_task(cx, out);
+        })
+        .when(in_list),
+        Bind::shown("s S", "sort").when(in_list),
+        Bind::new("y", "copy", &[Code::Char('y')], |screen, _, cx, out| {
+            if let Some(run) = screen.chosen(cx) {
+                out.copy(run.id.to_string());
+            }
+        })
+        .when(in_list),
+        // A run in detail.
+        Bind::new("s", "stop following", &[Code::Char('s')], |screen, _, _, _| {
+            screen.with(|detail| detail.log.follow(false));
+        })
+        .when(follows)
+        .command(FOLLOW),
+        Bind::new("s", "follow", &[Code::Char('s')], |screen, _, _, _| {
+            screen.with(|detail| detail.log.follow(true));
+        })
+        .when(|screen, cx| in_detail(screen, cx) && !follows(screen, cx))
+        .command(FOLLOW),
+        Bind::new("/ n N", "search", &[Code::Char('n'), Code::Char('N')], |screen, key, _, _| {
+            screen.with(|detail| detail.log.next_match(key.code == Code::Char('n')));
+        })
+        .when(in_detail),
+        Bind::new("L", "level", &[Code::Char('L')], |screen, _, _, _| {
+            screen.with(|detail| detail.log.level = detail.log.level.next());
+        })
+        .when(in_detail)
+        .command("minimum level of the log"),
+        Bind::new("i", "items, nodes", &[Code::Char('i')], |screen, _, _, _| {
+            screen.with(|detail| (detail.pane, detail.top) = (detail.pane.next(), 0));
+        })
+        .when(in_detail)
+        .command("items and nodes of this run"),
+        Bind::new("K", "cancel", &[Code::Char('K')], cancel_chosen)
+            .when(|screen, cx| in_detail(screen, cx) && scans(screen, cx))
+            .changes(),
+        Bind::new("E", "export", &[Code::Char('E')], |screen, _, cx, out| {
+            let Some(detail) = &screen.detail else { return };
+            match detail.export(cx.snap) {
                 Some(text) => out.export(format!("run-{}.json", detail.id), text),
                 None => out.say(Tone::Info, "this run has not been read yet"),
-            },
-            Code::Char('t') => {
-                if let Some(run) = detail.run(cx.snap) {
-                    out.go(Subject::Task(run.task.clone()));
-                }
             }
-            _ => return detail.step(key),
-        }
-        true
-    }
+        })
+        .when(in_detail)
+        .command("export this run as JSON"),
+        Bind::new("w", "wrap", &[Code::Char('w')], |screen, _, _, _| {
+            screen.with(|detail| detail.log.wrap = !detail.log.wrap);
+        })
+        .when(in_detail)
+        .command("wrap long lines of the log"),
+        Bind::new("o", "pager", &[Code::Char('o')], |screen, _, cx, out| {
+            screen.with(|detail| out.push(Effect::Pager(detail.paged(cx.snap))));
+        })
+        .when(in_detail)
+        .command("show the log in $PAGER"),
+        Bind::new("y", "copy line", &[Code::Char('y')], |screen, _, _, out| {
+            let line = screen.detail.as_ref().and_then(|detail| detail.log.current());
+            match line {
+                Some(line) => out.copy(line.text.clone()),
+                None => out.say(Tone::Info, "nothing is logged yet"),
+            }
+        })
+        .when(in_detail),
+        Bind::new("t", "task", &[Code::Char('t')], |screen, _, cx, out| {
+            screen.open_task(cx, out);
+        })
+        .when(in_detail),
+        Bind::new("esc", "back", &[Code::Esc], |screen, _, _, _| match &mut screen.detail {
+            Some(detail) if !detail.log.pattern().is_empty() => detail.log.search(""),
+            _ => screen.detail = None,
+        })
+        .when(in_detail),
+        // For a run that has nothing left to cancel: it is said why.
+        Bind::hidden(&[Code::Char('K')], cancel_chosen),
+    ];
+}
+
+/// The command that follows the log or stops following it.
+const FOLLOW: &str = "follow the log or stop";
+
+fn in_list(screen: &RunsScreen, _: &Context<'_>) -> bool {
+    screen.detail.is_none()
+}
+
+fn in_detail(screen: &RunsScreen, _: &Context<'_>) -> bool {
+    screen.detail.is_some()
+}
+
+fn follows(screen: &RunsScreen, _: &Context<'_>) -> bool {
+    screen.detail.as_ref().is_some_and(|detail| detail.log.follows())
+}
+
+/// Whether the scan of the run that the keys mean has not ended.
+fn scans(screen: &RunsScreen, cx: &Context<'_>) -> bool {
+    let chosen = screen.chosen(cx).and_then(|run| cx.snap.run(run.id));
+    chosen.is_some_and(|run| run.state == RunState::Scanning)
+}
+
+fn cancel_chosen(screen: &mut RunsScreen, _: Key, cx: &Context<'_>, out: &mut Outbox) {
+    RunsScreen::cancel(screen.chosen(cx), out);
 }
 
 impl Detail {
     /// Scrolls the pane below the figures; false: the key does not scroll.
-    fn step(&mut self, key: Key) -> bool {
+    fn scroll(&mut self, key: Key) -> bool {
         let by = match key.code {
             Code::Char('j') | Code::Down => 1,
             Code::Char('k') | Code::Up => -1,
@@ -290,15 +390,13 @@ impl Detail {
 }
 
 impl Screen for RunsScreen {
-    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        if key.ctrl || key.alt {
-            return false;
+    fn step(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        if let Some(detail) = &mut self.detail {
+            return detail.scroll(key);
         }
-        if self.detail.is_some() {
-            self.detail_key(key, cx, out)
-        } else {
-            self.list_key(key, cx, out)
-        }
+        let moved = self.table.key(key, &self.ids(cx));
+        self.follow(cx, out);
+        moved
     }
 
     fn answer(&mut self, ticket: u64, answer: &Answer, cx: &Context<'_>, out: &mut Outbox) {
@@ -369,26 +467,12 @@ impl Screen for RunsScreen {
         }
     }
 
-    fn commands(&self) -> Vec<(&'static str, Key)> {
-        if self.detail.is_none() {
-            return Vec::new();
-        }
-        vec![
-            ("follow the log or stop", Key::char('s')),
-            ("minimum level of the log", Key::char('L')),
-            ("wrap long lines of the log", Key::char('w')),
-            ("show the log in $PAGER", Key::char('o')),
-            ("export this run as JSON", Key::char('E')),
-            ("items and nodes of this run", Key::char('i')),
-        ]
+    fn headings(&self) -> Vec<Heading> {
+        if self.detail.is_none() { table::headings(COLUMNS) } else { Vec::new() }
     }
 
-    fn columns(&self) -> Vec<&'static str> {
-        COLUMNS.iter().map(|column| column.name).collect()
-    }
-
-    fn sort(&mut self, column: usize) {
-        self.table.sort_by(column, !matches!(column, 1 | 2 | 7));
+    fn order(&mut self) -> Option<&mut Order> {
+        self.detail.is_none().then_some(&mut self.table.order)
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
@@ -408,30 +492,5 @@ impl Screen for RunsScreen {
             ("waited", "from the slot to the start"),
             ("▲ here", "this run among the latest, short to long"),
         ]
-    }
-
-    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
-        let chosen = match &self.detail {
-            Some(detail) => Some(detail.id),
-            None => self.table.id(&self.ids(cx)).copied(),
-        };
-        let scans = chosen.and_then(|run| cx.snap.run(run));
-        let scans = scans.is_some_and(|run| run.state == RunState::Scanning);
-        let cancel = (scans && !cx.readonly).then_some(("K", "cancel"));
-        let Some(detail) = &self.detail else {
-            let hints = [("t", "task"), ("s S", "sort"), ("y", "copy")];
-            return [("⏎", "detail and log")].into_iter().chain(cancel).chain(hints).collect();
-        };
-        let follow = if detail.log.follows() { "stop following" } else { "follow" };
-        let hints = [("s", follow), ("/ n N", "search"), ("L", "level"), ("i", "items, nodes")];
-        let rest = [
-            ("E", "export"),
-            ("w", "wrap"),
-            ("o", "pager"),
-            ("y", "copy line"),
-            ("t", "task"),
-            ("esc", "back"),
-        ];
-        hints.into_iter().chain(cancel).chain(rest).collect()
     }
 }

@@ -106,6 +106,7 @@ pub(super) mod tests {
             slot: Time::from_secs(98),
             trigger: Trigger::Schedule,
             term: 42,
+            plugin_digest: String::new(),
             started_at: Time::from_secs(100),
             ended_at: ended_s.map(Time::from_secs),
             state,

@@ -5,14 +5,12 @@ mod lines;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
 
 use besom_core::snapshot::RunState;
 
 use super::detail::Detail;
-use super::{COLUMNS, RunsScreen, by, state_word, took};
+use super::{COLUMNS, RunsScreen};
 use crate::dash::context::Context;
-use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::table::Table;
@@ -22,16 +20,6 @@ use crate::dash::widgets::{columns, put, put_all, rows};
 const WIDE_MIN: u16 = 140;
 /// Their width.
 const SIDE: u16 = 70;
-
-/// The style of a state.
-fn state_style(theme: &Theme, state: RunState) -> Style {
-    match state {
-        RunState::Scanning | RunState::Executing => theme.accent,
-        RunState::Ok => theme.good,
-        RunState::Failed => theme.bad,
-        RunState::Unknown => theme.dim,
-    }
-}
 
 impl RunsScreen {
     /// Draws the screen.
@@ -59,11 +47,11 @@ impl RunsScreen {
         put_all(buf, area, 1, 0, &pieces);
         let ids: Vec<u64> = order.iter().map(|run| run.id).collect();
         let table = Table {
-            columns: &COLUMNS,
-            rows: order.len(),
+            columns: COLUMNS,
+            rows: &order,
             selected: self.table.place(&ids),
             focused: true,
-            sort: self.table.sort.map(|column| (column, self.table.descending)),
+            order: self.table.order,
             empty: if self.older.waits() {
                 "Reading runs …"
             } else if runs.is_empty() {
@@ -74,23 +62,7 @@ impl RunsScreen {
             },
             seen: &self.table.seen,
         };
-        table.draw(theme, rows(area, 1, area.height.saturating_sub(1)), buf, |row, column| {
-            let Some(run) = order.get(row).copied() else {
-                return (String::new(), theme.text);
-            };
-            let plain = |words: String| (words, theme.text);
-            match column {
-                0 => plain(run.id.to_string()),
-                1 => plain(run.task.clone()),
-                2 => (state_word(run.state).to_owned(), state_style(theme, run.state)),
-                3 => plain(run.started_at.to_jiff().strftime("%m-%d %H:%M:%S").to_string()),
-                4 => plain(text::took_span(took(run, cx.now))),
-                5 => plain(text::grouped(run.planned)),
-                6 => plain(text::grouped(run.open)),
-                7 => (by(&run.trigger), theme.dim),
-                _ => (run.error.clone().unwrap_or_default(), theme.bad),
-            }
-        });
+        table.draw(cx, theme, rows(area, 1, area.height.saturating_sub(1)), buf);
     }
 
     fn one(&self, detail: &Detail, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {

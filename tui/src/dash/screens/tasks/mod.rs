@@ -5,19 +5,20 @@
 
 pub(in crate::dash) mod ending;
 mod past;
-mod row;
+pub(in crate::dash) mod row;
 mod slots;
-pub(in crate::dash) mod view;
+mod view;
 
 use besom_core::snapshot::{Answer, Query, RunState, Subject, Task};
 use besom_core::time::Time;
 
-use super::{Hint, Place, Screen};
+use super::{Place, Screen};
 use crate::dash::actions;
+use crate::dash::bindings::{Binding, Bound, Hint};
 use crate::dash::context::Context;
 use crate::dash::effect::{Outbox, Tone};
 use crate::dash::key::{Code, Key};
-use crate::dash::table::TableState;
+use crate::dash::table::{self, Heading, Order, TableState};
 use past::Past;
 use slots::{Slot, Span};
 
@@ -54,9 +55,8 @@ impl Default for TasksScreen {
 impl TasksScreen {
     /// The selected task.
     fn task<'a>(&self, cx: &Context<'a>) -> Option<&'a Task> {
-        let order = row::order(self, cx);
-        let place = self.table.place(&row::ids(cx, &order))?;
-        cx.snap.tasks.get(order[place]).map(|task| &**task)
+        let tasks = row::order(self, cx);
+        Some(tasks[self.table.place(&row::ids(&tasks))?])
     }
 
     /// The slots of a task around now.
@@ -83,7 +83,8 @@ impl TasksScreen {
         self.slots(task, cx).iter().find(|slot| Some(slot.at) == self.slot)?.run
     }
 
-    fn step_slot(&mut self, task: &Task, cx: &Context<'_>, by: isize) {
+    fn step_slot(&mut self, cx: &Context<'_>, by: isize) {
+        let Some(task) = self.task(cx) else { return };
         let slots = self.slots(task, cx);
         if let Some(place) = self.slot_place(&slots, cx.now) {
             let to = place.saturating_add_signed(by).min(slots.len() - 1);
@@ -92,7 +93,8 @@ impl TasksScreen {
     }
 
     /// Moves to the nearest earlier or later slot that started no run.
-    fn step_to_gap(&mut self, task: &Task, cx: &Context<'_>, back: bool, out: &mut Outbox) {
+    fn step_to_gap(&mut self, cx: &Context<'_>, back: bool, out: &mut Outbox) {
+        let Some(task) = self.task(cx) else { return };
         let slots = self.slots(task, cx);
         let Some(place) = self.slot_place(&slots, cx.now) else { return };
         let gap = |slot: &&Slot<'_>| slot.fate.is_without_run();
@@ -110,49 +112,24 @@ impl TasksScreen {
         }
     }
 
-    fn task_key(&mut self, key: Key, task: &Task, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        let name = &task.name;
-        match key.code {
-            Code::Char('h') | Code::Left => self.step_slot(task, cx, -1),
-            Code::Char('l') | Code::Right => self.step_slot(task, cx, 1),
-            Code::Char('[') => self.step_to_gap(task, cx, true, out),
-            Code::Char(']') => self.step_to_gap(task, cx, false, out),
-            Code::Char('z') => {
-                self.span = self.span.next();
-                self.follow(cx, out);
-            }
-            Code::Esc if self.slot.is_some() => self.slot = None,
-            Code::Enter if self.chosen_run(task, cx).is_some() => {
-                out.go(Subject::Run(self.chosen_run(task, cx).unwrap_or_default()));
-            }
-            Code::Enter => out.go_to(Place::Runs, Subject::Task(name.clone())),
-            Code::Char('w') => self.explain(task, cx, out),
-            Code::Char('t') if task.orphaned => {
-                out.say(Tone::Bad, format!("no configuration defines {name}: it cannot run"));
-            }
-            Code::Char('t') => out.confirm(actions::trigger(name)),
-            Code::Char('p') => match &task.paused {
-                None => out.confirm(actions::pause(name)),
-                Some(_) => out.confirm(actions::resume(name)),
-            },
-            Code::Char('c') => match task.last.iter().rev().find(|run| run.state.is_active()) {
-                Some(run) if run.state == RunState::Executing => out.say(
-                    Tone::Info,
-                    format!("the scan of run {} has ended: nothing is left to cancel", run.id),
-                ),
-                Some(run) => out.confirm(actions::cancel(run.id, name)),
-                None => out.say(Tone::Info, format!("no run of {name} is active")),
-            },
-            Code::Char('e') => out.go_to(Place::Edit, Subject::Task(name.clone())),
-            Code::Char('d') => out.go(Subject::Dead(name.clone())),
-            Code::Char('y') => out.copy(name.clone()),
-            _ => return false,
+    /// Does something with the selected task, if there is one.
+    fn with(&self, cx: &Context<'_>, out: &mut Outbox, act: fn(&Task, &mut Outbox)) {
+        if let Some(task) = self.task(cx) {
+            act(task, out);
         }
-        true
+    }
+
+    fn open_runs(&self, cx: &Context<'_>, out: &mut Outbox) {
+        let Some(task) = self.task(cx) else { return };
+        match self.chosen_run(task, cx) {
+            Some(run) => out.go(Subject::Run(run)),
+            None => out.go_to(Place::Runs, Subject::Task(task.name.clone())),
+        }
     }
 
     /// Asks the host why the selected slot ran or did not run.
-    fn explain(&mut self, task: &Task, cx: &Context<'_>, out: &mut Outbox) {
+    fn explain(&mut self, cx: &Context<'_>, out: &mut Outbox) {
+        let Some(task) = self.task(cx) else { return };
         let slots = self.slots(task, cx);
         let Some(place) = self.slot_place(&slots, cx.now) else {
             out.say(Tone::Info, format!("{} has no slots to explain", task.name));
@@ -165,29 +142,92 @@ impl TasksScreen {
     }
 }
 
+type Bind = Binding<TasksScreen>;
+
+impl Bound for TasksScreen {
+    const BINDINGS: &'static [Bind] = &[
+        Bind::new("t", "trigger", &[Code::Char('t')], |screen, _, cx, out| {
+            screen.with(cx, out, trigger);
+        })
+        .changes(),
+        Bind::new("p", "pause/resume", &[Code::Char('p')], |screen, _, cx, out| {
+            screen.with(cx, out, |task, out| match &task.paused {
+                None => out.confirm(actions::pause(&task.name)),
+                Some(_) => out.confirm(actions::resume(&task.name)),
+            });
+        })
+        .changes(),
+        Bind::new("e", "edit", &[Code::Char('e')], |screen, _, cx, out| {
+            screen.with(cx, out, |task, out| {
+                out.go_to(Place::Edit, Subject::Task(task.name.clone()));
+            });
+        })
+        .changes(),
+        Bind::new("c", "cancel run", &[Code::Char('c')], |screen, _, cx, out| {
+            screen.with(cx, out, cancel);
+        })
+        .changes(),
+        Bind::new(
+            "← →",
+            "slots",
+            &[Code::Left, Code::Right, Code::Char('h'), Code::Char('l')],
+            |screen, key, cx, _| {
+                let back = matches!(key.code, Code::Left | Code::Char('h'));
+                screen.step_slot(cx, if back { -1 } else { 1 });
+            },
+        ),
+        Bind::new("w", "why", &[Code::Char('w')], |screen, _, cx, out| screen.explain(cx, out)),
+        Bind::new("⏎", "runs", &[Code::Enter], |screen, _, cx, out| screen.open_runs(cx, out)),
+        Bind::new("d", "dead letters", &[Code::Char('d')], |screen, _, cx, out| {
+            screen.with(cx, out, |task, out| out.go(Subject::Dead(task.name.clone())));
+        }),
+        Bind::new(
+            "[ ]",
+            "slots without a run",
+            &[Code::Char('['), Code::Char(']')],
+            |screen, key, cx, out| screen.step_to_gap(cx, key.code == Code::Char('['), out),
+        ),
+        Bind::new("z", "zoom", &[Code::Char('z')], |screen, _, cx, out| {
+            screen.span = screen.span.next();
+            screen.follow(cx, out);
+        }),
+        Bind::hidden(&[Code::Char('y')], |screen, _, cx, out| {
+            screen.with(cx, out, |task, out| out.copy(task.name.clone()));
+        }),
+        Bind::hidden(&[Code::Esc], |screen, _, _, _| screen.slot = None)
+            .when(|screen, _| screen.slot.is_some()),
+    ];
+}
+
+fn trigger(task: &Task, out: &mut Outbox) {
+    let name = &task.name;
+    match task.orphaned {
+        true => out.say(Tone::Bad, format!("no configuration defines {name}: it cannot run")),
+        false => out.confirm(actions::trigger(name)),
+    }
+}
+
+fn cancel(task: &Task, out: &mut Outbox) {
+    match task.last.iter().rev().find(|run| run.state.is_active()) {
+        Some(run) if run.state == RunState::Executing => out.say(
+            Tone::Info,
+            format!("the scan of run {} has ended: nothing is left to cancel", run.id),
+        ),
+        Some(run) => out.confirm(actions::cancel(run.id, &task.name)),
+        None => out.say(Tone::Info, format!("no run of {} is active", task.name)),
+    }
+}
+
 impl Screen for TasksScreen {
-    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
-        if key.ctrl || key.alt {
-            return false;
-        }
-        let ids = row::ids(cx, &row::order(self, cx));
+    fn step(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        let ids = row::ids(&row::order(self, cx));
         let before = self.table.id(&ids).cloned();
-        if self.table.key(key, &ids) {
-            if self.table.id(&ids) != before.as_ref() {
-                self.slot = None;
-                self.follow(cx, out);
-            }
-            return true;
+        let moved = self.table.key(key, &ids);
+        if moved && self.table.id(&ids) != before.as_ref() {
+            self.slot = None;
+            self.follow(cx, out);
         }
-        match key.code {
-            Code::Char('s') => self.table.sort_next(row::COLUMNS.len()),
-            Code::Char('S') => self.table.descending = !self.table.descending,
-            _ => {
-                let Some(task) = self.task(cx) else { return false };
-                return self.task_key(key, task, cx, out);
-            }
-        }
-        true
+        moved
     }
 
     fn answer(&mut self, ticket: u64, answer: &Answer, _cx: &Context<'_>, _out: &mut Outbox) {
@@ -208,7 +248,7 @@ impl Screen for TasksScreen {
     }
 
     fn refresh(&mut self, cx: &Context<'_>, out: &mut Outbox) {
-        self.table.settle(&row::ids(cx, &row::order(self, cx)));
+        self.table.settle(&row::ids(&row::order(self, cx)));
         self.follow(cx, out);
     }
 
@@ -237,16 +277,16 @@ impl Screen for TasksScreen {
         filter.clone_into(&mut self.filter);
     }
 
-    fn columns(&self) -> Vec<&'static str> {
-        row::COLUMNS.iter().map(|column| column.name).collect()
+    fn headings(&self) -> Vec<Heading> {
+        table::headings(row::COLUMNS)
     }
 
-    fn sort(&mut self, column: usize) {
-        self.table.sort_by(column, false);
+    fn order(&mut self) -> Option<&mut Order> {
+        Some(&mut self.table.order)
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, out: &mut Outbox) {
-        if self.table.click(x, y, &row::ids(cx, &row::order(self, cx))) {
+        if self.table.click(x, y, &row::ids(&row::order(self, cx))) {
             self.slot = None;
             self.follow(cx, out);
         }
@@ -266,21 +306,5 @@ impl Screen for TasksScreen {
             ("· ┆ ╌", "nothing decided yet, planned, not read"),
             ("◇", "before this, the schedule was different"),
         ]
-    }
-
-    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
-        let look = [
-            ("← →", "slots"),
-            ("w", "why"),
-            ("⏎", "runs"),
-            ("d", "dead letters"),
-            ("[ ]", "slots without a run"),
-            ("z", "zoom"),
-        ];
-        if cx.readonly {
-            return look.to_vec();
-        }
-        let act = [("t", "trigger"), ("p", "pause/resume"), ("e", "edit"), ("c", "cancel run")];
-        act.into_iter().chain(look).collect()
     }
 }

@@ -1,61 +1,121 @@
 //! The rows of the tasks: their columns and their order.
 
-use besom_core::snapshot::RunState;
+use besom_core::snapshot::{RunState, Task};
+use besom_core::time::Time;
 
-use super::TasksScreen;
+use super::{TasksScreen, ending};
 use crate::dash::context::Context;
-use crate::dash::table::{Column, SortKey, Width};
+use crate::dash::table::{Cell, Column, Emphasis, SortKey, Width, plain};
+use crate::dash::text;
 
-pub(super) const TASK: usize = 0;
-pub(super) const SCHEDULE: usize = 1;
-pub(super) const NEXT: usize = 2;
-pub(super) const LAST: usize = 3;
-pub(super) const P99: usize = 4;
-pub(super) const OVERLAP: usize = 5;
+type Col = Column<Task>;
 
 /// The columns; the last one is wider if there is room.
-pub(super) const COLUMNS: [Column; 7] = [
-    Column::left("TASK", Width::Fill(18), 0),
-    Column::left("SCHEDULE", Width::Fill(12), 3),
-    Column::left("NEXT (UTC)", Width::Fixed(18), 0),
-    Column::left("LAST", Width::Fixed(8), 1),
-    Column::right("p99", Width::Fixed(6), 4),
-    Column::left("OVLP", Width::Fixed(5), 6),
-    Column::left("LAST 8", Width::Fixed(8), 5),
+pub(super) const COLUMNS: &[Col] = &[
+    Col::left("TASK", Width::Fill(18), 0, |task, _| {
+        (task.name.clone(), if task.orphaned { Emphasis::Dim } else { Emphasis::Text })
+    })
+    .by(|task, _| SortKey::Text(&task.name)),
+    Col::left("SCHEDULE", Width::Fill(12), 3, |task, _| plain(schedule(task)))
+        .by(|task, _| SortKey::text(task.schedule.as_deref())),
+    Col::left("NEXT (UTC)", Width::Fixed(18), 0, next)
+        .by(|task, _| SortKey::number(task.next.map(|at| at.0 as f64))),
+    // Active, failed, succeeded, never run.
+    Col::left("LAST", Width::Fixed(8), 1, last).by(|task, _| {
+        SortKey::number(task.last.last().map(|run| match run.state {
+            RunState::Scanning | RunState::Executing => 0.0,
+            RunState::Failed => 1.0,
+            RunState::Unknown => 2.0,
+            RunState::Ok => 3.0,
+        }))
+    }),
+    Col::right("p99", Width::Fixed(6), 4, |task, _| {
+        let p99 = task.p99_ms.map(|ms| text::took(ms.saturating_mul(1_000)));
+        plain(p99.unwrap_or_else(|| "-".to_owned()))
+    })
+    .by(|task, _| SortKey::number(task.p99_ms.map(|took| took as f64))),
+    Col::left("OVLP", Width::Fixed(5), 6, |task, _| plain(&task.overlap))
+        .by(|task, _| SortKey::Text(&task.overlap)),
+    Col::left("LAST 8", Width::Fixed(8), 5, |task, _| {
+        (ending::curve(&task.last, 8), Emphasis::Spark)
+    })
+    .by(|task, _| SortKey::Text(&task.name)),
 ];
 
-/// The order of the tasks that match the filter.
-pub(super) fn order(screen: &TasksScreen, cx: &Context<'_>) -> Vec<usize> {
-    let tasks = &cx.snap.tasks;
+/// The column that the table is sorted by at first.
+pub(super) const TASK: usize = 0;
+
+/// The tasks that match the filter, in the order of the table.
+pub(super) fn order<'a>(screen: &TasksScreen, cx: &Context<'a>) -> Vec<&'a Task> {
     let wanted = screen.filter.to_lowercase();
-    let passes = |at: &usize| {
-        let task = &tasks[*at];
+    let passes = |task: &&Task| {
         wanted.is_empty()
             || task.name.to_lowercase().contains(&wanted)
             || task.plugin.to_lowercase().contains(&wanted)
     };
-    let rows = (0..tasks.len()).filter(passes).collect();
-    let number = |n: Option<f64>| n.map_or(SortKey::Unknown, SortKey::Number);
-    screen.table.order(rows, |at, column| {
-        let task = &tasks[at];
-        match column {
-            SCHEDULE => task.schedule.as_deref().map_or(SortKey::Unknown, SortKey::Text),
-            NEXT => number(task.next.map(|at| at.0 as f64)),
-            // Active, failed, succeeded, never run.
-            LAST => number(task.last.last().map(|run| match run.state {
-                RunState::Scanning | RunState::Executing => 0.0,
-                RunState::Failed => 1.0,
-                RunState::Unknown => 2.0,
-                RunState::Ok => 3.0,
-            })),
-            P99 => number(task.p99_ms.map(|took| took as f64)),
-            OVERLAP => SortKey::Text(&task.overlap),
-            _ => SortKey::Text(&task.name),
-        }
-    })
+    let tasks = cx.snap.tasks.iter().map(|task| &**task).filter(passes).collect();
+    screen.table.order.arrange(COLUMNS, tasks, cx)
 }
 
-/// The names of the tasks in this order.
-pub(super) fn ids(cx: &Context<'_>, order: &[usize]) -> Vec<String> {
-    order.iter().map(|at| cx.snap.tasks[*at].name.clone()).collect()
+/// The names of tasks.
+pub(super) fn ids(tasks: &[&Task]) -> Vec<String> {
+    tasks.iter().map(|task| task.name.clone()).collect()
+}
+
+/// The time until an instant, such as `in 1m33s`, or `due` if it has passed.
+fn in_words(at: Time, cx: &Context<'_>) -> String {
+    if at <= cx.now { "due".to_owned() } else { format!("in {}", text::span(at.since(cx.now))) }
+}
+
+/// The next slot as a countdown, or why there is none.
+pub(in crate::dash) fn next_in(task: &Task, cx: &Context<'_>) -> Cell {
+    match (&task.paused, task.next) {
+        (Some(_), _) => ("PAUSED".to_owned(), Emphasis::Warn),
+        (None, Some(at)) => plain(in_words(at, cx)),
+        (None, None) if task.orphaned => ("orphaned".to_owned(), Emphasis::Warn),
+        (None, None) if task.schedule.is_none() => ("by trigger".to_owned(), Emphasis::Dim),
+        (None, None) => ("?".to_owned(), Emphasis::Dim),
+    }
+}
+
+/// The next slot with its time.
+fn next(task: &Task, cx: &Context<'_>) -> Cell {
+    let (words, emphasis) = next_in(task, cx);
+    match (&task.paused, task.next) {
+        (Some(pause), _) => (format!("PAUSED by {}", pause.by), emphasis),
+        (None, Some(at)) => {
+            let far = at.since(cx.now).as_secs() >= 86_400;
+            let clock = text::clock(at);
+            let day = at.to_jiff().strftime("%a").to_string();
+            let at = if far { format!("{day} {}", &clock[..5]) } else { clock };
+            (format!("{at} {words}"), emphasis)
+        }
+        (None, None) => (words, emphasis),
+    }
+}
+
+/// The state of the newest run.
+pub(in crate::dash) fn last(task: &Task, cx: &Context<'_>) -> Cell {
+    match task.last.last() {
+        None => ("-".to_owned(), Emphasis::Dim),
+        Some(run) => match run.state {
+            RunState::Ok => ("ok".to_owned(), Emphasis::Good),
+            RunState::Failed => ("FAIL".to_owned(), Emphasis::Bad),
+            RunState::Unknown => ("?".to_owned(), Emphasis::Dim),
+            RunState::Scanning | RunState::Executing => {
+                let going = text::short(cx.now.since(run.started_at));
+                (format!("RUN {going}"), Emphasis::Accent)
+            }
+        },
+    }
+}
+
+/// The expression, with its zone unless that is UTC.
+fn schedule(task: &Task) -> String {
+    let Some(expression) = &task.schedule else { return "-".to_owned() };
+    let zone = task.timezone.rsplit('/').next().unwrap_or_default();
+    match zone {
+        "" | "UTC" => expression.clone(),
+        zone => format!("{expression} {zone}"),
+    }
 }

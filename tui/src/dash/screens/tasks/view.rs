@@ -1,7 +1,5 @@
 //! Draws the Tasks screen: the table, and the selected task below it or beside it.
 
-pub(in crate::dash) mod cell;
-
 use besom_core::cron::Schedule;
 use besom_core::snapshot::{RunState, Task};
 use besom_core::time::Time;
@@ -102,13 +100,13 @@ impl TasksScreen {
     }
 
     fn table(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let order = row::order(self, cx);
+        let tasks = row::order(self, cx);
         let table = Table {
-            columns: &row::COLUMNS,
-            rows: order.len(),
-            selected: self.table.place(&row::ids(cx, &order)),
+            columns: row::COLUMNS,
+            rows: &tasks,
+            selected: self.table.place(&row::ids(&tasks)),
             focused: true,
-            sort: self.table.sort.map(|column| (column, self.table.descending)),
+            order: self.table.order,
             empty: match self.filter.is_empty() {
                 true => {
                     "No tasks yet: add a section [tasks.NAME] with `plugin` and `schedule` \
@@ -118,9 +116,7 @@ impl TasksScreen {
             },
             seen: &self.table.seen,
         };
-        table.draw(theme, area, buf, |at, column| {
-            cell::cell(&cx.snap.tasks[order[at]], column, cx, theme)
-        });
+        table.draw(cx, theme, area, buf);
     }
 
     /// Draws the slots around now, the selected one, and its reason.

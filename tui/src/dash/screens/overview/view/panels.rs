@@ -9,7 +9,7 @@ use crate::dash::context::Context;
 use crate::dash::screens::overview::nodes::Totals;
 use crate::dash::screens::overview::{OverviewScreen, view};
 use crate::dash::screens::tasks::ending;
-use crate::dash::screens::tasks::view::cell;
+use crate::dash::screens::tasks::row;
 use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::panel::panel;
@@ -145,7 +145,8 @@ fn ring(screen: &OverviewScreen, cx: &Context<'_>, theme: &Theme, area: Rect, bu
     put(buf, area, 1, 5, &words, theme.dim);
 }
 
-fn tasks(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+/// Draws the tasks in the order of their next runs, as many as there is room for.
+pub(super) fn tasks(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut order: Vec<_> = cx.snap.tasks.iter().collect();
     order.sort_by_key(|task| (task.next.is_none(), task.next));
     put(buf, area, 1, 0, "TASK", theme.title);
@@ -154,12 +155,16 @@ fn tasks(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     put(buf, area, next, 0, "NEXT", theme.title);
     put(buf, area, last, 0, "LAST", theme.title);
     put(buf, area, runs, 0, "LAST 16 RUNS", theme.title);
+    let (shown, all) = (usize::from(area.height.saturating_sub(1)), order.len());
+    if shown < all {
+        put_right(buf, area, area.width, 0, &format!("1-{shown} of {all}"), theme.dim);
+    }
     for (y, task) in (1..area.height).zip(order) {
         put_n(buf, area, 1, y, next.saturating_sub(2), &task.name, theme.text);
-        let (words, style) = cell::next_in(task, cx, theme);
-        put_n(buf, area, next, y, 11, &words, style);
-        let (words, style) = cell::last(task, cx, theme);
-        put_n(buf, area, last, y, 9, &words, style);
+        let (words, emphasis) = row::next_in(task, cx);
+        put_n(buf, area, next, y, 11, &words, theme.style(emphasis));
+        let (words, emphasis) = row::last(task, cx);
+        put_n(buf, area, last, y, 9, &words, theme.style(emphasis));
         put(buf, area, runs, y, &ending::curve(&task.last, 16), theme.spark);
     }
     if cx.snap.tasks.is_empty() {

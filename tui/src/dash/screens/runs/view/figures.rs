@@ -6,6 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use besom_core::item::End;
 use besom_core::plan::Trigger;
 use besom_core::snapshot::{Limits, Run, RunState};
 
@@ -14,8 +15,7 @@ use super::super::detail::Detail;
 use super::super::pace::Pace;
 use super::super::phases::{Length, Phases, Progress};
 use super::super::work::{Use, Work};
-use super::super::{by, state_word, took};
-use super::state_style;
+use super::super::{by, state_emphasis, state_word, took};
 use crate::dash::context::Context;
 use crate::dash::screens::figure::{UNKNOWN, count};
 use crate::dash::text;
@@ -82,7 +82,7 @@ impl Figures<'_> {
         vec![
             (format!("Run {}  ", run.id), theme.title),
             (run.task.clone(), theme.text),
-            (format!("  {} ", state_word(run.state)), state_style(theme, run.state)),
+            (format!("  {} ", state_word(run.state)), theme.style(state_emphasis(run.state))),
             (text::took_span(took(run, self.cx.now)), theme.text),
             (format!("  term {}", run.term), theme.dim),
         ]
@@ -251,7 +251,7 @@ impl Figures<'_> {
             ]),
             None => match self.detail.answered() {
                 Some(detail) if !detail.outcomes.is_empty() => {
-                    counts(detail.outcomes.iter().map(|(name, n)| (name.as_str(), *n)))
+                    counts(detail.outcomes.iter().map(|(end, n)| (end.as_str(), *n)))
                 }
                 _ => String::new(),
             },
@@ -316,17 +316,17 @@ pub fn nodes(
             put(buf, area, 1, 1, words, theme.dim);
         }
         for (y, (node, outcomes)) in (1..area.height).zip(&by_node) {
-            let of = |outcome| count(outcomes.get(outcome).copied().unwrap_or(0));
+            let of = |end| count(outcomes.get(&end).copied().unwrap_or(0));
             let name = text::clean(node);
             let name = text::cut(&name, 14);
             let words = format!(
                 "{name}{} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  history",
                 " ".repeat(14 - text::width(&name).min(14)),
                 "-",
-                of("committed"),
-                of("skipped"),
+                of(End::Committed),
+                of(End::Skipped),
                 "-",
-                of("dead"),
+                of(End::Dead),
                 "-",
             );
             put(buf, area, 1, y, &words, theme.text);

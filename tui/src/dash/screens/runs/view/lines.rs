@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use besom_core::item::End;
 use besom_core::snapshot::{LogLine, Run};
 
 use super::super::detail::{Detail, Pane};
@@ -194,8 +195,8 @@ pub fn items(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Bu
         return;
     }
     for (y, item) in (1..area.height).zip(shown) {
-        let style = if item.outcome == "dead" { theme.bad } else { theme.text };
-        put(buf, area, 1, y, &text::cut(&text::clean(&item.outcome), 10), style);
+        let style = if item.outcome == End::Dead { theme.bad } else { theme.text };
+        put(buf, area, 1, y, item.outcome.as_str(), style);
         put(buf, area, 12, y, &text::clock(item.at), theme.dim);
         let key = match &item.tenant {
             Some(tenant) => format!("{} of {tenant}", item.key),

@@ -45,13 +45,13 @@ impl Site {
     pub async fn write(&self, changes: Vec<Change>) {
         let tenant = |change| (Some(Tenant::from(TENANT)), change);
         let changes: Vec<_> = changes.into_iter().map(tenant).collect();
-        self.store().write(&changes).await.expect("the product's write");
+        self.product.write(&changes).await.expect("the product's write");
     }
 
     /// The project, and the client `ann`.
     pub(super) async fn found(&self) {
         let project = insert("projects", vec![("project_id", text(TENANT))]);
-        self.store().write(&[(None, project)]).await.expect("a project");
+        self.product.write(&[(None, project)]).await.expect("a project");
         self.client("ann", Duration::from_secs(10 * 365 * 86_400)).await;
     }
 

@@ -1,32 +1,11 @@
-//! The tables of the built-in entity model (`crate::model` has their mapping).
-//!
-//! Rows are clustered by (project, document, ...), so that the rows that one task reads are
-//! adjacent. Tables with payloads are not clustered: in a clustered table SQLite copies a whole row
-//! to compare its key with another, and a compacted document of some 100 KB would be stored next to
-//! every change after it. Deleting changes behind such a row took twenty times as long. Rows under
-//! a document refer to it: the foreign key makes the document the anchor of every guard on those
-//! rows.
+-- The tables of the built-in entity model on SQLite. Missing tables are created; existing ones stay.
+--
+-- Rows are clustered by (project, document, ...), so that the rows that one task reads are adjacent.
+-- Tables with payloads are not clustered: in a clustered table SQLite copies a whole row to compare
+-- its key with another, and a compacted document of some 100 KB would be stored next to every change
+-- after it. Deleting changes behind such a row took twenty times as long. Rows under a document refer
+-- to it: the foreign key makes the document the anchor of every guard on those rows.
 
-use rusqlite::Connection;
-
-/// Creates missing tables and does not change existing ones.
-pub(super) fn create(conn: &Connection) -> rusqlite::Result<()> {
-    conn.execute_batch(CREATE)?;
-    // A table of an earlier version lacks this column.
-    let has = "SELECT 1 FROM pragma_table_xinfo('workspaces') WHERE name = 'unsettled'";
-    if !conn.prepare(has)?.exists([])? {
-        conn.execute_batch(
-            "ALTER TABLE workspaces ADD COLUMN unsettled INTEGER GENERATED ALWAYS AS
-               (CASE WHEN operation = 'NONE' AND status = desired_state THEN 0 ELSE 1 END) VIRTUAL",
-        )?;
-    }
-    conn.execute_batch(
-        "CREATE INDEX IF NOT EXISTS workspaces_by_unsettled
-           ON workspaces (project_id, unsettled, workspace_id)",
-    )
-}
-
-const CREATE: &str = r#"
 CREATE TABLE IF NOT EXISTS projects (
     project_id TEXT PRIMARY KEY NOT NULL
 ) STRICT, WITHOUT ROWID;
@@ -147,51 +126,5 @@ CREATE TABLE IF NOT EXISTS workspaces (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS workspaces_by_status_operation
     ON workspaces (project_id, status, operation, last_access_at);
-"#;
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_workspace_that_is_not_where_it_is_to_be_is_found_in_an_old_table_as_well() {
-        let conn = rusqlite::Connection::open_in_memory().unwrap();
-        conn.execute_batch(
-            "CREATE TABLE workspaces (project_id TEXT, workspace_id TEXT, status TEXT,
-               operation TEXT, desired_state TEXT, last_access_at INTEGER);
-             INSERT INTO workspaces VALUES ('p', 'settled', 'RUNNING', 'NONE', 'RUNNING', 0),
-               ('p', 'wanted', 'RUNNING', 'NONE', 'STANDBY', 0),
-               ('p', 'busy', 'RUNNING', 'STOPPING', 'RUNNING', 0)",
-        )
-        .unwrap();
-        for _ in 0..2 {
-            super::create(&conn).unwrap();
-        }
-        let sql = "SELECT workspace_id FROM workspaces
-            WHERE project_id = 'p' AND unsettled = 1 ORDER BY workspace_id";
-        let mut found = conn.prepare(sql).unwrap();
-        let found: Result<Vec<String>, _> =
-            found.query_map([], |row| row.get(0)).unwrap().collect();
-        assert_eq!(found.unwrap(), ["busy", "wanted"]);
-        let plan: String =
-            conn.query_row(&format!("EXPLAIN QUERY PLAN {sql}"), [], |row| row.get(3)).unwrap();
-        assert!(plan.contains("workspaces_by_unsettled"), "{plan}");
-    }
-
-    #[test]
-    fn what_a_client_has_attached_is_found_by_the_client_not_by_its_project() {
-        let conn = rusqlite::Connection::open_in_memory().unwrap();
-        super::create(&conn).unwrap();
-        for sql in [
-            "SELECT 1 FROM attachments
-             WHERE project_id = 'p' AND client_id IS 'c' AND state IS NOT 'detached'",
-            "SELECT doc_id, (1 AND state IS NOT 'detached') FROM attachments
-             WHERE project_id = 'p' AND client_id IS 'c' ORDER BY doc_id",
-        ] {
-            let plan: String =
-                conn.query_row(&format!("EXPLAIN QUERY PLAN {sql}"), [], |row| row.get(3)).unwrap();
-            assert!(
-                plan.contains("attachments_by_client (project_id=? AND client_id=?)"),
-                "{plan}"
-            );
-        }
-    }
-}
+CREATE INDEX IF NOT EXISTS workspaces_by_unsettled
+    ON workspaces (project_id, unsettled, workspace_id);

@@ -1,9 +1,12 @@
-//! The end of items' executions: history, retries, dead letters. Collected per batch, written by a
-//! few statements.
+//! Executes the writes of the books ([`besom_core::books`]): collects them by kind, and writes each
+//! kind with one statement.
 
-use besom_core::ids::{CommitId, Incarnation};
-use besom_core::item::{Item, Source};
-use besom_core::proposal::{Change, Settle};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use besom_core::books::{Blocks, Tally, Write};
+use besom_core::ids::{CommitId, Incarnation, TaskName};
+use besom_core::item::{Identity, Item, Source};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -11,102 +14,97 @@ use super::columns::{Columns, alike};
 use super::error::{Job, invalid};
 use super::items::{Identities, key_hash, place};
 use super::session::{Param, Pipeline, params};
-use super::tally::Tally;
+use super::tally::Counters;
 use super::text::{escaped, tenant_text};
 use super::waiting::mark;
-use crate::ports::store::Outcome;
-pub(super) use crate::store::record::ends::{End, Remarks};
 
-/// Items that leave their place, identified by identity and place.
-#[derive(Default)]
-pub(super) struct Leaving {
-    identities: Identities,
-    places: Vec<i16>,
-    numbers: Vec<i64>,
-}
-
-impl Leaving {
-    fn push(&mut self, task: i32, item: &Item, source: Source) {
-        self.identities.push(task, &item.identity);
-        let (at, no) = place(source);
-        self.places.push(at);
-        self.numbers.push(no);
-    }
-}
-
-/// Whether anything of a task may block an identity, for any of its items. For most tasks nothing
-/// does, and then no item is looked up.
-#[derive(Clone, Copy)]
-pub(super) struct Blocks {
-    /// A version was settled or discarded.
-    pub(super) settled: bool,
-    /// There is an open dead letter.
-    pub(super) dead: bool,
-}
-
-impl Blocks {
-    /// The answer to [`BLOCKS`], from column `at` on.
-    pub(super) fn read(row: &Row, at: usize) -> Job<Blocks> {
-        Ok(Blocks { settled: row.try_get(at)?, dead: row.try_get(at + 1)? })
-    }
+/// The answer to [`BLOCKS`], from column `at` on.
+pub(super) fn blocks(row: &Row, at: usize) -> Job<Blocks> {
+    Ok(Blocks { settled: row.try_get(at)?, dead: row.try_get(at + 1)? })
 }
 
 /// What may block items of the tasks `{tasks}`, as two columns.
 pub(super) const BLOCKS: &str = "EXISTS (SELECT 1 FROM @.settled s WHERE s.task = ANY({tasks})),
     EXISTS (SELECT 1 FROM @.dead d WHERE d.task = ANY({tasks}) AND d.resolved_at IS NULL)";
 
-/// The books of one commit while its entries are settled.
-pub(super) struct Books {
-    /// The number of the commit's row.
-    pub(super) commit: i64,
-    pub(super) tally: Tally,
+/// The writes of one transaction, collected by kind.
+pub(super) struct Ledger<'a> {
+    /// The numbers of the tasks.
+    tasks: &'a HashMap<TaskName, i32>,
     now: Time,
-    blocks: Blocks,
+    /// The number of the commit's row.
+    commit: i64,
     /// The highest of the numbers.
     last: i64,
     /// The commit's number, then one per entry: for its history row, and for the retry or the dead
     /// letter that it becomes; each of these kinds is numbered separately.
     numbers: Vec<i64>,
-    history: History,
-    retries: Retries,
-    dead: Dead,
+    history: History<'a>,
+    retries: Retries<'a>,
+    dead: Dead<'a>,
     /// Finished timers and retries.
-    gone: Leaving,
+    gone: Leaving<'a>,
+    acknowledged: Ranges,
     /// Versions that are blocked from now on.
-    settled: Settled,
-    /// Identities that nothing blocks any more, if their tasks have any blocks.
-    lifted: Identities,
-    /// Committed identities, if their tasks have dead letters.
-    done: Identities,
-    outbox: Outbox,
+    blocked: Blocked<'a>,
+    lifted: Identities<'a>,
+    /// Identities whose dead letters are resolved.
+    resolved: Identities<'a>,
+    outbox: Outbox<'a>,
+    /// Dead letters that move to the retries, and their numbers there.
+    revived: (Vec<i64>, Vec<i64>),
+    /// Dead letters that are removed.
+    discarded: Vec<i64>,
+}
+
+/// Items that leave their place, identified by identity and place.
+#[derive(Default)]
+struct Leaving<'a> {
+    identities: Identities<'a>,
+    places: Vec<i16>,
+    numbers: Vec<i64>,
+}
+
+impl<'a> Leaving<'a> {
+    fn push(&mut self, task: i32, identity: &'a Identity, source: Source) {
+        self.identities.push(task, identity);
+        let (at, no) = place(source);
+        self.places.push(at);
+        self.numbers.push(no);
+    }
+
+    /// How many leave the log.
+    fn of_the_log(&self) -> usize {
+        self.places.iter().filter(|place| **place == 0).count()
+    }
 }
 
 #[derive(Default)]
-struct Settled {
-    identities: Identities,
-    versions: Vec<String>,
+struct Blocked<'a> {
+    identities: Identities<'a>,
+    versions: Vec<Cow<'a, str>>,
     /// Whether an operator did it, rather than the task.
     given_up: Vec<bool>,
 }
 
 #[derive(Default)]
-struct History {
+struct History<'a> {
     ids: Vec<i64>,
-    identities: Identities,
+    identities: Identities<'a>,
     hashes: Vec<i32>,
     runs: Vec<i64>,
     outcomes: Vec<i16>,
     settled: Vec<bool>,
-    reasons: Vec<Option<String>>,
+    reasons: Vec<Option<Cow<'a, str>>>,
     notes: Vec<Option<Vec<u8>>>,
     undo_bytes: Vec<i64>,
     undo: Vec<Option<Vec<u8>>>,
 }
 
-impl History {
+impl<'a> History<'a> {
     /// The statement that writes the rows. Most batches belong to one task and run and have one
     /// outcome; a few groups of columns therefore need only a few prepared statements.
-    fn insert<'a>(self, commit: i64) -> (String, Vec<Param<'a>>) {
+    fn insert(self, commit: i64) -> (String, Vec<Param<'a>>) {
         let of = self.identities;
         let origin = alike(&of.tasks) && alike(&of.tenants) && alike(&self.runs);
         let due = alike(&of.dues);
@@ -134,229 +132,183 @@ impl History {
 }
 
 #[derive(Default)]
-struct Retries {
-    leaving: Leaving,
+struct Retries<'a> {
+    leaving: Leaving<'a>,
     to: Vec<i64>,
     run_at: Vec<i64>,
     attempts: Vec<i32>,
     guard_retries: Vec<i32>,
-    errors: Vec<String>,
+    errors: Vec<Cow<'a, str>>,
 }
 
 #[derive(Default)]
-struct Dead {
-    leaving: Leaving,
+struct Dead<'a> {
+    leaving: Leaving<'a>,
     ids: Vec<i64>,
     attempts: Vec<i32>,
-    errors: Vec<String>,
+    errors: Vec<Cow<'a, str>>,
+}
+
+/// Ranges of positions to acknowledge.
+#[derive(Default)]
+struct Ranges {
+    tasks: Vec<i32>,
+    parts: Vec<i32>,
+    /// The previous cursors.
+    from: Vec<i64>,
+    /// The new cursors.
+    to: Vec<i64>,
+    /// The number of positions in all of them.
+    entries: usize,
 }
 
 #[derive(Default)]
-struct Outbox {
+struct Outbox<'a> {
     /// The indexes of their entries, which define the order.
     at: Vec<i32>,
     history: Vec<i64>,
     tasks: Vec<i32>,
-    tenants: Vec<String>,
-    topics: Vec<String>,
-    keys: Vec<String>,
-    payloads: Vec<Vec<u8>>,
+    tenants: Vec<Cow<'a, str>>,
+    topics: Vec<Cow<'a, str>>,
+    keys: Vec<Cow<'a, str>>,
+    payloads: Vec<&'a [u8]>,
 }
 
-/// How many numbers the books of this many entries need. (Messages are numbered when they are
+/// How many numbers the writes of this many entries need. (Messages are numbered when they are
 /// written: see [`OUTBOX`].)
 pub(super) fn numbers_needed(entries: usize) -> usize {
     1 + entries
 }
 
-impl Books {
-    /// Opens the books with unused numbers. [`Books::close`] writes the commit's row.
-    pub(super) fn open(numbers: Vec<i64>, blocks: Blocks, now: Time) -> Job<Books> {
-        Ok(Books {
-            last: numbers.iter().max().copied().unwrap_or_default(),
-            commit: number(&numbers, 0)?,
-            tally: Tally::default(),
+impl<'a> Ledger<'a> {
+    /// Opens the ledger with unused numbers. [`Ledger::close`] writes the commit's row.
+    pub(super) fn open(
+        numbers: Vec<i64>,
+        tasks: &'a HashMap<TaskName, i32>,
+        now: Time,
+    ) -> Job<Ledger<'a>> {
+        Ok(Ledger {
+            tasks,
             now,
-            blocks,
+            commit: numbers.first().copied().ok_or_else(out_of_numbers)?,
+            last: numbers.iter().max().copied().unwrap_or_default(),
             numbers,
             history: History::default(),
             retries: Retries::default(),
             dead: Dead::default(),
             gone: Leaving::default(),
-            settled: Settled::default(),
+            acknowledged: Ranges::default(),
+            blocked: Blocked::default(),
             lifted: Identities::default(),
-            done: Identities::default(),
+            resolved: Identities::default(),
             outbox: Outbox::default(),
+            revived: Default::default(),
+            discarded: Vec::new(),
         })
     }
 
-    /// Records that the item leaves the place where it was waiting.
-    pub(super) fn took(&mut self, task: i32, item: &Item, source: Source) {
-        let delta = self.tally.of(task, item.identity.tenant.as_ref());
-        match source {
-            Source::Log(_) => {
-                delta.log -= 1;
-                self.tally.left_log(item.run);
+    /// Adds a write; `undo` are the before-images of a history row, packed.
+    pub(super) fn push(&mut self, write: Write<'a>, undo: Option<Vec<u8>>) -> Job<()> {
+        match write {
+            // The log is acknowledged as a range.
+            Write::Remove { source: Source::Log(_), .. } => {}
+            Write::Remove { item, source } => {
+                self.gone.push(self.task(item), &item.identity, source);
             }
-            Source::Timer(_) => delta.timers -= 1,
-            Source::Retry(_) => delta.retries -= 1,
-        }
-    }
-
-    /// Records that the item has ended.
-    pub(super) fn leaves(&mut self, task: i32, item: &Item, source: Source) {
-        self.tally.ended(item.run);
-        // The log is acknowledged as a range.
-        if !matches!(source, Source::Log(_)) {
-            self.gone.push(task, item, source);
-        }
-    }
-
-    /// Records that the item's changes were applied; the caller has recorded that it leaves.
-    pub(super) fn committed(
-        &mut self,
-        at: usize,
-        task: i32,
-        item: &Item,
-        remarks: Remarks<'_>,
-        changes: &[Change],
-    ) -> Job<Outcome> {
-        self.tally.of(task, item.identity.tenant.as_ref()).committed += 1;
-        // A committed item is no longer settled, discarded or set aside.
-        self.lift(task, item);
-        if self.blocks.dead {
-            self.done.push(task, &item.identity);
-        }
-        let history = self.history(at, task, item, End::Committed, remarks)?;
-        for change in changes {
-            if let Change::Emit { topic, key, payload } = change {
-                self.outbox.at.push(at as i32);
-                self.outbox.history.push(history);
-                self.outbox.tasks.push(task);
-                self.outbox.tenants.push(tenant_text(item.identity.tenant.as_ref()));
-                self.outbox.topics.push(escaped(topic).into_owned());
-                self.outbox.keys.push(escaped(key).into_owned());
-                self.outbox.payloads.push(payload.clone());
+            Write::Retry { at, item, source, run_at, attempts, guard_retries, error } => {
+                let (task, to) = (self.task(item), self.number(at)?);
+                let rows = &mut self.retries;
+                rows.leaving.push(task, &item.identity, source);
+                rows.to.push(to);
+                rows.run_at.push(run_at.0);
+                rows.attempts.push(attempts as i32);
+                rows.guard_retries.push(guard_retries as i32);
+                rows.errors.push(stored(error));
             }
-        }
-        Ok(Outcome::Committed)
-    }
-
-    /// Ends or moves the item without effects. `said` is appended to the reason.
-    pub(super) fn settle(
-        &mut self,
-        at: usize,
-        task: i32,
-        item: &Item,
-        source: Source,
-        settle: &Settle,
-        said: Option<&str>,
-    ) -> Job<Outcome> {
-        let with = |reason: &str| match said {
-            Some(said) => format!("{reason}: {said}"),
-            None => reason.to_owned(),
-        };
-        let tenant = item.identity.tenant.as_ref();
-        match settle {
-            Settle::Skip { reason, settled } => {
-                let reason = with(reason);
-                self.tally.of(task, tenant).skipped += 1;
-                self.leaves(task, item, source);
-                if *settled {
-                    self.lift(task, item);
-                    self.block(task, item, false);
-                }
-                let remarks =
-                    Remarks { settled: *settled, reason: Some(&reason), ..Remarks::default() };
-                self.history(at, task, item, End::Skipped, remarks)?;
-                Ok(Outcome::Skipped(reason))
+            Write::SetAside { at, item, source, attempts, error } => {
+                let (task, id) = (self.task(item), self.number(at)?);
+                let rows = &mut self.dead;
+                rows.leaving.push(task, &item.identity, source);
+                rows.ids.push(id);
+                rows.attempts.push(attempts as i32);
+                rows.errors.push(stored(error));
             }
-            Settle::Retry { run_at, attempts, guard_retries, reason } => {
-                self.tally.of(task, tenant).retries += 1;
-                self.retries.leaving.push(task, item, source);
-                self.retries.to.push(number(&self.numbers, 1 + at)?);
-                self.retries.run_at.push(run_at.0);
-                self.retries.attempts.push(*attempts as i32);
-                self.retries.guard_retries.push(*guard_retries as i32);
-                self.retries.errors.push(escaped(&with(reason)).into_owned());
-                Ok(Outcome::Retried(*run_at))
+            Write::Acknowledge { task, partition, after, upto } => {
+                let task = number_of(self.tasks, task);
+                let rows = &mut self.acknowledged;
+                rows.tasks.push(task);
+                rows.parts.push(partition.0 as i32);
+                rows.from.push(after.0 as i64);
+                rows.to.push(upto.0 as i64);
+                rows.entries += (upto.0 - after.0) as usize;
             }
-            Settle::Dead { attempts, reason } => {
-                let reason = with(reason);
-                self.tally.of(task, tenant).dead += 1;
-                self.dead.leaving.push(task, item, source);
-                self.dead.ids.push(number(&self.numbers, 1 + at)?);
-                self.dead.attempts.push(*attempts as i32);
-                self.dead.errors.push(escaped(&reason).into_owned());
-                let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
-                self.history(at, task, item, End::Dead, remarks)?;
-                Ok(Outcome::Dead(reason))
+            Write::History { at, item, end, settled, reason, notes } => {
+                let (task, id) = (self.task(item), self.number(at)?);
+                let rows = &mut self.history;
+                rows.ids.push(id);
+                rows.identities.push(task, &item.identity);
+                rows.hashes.push(key_hash(&item.identity.key));
+                rows.runs.push(item.run.0 as i64);
+                rows.outcomes.push(end as i16);
+                rows.settled.push(settled);
+                rows.reasons.push(reason.map(stored));
+                rows.notes.push(match notes {
+                    [] => None,
+                    notes => Some(postcard::to_stdvec(notes)?),
+                });
+                rows.undo_bytes.push(undo.as_ref().map_or(0, Vec::len) as i64);
+                rows.undo.push(undo);
             }
+            Write::Emit { at, item, topic, key, payload } => {
+                let (task, history) = (self.task(item), self.number(at)?);
+                let rows = &mut self.outbox;
+                rows.at.push(at as i32);
+                rows.history.push(history);
+                rows.tasks.push(task);
+                rows.tenants.push(tenant_text(item.identity.tenant.as_ref()));
+                rows.topics.push(escaped(topic));
+                rows.keys.push(escaped(key));
+                rows.payloads.push(payload);
+            }
+            Write::Lift { item } => self.lifted.push(self.task(item), &item.identity),
+            Write::Resolve { item } => self.resolved.push(self.task(item), &item.identity),
+            Write::Block { item, given_up } => {
+                let task = self.task(item);
+                self.blocked.identities.push(task, &item.identity);
+                self.blocked.versions.push(escaped(&item.version));
+                self.blocked.given_up.push(given_up);
+            }
+            Write::Revive { at, letter, .. } => {
+                let number = self.number(at)?;
+                self.revived.0.push(letter as i64);
+                self.revived.1.push(number);
+            }
+            Write::Discard { letter } => self.discarded.push(letter as i64),
         }
+        Ok(())
     }
 
-    /// An operator has discarded the item: its version is not planned again.
-    pub(super) fn give_up(&mut self, task: i32, item: &Item) {
-        self.block(task, item, true);
+    fn task(&self, item: &Item) -> i32 {
+        number_of(self.tasks, &item.identity.task)
     }
 
-    /// Nothing blocks the item's versions any more.
-    fn lift(&mut self, task: i32, item: &Item) {
-        if self.blocks.settled {
-            self.lifted.push(task, &item.identity);
-        }
-    }
-
-    fn block(&mut self, task: i32, item: &Item, given_up: bool) {
-        self.settled.identities.push(task, &item.identity);
-        self.settled.versions.push(escaped(&item.version).into_owned());
-        self.settled.given_up.push(given_up);
-    }
-
-    /// Adds the history row of an entry, and returns its number.
-    pub(super) fn history(
-        &mut self,
-        at: usize,
-        task: i32,
-        item: &Item,
-        end: End,
-        remarks: Remarks<'_>,
-    ) -> Job<i64> {
-        let id = number(&self.numbers, 1 + at)?;
-        let undo_bytes = remarks.undo.as_ref().map_or(0, Vec::len) as i64;
-        if undo_bytes > 0 {
-            self.tally.of(task, item.identity.tenant.as_ref()).undo_bytes += undo_bytes;
-        }
-        let rows = &mut self.history;
-        rows.ids.push(id);
-        rows.identities.push(task, &item.identity);
-        rows.hashes.push(key_hash(&item.identity.key));
-        rows.runs.push(item.run.0 as i64);
-        rows.outcomes.push(end as i16);
-        rows.settled.push(remarks.settled);
-        rows.reasons.push(remarks.reason.map(|reason| escaped(reason).into_owned()));
-        rows.notes.push(match remarks.notes {
-            [] => None,
-            notes => Some(postcard::to_stdvec(notes)?),
-        });
-        rows.undo_bytes.push(undo_bytes);
-        rows.undo.push(remarks.undo);
-        Ok(id)
+    fn number(&self, at: usize) -> Job<i64> {
+        self.numbers.get(1 + at).copied().ok_or_else(out_of_numbers)
     }
 
     /// Removes the items from where they were waiting; entries of streams that only end are
     /// acknowledged as ranges of positions. Returns the indexes of the answers, and the number of
     /// rows that each must have.
-    pub(super) fn take_all(&mut self, pipeline: &mut Pipeline<'_>, ranges: Ranges) -> Taken {
+    pub(super) fn take_all(&mut self, pipeline: &mut Pipeline<'a>) -> Taken {
         let mut expected = Vec::new();
-        let moved = |leaving: &Leaving| leaving.places.iter().filter(|p| **p == 0).count();
-        let of_the_log = ranges.entries - moved(&self.retries.leaving) - moved(&self.dead.leaving);
+        let (retries, dead) = (std::mem::take(&mut self.retries), std::mem::take(&mut self.dead));
+        let ranges = std::mem::take(&mut self.acknowledged);
+        let of_the_log = ranges.entries - retries.leaving.of_the_log() - dead.leaving.of_the_log();
         let mut ask = |rows: usize, sql: &'static str, params| {
             expected.push((pipeline.push(sql, params), rows));
         };
-        if !self.retries.to.is_empty() {
-            let Retries { leaving, to, run_at, attempts, guard_retries, errors } =
-                std::mem::take(&mut self.retries);
+        if !retries.to.is_empty() {
+            let Retries { leaving, to, run_at, attempts, guard_retries, errors } = retries;
             let Leaving { identities: i, places, numbers } = leaving;
             ask(
                 to.len(),
@@ -376,8 +328,8 @@ impl Books {
                 ],
             );
         }
-        if !self.dead.ids.is_empty() {
-            let Dead { leaving, ids, attempts, errors } = std::mem::take(&mut self.dead);
+        if !dead.ids.is_empty() {
+            let Dead { leaving, ids, attempts, errors } = dead;
             let Leaving { identities: i, places, numbers } = leaving;
             ask(
                 ids.len(),
@@ -400,16 +352,27 @@ impl Books {
         Taken { items: expected, log }
     }
 
-    /// Writes the results of the entries, and the commit's row with its result; a discard by a
+    /// Moves dead letters to the retries, except those whose identity already waits. The answer has
+    /// the numbers of those that moved.
+    pub(super) fn revive(&mut self, pipeline: &mut Pipeline<'_>) -> usize {
+        let (letters, numbers) = std::mem::take(&mut self.revived);
+        pipeline.push(REVIVE, params![letters, numbers, self.now.0])
+    }
+
+    /// Writes the records and the sums, and the commit's row with its result; a discard by a
     /// command has no mark.
     pub(super) fn close(
         self,
-        pipeline: &mut Pipeline<'_>,
+        pipeline: &mut Pipeline<'a>,
+        tally: &Tally<'a>,
         id: Option<CommitId>,
         node: &Incarnation,
         result: Vec<u8>,
     ) {
-        self.tally.write_counters(pipeline);
+        Counters::of(tally, |task| number_of(self.tasks, task)).write(pipeline);
+        if !self.discarded.is_empty() {
+            pipeline.push("DELETE FROM @.dead WHERE id = ANY($1::int8[])", params![self.discarded]);
+        }
         if !self.history.ids.is_empty() {
             let (sql, params) = self.history.insert(self.commit);
             pipeline.push(sql, params);
@@ -418,12 +381,12 @@ impl Books {
             let i = self.lifted;
             pipeline.push(LIFTED, params![i.tasks, i.tenants, i.keys, i.dues]);
         }
-        if !self.done.is_empty() {
-            let i = self.done;
+        if !self.resolved.is_empty() {
+            let i = self.resolved;
             pipeline.push(RESOLVE, params![i.tasks, i.tenants, i.keys, i.dues, self.now.0]);
         }
-        if !self.settled.versions.is_empty() {
-            let Settled { identities: i, versions, given_up } = self.settled;
+        if !self.blocked.versions.is_empty() {
+            let Blocked { identities: i, versions, given_up } = self.blocked;
             pipeline.push(
                 SETTLED,
                 params![i.tasks, i.tenants, i.keys, i.dues, versions, given_up, self.now.0],
@@ -448,28 +411,40 @@ impl Books {
     }
 }
 
-/// Ranges of positions to acknowledge, as columns.
-#[derive(Default)]
-pub(super) struct Ranges {
-    pub(super) tasks: Vec<i32>,
-    pub(super) parts: Vec<i32>,
-    /// The previous cursors.
-    pub(super) from: Vec<i64>,
-    /// The new cursors.
-    pub(super) to: Vec<i64>,
-    /// The number of positions in all of them.
-    pub(super) entries: usize,
-}
-
 /// Statements that remove items, and the number of rows that each must affect.
 pub(super) struct Taken {
     pub(super) items: Vec<(usize, usize)>,
     pub(super) log: Option<(usize, usize)>,
 }
 
-fn number(numbers: &[i64], at: usize) -> Job<i64> {
-    numbers.get(at).copied().ok_or_else(|| invalid("a commit has run out of numbers"))
+fn number_of(tasks: &HashMap<TaskName, i32>, task: &TaskName) -> i32 {
+    tasks.get(task).copied().unwrap_or(0)
 }
+
+fn out_of_numbers() -> super::error::Failure {
+    invalid("a commit has run out of numbers")
+}
+
+/// Encodes any text for PostgreSQL.
+fn stored(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text {
+        Cow::Borrowed(text) => escaped(text),
+        Cow::Owned(text) => Cow::Owned(escaped(&text).into_owned()),
+    }
+}
+
+/// A letter moves unless it was resolved or its identity waits.
+const REVIVE: &str = "WITH moved AS (
+    INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place, tenant, key,
+      version, payload, route, errors)
+    SELECT d.task, d.due, u.no, $3::int8, d.run, d.planned_at, d.part, 2, d.tenant, d.key,
+      d.version, d.payload, d.route, d.errors
+    FROM unnest($1::int8[], $2::int8[]) u(id, no) JOIN @.dead d ON d.id = u.id
+    WHERE d.resolved_at IS NULL
+    ON CONFLICT DO NOTHING RETURNING no)
+  DELETE FROM @.dead d
+  USING unnest($1::int8[], $2::int8[]) u(id, no) JOIN moved m ON m.no = u.no
+  WHERE d.id = u.id RETURNING d.id";
 
 /// An item stays the same row and moves to another place.
 const RETRY: &str = "UPDATE @.item i SET place = 2, no = u.next, run_at = u.run_at,
@@ -515,7 +490,8 @@ const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, versi
   ON CONFLICT (task, tenant, key, due, version) DO UPDATE SET at = excluded.at,
     given_up = s.given_up OR excluded.given_up";
 
-/// Resolves open dead letters of items that have been committed. They stay in the books.
+/// Resolves open dead letters of items that have been committed, and counts them as
+/// [`Tally::resolved`] does.
 const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead d SET resolved_at = $5
     FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
     WHERE d.task = u.task AND d.tenant = u.tenant AND d.key = u.key AND d.due = u.due

@@ -1,11 +1,9 @@
-//! The tables of the built-in entity model (`crate::model` has their mapping).
-//!
-//! Rows under a document refer to it: the foreign key makes the document the anchor of every guard
-//! on those rows. Indexes begin with the project and end with the key, so that a page of a scan is
-//! read in order.
+-- The tables of the built-in entity model on PostgreSQL. Missing tables are created; existing ones stay.
+--
+-- Rows under a document refer to it: the foreign key makes the document the anchor of every guard on
+-- those rows. Indexes begin with the project and end with the key, so that a page of a scan is read in
+-- order.
 
-/// Creates missing tables and does not change existing ones.
-pub(super) const CREATE: &str = r#"
 CREATE TABLE IF NOT EXISTS projects (
     project_id text PRIMARY KEY
 );
@@ -119,12 +117,11 @@ CREATE TABLE IF NOT EXISTS workspaces (
     last_access_at timestamptz NOT NULL,
     last_manual_change_at timestamptz,
     archive_key text,
+    unsettled bigint NOT NULL GENERATED ALWAYS AS
+        (CASE WHEN operation = 'NONE' AND status = desired_state THEN 0 ELSE 1 END) STORED,
     PRIMARY KEY (project_id, workspace_id)
 );
-ALTER TABLE workspaces ADD COLUMN IF NOT EXISTS unsettled bigint NOT NULL GENERATED ALWAYS AS
-    (CASE WHEN operation = 'NONE' AND status = desired_state THEN 0 ELSE 1 END) STORED;
 CREATE INDEX IF NOT EXISTS workspaces_by_status_operation
     ON workspaces (project_id, status, operation, last_access_at, workspace_id);
 CREATE INDEX IF NOT EXISTS workspaces_by_unsettled
     ON workspaces (project_id, unsettled, workspace_id);
-"#;

@@ -1,0 +1,37 @@
+//! A message of the outbox and its delivery.
+
+use serde::{Deserialize, Serialize};
+
+use crate::delivery::State;
+use crate::time::Time;
+
+/// A message that a task has emitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Its number in the outbox.
+    pub id: u64,
+    /// The topic, which decides the route.
+    pub topic: String,
+    /// Messages of one task, tenant, topic and key are delivered in order.
+    pub key: String,
+    /// The task that emitted it; none: an operator's write emitted it.
+    pub task: Option<String>,
+    /// The tenant of the item that emitted it.
+    pub tenant: Option<String>,
+    /// The state of its delivery.
+    pub state: State,
+    /// When it was committed.
+    pub emitted_at: Time,
+    /// Attempts begun, including the current one.
+    pub attempts: u32,
+    /// The time of the next attempt; only of a pending message that was attempted before.
+    pub next_at: Option<Time>,
+    /// When it was delivered or given up.
+    pub ended_at: Option<Time>,
+    /// The error of the last attempt, if it failed.
+    pub error: Option<String>,
+    /// The HTTP status of the receiver's final answer.
+    pub reply_status: Option<u16>,
+    /// The content of that answer, as text.
+    pub reply: Option<String>,
+}
