@@ -1,20 +1,5 @@
-//! The Besom host: configuration, adapters, runtime, API and command line.
-pub mod activity;
-pub mod api;
-pub mod built_in;
-pub mod child;
+//! The command line of Besom.
+
 pub mod cli;
-pub mod config;
-pub mod coordination;
-pub mod courier;
-pub mod demo;
-pub mod doc;
-pub mod gather;
-pub mod host;
-pub mod model;
-pub mod node;
-pub mod ports;
-pub mod runtime;
-pub mod secret;
-pub mod store;
-pub mod task;
+#[cfg(test)]
+mod defaults;

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom::ports::activity::{Activity, Error as ActivityError, State};
-use besom::ports::guests::{Call, Guests as _, Limits, StopFlag};
-use besom::ports::lines::RunLog;
-use besom::ports::store::{Delivery, Range, RangePage, ReadView, Result};
-use besom::runtime::{Loaded, Runtime, Settings};
 use besom_core::collection::Operations;
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::proposal::{Condition, Verdict};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
+use besom_ports::activity::{Activity, Error as ActivityError, State};
+use besom_ports::guests::{Call, Guests as _, Limits, StopFlag};
+use besom_ports::lines::RunLog;
+use besom_ports::store::{Delivery, Range, RangePage, ReadView, Result};
+use besom_runtime::{Loaded, Runtime, Settings};
 use besom_share_expiry::decide;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 

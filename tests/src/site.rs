@@ -12,23 +12,23 @@ use std::time::Duration;
 
 use besom::cli::assembly::Assembly;
 use besom::cli::{Format, Global};
-use besom::config::limits::default_limits;
-use besom::doc::{self, Name, Shown};
-use besom::host::perform::call_of;
-use besom::model::default_collections;
-use besom::model::product::{self, Product};
-use besom::ports::embedded::Scripts;
-use besom::ports::guests::{Call, Lane, Limits, StopFlag, Usage};
-use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
-use besom::store::postgres::PostgresStore;
-use besom::store::sqlite::{Options as StoreOptions, SqliteStore};
-use besom::task::TaskDefinition;
+use besom_config::limits::default_limits;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, TaskName, Tenant,
 };
 use besom_core::item::Item;
 use besom_core::queue;
 use besom_core::time::Time;
+use besom_engine::host::perform::call_of;
+use besom_ports::embedded::Scripts;
+use besom_ports::guests::{Call, Lane, Limits, StopFlag, Usage};
+use besom_ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
+use besom_ports::task::TaskDefinition;
+use besom_postgres::PostgresStore;
+use besom_product::doc::{self, Name, Shown};
+use besom_product::model::default_collections;
+use besom_product::model::product::{self, Product};
+use besom_sqlite::{Options as StoreOptions, SqliteStore};
 use rusqlite::{Connection, params};
 
 use crate::adapters::postgres::patient;

@@ -13,7 +13,8 @@ const VERBS: [&str; 5] = ["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH "];
 /// # Panics
 /// If a source cannot be read.
 pub fn of(store: &str) -> Vec<(String, String)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/src/store").join(store);
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/stores").join(store).join("src");
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a store's directory") {
         let path = entry.expect("an entry").path();

@@ -5,10 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::demo::seed::{self, Fate};
-use besom::model::default_collections;
-use besom::ports::store::{Range, Store};
-use besom::store::sqlite::{Options, SqliteStore};
 use besom_compaction::checksum::crc32;
 use besom_compaction::decide::{Decision, Document, Kind, Rest, Row, Snapshot, decide};
 use besom_compaction::format::Format;
@@ -16,6 +12,10 @@ use besom_compaction::outcome::{Job, Mode};
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
 use besom_core::value::Value;
+use besom_demo::seed::{self, Fate};
+use besom_ports::store::{Range, Store};
+use besom_product::model::default_collections;
+use besom_sqlite::{Options, SqliteStore};
 
 const NOW: Time = Time(1_700_000_000_000_000);
 

@@ -6,17 +6,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use besom::ports::guests::Lane;
-use besom::ports::store::{
-    Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Letters, Outcome,
-    PlanPage, Planned, Retention, Waiting,
-};
-use besom::store::memory;
-use besom::store::postgres::Options;
 use besom_core::ids::{CommitId, OwnerEpoch};
 use besom_core::item::{Candidate, Item, Source};
 use besom_core::proposal::{Change, Settle};
 use besom_core::value::{Row, Value};
+use besom_doubles::store as memory;
+use besom_ports::guests::Lane;
+use besom_ports::store::{
+    Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Letters, Outcome,
+    PlanPage, Planned, Retention, Waiting,
+};
+use besom_postgres::Options;
 use besom_tests::adapters::memory::Memory;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::adapters::sqlite::Sqlite;
@@ -280,7 +280,7 @@ struct Seen {
     dead: Vec<(Item, Option<besom_core::time::Time>)>,
     history: Vec<String>,
     images: Vec<usize>,
-    books: besom::ports::store::Audit,
+    books: besom_ports::store::Audit,
     depths: BTreeSet<String>,
     rows: Vec<Row>,
     cursors: Vec<Option<Vec<u8>>>,
@@ -356,7 +356,7 @@ async fn seen(world: &World) -> Seen {
     let letters =
         store.dead_letters(&DeadSelector::default(), Letters::All, None, ALL).await.unwrap();
     let depths = store.depths().await.unwrap();
-    let depth = |d: besom::ports::store::Depth| {
+    let depth = |d: besom_ports::store::Depth| {
         (d.log + d.timers + d.retries + d.dead > 0).then(|| {
             let counts = (d.log, d.timers, d.retries, d.dead, d.next_due, d.oldest);
             format!("{:?} {counts:?}", d.task)

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::activity::memory::MemoryActivity;
-use besom::coordination::memory::MemoryLease;
-use besom::ports::activity::Timeouts;
+use besom_doubles::activity::MemoryActivity;
+use besom_doubles::coordination::MemoryLease;
+use besom_ports::activity::Timeouts;
 use besom_tests::adapters::Hand;
 use besom_tests::adapters::memory::Memory;
 use besom_tests::conformance::Fixture;

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::ports::store::{
-    Batch, BeforeImage, Claim, Command, CommandEffect, Committed, DeadSelector, Decision, Error,
-    NewRun, Outcome, RingPosition, SlotDecision, SlotOutcome, SlotRecord, Trigger,
-};
-use besom::store::postgres::Options;
 use besom_core::ids::{Partition, RunId, Term};
 use besom_core::proposal::{Change, Condition, Filter, Guard};
 use besom_core::value::{Field, Value};
+use besom_ports::store::{
+    Batch, BeforeImage, Claim, Command, CommandEffect, Committed, DeadSelector, Decision, Error,
+    NewRun, Outcome, RingPosition, SlotDecision, SlotOutcome, SlotRecord, Trigger,
+};
+use besom_postgres::Options;
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{counter, parent, text, thing};
 use besom_tests::conformance::world::{

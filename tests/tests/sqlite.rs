@@ -66,9 +66,9 @@ fn every_statement_can_be_prepared() {
 /// The tables of the built-in entity model.
 mod entity_model {
     use super::*;
-    use besom::model::{default_collections, product};
     use besom_core::proposal::Change;
     use besom_core::value::{Field, Value};
+    use besom_product::model::{default_collections, product};
     use besom_tests::conformance::block_on;
     use rusqlite::Connection;
 

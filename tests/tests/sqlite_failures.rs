@@ -4,12 +4,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use besom::ports::guests::Lane;
-use besom::ports::store::{Error, Outcome, Store};
-use besom::store::sqlite::{Options, SqliteStore};
 use besom_core::proposal::{Change, Guard};
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
+use besom_ports::guests::Lane;
+use besom_ports::store::{Error, Outcome, Store};
+use besom_sqlite::{Options, SqliteStore};
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::store::read_sets::set;
 use besom_tests::conformance::tables::{child, fields, parent, text, thing};

@@ -5,11 +5,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::coordination::store_lease::{LEASE_TTL_DEFAULT, LeaseClock, StoreLease};
-use besom::ports::coordination::{Campaign, Coordination};
-use besom::ports::store::Error;
-use besom::store::sqlite::{Options, SqliteStore};
 use besom_core::ids::{FencingToken, Incarnation, Term};
+use besom_ports::coordination::{Campaign, Coordination};
+use besom_ports::store::Error;
+use besom_services::coordination::store_lease::{LEASE_TTL_DEFAULT, LeaseClock, StoreLease};
+use besom_sqlite::{Options, SqliteStore};
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::world::{START, fence};
@@ -114,7 +114,7 @@ fn of_this_process(path: &std::path::Path, node: &str) -> StoreLease {
     let store: Arc<SqliteStore> =
         SqliteStore::open(path, Options::default()).expect("the store opens");
     let clock =
-        LeaseClock::of_machine(Arc::new(besom::host::clock::since_boot), Arc::new(|| START));
+        LeaseClock::of_machine(Arc::new(besom_engine::host::clock::since_boot), Arc::new(|| START));
     // Longer than any test: what frees it is the death of its holder.
     StoreLease::new(store, node.into(), Duration::from_secs(3_600), clock)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use besom::api::{Bounds, Listener, Rights, TlsFiles, Tokens};
+use besom_engine::api::{Bounds, Listener, Rights, TlsFiles, Tokens};
 use besom_tests::servers::certificates::Authority;
 use besom_tests::servers::redis::wait_for;
 use rustls::pki_types::pem::PemObject as _;

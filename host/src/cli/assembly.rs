@@ -11,20 +11,20 @@ use tokio::sync::{mpsc, watch};
 
 use super::open::{self, Loader};
 use super::{Failure, Global, cluster, endpoints};
-use crate::config::diagnostic::Place;
-use crate::config::{Config, Diagnostic, Problems};
-use crate::coordination::etcd::Etcd;
-use crate::courier::HttpCourier;
-use crate::host::clock::StoreTime;
-use crate::host::deliver::Delivery;
-use crate::host::lines::Lines;
-use crate::host::perform::Ports;
-use crate::host::quota::{Bounds, Quota};
-use crate::host::recorder::Recorder;
-use crate::host::{Control, Ended, Live, Lost, setup, undo_retention};
-use crate::node::{Role, Work};
-use crate::ports::coordination::Coordination;
-use crate::task::TaskDefinition;
+use besom_config::diagnostic::Place;
+use besom_config::{Config, Diagnostic, Problems};
+use besom_engine::host::clock::StoreTime;
+use besom_engine::host::deliver::Delivery;
+use besom_engine::host::lines::Lines;
+use besom_engine::host::perform::Ports;
+use besom_engine::host::quota::{Bounds, Quota};
+use besom_engine::host::recorder::Recorder;
+use besom_engine::host::{Control, Ended, Live, Lost, setup, undo_retention};
+use besom_node::{Role, Work};
+use besom_ports::coordination::Coordination;
+use besom_ports::task::TaskDefinition;
+use besom_services::coordination::etcd::Etcd;
+use besom_services::courier::HttpCourier;
 
 /// The parts of a host that is ready to start.
 pub struct Assembly {
@@ -111,7 +111,7 @@ impl Assembly {
         for name in tasks {
             let Some((name, definition)) = self.config.tasks.get_key_value(name.as_str()) else {
                 let names: Vec<&str> = self.config.tasks.keys().map(TaskName::as_str).collect();
-                let fix = match crate::config::keys::nearest(name, names.iter().copied()) {
+                let fix = match besom_config::keys::nearest(name, names.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("available: {}", names.join(", ")),
                 };
@@ -143,7 +143,8 @@ impl Assembly {
         let (control, asked) = mpsc::channel(16);
         let (live, watched) = watch::channel(Live { role: Role::Following, term: None });
         let digest = self.config.digest();
-        let ended = tokio::spawn(crate::host::run(ports, settings, work, digest, asked, live));
+        let ended =
+            tokio::spawn(besom_engine::host::run(ports, settings, work, digest, asked, live));
         Running { control, live: watched, ended }
     }
 }

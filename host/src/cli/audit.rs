@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::output::{self, Table};
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Audit, AuditRow, Counts};
+use besom_ports::store::{Audit, AuditRow, Counts};
 
 /// `besom audit`.
 #[derive(Debug, clap::Args)]
@@ -96,7 +96,7 @@ fn text(report: &Report) -> String {
     }
     let mut out = table.render();
     for violation in &report.violations {
-        out.push_str(&format!("violation: {}\n", crate::config::printable(violation)));
+        out.push_str(&format!("violation: {}\n", besom_config::printable(violation)));
     }
     out.push_str(if report.balanced {
         "The books balance.\n"

@@ -13,14 +13,14 @@ use besom_core::value::Value;
 use super::open::{Loader, is_there, open_store, store_risk};
 use super::output;
 use super::{Exit, Failure, Global, endpoints, exposed};
-use crate::built_in::{self, Absence};
-use crate::config::quantity::show_duration;
-use crate::config::schedule::{longest_gap, remark};
-use crate::config::task::schedule_for;
-use crate::config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
-use crate::courier::look_at_token;
-use crate::doc;
-use crate::ports::store::{self, MappingFault, Range, Store};
+use besom_config::quantity::show_duration;
+use besom_config::schedule::{longest_gap, remark};
+use besom_config::task::schedule_for;
+use besom_config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
+use besom_ports::store::{self, MappingFault, Range, Store};
+use besom_product::doc;
+use besom_runtime::built_in::{self, Absence};
+use besom_services::courier::look_at_token;
 
 /// `besom check`.
 #[derive(Debug, clap::Args)]

@@ -8,14 +8,14 @@ use besom_core::ids::Incarnation;
 
 use super::Failure;
 use super::patience::patiently;
-use crate::config::Config;
-use crate::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
-use crate::host::clock::{self, StoreTime};
-use crate::host::perform::Cluster;
-use crate::host::setup::{hostname, node_name};
-use crate::ports::members::{Announcement, MemberState, Members as _};
-use crate::ports::store::Store;
-use crate::secret;
+use besom_config::Config;
+use besom_engine::host::clock::{self, StoreTime};
+use besom_engine::host::perform::Cluster;
+use besom_engine::host::setup::{hostname, node_name};
+use besom_ports::members::{Announcement, MemberState, Members as _};
+use besom_ports::store::Store;
+use besom_services::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
+use besom_system::secret;
 
 /// Returns the etcd client of this incarnation, or `None` if the configuration names no etcd. Does not
 /// connect. Timestamps that the client writes for people come from `time`.

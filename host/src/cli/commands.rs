@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::output::{self, Facts, Stamp, Table};
 use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Command, CommandRow, DeadSelector, MessageSelector};
+use besom_ports::store::{Command, CommandRow, DeadSelector, MessageSelector};
 
 /// `besom commands`.
 #[derive(Debug, Subcommand)]

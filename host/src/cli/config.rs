@@ -6,8 +6,8 @@ use clap::Subcommand;
 
 use super::output;
 use super::{Exit, Failure, Global};
-use crate::config::template::Template;
-use crate::config::{schema, template};
+use besom_config::template::Template;
+use besom_config::{schema, template};
 
 /// `besom config`.
 #[derive(Debug, Subcommand)]
@@ -48,7 +48,7 @@ impl Verb {
                         _ => Failure::Failed(format!("{}: {e}", path.display())),
                     })?;
                 output::show(global.output, &serde_json::json!({ "file": path }), || {
-                    format!("Wrote {}\n", crate::config::printable(&path.display().to_string()))
+                    format!("Wrote {}\n", besom_config::printable(&path.display().to_string()))
                 })?;
             }
         }

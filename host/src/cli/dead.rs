@@ -9,8 +9,8 @@ use super::output::{self, Facts, Stamp, Table};
 use super::printed::Printed;
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::gather::rows;
-use crate::ports::store::{Command, CommandRow, DeadSelector, Letters, Store};
+use besom_engine::gather::rows;
+use besom_ports::store::{Command, CommandRow, DeadSelector, Letters, Store};
 
 /// `besom dead`.
 #[derive(Debug, Subcommand)]

@@ -16,16 +16,16 @@ use super::{Exit, Failure, Global, output, run, serve};
 use besom_tui::console;
 use besom_tui::dash::{Options as Shown, State};
 
-use crate::demo::life::{Life, World};
-use crate::demo::orchestrator::{ANYWHERE, Orchestrator};
-use crate::demo::{self, Place};
-use crate::host::clock;
-use crate::host::wake::Wake;
-use crate::model::default_collections;
-use crate::model::product::Product;
-use crate::ports::activity::Activity;
-use crate::ports::store::Store;
-use crate::store::sqlite::{Options, SqliteStore};
+use besom_demo::life::{Life, World};
+use besom_demo::orchestrator::{ANYWHERE, Orchestrator};
+use besom_demo::{self as demo, Place};
+use besom_engine::host::clock;
+use besom_engine::host::wake::Wake;
+use besom_ports::activity::Activity;
+use besom_ports::store::Store;
+use besom_product::model::default_collections;
+use besom_product::model::product::Product;
+use besom_sqlite::{Options, SqliteStore};
 
 /// Interval between two reads of the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -54,12 +54,12 @@ pub struct Args {
 impl Args {
     /// Creates the data, then runs the tasks: once to completion, or as a host.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let mut say = |words: &str| eprintln!("{}", crate::config::printable(words));
+        let mut say = |words: &str| eprintln!("{}", besom_config::printable(words));
         let fail = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
         let traces = self.traces.clone();
         let replayed = tokio::task::spawn_blocking(move || {
             demo::import::replay(&traces, &mut |words| {
-                eprintln!("{}", crate::config::printable(words));
+                eprintln!("{}", besom_config::printable(words));
             })
         })
         .await

@@ -16,10 +16,10 @@ use serde::Serialize;
 use super::open::Outline;
 use super::output::{self, Table};
 use super::{Exit, Failure, Global, open, submit};
-use crate::child::Limits;
-use crate::config::quantity::{bytes, duration_argument, show_bytes};
-use crate::doc::{self, Error, Format, LOG_BYTES_MAX, Name};
-use crate::ports::store::{Command, Store};
+use besom_config::quantity::{bytes, duration_argument, show_bytes};
+use besom_ports::store::{Command, Store};
+use besom_product::doc::{self, Error, Format, LOG_BYTES_MAX, Name};
+use besom_system::child::Limits;
 
 /// `besom doc`.
 #[derive(Debug, Subcommand)]
@@ -183,7 +183,7 @@ async fn import(
                 eprintln!(
                     "besom: {}: {}",
                     printable_path(path),
-                    crate::config::printable(&failure.to_string())
+                    besom_config::printable(&failure.to_string())
                 );
                 row.error = Some(failure.to_string());
             }
@@ -246,7 +246,7 @@ impl Imported {
 }
 
 fn printable_path(path: &Path) -> String {
-    crate::config::printable(&path.display().to_string())
+    besom_config::printable(&path.display().to_string())
 }
 
 async fn import_file(

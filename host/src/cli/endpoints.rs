@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use crate::api::{self, Rights, Tickets, TlsFiles, Tokens};
-use crate::config::Config;
+use besom_config::Config;
+use besom_engine::api::{self, Rights, Tickets, TlsFiles, Tokens};
 
 /// The fix for every fault of these files.
 pub const FIX: &str =

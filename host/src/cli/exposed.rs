@@ -4,8 +4,8 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::config::Config;
-use crate::store::sqlite::place::beside;
+use besom_config::Config;
+use besom_sqlite::place::beside;
 
 /// The fix for database files that others can access.
 pub const FIX: &str = "chmod go= the file, its -wal and its -shm; if your product accesses them through the group, \

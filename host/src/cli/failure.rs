@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::config::{Problems, printable};
-use crate::ports::{coordination, store};
+use besom_config::{Problems, printable};
+use besom_ports::{coordination, store};
 
 /// The exit code of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

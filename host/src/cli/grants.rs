@@ -9,7 +9,7 @@ use besom_core::collection::{Collection, Collections, Operations};
 
 use super::open::{Loader, connections};
 use super::{Exit, Failure, Global, output};
-use crate::config::{Config, Overrides, read};
+use besom_config::{Config, Overrides, read};
 
 /// `besom grants`.
 #[derive(Debug, clap::Args)]

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use besom_core::ids::TaskName;
 
-use crate::config::Config;
-use crate::config::diff::Changes;
-use crate::ports::store::{Command, Store};
-use crate::task::TaskDefinition;
+use besom_config::Config;
+use besom_config::diff::Changes;
+use besom_ports::store::{Command, Store};
+use besom_ports::task::TaskDefinition;
 
 /// Records what a reload has changed. A failure is logged and does not stop the reload.
 pub async fn note_reload(
@@ -122,7 +122,7 @@ fn owner(file: &Path) -> String {
     match std::fs::metadata(file) {
         Ok(found) => {
             let at = jiff::Timestamp::from_second(found.mtime()).unwrap_or_default();
-            format!("file of {}, written {at}", crate::api::admin::user(found.uid()))
+            format!("file of {}, written {at}", besom_engine::api::admin::user(found.uid()))
         }
         Err(error) => format!("file: {error}"),
     }
@@ -141,7 +141,7 @@ fn rights(task: &TaskDefinition) -> String {
         .map(|(collection, operations)| {
             let columns = task.columns.get(collection);
             let columns = columns.map(|columns| format!(" ({})", columns.join(", ")));
-            let operations = crate::config::task::words(*operations);
+            let operations = besom_config::task::words(*operations);
             format!("{collection} = {operations}{}", columns.unwrap_or_default())
         })
         .collect();
@@ -164,9 +164,9 @@ mod tests {
     use besom_core::collection::Operations;
     use besom_core::time::Time;
 
-    use crate::config::{Overrides, Plugin, PluginFault, RawConfig};
-    use crate::ports::guests::{CollectionRequest, Lane, Manifest};
-    use crate::store::memory::MemoryStore;
+    use besom_config::{Overrides, Plugin, PluginFault, RawConfig};
+    use besom_doubles::store::MemoryStore;
+    use besom_ports::guests::{CollectionRequest, Lane, Manifest};
 
     fn store() -> MemoryStore {
         MemoryStore::new(1, Default::default(), Arc::new(|| Time::EPOCH))
@@ -209,7 +209,7 @@ mod tests {
                 false => Err(format!("no plugin {name}").into()),
             }
         };
-        let resolved = parsed.resolve(&found, &crate::model::collections_for(&[]));
+        let resolved = parsed.resolve(&found, &besom_product::model::collections_for(&[]));
         resolved.finish().unwrap_or_else(|problems| panic!("{problems}"))
     }
 

@@ -124,7 +124,7 @@ mod tests {
             ("warn", "warn,tokio_postgres=warn,deadpool=error"),
             ("error", "error"),
             ("off", "off"),
-            ("info,besom::node=debug", "info,besom::node=debug"),
+            ("info,besom_node=debug", "info,besom_node=debug"),
             ("debug,hyper=warn", "debug,hyper=warn"),
         ] {
             assert_eq!(own(given), meant);

@@ -72,7 +72,7 @@ pub struct Global {
     /// Output format of results.
     #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// Log level for stderr, or directives such as `info,besom::node=debug`.
+    /// Log level for stderr, or directives such as `info,besom_node=debug`.
     #[arg(long, global = true, value_name = "LEVEL", default_value = "info", env = "BESOM_LOG")]
     pub log: String,
     /// Override a configuration key from the file or the environment; repeatable.
@@ -140,8 +140,9 @@ pub enum Verb {
 /// Parses the arguments and runs the verb. As a child process for plugins and documents, runs that work
 /// instead.
 pub fn main() -> ExitCode {
-    let works = [crate::runtime::COMPILING, crate::runtime::LOOKING_UP, crate::doc::VERIFYING];
-    if let Some(code) = crate::child::main(&works) {
+    let works =
+        [besom_runtime::COMPILING, besom_runtime::LOOKING_UP, besom_product::doc::VERIFYING];
+    if let Some(code) = besom_system::child::main(&works) {
         return code;
     }
     let cli = Cli::parse();

@@ -10,12 +10,12 @@ use serde_json::json;
 use super::output::{self, Stamp, Table};
 use super::submit::{Asking, caller};
 use super::{Exit, Failure, Global, cluster, open};
-use crate::config::{Config, Overrides, printable, read};
-use crate::coordination::etcd::Etcd;
-use crate::model::collections_for;
-use crate::ports::coordination::Coordination as _;
-use crate::ports::members::{MemberState, Members as _};
-use crate::ports::store::Command;
+use besom_config::{Config, Overrides, printable, read};
+use besom_ports::coordination::Coordination as _;
+use besom_ports::members::{MemberState, Members as _};
+use besom_ports::store::Command;
+use besom_product::model::collections_for;
+use besom_services::coordination::etcd::Etcd;
 
 /// `besom node`.
 #[derive(Debug, Subcommand)]
@@ -164,7 +164,7 @@ async fn set(
         let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
         let near = match names.is_empty() {
             true => "no nodes have joined".to_owned(),
-            false => crate::config::keys::suggestion(name.as_str(), names),
+            false => besom_config::keys::suggestion(name.as_str(), names),
         };
         return Err(Failure::Usage(format!("there is no node `{name}`: {near}")));
     }

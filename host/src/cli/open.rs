@@ -14,21 +14,22 @@ use besom_core::ids::{Incarnation, TaskName};
 pub use self::activity::activity;
 use super::patience::patiently;
 use super::{Failure, Global, ask, cluster};
-use crate::api::host::HostStatus;
-use crate::child;
-use crate::config::{
+use besom_config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
 };
-use crate::coordination::store_lease::{LeaseClock, StoreLease};
-use crate::host::clock::{self, StoreTime};
-use crate::model::{collections_for, product};
-use crate::ports::coordination::{Coordination, LeaderRecord};
-use crate::ports::embedded::{Embedded, LeaseLedger, Scripts};
-use crate::ports::members::{Members as _, Membership};
-use crate::ports::store::{self, Store};
-use crate::runtime::{LoadError, Metering, Runtime, Settings};
-use crate::secret;
-use crate::store::{postgres, sqlite};
+use besom_engine::api::host::HostStatus;
+use besom_engine::host::clock::{self, StoreTime};
+use besom_ports::coordination::{Coordination, LeaderRecord};
+use besom_ports::embedded::{Embedded, LeaseLedger, Scripts};
+use besom_ports::members::{Members as _, Membership};
+use besom_ports::store::{self, Store};
+use besom_postgres as postgres;
+use besom_product::model::{collections_for, product};
+use besom_runtime::{LoadError, Metering, Runtime, Settings};
+use besom_services::coordination::store_lease::{LeaseClock, StoreLease};
+use besom_sqlite as sqlite;
+use besom_system::child;
+use besom_system::secret;
 
 /// Opens the store of a configuration, and creates the file and the engine's tables if they do not exist.
 ///
@@ -352,15 +353,15 @@ impl Loader {
         dir: &Path,
         admits: impl FnOnce(&str) -> bool + Send + 'static,
     ) -> Result<Plugin, PluginFault> {
-        let built_in = crate::built_in::find(name);
+        let built_in = besom_runtime::built_in::find(name);
         let loaded = match built_in {
             Some(Ok(built_in)) => {
                 // The default of its tasks; a task with other limits loads its own version.
-                let metering = Metering::counting(!crate::built_in::is_uncounted(name));
+                let metering = Metering::counting(!besom_runtime::built_in::is_uncounted(name));
                 self.runtime.load_built_in(built_in, metering).await
             }
             Some(Err(message)) => {
-                return Err(PluginFault::new(message, crate::built_in::FIX));
+                return Err(PluginFault::new(message, besom_runtime::built_in::FIX));
             }
             None => {
                 let file = file(name, dir)?;
@@ -391,12 +392,12 @@ fn users_cache() -> Option<PathBuf> {
 fn file(name: &str, dir: &Path) -> Result<PathBuf, PluginFault> {
     let fix = |fix: String| PluginFault::new(format!("there is no plugin `{name}`"), fix);
     if !name.ends_with(".wasm") {
-        let near = crate::config::keys::nearest(name, crate::built_in::names());
+        let near = besom_config::keys::nearest(name, besom_runtime::built_in::names());
         return Err(fix(match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!(
                 "the built-in plugins are {}; name your own by its file, such as `{name}.wasm` in {}",
-                crate::built_in::names().collect::<Vec<_>>().join(", "),
+                besom_runtime::built_in::names().collect::<Vec<_>>().join(", "),
                 dir.display()
             ),
         }));
@@ -413,7 +414,7 @@ fn file(name: &str, dir: &Path) -> Result<PathBuf, PluginFault> {
 fn own_directory(name: &str, dir: &Path) -> Result<(), PluginFault> {
     // A missing directory is reported with the missing file.
     let Ok(found) = std::fs::metadata(dir) else { return Ok(()) };
-    crate::runtime::trusted(&found).map_err(|why| {
+    besom_runtime::trusted(&found).map_err(|why| {
         PluginFault::new(
             format!("the plugin `{name}`: the directory {}: {why}", dir.display()),
             "make it owned by this user or by root, and writable by no one else",
@@ -425,7 +426,7 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
     let fix = match error {
         LoadError::Read { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
             let files = wasm_files(dir);
-            match crate::config::keys::nearest(name, files.iter().map(String::as_str)) {
+            match besom_config::keys::nearest(name, files.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("put it into {}", dir.display()),
             }

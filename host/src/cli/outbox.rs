@@ -8,8 +8,8 @@ use super::output::{self, Stamp, Table};
 use super::printed::Printed;
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::gather::rows;
-use crate::ports::store::{Command, MessageQuery, MessageSelector};
+use besom_engine::gather::rows;
+use besom_ports::store::{Command, MessageQuery, MessageSelector};
 
 /// `besom outbox`.
 #[derive(Debug, Subcommand)]

@@ -13,7 +13,7 @@ use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::Failure;
-use crate::config::printable;
+use besom_config::printable;
 
 /// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -41,7 +41,7 @@ pub async fn patiently<T>(
 mod tests {
     use super::*;
     use crate::cli::Exit;
-    use crate::ports::store;
+    use besom_ports::store;
 
     #[tokio::test]
     async fn what_comes_back_in_time_is_waited_for() {

@@ -12,12 +12,12 @@ use serde::Serialize;
 use super::open::{self, Loader};
 use super::output::{self, Facts, Table};
 use super::{Exit, Failure, Global, submit};
-use crate::config::edit::{self, Refusal};
-use crate::config::file;
-use crate::config::resolve::{Parsed, Plugin};
-use crate::config::{Overrides, read};
-use crate::ports::guests::Manifest;
-use crate::ports::store::{Command, Store};
+use besom_config::edit::{self, Refusal};
+use besom_config::file;
+use besom_config::resolve::{Parsed, Plugin};
+use besom_config::{Overrides, read};
+use besom_ports::guests::Manifest;
+use besom_ports::store::{Command, Store};
 
 /// Maximum number of commands searched for the last load of a plugin.
 const COMMANDS_SEEN_MAX: u32 = 10_000;
@@ -173,7 +173,7 @@ async fn plugin_of(
     let pins = parsed.pins();
     let found = pins.iter().find(|(name, ..)| *name == task).ok_or_else(|| {
         let names = pins.iter().map(|(name, ..)| *name);
-        let fix = crate::config::keys::suggestion(task, names);
+        let fix = besom_config::keys::suggestion(task, names);
         Failure::Usage(format!("there is no task `{task}` in the file; {fix}"))
     })?;
     let plugin = loader.load(found.1, parsed.plugins_dir()).await;
@@ -201,10 +201,9 @@ async fn pin(
     all: bool,
     reason: &str,
 ) -> Result<Exit, Failure> {
-    let of_files = parsed
-        .pins()
-        .into_iter()
-        .filter(|(_, plugin, _)| crate::built_in::names().all(|built_in| built_in != *plugin));
+    let of_files = parsed.pins().into_iter().filter(|(_, plugin, _)| {
+        besom_runtime::built_in::names().all(|built_in| built_in != *plugin)
+    });
     let tasks = match all {
         true => of_files.map(|(task, ..)| task.to_owned()).collect(),
         false => tasks,
@@ -371,7 +370,7 @@ mod tests {
     use super::*;
     use besom_core::collection::Operations;
 
-    use crate::ports::guests::{CollectionRequest, Lane};
+    use besom_ports::guests::{CollectionRequest, Lane};
 
     #[test]
     fn what_a_plugin_asks_for_is_told_one_by_one() {

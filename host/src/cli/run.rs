@@ -10,11 +10,11 @@ use super::assembly::{Assembly, Running, asked_to_stop};
 use super::output::{self, Table};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, kept, open, submit};
-use crate::config::printable;
-use crate::host::dry_run::{DryItem, dry_run};
-use crate::node::Role;
-use crate::ports::members::Members as _;
-use crate::ports::store::{Command, Counts, Store};
+use besom_config::printable;
+use besom_engine::host::dry_run::{DryItem, dry_run};
+use besom_node::Role;
+use besom_ports::members::Members as _;
+use besom_ports::store::{Command, Counts, Store};
 
 /// Interval between two reads of the progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -258,7 +258,7 @@ async fn work_off(
                     running.shutdown().await;
                 }
                 // A host would wait until the cause is fixed; a pass gives up.
-                let now = crate::host::clock::wall();
+                let now = besom_engine::host::clock::wall();
                 let held = assembly.ports.health.held();
                 let held = held.iter().find(|held| now.since(held.since) > HELD_MAX);
                 if let Some(held) = held.filter(|_| stopping.is_none()) {

@@ -11,8 +11,8 @@ use super::output::{self, Facts, Stamp, Table};
 use super::printed::{self, Printed};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::gather::rows;
-use crate::ports::store::{Command, HistoryQuery, Store};
+use besom_engine::gather::rows;
+use besom_ports::store::{Command, HistoryQuery, Store};
 
 /// `besom runs`.
 #[derive(Debug, Subcommand)]

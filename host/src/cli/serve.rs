@@ -12,20 +12,20 @@ use tokio::sync::watch;
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::Loader;
 use super::{Exit, Failure, Global, exposed, kept};
-use crate::api::{
+use besom_config::activity::Activity;
+use besom_config::api::Api;
+use besom_config::{self as config, Config, Overrides};
+use besom_engine::api::{
     self, Bounds, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens,
 };
-use crate::config::activity::Activity;
-use crate::config::api::Api;
-use crate::config::{self, Config, Overrides};
-use crate::gather::{Defined, Gatherer, Sources};
-use crate::host::editing::Desk;
-use crate::host::recorder::Recorder;
-use crate::host::reload::{Reload, Sign};
-use crate::host::wake::Wake;
-use crate::host::{Control, Reconfigured, clock, setup};
-use crate::ports::store::Store;
-use crate::task::TaskDefinition;
+use besom_engine::gather::{Defined, Gatherer, Sources};
+use besom_engine::host::editing::Desk;
+use besom_engine::host::recorder::Recorder;
+use besom_engine::host::reload::{Reload, Sign};
+use besom_engine::host::wake::Wake;
+use besom_engine::host::{Control, Reconfigured, clock, setup};
+use besom_ports::store::Store;
+use besom_ports::task::TaskDefinition;
 
 /// Interval at which a host retries a socket that another host uses.
 const SOCKET_RETRY: Duration = Duration::from_secs(1);
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn connections_and_websockets_fit_the_descriptors_beside_what_else_needs_them() {
         let mut config =
-            crate::config::RawConfig::parse("", "besom.toml".as_ref(), &Overrides::default())
+            besom_config::RawConfig::parse("", "besom.toml".as_ref(), &Overrides::default())
                 .outline(&besom_core::collection::Collections::default())
                 .finish()
                 .expect("it is empty");

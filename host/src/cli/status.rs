@@ -14,11 +14,11 @@ use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
-use crate::api::host::HostStatus;
-use crate::config::{TaskOutline, printable};
-use crate::gather::rows;
-use crate::ports::members::MemberState;
-use crate::ports::store::{self, Missing, NodeRow, Pause, Role, Store};
+use besom_config::{TaskOutline, printable};
+use besom_engine::api::host::HostStatus;
+use besom_engine::gather::rows;
+use besom_ports::members::MemberState;
+use besom_ports::store::{self, Missing, NodeRow, Pause, Role, Store};
 
 /// `besom status`.
 #[derive(Debug, clap::Args)]
@@ -155,7 +155,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let now = store.now().await?;
     let fence = store.fence().await?;
     let nodes = store.nodes().await?;
-    let silent_max = outline.lease_ttl.max(crate::host::SILENT_MAX);
+    let silent_max = outline.lease_ttl.max(besom_engine::host::SILENT_MAX);
     let leader = outline.leader.as_ref().map(|leader| leader.node.to_string());
     let states: BTreeMap<_, _> =
         store.task_states().await?.into_iter().map(|s| (s.task.clone(), s)).collect();

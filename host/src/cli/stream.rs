@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::output::{self, Table};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Command, LogRead, Store, Stream, StreamRow};
+use besom_ports::store::{Command, LogRead, Store, Stream, StreamRow};
 
 /// `besom stream`.
 #[derive(Debug, Subcommand)]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::output::{self, Facts};
 use super::{Exit, Failure, Global};
-use crate::api::admin::user;
-use crate::host::asking::ask;
-use crate::ports::store::{Command, Store};
+use besom_engine::api::admin::user;
+use besom_engine::host::asking::ask;
+use besom_ports::store::{Command, Store};
 
 /// Options of every verb that records a command for the leader.
 #[derive(Debug, Clone, clap::Args)]
@@ -15,7 +15,7 @@ pub struct Asking {
     #[arg(long, default_value = "")]
     pub reason: String,
     /// How long to wait for a leader to apply the command.
-    #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = crate::config::quantity::duration_argument)]
+    #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = besom_config::quantity::duration_argument)]
     pub wait: Duration,
 }
 

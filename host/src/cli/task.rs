@@ -15,10 +15,10 @@ use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open, printed, status};
-use crate::config::TaskOutline;
-use crate::config::keys::suggestion;
-use crate::gather::explain::explain;
-use crate::ports::store::{Command, SlotRecord, Store};
+use besom_config::TaskOutline;
+use besom_config::keys::suggestion;
+use besom_engine::gather::explain::explain;
+use besom_ports::store::{Command, SlotRecord, Store};
 
 /// Maximum number of slot records and runs shown for a task.
 const SHOWN: u32 = 10;
@@ -49,7 +49,7 @@ pub enum Verb {
         #[arg(long)]
         reason: String,
         /// How long to wait for a leader to apply the command.
-        #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = crate::config::quantity::duration_argument)]
+        #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = besom_config::quantity::duration_argument)]
         wait: Duration,
     },
     /// Resume a paused task from now on.

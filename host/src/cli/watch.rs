@@ -9,8 +9,8 @@ use besom_tui::{Counts, Phase, Progress, Screen};
 
 use super::log::{self, Diverted};
 use super::top;
-use crate::host::clock;
-use crate::ports::store::Store;
+use besom_engine::host::clock;
+use besom_ports::store::Store;
 
 /// Maximum number of runs read each time.
 const RUNS: u32 = 200;

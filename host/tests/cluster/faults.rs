@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use besom::demo::cluster::Which;
+use besom_demo::cluster::Which;
 use rustix::process::Signal;
 
 use crate::site::Site;

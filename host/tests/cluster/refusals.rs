@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use besom::demo::cluster::{Host, Which};
+use besom_demo::cluster::{Host, Which};
 
 use crate::site::{Site, said};
 

@@ -1,6 +1,6 @@
 //! PostgreSQL is put back to an older state under running hosts.
 
-use besom::demo::cluster::Which;
+use besom_demo::cluster::Which;
 
 use crate::site::Site;
 use crate::wait::wait_for;

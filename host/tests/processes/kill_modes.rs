@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use automerge::transaction::Transactable as _;
 use automerge::{AutoCommit, ROOT};
-use besom::doc::write_log;
 use besom_compaction::format::Format;
 use besom_compaction::outcome::Mode;
+use besom_product::doc::write_log;
 use loro::{ExportMode, LoroDoc};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};

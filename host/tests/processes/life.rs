@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use besom::activity::store::StoreActivity;
-use besom::demo::life::{DAMAGED_MAX, Life, World};
-use besom::model::default_collections;
-use besom::model::product::Product;
-use besom::ports::store::Store;
-use besom::store::sqlite::{Options, SqliteStore};
 use besom_core::time::Time;
+use besom_demo::life::{DAMAGED_MAX, Life, World};
+use besom_ports::store::Store;
+use besom_product::model::default_collections;
+use besom_product::model::product::Product;
+use besom_services::activity::store::StoreActivity;
+use besom_sqlite::{Options, SqliteStore};
 use rusqlite::Connection;
 
 use crate::load::now_us;

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use besom::ports::store::Outcome;
 use besom_compaction::format::Format;
 use besom_compaction::outcome::{BYTES_MAX_DEFAULT, Job, Mode, Settings, Wish};
 use besom_core::value::Value;
 use besom_oracle::replay;
 use besom_oracle::trace::{NAMES, Trace};
+use besom_ports::store::Outcome;
 use besom_tests::site::{Place, Site, notes};
 use rusqlite::{TransactionBehavior, params};
 use yrs::block::ClientID;
@@ -77,7 +77,7 @@ pub async fn run() -> Result<()> {
     compare(&Case::merged(format!("{SMALL} documents of {SMALL_EDITS} edits"), small, SMALL))
         .await?;
     for path in traces() {
-        let trace = besom::demo::trace::load(&path)?;
+        let trace = besom_demo::trace::load(&path)?;
         let log = trace.replay(&mut |_, _| {})?;
         let log: Log = log.edits.into_iter().map(|edit| edit.payload).collect();
         compare(&Case::merged(trace.name(), log.clone(), 1)).await?;

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use besom::config::template::Template;
-use besom::demo::authors::{self, Session};
-use besom::host::clock;
-use besom::ports::store::{NewRun, PlanPage, SlotDecision, Store as _, Trigger};
+use besom_config::template::Template;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, Term};
 use besom_core::item::Candidate;
 use besom_core::time::Time;
+use besom_demo::authors::{self, Session};
+use besom_engine::host::clock;
+use besom_ports::store::{NewRun, PlanPage, SlotDecision, Store as _, Trigger};
 use rusqlite::params;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -43,7 +43,7 @@ pub type Returned = Arc<Mutex<HashMap<String, Time>>>;
 pub fn listen() -> Returned {
     let returned = Returned::default();
     let listener = Listener(Arc::clone(&returned))
-        .with_filter(Targets::new().with_target("besom::host::perform", Level::DEBUG));
+        .with_filter(Targets::new().with_target("besom_engine::host::perform", Level::DEBUG));
     tracing_subscriber::registry().with(listener).init();
     returned
 }

@@ -12,17 +12,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use besom::ports::guests::Lane;
-use besom::ports::store::{
-    Batch, Decision, Entry, NewRun, Outcome, PlanPage, SlotDecision, Store, Stream, Trigger,
-};
-use besom::store::postgres::{Options, PostgresStore};
 use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, Term};
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Kind, Value};
+use besom_ports::guests::Lane;
+use besom_ports::store::{
+    Batch, Decision, Entry, NewRun, Outcome, PlanPage, SlotDecision, Store, Stream, Trigger,
+};
+use besom_postgres::{Options, PostgresStore};
 use besom_tests::servers::postgres::{Database, Disk, Server, Setup};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;

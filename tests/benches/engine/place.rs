@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow};
 use besom::cli::assembly::Assembly;
 use besom::cli::{Format, Global};
-use besom::config::template::{Template, template};
-use besom::model::default_collections;
-use besom::ports::store::Store as _;
-use besom::store::sqlite::{Options, SqliteStore};
+use besom_config::template::{Template, template};
+use besom_ports::store::Store as _;
+use besom_product::model::default_collections;
+use besom_sqlite::{Options, SqliteStore};
 use rusqlite::Connection;
 
 /// The one tenant.
@@ -26,7 +26,7 @@ impl Place {
         let place = Place { dir: tempfile::tempdir()? };
         std::fs::write(place.config(), template(configuration))?;
         let store = place.store()?;
-        besom::model::product::create_tables(&*store).await?;
+        besom_product::model::product::create_tables(&*store).await?;
         place.sql()?.execute("INSERT INTO projects VALUES (?1)", [TENANT])?;
         Ok(place)
     }

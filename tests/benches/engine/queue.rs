@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use besom::ports::guests::Lane;
-use besom::ports::store::{Batch, Decision, Entry, NewRun, PlanPage, SlotDecision, Store, Trigger};
 use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Term};
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
+use besom_ports::guests::Lane;
+use besom_ports::store::{Batch, Decision, Entry, NewRun, PlanPage, SlotDecision, Store, Trigger};
 use rusqlite::{Connection, params};
 
 use super::report::{Figures, cpu, median, ms};
@@ -157,7 +157,7 @@ async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Duration, Steps)> {
         let committed = store.commit(&batch).await?;
         lap(&mut steps.commit);
         let all = committed.outcomes.len() == size as usize
-            && committed.outcomes.iter().all(|o| *o == besom::ports::store::Outcome::Committed);
+            && committed.outcomes.iter().all(|o| *o == besom_ports::store::Outcome::Committed);
         anyhow::ensure!(all, "not everything was committed");
     }
     let (took, used) = (began.elapsed(), cpu() - used);

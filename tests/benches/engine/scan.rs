@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use besom::host::perform::call_of;
-use besom::ports::guests::StopFlag;
 use besom_core::time::Time;
+use besom_engine::host::perform::call_of;
+use besom_ports::guests::StopFlag;
 use rusqlite::{StatementStatus, params};
 
 use super::place;

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use besom::ports::guests::Lane;
-use besom::ports::store::Store as _;
 use besom_core::ids::{CommitId, Incarnation, Partition, RunId, Seq};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::time::Time;
+use besom_ports::guests::Lane;
+use besom_ports::store::Store as _;
 
 use super::report::{Figures, percentile};
 use super::{bare, place};

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use besom::cli::run::pass;
-use besom::demo::authors::{self, Session};
 use besom_compaction::outcome::Job;
 use besom_compaction::yjs;
+use besom_demo::authors::{self, Session};
 use rusqlite::{Connection, params};
 
 use super::report::{Figures, cpu};

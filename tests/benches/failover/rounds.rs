@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use besom::demo::cluster::PATIENCE;
+use besom_demo::cluster::PATIENCE;
 use rand::Rng as _;
 use rustix::process::Signal;
 

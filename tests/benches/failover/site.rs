@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use besom::demo::cluster::{
+use besom_demo::cluster::{
     Host, NAME, PATIENCE, Programs, Servers, Shape, Which, configuration, stop_all,
 };
 use etcd_client::Client as Etcd;

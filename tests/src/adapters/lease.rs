@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use besom::coordination::store_lease::{LEASE_TTL_DEFAULT, LeaseClock, StoreLease};
-use besom::ports::embedded::LeaseLedger;
 use besom_core::ids::Incarnation;
+use besom_ports::embedded::LeaseLedger;
+use besom_services::coordination::store_lease::{LEASE_TTL_DEFAULT, LeaseClock, StoreLease};
 
 use crate::conformance::world::START;
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use besom::model::default_collections;
-use besom::ports::activity::{Activity, Timeouts};
-use besom::ports::store::Store;
-use besom::store::memory::{self, MemoryStore, On};
 use besom_core::collection::Collections;
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
+use besom_doubles::store::{self as memory, MemoryStore, On};
+use besom_ports::activity::{Activity, Timeouts};
+use besom_ports::store::Store;
+use besom_product::model::default_collections;
 
 use super::Hand;
 use crate::conformance::tables::Table;

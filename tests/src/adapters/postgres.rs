@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom::activity::store::StoreActivity;
 use besom::cli::grants::{Wanted, statements};
-use besom::model::product::{self, Product};
-use besom::ports::activity::Activity;
-use besom::ports::embedded::ActivityLedger;
-use besom::ports::store::Store;
-use besom::store::postgres::{self, Faults, Options, PARTITIONS_DEFAULT, PostgresStore};
 use besom_core::collection::{Collections, Operations};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_core::value::Kind;
+use besom_ports::activity::Activity;
+use besom_ports::embedded::ActivityLedger;
+use besom_ports::store::Store;
+use besom_postgres::{self as postgres, Faults, Options, PARTITIONS_DEFAULT, PostgresStore};
+use besom_product::model::product::{self, Product};
+use besom_services::activity::store::StoreActivity;
 
 use super::Hand;
 use crate::conformance::tables::Table;

@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use besom::activity::redis::{Options, RedisActivity};
 use besom_core::time::Time;
+use besom_services::activity::redis::{Options, RedisActivity};
 
 use crate::conformance::activity::Observed;
 use crate::conformance::world::START;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::ports::activity::{Activity, State};
 use besom_core::time::Time;
+use besom_ports::activity::{Activity, State};
 
 use super::world::START;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::ports::coordination::{Campaign, Coordination};
 use besom_core::ids::{FencingToken, Term};
+use besom_ports::coordination::{Campaign, Coordination};
 
 /// A lease of 15 s and two nodes that want it, named `n1` and `n2`.
 pub struct Contest {

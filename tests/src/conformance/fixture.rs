@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use besom::ports::activity::Activity;
-use besom::ports::store::Store;
 use besom_core::collection::Collections;
 use besom_core::ids::{Partition, Seq, TaskName, Tenant};
 use besom_core::proposal::Change;
 use besom_core::time::Time;
+use besom_ports::activity::Activity;
+use besom_ports::store::Store;
 
 use super::tables::Table;
 

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::ports::coordination::{Campaign, Coordination, Error};
-use besom::ports::members::{Announcement, Member, MemberState, Members, StoreAway};
 use besom_core::ring::NodeName;
 use besom_core::time::Time;
+use besom_ports::coordination::{Campaign, Coordination, Error};
+use besom_ports::members::{Announcement, Member, MemberState, Members, StoreAway};
 
 /// Leases of 15 s, and three handles.
 pub struct Company {

@@ -6,11 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use besom::ports::guests::Lane;
-use besom::ports::store::{
-    Audit, Batch, BeforeImage, Committed, Decision, Entry, HistoryQuery, HistoryRow, NewRun,
-    Outcome, PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
-};
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
@@ -18,6 +13,11 @@ use besom_core::item::{Candidate, Identity};
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Row, Value};
+use besom_ports::guests::Lane;
+use besom_ports::store::{
+    Audit, Batch, BeforeImage, Committed, Decision, Entry, HistoryQuery, HistoryRow, NewRun,
+    Outcome, PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
+};
 
 use super::Fixture;
 use super::tables;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use besom::store::postgres::PostgresStore;
+use besom_postgres::PostgresStore;
 use tokio_postgres::{Client, NoTls};
 
 use crate::adapters::postgres::patient;

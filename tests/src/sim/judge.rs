@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use besom::ports::store::{End, HistoryQuery, ReadView, SlotOutcome, Store};
-use besom::store::memory::MemoryStore;
 use besom_core::ids::{RunId, TaskName, Tenant, Term};
 use besom_core::time::Time;
 use besom_core::value::Value;
+use besom_doubles::store::MemoryStore;
+use besom_ports::store::{End, HistoryQuery, ReadView, SlotOutcome, Store};
 use futures::FutureExt;
 
 use super::script::{self, Fate, fate};

@@ -7,12 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom::ports::activity::Activity;
-use besom::ports::guests::{
-    Acted, Call, CollectionRequest, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage,
-};
-use besom::ports::store::{Range, ReadView};
-use besom::task::TaskDefinition;
 use besom_core::collection::{Collection, Collections, Column, Encoding, Operations};
 use besom_core::ids::Tenant;
 use besom_core::item::{Candidate, Item};
@@ -21,6 +15,12 @@ use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Ve
 use besom_core::queue::RetryPolicy;
 use besom_core::time::Time;
 use besom_core::value::{Field, Kind, Value};
+use besom_ports::activity::Activity;
+use besom_ports::guests::{
+    Acted, Call, CollectionRequest, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage,
+};
+use besom_ports::store::{Range, ReadView};
+use besom_ports::task::TaskDefinition;
 
 /// The tasks of the simulated product: everything that waits, what falls due, and what is
 /// heavy.
@@ -174,7 +174,7 @@ pub fn definition(task: &str) -> TaskDefinition {
             deaths_max: u32::MAX,
         },
         undo_retention: Duration::from_secs(60),
-        queue_max: besom::task::QUEUE_MAX_DEFAULT,
+        queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
         timers_max: Lane::Normal.row().timers_max,
         rows_per_second: None,
     }

@@ -8,24 +8,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use besom::activity::memory::MemoryActivity;
-use besom::config::{Config, Overrides, RawConfig};
-use besom::coordination::memory::{MemoryCoordination, MemoryLease};
-use besom::host::clock::StoreTime;
-use besom::host::perform::{Cluster, Ports};
-use besom::host::setup;
-use besom::node::planner::Scheduled;
-use besom::node::{Bar, Command, Event, Node, Role, Whose, Work, executor, holdings};
-use besom::ports::coordination::Coordination as _;
-use besom::ports::guests::StopFlag;
-use besom::ports::members::{Announcement, MemberState, Members as _};
-use besom::ports::store::Store;
-use besom::store::memory::{Backup, Fault, MemoryStore, On};
+use besom_config::{Config, Overrides, RawConfig};
 use besom_core::activity::Timeouts;
 use besom_core::clock::{Skew, SkewBounds};
 use besom_core::cron::Schedule;
 use besom_core::ids::{Incarnation, Tenant, Term};
 use besom_core::time::{Mono, Time};
+use besom_doubles::activity::MemoryActivity;
+use besom_doubles::coordination::{MemoryCoordination, MemoryLease};
+use besom_doubles::store::{Backup, Fault, MemoryStore, On};
+use besom_engine::host::clock::StoreTime;
+use besom_engine::host::perform::{Cluster, Ports};
+use besom_engine::host::setup;
+use besom_node::planner::Scheduled;
+use besom_node::{Bar, Command, Event, Node, Role, Whose, Work, executor, holdings};
+use besom_ports::coordination::Coordination as _;
+use besom_ports::guests::StopFlag;
+use besom_ports::members::{Announcement, MemberState, Members as _};
+use besom_ports::store::Store;
 use futures::FutureExt;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -671,7 +671,7 @@ fn repeatable(command: &Command) -> bool {
 
 /// What a caller makes of an answer that does not come.
 fn unanswered(command: &Command) -> Option<Event> {
-    use besom::ports::store::Error;
+    use besom_ports::store::Error;
     Some(match command {
         Command::Renew(_) => Event::Renewed(Mono::START, None),
         Command::Holdings(holdings::Command::Keep) => {

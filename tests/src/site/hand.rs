@@ -8,7 +8,7 @@ use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::value::{Field, Value};
 
-use besom::ports::store::{BeforeImage, HistoryQuery, HistoryRow};
+use besom_ports::store::{BeforeImage, HistoryQuery, HistoryRow};
 
 use super::{Site, TENANT};
 use crate::conformance::world;

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use besom::activity::memory::MemoryActivity;
-use besom::api::{Endpoint, Listener, Pages, Rights, Sockets, Tickets, Tokens, router};
-use besom::ports::activity::{Activity, State, Timeouts};
 use besom_core::time::Time;
+use besom_doubles::activity::MemoryActivity;
+use besom_engine::api::{Endpoint, Listener, Pages, Rights, Sockets, Tickets, Tokens, router};
+use besom_ports::activity::{Activity, State, Timeouts};
 use besom_tests::conformance::block_on;
 use futures::StreamExt as _;
 use ring::hmac;

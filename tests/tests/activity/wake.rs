@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom::config::{Config, Overrides, RawConfig};
-use besom::host::wake::{TASK, Wake};
-use besom::model::default_collections;
-use besom::ports::coordination::{Campaign, Coordination, LeaderRecord, Result};
-use besom::ports::store::{End, HistoryQuery, HistoryRow};
+use besom_config::{Config, Overrides, RawConfig};
 use besom_core::ids::{FencingToken, RunId, Term};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
+use besom_engine::host::wake::{TASK, Wake};
+use besom_ports::coordination::{Campaign, Coordination, LeaderRecord, Result};
+use besom_ports::store::{End, HistoryQuery, HistoryRow};
+use besom_product::model::default_collections;
 use besom_tests::conformance::block_on;
 use besom_tests::conformance::world::fence;
 

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use besom::doc::{self, Name, Verdict};
-use besom::ports::store::Outcome;
 use besom_core::ids::Tenant;
 use besom_core::value::Value;
 use besom_oracle::trace::{Patch, Trace, Transaction};
+use besom_ports::store::Outcome;
+use besom_product::doc::{self, Name, Verdict};
 use loro::{ExportMode, LoroDoc, VersionVector};
 
 use besom_tests::site::{DEACTIVATION, Place, Site, TASK, TENANT, notes};

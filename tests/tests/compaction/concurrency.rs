@@ -1,7 +1,7 @@
 //! What happens between the reading and the commit.
 
-use besom::ports::store::{Decision, Outcome};
 use besom_core::proposal::Settle;
+use besom_ports::store::{Decision, Outcome};
 
 use besom_tests::site::{Site, text, typed};
 

@@ -5,13 +5,13 @@
 
 use std::time::Instant;
 
-use besom::config::limits::default_limits;
-use besom::ports::guests::Lane;
-use besom::ports::store::{HistoryQuery, Outcome};
 use besom_compaction::outcome::{Job, Mode};
 use besom_compaction::{automerge, loro, yjs};
+use besom_config::limits::default_limits;
 use besom_oracle::trace::Trace;
 use besom_oracle::{replay, shared_data};
+use besom_ports::guests::Lane;
+use besom_ports::store::{HistoryQuery, Outcome};
 
 use besom_tests::site::{Decided, Site};
 
@@ -75,7 +75,7 @@ async fn compacted(site: &Site, rows: &[Vec<u8>]) -> Decided {
 async fn a_quarter_of_a_million_yjs_changes_stay_within_the_default_limits() {
     let Some(traces) = shared_data("editing-traces") else { return };
     let path = traces.join(format!("{TRACE}.json.gz"));
-    let trace = besom::demo::trace::load(&path).unwrap();
+    let trace = besom_demo::trace::load(&path).unwrap();
     let log = trace.replay(&mut |_, _| {}).unwrap();
     let updates: Vec<Vec<u8>> = log.edits.into_iter().map(|edit| edit.payload).collect();
     assert!(updates.len() > 250_000, "{}", updates.len());

@@ -1,9 +1,9 @@
 //! What a compaction needs in memory is known beforehand, and a guest that has less leaves the
 //! log as it is. The component itself, in the sandbox.
 
-use besom::ports::store::{Decision, Outcome};
 use besom_core::proposal::Settle;
 use besom_oracle::shapes::{Shape, automerge, loro, yjs};
+use besom_ports::store::{Decision, Outcome};
 
 use besom_tests::site::{Decided, Site};
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use besom::doc::{self, Name, Verdict};
-use besom::ports::store::Outcome;
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Settle};
 use besom_core::value::{Field, Value};
+use besom_ports::store::Outcome;
+use besom_product::doc::{self, Name, Verdict};
 
 use besom_tests::site::{DEACTIVATION, Decided, Place, Site, TASK, TENANT, notes, text, typed};
 
@@ -15,7 +15,7 @@ const RESET: &str = "min_changes = 2\nmode_yjs = \"reset\"";
 
 fn note(decided: &Decided, name: &str) -> Option<Value> {
     let proposal = match &decided.decision {
-        besom::ports::store::Decision::Apply { proposal, .. } => proposal,
+        besom_ports::store::Decision::Apply { proposal, .. } => proposal,
         other => panic!("{other:?}"),
     };
     proposal.notes.iter().find(|note| note.name == name).map(|note| note.value.clone())
@@ -229,7 +229,7 @@ async fn a_document_that_cannot_be_loaded_stays_and_its_neighbour_is_compacted()
             let decided = site.decide(&waiting).await;
             let dead = matches!(
                 &decided.decision,
-                besom::ports::store::Decision::Settle(Settle::Dead { reason, .. })
+                besom_ports::store::Decision::Settle(Settle::Dead { reason, .. })
                     if reason.starts_with("undecodable")
             );
             assert_eq!(dead, !is_whole, "{:?}", decided.decision);

@@ -1,7 +1,7 @@
 //! Orders that are forced: who holds a lock, who waits for it, and who dies meanwhile.
 
-use besom::ports::store::{LeftOut, Outcome};
 use besom_core::value::Value;
+use besom_ports::store::{LeftOut, Outcome};
 use tokio_postgres::Client;
 
 use besom_tests::site::{Place, Site, notes, typed};

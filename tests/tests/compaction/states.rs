@@ -1,8 +1,8 @@
 //! What is said of a document, in every state that it may be in.
 
-use besom::doc::State;
-use besom::ports::store::Outcome;
 use besom_core::value::Value;
+use besom_ports::store::Outcome;
+use besom_product::doc::State;
 
 use besom_tests::site::{Site, notes, text, typed};
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use besom::child::Limits;
-use besom::doc::{self, Compaction, Name, Verdict};
-use besom::ports::store::{Outcome, Retention};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::Change;
 use besom_core::value::{Field, Value};
+use besom_ports::store::{Outcome, Retention};
+use besom_product::doc::{self, Compaction, Name, Verdict};
+use besom_system::child::Limits;
 
 use besom_tests::site::{Place, Site, TASK, TENANT, typed};
 

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::coordination::memory::MemoryLease;
-use besom::ports::coordination::{Campaign, Coordination, Error, Result};
-use besom::ports::members::{Announcement, Member, MemberState, Members};
 use besom_core::ids::{FencingToken, Term};
+use besom_doubles::coordination::MemoryLease;
+use besom_ports::coordination::{Campaign, Coordination, Error, Result};
+use besom_ports::members::{Announcement, Member, MemberState, Members};
 use besom_tests::adapters::Hand;
 use besom_tests::adapters::etcd::{Cluster, TTL, Timeline};
 use besom_tests::conformance::block_on;

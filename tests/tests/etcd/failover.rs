@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use besom::coordination::etcd::{Etcd, Identity, Options};
-use besom::ports::coordination::{Campaign, Coordination};
-use besom::ports::members::{Announcement, MemberState, Members};
 use besom_core::ids::FencingToken;
+use besom_ports::coordination::{Campaign, Coordination};
+use besom_ports::members::{Announcement, MemberState, Members};
+use besom_services::coordination::etcd::{Etcd, Identity, Options};
 use besom_tests::adapters::etcd::{Cluster, clocks};
 use besom_tests::conformance::block_on;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use besom::coordination::etcd::{Credentials, Etcd, Identity, Options, Tls};
-use besom::ports::coordination::{Campaign, Coordination, Error, Result};
-use besom::ports::members::Members;
+use besom_ports::coordination::{Campaign, Coordination, Error, Result};
+use besom_ports::members::Members;
+use besom_services::coordination::etcd::{Credentials, Etcd, Identity, Options, Tls};
 use besom_tests::adapters::etcd::{Cluster, clocks, program};
 use besom_tests::conformance::block_on;
 use etcd_client::{Client, PermissionType};

@@ -89,7 +89,7 @@ fn public_editing_traces_go_through_the_demo() {
 
     let mut names = Vec::new();
     for file in &files {
-        let trace = besom::demo::trace::load(file).unwrap();
+        let trace = besom_demo::trace::load(file).unwrap();
         let name = trace.name();
         let log = trace.replay(&mut |_, _| {}).unwrap();
         let updates: Vec<&[u8]> = log.edits.iter().map(|edit| edit.payload.as_slice()).collect();

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use besom::ports::store::{Error, Outcome, Range, Store};
-use besom::store::postgres::{Options, PostgresStore};
 use besom_core::proposal::{Change, Condition, Filter, Guard};
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
+use besom_ports::store::{Error, Outcome, Range, Store};
+use besom_postgres::{Options, PostgresStore};
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{collections, counter, fields, text, thing};
 use besom_tests::conformance::world::{

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use besom::ports::store::{Batch, Error, Outcome, Store};
-use besom::store::postgres::{Options, PostgresStore};
 use besom_core::proposal::Change;
 use besom_core::value::{Field, Value};
+use besom_ports::store::{Batch, Error, Outcome, Store};
+use besom_postgres::{Options, PostgresStore};
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, skip};

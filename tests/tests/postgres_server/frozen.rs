@@ -10,10 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use besom::ports::store::{Error, Store};
-use besom::store::postgres::{Options, PostgresStore};
 use besom_core::proposal::Change;
 use besom_core::value::{Field, Value};
+use besom_ports::store::{Error, Store};
+use besom_postgres::{Options, PostgresStore};
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{fields, text};
 use besom_tests::conformance::world::{apply, candidate, fence};

@@ -1,10 +1,10 @@
 //! The product migrates its tables, and its privileges change, under a running store: nothing is
 //! an item's fault, and what was held goes on by itself.
 
-use besom::ports::store::{Batch, Committed, Error, Outcome};
 use besom_core::proposal::{Change, Guard};
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
+use besom_ports::store::{Batch, Committed, Error, Outcome};
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::store::read_sets::set;
 use besom_tests::conformance::tables::{child, parent, text, thing};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use besom::ports::store::{Arrivals, Command, Store};
 use besom_core::time::Time;
+use besom_ports::store::{Arrivals, Command, Store};
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::world::{candidate, due};
 use besom_tests::conformance::{World, block_on};
@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 /// Longer than any test is willing to wait: whoever comes back sooner was woken.
 const NEVER: Duration = Duration::from_secs(60);
 
-async fn stage() -> (World, Arc<besom::store::postgres::PostgresStore>, Client) {
+async fn stage() -> (World, Arc<besom_postgres::PostgresStore>, Client) {
     let fixture = Postgres::open().await;
     let onlooker = fixture.database().connect().await;
     let executes = fixture.another().await;

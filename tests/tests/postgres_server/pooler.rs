@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use besom::ports::store::Error;
-use besom::store::postgres::PostgresStore;
+use besom_ports::store::Error;
+use besom_postgres::PostgresStore;
 use besom_tests::adapters::postgres::patient;
 use besom_tests::conformance::block_on;
 use besom_tests::servers::postgres::Server;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use besom::ports::store::{Error, Store};
-use besom::store::postgres::{Options, PostgresStore};
+use besom_ports::store::{Error, Store};
+use besom_postgres::{Options, PostgresStore};
 use besom_tests::adapters::postgres::patient;
 use besom_tests::conformance::block_on;
 use besom_tests::servers::certificates::Authority;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::ports::store::{MappingFault, Outcome};
 use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
+use besom_ports::store::{MappingFault, Outcome};
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{fields, text};
 use besom_tests::conformance::world::{ALL, range, tenant};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::model::default_collections;
-use besom::ports::store::{Error, Range};
 use besom_core::proposal::Condition;
 use besom_core::time::Time;
 use besom_core::value::Value;
+use besom_ports::store::{Error, Range};
+use besom_product::model::default_collections;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{parent, text, thing};
 use besom_tests::conformance::{World, block_on};

@@ -1,7 +1,7 @@
 //! The user's choice at the same moment as the machine's (T1 to T4 of the race): whoever is a
 //! person wins, in whichever order it comes.
 
-use besom::ports::store::Outcome;
+use besom_ports::store::Outcome;
 
 use super::estate::{Estate, on_every_store};
 

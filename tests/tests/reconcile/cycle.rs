@@ -1,7 +1,7 @@
 //! The whole way, in order.
 
-use besom::ports::store::{MessageQuery, Outcome};
 use besom_core::delivery::State;
+use besom_ports::store::{MessageQuery, Outcome};
 
 use super::estate::{Estate, on_every_store};
 

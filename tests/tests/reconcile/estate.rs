@@ -7,22 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom::config::{Config, Overrides, Plugin, RawConfig};
-use besom::courier::HttpCourier;
-use besom::host::deliver::idempotency_key;
-use besom::host::perform::call_of;
-use besom::model::default_collections;
-use besom::ports::activity::{self, Activity};
-use besom::ports::courier::Courier as _;
-use besom::ports::guests::{Guests as _, Lane, StopFlag};
-use besom::ports::store::{Batch, Claimed, Entry, Outcome, SlotDecision, Store, Waiting};
-use besom::runtime::{Runtime, Settings};
+use besom_config::{Config, Overrides, Plugin, RawConfig};
 use besom_core::delivery::{self, Attempt};
 use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition};
 use besom_core::proposal::Change;
 use besom_core::queue::{self, Decision};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
+use besom_engine::host::deliver::idempotency_key;
+use besom_engine::host::perform::call_of;
+use besom_ports::activity::{self, Activity};
+use besom_ports::courier::Courier as _;
+use besom_ports::guests::{Guests as _, Lane, StopFlag};
+use besom_ports::store::{Batch, Claimed, Entry, Outcome, SlotDecision, Store, Waiting};
+use besom_product::model::default_collections;
+use besom_runtime::{Runtime, Settings};
+use besom_services::courier::HttpCourier;
 use besom_tests::conformance::Fixture;
 use besom_tests::conformance::world::{self, START};
 use besom_tests::servers::orchestrator::Orchestrator;
@@ -276,7 +276,7 @@ impl Estate {
     }
 
     /// Writes down what came of an attempt.
-    pub async fn note(&self, attempt: Attempt) -> besom::ports::store::Result<()> {
+    pub async fn note(&self, attempt: Attempt) -> besom_ports::store::Result<()> {
         self.store().end_attempts(&self.fence, &[attempt]).await
     }
 

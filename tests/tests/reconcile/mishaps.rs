@@ -1,8 +1,8 @@
 //! An orchestrator that is away, refuses, hangs, never stops talking or points elsewhere; a
 //! host that dies between a delivery and its mark.
 
-use besom::ports::store::{Error, MessageQuery, Outcome};
 use besom_core::delivery::{Delivery, End, State};
+use besom_ports::store::{Error, MessageQuery, Outcome};
 use besom_tests::servers::orchestrator::{Orchestrator, Reply, willing};
 
 use super::estate::{Estate, on_every_store};
@@ -59,7 +59,7 @@ on_every_store! {
         assert_eq!(operation, "FAILED");
         assert_eq!(estate.orchestrator.seen().len(), 6);
         assert_eq!(estate.orchestrator.operations(), ["STOPPING"]);
-        let query = besom::ports::store::HistoryQuery { limit: 100, ..Default::default() };
+        let query = besom_ports::store::HistoryQuery { limit: 100, ..Default::default() };
         let history = estate.store().history(&query).await.unwrap();
         let notes = history.iter().flat_map(|row| &row.notes);
         let reason = notes.into_iter().find(|note| note.name == "reason").expect("a reason");

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use besom::activity::redis::keys::{Names, Template, slot};
-use besom::activity::redis::{Options, RedisActivity};
-use besom::ports::activity::{Activity, State};
+use besom_ports::activity::{Activity, State};
+use besom_services::activity::redis::keys::{Names, Template, slot};
+use besom_services::activity::redis::{Options, RedisActivity};
 use besom_tests::adapters::redis::{cluster, listening, open};
 use besom_tests::conformance::block_on;
 use besom_tests::servers::redis::{Cluster, wait_for};

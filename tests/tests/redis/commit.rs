@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::host::clock::StoreTime;
-use besom::host::perform::Ports;
-use besom::node::executor::{Command as Execute, Event as Executed};
-use besom::node::flight::Ticket;
-use besom::node::{Command, Event, Tenure};
-use besom::ports::activity::{Activity, State};
-use besom::ports::guests::StopFlag;
-use besom::ports::store::Outcome;
 use besom_core::clock::SkewBounds;
 use besom_core::proposal::Guard;
 use besom_core::time::Mono;
 use besom_core::value::Value;
+use besom_engine::host::clock::StoreTime;
+use besom_engine::host::perform::Ports;
+use besom_node::executor::{Command as Execute, Event as Executed};
+use besom_node::flight::Ticket;
+use besom_node::{Command, Event, Tenure};
+use besom_ports::activity::{Activity, State};
+use besom_ports::guests::StopFlag;
+use besom_ports::store::Outcome;
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::redis::{listening, single};
 use besom_tests::adapters::sqlite::Sqlite;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::activity::{Activity, State};
+use besom_ports::activity::{Activity, State};
 use besom_tests::adapters::redis::{Servers, cluster, listening, single};
 use besom_tests::conformance::block_on;
 use besom_tests::servers::redis::{Cluster, Redis};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use besom::activity::redis::{Options, RedisActivity};
-use besom::ports::activity::{Activity, Error, State};
+use besom_ports::activity::{Activity, Error, State};
+use besom_services::activity::redis::{Options, RedisActivity};
 use besom_tests::conformance::block_on;
 use besom_tests::servers::certificates::Authority;
 use besom_tests::servers::redis::Redis;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use besom::activity::redis::{Options, RedisActivity};
-use besom::ports::activity::{Activity, State};
+use besom_ports::activity::{Activity, State};
+use besom_services::activity::redis::{Options, RedisActivity};
 use besom_tests::adapters::redis::{listening, open, single};
 use besom_tests::conformance::block_on;
 use besom_tests::servers::redis::Redis;

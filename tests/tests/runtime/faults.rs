@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use besom::child;
-use besom::ports::guests::{Acted, Error, Fault, Guests as _, Limits};
-use besom::runtime::Settings;
 use besom_core::proposal::Verdict;
+use besom_ports::guests::{Acted, Error, Fault, Guests as _, Limits};
+use besom_runtime::Settings;
+use besom_system::child;
 
 use super::host::{
     Mood, Nobody, Things, act, behaved, call, hostile, items, limits, start, things,

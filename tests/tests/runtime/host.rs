@@ -6,11 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom::ports::activity::{self, Activity};
-use besom::ports::guests::{Acted, Call, Error, Fault, Guests as _, Limits, StopFlag};
-use besom::ports::lines::RunLog;
-use besom::ports::store::{Delivery, Error as StoreError, Range, RangePage, ReadView, Result};
-use besom::runtime::{Loaded, Runtime, Settings};
 use besom_core::collection::{Grants, Operations};
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Identity, Item};
@@ -18,6 +13,11 @@ use besom_core::proposal::{Condition, Verdict};
 use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
+use besom_ports::activity::{self, Activity};
+use besom_ports::guests::{Acted, Call, Error, Fault, Guests as _, Limits, StopFlag};
+use besom_ports::lines::RunLog;
+use besom_ports::store::{Delivery, Error as StoreError, Range, RangePage, ReadView, Result};
+use besom_runtime::{Loaded, Runtime, Settings};
 use tokio::sync::OnceCell;
 
 /// Rows that each tenant has.

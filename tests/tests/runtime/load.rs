@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::built_in;
-use besom::child;
-use besom::ports::guests::{Error, Guests as _};
-use besom::runtime::{LoadError, Metering, Runtime, Settings};
+use besom_ports::guests::{Error, Guests as _};
+use besom_runtime::built_in;
+use besom_runtime::{LoadError, Metering, Runtime, Settings};
+use besom_system::child;
 use besom_tests::{plugin, plugin_path};
 
 use super::host::{Nobody, behaved, call, items, limits, start, things};
@@ -100,7 +100,7 @@ async fn a_plugin_built_for_the_first_contract_goes_on_working() {
 #[tokio::test]
 async fn a_plugin_is_known_by_its_digest_until_it_is_unloaded() {
     let (runtime, loaded) = start(Settings::default()).await;
-    assert_eq!(loaded.digest, besom::runtime::digest(&plugin("hostile")));
+    assert_eq!(loaded.digest, besom_runtime::digest(&plugin("hostile")));
     assert_eq!(runtime.manifest(&loaded.digest).unwrap().name, "hostile");
     assert_eq!(runtime.load_file(plugin_path("hostile")).await.unwrap(), loaded);
     let refused = runtime.load_file_if(plugin_path("hostile"), |_| false).await.unwrap_err();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use besom::ports::guests::{Call, Error, Guests as _, Limits};
 use besom_core::ids::Tenant;
 use besom_core::value::{Field, Value};
+use besom_ports::guests::{Call, Error, Guests as _, Limits};
 
 use super::host::{Nobody, act, call, hostile, items, limits, things, told};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use besom::ports::guests::{Guests as _, Limits};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Verdict};
 use besom_core::value::Value;
+use besom_ports::guests::{Guests as _, Limits};
 
 use super::host::{Nobody, ROWS, act, behaved, call, hostile, items, limits, things, verdict};
 

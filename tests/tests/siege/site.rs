@@ -5,10 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use besom::model::product::create_tables;
-use besom::ports::embedded::Scripts;
-use besom::store::postgres::PostgresStore;
-use besom::store::sqlite::{Options, SqliteStore};
+use besom_ports::embedded::Scripts;
+use besom_postgres::PostgresStore;
+use besom_product::model::product::create_tables;
+use besom_sqlite::{Options, SqliteStore};
 use besom_tests::adapters::postgres::patient;
 use besom_tests::plugin_path;
 use besom_tests::servers::postgres::{Database, ROLE, Server};

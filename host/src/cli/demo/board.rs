@@ -6,11 +6,11 @@ use besom_core::ids::Incarnation;
 use besom_core::time::Time;
 
 use super::super::output::{Table, bar};
-use crate::coordination::etcd::Etcd;
-use crate::demo::cluster::Host;
-use crate::ports::coordination::{Coordination as _, LeaderRecord};
-use crate::ports::members::{MemberState, Members as _};
-use crate::ports::store::{Depth, Store};
+use besom_demo::cluster::Host;
+use besom_ports::coordination::{Coordination as _, LeaderRecord};
+use besom_ports::members::{MemberState, Members as _};
+use besom_ports::store::{Depth, Store};
+use besom_services::coordination::etcd::Etcd;
 
 /// A host, as seen by its process, etcd and the store.
 #[derive(Debug, Clone, PartialEq, Eq)]

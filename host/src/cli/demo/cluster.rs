@@ -17,17 +17,17 @@ use super::super::top::link::{Address, Link};
 use super::super::top::{self, quiet::Quiet};
 use super::super::{Exit, Failure, Global, cluster, output};
 use super::board::Board;
-use crate::config::{Config, Overrides, printable, read};
-use crate::coordination::etcd::Etcd;
-use crate::demo::cluster::{self as demo_cluster, Host, PATIENCE, Programs, Servers, Shape};
-use crate::demo::orchestrator::Orchestrator;
-use crate::demo::{self, Summary, import::Replayed};
-use crate::host::clock;
-use crate::host::wake::Wake;
-use crate::model::default_collections;
-use crate::model::product::Product;
-use crate::ports::embedded::Embedded;
-use crate::ports::store::Store;
+use besom_config::{Config, Overrides, printable, read};
+use besom_demo::cluster::{self as demo_cluster, Host, PATIENCE, Programs, Servers, Shape};
+use besom_demo::orchestrator::Orchestrator;
+use besom_demo::{self as demo, Summary, import::Replayed};
+use besom_engine::host::clock;
+use besom_engine::host::wake::Wake;
+use besom_ports::embedded::Embedded;
+use besom_ports::store::Store;
+use besom_product::model::default_collections;
+use besom_product::model::product::Product;
+use besom_services::coordination::etcd::Etcd;
 
 /// Interval between two reads of the state of the cluster.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

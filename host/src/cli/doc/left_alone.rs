@@ -2,7 +2,7 @@
 
 use super::super::output::{self, Table};
 use super::super::{Exit, Failure, Global};
-use crate::doc::{State, Words};
+use besom_product::doc::{State, Words};
 
 /// Prints the counts of the reasons, then the documents.
 pub(super) fn print(global: &Global, words: &Words) -> Result<Exit, Failure> {

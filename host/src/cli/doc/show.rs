@@ -2,8 +2,8 @@
 
 use super::super::output::{self, Facts};
 use super::super::{Exit, Failure, Global};
-use crate::doc::{self, Attached, Name};
-use crate::gather::rows::plain;
+use besom_engine::gather::rows::plain;
+use besom_product::doc::{self, Attached, Name};
 
 /// Maximum number of attached clients in the text output.
 const CLIENTS_SHOWN: usize = 10;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::output::{self, Table};
 use super::super::{Exit, Failure, Global};
-use crate::doc::{Compaction, Name, Verdict};
+use besom_product::doc::{Compaction, Name, Verdict};
 
 /// Number of digest characters in the text output.
 const DIGEST_SHOWN: usize = 12;
@@ -77,7 +77,7 @@ fn word(verdict: Verdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doc::Pair;
+    use besom_product::doc::Pair;
 
     #[test]
     fn only_a_difference_ends_as_one() {

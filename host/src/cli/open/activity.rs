@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use besom_core::activity::Timeouts;
 
-use crate::activity::redis::{Options, RedisActivity, Told};
-use crate::activity::store::StoreActivity;
 use crate::cli::Failure;
-use crate::config::Config;
-use crate::config::activity::Activity as Section;
-use crate::host::health::{Health, Part};
-use crate::ports::activity::Activity;
-use crate::ports::embedded::Embedded;
-use crate::secret;
+use besom_config::Config;
+use besom_config::activity::Activity as Section;
+use besom_engine::host::health::{Health, Part};
+use besom_ports::activity::Activity;
+use besom_ports::embedded::Embedded;
+use besom_services::activity::redis::{Options, RedisActivity, Told};
+use besom_services::activity::store::StoreActivity;
+use besom_system::secret;
 
 /// Opens the activity. With `listening`, this process serves the activity endpoint, and a thing that it
 /// receives no reports of becomes idle; otherwise a thing that was never observed stays unknown. `health`

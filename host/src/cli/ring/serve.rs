@@ -7,9 +7,9 @@ use tokio::sync::watch;
 
 use super::super::assembly::asked_to_stop;
 use super::super::{Exit, Failure, Global};
-use crate::api::ring::{ServedRing, router};
-use crate::api::{Error, Listener, Rights, Tokens};
-use crate::config::{self, Overrides, RawConfig};
+use besom_config::{self as config, Overrides, RawConfig};
+use besom_engine::api::ring::{ServedRing, router};
+use besom_engine::api::{Error, Listener, Rights, Tokens};
 
 /// `besom ring serve`.
 #[derive(Debug, clap::Args)]

@@ -13,8 +13,8 @@ use super::super::node::{configuration, handle};
 use super::super::open::open_store;
 use super::super::output::{self, Table, bar};
 use super::super::{Exit, Failure, Global};
-use crate::ports::members::{MemberState, Members as _, Membership};
-use crate::ports::store::PartitionRow;
+use besom_ports::members::{MemberState, Members as _, Membership};
+use besom_ports::store::PartitionRow;
 
 /// `besom ring show`.
 #[derive(Debug, clap::Args)]

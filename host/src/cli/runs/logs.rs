@@ -9,8 +9,8 @@ use serde::Serialize;
 use crate::cli::Failure;
 use crate::cli::output::{self, Format, Stamp};
 use crate::cli::printed::Printed;
-use crate::config::printable;
-use crate::ports::store::{RunLines, Store};
+use besom_config::printable;
+use besom_ports::store::{RunLines, Store};
 
 /// Interval between two reads of the store.
 const ASK_EVERY: Duration = Duration::from_millis(500);

@@ -1,6 +1,6 @@
 //! `besom task edit`: edits the keys of a task in the configuration file.
 //!
-//! [`crate::config::edit`] changes the text and [`crate::config::file`] replaces the file. This module
+//! [`besom_config::edit`] changes the text and [`besom_config::file`] replaces the file. This module
 //! shows the difference, the next runs before and after, and a forecast from past runs. It needs neither
 //! a host nor a store: a running host reloads the file, and the edit is recorded if there is a store.
 
@@ -14,12 +14,12 @@ use serde_json::json;
 
 use crate::cli::output::{self, Stamp, Table};
 use crate::cli::{Exit, Failure, Global, open, submit};
-use crate::config::edit::{self, Base, Change, Edited, Field, Finding, Refusal};
-use crate::config::file::{self, FileDigest};
-use crate::config::hunk::{Fate, Hunk};
-use crate::config::{Overrides, Problems, TaskOutline, printable, read};
-use crate::model::collections_for;
-use crate::ports::store::{Command, Store};
+use besom_config::edit::{self, Base, Change, Edited, Field, Finding, Refusal};
+use besom_config::file::{self, FileDigest};
+use besom_config::hunk::{Fate, Hunk};
+use besom_config::{Overrides, Problems, TaskOutline, printable, read};
+use besom_ports::store::{Command, Store};
+use besom_product::model::collections_for;
 
 /// Number of past runs from which the duration of a run is estimated.
 pub const PAST_RUNS: u32 = besom_core::snapshot::RUNS_JUDGED;
@@ -295,7 +295,7 @@ fn found(finding: &Finding) -> serde_json::Value {
 fn diff(file: &str, hunks: &[Hunk]) -> String {
     let mut text = format!("--- {file}\n+++ {file}\n");
     for hunk in hunks {
-        let place = |number: fn(&crate::config::hunk::Line) -> Option<usize>| {
+        let place = |number: fn(&besom_config::hunk::Line) -> Option<usize>| {
             let mut numbers = hunk.lines.iter().filter_map(number);
             let first = numbers.next();
             format!("{},{}", first.unwrap_or(0), usize::from(first.is_some()) + numbers.count())

@@ -10,7 +10,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use super::link::{Address, Link};
-use crate::config::diagnostic::printable;
+use besom_config::diagnostic::printable;
 
 /// Carries out an effect. Answers to queries and actions arrive later through the feed.
 ///

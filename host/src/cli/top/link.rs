@@ -26,9 +26,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
-use crate::api::admin;
-use crate::courier::tls;
-use crate::host::clock;
+use besom_engine::api::admin;
+use besom_engine::host::clock;
+use besom_services::courier::tls;
 
 /// Maximum time for connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -333,3 +333,6 @@ impl Lines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

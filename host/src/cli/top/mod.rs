@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{Exit, Failure, Global};
-use crate::api::Token;
-use crate::config::{Overrides, read};
-use crate::host::clock;
+use besom_config::{Overrides, read};
+use besom_engine::api::Token;
+use besom_engine::host::clock;
 use link::{Address, Link, Remote};
 use quiet::Quiet;
 

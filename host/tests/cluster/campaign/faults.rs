@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use besom::demo::cluster::Which;
+use besom_demo::cluster::Which;
 use rustix::process::Signal;
 
 use super::{Campaign, ROLE};

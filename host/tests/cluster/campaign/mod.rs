@@ -11,7 +11,7 @@ mod load;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use besom::demo::cluster::Host;
+use besom_demo::cluster::Host;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom::coordination::etcd::{Clocks, Etcd, Identity, Options};
-use besom::ports::coordination::{Campaign, Coordination, LeaderRecord, Result};
-use besom::ports::members::{Announcement, MemberState, Members, Membership, StoreAway};
 use besom_core::ids::{FencingToken, Term};
 use besom_core::ring::NodeName;
+use besom_ports::coordination::{Campaign, Coordination, LeaderRecord, Result};
+use besom_ports::members::{Announcement, MemberState, Members, Membership, StoreAway};
+use besom_services::coordination::etcd::{Clocks, Etcd, Identity, Options};
 
 use crate::conformance::coordination::Contest;
 use crate::conformance::members::Company;
@@ -24,7 +24,7 @@ pub const TTL: Duration = Duration::from_secs(15);
 
 /// The machine's own clock, for tests in real time, with a wall clock that stands.
 pub fn clocks() -> Clocks {
-    Clocks { since_boot: Arc::new(besom::host::clock::since_boot), wall: Arc::new(|| START) }
+    Clocks { since_boot: Arc::new(besom_engine::host::clock::since_boot), wall: Arc::new(|| START) }
 }
 
 /// Lease time, and the handles that live in it.

@@ -1,8 +1,8 @@
 //! Guards on absence, under an anchor.
 
-use besom::ports::store::Outcome;
 use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard};
 use besom_core::value::Value;
+use besom_ports::store::Outcome;
 
 use crate::conformance::World;
 use crate::conformance::tables::{child, parent, text};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Depth, HistoryQuery, Missing, NodeRow, Retention, Role};
 use besom_core::item::Candidate;
 use besom_core::snapshot::{HotKey, Latency, Report};
 use besom_core::time::Time;
+use besom_ports::store::{Depth, HistoryQuery, Missing, NodeRow, Retention, Role};
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;

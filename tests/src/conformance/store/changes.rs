@@ -1,9 +1,9 @@
 //! Changes: each kind, every kind of value, within the item's tenant.
 
-use besom::ports::store::Outcome;
 use besom_core::item::Candidate;
 use besom_core::proposal::Change;
 use besom_core::value::{Field, Value};
+use besom_ports::store::Outcome;
 
 use crate::conformance::World;
 use crate::conformance::tables::{fields, full_thing, text, thing};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Claim, Command, CommandEffect, DeadSelector, LeftOut, Outcome};
 use besom_core::ids::{Incarnation, OwnerEpoch, Partition, Term};
 use besom_core::ownership::RingPosition;
 use besom_core::time::Time;
+use besom_ports::store::{Claim, Command, CommandEffect, DeadSelector, LeftOut, Outcome};
 
 use crate::conformance::World;
 use crate::conformance::world::{apply, candidate, dead, due};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{
+use besom_core::ids::Term;
+use besom_ports::store::{
     Applied, Command, CommandEffect, DeadSelector, Error, SlotDecision, SlotOutcome, SlotRecord,
     TaskState,
 };
-use besom_core::ids::Term;
 
 use crate::conformance::World;
 use crate::conformance::world::{candidate, dead, due, new_run, skip, task};

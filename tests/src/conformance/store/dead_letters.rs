@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{
-    Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters, Retention,
-};
 use besom_core::item::Candidate;
 use besom_core::snapshot::DeadGroup;
+use besom_ports::store::{
+    Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters, Retention,
+};
 
 use crate::conformance::World;
 use crate::conformance::world::{

@@ -1,8 +1,8 @@
 //! Deaths of the host during an item are counted.
 
-use besom::ports::guests::Lane;
 use besom_core::ids::Incarnation;
 use besom_core::item::{Identity, Item, Source};
+use besom_ports::guests::Lane;
 
 use crate::conformance::World;
 use crate::conformance::world::{candidate, due, retry, skip};
@@ -71,7 +71,7 @@ pub async fn a_stale_leader_counts_no_death(world: &mut World) {
     let (stale, dead) = (world.fence.clone(), [Incarnation::from("alive")]);
     world.lead(2, "next").await;
     let refused = world.store().bury(&stale, &dead).await;
-    assert!(matches!(refused, Err(besom::ports::store::Error::Fenced)), "{refused:?}");
+    assert!(matches!(refused, Err(besom_ports::store::Error::Fenced)), "{refused:?}");
     assert_eq!(deaths(world).await, [0, 0, 0]);
     assert_eq!(world.store().begun_by().await.unwrap(), dead);
 }

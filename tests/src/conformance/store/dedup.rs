@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{End, Letters};
 use besom_core::item::Candidate;
+use besom_ports::store::{End, Letters};
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;

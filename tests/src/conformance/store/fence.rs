@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Command, CommandEffect, Error, Retention, SlotDecision};
 use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, Term};
+use besom_ports::store::{Command, CommandEffect, Error, Retention, SlotDecision};
 
 use crate::conformance::World;
 use crate::conformance::world::{candidate, fence, new_run, page, task};

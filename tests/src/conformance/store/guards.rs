@@ -1,9 +1,9 @@
 //! Guards: each comparison, null, rows that exist or are absent, and activity.
 
-use besom::ports::store::{Batch, Outcome};
 use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard};
 use besom_core::time::Time;
 use besom_core::value::Value;
+use besom_ports::store::{Batch, Outcome};
 
 use crate::conformance::World;
 use crate::conformance::tables::{fields, full_thing, text, thing};

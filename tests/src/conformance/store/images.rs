@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use besom::ports::store::{BeforeImage, Decision};
 use besom_core::proposal::{Change, Settle};
 use besom_core::value::{Field, Value};
+use besom_ports::store::{BeforeImage, Decision};
 
 use crate::conformance::World;
 use crate::conformance::tables::{fields, full_thing, text, thing};

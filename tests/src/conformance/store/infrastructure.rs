@@ -1,7 +1,7 @@
 //! Failures of the infrastructure cost no item anything, and unknown results are found out.
 
-use besom::ports::store::{Error, Outcome};
 use besom_core::value::Value;
+use besom_ports::store::{Error, Outcome};
 
 use crate::conformance::tables::thing;
 use crate::conformance::world::{apply, candidate, set_n, skip};

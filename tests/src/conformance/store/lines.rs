@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Retention, RunLine, RunLines};
 use besom_core::ids::RunId;
 use besom_core::snapshot::LogLine;
+use besom_ports::store::{Retention, RunLine, RunLines};
 
 use crate::conformance::World;
 use crate::conformance::world::{candidate, skip};

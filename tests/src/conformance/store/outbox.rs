@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{
-    Attempt, Claimed, Command, CommandEffect, Delivery, Error, MessageQuery, MessageSelector,
-    Retention,
-};
 use besom_core::delivery::{End, Reply, State};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
+use besom_ports::store::{
+    Attempt, Claimed, Command, CommandEffect, Delivery, Error, MessageQuery, MessageSelector,
+    Retention,
+};
 
 use crate::conformance::World;
 use crate::conformance::world::{apply, candidate, fence, task, tenant};

@@ -1,8 +1,8 @@
 //! A stale owner changes nothing, and holds nobody up.
 
-use besom::ports::store::{Entry, LeftOut, Outcome};
 use besom_core::ids::{Incarnation, OwnerEpoch};
 use besom_core::value::Value;
+use besom_ports::store::{Entry, LeftOut, Outcome};
 
 use crate::conformance::World;
 use crate::conformance::tables::{text, thing};

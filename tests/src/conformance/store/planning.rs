@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{PlanPage, Planned};
 use besom_core::ids::partition_of;
 use besom_core::item::{Candidate, Source};
+use besom_ports::store::{PlanPage, Planned};
 
 use crate::conformance::World;
 use crate::conformance::world::{candidate, due, page, task, tenant};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use besom::ports::activity::State;
-use besom::ports::store::{End, Letters, PlanPage, Pruned, Retention, TERMS_KEPT};
 use besom_core::ids::TaskName;
+use besom_ports::activity::State;
+use besom_ports::store::{End, Letters, PlanPage, Pruned, Retention, TERMS_KEPT};
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;

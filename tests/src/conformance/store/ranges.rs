@@ -1,8 +1,8 @@
 //! Range reads: in the order of an index, bounded, filtered, paged, in both directions.
 
-use besom::ports::store::{Error, Range};
 use besom_core::proposal::{Change, Comparison, Condition};
 use besom_core::value::{Row, Value};
+use besom_ports::store::{Error, Range};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 

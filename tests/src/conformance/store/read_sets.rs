@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use besom::ports::store::Outcome;
 use besom_core::proposal::{Change, Guard, ReadSet};
 use besom_core::value::Value;
+use besom_ports::store::Outcome;
 
 use crate::conformance::World;
 use crate::conformance::tables::{child, parent, text};

@@ -1,8 +1,8 @@
 //! A batch of everything: each entry ends as its decision says.
 
-use besom::ports::store::{Decision, LeftOut, Outcome};
 use besom_core::proposal::Settle;
 use besom_core::value::{Field, Value};
+use besom_ports::store::{Decision, LeftOut, Outcome};
 
 use crate::conformance::World;
 use crate::conformance::tables::{text, thing};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{
-    Error, NewRun, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
-};
 use besom_core::ids::{RunId, Term};
 use besom_core::time::Time;
+use besom_ports::store::{
+    Error, NewRun, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+};
 
 use crate::conformance::World;
 use crate::conformance::world::{ALL, START, candidate, due, new_run, page, skip, task, tenant};

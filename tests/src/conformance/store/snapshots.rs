@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Error, Range};
 use besom_core::proposal::{Change, Condition};
 use besom_core::value::Value;
+use besom_ports::store::{Error, Range};
 
 use crate::conformance::World;
 use crate::conformance::tables::{fields, full_thing, text, thing};

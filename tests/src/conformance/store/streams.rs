@@ -1,10 +1,10 @@
 //! Streams: sequenced, without gaps, acknowledged from their cursor on.
 
-use besom::ports::store::{
-    Applied, Command, CommandEffect, Error, LeftOut, Outcome, Repaired, StreamRow,
-};
 use besom_core::ids::Seq;
 use besom_core::item::Source;
+use besom_ports::store::{
+    Applied, Command, CommandEffect, Error, LeftOut, Outcome, Repaired, StreamRow,
+};
 
 use crate::conformance::world::{
     ALL, candidate, dead, due as timed, in_one_stream, retry, skip, task,

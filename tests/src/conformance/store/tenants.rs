@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Error, Range, ReadView};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Comparison, Condition};
 use besom_core::value::Value;
+use besom_ports::store::{Error, Range, ReadView};
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;

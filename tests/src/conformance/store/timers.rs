@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::conformance::World;
-use besom::ports::store::{Batch, LeftOut, Outcome, Waiting};
 use besom_core::ids::TaskName;
 use besom_core::item::Source;
 use besom_core::time::Time;
 use besom_core::value::Value;
+use besom_ports::store::{Batch, LeftOut, Outcome, Waiting};
 
 use crate::conformance::tables::thing;
 use crate::conformance::world::{ALL, apply, candidate, due, retry, set_n, skip, task};

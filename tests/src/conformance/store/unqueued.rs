@@ -1,10 +1,10 @@
 //! Items that were never queued: planned and ended by one commit, under a term instead of an owner.
 
-use besom::ports::store::{Batch, Decision, Entry, Error, HistoryRow, Outcome};
 use besom_core::ids::{Incarnation, RunId, Term};
 use besom_core::item::{End, Identity};
 use besom_core::proposal::{Guard, Settle};
 use besom_core::value::{Row, Value};
+use besom_ports::store::{Batch, Decision, Entry, Error, HistoryRow, Outcome};
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;

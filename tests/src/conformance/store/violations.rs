@@ -1,9 +1,9 @@
 //! A row that violates a constraint or a type fails its own item only.
 
-use besom::ports::store::Outcome;
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard};
 use besom_core::value::{Field, Value};
+use besom_ports::store::Outcome;
 
 use crate::conformance::World;
 use crate::conformance::tables::{fields, text, thing};

@@ -1,0 +1,130 @@
+//! `besom.toml`: from text to validated types.
+//!
+//! This module decides what may be written, what it means, the defaults, and every message about it. It
+//! does not read the tables of the database (`Store::check`) and does not load plugins (the runtime); the
+//! caller that loads a configuration asks both.
+//!
+//! ```text
+//! text ── RawConfig::parse ──> Parsed ── resolve(plugins, default collections) ──> Resolved
+//!  + environment + flags          │                                                  │
+//!                                 └ outline: for reading verbs, no plugin needed     ├ mapping_faults(store)
+//!                                                                                    └ finish ──> Config
+//! ```
+//!
+//! No step stops at the first error, so that all problems are reported at once, with their places.
+
+pub mod activity;
+pub mod api;
+pub mod cluster;
+pub mod collection;
+pub mod delivery;
+pub mod diagnostic;
+pub mod diff;
+pub mod edit;
+pub mod file;
+pub mod hunk;
+pub mod keys;
+pub mod limits;
+pub mod load;
+pub mod quantity;
+pub mod resolve;
+pub mod schedule;
+pub mod schema;
+pub mod sections;
+pub mod settings;
+pub mod task;
+pub mod template;
+pub mod tree;
+pub mod walk;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use besom_core::collection::Collections;
+use besom_core::ids::TaskName;
+
+pub use diagnostic::{Diagnostic, Problems, Severity, printable};
+pub use diff::Changes;
+pub use load::{FILE_BYTES_MAX, read};
+pub use resolve::{Overrides, Parsed, Plugin, PluginFault, RawConfig, Resolved, TaskOutline};
+pub use schema::schema;
+pub use template::template;
+
+use activity::Activity;
+use besom_ports::guests::Manifest;
+use besom_ports::task::TaskDefinition;
+use cluster::{Coordination, Ring};
+use sections::{Clock, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
+
+/// A valid configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The path of the file, as given.
+    pub origin: PathBuf,
+    /// `[store]`
+    pub store: Store,
+    /// `[node]`
+    pub node: Node,
+    /// `[lease]`
+    pub lease: Lease,
+    /// `[clock]`
+    pub clock: Clock,
+    /// `[activity]`
+    pub activity: Activity,
+    /// `[api]`
+    pub api: api::Api,
+    /// `[host]`
+    pub host: Host,
+    /// `[retention]`
+    pub retention: Retention,
+    /// `[runtime]`
+    pub runtime: Runtime,
+    /// `[plugins]`
+    pub plugins: Plugins,
+    /// `[coordination]`
+    pub coordination: Coordination,
+    /// `[ring]`
+    pub ring: Ring,
+    /// `[delivery]`
+    pub delivery: delivery::Delivery,
+    /// `[topics.NAME]`
+    pub topics: BTreeMap<String, delivery::Route>,
+    /// The tasks, by name.
+    pub tasks: BTreeMap<TaskName, Arc<TaskDefinition>>,
+    /// The manifests of the plugins, by digest.
+    pub manifests: BTreeMap<String, Arc<Manifest>>,
+    /// The collections of the entity model, each replaced by the collection of the same name in the file.
+    pub collections: Arc<Collections>,
+    /// Warnings, which do not prevent a start.
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Config {
+    fn from_sections(origin: PathBuf, s: Sections, collections: Collections) -> Config {
+        Config {
+            origin,
+            store: s.store,
+            node: s.node,
+            lease: s.lease,
+            clock: s.clock,
+            activity: s.activity,
+            api: s.api,
+            host: s.host,
+            retention: s.retention,
+            runtime: s.runtime,
+            plugins: s.plugins,
+            coordination: s.coordination,
+            ring: s.ring,
+            delivery: s.delivery,
+            topics: s.topics,
+            tasks: BTreeMap::new(),
+            manifests: BTreeMap::new(),
+            collections: Arc::new(collections),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

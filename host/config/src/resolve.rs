@@ -1,0 +1,582 @@
+//! The two steps from a text to a configuration: parsing, then resolving with plugins and collections.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::collection::Collections;
+use besom_core::ids::TaskName;
+use besom_core::plan::Policy;
+
+use super::Config;
+use super::activity;
+use super::api;
+use super::cluster;
+use super::collection::{self, CollectionPlaces};
+use super::delivery::{self, RawTopic};
+use super::diagnostic::{Diagnostic, Place, Problems, Source};
+use super::keys::suggestion;
+use super::sections::{SECTIONS, Sections};
+use super::task::RawTask;
+use super::tree::{self, Span, Table};
+use super::walk::{Spans, Walker};
+use besom_ports::guests::Manifest;
+use besom_ports::store::MappingFault;
+
+/// A loaded plugin.
+#[derive(Debug, Clone)]
+pub struct Plugin {
+    /// The manifest of the plugin.
+    pub manifest: Arc<Manifest>,
+    /// SHA-256 of the component, in hexadecimal.
+    pub digest: String,
+    /// Whether it is built in. A built-in plugin is granted what it requests, unless the task has grants.
+    pub built_in: bool,
+}
+
+/// Why a plugin cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginFault {
+    /// What is wrong, such as a missing file or another version of the contract.
+    pub message: String,
+    /// How to fix it.
+    pub fix: String,
+    /// SHA-256 of a file that was not loaded because no pin admits it.
+    pub refused: Option<String>,
+}
+
+impl PluginFault {
+    /// A fault of a plugin that is not about pins.
+    pub fn new(message: impl Into<String>, fix: impl Into<String>) -> PluginFault {
+        PluginFault { message: message.into(), fix: fix.into(), refused: None }
+    }
+}
+
+impl From<String> for PluginFault {
+    fn from(message: String) -> PluginFault {
+        PluginFault::new(message, "name a built-in plugin or a file in the plugin directory")
+    }
+}
+
+/// Values that override the file: environment variables, and flags, which override both.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// Variables such as `BESOM_STORE_PATH`; a variable that names no section is ignored.
+    pub variables: Vec<(String, String)>,
+    /// Flags as `SECTION.KEY=VALUE`.
+    pub flags: Vec<String>,
+}
+
+impl Overrides {
+    /// Combines the environment of this process with flags.
+    pub fn from_env(flags: Vec<String>) -> Overrides {
+        let variables = std::env::vars_os()
+            .filter_map(|(k, v)| Some((k.into_string().ok()?, v.to_string_lossy().into_owned())))
+            .filter(|(k, _)| k.starts_with("BESOM_"))
+            .collect();
+        Overrides { variables, flags }
+    }
+}
+
+/// What the text of a configuration says about a task, without its plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskOutline {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// The schedule; `None` for a task that runs only when triggered.
+    pub schedule: Option<String>,
+    /// IANA time zone of the schedule.
+    pub timezone: String,
+    /// How the slots of the schedule are handled.
+    pub policy: Policy,
+}
+
+/// The first step: parses a text into [`Parsed`].
+pub struct RawConfig;
+
+/// A parsed configuration, before plugins and collections are known.
+#[derive(Debug, Clone)]
+pub struct Parsed {
+    origin: PathBuf,
+    source: Source,
+    sections: Sections,
+    tasks: Vec<RawTask>,
+    collections: Table,
+    /// Places of the `token_file` keys, by topic.
+    tokens: BTreeMap<String, Span>,
+    /// Place of `store.url`.
+    store_span: Option<Span>,
+    problems: Vec<Diagnostic>,
+}
+
+impl RawConfig {
+    /// Parses a text. Problems are kept in the result, so that the second step can add to them.
+    pub fn parse(text: &str, origin: &Path, overrides: &Overrides) -> Parsed {
+        let source = Source::new(origin.display().to_string(), text);
+        let (root, syntax) = tree::parse(&source);
+        let broken: Vec<usize> = syntax.iter().map(|d| d.order().1).collect();
+        let mut problems = Vec::new();
+        let mut walker = Walker { source: &source, problems: &mut problems };
+
+        let mut sections = Sections::defaults();
+        let (mut tasks, mut collections) = (Vec::new(), Table::default());
+        let mut topics = Vec::new();
+        let mut places = Places::new();
+        for entry in &root.0 {
+            if let Some(section) = SECTIONS.iter().find(|s| s.name == entry.key) {
+                if let Some(table) = walker.table(entry, &format!("[{}]", entry.key)) {
+                    let spans = walker.read(section.name, table, section.keys, &[], &mut sections);
+                    places.insert(section.name, spans);
+                }
+            } else if entry.key == "tasks" {
+                if let Some(table) = walker.table(entry, "[tasks.NAME]") {
+                    for entry in &table.0 {
+                        if let Some(table) = walker.table(entry, "[tasks.NAME]") {
+                            tasks.push(RawTask::read(&mut walker, entry, table));
+                        }
+                    }
+                }
+            } else if entry.key == "collections" {
+                if let Some(table) = walker.table(entry, "[collections.NAME]") {
+                    collections = table.clone();
+                }
+            } else if entry.key == "topics" {
+                if let Some(table) = walker.table(entry, "[topics.NAME]") {
+                    for entry in &table.0 {
+                        if let Some(table) = walker.table(entry, "[topics.NAME]") {
+                            topics.push(RawTopic::read(&mut walker, entry, table));
+                        }
+                    }
+                }
+            } else {
+                let names =
+                    SECTIONS.iter().map(|s| s.name).chain(["topics", "tasks", "collections"]);
+                walker.unknown(entry, "", names);
+            }
+        }
+        // Other problems of a line with a syntax error are consequences of it.
+        problems.retain(|d| !matches!(d.place, Place::Line { line, .. } if broken.contains(&line)));
+        problems.extend(syntax);
+        override_sections(&mut sections, overrides, &mut problems);
+        judge(&sections, &source, &places, &mut problems);
+        let tokens = topics.iter().filter_map(RawTopic::token).collect();
+        sections.topics = delivery::routes(topics, &sections, &source, &mut problems);
+        let dir = origin.parent().unwrap_or(Path::new(""));
+        sections.settle_paths(dir);
+        let store_span = places.get("store").and_then(|spans| spans.get("url")).cloned();
+        Parsed {
+            origin: origin.to_owned(),
+            source,
+            sections,
+            tasks,
+            collections,
+            tokens,
+            store_span,
+            problems,
+        }
+    }
+}
+
+fn override_sections(
+    sections: &mut Sections,
+    overrides: &Overrides,
+    problems: &mut Vec<Diagnostic>,
+) {
+    for (variable, value) in &overrides.variables {
+        let place = || Place::Variable { name: variable.clone(), value: value.clone() };
+        let Some(name) = variable.strip_prefix("BESOM_") else { continue };
+        let name = name.to_ascii_lowercase();
+        let section = SECTIONS
+            .iter()
+            .find(|s| name.strip_prefix(s.name).is_some_and(|rest| rest.starts_with('_')));
+        // A variable that names no section may belong to another program.
+        let Some(section) = section else { continue };
+        let key = &name[section.name.len() + 1..];
+        let result = match section.keys.iter().find(|k| k.name == key) {
+            Some(key) => key.read_text(sections, value).map_err(|f| (f.message, f.fix)),
+            None => {
+                let names: Vec<_> = section
+                    .keys
+                    .iter()
+                    .map(|k| format!("BESOM_{}_{}", section.name, k.name).to_ascii_uppercase())
+                    .collect();
+                let fix = suggestion(variable, names.iter().map(String::as_str));
+                Err((format!("unknown variable `{variable}`"), Some(fix)))
+            }
+        };
+        if let Err((message, fix)) = result {
+            problems.push(Diagnostic { fix, ..Diagnostic::error(place(), message) });
+        }
+    }
+    for text in &overrides.flags {
+        let place = || Place::Flag { text: text.clone() };
+        let Some((path, value)) = text.split_once('=') else {
+            problems.push(
+                Diagnostic::error(place(), "the value is missing").fix("write SECTION.KEY=VALUE"),
+            );
+            continue;
+        };
+        let found = path.trim().split_once('.').and_then(|(section, key)| {
+            SECTIONS.iter().find(|s| s.name == section)?.keys.iter().find(|k| k.name == key)
+        });
+        let result = match found {
+            Some(key) => key.read_text(sections, value.trim()).map_err(|f| (f.message, f.fix)),
+            None => {
+                let names: Vec<_> = SECTIONS
+                    .iter()
+                    .flat_map(|s| s.keys.iter().map(|k| format!("{}.{}", s.name, k.name)))
+                    .collect();
+                let fix = suggestion(path.trim(), names.iter().map(String::as_str));
+                Err((format!("unknown key `{path}`"), Some(fix)))
+            }
+        };
+        if let Err((message, fix)) = result {
+            problems.push(Diagnostic { fix, ..Diagnostic::error(place(), message) });
+        }
+    }
+}
+
+/// Maximum length of the path of a Unix socket, in bytes (`sun_path` without its NUL).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Places of keys, by section.
+type Places = BTreeMap<&'static str, Spans>;
+
+fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut Vec<Diagnostic>) {
+    let place = |span: Option<&Span>| span.map_or_else(|| source.whole(), |span| source.at(span));
+    let at = |section: &str, key: &str| places.get(section).and_then(|spans| spans.get(key));
+    let lease = at("lease", "renew").or_else(|| at("lease", "ttl"));
+    let limit = sections.lease.ttl / 3;
+    if sections.lease.renew > limit {
+        let message = format!(
+            "lease.renew is {}, which is more than a third of lease.ttl ({})",
+            super::quantity::show_duration(sections.lease.renew),
+            super::quantity::show_duration(sections.lease.ttl),
+        );
+        let fix = format!("set lease.renew to at most {}", super::quantity::show_duration(limit));
+        problems.push(Diagnostic::error(place(lease), message).fix(fix));
+    }
+    if sections.store.url.is_some() && !sections.store.path.as_os_str().is_empty() {
+        problems.push(
+            Diagnostic::error(
+                source.whole(),
+                "store.path and store.url are both set, but a store is one database",
+            )
+            .fix("remove one of the two"),
+        );
+    }
+    if sections.store.url.as_deref().is_some_and(holds_password) {
+        problems.push(
+            Diagnostic::error(place(at("store", "url")), "store.url contains a password").fix(
+                "put the password into a file (mode 0600) and set store.password_file to it; \
+                 write an `@` after the host as %40",
+            ),
+        );
+    }
+    if sections.clock.skew_max < sections.clock.skew_warn {
+        let message = "clock.skew_max is shorter than clock.skew_warn";
+        let fix = "set clock.skew_max to at least clock.skew_warn, so that the warning comes first";
+        problems.push(Diagnostic::error(place(at("clock", "skew_max")), message).fix(fix));
+    }
+    cluster::judge(sections, |key| place(at("coordination", key)), problems);
+    activity::judge(sections, |key| place(at("activity", key)), problems);
+    api::judge(sections, |key| place(at("api", key)), problems);
+    for (name, path) in
+        [("activity.socket", &sections.activity.socket), ("api.socket", &sections.api.socket)]
+    {
+        if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            problems.push(
+                Diagnostic::error(source.whole(), format!("{name} is too long for a Unix socket"))
+                    .fix(format!("choose a path of at most {SOCKET_PATH_BYTES_MAX} bytes")),
+            );
+        }
+    }
+}
+
+/// Whether a database URL contains a password, as parsed by the driver. A URL that the driver cannot parse
+/// is searched for a password as well, because diagnostics show it.
+fn holds_password(url: &str) -> bool {
+    match url.parse::<tokio_postgres::Config>() {
+        Ok(read) => read.get_password().is_some_and(|password| !password.is_empty()),
+        Err(_) => matches!(besom_system::secret::redact(url), Cow::Owned(_)),
+    }
+}
+
+/// Looks up a plugin by its name in the configuration.
+pub type FindPlugin<'a> = dyn Fn(&str) -> Result<Plugin, PluginFault> + 'a;
+
+impl Parsed {
+    /// Returns the task, plugin and pin of each task.
+    pub fn pins(&self) -> Vec<(&str, &str, Option<&str>)> {
+        self.tasks.iter().map(|task| (task.name(), task.plugin(), task.pin())).collect()
+    }
+
+    /// The files of a plugin that may be loaded for its tasks, by digest; `None`: any file.
+    pub fn admitted(&self, plugin: &str) -> Option<Vec<String>> {
+        let mut admitted = Vec::new();
+        for task in self.tasks.iter().filter(|task| task.plugin() == plugin) {
+            match task.pin() {
+                Some(pin) => admitted.push(pin.to_ascii_lowercase()),
+                None if self.sections.plugins.require_pin => {}
+                None => return None,
+            }
+        }
+        Some(admitted)
+    }
+
+    /// Returns the plugins that tasks name, without duplicates, so that they can be loaded before
+    /// [`Parsed::resolve`] looks them up.
+    pub fn plugins(&self) -> Vec<&str> {
+        let mut names: Vec<_> =
+            self.tasks.iter().map(RawTask::plugin).filter(|p| !p.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The directory of plugin files.
+    pub fn plugins_dir(&self) -> &Path {
+        &self.sections.plugins.dir
+    }
+
+    /// The directory for compiled plugins, and whether it is configured.
+    pub fn cache_dir(&self) -> (&Path, bool) {
+        (&self.sections.runtime.cache, self.sections.runtime.cache_named)
+    }
+
+    /// The sections; keys with errors have their defaults.
+    pub fn sections(&self) -> &Sections {
+        &self.sections
+    }
+
+    /// The problems found so far.
+    pub fn problems(&self) -> &[Diagnostic] {
+        &self.problems
+    }
+
+    /// Returns what the text says about each task, without its plugin.
+    pub fn outlines(&self) -> BTreeMap<TaskName, TaskOutline> {
+        self.tasks
+            .iter()
+            .map(|task| {
+                let written = task.schedule_of();
+                let outline = TaskOutline {
+                    plugin: task.plugin().to_owned(),
+                    schedule: written.expression.map(str::to_owned),
+                    timezone: written.timezone.to_owned(),
+                    policy: task.policy(),
+                };
+                (TaskName::from(task.name()), outline)
+            })
+            .collect()
+    }
+
+    /// Resolves the configuration without its tasks and plugins, for callers that only read the store.
+    pub fn outline(self, defaults: &Collections) -> Resolved {
+        self.build(None, defaults)
+    }
+
+    /// Resolves the whole configuration. `plugin` looks up a plugin by its name.
+    pub fn resolve(self, plugin: &FindPlugin<'_>, defaults: &Collections) -> Resolved {
+        self.build(Some(plugin), defaults)
+    }
+
+    fn build(mut self, plugin: Option<&FindPlugin<'_>>, defaults: &Collections) -> Resolved {
+        let mut walker = Walker { source: &self.source, problems: &mut self.problems };
+        let (collections, places) = collection::read(&mut walker, &self.collections, defaults);
+        let (mut tasks, mut manifests) = (BTreeMap::new(), BTreeMap::new());
+        let mut found: BTreeMap<&str, Result<Plugin, PluginFault>> = BTreeMap::new();
+        if let Some(plugin) = plugin {
+            for task in self.tasks.iter().filter(|t| !t.plugin().is_empty()) {
+                match found.entry(task.plugin()).or_insert_with(|| plugin(task.plugin())) {
+                    Ok(plugin) => {
+                        let require_pin = self.sections.plugins.require_pin;
+                        let definition =
+                            task.resolve(&mut walker, plugin, &collections, require_pin);
+                        let wall = Duration::from_millis(definition.limits.wall_ms);
+                        task.judge_wall(&mut walker, wall, self.sections.host.act_snapshot_max);
+                        manifests.insert(plugin.digest.clone(), plugin.manifest.clone());
+                        tasks.insert(definition.name.clone(), Arc::new(definition));
+                    }
+                    Err(fault) => {
+                        let require_pin = self.sections.plugins.require_pin;
+                        task.without_plugin(&mut walker, fault, require_pin);
+                    }
+                }
+            }
+        } else {
+            for task in &self.tasks {
+                task.judge_limits(&mut walker);
+            }
+        }
+        drop(found);
+        let schedules = self
+            .tasks
+            .iter()
+            .map(|task| (TaskName::from(task.name()), task.schedule_of().expression_span.clone()))
+            .collect();
+        let settings = self
+            .tasks
+            .iter()
+            .flat_map(|task| {
+                let of = |setting: &str| {
+                    let span = task.setting_span(setting).clone();
+                    ((TaskName::from(task.name()), setting.to_owned()), span)
+                };
+                WARNED_SETTINGS.map(of)
+            })
+            .collect();
+        let mut config = Config::from_sections(self.origin, self.sections, collections);
+        config.tasks = tasks;
+        config.manifests = manifests;
+        let (source, tokens, problems) = (self.source, self.tokens, self.problems);
+        let store_span = self.store_span;
+        Resolved { config, source, places, schedules, settings, tokens, store_span, problems }
+    }
+}
+
+/// Settings that `besom check` may warn about.
+const WARNED_SETTINGS: [&str; 1] = ["deleted_content"];
+
+/// A resolved configuration with all problems found so far.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    config: Config,
+    source: Source,
+    places: BTreeMap<String, CollectionPlaces>,
+    schedules: BTreeMap<TaskName, Span>,
+    /// Places of the [`WARNED_SETTINGS`], by task and name.
+    settings: BTreeMap<(TaskName, String), Span>,
+    tokens: BTreeMap<String, Span>,
+    store_span: Option<Span>,
+    problems: Vec<Diagnostic>,
+}
+
+impl Resolved {
+    /// The configuration despite its problems, for example to open its store.
+    pub fn partial(&self) -> &Config {
+        &self.config
+    }
+
+    /// The problems found so far.
+    pub fn problems(&self) -> &[Diagnostic] {
+        &self.problems
+    }
+
+    /// Returns the collections that must exist in the database: those of the file, those granted to tasks,
+    /// and their anchors. The rest of the entity model need not exist.
+    pub fn used_collections(&self) -> Collections {
+        let granted = self.config.tasks.values().flat_map(|task| task.grants.keys());
+        let mut names: Vec<&String> = self.places.keys().chain(granted).collect();
+        let mut used = Collections::new();
+        while let Some(name) = names.pop() {
+            if let Some(collection) = self.config.collections.get(name)
+                && !used.contains_key(name)
+            {
+                used.insert(name.clone(), collection.clone());
+                names.extend(collection.anchors.iter().map(|anchor| &anchor.collection));
+            }
+        }
+        used
+    }
+
+    /// Adds an error about the token file of a topic.
+    pub fn token_fault(&mut self, topic: &str, message: impl Into<String>) {
+        let span = self.tokens.get(topic);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let fix = "correct the file or its path, which is relative to the configuration file";
+        self.problems.push(Diagnostic::error(place, message).fix(fix));
+    }
+
+    /// Adds an error or a warning about the address of the store.
+    pub fn store_fault(&mut self, is_error: bool, message: impl Into<String>, fix: &str) {
+        let place = self.store_span.as_ref();
+        let place = place.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let diagnostic = match is_error {
+            true => Diagnostic::error(place, message),
+            false => Diagnostic::warning(place, message),
+        };
+        self.problems.push(diagnostic.fix(fix));
+    }
+
+    /// Adds a warning about a task's schedule.
+    pub fn warn_schedule(&mut self, task: &TaskName, message: impl Into<String>, fix: &str) {
+        let span = self.schedules.get(task);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        self.problems.push(Diagnostic::warning(place, message).fix(fix));
+    }
+
+    /// Adds a warning about a task's setting.
+    pub fn warn_setting(
+        &mut self,
+        task: &TaskName,
+        setting: &str,
+        message: impl Into<String>,
+        fix: &str,
+    ) {
+        let span = self.settings.get(&(task.clone(), setting.to_owned()));
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        self.problems.push(Diagnostic::warning(place, message).fix(fix));
+    }
+
+    /// Adds a warning about the configuration as a whole.
+    pub fn warn(&mut self, message: impl Into<String>, fix: impl Into<String>) {
+        self.problems.push(Diagnostic::warning(self.source.whole(), message).fix(fix));
+    }
+
+    /// Adds an error about the configuration as a whole.
+    pub fn fault(&mut self, message: impl Into<String>, fix: impl Into<String>) {
+        self.problems.push(Diagnostic::error(self.source.whole(), message).fix(fix));
+    }
+
+    /// Adds a warning about a collection's mapping.
+    pub fn warn_collection(&mut self, name: &str, message: impl Into<String>, fix: &str) {
+        let span = self.places.get(name).map(|places| &places.name);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        self.problems.push(Diagnostic::warning(place, message).fix(fix));
+    }
+
+    /// Adds faults of the mapping that the store has found, at their places in the file.
+    pub fn mapping_faults(&mut self, faults: &[MappingFault]) {
+        for fault in faults {
+            let place = match self.places.get(&fault.collection) {
+                Some(places) => {
+                    let parent = fault.place.split('.').next().unwrap_or_default();
+                    let span = places.parts.get(&fault.place).or_else(|| places.parts.get(parent));
+                    self.source.at(span.unwrap_or(&places.name))
+                }
+                None => self.source.whole(),
+            };
+            let message =
+                format!("collection `{}`, {}: {}", fault.collection, fault.place, fault.message);
+            let mut diagnostic = if fault.warning {
+                Diagnostic::warning(place, message)
+            } else {
+                Diagnostic::error(place, message)
+            };
+            if !self.places.contains_key(&fault.collection) {
+                diagnostic = diagnostic.fix(format!(
+                    "this is the built-in mapping: map your own table in [collections.{}]",
+                    fault.collection
+                ));
+            }
+            self.problems.push(diagnostic);
+        }
+    }
+
+    /// Returns the configuration with its warnings.
+    ///
+    /// # Errors
+    /// All problems, including warnings, if one of them is an error.
+    pub fn finish(mut self) -> Result<Config, Problems> {
+        self.problems.sort_by_key(Diagnostic::order);
+        self.problems.dedup();
+        if self.problems.iter().any(Diagnostic::is_error) {
+            return Err(Problems(self.problems));
+        }
+        self.config.warnings = self.problems;
+        Ok(self.config)
+    }
+}

@@ -1,0 +1,989 @@
+//! `[tasks.NAME]`: reads a task from its table, in two steps.
+//!
+//! The first step reads what does not depend on the plugin. The second step checks settings and grants
+//! against the manifest of the plugin.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use besom_core::collection::{Collection, Collections, Grants, Operations};
+use besom_core::ids::TaskName;
+use besom_core::lane;
+use besom_core::plan::{GRACE_DEFAULT, Policy};
+use besom_core::value::{Field, Value};
+
+use super::keys::{Fault, Key, Setter, suggestion};
+use super::quantity::show_duration;
+use super::settings;
+use super::tree::{Entry, Node, Span, Table};
+use super::walk::{Spans, Walker};
+use super::{Plugin, PluginFault, limits};
+use besom_ports::guests::Lane;
+use besom_ports::task::{Aliases, CatchUp, Columns, Overlap, RetryPolicy, TaskDefinition};
+
+/// The key of grants that lists topics.
+pub const TOPICS: &str = "topics";
+/// The key of grants that allows reading activity.
+pub const ACTIVITY: &str = "activity";
+/// The key of grants that allows scanning all tenants at once.
+pub const ALL_TENANTS: &str = "all_tenants";
+/// Reserved names that no collection can have.
+pub const RESERVED: [&str; 3] = [TOPICS, ACTIVITY, ALL_TENANTS];
+
+/// Default horizon of a task without a schedule.
+const HORIZON_UNSCHEDULED: Duration = Duration::from_secs(86_400);
+
+/// Maximum length of the name of a task, in characters: it is a label of metrics and a column.
+const NAME_CHARS_MAX: usize = 64;
+
+/// The values of [`KEYS`].
+#[derive(Debug, Clone, Default)]
+pub struct TaskTable {
+    plugin: String,
+    schedule: Option<String>,
+    timezone: String,
+    overlap: Option<Overlap>,
+    catch_up: String,
+    catch_up_max: u32,
+    jitter: Duration,
+    at_start: bool,
+    horizon: Duration,
+    undo_retention: Duration,
+    queue_max: u32,
+    timers_max: u32,
+    rows_per_second: u32,
+    lane: String,
+    sha256: Option<String>,
+}
+
+const DAY: u64 = 86_400;
+
+/// The keys of a task with plain values.
+pub static KEYS: &[Key<TaskTable>] = &[
+    Key {
+        name: "plugin",
+        default: "",
+        doc: "A built-in plugin, or a file in the plugin directory.",
+        setter: Setter::Text(|t| &mut t.plugin),
+    },
+    Key {
+        name: "schedule",
+        default: "",
+        doc: "Five fields as in crontab(5), six with seconds first, a macro such as @hourly, or \"@every 30s\"; without it, the task runs only when triggered.",
+        setter: Setter::OptionalText(|t| &mut t.schedule),
+    },
+    Key {
+        name: "timezone",
+        default: "\"UTC\"",
+        doc: "IANA time zone of the schedule.",
+        setter: Setter::Text(|t| &mut t.timezone),
+    },
+    Key {
+        name: "overlap",
+        default: "\"skip\"",
+        doc: "What to do with a slot while the previous run is active.",
+        setter: Setter::Choice(&["skip", "queue", "allow"], |t, word| {
+            t.overlap = Some(match word {
+                "queue" => Overlap::Queue,
+                "allow" => Overlap::Allow,
+                _ => Overlap::Skip,
+            });
+        }),
+    },
+    Key {
+        name: "catch_up",
+        default: "\"coalesce\"",
+        doc: "What to do with slots that passed while no host led.",
+        setter: Setter::Choice(&["skip", "coalesce", "all"], |t, word| {
+            t.catch_up = word.to_owned();
+        }),
+    },
+    Key {
+        name: "catch_up_max",
+        default: "10",
+        doc: "With catch_up = \"all\", the maximum number of passed slots that run, the latest ones.",
+        setter: Setter::U32(|t| &mut t.catch_up_max, 1, 1_000),
+    },
+    Key {
+        name: "jitter",
+        default: "\"0s\"",
+        doc: "Maximum delay of a run after its slot; delays are distributed evenly.",
+        setter: Setter::Duration(|t| &mut t.jitter, Duration::ZERO, Duration::from_secs(DAY)),
+    },
+    Key {
+        name: "at_start",
+        default: "false",
+        doc: "Whether the task also runs when a leader starts, and when its settings change.",
+        setter: Setter::Bool(|t| &mut t.at_start),
+    },
+    Key {
+        name: "horizon",
+        default: "",
+        doc: "How far ahead due items are planned (default: twice the widest gap of the schedule).",
+        setter: Setter::Duration(
+            |t| &mut t.horizon,
+            Duration::from_secs(1),
+            Duration::from_secs(366 * DAY),
+        ),
+    },
+    Key {
+        name: "undo_retention",
+        default: "\"7d\"",
+        doc: "How long before-images of rows are kept; \"0s\" keeps none.",
+        setter: Setter::Duration(
+            |t| &mut t.undo_retention,
+            Duration::ZERO,
+            Duration::from_secs(3_650 * DAY),
+        ),
+    },
+    Key {
+        name: "queue_max",
+        default: "100000",
+        doc: "Maximum number of items waiting in the log; above it, nothing more is planned until the nodes have caught up.",
+        setter: Setter::U32(|t| &mut t.queue_max, 1, 1_000_000_000),
+    },
+    Key {
+        name: "timers_max",
+        default: "",
+        doc: "Maximum number of timers and retries; at the limit, nothing more is planned (default: 10000000 in the lane due, 1000000 in other lanes).",
+        setter: Setter::U32(|t| &mut t.timers_max, 1, 1_000_000_000),
+    },
+    Key {
+        name: "rows_per_second",
+        default: "0",
+        doc: "Maximum number of rows that all nodes together change per second for this task; 0 means no limit.",
+        setter: Setter::U32(|t| &mut t.rows_per_second, 0, 1_000_000_000),
+    },
+    Key {
+        name: "lane",
+        default: "",
+        doc: "Lane granted to your own plugin if it requests another than normal: due has the highest priority, heavy the largest limits.",
+        setter: Setter::Choice(lane::NAMES, |t, word| t.lane = word.to_owned()),
+    },
+    Key {
+        name: PIN,
+        default: "",
+        doc: "SHA-256 of the plugin file, in hexadecimal; any other file is refused. `besom plugin pin` writes it.",
+        setter: Setter::OptionalText(|t| &mut t.sha256),
+    },
+];
+
+/// The key that pins the plugin of a task.
+pub const PIN: &str = "sha256";
+
+/// The tables of a task, and their descriptions.
+pub const TABLES: [(&str, &str); 5] = [
+    ("settings", "Settings of the plugin, and projects_per_run and candidates_per_project."),
+    ("limits", "Limits of one call of the plugin."),
+    ("retry", "How failures are retried."),
+    (
+        "collections",
+        "The collections that this task uses under the plugin's names: NAME = \"COLLECTION\".",
+    ),
+    (
+        "grants",
+        "What the task may do: COLLECTION = [\"read\", \"insert\", \"update\", \"delete\"], topics = [...].",
+    ),
+];
+
+/// The keys of `[tasks.NAME.retry]`.
+pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
+    Key {
+        name: "attempts_max",
+        default: "5",
+        doc: "Maximum number of executions, after which an item becomes a dead letter.",
+        setter: Setter::U32(|r| &mut r.attempts_max, 1, 1_000),
+    },
+    Key {
+        name: "backoff",
+        default: "\"1s\"",
+        doc: "Pause after the first failure; it doubles with each further failure.",
+        setter: Setter::Duration(
+            |r| &mut r.backoff,
+            Duration::from_millis(1),
+            Duration::from_secs(DAY),
+        ),
+    },
+    Key {
+        name: "backoff_max",
+        default: "\"10m\"",
+        doc: "Longest pause between two executions.",
+        setter: Setter::Duration(
+            |r| &mut r.backoff_max,
+            Duration::from_millis(1),
+            Duration::from_secs(30 * DAY),
+        ),
+    },
+    Key {
+        name: "guard_retries_max",
+        default: "10",
+        doc: "Maximum number of failed guards, after which an item is skipped as contended.",
+        setter: Setter::U32(|r| &mut r.guard_retries_max, 0, 1_000),
+    },
+    Key {
+        name: "deaths_max",
+        default: "3",
+        doc: "Maximum number of host deaths during an item, after which it becomes a dead letter.",
+        setter: Setter::U32(|r| &mut r.deaths_max, 1, 1_000),
+    },
+];
+
+/// Checks a value of one of the [`KEYS`].
+///
+/// # Errors
+/// An unknown key, or what is wrong with the value.
+pub fn judge(key: &str, text: &str) -> Result<(), Fault> {
+    match KEYS.iter().find(|known| known.name == key) {
+        Some(known) => known.read_text(&mut TaskTable::default(), text),
+        None => Err(Fault::new(format!("there is no task key `{key}`"))),
+    }
+}
+
+/// An entry of `[tasks.NAME.collections]`.
+#[derive(Debug, Clone)]
+struct Alias {
+    /// The plugin's name for the collection.
+    name: String,
+    name_span: Span,
+    /// The collection of the configuration.
+    collection: String,
+    collection_span: Span,
+}
+
+/// A task as read from its table, before its plugin is known.
+#[derive(Debug, Clone)]
+pub struct RawTask {
+    name: String,
+    name_span: Span,
+    plain: TaskTable,
+    spans: Spans,
+    retry: RetryPolicy,
+    settings: Table,
+    limits: Table,
+    grants: Option<Table>,
+    aliases: Vec<Alias>,
+    /// The widest gap between two slots; `None` without a valid schedule.
+    gap: Option<Duration>,
+}
+
+impl RawTask {
+    /// Returns the place of a setting, or of the name of the task if the setting is not in the file.
+    pub fn setting_span(&self, setting: &str) -> &Span {
+        self.settings.get(setting).map_or(&self.name_span, |entry| &entry.key_span)
+    }
+
+    /// Reads the table of a task.
+    pub fn read(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> RawTask {
+        let path = format!("tasks.{}", entry.key);
+        named(walker, entry);
+        let mut plain = TaskTable::default();
+        for key in KEYS {
+            key.set_default(&mut plain);
+        }
+        let tables = TABLES.map(|(name, _)| name);
+        let spans = walker.read(&path, table, KEYS, &tables, &mut plain);
+        let sub = |walker: &mut Walker<'_>, name: &str| {
+            let entry = table.get(name)?;
+            walker.table(entry, &format!("[{path}.{name}]")).cloned()
+        };
+        if plain.plugin.is_empty() && !spans.contains_key("plugin") {
+            walker.error(
+                &entry.key_span,
+                format!("the task `{}` names no plugin", entry.key),
+                "add, for example, plugin = \"compaction\"",
+            );
+        }
+        if spans.contains_key("catch_up_max") && plain.catch_up != "all" {
+            walker.warn(
+                &spans["catch_up_max"],
+                format!("`catch_up_max` has no effect with catch_up = \"{}\"", plain.catch_up),
+                "write catch_up = \"all\" or remove it",
+            );
+        }
+        let mut retry = default_retry();
+        if let Some(table) = sub(walker, "retry") {
+            let spans = walker.read(&format!("{path}.retry"), &table, RETRY_KEYS, &[], &mut retry);
+            if retry.backoff > retry.backoff_max {
+                let span = spans.get("backoff").or_else(|| spans.get("backoff_max"));
+                let span = span.unwrap_or(&entry.key_span).clone();
+                walker.error(&span, "`backoff` is longer than `backoff_max`", "raise backoff_max");
+            }
+        }
+        let mut aliases = Vec::new();
+        for entry in sub(walker, "collections").iter().flat_map(|table| &table.0) {
+            let what = format!("the collection for `{}`", entry.key);
+            if let Some(collection) = walker.text(&what, &entry.span, &entry.node) {
+                aliases.push(Alias {
+                    name: entry.key.clone(),
+                    name_span: entry.key_span.clone(),
+                    collection: collection.to_owned(),
+                    collection_span: entry.span.clone(),
+                });
+            }
+        }
+        let mut task = RawTask {
+            name: entry.key.clone(),
+            name_span: entry.key_span.clone(),
+            settings: sub(walker, "settings").unwrap_or_default(),
+            limits: sub(walker, "limits").unwrap_or_default(),
+            grants: sub(walker, "grants"),
+            aliases,
+            plain,
+            spans,
+            retry,
+            gap: None,
+        };
+        task.gap = super::schedule::judge(walker, &task.schedule_of());
+        task
+    }
+
+    /// Name of the task.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name of the plugin; empty if the task names none, which is already reported.
+    pub fn plugin(&self) -> &str {
+        &self.plain.plugin
+    }
+
+    /// The digest that the plugin file must have; `None` accepts any file.
+    pub fn pin(&self) -> Option<&str> {
+        self.plain.sha256.as_deref()
+    }
+
+    /// The schedule and time zone, with their places.
+    pub fn schedule_of(&self) -> super::schedule::Written<'_> {
+        let span = |key: &str| self.spans.get(key).unwrap_or(&self.name_span);
+        super::schedule::Written {
+            expression: self.plain.schedule.as_deref(),
+            expression_span: span("schedule"),
+            timezone: &self.plain.timezone,
+            timezone_span: span("timezone"),
+            horizon: (!self.plain.horizon.is_zero()).then_some(self.plain.horizon),
+            horizon_span: span("horizon"),
+        }
+    }
+
+    /// How the slots of the schedule are handled.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            overlap: self.plain.overlap.unwrap_or(Overlap::Skip),
+            catch_up: self.catch_up(),
+            jitter: self.plain.jitter,
+            grace: GRACE_DEFAULT,
+        }
+    }
+
+    fn catch_up(&self) -> CatchUp {
+        match self.plain.catch_up.as_str() {
+            "skip" => CatchUp::Skip,
+            "all" => CatchUp::All(self.plain.catch_up_max),
+            _ => CatchUp::Coalesce,
+        }
+    }
+
+    /// Reports what is wrong with the limits when the plugin is not known; its lane affects only their
+    /// defaults.
+    pub fn judge_limits(&self, walker: &mut Walker<'_>) {
+        let path = format!("tasks.{}", self.name);
+        limits::read(walker, &path, &self.limits, Lane::Normal, &self.plain.plugin);
+    }
+
+    /// Reports that the plugin cannot be used.
+    pub fn without_plugin(&self, walker: &mut Walker<'_>, fault: &PluginFault, require_pin: bool) {
+        if let Some(digest) = &fault.refused {
+            self.judge_pin(walker, digest, false, require_pin);
+            return;
+        }
+        let span = self.spans.get("plugin").unwrap_or(&self.name_span);
+        walker.error(span, fault.message.as_str(), fault.fix.as_str());
+    }
+
+    /// Refuses a `limits.wall` that is longer than the snapshot of a call stays open.
+    pub fn judge_wall(&self, walker: &mut Walker<'_>, wall: Duration, snapshot_max: Duration) {
+        if wall <= snapshot_max {
+            return;
+        }
+        let span = self.limits.get("wall").map_or(&self.name_span, |entry| &entry.span);
+        let (name, longest) = (&self.name, show_duration(wall));
+        let closed = show_duration(snapshot_max);
+        let message = format!(
+            "a call of `{name}` may take {longest} (limits.wall), but its snapshot is closed \
+             after {closed} (host.act_snapshot_max)"
+        );
+        let fix = format!(
+            "write act_snapshot_max = \"{longest}\" in [host], or a shorter wall in \
+             [tasks.{name}.limits]"
+        );
+        walker.error(span, message, fix);
+    }
+
+    /// Resolves the task with the manifest of its plugin. Problems are reported; the result is valid only if
+    /// there are none.
+    pub fn resolve(
+        &self,
+        walker: &mut Walker<'_>,
+        plugin: &Plugin,
+        collections: &Collections,
+        require_pin: bool,
+    ) -> TaskDefinition {
+        let is_another = self.judge_pin(walker, &plugin.digest, plugin.built_in, require_pin);
+        let said = walker.problems.len();
+        let definition = self.judged(walker, plugin, collections);
+        if is_another {
+            // Requests of a file that nobody has reviewed must not be suggested as grants.
+            walker.problems.truncate(said);
+        }
+        definition
+    }
+
+    fn judged(
+        &self,
+        walker: &mut Walker<'_>,
+        plugin: &Plugin,
+        collections: &Collections,
+    ) -> TaskDefinition {
+        let manifest = &plugin.manifest;
+        let path = format!("tasks.{}", self.name);
+        let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
+        let limits = limits::read(walker, &path, &self.limits, manifest.lane, &self.plain.plugin);
+        let aliases = self.aliases(walker, plugin, collections);
+        let real = |name: &str| aliases.get(name).map_or(name, String::as_str).to_owned();
+        let Granted { grants, columns, topics, activity, all_tenants } =
+            self.grants(walker, plugin, collections, &aliases);
+        self.judge_lane(walker, plugin);
+        self.judge_lateness(walker, manifest.lane, &read.fields);
+        let optional = manifest.collections.iter().flat_map(|request| {
+            let columns = request.columns.iter().map(|column| (&request.collection, column));
+            columns.filter(|(collection, column)| manifest.is_optional(collection, column))
+        });
+        let unmapped = optional.filter(|(collection, column)| {
+            !collections.get(&real(collection)).is_some_and(|mapped| is_mapped(mapped, column))
+        });
+        // Without tenants in any collection, there is one scan over everything.
+        let has_tenants =
+            grants.keys().any(|name| collections.get(name).is_some_and(|c| c.tenant.is_some()));
+        if has_tenants && !manifest.per_tenant && !all_tenants && self.grants.is_some() {
+            let span = self.spans.get("plugin").unwrap_or(&self.name_span);
+            walker.error(
+                span,
+                format!(
+                    "the plugin `{}` requests to scan all tenants at once, which is not granted",
+                    self.plain.plugin
+                ),
+                format!(
+                    "write {ALL_TENANTS} = true in [tasks.{}.grants] if the plugin names the tenant of each \
+                     candidate; otherwise remove `tenant` from the collections",
+                    self.name
+                ),
+            );
+        }
+        TaskDefinition {
+            name: TaskName::from(self.name.as_str()),
+            plugin: self.plain.plugin.clone(),
+            digest: plugin.digest.clone(),
+            schedule: self.plain.schedule.clone(),
+            timezone: self.plain.timezone.clone(),
+            overlap: self.plain.overlap.unwrap_or(Overlap::Skip),
+            catch_up: self.catch_up(),
+            jitter: self.plain.jitter,
+            // A new leader must find the items that are due.
+            at_start: self.plain.at_start
+                || (manifest.lane.row().punctual && !self.spans.contains_key("at_start")),
+            horizon: match (self.plain.horizon, self.gap) {
+                (Duration::ZERO, Some(gap)) => gap.saturating_mul(2) + self.plain.jitter,
+                (Duration::ZERO, None) => HORIZON_UNSCHEDULED,
+                (given, _) => given,
+            },
+            settings: read.fields,
+            limits,
+            grants,
+            columns,
+            all_tenants,
+            topics,
+            unmapped: unmapped
+                .map(|(collection, column)| format!("{collection}.{column}"))
+                .collect(),
+            aliases,
+            per_tenant: manifest.per_tenant && has_tenants,
+            activity,
+            lane: manifest.lane,
+            tenants_per_run: read.host.tenants_per_run,
+            candidates_per_tenant: read.host.candidates_per_tenant,
+            retry: self.retry,
+            undo_retention: self.plain.undo_retention,
+            queue_max: self.plain.queue_max,
+            timers_max: match self.plain.timers_max {
+                0 => manifest.lane.row().timers_max,
+                given => given,
+            },
+            rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
+        }
+    }
+
+    /// Resolves the plugin's names of collections. Each must be a name that the plugin requests and a mapped
+    /// collection, and no two names may share a collection.
+    fn aliases(
+        &self,
+        walker: &mut Walker<'_>,
+        plugin: &Plugin,
+        collections: &Collections,
+    ) -> Aliases {
+        let asked: Vec<&str> =
+            plugin.manifest.collections.iter().map(|r| r.collection.as_str()).collect();
+        let mut aliases = Aliases::new();
+        for alias in &self.aliases {
+            if !asked.contains(&alias.name.as_str()) {
+                walker.error(
+                    &alias.name_span,
+                    format!(
+                        "the plugin `{}` does not request a collection `{}`",
+                        self.plain.plugin, alias.name
+                    ),
+                    suggestion(&alias.name, asked.iter().copied()),
+                );
+                continue;
+            }
+            if !collections.contains_key(&alias.collection) {
+                walker.error(
+                    &alias.collection_span,
+                    format!("the collection `{}` is not mapped", alias.collection),
+                    format!("add [collections.{}]", alias.collection),
+                );
+            }
+            aliases.insert(alias.name.clone(), alias.collection.clone());
+        }
+        let mut taken = BTreeMap::new();
+        for name in asked {
+            let collection = aliases.get(name).map_or(name, String::as_str).to_owned();
+            if let Some(first) = taken.insert(collection.clone(), name) {
+                let span = self.aliases.iter().find(|a| a.name == name || a.name == first);
+                let span = span.map_or(&self.name_span, |alias| &alias.collection_span);
+                walker.error(
+                    span,
+                    format!("`{first}` and `{name}` both refer to the collection `{collection}`"),
+                    "use a different collection for each name",
+                );
+            }
+        }
+        aliases
+    }
+
+    /// Warns if more time than the shortest limit may pass between two scans: what begins and ends between
+    /// them is late. Applies to plugins in a punctual lane with a setting `limit`.
+    fn judge_lateness(&self, walker: &mut Walker<'_>, lane: Lane, settings: &[Field]) {
+        let Some(gap) = self.gap.filter(|_| lane.row().punctual) else { return };
+        let Some(shortest) = shortest_limit(settings) else { return };
+        let between = gap.saturating_add(self.plain.jitter);
+        if between > shortest {
+            let span = self.spans.get("schedule").unwrap_or(&self.name_span);
+            walker.warn(
+                span,
+                format!(
+                    "up to {} may pass between two scans, but the shortest limit is {}: what begins \
+                     in between ends up to {} late",
+                    show_duration(between),
+                    show_duration(shortest),
+                    show_duration(between - shortest)
+                ),
+                format!("write schedule = \"{}\"", schedule_for(shortest)),
+            );
+        }
+    }
+
+    fn grants(
+        &self,
+        walker: &mut Walker<'_>,
+        plugin: &Plugin,
+        collections: &Collections,
+        aliases: &Aliases,
+    ) -> Granted {
+        let real = |name: &'_ str| aliases.get(name).map_or(name, String::as_str).to_owned();
+        let manifest = &plugin.manifest;
+        let plugin_span = self.spans.get("plugin").unwrap_or(&self.name_span).clone();
+        for request in &manifest.collections {
+            let name = &real(&request.collection);
+            let said = match *name == request.collection {
+                true => String::new(),
+                false => format!(" (its `{}`)", request.collection),
+            };
+            let Some(mapped) = collections.get(name) else {
+                if aliases.contains_key(&request.collection) {
+                    continue; // Already reported at the alias.
+                }
+                walker.error(
+                    &plugin_span,
+                    format!(
+                        "the plugin `{}` requests the collection `{name}`, which is not mapped",
+                        self.plain.plugin
+                    ),
+                    format!("add [collections.{name}]"),
+                );
+                continue;
+            };
+            for column in &request.columns {
+                if !is_mapped(mapped, column) && !manifest.is_optional(&request.collection, column)
+                {
+                    walker.error(
+                        &plugin_span,
+                        format!("the plugin `{}` requests the column `{name}.{column}`{said}, which is not mapped", self.plain.plugin),
+                        format!("add it to [collections.{name}.columns]"),
+                    );
+                }
+            }
+        }
+        let asked: BTreeMap<String, Operations> = manifest
+            .collections
+            .iter()
+            .map(|request| (real(&request.collection), request.operations))
+            .collect();
+        let Some(table) = &self.grants else {
+            if plugin.built_in {
+                return Granted {
+                    grants: asked,
+                    columns: Columns::new(),
+                    topics: manifest.topics.clone(),
+                    activity: manifest.activity,
+                    all_tenants: true,
+                };
+            }
+            if !asked.is_empty() || !manifest.topics.is_empty() || manifest.activity {
+                let mut needs: Vec<_> =
+                    asked.iter().map(|(name, ops)| format!("{name} = {}", words(*ops))).collect();
+                if !manifest.topics.is_empty() {
+                    needs.push(format!("{TOPICS} = {:?}", manifest.topics));
+                }
+                if manifest.activity {
+                    needs.push(format!("{ACTIVITY} = true"));
+                }
+                let has_tenants = |name: &String| {
+                    collections.get(name).is_some_and(|collection| collection.tenant.is_some())
+                };
+                if !manifest.per_tenant && asked.keys().any(has_tenants) {
+                    needs.push(format!("{ALL_TENANTS} = true"));
+                }
+                walker.error(
+                    &plugin_span,
+                    format!(
+                        "the plugin `{}` requests grants, but the task has none",
+                        self.plain.plugin
+                    ),
+                    format!("add [tasks.{}.grants] with {}", self.name, needs.join(", ")),
+                );
+            }
+            return Granted::default();
+        };
+        let mut rights = Granted { all_tenants: plugin.built_in, ..Granted::default() };
+        let mut broken = Vec::new();
+        for entry in &table.0 {
+            if entry.key == TOPICS {
+                let texts = walker.texts("the topics", &entry.span, &entry.node);
+                rights.topics = texts.into_iter().map(|(_, text)| text).collect();
+                continue;
+            }
+            if [ACTIVITY, ALL_TENANTS].contains(&entry.key.as_str()) {
+                let Some(word) = walker.flag(&entry.key, &entry.span, &entry.node) else {
+                    continue;
+                };
+                match entry.key == ACTIVITY {
+                    true => rights.activity = word,
+                    false => rights.all_tenants = word,
+                }
+                continue;
+            }
+            if !collections.contains_key(&entry.key) {
+                let fix = suggestion(&entry.key, collections.keys().map(String::as_str));
+                let message =
+                    format!("the grant is for the collection `{}`, which is not mapped", entry.key);
+                walker.error(&entry.key_span, message, fix);
+            }
+            let Some((operations, columns)) = grant(walker, entry, collections.get(&entry.key))
+            else {
+                broken.push(entry.key.as_str());
+                continue;
+            };
+            if let Some(columns) = columns {
+                rights.columns.insert(entry.key.clone(), columns);
+            }
+            if collections.contains_key(&entry.key) && !asked.contains_key(&entry.key) {
+                let message = format!("the plugin does not request `{}`", entry.key);
+                walker.warn(&entry.key_span, message, "remove the grant");
+            }
+            rights.grants.insert(entry.key.clone(), operations);
+        }
+        for (name, wanted) in &asked {
+            let has = rights.grants.get(name).copied().unwrap_or_default();
+            if !has.covers(*wanted) && !broken.contains(&name.as_str()) {
+                let span = table.get(name).map_or(&plugin_span, |e| &e.span).clone();
+                walker.error(
+                    &span,
+                    format!(
+                        "the plugin `{}` requests to {} `{name}`, which is not granted",
+                        self.plain.plugin,
+                        missing(has, *wanted)
+                    ),
+                    format!("write {name} = {} in [tasks.{}.grants]", words(*wanted), self.name),
+                );
+            }
+        }
+        for topic in &manifest.topics {
+            if !rights.topics.contains(topic) {
+                let span = table.get(TOPICS).map_or(&plugin_span, |e| &e.span).clone();
+                walker.error(
+                    &span,
+                    format!(
+                        "the plugin `{}` emits to `{topic}`, which is not granted",
+                        self.plain.plugin
+                    ),
+                    format!("add it to {TOPICS} in [tasks.{}.grants]", self.name),
+                );
+            }
+        }
+        for request in &manifest.collections {
+            let name = real(&request.collection);
+            let Some(granted) = rights.columns.get(&name) else { continue };
+            let key = collections.get(&name).map(|collection| collection.key.as_slice());
+            let lacks = |column: &&String| {
+                !granted.contains(column)
+                    && !key.is_some_and(|key| key.contains(column))
+                    && !manifest.is_optional(&request.collection, column)
+            };
+            if let Some(column) = request.columns.iter().find(lacks) {
+                let span = table.get(&name).map_or(&plugin_span, |e| &e.span).clone();
+                walker.error(
+                    &span,
+                    format!(
+                        "the plugin `{}` requests the column `{name}.{column}`, which is not granted",
+                        self.plain.plugin
+                    ),
+                    format!("add it to the columns of `{name}` in [tasks.{}.grants]", self.name),
+                );
+            }
+        }
+        if manifest.activity && !rights.activity {
+            if plugin.built_in {
+                rights.activity = true;
+            } else {
+                walker.error(
+                    &plugin_span,
+                    format!(
+                        "the plugin `{}` reads activity, which is not granted",
+                        self.plain.plugin
+                    ),
+                    format!("write {ACTIVITY} = true in [tasks.{}.grants]", self.name),
+                );
+            }
+        }
+        // A plugin that may name a row always knows its key.
+        for (name, columns) in &mut rights.columns {
+            columns.extend(collections.get(name).into_iter().flat_map(|c| c.key.iter().cloned()));
+            columns.sort_unstable();
+            columns.dedup();
+        }
+        rights
+    }
+
+    /// Checks the pin. Returns whether the plugin differs from the pinned file.
+    fn judge_pin(
+        &self,
+        walker: &mut Walker<'_>,
+        digest: &str,
+        built_in: bool,
+        require_pin: bool,
+    ) -> bool {
+        let (task, name) = (&self.name, &self.plain.plugin);
+        let span = self.spans.get(PIN).or_else(|| self.spans.get("plugin"));
+        let span = span.unwrap_or(&self.name_span);
+        match &self.plain.sha256 {
+            Some(pin) if pin.eq_ignore_ascii_case(digest) => {}
+            Some(pin) => {
+                let message = match is_digest(pin) {
+                    true => format!("`{name}` is not the pinned file: its SHA-256 is {digest}"),
+                    false => "a pin must be a SHA-256 with 64 hexadecimal digits".to_owned(),
+                };
+                let fix = format!(
+                    "review the file with `besom plugin diff {task}`, then run `besom plugin pin {task}`"
+                );
+                walker.error(span, message, fix);
+                return true;
+            }
+            None if require_pin && !built_in => {
+                let message = format!("`{name}` is not pinned, but plugins.require_pin is set");
+                let fix = format!("review the file, then run `besom plugin pin {task}`");
+                walker.error(span, message, fix);
+            }
+            None => {}
+        }
+        false
+    }
+
+    /// Checks the lane: your own plugin needs a grant for most of them.
+    fn judge_lane(&self, walker: &mut Walker<'_>, plugin: &Plugin) {
+        let lane = plugin.manifest.lane.row();
+        let (word, asked, given) = (lane.name, lane.granted, self.plain.lane.as_str());
+        let span = self.spans.get("lane").or_else(|| self.spans.get("plugin"));
+        let span = span.unwrap_or(&self.name_span);
+        match given {
+            "" if asked && !plugin.built_in => walker.error(
+                span,
+                format!(
+                    "the plugin `{}` requests the lane `{word}`, which is not granted",
+                    self.plain.plugin
+                ),
+                format!("write lane = \"{word}\" in [tasks.{}]", self.name),
+            ),
+            "" => {}
+            given if given != word => walker.error(
+                span,
+                format!("the plugin `{}` works in the lane `{word}`", self.plain.plugin),
+                format!("write lane = \"{word}\", or remove it"),
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a text is a SHA-256 in hexadecimal.
+pub fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The grants of a task.
+#[derive(Default)]
+struct Granted {
+    grants: Grants,
+    columns: Columns,
+    topics: Vec<String>,
+    activity: bool,
+    all_tenants: bool,
+}
+
+/// Returns the shortest limit in the settings of a task with due items: the lower one of `limit` and
+/// `limit_min`. A `limit_min` of zero is ignored.
+fn shortest_limit(settings: &[Field]) -> Option<Duration> {
+    let duration = |name: &str| {
+        let value = &settings.iter().find(|field| field.name == name)?.value;
+        let Value::Integer(ms) = value else { return None };
+        Some(Duration::from_millis(u64::try_from(*ms).ok()?))
+    };
+    let limit = duration("limit")?;
+    let least = duration("limit_min").filter(|least| !least.is_zero());
+    Some(least.map_or(limit, |least| least.min(limit)))
+}
+
+/// Returns a schedule that finds things with such a limit in time: every tenth of the limit, between one
+/// second and one day.
+pub fn schedule_for(limit: Duration) -> String {
+    let every = (limit.as_secs() / 10).clamp(1, DAY);
+    format!("@every {}", show_duration(Duration::from_secs(every)))
+}
+
+/// Returns the retry policy of a task without `[tasks.NAME.retry]`.
+pub fn default_retry() -> RetryPolicy {
+    let mut retry = RetryPolicy {
+        attempts_max: 0,
+        backoff: Duration::ZERO,
+        backoff_max: Duration::ZERO,
+        guard_retries_max: 0,
+        deaths_max: 0,
+    };
+    for key in RETRY_KEYS {
+        key.set_default(&mut retry);
+    }
+    retry
+}
+
+fn named(walker: &mut Walker<'_>, entry: &Entry) {
+    let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if entry.key.is_empty()
+        || entry.key.chars().count() > NAME_CHARS_MAX
+        || !entry.key.chars().all(ok)
+    {
+        walker.error(
+            &entry.key_span,
+            format!("`{}` is not a valid name for a task", entry.key),
+            format!("use letters, digits, `-`, `_` and `.`, at most {NAME_CHARS_MAX}"),
+        );
+    }
+}
+
+const OPERATIONS: [&str; 4] = ["read", "insert", "update", "delete"];
+
+/// Reads a grant, `["read"]` or `{ ops = ["read"], columns = ["state"] }`: its operations, and its columns
+/// if it names them. Returns `None` if any of it is invalid.
+fn grant(
+    walker: &mut Walker<'_>,
+    entry: &Entry,
+    collection: Option<&Collection>,
+) -> Option<(Operations, Option<Vec<String>>)> {
+    let Node::Table(table) = &entry.node else {
+        return operations(walker, entry).map(|operations| (operations, None));
+    };
+    let before = walker.problems.len();
+    let (mut granted, mut columns) = (Operations::default(), None);
+    for part in &table.0 {
+        match part.key.as_str() {
+            "ops" => granted = operations(walker, part)?,
+            "columns" => {
+                let named = walker.texts("the columns", &part.span, &part.node);
+                for (span, name) in &named {
+                    if collection.is_some_and(|c| !c.columns.contains_key(name)) {
+                        let known = collection.into_iter().flat_map(|c| c.columns.keys());
+                        let fix = suggestion(name, known.map(String::as_str));
+                        let message = format!("`{name}` is not a column of `{}`", entry.key);
+                        walker.error(span, message, fix);
+                    }
+                }
+                columns = Some(named.into_iter().map(|(_, name)| name).collect());
+            }
+            _ => walker.unknown(part, &entry.key, ["ops", "columns"]),
+        }
+    }
+    if table.get("ops").is_none() {
+        let message = format!("the grant of `{}` names no operations", entry.key);
+        walker.error(&entry.key_span, message, "add, for example, ops = [\"read\"]");
+    }
+    (walker.problems.len() == before).then_some((granted, columns))
+}
+
+/// Reads the operations of a grant. Returns `None` if any of them is invalid.
+fn operations(walker: &mut Walker<'_>, entry: &Entry) -> Option<Operations> {
+    let before = walker.problems.len();
+    let mut operations = Operations::default();
+    for (span, word) in walker.texts("a grant", &entry.span, &entry.node) {
+        match word.as_str() {
+            "read" => operations.read = true,
+            "insert" => operations.insert = true,
+            "update" => operations.update = true,
+            "delete" => operations.delete = true,
+            _ => {
+                let fix = suggestion(&word, OPERATIONS);
+                walker.error(&span, format!("`{word}` is not an operation"), fix);
+            }
+        }
+    }
+    (walker.problems.len() == before).then_some(operations)
+}
+
+fn list(ops: Operations) -> Vec<&'static str> {
+    let flags = [ops.read, ops.insert, ops.update, ops.delete];
+    OPERATIONS.iter().zip(flags).filter(|(_, set)| *set).map(|(word, _)| *word).collect()
+}
+
+/// Formats operations as in a grant.
+pub fn words(ops: Operations) -> String {
+    format!("{:?}", list(ops))
+}
+
+fn missing(has: Operations, wanted: Operations) -> String {
+    let has = list(has);
+    let rest: Vec<_> = list(wanted).into_iter().filter(|word| !has.contains(word)).collect();
+    rest.join(", ")
+}
+
+/// Whether a task can use this column.
+fn is_mapped(collection: &Collection, column: &str) -> bool {
+    collection.columns.contains_key(column) || collection.tenant.as_deref() == Some(column)
+}

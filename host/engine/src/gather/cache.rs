@@ -1,0 +1,264 @@
+//! Reads the store incrementally: data that cannot have changed is not read again, such as ended
+//! runs and the slots of tasks without new decisions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::ids::{RunId, TaskName};
+use besom_core::plan::{SlotRecord, TaskState};
+use besom_core::snapshot::{
+    self, DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, SLOTS_OF_TASK,
+};
+use besom_core::time::Time;
+
+use super::Sources;
+use super::reading::{Reading, SetAside};
+use besom_ports::store::{self, DeadSelector, Letters, Run, Store};
+
+/// Maximum number of runs kept of all tasks together.
+const RUNS_KEPT: usize = 5_000;
+/// Number of runs read initially.
+const RUNS_FIRST: u32 = 1_000;
+/// Number of runs read each time; more if all of them are new.
+const RUNS_AGAIN: u32 = 16;
+/// How far back slots are shown.
+const SLOTS_BACK: Duration = Duration::from_secs(2 * 3_600);
+
+/// Maximum number of leaderships shown.
+const TERMS: u32 = 50;
+/// Maximum number of commands shown as events.
+const COMMANDS: u32 = 50;
+/// Maximum number of dead letters shown as events.
+const LETTERS: u32 = 50;
+
+/// What is kept between readings.
+#[derive(Debug, Default)]
+pub struct Cache {
+    runs: BTreeMap<u64, Arc<snapshot::Run>>,
+    /// Tasks whose own latest runs were read. The runs of a rarely scheduled task may be older than
+    /// the newest runs of all tasks.
+    tasks: BTreeSet<TaskName>,
+    slots: BTreeMap<TaskName, (TaskState, Vec<SlotRecord>)>,
+    /// The newest dead letters, and the groups that existed when they were read.
+    letters: (Vec<DeadGroup>, Vec<SetAside>),
+}
+
+impl Cache {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// Those of the store. Unavailable coordination is part of the result.
+    pub async fn read(&mut self, sources: &Sources) -> store::Result<Reading> {
+        let store = sources.store.as_ref();
+        let now = store.now().await?;
+        let (fence, leader, members, nodes, depths, states) = tokio::join!(
+            store.fence(),
+            sources.coordination.leader(),
+            members(sources),
+            store.nodes(),
+            store.depths(),
+            store.task_states(),
+        );
+        let (partitions, backlog, dead, terms, commands) = tokio::join!(
+            store.partition_table(),
+            store.backlog(None),
+            store.dead_groups(DEAD_GROUPS_MAX as u32),
+            store.terms(TERMS),
+            store.commands(None, COMMANDS),
+        );
+        let states: BTreeMap<_, _> = states?.into_iter().map(|s| (s.task.clone(), s)).collect();
+        self.read_runs(store).await?;
+        let configured = sources.defined.borrow().work.tasks.keys().cloned().collect();
+        self.read_rare(store, configured).await?;
+        self.forget_runs();
+        self.read_slots(store, &states, now).await?;
+        let dead = dead?;
+        self.read_letters(store, &dead).await?;
+        Ok(Reading {
+            now,
+            fence: fence?,
+            leader_fault: leader.as_ref().err().map(ToString::to_string),
+            leader: leader.ok().flatten(),
+            members,
+            nodes: nodes?,
+            partitions: partitions?,
+            backlog: backlog?,
+            depths: depths?,
+            states,
+            runs: self.runs.values().rev().cloned().collect(),
+            slots: self
+                .slots
+                .iter()
+                .map(|(task, (_, slots))| (task.clone(), slots.clone()))
+                .collect(),
+            dead,
+            letters: self.letters.1.clone(),
+            terms: terms?,
+            commands: commands?,
+        })
+    }
+
+    async fn read_runs(&mut self, store: &dyn Store) -> store::Result<()> {
+        let known = self.runs.keys().next_back().copied();
+        let mut newest =
+            store.runs(None, if known.is_some() { RUNS_AGAIN } else { RUNS_FIRST }).await?;
+        if let Some(known) = known
+            && newest.len() == RUNS_AGAIN as usize
+            && newest.iter().all(|run| run.id.0 > known)
+        {
+            newest = store.runs(None, RUNS_FIRST).await?;
+        }
+        let active = store.active_runs().await?;
+        let was_active: Vec<u64> =
+            self.runs.iter().filter(|(_, run)| run.state.is_active()).map(|(id, _)| *id).collect();
+        for run in newest.iter().chain(&active) {
+            self.note(run);
+        }
+        // Runs that have ended since and are not among the newest.
+        for id in was_active {
+            let read = newest.iter().chain(&active).any(|run| run.id.0 == id);
+            if !read {
+                match store.run(RunId(id)).await? {
+                    Some(run) => self.note(&run),
+                    None => drop(self.runs.remove(&id)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the latest runs of newly configured tasks, regardless of their age.
+    async fn read_rare(
+        &mut self,
+        store: &dyn Store,
+        tasks: BTreeSet<TaskName>,
+    ) -> store::Result<()> {
+        self.tasks.retain(|task| tasks.contains(task));
+        for task in tasks {
+            if !self.tasks.contains(&task) {
+                for run in store.runs(Some(&task), RUNS_JUDGED).await? {
+                    self.note(&run);
+                }
+                self.tasks.insert(task);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the newest dead letters if their groups have changed.
+    async fn read_letters(&mut self, store: &dyn Store, groups: &[DeadGroup]) -> store::Result<()> {
+        if self.letters.0 != groups {
+            let all = DeadSelector::default();
+            let found = store.dead_letters(&all, Letters::Open, None, LETTERS);
+            let short = |letter: store::DeadLetter| SetAside {
+                at: letter.at,
+                task: letter.item.identity.task.to_string(),
+                error: letter.item.errors.into_iter().next_back().unwrap_or_default(),
+            };
+            let letters = found.await?.into_iter().map(short).collect();
+            self.letters = (groups.to_vec(), letters);
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest runs if there are too many, but keeps the latest of each task.
+    fn forget_runs(&mut self) {
+        let mut over = self.runs.len().saturating_sub(RUNS_KEPT);
+        if over == 0 {
+            return;
+        }
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        let mut old = Vec::new();
+        for (id, run) in self.runs.iter().rev() {
+            let of_task = seen.entry(run.task.clone()).or_default();
+            *of_task += 1;
+            if *of_task > RUNS_JUDGED as usize && !run.state.is_active() {
+                old.push(*id);
+            }
+        }
+        for id in old.into_iter().rev() {
+            if over == 0 {
+                break;
+            }
+            self.runs.remove(&id);
+            over -= 1;
+        }
+    }
+
+    fn note(&mut self, run: &Run) {
+        let run = snapshot::Run::from(run);
+        let known = self.runs.get(&run.id);
+        if known.is_none_or(|known| **known != run) {
+            self.runs.insert(run.id, Arc::new(run));
+        }
+    }
+
+    async fn read_slots(
+        &mut self,
+        store: &dyn Store,
+        states: &BTreeMap<TaskName, TaskState>,
+        now: Time,
+    ) -> store::Result<()> {
+        self.slots.retain(|task, _| states.contains_key(task));
+        for (task, state) in states {
+            if self.slots.get(task).is_some_and(|(known, _)| known == state) {
+                continue;
+            }
+            let back = Time(now.0.saturating_sub(SLOTS_BACK.as_micros() as i64));
+            let slots = store.slots(task, back, now, SLOTS_OF_TASK as u32).await?;
+            self.slots.insert(task.clone(), (state.clone(), slots));
+        }
+        Ok(())
+    }
+}
+
+async fn members(sources: &Sources) -> Option<besom_ports::members::Membership> {
+    sources.members.as_ref()?.members().await.ok()
+}
+
+/// The 99th percentile of the durations of the last runs of each task, in milliseconds. `runs` is
+/// sorted newest first. A task without a successful run is omitted.
+pub fn p99_ms(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, u64> {
+    let mut took: BTreeMap<&str, (usize, Vec<u64>)> = BTreeMap::new();
+    for run in runs {
+        let (seen, of_task) = took.entry(&run.task).or_default();
+        *seen += 1;
+        if *seen <= RUNS_JUDGED as usize
+            && run.error.is_none()
+            && let Some(ended_at) = run.ended_at
+        {
+            of_task.push(ended_at.since(run.started_at).as_millis() as u64);
+        }
+    }
+    let rank = |(_, mut took): (usize, Vec<u64>)| {
+        took.sort_unstable();
+        took.get((took.len() * 99).div_ceil(100).checked_sub(1)?).copied()
+    };
+    took.into_iter().filter_map(|(task, took)| Some((task, rank(took)?))).collect()
+}
+
+/// The summary of a run for its task.
+pub fn last_run(run: &snapshot::Run) -> snapshot::LastRun {
+    snapshot::LastRun {
+        id: run.id,
+        slot: run.slot,
+        started_at: run.started_at,
+        ended_at: run.ended_at,
+        state: run.state,
+        planned: run.planned,
+    }
+}
+
+/// The latest runs of each task, oldest first. `runs` is sorted newest first.
+pub fn by_task(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, Vec<snapshot::LastRun>> {
+    let mut last: BTreeMap<&str, Vec<snapshot::LastRun>> = BTreeMap::new();
+    for run in runs {
+        let of_task = last.entry(&run.task).or_default();
+        if of_task.len() < RUNS_OF_TASK {
+            of_task.push(last_run(run));
+        }
+    }
+    last.values_mut().for_each(|runs| runs.reverse());
+    last
+}

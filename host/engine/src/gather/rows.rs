@@ -1,0 +1,118 @@
+//! From the store's rows to the outward model, for the API, the dashboard and the command line.
+
+use besom_core::delivery::State;
+use besom_core::snapshot::{self, ItemRow, Letter, Missing};
+use besom_core::value::Value;
+
+use crate::host::health::Part;
+use besom_ports::members::Member;
+use besom_ports::store::{DeadLetter, Depth, HistoryRow, Message, NodeRow};
+
+/// A dead letter.
+pub fn letter(dead: &DeadLetter) -> Letter {
+    let item = &dead.item;
+    Letter {
+        id: dead.id,
+        task: item.identity.task.to_string(),
+        tenant: item.identity.tenant.as_ref().map(ToString::to_string),
+        key: item.identity.key.clone(),
+        due: item.identity.due,
+        version: item.version.clone(),
+        partition: item.partition.0,
+        run: item.run.0,
+        planned_at: item.planned_at,
+        at: dead.at,
+        resolved_at: dead.resolved_at,
+        attempts: item.attempts,
+        deaths: item.deaths,
+        error: item.errors.last().cloned(),
+        errors: item.errors.clone(),
+        payload: match std::str::from_utf8(&item.payload) {
+            Ok(text) => text.to_owned(),
+            Err(_) => hex(&item.payload),
+        },
+        payload_bytes: item.payload.len() as u64,
+    }
+}
+
+/// The end of an item.
+pub fn item(row: &HistoryRow) -> ItemRow {
+    ItemRow {
+        tenant: row.identity.tenant.as_ref().map(ToString::to_string),
+        key: row.identity.key.clone(),
+        due: row.identity.due,
+        at: row.at,
+        outcome: row.outcome,
+        settled: row.settled,
+        reason: row.reason.clone(),
+        notes: row.notes.iter().map(|note| (note.name.clone(), plain(&note.value))).collect(),
+        node: row.node.to_string(),
+        commit: row.commit.to_string(),
+        undo_bytes: row.undo_bytes,
+    }
+}
+
+/// A message of the outbox.
+pub fn message(message: &Message) -> snapshot::Message {
+    let of = &message.delivery;
+    let waits = of.state == State::Pending && of.attempts > 0;
+    snapshot::Message {
+        id: of.id,
+        topic: message.topic.clone(),
+        key: message.key.clone(),
+        task: message.task.as_ref().map(ToString::to_string),
+        tenant: message.tenant.as_ref().map(ToString::to_string),
+        state: of.state,
+        emitted_at: of.emitted_at,
+        attempts: of.attempts,
+        next_at: waits.then_some(message.next_at),
+        ended_at: of.ended_at,
+        error: of.error.clone(),
+        reply_status: of.reply.as_ref().map(|reply| reply.status),
+        reply: of.reply.as_ref().map(|r| String::from_utf8_lossy(&r.body).into_owned()),
+    }
+}
+
+/// The numbers of a task's waiting items.
+pub fn depth(depth: &Depth) -> snapshot::Depth {
+    snapshot::Depth {
+        log: depth.log,
+        timers: depth.timers,
+        retries: depth.retries,
+        dead: depth.dead,
+        next_due: depth.next_due,
+        oldest: depth.oldest,
+        undo_bytes: depth.undo_bytes,
+    }
+}
+
+/// The services that a node cannot reach: from its row in the store, and from its membership if it
+/// cannot reach the store.
+pub fn missed(row: Option<&NodeRow>, member: Option<&Member>) -> Vec<Missing> {
+    let mut missed = row.map(|row| row.missing.clone()).unwrap_or_default();
+    if let Some(away) = member.and_then(|member| member.store_away.as_ref()) {
+        let store = Part::Store.to_string();
+        missed.retain(|missing| missing.what != store);
+        missed.push(Missing { what: store, since: away.since, why: away.told() });
+    }
+    missed
+}
+
+/// A value as JSON for people and scripts: bytes and UUIDs in hexadecimal, instants as RFC 3339.
+pub fn plain(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(b) => (*b).into(),
+        Value::Integer(n) => (*n).into(),
+        Value::Float(n) => (*n).into(),
+        Value::Decimal(s) | Value::Text(s) => s.as_str().into(),
+        Value::Bytes(b) => hex(b).into(),
+        Value::Timestamp(t) => t.to_string().into(),
+        Value::Uuid(b) => hex(b).into(),
+        Value::Json(s) => serde_json::from_str(s).unwrap_or_else(|_| s.as_str().into()),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,227 @@
+//! Dry run of a task: scans and acts as usual, and prints the result instead of committing it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use besom_core::ids::{RunId, Tenant, partition_of};
+use besom_core::item::{Candidate, Identity, Item};
+use besom_core::proposal::{Change, Verdict};
+use besom_core::time::Time;
+use besom_core::value::{Field, Value};
+use serde::Serialize;
+
+use super::perform::{Ports, call_of};
+use besom_config::printable;
+use besom_ports::guests::{Call, StopFlag};
+use besom_ports::task::TaskDefinition;
+
+/// Number of tenants requested at a time.
+const TENANTS_PAGE: u32 = 256;
+
+/// What would happen to one item.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DryItem {
+    /// The task of the item.
+    pub task: String,
+    /// The tenant of the item.
+    pub tenant: Option<String>,
+    /// The key of the item.
+    pub key: String,
+    /// When it would be executed; `None`: immediately.
+    pub due: Option<String>,
+    /// `propose`, `skip`, `retry`, `dead` or `fault`.
+    pub verdict: &'static str,
+    /// The reason, for verdicts without changes.
+    pub reason: Option<String>,
+    /// How many guards would be checked.
+    pub guards: usize,
+    /// A description of each change.
+    pub changes: Vec<String>,
+}
+
+/// Scans everything that the task finds now, in all tenants, acts on it and passes on the result
+/// for each item. Nothing is written.
+pub async fn dry_run(
+    ports: &Ports,
+    definition: &TaskDefinition,
+    page: u32,
+    show: &mut (dyn FnMut(DryItem) + Send),
+) -> anyhow::Result<()> {
+    let now = ports.store.now().await?;
+    let call = call_of(definition, now, 0, &StopFlag::default());
+    if !definition.per_tenant {
+        return scan(ports, definition, &call, None, page, show).await;
+    }
+    let mut after: Option<Tenant> = None;
+    loop {
+        let view = ports.store.snapshot(ports.snapshot_max).await?;
+        let activity = Arc::clone(&ports.activity);
+        let tenants =
+            ports.guests.tenants(&call, view, activity, after.as_ref(), TENANTS_PAGE).await?;
+        for tenant in &tenants {
+            scan(ports, definition, &call, Some(tenant), page, show).await?;
+        }
+        after = tenants.last().cloned();
+        if tenants.len() < TENANTS_PAGE as usize {
+            return Ok(());
+        }
+    }
+}
+
+async fn scan(
+    ports: &Ports,
+    definition: &TaskDefinition,
+    call: &Call,
+    tenant: Option<&Tenant>,
+    limit: u32,
+    show: &mut (dyn FnMut(DryItem) + Send),
+) -> anyhow::Result<()> {
+    let mut cursor: Option<Vec<u8>> = None;
+    loop {
+        let view = ports.store.snapshot(ports.snapshot_max).await?;
+        let activity = Arc::clone(&ports.activity);
+        let page =
+            ports.guests.scan(call, view, activity, tenant, cursor.as_deref(), limit).await?;
+        let items: Vec<Item> = page
+            .candidates
+            .into_iter()
+            .map(|candidate| item(definition, ports.store.partitions(), call.now, candidate))
+            .collect();
+        for batch in items.chunks(definition.limits.batch_items.max(1) as usize) {
+            act(ports, call, batch, show).await?;
+        }
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn act(
+    ports: &Ports,
+    call: &Call,
+    items: &[Item],
+    show: &mut (dyn FnMut(DryItem) + Send),
+) -> anyhow::Result<()> {
+    // Items with a later due time are judged as of that time.
+    let due = items.iter().filter_map(|item| item.identity.due).max();
+    let call = Call { now: due.map_or(call.now, |due| due.max(call.now)), ..call.clone() };
+    let view = ports.store.snapshot(ports.snapshot_max).await?;
+    let activity = Arc::clone(&ports.activity);
+    let acted = ports.guests.act(&call, view, activity, items).await?;
+    for (item, verdict) in items.iter().zip(acted.verdicts) {
+        let (verdict, reason, guards, changes) = match verdict {
+            Ok(Verdict::Propose(proposal)) => (
+                "propose",
+                None,
+                proposal.guards.len(),
+                proposal.changes.iter().map(in_words).collect(),
+            ),
+            Ok(Verdict::Skip { reason, .. }) => ("skip", Some(reason), 0, Vec::new()),
+            Ok(Verdict::Retry { reason, .. }) => ("retry", Some(reason), 0, Vec::new()),
+            Ok(Verdict::Dead { reason }) => ("dead", Some(reason), 0, Vec::new()),
+            Err(fault) => ("fault", Some(fault.message), 0, Vec::new()),
+        };
+        show(DryItem {
+            task: item.identity.task.to_string(),
+            tenant: item.identity.tenant.as_ref().map(ToString::to_string),
+            key: item.identity.key.clone(),
+            due: item.identity.due.filter(|due| *due > call.now).map(|due| due.to_string()),
+            verdict,
+            reason,
+            guards,
+            changes,
+        });
+    }
+    Ok(())
+}
+
+fn item(definition: &TaskDefinition, partitions: u32, now: Time, candidate: Candidate) -> Item {
+    let tenant = candidate.tenant.as_ref().map(Tenant::as_str);
+    Item {
+        partition: partition_of(tenant, &candidate.route, partitions),
+        identity: Identity {
+            task: definition.name.clone(),
+            tenant: candidate.tenant,
+            key: candidate.key,
+            due: candidate.due,
+        },
+        route: candidate.route,
+        version: candidate.version,
+        payload: candidate.payload,
+        run: RunId(0),
+        planned_at: now,
+        attempts: 0,
+        guard_retries: 0,
+        deaths: 0,
+        errors: Vec::new(),
+    }
+}
+
+fn in_words(change: &Change) -> String {
+    match change {
+        Change::Insert { collection, fields } => {
+            format!("insert into {collection}: {}", all(fields))
+        }
+        Change::Upsert { collection, fields } => {
+            format!("upsert into {collection}: {}", all(fields))
+        }
+        Change::Update { collection, key, fields } => {
+            format!("update {collection} {}: {}", keyed(key), all(fields))
+        }
+        Change::Increment { collection, key, fields } => {
+            format!("increment {collection} {}: {}", keyed(key), all(fields))
+        }
+        Change::Delete { collection, key } => format!("delete from {collection} {}", keyed(key)),
+        Change::DeleteReadSet(set) => {
+            format!("delete from {}: the {} rows that were read", set.collection, set.len())
+        }
+        Change::Emit { topic, key, payload } => {
+            format!("emit to {topic}: {key}, {} bytes", payload.len())
+        }
+    }
+}
+
+fn all(fields: &[Field]) -> String {
+    let fields: Vec<String> =
+        fields.iter().map(|field| format!("{} = {}", field.name, value(&field.value))).collect();
+    fields.join(", ")
+}
+
+fn keyed(key: &[Value]) -> String {
+    let values: Vec<String> = key.iter().map(value).collect();
+    format!("({})", values.join(", "))
+}
+
+fn value(value: &Value) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(b) => b.to_string(),
+        Value::Integer(i) => i.to_string(),
+        Value::Float(f) => format!("{f:?}"),
+        Value::Decimal(s) | Value::Json(s) => s.clone(),
+        Value::Text(s) => format!("{s:?}"),
+        Value::Bytes(bytes) => format!("{} bytes", bytes.len()),
+        Value::Timestamp(t) => t.to_string(),
+        Value::Uuid(bytes) => hex::encode(bytes),
+    }
+}
+
+impl fmt::Display for DryItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenant = self.tenant.as_deref().unwrap_or("-");
+        let place = format!("{} {tenant}/{}", self.task, self.key);
+        write!(f, "{}: {}", printable(&place), self.verdict)?;
+        if let Some(due) = &self.due {
+            write!(f, " at {due}")?;
+        }
+        match &self.reason {
+            Some(reason) => writeln!(f, ", {}", printable(reason))?,
+            None => writeln!(f, " under {} guards", self.guards)?,
+        }
+        for change in &self.changes {
+            writeln!(f, "    {}", printable(change))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! The services that this host cannot reach and the tasks that it holds, and since when.
+//!
+//! A service that does not answer is retried. It is logged when it fails, periodically while it
+//! stays unavailable, and when it answers again. A service that alternates between success and
+//! failure (read-only, disk full) counts as unavailable until it has answered steadily for a while,
+//! so that it is logged once and not at every change. The same applies to tasks that are held.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use besom_core::ids::TaskName;
+use besom_core::snapshot::{Cause, Held};
+use besom_core::time::{Mono, Time};
+
+use super::clock;
+use besom_ports::store::Missing;
+
+/// How often a continuing failure is logged.
+const SAY_EVERY: Duration = Duration::from_secs(30);
+/// A service that fails again within this time after an answer counts as flapping.
+const FLAP_MAX: Duration = Duration::from_secs(10);
+/// A flapping service counts as available once it has answered for this long.
+const STEADY: Duration = Duration::from_secs(5);
+/// Whatever is held is retried every few seconds. A hold that has not been renewed for this long no
+/// longer applies: its partitions belong to another node.
+const RENEWED_MAX: Duration = Duration::from_secs(60);
+
+/// A service that the host depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The database.
+    Store,
+    /// Leader election and membership.
+    Coordination,
+    /// The activity service.
+    Activity,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Store => "the store",
+            Part::Coordination => "the coordination",
+            Part::Activity => "the activity",
+        })
+    }
+}
+
+/// The unavailable services and the current holds.
+#[derive(Debug, Default)]
+pub struct Health {
+    away: Mutex<BTreeMap<Part, Away>>,
+    held: Mutex<BTreeMap<(Option<TaskName>, String), Holding>>,
+    /// When the store answered last.
+    store_answered: AtomicU64,
+}
+
+/// A current or recent hold.
+#[derive(Debug)]
+struct Holding {
+    cause: Cause,
+    why: String,
+    since: Time,
+    renewed: Mono,
+    said: Mono,
+    /// Since when the work continues; `None`: it is held.
+    free: Option<Mono>,
+}
+
+#[derive(Debug)]
+struct Away {
+    since: Time,
+    why: String,
+    said: Mono,
+    /// Since when it has answered without a failure.
+    back: Option<Mono>,
+    /// Whether it alternates between success and failure.
+    flaps: bool,
+}
+
+impl Away {
+    fn is_away(&self) -> bool {
+        self.back.is_none() || self.flaps
+    }
+}
+
+impl Health {
+    /// Records the result of a call to a service.
+    pub fn note<T, E: fmt::Display>(&self, part: Part, answer: &Result<T, E>) {
+        match answer {
+            Ok(_) => self.answered(part),
+            Err(error) => self.missed(part, error),
+        }
+    }
+
+    /// Records that the service has answered.
+    pub fn answered(&self, part: Part) {
+        self.answered_at(part, clock::wall(), clock::mono());
+    }
+
+    /// Whether the store has answered any call since then.
+    pub fn store_answered_since(&self, since: Mono) -> bool {
+        Mono(self.store_answered.load(Ordering::Relaxed)) >= since
+    }
+
+    fn answered_at(&self, part: Part, wall: Time, now: Mono) {
+        if part == Part::Store {
+            self.store_answered.fetch_max(now.0, Ordering::Relaxed);
+        }
+        let mut parts = self.lock();
+        let Some(away) = parts.get_mut(&part) else { return };
+        let back = *away.back.get_or_insert(now);
+        if away.flaps && now.since(back) >= STEADY {
+            away.flaps = false;
+        } else if away.flaps || back != now {
+            if !away.flaps && now.since(back) > FLAP_MAX {
+                parts.remove(&part);
+            }
+            return;
+        }
+        let for_s = wall.since(away.since).as_secs_f64();
+        tracing::info!("{part} answers again, after {for_s:.1} s");
+    }
+
+    /// Records that the service did not answer.
+    pub fn missed(&self, part: Part, error: &dyn fmt::Display) {
+        self.missed_at(part, error, clock::wall(), clock::mono());
+    }
+
+    fn missed_at(&self, part: Part, error: &dyn fmt::Display, wall: Time, now: Mono) {
+        let mut parts = self.lock();
+        if parts.get(&part).is_some_and(|away| {
+            !away.flaps && away.back.is_some_and(|back| now.since(back) > FLAP_MAX)
+        }) {
+            parts.remove(&part);
+        }
+        let Some(away) = parts.get_mut(&part) else {
+            tracing::warn!(%error, "{part} is not answering; retrying");
+            let why = error.to_string();
+            let away = Away { since: wall, why, said: now, back: None, flaps: false };
+            parts.insert(part, away);
+            return;
+        };
+        away.flaps |= away.back.take().is_some();
+        away.why = error.to_string();
+        if now.since(away.said) >= SAY_EVERY {
+            away.said = now;
+            let for_s = wall.since(away.since).as_secs();
+            tracing::warn!(%error, "{part} has not been answering for {for_s} s");
+        }
+    }
+
+    /// The unavailable services.
+    pub fn missing(&self) -> Vec<Missing> {
+        let parts = self.lock();
+        let missing = |(part, away): (&Part, &Away)| Missing {
+            what: part.to_string(),
+            since: away.since,
+            why: away.why.clone(),
+        };
+        parts.iter().filter(|(_, away)| away.is_away()).map(missing).collect()
+    }
+
+    /// Holds a part of a task: it is retried later, and no item uses an attempt. `what` names the
+    /// part (`scan`, `stream 17`). Called at each failed attempt.
+    pub fn hold(&self, task: &TaskName, what: &str, cause: Cause, why: &str) {
+        self.hold_at(Some(task), what, (cause, why), (clock::wall(), clock::mono()));
+    }
+
+    /// Ends a hold.
+    pub fn free(&self, task: &TaskName, what: &str) {
+        self.free_at(Some(task), what, clock::wall(), clock::mono());
+    }
+
+    /// Holds the whole node. Has to be repeated at least every [`RENEWED_MAX`].
+    pub fn hold_node(&self, what: &str, cause: Cause, why: &str) {
+        self.hold_at(None, what, (cause, why), (clock::wall(), clock::mono()));
+    }
+
+    /// Ends a hold of the whole node.
+    pub fn free_node(&self, what: &str) {
+        self.free_at(None, what, clock::wall(), clock::mono());
+    }
+
+    fn hold_at(
+        &self,
+        task: Option<&TaskName>,
+        what: &str,
+        (cause, why): (Cause, &str),
+        (wall, now): (Time, Mono),
+    ) {
+        let who = || task.map_or("this node".to_owned(), ToString::to_string);
+        let mut held = self.holdings();
+        let key = (task.cloned(), what.to_owned());
+        let again = |known: &Holding| {
+            let last = known.free.unwrap_or(known.renewed);
+            now.since(last) <= RENEWED_MAX
+        };
+        if let Some(known) = held.get_mut(&key).filter(|known| again(known)) {
+            let other = known.why != why;
+            known.renewed = now;
+            known.free = None;
+            known.cause = cause;
+            why.clone_into(&mut known.why);
+            if now.since(known.said) >= SAY_EVERY {
+                known.said = now;
+                let for_s = wall.since(known.since).as_secs();
+                tracing::warn!(%cause, why, "{} has been held for {for_s} s: {what}", who());
+            } else if other {
+                tracing::debug!(%cause, why, "{} is now held for another reason: {what}", who());
+            }
+            return;
+        }
+        match task {
+            Some(task) => tracing::warn!(%cause, why, "{task} is held: {what}; retrying"),
+            None => tracing::warn!(%cause, why, "this node: {what}"),
+        }
+        let why = why.to_owned();
+        held.insert(key, Holding { cause, why, since: wall, renewed: now, said: now, free: None });
+    }
+
+    fn free_at(&self, task: Option<&TaskName>, what: &str, wall: Time, now: Mono) {
+        let mut held = self.holdings();
+        if held.is_empty() {
+            return;
+        }
+        let Some(known) = held.get_mut(&(task.cloned(), what.to_owned())) else { return };
+        if known.free.is_some_and(|since| now.since(since) > RENEWED_MAX) {
+            held.remove(&(task.cloned(), what.to_owned()));
+        } else if known.free.is_none() {
+            known.free = Some(now);
+            let for_s = wall.since(known.since).as_secs_f64();
+            let who = task.map_or("this node".to_owned(), ToString::to_string);
+            tracing::info!("{who} is no longer held, after {for_s:.1} s: {what}");
+        }
+    }
+
+    /// Whether anything is held, or was held a moment ago.
+    pub fn holds_any(&self) -> bool {
+        !self.holdings().is_empty()
+    }
+
+    /// The current holds.
+    pub fn held(&self) -> Vec<Held> {
+        self.held_at(clock::mono())
+    }
+
+    fn held_at(&self, now: Mono) -> Vec<Held> {
+        let is_held =
+            |held: &Holding| held.free.is_none() && now.since(held.renewed) <= RENEWED_MAX;
+        let holdings = self.holdings();
+        let held = holdings.iter().filter(|(_, held)| is_held(held));
+        held.map(|((task, what), held)| Held {
+            task: task.as_ref().map(ToString::to_string),
+            what: what.clone(),
+            cause: held.cause,
+            since: held.since,
+            why: held.why.clone(),
+        })
+        .collect()
+    }
+
+    fn holdings(&self) -> MutexGuard<'_, BTreeMap<(Option<TaskName>, String), Holding>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, Away>> {
+        // Entries are inserted and removed as a whole, so a poisoned lock is harmless.
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_away_is_known_since_it_first_did_not_answer() {
+        let health = Health::default();
+        assert_eq!(health.missing(), []);
+        health.note(Part::Store, &Err::<(), _>("refused"));
+        let first = health.missing();
+        assert_eq!((first[0].what.as_str(), first[0].why.as_str()), ("the store", "refused"));
+        health.note(Part::Store, &Err::<(), _>("reset"));
+        let second = health.missing();
+        assert_eq!((second[0].since, second[0].why.as_str()), (first[0].since, "reset"));
+        health.note(Part::Coordination, &Ok::<_, String>(()));
+        health.note(Part::Store, &Ok::<_, String>(()));
+        assert_eq!(health.missing(), []);
+    }
+
+    fn secs(s: u64) -> Mono {
+        Mono(s * 1_000_000)
+    }
+
+    #[test]
+    fn what_answers_and_refuses_in_turns_is_away_until_it_has_been_steady() {
+        let health = Health::default();
+        let (full, wall) = ("the disk is full", Time::EPOCH);
+        health.missed_at(Part::Store, &full, wall, secs(0));
+        health.answered_at(Part::Store, wall, secs(1));
+        assert_eq!(health.missing(), [], "the first time it is believed");
+        for second in 2..20 {
+            health.missed_at(Part::Store, &full, wall, secs(second));
+            health.answered_at(Part::Store, wall, secs(second));
+            assert_eq!(health.missing()[0].why, full, "{second}");
+            assert_eq!(health.missing()[0].since, wall);
+        }
+        health.answered_at(Part::Store, wall, secs(23));
+        assert_eq!(health.missing().len(), 1);
+        health.answered_at(Part::Store, wall, secs(24));
+        assert_eq!(health.missing(), []);
+    }
+
+    #[test]
+    fn what_is_held_is_known_until_it_goes_on_or_is_not_tried_any_more() {
+        let (health, task, wall) = (Health::default(), TaskName::from("sweep"), Time::EPOCH);
+        let hold = |why: &str, now| {
+            health.hold_at(Some(&task), "scan", (Cause::Privilege, why), (wall, now));
+        };
+        hold("denied", secs(0));
+        hold("denied", secs(5));
+        let held = health.held_at(secs(6));
+        assert_eq!((held[0].task.as_deref(), held[0].what.as_str()), (Some("sweep"), "scan"));
+        assert_eq!((held[0].cause, held[0].since), (Cause::Privilege, wall));
+        health.free_at(Some(&task), "scan", wall, secs(7));
+        assert_eq!(health.held_at(secs(7)), []);
+        hold("denied", secs(8));
+        assert_eq!(health.held_at(secs(8)).len(), 1);
+        assert_eq!(health.held_at(secs(69)), [], "nobody tries it any more");
+    }
+}

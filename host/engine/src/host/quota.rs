@@ -1,0 +1,562 @@
+//! Limits what a task may leave behind: items waiting for their time, messages waiting for
+//! delivery, free disk space, and text in the history.
+//!
+//! If one of the first three is exhausted, the task's work is refused: the task is held and no item
+//! uses an attempt. Text beyond its limit is dropped. So are the oldest messages of topics without
+//! a route, because they cannot be delivered and must not hold up the task.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use besom_core::ids::TaskName;
+use besom_core::proposal::{Change, OnGuardFailed, Verdict};
+use besom_core::queue::Decision;
+use besom_core::snapshot::Cause;
+
+use besom_ports::guests::Acted;
+use besom_ports::store::{self, Batch, Pending, Store};
+
+/// How long a measurement is used.
+const MEASURED_FOR: Duration = Duration::from_secs(5);
+/// How soon a value over its limit is measured again.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// The period over which text in the history is counted.
+const TEXT_SPAN: Duration = Duration::from_secs(24 * 3600);
+/// The length to which reasons beyond the limit are truncated, in bytes.
+const REASON_BYTES_LEFT: usize = 256;
+
+/// If there are too many messages without a route, this percentage of them is removed at a time,
+/// oldest first, and at most this number in one transaction.
+const DROP_PERCENT: u64 = 10;
+const DROP_MAX: u64 = 10_000;
+
+/// A task and a topic to which it emits.
+type Lane = (TaskName, String);
+
+/// What a batch leaves behind, by task and topic.
+#[derive(Debug, Default)]
+pub struct Left(BTreeMap<Lane, Pending>);
+
+/// The limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// Maximum number of messages of one task to one topic that wait for delivery.
+    pub pending_messages: u32,
+    /// Maximum size of these messages, in bytes.
+    pub pending_bytes: u64,
+    /// The topics that have a route. For any other topic, the oldest messages are removed and the
+    /// task is not held.
+    pub routed: BTreeSet<String>,
+    /// Maximum size of the notes and reasons that a task leaves in the history per day, in bytes.
+    pub history_text: u64,
+    /// The database file on a local disk, and the number of bytes to keep free there.
+    pub disk: Option<(PathBuf, u64)>,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            pending_messages: 100_000,
+            pending_bytes: 1 << 30,
+            routed: BTreeSet::new(),
+            history_text: 1 << 30,
+            disk: None,
+        }
+    }
+}
+
+/// The measurements, and what was added since.
+#[derive(Debug, Default)]
+pub struct Quota {
+    bounds: Bounds,
+    lanes: Mutex<BTreeMap<Lane, Measured>>,
+    waiting: Mutex<Option<(Instant, BTreeMap<TaskName, u64>)>>,
+    /// Held during a measurement; other callers use the last known value.
+    measuring: tokio::sync::Mutex<()>,
+    disk: Mutex<Option<(Instant, Result<(), String>)>>,
+    text: Mutex<BTreeMap<TaskName, (Instant, u64)>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    at: Instant,
+    pending: Pending,
+}
+
+impl Quota {
+    /// Creates a quota without measurements.
+    pub fn new(bounds: Bounds) -> Quota {
+        Quota { bounds, ..Quota::default() }
+    }
+
+    /// Checks that the disk has room for more data.
+    ///
+    /// # Errors
+    /// [`store::Error::Refused`], naming the space that is missing.
+    pub fn disk_room(&self) -> store::Result<()> {
+        self.free_enough().map_err(|why| store::Error::Refused(Cause::Full, why))
+    }
+
+    /// Checks that there is room for what a batch leaves behind, and returns what that is.
+    ///
+    /// # Errors
+    /// [`store::Error::Refused`], naming what is full and how to empty it; or an error of the
+    /// store.
+    pub async fn room_for(&self, store: &dyn Store, batch: &Batch) -> store::Result<Left> {
+        self.disk_room()?;
+        let left = Left(emitted(batch));
+        for lane in left.0.keys() {
+            let measure = async || {
+                store.pending_messages(&lane.0, &lane.1, self.bounds.pending_messages).await
+            };
+            let pending = self.pending(lane, measure).await?;
+            let Some(why) = self.over(lane, pending) else { continue };
+            if self.bounds.routed.contains(&lane.1) {
+                return Err(store::Error::Refused(Cause::Full, why));
+            }
+            self.drop_oldest(store, lane, pending).await?;
+        }
+        Ok(left)
+    }
+
+    /// Records what a batch has left behind.
+    pub fn note(&self, left: &Left) {
+        if left.0.is_empty() {
+            return;
+        }
+        let mut lanes = self.lanes();
+        for (lane, added) in &left.0 {
+            if let Some(known) = lanes.get_mut(lane) {
+                known.pending.messages += added.messages;
+                known.pending.bytes += added.bytes;
+            }
+        }
+    }
+
+    /// Checks that a task may plan more: at most `most` of its items may be waiting for their time.
+    ///
+    /// # Errors
+    /// [`store::Error::Refused`], naming how many are waiting; or an error of the store.
+    pub async fn room_to_plan(
+        &self,
+        store: &dyn Store,
+        task: &TaskName,
+        most: u32,
+    ) -> store::Result<()> {
+        let waiting = self.waiting(store, task, u64::from(most)).await?;
+        if waiting < u64::from(most) {
+            return Ok(());
+        }
+        Err(store::Error::Refused(
+            Cause::Full,
+            format!(
+                "{waiting} timers and retries of `{task}` are waiting, which reaches \
+                 `tasks.{task}.timers_max`: it plans no more items until fewer are waiting"
+            ),
+        ))
+    }
+
+    /// Records how many items of a task have been added to those waiting for their time.
+    pub fn note_planned(&self, task: &TaskName, timers: u64) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = &mut *waiting
+            && timers > 0
+        {
+            *known.entry(task.clone()).or_default() += timers;
+        }
+    }
+
+    /// Removes text beyond the limit: notes, and reasons after their first [`REASON_BYTES_LEFT`].
+    pub fn bound_text(&self, task: &TaskName, acted: &mut Acted) {
+        let said: u64 = acted.verdicts.iter().flatten().map(text_bytes).sum();
+        let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, before) = text.entry(task.clone()).or_insert_with(|| (Instant::now(), 0));
+        if since.elapsed() >= TEXT_SPAN {
+            (*since, *before) = (Instant::now(), 0);
+        }
+        let most = self.bounds.history_text;
+        if *before + said <= most {
+            *before += said;
+            return;
+        }
+        if *before <= most {
+            tracing::warn!(
+                %task,
+                bytes = *before + said,
+                "the task has reached `host.history_text_max` for one day: notes are dropped and \
+                 reasons truncated for the rest of it"
+            );
+        }
+        *before = most + 1;
+        drop(text);
+        for verdict in acted.verdicts.iter_mut().flatten() {
+            let reason = match verdict {
+                Verdict::Propose(proposal) => {
+                    proposal.notes.clear();
+                    match &mut proposal.on_guard_failed {
+                        OnGuardFailed::Skip(reason) => reason,
+                        OnGuardFailed::Retry(_) => continue,
+                    }
+                }
+                Verdict::Skip { reason, .. }
+                | Verdict::Retry { reason, .. }
+                | Verdict::Dead { reason } => reason,
+            };
+            reason.truncate(reason.floor_char_boundary(REASON_BYTES_LEFT));
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<Lane, Measured>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn over(&self, (task, topic): &Lane, pending: Pending) -> Option<String> {
+        let Bounds { pending_messages, pending_bytes, .. } = self.bounds;
+        let (what, key) = if pending.messages >= u64::from(pending_messages) {
+            (format!("{} messages", pending.messages), "pending_max")
+        } else if pending.bytes >= pending_bytes {
+            (format!("{} MiB of messages", pending.bytes >> 20), "pending_bytes_max")
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{what} of `{task}` to the topic `{topic}` are waiting to be delivered, which reaches \
+             `delivery.{key}`: see `besom outbox ls --topic {topic}`"
+        ))
+    }
+
+    /// What is waiting in a lane: the known value, or the result of `measure`. Only one caller
+    /// measures at a time; others use an earlier value if there is one.
+    async fn pending(
+        &self,
+        lane: &Lane,
+        measure: impl AsyncFnOnce() -> store::Result<Pending>,
+    ) -> store::Result<Pending> {
+        let known = || self.lanes().get(lane).copied();
+        let is_fresh = |known: &Measured| {
+            let is_full = self.over(lane, known.pending).is_some();
+            known.at.elapsed() < if is_full { AGAIN_AFTER } else { MEASURED_FOR }
+        };
+        let before = known();
+        if let Some(fresh) = before.filter(is_fresh) {
+            return Ok(fresh.pending);
+        }
+        let _measuring = match (self.measuring.try_lock(), before) {
+            (Ok(guard), _) => guard,
+            (Err(_), Some(before)) => return Ok(before.pending),
+            (Err(_), None) => self.measuring.lock().await,
+        };
+        if let Some(fresh) = known().filter(is_fresh) {
+            return Ok(fresh.pending);
+        }
+        let at = Instant::now();
+        let pending = measure().await?;
+        self.lanes().insert(lane.clone(), Measured { at, pending });
+        Ok(pending)
+    }
+
+    /// The number of timers and retries of a task.
+    async fn waiting(&self, store: &dyn Store, task: &TaskName, most: u64) -> store::Result<u64> {
+        let known = || {
+            let known = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let (at, waiting) = known.as_ref()?;
+            let waiting = waiting.get(task).copied().unwrap_or_default();
+            let lasts = if waiting >= most { AGAIN_AFTER } else { MEASURED_FOR };
+            (at.elapsed() < lasts).then_some(waiting)
+        };
+        if let Some(waiting) = known() {
+            return Ok(waiting);
+        }
+        let _measuring = self.measuring.lock().await;
+        if let Some(waiting) = known() {
+            return Ok(waiting);
+        }
+        let at = Instant::now();
+        let of = |depth: store::Depth| Some((depth.task?, depth.timers + depth.retries));
+        let all: BTreeMap<TaskName, u64> =
+            store.depths().await?.into_iter().filter_map(of).collect();
+        let waiting = all.get(task).copied().unwrap_or_default();
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, all));
+        Ok(waiting)
+    }
+
+    /// Makes room in a lane without a route.
+    async fn drop_oldest(
+        &self,
+        store: &dyn Store,
+        lane: &Lane,
+        mut pending: Pending,
+    ) -> store::Result<()> {
+        let (task, topic) = lane;
+        let mut dropped = 0;
+        while self.over(lane, pending).is_some() {
+            let count = (pending.messages * DROP_PERCENT / 100).clamp(1, DROP_MAX);
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            let gone = store.drop_messages(task, topic, count).await?;
+            if gone.messages == 0 {
+                break;
+            }
+            dropped += gone.messages;
+            pending.messages = pending.messages.saturating_sub(gone.messages);
+            pending.bytes = pending.bytes.saturating_sub(gone.bytes);
+        }
+        if let Some(known) = self.lanes().get_mut(lane) {
+            known.pending = pending;
+        }
+        if dropped > 0 {
+            tracing::warn!(
+                %task, topic, dropped,
+                "the oldest messages of a topic without a route are removed: the topic exceeds \
+                 `delivery.pending_max` or `pending_bytes_max`"
+            );
+        }
+        Ok(())
+    }
+
+    fn free_enough(&self) -> Result<(), String> {
+        let Some((path, left)) = &self.bounds.disk else { return Ok(()) };
+        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, known)) = &*disk
+            && at.elapsed() < MEASURED_FOR
+        {
+            return known.clone();
+        }
+        // If the free space cannot be determined, the store will report the problem.
+        let free = free(path).unwrap_or(u64::MAX);
+        let room = if free >= *left {
+            Ok(())
+        } else {
+            Err(format!(
+                "the disk of {} has {} MiB left, less than the minimum of {} MiB \
+                 (`store.disk_free_min`): free disk space to continue",
+                path.display(),
+                free >> 20,
+                left >> 20
+            ))
+        };
+        *disk = Some((Instant::now(), room.clone()));
+        room
+    }
+}
+
+/// The space that this user may still write there, in bytes.
+fn free(path: &std::path::Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// The size of the text of a verdict that is written to the history, in bytes.
+fn text_bytes(verdict: &Verdict) -> u64 {
+    let bytes = match verdict {
+        Verdict::Propose(proposal) => {
+            let reason = match &proposal.on_guard_failed {
+                OnGuardFailed::Skip(reason) => reason.len(),
+                OnGuardFailed::Retry(_) => 0,
+            };
+            proposal.notes.iter().map(|n| n.name.len() + n.value.weight()).sum::<usize>() + reason
+        }
+        Verdict::Skip { reason, .. } | Verdict::Retry { reason, .. } | Verdict::Dead { reason } => {
+            reason.len()
+        }
+    };
+    bytes as u64
+}
+
+/// The messages that a batch emits.
+fn emitted(batch: &Batch) -> BTreeMap<Lane, Pending> {
+    let mut emitted: BTreeMap<Lane, Pending> = BTreeMap::new();
+    for entry in &batch.entries {
+        let Decision::Apply { proposal, .. } = &entry.decision else { continue };
+        for change in &proposal.changes {
+            let Change::Emit { topic, key, payload } = change else { continue };
+            let lane = (entry.item.identity.task.clone(), topic.clone());
+            let pending = emitted.entry(lane).or_default();
+            pending.messages += 1;
+            pending.bytes += (key.len() + payload.len()) as u64;
+        }
+    }
+    emitted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use besom_core::ids::{CommitId, OwnerEpoch, Partition, RunId, Seq};
+    use besom_core::item::{Identity, Item, Source};
+    use besom_core::proposal::{Proposal, Settle};
+    use besom_core::time::Time;
+
+    use super::*;
+    use besom_core::value::{Field, Value};
+
+    use besom_doubles::store::MemoryStore;
+    use besom_ports::activity::Timeouts;
+    use besom_ports::store::Entry;
+
+    fn store() -> MemoryStore {
+        MemoryStore::new(1, Timeouts::default(), Arc::new(|| Time::EPOCH))
+    }
+
+    /// A batch of a task that emits 100 bytes to each of these topics.
+    fn batch(task: &str, topics: &[&str]) -> Batch {
+        let emit = |topic: &&str| Change::Emit {
+            topic: (*topic).into(),
+            key: "k".into(),
+            payload: vec![0; 99],
+        };
+        let settle = || Settle::Skip { reason: String::new(), settled: false };
+        let proposal = Proposal {
+            guards: Vec::new(),
+            changes: topics.iter().map(emit).collect(),
+            on_guard_failed: OnGuardFailed::Skip(String::new()),
+            notes: Vec::new(),
+        };
+        let item = Item {
+            identity: Identity { task: task.into(), tenant: None, key: "k".into(), due: None },
+            route: "k".into(),
+            partition: Partition(0),
+            version: String::new(),
+            payload: Vec::new(),
+            run: RunId(1),
+            planned_at: Time::EPOCH,
+            attempts: 0,
+            guard_retries: 0,
+            deaths: 0,
+            errors: Vec::new(),
+        };
+        let decision = Decision::Apply {
+            on_guard_failed: settle(),
+            on_violation: settle(),
+            proposal,
+            undo: false,
+        };
+        let entry = Entry { source: Source::Log(Seq(1)), item, epoch: OwnerEpoch(1), decision };
+        Batch {
+            id: CommitId(1),
+            node: "n".into(),
+            entries: vec![entry],
+            as_of: Time::EPOCH,
+            idle: Vec::new(),
+            activity_in_store: false,
+            lane: besom_ports::guests::Lane::Normal,
+        }
+    }
+
+    fn refused<T: std::fmt::Debug>(room: store::Result<T>) -> String {
+        match room {
+            Err(store::Error::Refused(Cause::Full, why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_left_too_much_behind_is_refused_and_its_neighbours_are_not() {
+        let routed = || BTreeSet::from(["t".to_owned(), "u".to_owned()]);
+        let few = Bounds { pending_messages: 2, routed: routed(), ..Bounds::default() };
+        let small = Bounds { pending_bytes: 200, routed: routed(), ..Bounds::default() };
+        for (bounds, words) in [
+            (few, ["2 messages of `sweep` to the topic `t`", "`delivery.pending_max`"]),
+            (small, ["MiB of messages of `sweep`", "`delivery.pending_bytes_max`"]),
+        ] {
+            let (quota, store) = (Quota::new(bounds), store());
+            for _ in 0..2 {
+                let left = quota.room_for(&store, &batch("sweep", &["t"])).await.expect("room");
+                quota.note(&left);
+            }
+            let why = refused(quota.room_for(&store, &batch("sweep", &["u", "t"])).await);
+            assert!(words.iter().all(|word| why.contains(word)), "{why}");
+            for neighbour in [batch("sweep", &["u"]), batch("another", &["t"]), batch("sweep", &[])]
+            {
+                quota.room_for(&store, &neighbour).await.expect("room");
+            }
+        }
+    }
+
+    /// Messages without a route are never delivered, so no task waits for that.
+    #[tokio::test]
+    async fn a_topic_without_a_route_holds_no_task() {
+        let bounds = Bounds { pending_messages: 2, pending_bytes: 200, ..Bounds::default() };
+        let (quota, store) = (Quota::new(bounds), store());
+        for _ in 0..5 {
+            let left = quota.room_for(&store, &batch("sweep", &["t"])).await.expect("room");
+            quota.note(&left);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_measures_and_the_others_go_on_with_what_is_known() {
+        let quota = Quota::new(Bounds::default());
+        let lane: Lane = ("sweep".into(), "t".into());
+        let counted = |messages| Pending { messages, bytes: 0 };
+        let first = quota.pending(&lane, async || Ok(counted(1))).await.expect("a count");
+        assert_eq!(first.messages, 1);
+        let unasked = async || panic!("it is known already");
+        assert_eq!(quota.pending(&lane, unasked).await.expect("a count").messages, 1);
+        let old = Instant::now().checked_sub(MEASURED_FOR).expect("a machine up for seconds");
+        quota.lanes().get_mut(&lane).expect("it is known").at = old;
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let slow = quota.pending(&lane, async || Ok(counted(answered.await.expect("it answers"))));
+        let meanwhile = async {
+            let unasked = async || panic!("somebody measures already");
+            let known = quota.pending(&lane, unasked).await.expect("a count").messages;
+            answer.send(7).expect("somebody measures");
+            known
+        };
+        let (measured, known) = tokio::join!(slow, meanwhile);
+        assert_eq!((measured.expect("a count").messages, known), (7, 1));
+    }
+
+    #[tokio::test]
+    async fn who_plans_without_end_for_later_is_refused() {
+        let (quota, store, task) = (Quota::new(Bounds::default()), store(), "sweep".into());
+        quota.room_to_plan(&store, &task, 10).await.expect("room");
+        quota.note_planned(&task, 9);
+        quota.note_planned(&"another".into(), 100);
+        quota.room_to_plan(&store, &task, 10).await.expect("room");
+        quota.note_planned(&task, 1);
+        let why = refused(quota.room_to_plan(&store, &task, 10).await);
+        assert!(why.contains("10 timers and retries of `sweep`"), "{why}");
+        assert!(why.contains("`tasks.sweep.timers_max`"), "{why}");
+    }
+
+    #[test]
+    fn text_beyond_the_bound_is_left_out_and_the_verdicts_stay() {
+        let quota = Quota::new(Bounds { history_text: 2_000, ..Bounds::default() });
+        let acted = || {
+            let mut proposal = batch("sweep", &["t"]).entries.remove(0).decision;
+            let Decision::Apply { proposal, .. } = &mut proposal else { panic!("it is applied") };
+            proposal.notes = vec![Field::new("why", Value::Text("x".repeat(500)))];
+            let dead = Verdict::Dead { reason: "é".repeat(200) };
+            let verdicts = vec![Ok(Verdict::Propose(proposal.clone())), Ok(dead)];
+            Acted { verdicts, usage: Default::default() }
+        };
+        let bounded = |task: &str| {
+            let mut said = acted();
+            quota.bound_text(&task.into(), &mut said);
+            let [Ok(Verdict::Propose(proposal)), Ok(Verdict::Dead { reason })] = &said.verdicts[..]
+            else {
+                panic!("{said:?}")
+            };
+            assert_eq!(proposal.changes.len(), 1);
+            (proposal.notes.len(), reason.len())
+        };
+        assert_eq!([bounded("sweep"), bounded("sweep")], [(1, 400), (1, 400)]);
+        assert_eq!([bounded("sweep"), bounded("sweep")], [(0, 256), (0, 256)]);
+        assert_eq!(bounded("another"), (1, 400), "a neighbour has a bound of its own");
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_is_nearly_full_refuses_everything_and_names_what_to_do() {
+        let disk = |free| Some((std::env::temp_dir(), free));
+        let quota = Quota::new(Bounds { disk: disk(u64::MAX), ..Bounds::default() });
+        let why = refused(quota.room_for(&store(), &batch("sweep", &[])).await);
+        assert!(why.contains("`store.disk_free_min`"), "{why}");
+        let quota = Quota::new(Bounds { disk: disk(1), ..Bounds::default() });
+        quota.room_for(&store(), &batch("sweep", &[])).await.expect("room");
+    }
+}

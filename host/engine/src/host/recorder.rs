@@ -1,0 +1,165 @@
+//! The node's report about itself: its meter, updated as commands start and end, and the state of
+//! its configuration.
+//!
+//! The locks are held only while something is counted, never across an await.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use besom_core::ids::{CommitId, RunId};
+use besom_core::item::{Item, Source};
+use besom_core::meter::{End, Meter, Used};
+use besom_core::snapshot::{Cut, Report};
+use besom_core::time::Time;
+
+use super::clock;
+use besom_ports::guests::Usage;
+use besom_ports::store::{Batch, Committed, Outcome};
+
+/// Counts what a node does, for its report.
+#[derive(Debug)]
+pub struct Recorder {
+    started_at: Time,
+    meter: Mutex<Meter>,
+    /// Batches whose commit has an unknown result.
+    doubtful: Mutex<BTreeMap<CommitId, Batch>>,
+    /// By task: what its last scan has left.
+    cut: Mutex<BTreeMap<String, Cut>>,
+    config: Mutex<Taken>,
+}
+
+/// The state of the configuration file.
+#[derive(Debug, Clone, Default)]
+struct Taken {
+    path: String,
+    at: Time,
+    fault: Option<String>,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder {
+            started_at: clock::wall(),
+            meter: Mutex::new(Meter::new(clock::mono())),
+            doubtful: Mutex::default(),
+            cut: Mutex::default(),
+            config: Mutex::default(),
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder {
+    /// A batch is passed to its guest.
+    pub fn begin(&self, batch: CommitId, items: &[(Source, Item)]) {
+        locked(&self.meter).begin(clock::mono(), batch, items.iter().map(|(_, item)| item));
+    }
+
+    /// Calls of a guest for a run have ended.
+    pub fn used(&self, run: RunId, usage: &Usage) {
+        let used = Used {
+            fuel: usage.fuel,
+            memory_bytes: usage.memory_bytes,
+            host_calls: usage.host_calls,
+            rows_read: usage.rows_read,
+            instances: usage.instances.into(),
+        };
+        locked(&self.meter).used(clock::mono(), run, &used);
+    }
+
+    /// A batch will not be committed.
+    pub fn abandon(&self, batch: CommitId) {
+        locked(&self.doubtful).remove(&batch);
+        locked(&self.meter).abandon(batch);
+    }
+
+    /// No batch under way will be reported any more.
+    pub fn abandon_all(&self) {
+        locked(&self.doubtful).clear();
+        locked(&self.meter).abandon_all();
+    }
+
+    /// The result of a batch's commit is unknown and will be looked up.
+    pub fn doubt(&self, batch: &Batch) {
+        locked(&self.doubtful).insert(batch.id, batch.clone());
+    }
+
+    /// A batch with an unknown result was committed.
+    pub fn found(&self, batch: CommitId, committed: &Committed) {
+        let batch = locked(&self.doubtful).remove(&batch);
+        if let Some(batch) = batch {
+            self.land(&batch, committed);
+        }
+    }
+
+    /// A batch was committed.
+    pub fn land(&self, batch: &Batch, committed: &Committed) {
+        let ends = batch.entries.iter().zip(&committed.outcomes).filter_map(|(entry, outcome)| {
+            let end = match outcome {
+                Outcome::Committed => End::Committed,
+                Outcome::Skipped(_) => End::Skipped,
+                Outcome::Retried(_) => End::Retried,
+                Outcome::Dead(_) => End::Dead,
+                Outcome::Left(_) => return None,
+            };
+            Some((&entry.item, end))
+        });
+        let mut meter = locked(&self.meter);
+        meter.land(clock::mono(), batch.id, ends);
+        meter.ended(&committed.runs_ended);
+    }
+
+    /// A run has ended.
+    pub fn ended(&self, run: RunId) {
+        locked(&self.meter).ended(&[run]);
+    }
+
+    /// The scan of a run has ended.
+    pub fn scanned(&self, scan: Cut) {
+        let mut cut = locked(&self.cut);
+        match scan.tenants {
+            0 => cut.remove(&scan.task),
+            _ => cut.insert(scan.task.clone(), scan),
+        };
+    }
+
+    /// A configuration file was loaded.
+    pub fn config_taken(&self, path: &str) {
+        *locked(&self.config) = Taken { path: path.to_owned(), at: clock::wall(), fault: None };
+    }
+
+    /// The configuration file again equals the active configuration.
+    pub fn config_stands(&self) {
+        locked(&self.config).fault = None;
+    }
+
+    /// The changed configuration file was rejected; the node keeps its configuration.
+    pub fn config_refused(&self, fault: String) {
+        locked(&self.config).fault = Some(fault);
+    }
+
+    /// The current report of the node.
+    pub fn report(&self) -> Report {
+        let Taken { path, at, fault } = locked(&self.config).clone();
+        let mut report = Report {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: self.started_at,
+            config_path: path,
+            config_at: at,
+            config_fault: fault,
+            cut: locked(&self.cut).values().cloned().collect(),
+            ..Report::default()
+        };
+        locked(&self.meter).fill(clock::mono(), &mut report);
+        report
+    }
+}
+
+/// The run to which a call with these items is attributed: the newest run that planned one of them.
+/// A guest receives items of several runs in one call and does not say for which it works.
+pub fn run_of<'a>(items: impl IntoIterator<Item = &'a Item>) -> RunId {
+    items.into_iter().map(|item| item.run).max().unwrap_or_default()
+}

@@ -1,0 +1,89 @@
+//! Converts a configuration into the settings of a node.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::cron::Schedule;
+use besom_core::election::Timing;
+use besom_core::ids::Incarnation;
+use besom_core::lane::PerLane;
+use besom_core::plan::GRACE_DEFAULT;
+
+use besom_config::Config;
+use besom_node::planner::Scheduled;
+use besom_node::{Settings, Work, executor, holdings, planner};
+
+/// How often old history is removed.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
+/// The tasks and collections of a configuration. Its schedules are valid, because the configuration
+/// was loaded with the same parser.
+pub fn work(config: &Config) -> Work {
+    let tasks = config.tasks.iter().map(|(name, definition)| {
+        let schedule = definition
+            .schedule
+            .as_deref()
+            .and_then(|expression| Schedule::parse(expression, &definition.timezone).ok());
+        (name.clone(), Scheduled { definition: Arc::clone(definition), schedule })
+    });
+    Work { tasks: tasks.collect(), collections: Arc::clone(&config.collections) }
+}
+
+/// The settings of a node. `pass`: it plans everything at once and ends (`besom run`).
+/// `partitions`: those of the cluster's store; `None`: this host is not in a cluster.
+pub fn settings(
+    config: &Config,
+    node: Incarnation,
+    partitions: Option<NonZeroU32>,
+    pass: bool,
+) -> Settings {
+    Settings {
+        node,
+        timing: Timing { ttl: config.lease.ttl, renew: config.lease.renew },
+        executor: executor::Settings {
+            batches: PerLane::of(|row| config.host.batches[row.lane] as usize),
+            long_after: config.host.long_after,
+            heavy_wait_max: config.host.heavy_wait_max,
+            commit_items: config.host.batch_items.max(1) as usize,
+            commit_bytes: usize::try_from(config.host.batch_bytes).unwrap_or(usize::MAX),
+            window: config.host.timers_ahead,
+            activity_in_store: !config.activity.in_redis(),
+            ignore_backoff: pass,
+            ..executor::Settings::default()
+        },
+        planner: planner::Settings {
+            page: config.host.scan_page_items,
+            grace: GRACE_DEFAULT,
+            pass,
+            rounds_max: config.host.pass_rounds_max,
+            ..planner::Settings::default()
+        },
+        drain_max: config.host.drain_max,
+        prune_every: PRUNE_EVERY,
+        cluster: partitions.map(|partitions| holdings::Settings {
+            partitions,
+            verify_every: config.coordination.verify_every,
+            poll_every: config.coordination.poll_every,
+        }),
+    }
+}
+
+/// The name of the node; by default the name of the machine.
+pub fn node_name(config: &Config) -> String {
+    config.node.name.clone().unwrap_or_else(hostname)
+}
+
+/// The incarnation of the node that this process is: its name and a number that is drawn once.
+pub fn incarnation(config: &Config) -> Incarnation {
+    let name = node_name(config);
+    let mut seed = [0; 8];
+    seed.copy_from_slice(&super::seed()[..8]);
+    Incarnation::new(&name, u64::from_le_bytes(seed) as u32)
+}
+
+/// The machine's name.
+pub fn hostname() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".into() } else { name }
+}

@@ -1,0 +1,228 @@
+//! Commands from outside: read in order, applied under the fence.
+
+use besom_core::plan::{Admission, admit};
+
+use super::*;
+use besom_ports::store::Command as Asked;
+
+impl Planner {
+    /// Checks for commands now, because one was submitted.
+    pub fn nudge(&mut self, now: Time) {
+        if self.fence.is_some() {
+            self.fetch_at = Some(now);
+        }
+    }
+
+    pub(super) fn poll_commands(&mut self, fence: &FencingToken, out: &mut Vec<Command>) {
+        if self.applying || self.fetching {
+            return;
+        }
+        if let Some(applying) = self.unanswered.take() {
+            self.applying = true;
+            out.push(Command::Apply(fence.clone(), applying));
+            return;
+        }
+        while let Some(row) = self.commands.pop_front() {
+            let Some((effect, result)) = self.effect(fence, &row) else {
+                self.parked.push(row);
+                continue;
+            };
+            self.applying = true;
+            let applying = Applying { row, effect, result };
+            out.push(Command::Apply(fence.clone(), Box::new(applying)));
+            return;
+        }
+        if self.fetch_at.is_some_and(|at| at <= self.now) {
+            self.fetching = true;
+            out.push(Command::FetchCommands);
+        }
+    }
+
+    pub(super) fn fetched(
+        &mut self,
+        result: store::Result<Vec<CommandRow>>,
+        notices: &mut Vec<Notice>,
+    ) {
+        self.fetching = false;
+        self.fetch_at = Some(self.now + self.settings.command_poll);
+        match result {
+            Ok(rows) => {
+                if rows.len() >= COMMANDS_PAGE as usize {
+                    self.fetch_at = Some(self.now);
+                }
+                let known: HashSet<u64> =
+                    self.commands.iter().chain(&self.parked).map(|row| row.id).collect();
+                self.commands.extend(rows.into_iter().filter(|row| !known.contains(&row.id)));
+            }
+            Err(error) => self.failed(&error, notices),
+        }
+    }
+
+    /// Reconsiders the commands that were waiting for a run to end.
+    pub(super) fn unpark(&mut self) {
+        self.commands.extend(self.parked.drain(..));
+    }
+
+    /// The effect and result of a command; `None`: it waits for a run to end.
+    fn effect(&self, fence: &FencingToken, row: &CommandRow) -> Option<(CommandEffect, String)> {
+        let refuse = |words: String| (CommandEffect::Refuse(words.clone()), words);
+        Some(match &row.command {
+            Asked::Trigger { task } => match self.tasks.get(task) {
+                None => refuse(format!("there is no task {task} in the leader's configuration")),
+                Some(known) => {
+                    let trigger =
+                        Trigger::Manual { by: row.by.clone(), reason: row.reason.clone() };
+                    let policy = known.scheduled.policy(self.settings.grace);
+                    let active = self.active_of(task);
+                    let term = fence.term;
+                    match admit(self.now, term, trigger, &policy, &known.state, &active) {
+                        Admission::Start { start, record } => {
+                            let decision = SlotDecision {
+                                slots: vec![record],
+                                runs: vec![known.scheduled.run(start.slot, start.trigger)],
+                                ..SlotDecision::default()
+                            };
+                            (CommandEffect::Slots(decision), "started".into())
+                        }
+                        Admission::Wait(_) => return None,
+                        Admission::Refuse(words) => refuse(words),
+                    }
+                }
+            },
+            Asked::Pause { task } => match self.tasks.get(task).map(|task| &task.state.paused) {
+                None => refuse(format!("there is no task {task} in the leader's configuration")),
+                Some(Some(pause)) => {
+                    refuse(format!("{task} is already paused by {}: {}", pause.by, pause.reason))
+                }
+                Some(None) => (CommandEffect::Pause(task.clone()), "paused".into()),
+            },
+            Asked::Resume { task } => match self.tasks.get(task).map(|task| &task.state.paused) {
+                None => refuse(format!("there is no task {task} in the leader's configuration")),
+                Some(None) => refuse(format!("{task} is not paused")),
+                Some(Some(_)) => (CommandEffect::Resume(task.clone()), "resumed".into()),
+            },
+            Asked::Cancel { run } => match self.runs.get(run) {
+                None => refuse(format!("run {run} is not active")),
+                Some(active) if active.cancelled.is_some() => {
+                    refuse(format!("run {run} is already cancelled"))
+                }
+                // The planned items keep their places in the streams: they are executed, not
+                // removed.
+                Some(active) if active.cycle.is_none() => refuse(format!(
+                    "run {run} has nothing left to cancel: its scan has ended; the planned items \
+                     are still executed"
+                )),
+                Some(_) => {
+                    let words = format!("cancelled by {}: {}", row.by, row.reason);
+                    (CommandEffect::Cancel(*run, words), "cancelled".into())
+                }
+            },
+            // The request was meant for an earlier leader.
+            Asked::Resign if row.at < self.since => refuse(format!(
+                "that leadership has already ended: term {} has begun since",
+                fence.term
+            )),
+            Asked::Resign => (CommandEffect::Note, format!("resigned term {}", fence.term)),
+            Asked::Edited { .. }
+            | Asked::Loaded { .. }
+            | Asked::Reloaded { .. }
+            | Asked::Imported { .. }
+            | Asked::Drained { .. }
+            | Asked::Rejoined { .. } => (CommandEffect::Note, "noted".into()),
+            Asked::RetryDead(selector) => {
+                (CommandEffect::RetryDead(selector.clone()), "will be retried".into())
+            }
+            Asked::DiscardDead(selector) => {
+                (CommandEffect::DiscardDead(selector.clone()), "discarded".into())
+            }
+            Asked::Unknown => {
+                refuse("the leader's version of Besom does not know this command".into())
+            }
+            Asked::RepairStreams { task } => {
+                (CommandEffect::RepairStreams(task.clone()), "renumbered".into())
+            }
+            Asked::RetryMessages(selector) => (
+                CommandEffect::RetryMessages(selector.clone()),
+                "will be delivered again, except messages that a later message with the same key \
+                 has followed"
+                    .into(),
+            ),
+        })
+    }
+
+    pub(super) fn applied(
+        &mut self,
+        applying: Box<Applying>,
+        result: store::Result<Applied>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        self.applying = false;
+        let applied = match result {
+            Ok(applied) => applied,
+            Err(error) => {
+                match error {
+                    // The command is sent again unchanged: a new decision could differ.
+                    store::Error::Unknown(_) => {
+                        self.doubt = true;
+                        self.unanswered = Some(applying);
+                    }
+                    // The command cannot be applied as decided, or no longer exists. The others
+                    // continue; if it is still pending, it is read again.
+                    store::Error::Invalid(_) | store::Error::TooLarge(_) => self.doubt = true,
+                    store::Error::Busy(_)
+                    | store::Error::Unavailable(_)
+                    | store::Error::Denied(_)
+                    | store::Error::Refused(..)
+                    | store::Error::Fenced => self.commands.push_front(applying.row),
+                }
+                self.failed(&error, notices);
+                return;
+            }
+        };
+        let Applying { effect, row, .. } = *applying;
+        self.commands.retain(|waiting| waiting.id != row.id);
+        match effect {
+            CommandEffect::Slots(decision) => {
+                self.start_all(&decision.runs, &applied.runs, notices, out);
+            }
+            CommandEffect::Pause(task) => {
+                if let Some(task) = self.tasks.get_mut(&task) {
+                    task.state.paused = Some(besom_core::plan::Pause {
+                        by: row.by,
+                        reason: row.reason,
+                        since: row.at,
+                    });
+                    task.next = Some(self.now);
+                }
+            }
+            CommandEffect::Resume(task) => {
+                if let Some(task) = self.tasks.get_mut(&task) {
+                    task.state.paused = None;
+                    task.state.last_slot = Some(self.now);
+                    task.next = Some(self.now);
+                }
+                // The store has decided from when the schedule counts.
+                self.doubt = true;
+            }
+            CommandEffect::Cancel(run, words) => {
+                // The run ends with its scan, or with the last of its items.
+                if let Some(active) = self.runs.get_mut(&run) {
+                    active.cancelled = Some(words);
+                }
+            }
+            CommandEffect::RetryDead(_) if applied.dead > 0 => notices.push(Notice::Revived),
+            // It is marked as applied only now, so that the next leader does not resign as well.
+            CommandEffect::Note if row.command == Asked::Resign => {
+                notices.push(Notice::Resign);
+            }
+            // The courier and the executor discover these changes themselves.
+            CommandEffect::RetryMessages(_)
+            | CommandEffect::RepairStreams(_)
+            | CommandEffect::Note
+            | CommandEffect::RetryDead(_)
+            | CommandEffect::DiscardDead(_)
+            | CommandEffect::Refuse(_) => {}
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A run whose scan has ended is checked until it has ended itself.
+
+use besom_core::ids::Term;
+use besom_core::plan::{CatchUp, Overlap};
+use besom_core::queue::RetryPolicy;
+
+use super::*;
+use besom_ports::guests::{Lane, Limits};
+
+const BEGIN: Time = Time::from_secs(1_750_000_000);
+const RUN: RunId = RunId(7);
+
+fn definition() -> Arc<TaskDefinition> {
+    Arc::new(TaskDefinition {
+        name: "task".into(),
+        plugin: "task".into(),
+        digest: "d".into(),
+        schedule: None,
+        timezone: "UTC".into(),
+        overlap: Overlap::Skip,
+        catch_up: CatchUp::Skip,
+        jitter: Duration::ZERO,
+        at_start: false,
+        horizon: Duration::from_secs(60),
+        settings: Vec::new(),
+        columns: Default::default(),
+        all_tenants: true,
+        aliases: Default::default(),
+        limits: Limits {
+            memory_bytes: 1,
+            fuel: 1,
+            hostcall_fuel: 1,
+            wall_ms: 1,
+            batch_items: 1,
+            batch_bytes: 1,
+            rows_read: 1,
+            read_bytes: 16 << 20,
+            changes: 1,
+            deletes: 1,
+            log_bytes: 1,
+        },
+        grants: Default::default(),
+        topics: Vec::new(),
+        unmapped: Vec::new(),
+        per_tenant: false,
+        activity: false,
+        lane: Lane::Normal,
+        tenants_per_run: 1,
+        candidates_per_tenant: 1,
+        retry: RetryPolicy {
+            attempts_max: 3,
+            backoff: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            guard_retries_max: 3,
+            deaths_max: 3,
+        },
+        undo_retention: Duration::ZERO,
+        queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
+        timers_max: Lane::Normal.row().timers_max,
+        rows_per_second: None,
+    })
+}
+
+/// A run whose scan has ended, and whose last item was taken without the planner noticing.
+fn forgotten() -> Run {
+    Run {
+        id: RUN,
+        task: "task".into(),
+        slot: BEGIN,
+        trigger: Trigger::Schedule,
+        term: Term(1),
+        digest: "d".into(),
+        definition: String::new(),
+        started_at: BEGIN,
+        ended_at: None,
+        scan_done: true,
+        error: None,
+        planned: 2,
+        deduplicated: 0,
+        blocked: 0,
+        open: 0,
+        scanned: 2,
+    }
+}
+
+fn ends(out: &[Command]) -> usize {
+    out.iter().filter(|c| matches!(c, Command::EndScan { run, .. } if *run == RUN)).count()
+}
+
+#[test]
+fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
+    let mut planner = Planner::new(Settings::default());
+    let tasks = BTreeMap::from([(
+        TaskName::from("task"),
+        Scheduled { definition: definition(), schedule: None },
+    )]);
+    let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let loaded = Loaded { states: Vec::new(), runs: vec![forgotten()] };
+    planner.lead(BEGIN, fence, loaded, &tasks, &mut notices, &mut out);
+    planner.plan(BEGIN, false, &mut out);
+    assert_eq!(ends(&out), 1, "{out:?}");
+
+    // Its last items are under way: it is checked again later.
+    let mut out = Vec::new();
+    planner.step(BEGIN, Event::ScanEnded(RUN, Ok(false)), &mut notices, &mut out);
+    planner.plan(BEGIN, false, &mut out);
+    assert_eq!(ends(&out), 0, "{out:?}");
+    let later = BEGIN + Planner::END_PAUSE;
+    planner.plan(later, false, &mut out);
+    assert_eq!(ends(&out), 1, "{out:?}");
+
+    // The store is unavailable: the check is repeated.
+    let away = store::Error::Unavailable("away".into());
+    planner.step(later, Event::ScanEnded(RUN, Err(away)), &mut notices, &mut out);
+    let mut out = Vec::new();
+    planner.plan(later + HOLDS.max, false, &mut out);
+    assert_eq!(ends(&out), 1, "{out:?}");
+
+    planner.step(later, Event::ScanEnded(RUN, Ok(true)), &mut notices, &mut out);
+    assert!(notices.iter().any(|n| matches!(n, Notice::Ended(RUN))), "{notices:?}");
+    let mut out = Vec::new();
+    planner.plan(later + 2 * Planner::END_PAUSE, false, &mut out);
+    assert_eq!(ends(&out), 0, "{out:?}");
+}
+
+/// A tenant whose scan costs more than a call may take does not block the others: after several
+/// attempts the scan continues with the next tenant, and the run records the error.
+#[test]
+fn a_scan_that_is_slow_each_time_is_passed_over() {
+    let mut planner = Planner::new(Settings::default());
+    let definition =
+        TaskDefinition { per_tenant: true, tenants_per_run: 9, ..(*definition()).clone() };
+    let scheduled = Scheduled { definition: Arc::new(definition), schedule: None };
+    let tasks = BTreeMap::from([(TaskName::from("task"), scheduled)]);
+    let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let run = Run { scan_done: false, ..forgotten() };
+    let loaded = Loaded { states: Vec::new(), runs: vec![run] };
+    planner.lead(BEGIN, fence, loaded, &tasks, &mut notices, &mut out);
+    let tenants = vec![Tenant::from("costly"), Tenant::from("plain")];
+    planner.step(BEGIN, Event::Tenants(RUN, Ok(tenants)), &mut notices, &mut out);
+    let scanned = |out: &[Command]| match out.last() {
+        Some(Command::Scan(Scan { tenant: Some(tenant), .. })) => tenant.as_str().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(scanned(&out), "costly");
+    let mut now = BEGIN;
+    for times in 1..=Planner::SLOW_MAX {
+        let slow = ScanError::Refused(Cause::Slow, "the reads take all the time".into());
+        let mut out = Vec::new();
+        planner.step(now, Event::Planned(RUN, Err(slow)), &mut notices, &mut out);
+        now = now + HOLDS.max;
+        planner.plan(now, false, &mut out);
+        let expected = if times < Planner::SLOW_MAX { "costly" } else { "plain" };
+        assert_eq!(scanned(&out), expected, "after {times} times");
+    }
+    let mut out = Vec::new();
+    let done = (Planned::default(), false);
+    planner.step(now, Event::Planned(RUN, Ok(done)), &mut notices, &mut out);
+    // No tenant is left: the run ends with the error.
+    planner.step(now, Event::Tenants(RUN, Ok(vec![])), &mut notices, &mut out);
+    let ended = out.iter().find_map(|command| match command {
+        Command::EndScan { error, .. } => Some(error.clone()),
+        _ => None,
+    });
+    let said = ended.expect("an end").expect("an error");
+    assert_eq!(said, "tenant costly: the reads take all the time");
+}

@@ -1,0 +1,290 @@
+//! How the planner handles answers that are lost, rejected or from an older store.
+
+use besom_core::cron::Schedule;
+use besom_core::ids::Term;
+use besom_core::plan::{CatchUp, Overlap};
+use besom_core::queue::RetryPolicy;
+
+use super::*;
+use besom_ports::guests::{Lane, Limits};
+use besom_ports::store::Command as Asked;
+
+fn at(s: i64) -> Time {
+    Time::from_secs(1_800_000_000 + s)
+}
+
+fn fence() -> FencingToken {
+    FencingToken { term: Term(3), token_hash: [3; 32] }
+}
+
+fn tasks(names: &[&str]) -> BTreeMap<TaskName, Scheduled> {
+    let scheduled = |name: &&str| {
+        let definition = definition(name);
+        let schedule = Some(Schedule::parse("@every 10s", "UTC").expect("a schedule"));
+        (TaskName::from(*name), Scheduled { definition, schedule })
+    };
+    names.iter().map(scheduled).collect()
+}
+
+fn definition(name: &str) -> Arc<TaskDefinition> {
+    Arc::new(TaskDefinition {
+        name: name.into(),
+        plugin: name.into(),
+        digest: name.into(),
+        schedule: Some("@every 10s".into()),
+        timezone: "UTC".into(),
+        overlap: Overlap::Skip,
+        catch_up: CatchUp::Skip,
+        jitter: Duration::ZERO,
+        at_start: false,
+        horizon: Duration::from_secs(60),
+        settings: Vec::new(),
+        columns: Default::default(),
+        all_tenants: true,
+        aliases: Default::default(),
+        limits: Limits {
+            memory_bytes: 1,
+            fuel: 1,
+            hostcall_fuel: 1,
+            wall_ms: 1,
+            batch_items: 4,
+            batch_bytes: 1 << 20,
+            rows_read: 1,
+            read_bytes: 16 << 20,
+            changes: 1,
+            deletes: 1,
+            log_bytes: 1,
+        },
+        grants: Default::default(),
+        topics: Vec::new(),
+        unmapped: Vec::new(),
+        per_tenant: false,
+        activity: false,
+        lane: Lane::Normal,
+        tenants_per_run: 1,
+        candidates_per_tenant: 1,
+        retry: RetryPolicy {
+            attempts_max: 3,
+            backoff: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            guard_retries_max: 3,
+            deaths_max: 3,
+        },
+        undo_retention: Duration::ZERO,
+        queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
+        timers_max: Lane::Normal.row().timers_max,
+        rows_per_second: None,
+    })
+}
+
+/// A planner that leads these tasks, none of which is due yet.
+fn leading(names: &[&str]) -> Planner {
+    let mut planner = Planner::new(Settings::default());
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let loaded = Loaded::default();
+    planner.lead(at(0), fence(), loaded, &tasks(names), &mut notices, &mut out);
+    // Each task is seen for the first time: only the beginning of its schedule is recorded.
+    for decided in decisions(&plan(&mut planner, at(0))) {
+        let runs = (1..=decided.decision.runs.len() as u64).map(RunId).collect();
+        step(&mut planner, at(0), Event::Decided(decided, Ok(runs)));
+    }
+    step(&mut planner, at(0), Event::Commands(Ok(Vec::new())));
+    planner
+}
+
+fn plan(planner: &mut Planner, now: Time) -> Vec<Command> {
+    let mut out = Vec::new();
+    planner.plan(now, false, &mut out);
+    out
+}
+
+fn step(planner: &mut Planner, now: Time, event: Event) -> Vec<Command> {
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    planner.step(now, event, &mut notices, &mut out);
+    out
+}
+
+fn decisions(commands: &[Command]) -> Vec<Decided> {
+    let decided = |command: &Command| match command {
+        Command::Decide(_, decided) => Some((**decided).clone()),
+        _ => None,
+    };
+    commands.iter().filter_map(decided).collect()
+}
+
+fn run_of(id: u64, new: &NewRun) -> Run {
+    Run {
+        id: RunId(id),
+        task: new.task.clone(),
+        slot: new.slot,
+        trigger: new.trigger.clone(),
+        term: fence().term,
+        digest: new.digest.clone(),
+        definition: new.definition.clone(),
+        started_at: new.slot,
+        ended_at: None,
+        scan_done: false,
+        error: None,
+        planned: 0,
+        deduplicated: 0,
+        blocked: 0,
+        open: 0,
+        scanned: 0,
+    }
+}
+
+#[test]
+fn a_decision_whose_answer_is_lost_is_read_again_and_its_run_is_led() {
+    let mut planner = leading(&["sweep"]);
+    let decided = decisions(&plan(&mut planner, at(11))).remove(0);
+    let run = run_of(7, &decided.decision.runs[0]);
+    let states = decided.decision.states.clone();
+    step(&mut planner, at(11), Event::Decided(decided, Err(store::Error::Unknown("?".into()))));
+    // Nothing is decided before the state of the store has been read.
+    assert_eq!(plan(&mut planner, at(12)), [Command::Reread]);
+    assert_eq!(plan(&mut planner, at(12)), []);
+    let loaded = Loaded { states, runs: vec![run] };
+    let led = step(&mut planner, at(12), Event::Reread(Ok(loaded)));
+    assert!(
+        led.iter().any(|command| matches!(command, Command::Scan(scan) if scan.run == RunId(7))
+            || matches!(command, Command::Tenants { run: RunId(7), .. })),
+        "{led:?}"
+    );
+    assert_eq!(decisions(&plan(&mut planner, at(12))), [], "the slot has its run");
+}
+
+#[test]
+fn what_the_store_refuses_of_one_task_does_not_hold_the_others() {
+    let mut planner = leading(&["grind", "sweep"]);
+    let decided = decisions(&plan(&mut planner, at(11)));
+    assert_eq!(decided.len(), 2, "each in its own transaction");
+    for decided in decided {
+        let refused = decided.next[0].0 == TaskName::from("grind");
+        let answer = match refused {
+            true => Err(store::Error::Invalid("it has its run".into())),
+            false => Ok(vec![RunId(8)]),
+        };
+        step(&mut planner, at(11), Event::Decided(decided, answer));
+    }
+    let active: Vec<RunId> = planner.active().map(|(run, _)| run.id).collect();
+    assert_eq!(active, [RunId(8)]);
+    assert_eq!(plan(&mut planner, at(11)), [Command::Reread]);
+}
+
+/// A leader whose clock was ahead has already run the slot; the store rejects it from this leader.
+#[test]
+fn a_slot_that_ran_before_does_not_hold_up_those_behind_it() {
+    let mut planner = leading(&["sweep"]);
+    let refused = || Err(store::Error::Invalid("sweep has a run for the slot".into()));
+    let (mut now, mut last) = (11, None);
+    while last.is_none() && now < 20 {
+        for decided in decisions(&plan(&mut planner, at(now))) {
+            if decided.decision.runs.is_empty() {
+                last = Some(decided);
+                break;
+            }
+            step(&mut planner, at(now), Event::Decided(decided, refused()));
+            // The store knows no more than the planner does.
+            plan(&mut planner, at(now));
+            let states = vec![TaskState {
+                schedule: "@every 10s".into(),
+                last_slot: Some(at(0)),
+                ..initial_state(&"sweep".into())
+            }];
+            let loaded = Loaded { states, ..Loaded::default() };
+            step(&mut planner, at(now), Event::Reread(Ok(loaded)));
+        }
+        now += 1;
+    }
+    let decided = last.expect("the slot is left");
+    assert_eq!(decided.decision.slots, [], "what has become of it is written already");
+    assert_eq!(decided.decision.states[0].last_slot, Some(at(10)));
+    step(&mut planner, at(now), Event::Decided(decided, Ok(Vec::new())));
+    let next = decisions(&plan(&mut planner, at(21))).remove(0);
+    assert_eq!(next.decision.runs[0].slot, at(20));
+}
+
+#[test]
+fn an_answer_to_an_earlier_decision_says_nothing_of_a_later_one() {
+    let mut planner = leading(&["sweep"]);
+    let first = decisions(&plan(&mut planner, at(10))).remove(0);
+    let answer = |planner: &mut Planner, now, decided: &Decided, id| {
+        let runs = decided.decision.runs.iter().map(|_| RunId(id)).collect();
+        step(planner, at(now), Event::Decided(decided.clone(), Ok(runs)));
+    };
+    answer(&mut planner, 10, &first, 1);
+    planner.ended(RunId(1), &mut Vec::new());
+    let second = decisions(&plan(&mut planner, at(20))).remove(0);
+    assert_eq!(second.decision.states[0].last_slot, Some(at(20)));
+    // The answer arrives twice, while the second decision is on its way.
+    answer(&mut planner, 20, &first, 1);
+    assert_eq!(decisions(&plan(&mut planner, at(20))), []);
+    answer(&mut planner, 20, &second, 2);
+    answer(&mut planner, 20, &first, 1);
+    planner.ended(RunId(2), &mut Vec::new());
+    let third = decisions(&plan(&mut planner, at(30))).remove(0);
+    assert_eq!(third.decision.runs[0].slot, at(30), "no slot is decided twice");
+}
+
+#[test]
+fn a_run_that_the_store_does_not_have_is_dropped() {
+    let mut planner = leading(&["sweep"]);
+    let decided = decisions(&plan(&mut planner, at(11))).remove(0);
+    step(&mut planner, at(11), Event::Decided(decided, Ok(vec![RunId(9)])));
+    let unknown = Err(store::Error::Invalid("there is no run 9".into()));
+    step(&mut planner, at(12), Event::ScanEnded(RunId(9), unknown));
+    let commands = plan(&mut planner, at(13));
+    assert!(commands.contains(&Command::Reread), "{commands:?}");
+    step(&mut planner, at(13), Event::Reread(Ok(Loaded::default())));
+    assert_eq!(planner.active().count(), 0);
+}
+
+#[test]
+fn a_stranger_is_taken_up_when_it_is_seen_twice() {
+    let mut planner = leading(&["sweep"]);
+    let new =
+        Scheduled::run(&tasks(&["sweep"])[&TaskName::from("sweep")], at(5), Trigger::Schedule);
+    let runs = [run_of(5, &new)];
+    planner.still_active(&runs, &mut Vec::new());
+    assert_eq!(plan(&mut planner, at(6)).iter().filter(|c| **c == Command::Reread).count(), 0);
+    planner.still_active(&runs, &mut Vec::new());
+    assert_eq!(plan(&mut planner, at(6)), [Command::Reread]);
+    step(
+        &mut planner,
+        at(6),
+        Event::Reread(Ok(Loaded { runs: runs.to_vec(), ..Loaded::default() })),
+    );
+    assert_eq!(planner.active().map(|(run, _)| run.id).collect::<Vec<_>>(), [RunId(5)]);
+}
+
+#[test]
+fn a_command_whose_answer_is_lost_is_sent_again_as_it_was_and_its_run_is_found() {
+    let mut planner = leading(&["sweep"]);
+    let row = CommandRow {
+        id: 1,
+        command: Asked::Trigger { task: "sweep".into() },
+        by: "ops".into(),
+        reason: "now".into(),
+        at: at(1),
+        applied_at: None,
+        result: None,
+        refused: false,
+    };
+    let apply = |commands: &[Command]| {
+        commands.iter().find_map(|command| match command {
+            Command::Apply(_, applying) => Some(applying.clone()),
+            _ => None,
+        })
+    };
+    step(&mut planner, at(1), Event::Commands(Ok(vec![row])));
+    let first = apply(&plan(&mut planner, at(1))).expect("the command is applied");
+    let CommandEffect::Slots(decision) = &first.effect else { panic!("{first:?}") };
+    let run = run_of(4, &decision.runs[0]);
+    let lost = Err(store::Error::Unknown("?".into()));
+    step(&mut planner, at(1), Event::Applied(first.clone(), lost));
+    assert_eq!(plan(&mut planner, at(2)), [Command::Reread]);
+    let loaded = Loaded { runs: vec![run], ..Loaded::default() };
+    step(&mut planner, at(2), Event::Reread(Ok(loaded)));
+    assert_eq!(planner.active().count(), 1, "it is led, though nobody has answered");
+    assert_eq!(apply(&plan(&mut planner, at(2))).as_ref(), Some(&first));
+}

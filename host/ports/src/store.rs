@@ -1,0 +1,1260 @@
+//! The store port: one database that holds both the user's tables and the engine's own, so that one
+//! transaction can change both.
+//!
+//! This port defines what a store adapter must guarantee; the conformance suite checks it. Every
+//! operation is coarse, typed and atomic, and no SQL passes through the port. The store itself
+//! rejects two kinds of stale writers: a leader whose term is below the fence ([`Error::Fenced`])
+//! and an owner whose epoch has passed (its streams are left out of the commit, [`Outcome::Left`]).
+//!
+//! A failure of *one item* is an [`Outcome`]; a failure of *the infrastructure* is an [`Error`]. An
+//! error consumes no attempt and creates no dead letter.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+pub use besom_core::budget::Allowance;
+use besom_core::collection::{Collections, Operations};
+pub use besom_core::delivery::{Attempt, Claimed, Delivery};
+use besom_core::ids::{
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
+};
+pub use besom_core::item::End;
+use besom_core::item::{Identity, Item, Source};
+pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
+use besom_core::proposal::{Condition, ReadSet, Settle};
+use besom_core::snapshot::{Cause, DeadGroup, Report};
+pub use besom_core::snapshot::{Missing, Role};
+use besom_core::time::Time;
+use besom_core::value::{Field, Row, RowKey, Value};
+use serde::{Deserialize, Serialize};
+
+use super::guests::Lane;
+
+/// The infrastructure failed, or the store rejected the writer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The writer's term is below the fence, or its token belongs to another leadership.
+    #[error("fenced: the store knows a later term")]
+    Fenced,
+    /// The store is busy, locked, deadlocked or timed out. Nothing was changed; the call can be
+    /// retried.
+    #[error("the store is busy: {0}")]
+    Busy(String),
+    /// The store is unreachable, full, read-only or damaged. Nothing was changed.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// The database refuses the connection, for example because the password is wrong. Only opening a
+    /// store fails with it, and it fails again until somebody corrects the cause.
+    #[error("{0}")]
+    Denied(String),
+    /// The transaction may or may not have committed. [`Store::find_commit`] determines which.
+    #[error("the result of the commit is unknown: {0}")]
+    Unknown(String),
+    /// The database rejects the statement regardless of the item: a privilege is missing, or a
+    /// table, a column or a type differs from its mapping. Nothing was changed; the same call
+    /// succeeds after the database or the mapping is corrected.
+    #[error("the database refuses: {1}")]
+    Refused(Cause, String),
+    /// The request is invalid and would fail on every attempt: a bug, a wrong mapping or a wrong
+    /// configuration.
+    #[error("{0}")]
+    Invalid(String),
+    /// A read would return more than the reader's limit ([`ReadView::read_at_most`]).
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// The result of a store operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+// ------------------------------------------------------------------------ leadership
+
+/// The result of raising the fence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raised {
+    /// The partitions that this node owns from now on, with their new epochs.
+    pub owned: Vec<(Partition, OwnerEpoch)>,
+}
+
+/// The highest term that the store has recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// The highest term.
+    pub term: Term,
+    /// The node that raised the fence to this term.
+    pub node: Incarnation,
+    /// When the fence was raised.
+    pub raised_at: Time,
+}
+
+/// What has arrived in the queues, for a node that executes what another node plans. It may report
+/// more than has arrived, but never less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Arrivals {
+    /// Everything up to this mark is reported. Pass it to the next call.
+    pub mark: u64,
+    /// Whether any stream has new items.
+    pub log: bool,
+    /// The earliest due time among new timers.
+    pub timer: Option<Time>,
+    /// The earliest time among retries that did not come from a commit.
+    pub retry: Option<Time>,
+}
+
+// ---------------------------------------------------------------------------- planning
+
+pub use besom_core::plan::{
+    NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+};
+
+pub use besom_core::books::{PlanPage, Planned};
+
+/// The answer to a slot decision that was based on an outdated state of the store: the runs that
+/// the same term has already started for these slots (`started`).
+///
+/// # Errors
+/// [`Error::Invalid`] if they are fewer than the decision starts.
+pub fn late_copy(
+    task: &TaskName,
+    decision: &SlotDecision,
+    started: Vec<RunId>,
+) -> Result<Vec<RunId>> {
+    if started.is_empty() || started.len() < decision.runs.len() {
+        let why = format!("the slots of {task} were decided again since this decision");
+        return Err(Error::Invalid(why));
+    }
+    Ok(started)
+}
+
+// --------------------------------------------------------------------------- execution
+
+/// The position of a stream. A stream holds the items of one task in one partition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Stream {
+    /// The task whose items the stream holds.
+    pub task: TaskName,
+    /// The partition of the items.
+    pub partition: Partition,
+    /// The last acknowledged sequence number.
+    pub acked: Seq,
+    /// The last sequence number written.
+    pub tail: Seq,
+}
+
+/// A stream and the number of its rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamRow {
+    /// The position of the stream.
+    pub stream: Stream,
+    /// Number of rows after the last acknowledged sequence number. It equals `tail - acked`, unless
+    /// the stream is broken.
+    pub items: u64,
+}
+
+/// An item and the place where it is waiting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiting {
+    /// Where the item is waiting.
+    pub source: Source,
+    /// The item.
+    pub item: Item,
+    /// The earliest time of execution: the due time of a timer, the retry time of a retry, or the
+    /// epoch for an item of the log.
+    pub run_at: Time,
+}
+
+/// A stream that cannot be read because a row is missing or damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenStream {
+    /// The partition of the stream.
+    pub partition: Partition,
+    /// What is wrong, including the place.
+    pub why: String,
+}
+
+/// The error for a stream in which a sequence number is missing.
+pub fn gap(task: &TaskName, partition: Partition, missing: u64) -> Error {
+    let place = format!("the stream of {task} in partition {partition}");
+    Error::Invalid(format!("{place} has a gap: {missing} is missing"))
+}
+
+/// The result of reading several streams of one task.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LogRead {
+    /// The items read, stream by stream.
+    pub items: Vec<Waiting>,
+    /// The streams that could not be read. They do not affect the other streams.
+    pub broken: Vec<BrokenStream>,
+    /// The streams that were examined, including broken ones. There was no room for the others.
+    pub looked: Vec<Partition>,
+}
+
+/// The progress of [`Store::read_logs`]: what was read, and how much more may be read.
+#[derive(Debug)]
+pub struct LogRoom {
+    /// What was read so far.
+    pub read: LogRead,
+    each: u32,
+    limit: u32,
+    bytes: usize,
+}
+
+impl LogRoom {
+    /// Allows at most `each` items of one stream, `limit` items of all streams, and about `bytes`
+    /// bytes of payload.
+    pub fn new(each: u32, limit: u32, bytes: usize) -> LogRoom {
+        LogRoom { read: LogRead::default(), each, limit, bytes }
+    }
+
+    /// The maximum number of items of all streams together.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The number of items and bytes that may be read from the next stream; `None`: there is no
+    /// room left.
+    pub fn left(&self) -> Option<(u32, usize)> {
+        let read = u32::try_from(self.read.items.len()).unwrap_or(u32::MAX);
+        let items = self.limit.saturating_sub(read).min(self.each);
+        let full = items == 0 || (self.bytes == 0 && !self.read.items.is_empty());
+        (!full).then_some((items, self.bytes))
+    }
+
+    /// Adds the result of reading one stream. Returns whether the next stream may be read. A broken
+    /// stream ([`Error::Invalid`]) is recorded and does not stop the others.
+    ///
+    /// # Errors
+    /// A failure of the infrastructure, if nothing was read before it.
+    pub fn take<E: Into<Error>>(
+        &mut self,
+        partition: Partition,
+        read: Result<Vec<Waiting>, E>,
+    ) -> Result<bool> {
+        let read = read.map_err(E::into);
+        if matches!(read, Ok(_) | Err(Error::Invalid(_))) {
+            self.read.looked.push(partition);
+        }
+        match read {
+            Ok(items) => {
+                let bytes: usize = items.iter().map(|w| w.item.payload.len()).sum();
+                self.bytes = self.bytes.saturating_sub(bytes);
+                self.read.items.extend(items);
+                Ok(true)
+            }
+            Err(Error::Invalid(why)) => {
+                self.read.broken.push(BrokenStream { partition, why });
+                Ok(true)
+            }
+            // What was read before the failure is valid; the caller asks for the rest again.
+            Err(error) if !self.read.items.is_empty() => {
+                tracing::debug!(%error, "only some of the streams were read");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+pub use super::lines::{RunLine, RunLines};
+pub use besom_core::books::{Committed, Entry, LeftOut, Outcome};
+pub use besom_core::queue::Decision;
+
+/// A batch to be committed in one transaction, with entries of any number of tasks and streams. The
+/// entries of one stream are in the order of their sequence numbers and follow its cursor without
+/// gaps; a stream that violates this is left out completely ([`LeftOut::NotThere`]).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// The unique id of this commit. It makes an unknown result decidable ([`Store::find_commit`]).
+    pub id: CommitId,
+    /// The incarnation that commits.
+    pub node: Incarnation,
+    /// The entries. The executor lets no two of them change the same row, but a guard may read a row
+    /// that an earlier entry changes: they take effect as if committed one after the other.
+    pub entries: Vec<Entry>,
+    /// The latest instant that a guest was given as the present. Its decisions hold from that
+    /// instant on: while the store's clock is behind it, the batch is left out
+    /// ([`LeftOut::NotDue`]).
+    pub as_of: Time,
+    /// For [`besom_core::proposal::Guard::Idle`]: the activity keys that the caller observed as
+    /// idle just before the commit, by entry index. Ignored if `activity_in_store` is set.
+    pub idle: Vec<(usize, String)>,
+    /// Whether the activity is kept in this store. If so, it is read inside the transaction and
+    /// `idle` is ignored.
+    pub activity_in_store: bool,
+    /// The lane of the task. It determines the order among the requests that wait for the store.
+    pub lane: Lane,
+}
+
+impl Batch {
+    /// The lowest term under which an entry that was never queued is committed: the store refuses
+    /// the batch if its fence is higher. `None`: every entry was queued.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if such an entry could be retried or set aside: it ends with its commit.
+    pub fn unqueued(&self) -> Result<Option<Term>> {
+        let ends = |settle: &Settle| matches!(settle, Settle::Skip { .. });
+        let mut lowest: Option<Term> = None;
+        for Entry { source, decision, item, .. } in &self.entries {
+            let Source::Unqueued(term) = source else { continue };
+            let sound = match decision {
+                Decision::Apply { on_guard_failed, on_violation, .. } => {
+                    ends(on_guard_failed) && ends(on_violation)
+                }
+                Decision::Settle(settle) => ends(settle),
+            };
+            if !sound || item.run != RunId::NONE {
+                let key = &item.identity.key;
+                let why = format!("the item {key} was never queued: it has no run and no retry");
+                return Err(Error::Invalid(why));
+            }
+            lowest = Some(lowest.map_or(*term, |lowest| lowest.min(*term)));
+        }
+        Ok(lowest)
+    }
+
+    /// If the store's clock is behind [`Batch::as_of`], returns the result that leaves out every
+    /// entry. The store then writes nothing, not even the commit id.
+    pub fn ahead_of(&self, now: Time) -> Option<Committed> {
+        (self.as_of > now).then(|| Committed {
+            outcomes: vec![Outcome::Left(LeftOut::NotDue); self.entries.len()],
+            at: now,
+            runs_ended: Vec::new(),
+        })
+    }
+}
+
+// ---------------------------------------------------------------------------- commands
+
+use besom_core::command::counted;
+pub use besom_core::command::{Command, DeadSelector, MessageSelector};
+
+/// Parses a stored command. A command that cannot be parsed becomes [`Command::Unknown`], so that
+/// it does not block the commands after it.
+pub fn command_of(json: &str) -> Command {
+    serde_json::from_str(json).unwrap_or(Command::Unknown)
+}
+
+/// A command as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandRow {
+    /// The number of the command, in the order of submission.
+    pub id: u64,
+    /// What was requested.
+    pub command: Command,
+    /// The identity of the requester.
+    pub by: String,
+    /// The requester's reason; empty if none was given.
+    pub reason: String,
+    /// When it was submitted.
+    pub at: Time,
+    /// When a leader applied it; `None`: it is pending.
+    pub applied_at: Option<Time>,
+    /// The result for the requester, once a leader has applied or refused it.
+    pub result: Option<String>,
+    /// Whether the leader refused the command. `result` has the reason.
+    pub refused: bool,
+}
+
+/// The effect of a command. It is applied under the fence, in the transaction that marks the
+/// command as applied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CommandEffect {
+    /// Writes slots and starts runs (trigger).
+    Slots(SlotDecision),
+    /// Pauses the task, with the requester, the reason and the time of the command.
+    Pause(TaskName),
+    /// Resumes the task. Its schedule counts from now on.
+    Resume(TaskName),
+    /// Ends the scan of the run with this error, as [`Store::end_scan`] does; the run itself ends
+    /// with the last of its items in the log. A run that has already ended is left unchanged.
+    Cancel(RunId, String),
+    /// Moves dead letters to the retries, due immediately and with fresh attempts; their errors are
+    /// kept. An identity can wait only once: a dead letter whose identity is already waiting is
+    /// left where it is, and of several dead letters of one identity only the newest moves. If the
+    /// number of matching open letters differs from [`DeadSelector::expect`], the command is
+    /// refused.
+    RetryDead(DeadSelector),
+    /// Discards dead letters, each with a history row that names the requester and the reason.
+    /// Their versions are not planned again. The command is refused as for
+    /// [`CommandEffect::RetryDead`] if the number of matching letters differs.
+    DiscardDead(DeadSelector),
+    /// Makes abandoned messages pending again, due immediately and with fresh attempts; the last
+    /// error is kept. A message that was followed by a later one of the same task, tenant, topic
+    /// and key is left as it is, because its receiver already has newer information.
+    RetryMessages(MessageSelector),
+    /// Renumbers every broken stream of the task, that is, one with missing or unreadable rows, in
+    /// its order and after its last number. Unreadable rows are removed. Items that were counted
+    /// but no longer exist are written off: they count as discarded, in the baseline, and are
+    /// subtracted from the runs that planned them; nothing blocks planning them again. Refused if
+    /// no stream is broken.
+    RepairStreams(TaskName),
+    /// Only marks the command as applied: its effect is not in the store.
+    Note,
+    /// Does nothing: the command is refused for this reason.
+    Refuse(String),
+}
+
+impl CommandEffect {
+    /// Whether the effect is a refusal.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, CommandEffect::Refuse(_))
+    }
+
+    /// The outcome to record: whether the command is refused, and the result. The result is the
+    /// leader's text, extended by numbers that are known only inside the transaction.
+    pub fn outcome(&self, words: &str, applied: &Applied) -> (bool, String) {
+        match (self, &applied.refused) {
+            (_, Some(why)) => (true, why.clone()),
+            (CommandEffect::RetryDead(_) | CommandEffect::DiscardDead(_), None) => {
+                (false, format!("{words}: {}", counted(applied.dead, "dead letter")))
+            }
+            (CommandEffect::RepairStreams(_), None) => {
+                let Repaired { streams, lost } = applied.repaired;
+                (
+                    false,
+                    format!(
+                        "{words}: {}, {} lost",
+                        counted(streams, "stream"),
+                        counted(lost, "item")
+                    ),
+                )
+            }
+            (_, None) => (self.is_refusal(), words.to_owned()),
+        }
+    }
+}
+
+/// The result of applying a command.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Applied {
+    /// Runs that were started.
+    pub runs: Vec<RunId>,
+    /// Number of dead letters moved or discarded.
+    pub dead: u64,
+    /// Number of messages that are pending again.
+    pub messages: u64,
+    /// The streams that were repaired.
+    #[serde(default)]
+    pub repaired: Repaired,
+    /// Why nothing was done: the store has changed since the requester looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// The result of repairing streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Repaired {
+    /// Number of streams that were renumbered.
+    pub streams: u64,
+    /// Number of items that were written off.
+    pub lost: u64,
+}
+
+impl Repaired {
+    /// The refusal if there was nothing to repair.
+    pub fn refusal(self, task: &TaskName) -> Option<String> {
+        (self == Repaired::default()).then(|| format!("no stream of {task} is broken"))
+    }
+}
+
+// -------------------------------------------------------------------------- inspection
+
+pub use besom_core::books::DeadLetter;
+
+/// Which dead letters of a selection to return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Letters {
+    /// Open letters only: those that need attention.
+    Open,
+    /// Open and resolved letters.
+    All,
+}
+
+/// A row of the history: the outcome of one item.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HistoryRow {
+    /// The number of the row. Newer rows have higher numbers.
+    pub id: u64,
+    /// The identity of the item.
+    pub identity: Identity,
+    /// The run that planned the item; [`RunId::NONE`] for an item that was never queued.
+    pub run: RunId,
+    /// When the outcome was committed, by the store's clock.
+    pub at: Time,
+    /// How the item ended.
+    pub outcome: End,
+    /// Whether a skip was settled. A settled skip blocks planning the same version again.
+    pub settled: bool,
+    /// The reason, for outcomes without effects.
+    pub reason: Option<String>,
+    /// The plugin's notes, for a committed item.
+    pub notes: Vec<Field>,
+    /// The node that committed the outcome; for a discarded item, the leader.
+    pub node: Incarnation,
+    /// The id of the commit; 0 for a discarded item.
+    pub commit: CommitId,
+    /// Size of the before-images held for undo, in bytes.
+    pub undo_bytes: u64,
+}
+
+/// Selects history rows. A row must match all fields that are set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HistoryQuery {
+    /// Rows of this task only.
+    pub task: Option<TaskName>,
+    /// Rows of this tenant only.
+    pub tenant: Option<Tenant>,
+    /// Rows of this key only.
+    pub key: Option<String>,
+    /// Rows of items that this run planned.
+    pub run: Option<RunId>,
+    /// Rows with lower numbers than this one, for paging.
+    pub before: Option<u64>,
+    /// Maximum number of rows, newest first.
+    pub limit: u32,
+}
+
+/// The counters of one task and tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Items ever planned.
+    pub planned: u64,
+    /// Items whose effects were committed.
+    pub committed: u64,
+    /// Items that ended without effects.
+    pub skipped: u64,
+    /// Items set aside and neither retried nor discarded. A resolved dead letter still counts: the
+    /// later item of the same identity that resolved it was planned and is counted separately.
+    pub dead: u64,
+    /// Dead letters that were discarded.
+    pub discarded: u64,
+    /// Items waiting in the log, as timers or as retries.
+    pub pending: u64,
+    /// How many of the dead letters are resolved. Used by the recount only; not part of the sum or
+    /// of any report.
+    #[serde(skip)]
+    pub resolved: u64,
+}
+
+impl std::ops::AddAssign<&Counts> for Counts {
+    fn add_assign(&mut self, more: &Counts) {
+        self.planned += more.planned;
+        self.committed += more.committed;
+        self.skipped += more.skipped;
+        self.dead += more.dead;
+        self.discarded += more.discarded;
+        self.pending += more.pending;
+        self.resolved += more.resolved;
+    }
+}
+
+impl Counts {
+    /// Whether the books balance: every planned item has ended, was set aside or is waiting.
+    pub fn conserved(&self) -> bool {
+        self.planned == self.committed + self.skipped + self.dead + self.discarded + self.pending
+    }
+}
+
+/// The counters of one task and tenant, and their recount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRow {
+    /// The task of the counters.
+    pub task: TaskName,
+    /// The tenant of the counters; `None` for items without a tenant.
+    pub tenant: Option<Tenant>,
+    /// The stored counters.
+    pub counted: Counts,
+    /// The recount of the history (with the baseline of pruned rows), dead letters, log, timers and
+    /// retries.
+    pub recounted: Counts,
+}
+
+/// The recount of the engine's books, made in one snapshot.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Audit {
+    /// One row per task and tenant.
+    pub rows: Vec<AuditRow>,
+    /// Inconsistencies other than numbers: gaps in a stream, an item that waits twice, an index
+    /// entry without its item, a run with wrong counts.
+    pub violations: Vec<String>,
+}
+
+impl Audit {
+    /// Whether all counters equal their recount and balance, and there are no violations.
+    pub fn balanced(&self) -> bool {
+        self.violations.is_empty()
+            && self.rows.iter().all(|row| row.counted == row.recounted && row.counted.conserved())
+    }
+}
+
+/// How many items of one task are waiting.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Depth {
+    /// The task; always set in results of [`Store::depths`].
+    pub task: Option<TaskName>,
+    /// Items ever planned. The difference to the waiting items have ended.
+    pub planned: u64,
+    /// Items in the log.
+    pub log: u64,
+    /// Items that are waiting as timers for their due time.
+    pub timers: u64,
+    /// Items that are waiting to be retried.
+    pub retries: u64,
+    /// Open dead letters.
+    pub dead: u64,
+    /// The due time of the earliest timer.
+    pub next_due: Option<Time>,
+    /// Since when the oldest item of the log has been waiting, or the due time of the earliest
+    /// overdue timer.
+    pub oldest: Option<Time>,
+    /// Size of the before-images held, in bytes.
+    pub undo_bytes: u64,
+}
+
+/// A node as it last reported itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// The incarnation of the node.
+    pub node: Incarnation,
+    /// What it does.
+    pub state: Role,
+    /// When the node wrote this row.
+    pub seen_at: Time,
+    /// The digest of its configuration.
+    pub config_digest: String,
+    /// The services that it could not reach at that time.
+    pub missing: Vec<Missing>,
+    /// The name of its machine; empty: the row was written by an earlier version.
+    pub hostname: String,
+    /// The address at which other nodes reach it; empty: none.
+    pub address: String,
+    /// Its weight: its share of the partitions relative to the other nodes.
+    pub weight: u32,
+    /// The node's own report; `None`: it has not reported yet, or used the format of another
+    /// version.
+    pub report: Option<Report>,
+}
+
+/// The number of newest terms that are kept regardless of their age.
+pub const TERMS_KEPT: u32 = 20;
+
+/// How long data is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention<'a> {
+    /// History, slots, runs with their log lines, commands, ended messages, settled versions,
+    /// tenants' cursors since their last visit, and terms except for the newest [`TERMS_KEPT`].
+    pub history: Duration,
+    /// Before-images, by task. Those of a task that is not listed are removed with their history
+    /// row.
+    pub undo: &'a [(TaskName, Duration)],
+    /// Nodes, counted from when they were last seen.
+    pub nodes: Duration,
+    /// The topics that have a route. Messages waiting for any other topic cannot be delivered and
+    /// are kept as long as the history. `None`: the routes are unknown, and all waiting messages
+    /// are kept.
+    pub routed: Option<&'a [String]>,
+}
+
+/// What [`Store::prune`] has removed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// History rows, which were added to the baseline.
+    pub history: u64,
+    /// Before-images of items.
+    pub undo: u64,
+    /// Other rows: commits, slots, runs and their lines, commands, ended messages, resolved dead
+    /// letters, terms.
+    pub other: u64,
+}
+
+// ------------------------------------------------------------------------------ outbox
+
+/// A message of the outbox and the state of its delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The task that emitted it; `None`: the row names none.
+    pub task: Option<TaskName>,
+    /// The tenant of the item that emitted it.
+    pub tenant: Option<Tenant>,
+    /// The topic, which determines the receiver.
+    pub topic: String,
+    /// Messages of one task, tenant, topic and key are delivered in order.
+    pub key: String,
+    /// The state of the delivery.
+    pub delivery: Delivery,
+    /// A pending message is not attempted before this time.
+    pub next_at: Time,
+}
+
+/// The number and size of messages that wait for delivery.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// Number of messages.
+    pub messages: u64,
+    /// Size of their keys and payloads, in bytes.
+    pub bytes: u64,
+}
+
+/// Selects messages. A message must match all fields that are set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MessageQuery {
+    /// Messages of this topic only.
+    pub topic: Option<String>,
+    /// Messages in this state only.
+    pub state: Option<besom_core::delivery::State>,
+    /// Maximum number of messages, newest first.
+    pub limit: u32,
+}
+
+// --------------------------------------------------------------------------- snapshots
+
+/// A range read: the rows of one tenant in the order of an index; rows with equal values are in the
+/// order of the key. NULL sorts before every value, and a bound excludes NULL. In a read over all
+/// tenants, the tenant sorts before the index.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Range {
+    /// The collection to read.
+    pub collection: String,
+    /// The index to read by; `None`: the key.
+    pub index: Option<String>,
+    /// Values that the first columns of the index must equal.
+    pub prefix: Vec<Value>,
+    /// The inclusive lower bound of the column after the prefix.
+    pub lower: Option<Value>,
+    /// The inclusive upper bound of the column after the prefix.
+    pub upper: Option<Value>,
+    /// Further conditions that the rows within the range must meet.
+    pub conditions: Vec<Condition>,
+    /// The columns to return.
+    pub columns: Vec<String>,
+    /// Whether to read from the upper end.
+    pub descending: bool,
+    /// Maximum number of rows.
+    pub limit: u32,
+    /// Approximate maximum size, in bytes. At least one row is returned.
+    pub bytes_max: usize,
+    /// Maximum number of rows examined before the page ends, regardless of how many meet the
+    /// conditions; 0: no limit.
+    pub scan_max: u64,
+    /// Where the previous page ended ([`RangePage::next`]).
+    pub after: Option<Vec<u8>>,
+    /// Whether to return the keys of the rows as well.
+    pub keys: bool,
+}
+
+/// A page of a range read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RangePage {
+    /// The rows that meet the conditions.
+    pub rows: Vec<Row>,
+    /// The key of each row, if requested.
+    pub keys: Vec<RowKey>,
+    /// Where the next page starts; `None`: the end of the range was reached.
+    pub next: Option<Vec<u8>>,
+    /// Rows that the database examined, as far as it reports them: the returned rows and those that
+    /// the conditions excluded.
+    pub scanned: u64,
+}
+
+/// A consistent view of the user's tables, for the reads of one act or one scan. `tenant` is added
+/// to every query of a collection with a tenant column; `None` means all tenants. An embedded store
+/// reads on the calling thread, which may block: reads are made from the guests' threads.
+#[async_trait]
+pub trait ReadView: Send + Sync {
+    /// Sets the deadline of all following reads. A read that has not ended by then fails with
+    /// [`Cause::Slow`] and is cancelled in the database.
+    fn read_by(&self, deadline: Instant);
+
+    /// Sets the maximum size of the values that each following read may return, in bytes. A read by
+    /// keys that exceeds it fails with [`Error::TooLarge`] while its rows arrive. A page of a range
+    /// ends with the row that reaches the limit; only a single larger row makes it fail.
+    fn read_at_most(&self, bytes: u64);
+
+    /// Approximate number of rows examined by [`ReadView::exists`] and [`ReadView::tenants`]; 0 if
+    /// the database does not report it.
+    fn looked_at(&self) -> u64 {
+        0
+    }
+
+    /// Reads rows by key, in the order of the keys; `None` for a row that does not exist.
+    async fn get_many(
+        &self,
+        tenant: Option<&Tenant>,
+        collection: &str,
+        keys: &[RowKey],
+        columns: &[String],
+    ) -> Result<Vec<Option<Row>>>;
+
+    /// Reads one page of rows in the order of an index.
+    async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage>;
+
+    /// Whether any row matches all conditions.
+    async fn exists(
+        &self,
+        tenant: Option<&Tenant>,
+        collection: &str,
+        conditions: &[Condition],
+    ) -> Result<bool>;
+
+    /// The tenants after `after`, in order, that have at least one row in the range. It skips from
+    /// tenant to tenant in the index.
+    async fn tenants(
+        &self,
+        range: &Range,
+        after: Option<&Tenant>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>>;
+
+    /// The delivery states of a task's own messages: for each key, the latest message that an item
+    /// of this tenant emitted to the topic; `None` if there is no such message (any more: messages
+    /// are removed with the history).
+    async fn deliveries(
+        &self,
+        task: &TaskName,
+        tenant: Option<&Tenant>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>>;
+}
+
+/// A difference between a user's table and its mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappingFault {
+    /// The collection whose mapping is concerned.
+    pub collection: String,
+    /// The key within the collection's table in `besom.toml` that is wrong: `table`,
+    /// `columns.NAME`, `indexes.NAME`, `key`, `tenant`, `anchor`.
+    pub place: String,
+    /// What is wrong and how to correct it.
+    pub message: String,
+    /// Whether it is only a warning.
+    pub warning: bool,
+}
+
+/// The store: the engine's tables and the user's tables in one database.
+#[async_trait]
+pub trait Store: Send + Sync {
+    // ---- the store itself
+
+    /// The store's clock, which decides what is due.
+    async fn now(&self) -> Result<Time>;
+
+    /// A unique identifier that is generated when the store is created and never changes.
+    fn identity(&self) -> &str;
+
+    /// The number of partitions, which is fixed when the store is created.
+    fn partitions(&self) -> u32;
+
+    /// Sets the collections for all following operations. Reads and commits that are already
+    /// running keep theirs.
+    fn set_collections(&self, collections: Arc<Collections>);
+
+    /// Compares the mapping with the database: tables, columns, keys, indexes, anchors.
+    async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>>;
+
+    /// The operations that tasks may perform on collections (`granted`, by name) but the database's
+    /// role may not. Each is a warning. Empty if the database has no roles.
+    async fn privileges(
+        &self,
+        _collections: &Collections,
+        _granted: &BTreeMap<String, Operations>,
+    ) -> Result<Vec<MappingFault>> {
+        Ok(Vec::new())
+    }
+
+    // ---- leadership
+
+    /// Raises the fence to a higher term and takes over the given partitions (all if `partitions`
+    /// is `None`), raising their epochs, in one transaction.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the fence is already at or above `fence.term`.
+    async fn raise_fence(
+        &self,
+        fence: &FencingToken,
+        node: &Incarnation,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Raised>;
+
+    /// Why this store is permanently not the one that other processes find at the same place (its
+    /// file was replaced); `None`: it is still the same. Before it reports a loss, the adapter
+    /// saves what it can.
+    async fn lost(&self) -> Option<String> {
+        None
+    }
+
+    /// The current fence; `None` in a store that never had a leader.
+    async fn fence(&self) -> Result<Option<Fence>>;
+
+    /// The raises of the fence that are still recorded, newest first.
+    async fn terms(&self, limit: u32) -> Result<Vec<Fence>>;
+
+    // ---- ownership
+
+    /// The owners of all partitions, in order.
+    async fn partition_table(&self) -> Result<Vec<PartitionRow>>;
+
+    /// Takes over those of the partitions that still have the expected epoch and were claimed by an
+    /// older ring, raising their epochs, in one transaction. The others are left unchanged. Returns
+    /// the partitions taken. From then on, entries under an earlier epoch are left out of commits.
+    async fn claim_partitions(
+        &self,
+        node: &Incarnation,
+        at: RingPosition,
+        claims: &[Claim],
+    ) -> Result<Vec<(Partition, OwnerEpoch)>>;
+
+    /// What a leader has added to the queues since that mark (0: since the beginning). Used by
+    /// owners that do not lead. The returned mark is the one to pass to the next call. It is lower
+    /// than `since` if the store has lost data (it was restored, or a lagging standby took over);
+    /// then anything may have arrived.
+    async fn arrivals(&self, since: u64) -> Result<Arrivals>;
+
+    /// Returns when something may have arrived or a command may have been submitted, at the latest
+    /// after `timeout`. This is a hint: the caller has to check.
+    async fn nudged(&self, timeout: Duration) {
+        tokio::time::sleep(timeout).await;
+    }
+
+    // ---- planning: every write here is rejected below the fence
+
+    /// The stored state of every task ever seen.
+    async fn task_states(&self) -> Result<Vec<TaskState>>;
+
+    /// All runs that have not ended.
+    async fn active_runs(&self) -> Result<Vec<Run>>;
+
+    /// Writes decided slots, starts runs and stores task states. Returns the ids of the runs, in
+    /// order.
+    ///
+    /// The call can be repeated after a lost answer: slots that are already written are not written
+    /// again, and a run of [`Trigger::Schedule`] or [`Trigger::Takeover`] that the same term has
+    /// already started for that task and slot is not started again; its id is returned. A decision
+    /// that was based on an outdated state of the store ([`SlotDecision::seen`]) writes nothing:
+    /// the result is the runs that the same term has already started for its slots.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if an earlier term has started such a run, or if the decision is outdated
+    /// and the same term has not started its runs.
+    async fn decide_slots(
+        &self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+    ) -> Result<Vec<RunId>>;
+
+    /// The cursor of (task, tenant); `None`: the scan starts at the beginning.
+    async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>>;
+
+    /// Plans a page: items with a due time become timers, even if they are overdue; the others are
+    /// appended to their streams without gaps. Counters, run and cursor are written in the same
+    /// transaction.
+    ///
+    /// Candidates that are already waiting or are blocked are left out and counted. A candidate is
+    /// blocked by a settled skip, a discard or an open dead letter of its identity and version.
+    /// With another version it is a new item, and the old dead letter stays open. A later settled
+    /// skip replaces what blocked the identity, and a commit removes it; no other outcome affects
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the scan of the run has ended.
+    async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned>;
+
+    /// Ends the scan of a run, with an error or without. Also ends the run if none of its items is
+    /// in the log; timers and retries outlive the run. Returns whether the run has ended. Repeating
+    /// the call changes nothing.
+    async fn end_scan(
+        &self,
+        fence: &FencingToken,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+    ) -> Result<bool>;
+
+    // ---- commands
+
+    /// Submits a command for the leader. Any process may do so. Returns the number of the command.
+    async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64>;
+
+    /// Commands that no leader has applied yet, oldest first.
+    async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>>;
+
+    /// All commands, newest first, with numbers below `before`.
+    async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>>;
+
+    /// The command with that number.
+    async fn command(&self, id: u64) -> Result<Option<CommandRow>>;
+
+    /// Applies the effect of a command and marks the command as applied, with the result. A command
+    /// that is already marked is not applied again; its earlier result is returned.
+    async fn apply_command(
+        &self,
+        fence: &FencingToken,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+    ) -> Result<Applied>;
+
+    // ---- execution
+
+    /// The streams of these partitions (`None`: all) that have items to execute.
+    async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>>;
+
+    /// All streams with the number of their rows; of one task if given.
+    async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>>;
+
+    /// Reads the items of a stream after `acked` (which is not below the stream's cursor), in
+    /// order, at most `limit` items and about `bytes_max` bytes, but at least one item if there is
+    /// one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a sequence number is missing; the message names it.
+    async fn read_log(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        acked: Seq,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>>;
+
+    /// Reads several streams of a task, one after the other, at most `each` items of one stream and
+    /// `limit` items of all. A broken stream is reported and does not prevent reading the others.
+    /// Adapters that can do so read all streams from one snapshot.
+    ///
+    /// # Errors
+    /// A failure of the store, if nothing was read before it; otherwise the failure ends the read,
+    /// and what was read is returned.
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<LogRead> {
+        let mut room = LogRoom::new(each, limit, bytes_max);
+        for (partition, acked) in streams {
+            let Some((items, bytes)) = room.left() else { break };
+            let read = self.read_log(task, *partition, *acked, items, bytes).await;
+            if !room.take(*partition, read)? {
+                break;
+            }
+        }
+        Ok(room.read)
+    }
+
+    /// Timers of these tasks and partitions (`None`: all) after `after`, ordered by due time, then
+    /// id.
+    async fn read_timers(
+        &self,
+        tasks: Option<&[TaskName]>,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>>;
+
+    /// Retries of these tasks and partitions (`None`: all) after `after`, ordered by time, then id.
+    async fn read_retries(
+        &self,
+        tasks: Option<&[TaskName]>,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>>;
+
+    /// Takes rows from the task's budget for a batch that is about to change them. All nodes share
+    /// the budget, which is measured by the store's clock ([`besom_core::budget`]). This is a
+    /// separate transaction before that of the batch, so that no transaction waits for the budget
+    /// while holding locks. A crash of the store may lose what was taken.
+    async fn take_rows(
+        &self,
+        task: &TaskName,
+        rows: u64,
+        per_second: NonZeroU32,
+    ) -> Result<Allowance>;
+
+    /// Records which items are about to be executed, so that a death of the host during their
+    /// execution is counted ([`Item::deaths`]). The record survives the process, but not
+    /// necessarily the machine. `lane` determines the order among the requests that wait for the
+    /// store.
+    async fn begin(
+        &self,
+        id: CommitId,
+        node: &Incarnation,
+        lane: Lane,
+        items: &[(Source, &Item)],
+    ) -> Result<()>;
+
+    /// Removes the record of a begun batch that will not be committed.
+    async fn abandon(&self, id: CommitId) -> Result<()>;
+
+    /// The incarnations with begun batches that are neither committed nor abandoned.
+    async fn begun_by(&self) -> Result<Vec<Incarnation>>;
+
+    /// For the batches of these incarnations that are neither committed nor abandoned: counts one
+    /// death for each of their items that still waits where it was, and removes the records of the
+    /// batches. Returns the identities counted. Requires the fence, because the leader decides
+    /// which incarnations are dead.
+    async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>>;
+
+    /// Commits a batch (docs/architecture.md): ownership and cursors, anchors, guards, changes,
+    /// before-images, history, counters, outbox, acknowledgement.
+    ///
+    /// The commit is all or nothing, except for entries that are left out and items whose guards or
+    /// constraints failed; those settle as their entry says. An item that moves to the retries gets
+    /// a new id there. A committed item resolves the open dead letters of its identity. A batch
+    /// whose id is already committed is not applied again; its earlier result is returned. A batch
+    /// whose [`Batch::as_of`] is ahead of the store's clock does nothing.
+    ///
+    /// An item that was never queued ([`Source::Unqueued`]) is planned and ended by its commit,
+    /// and counts in the books as both.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the batch has such an item and the fence is above its term.
+    async fn commit(&self, batch: &Batch) -> Result<Committed>;
+
+    /// After [`Error::Unknown`]: the result of the commit with that id. `None`: it has not happened
+    /// and never will. The id is then abandoned, and a later commit of a batch with it fails with
+    /// [`Error::Invalid`].
+    async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>>;
+
+    // ---- the outbox
+
+    /// Claims pending messages whose time has come, oldest first, at most the given number per
+    /// topic. Each claim counts one attempt and hides the message for `hold`. Of one task, tenant,
+    /// topic and key, only the first pending message can be claimed. If nothing is found, nothing
+    /// is written.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] below the fence.
+    async fn claim_messages(
+        &self,
+        fence: &FencingToken,
+        room: &[(String, u32)],
+        hold: Duration,
+    ) -> Result<Vec<Claimed>>;
+
+    /// Records the results of attempts. A result is ignored if it is not of the latest attempt of
+    /// its message, or if the message has ended.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] below the fence.
+    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()>;
+
+    /// The number and size of a task's messages to a topic that wait for delivery. Counts at most
+    /// `limit` messages.
+    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending>;
+
+    /// Removes the oldest waiting messages of a task to a topic, at most `count`. Used for topics
+    /// without a route, whose messages cannot be delivered. Returns what was removed.
+    async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending>;
+
+    /// The messages that match, newest first.
+    async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;
+
+    // ---- the user's tables
+
+    /// Opens a consistent view that lives for at most `open_max`.
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>>;
+
+    // ---- inspection
+
+    /// How many items are waiting, per task.
+    async fn depths(&self) -> Result<Vec<Depth>>;
+
+    /// The runs of one task or of all, newest first.
+    async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>>;
+
+    /// The newest run of a task whose scan ended without an error; `None`: there was none, or it
+    /// was pruned.
+    async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>>;
+
+    /// The run with that id.
+    async fn run(&self, id: RunId) -> Result<Option<Run>>;
+
+    /// The slot history of a task that overlaps [from, to], newest first.
+    async fn slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Result<Vec<SlotRecord>>;
+
+    /// The dead letters that match and have numbers below `before`, newest first.
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>>;
+
+    /// The open dead letters grouped by task and last error; the group with the newest letter comes
+    /// first. Needs one pass over an index, regardless of the size of the letters.
+    async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>>;
+
+    /// The history rows that match, newest first.
+    async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>>;
+
+    /// The before-images of a history row, oldest change first. `None`: there is no such row, or
+    /// its images were pruned or never kept.
+    async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>>;
+
+    // ---- what guests log
+
+    /// Writes log lines, numbering those of each run from 1 without gaps, and adds `lost` to the
+    /// lost lines of their runs. Only the newest `lines_max` lines of a run are kept; the removed
+    /// ones count as lost. Lines of unknown runs are ignored.
+    async fn write_lines(
+        &self,
+        lines: &[RunLine],
+        lost: &[(RunId, u64)],
+        lines_max: u32,
+    ) -> Result<()>;
+
+    /// The log lines of a run with numbers above `after`, in order.
+    async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines>;
+
+    /// Recounts the books in one snapshot.
+    async fn audit(&self) -> Result<Audit>;
+
+    // ---- upkeep
+
+    /// Writes this node's row and returns the [`NodeRow::seen_at`] of the row that it replaces.
+    /// Only the node itself writes its row: if the returned time differs from the last one it
+    /// wrote, the store has lost data (it was restored, or a lagging standby took over).
+    async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>>;
+
+    /// All nodes that were seen and not removed.
+    async fn nodes(&self) -> Result<Vec<NodeRow>>;
+
+    /// Removes the row of a node that has left. An unknown node is not an error.
+    async fn forget_node(&self, node: &Incarnation) -> Result<()>;
+
+    /// Removes data that is older than its retention, at most `limit` rows of each kind (of
+    /// before-images, of each task). Removed history is added to the baseline in the same
+    /// transaction. A run is kept as long as an item or an open dead letter refers to it. A settled
+    /// skip is removed with the history, so that an item that was left alone is examined again once
+    /// per retention period; a discard is never removed.
+    async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned>;
+}
+
+/// A row before a commit changed it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BeforeImage {
+    /// The collection of the row.
+    pub collection: String,
+    /// The tenant of the row; `None` if the collection has no tenant column.
+    pub tenant: Option<Tenant>,
+    /// The key of the row.
+    pub key: RowKey,
+    /// The names and values of all mapped columns; `None`: the row did not exist.
+    pub row: Option<Vec<Field>>,
+}
+
+/// The sets of rows that one act has read, as collected by the runtime.
+pub type ReadSets = Vec<Arc<ReadSet>>;

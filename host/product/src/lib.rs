@@ -1,0 +1,4 @@
+//! The built-in entity model and its documents.
+
+pub mod doc;
+pub mod model;

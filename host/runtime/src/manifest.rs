@@ -1,0 +1,217 @@
+//! Validates a manifest. Pure; reports all faults at once.
+
+use std::collections::BTreeSet;
+
+use besom_core::collection::Operations;
+use besom_core::value::Value;
+
+use besom_ports::guests::{Manifest, Setting, SettingKind};
+
+/// Maximum number of settings, of collections, of topics and of columns.
+const ENTRIES_MAX: usize = 1_000;
+/// Maximum length of a name, in bytes.
+const NAME_BYTES_MAX: usize = 128;
+
+/// The faults of the manifest; empty if it is valid.
+pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
+    let mut faults = Vec::new();
+    name("name", &manifest.name, &mut faults);
+    if !is_version(&manifest.version) {
+        faults.push(format!("version: `{}` is not a semantic version (`1.2.3`)", manifest.version));
+    }
+    each("settings", manifest.settings.iter().map(|s| s.name.as_str()), &mut faults);
+    for setting in &manifest.settings {
+        setting_faults(setting, &mut faults);
+        choice_faults(setting, &manifest.choices(&setting.name), &mut faults);
+    }
+    each("collections", manifest.collections.iter().map(|c| c.collection.as_str()), &mut faults);
+    for request in &manifest.collections {
+        let place = format!("collections.{}", request.collection);
+        if request.operations == Operations::default() {
+            faults.push(format!("{place}: requests no operation"));
+        }
+        each(&format!("{place}.columns"), request.columns.iter().map(String::as_str), &mut faults);
+    }
+    each("topics", manifest.topics.iter().map(String::as_str), &mut faults);
+    faults
+}
+
+fn name(place: &str, name: &str, faults: &mut Vec<String>) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
+        faults.push(format!("{place}: `{}` is not a valid name", name.escape_debug()));
+    }
+}
+
+fn each<'a>(place: &str, names: impl Iterator<Item = &'a str>, faults: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (index, n) in names.enumerate() {
+        if index == ENTRIES_MAX {
+            faults.push(format!("{place}: more than {ENTRIES_MAX}"));
+            return;
+        }
+        name(place, n, faults);
+        if !seen.insert(n) {
+            faults.push(format!("{place}: `{n}` is listed twice"));
+        }
+    }
+}
+
+fn setting_faults(setting: &Setting, faults: &mut Vec<String>) {
+    let place = format!("settings.{}", setting.name);
+    let ordered =
+        matches!(setting.kind, SettingKind::Integer | SettingKind::Float | SettingKind::Duration);
+    let values = [
+        ("default", &setting.default),
+        ("minimum", &setting.minimum),
+        ("maximum", &setting.maximum),
+    ];
+    for (what, value) in values {
+        let Some(value) = value else { continue };
+        // A default of null makes a setting optional: it then has no value.
+        if what == "default" && *value == Value::Null {
+            continue;
+        }
+        if !fits(setting.kind, value) {
+            faults.push(format!("{place}: the {what} does not have the setting's kind"));
+        } else if what != "default" && !ordered {
+            faults.push(format!("{place}: a {what} is not allowed for this kind"));
+        }
+    }
+    let number = |value: &Option<Value>| match value {
+        Some(Value::Integer(i)) => Some(*i as f64),
+        Some(Value::Float(f)) => Some(*f),
+        _ => None,
+    };
+    let (low, high) = (number(&setting.minimum), number(&setting.maximum));
+    if let (Some(low), Some(high)) = (low, high)
+        && low > high
+    {
+        faults.push(format!("{place}: the minimum {low} is above the maximum {high}"));
+    }
+    if let Some(default) = number(&setting.default)
+        && (low.is_some_and(|low| default < low) || high.is_some_and(|high| default > high))
+    {
+        faults.push(format!("{place}: the default {default} is outside the bounds"));
+    }
+}
+
+/// The default of a setting with choices must be one of them.
+fn choice_faults(setting: &Setting, words: &[&str], faults: &mut Vec<String>) {
+    if words.is_empty() {
+        return;
+    }
+    let place = format!("settings.{}", setting.name);
+    if setting.kind != SettingKind::Text {
+        faults.push(format!("{place}: only a text setting can have choices"));
+    }
+    if let Some(Value::Text(default)) = &setting.default
+        && !words.contains(&default.as_str())
+    {
+        faults.push(format!("{place}: the default {default:?} is not one of the choices"));
+    }
+}
+
+/// Whether the value has this type. A duration is an integer number of milliseconds here.
+fn fits(kind: SettingKind, value: &Value) -> bool {
+    matches!(
+        (kind, value),
+        (SettingKind::Bool, Value::Bool(_))
+            | (SettingKind::Integer | SettingKind::Duration, Value::Integer(_))
+            | (SettingKind::Float, Value::Float(_) | Value::Integer(_))
+            | (SettingKind::Text, Value::Text(_))
+    )
+}
+
+/// Whether the text is a semantic version: three numbers and the permitted suffixes.
+fn is_version(version: &str) -> bool {
+    let core = version.split(['-', '+']).next().unwrap_or_default();
+    let mut numbers = core.split('.');
+    let three = numbers.by_ref().take(3).filter(|n| n.parse::<u64>().is_ok()).count() == 3;
+    three && numbers.next().is_none() && version.len() <= NAME_BYTES_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::value::Field;
+
+    use super::*;
+    use besom_ports::guests::{CHOICE, CollectionRequest, Lane};
+
+    fn sound() -> Manifest {
+        let setting = Setting {
+            name: "min_changes".into(),
+            kind: SettingKind::Integer,
+            default: Some(Value::Integer(10)),
+            minimum: Some(Value::Integer(1)),
+            maximum: None,
+            doc: String::new(),
+        };
+        let mode = Setting {
+            name: "mode".into(),
+            kind: SettingKind::Text,
+            default: Some(Value::Text("merge".into())),
+            minimum: None,
+            maximum: None,
+            doc: String::new(),
+        };
+        let request = CollectionRequest {
+            collection: "documents".into(),
+            operations: Operations { read: true, ..Operations::default() },
+            columns: vec!["doc_id".into()],
+        };
+        Manifest {
+            name: "tidy".into(),
+            version: "1.0.0-rc.1".into(),
+            doc: String::new(),
+            settings: vec![setting, mode],
+            collections: vec![request],
+            topics: vec!["tidied".into()],
+            activity: false,
+            per_tenant: true,
+            lane: Lane::Normal,
+            extra: vec![],
+        }
+    }
+
+    fn word(choice: &str) -> Field {
+        Field::new(CHOICE, Value::Text(choice.into()))
+    }
+
+    #[test]
+    fn a_choice_is_between_the_words_that_are_told() {
+        let mut manifest = sound();
+        manifest.extra = ["mode.merge", "mode.reset", "mode_b.x"].map(word).into();
+        assert_eq!(faults(&manifest), Vec::<String>::new());
+        assert_eq!(manifest.choices("mode"), ["merge", "reset"]);
+        assert_eq!(manifest.choices("min_changes"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        type Mistake = fn(&mut Manifest);
+        let cases: [(Mistake, &str); 11] = [
+            (|m| m.name = "a b".into(), "`a b` is not a valid name"),
+            (|m| m.version = "1.0".into(), "`1.0` is not a semantic version"),
+            (|m| m.settings.push(m.settings[0].clone()), "settings: `min_changes` is listed twice"),
+            (|m| m.settings[0].default = Some(Value::Bool(true)), "default does not have"),
+            (|m| m.settings[0].default = Some(Value::Integer(0)), "outside the bounds"),
+            (|m| m.settings[0].maximum = Some(Value::Integer(0)), "above the maximum"),
+            (|m| m.collections[0].operations.read = false, "requests no operation"),
+            (|m| m.collections[0].columns.push("doc_id".into()), "`doc_id` is listed twice"),
+            (|m| m.topics.push(String::new()), "topics: `` is not a valid name"),
+            (|m| m.extra.push(word("min_changes.all")), "only a text setting"),
+            (
+                |m| m.extra.push(word("mode.reset")),
+                "the default \"merge\" is not one of the choices",
+            ),
+        ];
+        assert_eq!(faults(&sound()), Vec::<String>::new());
+        for (mistake, part) in cases {
+            let mut manifest = sound();
+            mistake(&mut manifest);
+            let found = faults(&manifest);
+            assert!(found.iter().any(|f| f.contains(part)), "{found:?} does not say {part:?}");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Checks the verdicts of a guest against the contract, the grants and the limits. Pure. A
+//! violation is a fault of its own item; the other items are not affected.
+
+use std::sync::Arc;
+
+use besom_core::ids::Tenant;
+use besom_core::proposal::{Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, Verdict};
+use besom_core::value::{Field, Value};
+
+use super::access::{Access, Operation, Refusal};
+use super::bindings::besom::task::types as wit;
+use super::readset::ReadSets;
+use super::{bounds, convert};
+use besom_ports::guests::{Fault, Limits};
+
+/// Maximum number of guards of one item, and of the conditions in all of them.
+const GUARDS_MAX: usize = 1_000;
+const GUARD_CONDITIONS_MAX: usize = 4_000;
+/// Maximum number of guards of one item that search rows by conditions (`exists`, `absent`). Their
+/// cost depends on the contents of the table.
+const QUESTIONS_MAX: usize = 64;
+/// Maximum number of notes of one item, and their size in bytes.
+const NOTES_MAX: usize = 64;
+const NOTES_BYTES_MAX: usize = 16 * 1024;
+/// Maximum size of a message's key, of its payload, and of all messages of an item, in bytes.
+const MESSAGE_KEY_BYTES_MAX: usize = 1024;
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+const MESSAGES_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Maximum length of an activity key, in bytes.
+const ACTIVITY_KEY_BYTES_MAX: usize = 1024;
+/// Maximum length of a reason, in bytes; the rest is cut off.
+const REASON_BYTES_MAX: usize = 4 * 1024;
+/// Maximum time by which a guest may postpone an item: a year.
+const AFTER_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1_000;
+
+/// What the verdicts of one call are checked against.
+pub(super) struct Court<'a> {
+    /// The grants of the task.
+    pub(super) access: &'a Access,
+    /// The limits of the task.
+    pub(super) limits: &'a Limits,
+    /// The read sets of the call.
+    pub(super) sets: &'a ReadSets,
+}
+
+/// What is wrong with a verdict.
+enum Violation {
+    Limit(String),
+    Contract(String),
+}
+
+impl From<Refusal> for Violation {
+    fn from(refusal: Refusal) -> Violation {
+        match refusal.code {
+            "limit-exceeded" => Violation::Limit(refusal.message),
+            _ => Violation::Contract(refusal.message),
+        }
+    }
+}
+
+impl From<convert::Malformed> for Violation {
+    fn from(message: convert::Malformed) -> Violation {
+        Violation::Contract(message)
+    }
+}
+
+fn limit(what: &str, count: u64, max: u64) -> Result<(), Violation> {
+    if count > max {
+        return Err(Violation::Limit(format!("{count} {what}: at most {max}")));
+    }
+    Ok(())
+}
+
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+    text
+}
+
+impl Court<'_> {
+    /// Checks the verdict on an item of that tenant.
+    pub(super) fn hear(
+        &self,
+        tenant: Option<&Tenant>,
+        verdict: wit::Verdict,
+    ) -> Result<Verdict, Fault> {
+        let fault = |cause: &str, message: String| Fault { cause: cause.into(), message };
+        self.verdict(tenant, verdict).map_err(|violation| match violation {
+            Violation::Limit(message) => fault("limit", message),
+            Violation::Contract(message) => fault("contract", message),
+        })
+    }
+
+    fn verdict(
+        &self,
+        tenant: Option<&Tenant>,
+        verdict: wit::Verdict,
+    ) -> Result<Verdict, Violation> {
+        Ok(match verdict {
+            wit::Verdict::Propose(proposal) => Verdict::Propose(self.proposal(tenant, proposal)?),
+            wit::Verdict::Skip(wit::Skipped { reason, settled }) => {
+                Verdict::Skip { reason: cut(reason), settled }
+            }
+            wit::Verdict::Retry(wit::Retried { after, reason }) => {
+                Verdict::Retry { after_ms: after.min(AFTER_MS_MAX), reason: cut(reason) }
+            }
+            wit::Verdict::Dead(reason) => Verdict::Dead { reason: cut(reason) },
+        })
+    }
+
+    fn proposal(
+        &self,
+        tenant: Option<&Tenant>,
+        proposal: wit::Proposal,
+    ) -> Result<Proposal, Violation> {
+        limit("guards", proposal.guards.len() as u64, GUARDS_MAX as u64)?;
+        limit("changes", proposal.changes.len() as u64, u64::from(self.limits.changes))?;
+        limit("notes", proposal.notes.len() as u64, NOTES_MAX as u64)?;
+        let notes = convert::fields(proposal.notes)?;
+        let weight: usize = notes.iter().map(|n| n.name.len() + n.value.weight()).sum();
+        limit("bytes of notes", weight as u64, NOTES_BYTES_MAX as u64)?;
+        let compared = proposal.guards.iter().map(|guard| match guard {
+            wit::Guard::Columns(guard) => guard.conditions.len(),
+            wit::Guard::Exists(filter) | wit::Guard::Absent(filter) => filter.conditions.len(),
+            wit::Guard::Complete(_) | wit::Guard::Idle(_) => 0,
+        });
+        let compared = compared.sum::<usize>() as u64;
+        limit("conditions in all guards", compared, GUARD_CONDITIONS_MAX as u64)?;
+        let questions = proposal.guards.iter();
+        let questions = questions
+            .filter(|guard| matches!(guard, wit::Guard::Exists(_) | wit::Guard::Absent(_)))
+            .count();
+        limit("guards on rows by conditions", questions as u64, QUESTIONS_MAX as u64)?;
+        let guards = proposal.guards.into_iter().map(|guard| self.guard(tenant, guard));
+        let guards = guards.collect::<Result<Vec<_>, _>>()?;
+        self.complete(&guards)?;
+        let changes = proposal.changes.into_iter().map(|change| self.change(tenant, change));
+        let changes = changes.collect::<Result<Vec<_>, _>>()?;
+        let deletes = changes.iter().map(|change| match change {
+            Change::Delete { .. } => 1,
+            Change::DeleteReadSet(set) => set.len() as u64,
+            Change::Insert { .. }
+            | Change::Upsert { .. }
+            | Change::Update { .. }
+            | Change::Increment { .. }
+            | Change::Emit { .. } => 0,
+        });
+        limit("rows to delete", deletes.sum(), self.limits.deletes)?;
+        let messages = changes.iter().map(|change| match change {
+            Change::Emit { key, payload, .. } => (key.len() + payload.len()) as u64,
+            _ => 0,
+        });
+        limit("bytes in all messages", messages.sum(), MESSAGES_BYTES_MAX)?;
+        let on_guard_failed = match proposal.on_guard_failed {
+            wit::GuardFailed::Skip(reason) => OnGuardFailed::Skip(cut(reason)),
+            wit::GuardFailed::Retry(after) => OnGuardFailed::Retry(after.min(AFTER_MS_MAX)),
+        };
+        Ok(Proposal { guards, changes, on_guard_failed, notes })
+    }
+
+    /// Checks the guards on read sets. The commit looks up all their rows, so each set may occur
+    /// once, and together they may contain at most as many rows as one call may read.
+    fn complete(&self, guards: &[Guard]) -> Result<(), Violation> {
+        let mut sets: Vec<&Arc<ReadSet>> = Vec::new();
+        for guard in guards {
+            let Guard::Complete(set) = guard else { continue };
+            if sets.iter().any(|known| Arc::ptr_eq(known, set)) {
+                return Err(Violation::Contract(
+                    "two guards of one proposal check the same read set".into(),
+                ));
+            }
+            sets.push(set);
+        }
+        let rows = sets.iter().map(|set| set.len() as u64).sum();
+        limit("rows of read sets in guards", rows, self.limits.rows_read)
+    }
+
+    /// Checks a guard. It reveals whether rows exist, so it requires the right to read them.
+    fn guard(&self, tenant: Option<&Tenant>, guard: wit::Guard) -> Result<Guard, Violation> {
+        Ok(match guard {
+            wit::Guard::Columns(wit::ColumnGuard { collection, key, conditions }) => {
+                self.may_compare(&collection, &conditions)?;
+                Guard::Columns {
+                    key: convert::values(key)?,
+                    conditions: convert::conditions(conditions)?,
+                    collection: self.access.collection(collection),
+                }
+            }
+            wit::Guard::Exists(filter) => {
+                self.may_compare(&filter.collection, &filter.conditions)?;
+                Guard::Exists(self.filter(filter)?)
+            }
+            wit::Guard::Absent(filter) => {
+                self.may_compare(&filter.collection, &filter.conditions)?;
+                Guard::Absent(self.filter(filter)?)
+            }
+            wit::Guard::Complete(id) => Guard::Complete(self.read_set(tenant, id)?),
+            wit::Guard::Idle(key) => {
+                self.access.to_activity()?;
+                let most = ACTIVITY_KEY_BYTES_MAX as u64;
+                limit("bytes in the key of an activity", key.len() as u64, most)?;
+                Guard::Idle(key)
+            }
+        })
+    }
+
+    fn filter(&self, filter: wit::Filter) -> Result<Filter, Violation> {
+        let filter = convert::filter(filter)?;
+        Ok(Filter { collection: self.access.collection(filter.collection), ..filter })
+    }
+
+    fn may_compare(&self, collection: &str, conditions: &[wit::Condition]) -> Result<(), Refusal> {
+        bounds::conditions(conditions)?;
+        let columns = conditions.iter().map(|c| c.column.as_str());
+        self.access.to_columns(collection, Operation::Read, columns)
+    }
+
+    fn read_set(&self, tenant: Option<&Tenant>, id: u64) -> Result<Arc<ReadSet>, Refusal> {
+        Ok(Arc::clone(self.sets.of(id, tenant)?))
+    }
+
+    fn change(&self, tenant: Option<&Tenant>, change: wit::Change) -> Result<Change, Violation> {
+        Ok(match change {
+            wit::Change::Insert(wit::RowChange { collection, fields }) => {
+                let fields = self.fields(&collection, &[Operation::Insert], fields)?;
+                Change::Insert { collection: self.access.collection(collection), fields }
+            }
+            wit::Change::Upsert(wit::RowChange { collection, fields }) => {
+                let both = [Operation::Insert, Operation::Update];
+                let fields = self.fields(&collection, &both, fields)?;
+                Change::Upsert { collection: self.access.collection(collection), fields }
+            }
+            wit::Change::Update(wit::KeyedChange { collection, key, fields }) => {
+                let fields = self.fields(&collection, &[Operation::Update], fields)?;
+                let collection = self.access.collection(collection);
+                Change::Update { collection, key: convert::values(key)?, fields }
+            }
+            wit::Change::Increment(wit::KeyedChange { collection, key, fields }) => {
+                let fields = self.fields(&collection, &[Operation::Update], fields)?;
+                if let Some(f) = fields.iter().find(|f| !matches!(f.value, Value::Integer(_))) {
+                    return Err(Violation::Contract(format!(
+                        "an increment must be an integer: `{collection}.{}` is incremented by \
+                         another type",
+                        f.name
+                    )));
+                }
+                let collection = self.access.collection(collection);
+                Change::Increment { collection, key: convert::values(key)?, fields }
+            }
+            wit::Change::Delete(wit::RowReference { collection, key }) => {
+                self.access.to(&collection, Operation::Delete)?;
+                let collection = self.access.collection(collection);
+                Change::Delete { collection, key: convert::values(key)? }
+            }
+            wit::Change::DeleteReadSet(id) => {
+                let set = self.read_set(tenant, id)?;
+                self.access.to(self.access.name_of(&set.collection), Operation::Delete)?;
+                Change::DeleteReadSet(set)
+            }
+            wit::Change::Emit(wit::Message { topic, key, payload }) => {
+                self.access.to_topic(&topic)?;
+                let most = MESSAGE_KEY_BYTES_MAX as u64;
+                limit("bytes in the key of a message", key.len() as u64, most)?;
+                if key.contains('\0') {
+                    return Err(Violation::Contract(
+                        "the key of a message contains a NUL byte".into(),
+                    ));
+                }
+                limit("bytes in a message", payload.len() as u64, MESSAGE_BYTES_MAX as u64)?;
+                Change::Emit { topic, key, payload }
+            }
+        })
+    }
+
+    fn fields(
+        &self,
+        collection: &str,
+        operations: &[Operation],
+        fields: Vec<wit::Field>,
+    ) -> Result<Vec<Field>, Violation> {
+        for operation in operations {
+            let columns = fields.iter().map(|f| f.name.as_str());
+            self.access.to_columns(collection, *operation, columns)?;
+        }
+        if fields.is_empty() {
+            return Err(Violation::Contract(format!("a change of `{collection}` sets no column")));
+        }
+        let mut names: Vec<&str> = fields.iter().map(|f| f.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Violation::Contract(format!(
+                "a change of `{collection}` sets `{}` twice",
+                twice[0]
+            )));
+        }
+        Ok(convert::fields(fields)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::collection::Operations;
+
+    use super::*;
+    use besom_ports::guests::{CollectionRequest, Lane, Manifest};
+
+    fn access() -> Access {
+        let read = Operations { read: true, ..Operations::default() };
+        let request = CollectionRequest {
+            collection: "things".into(),
+            operations: read,
+            columns: vec!["id".into()],
+        };
+        let manifest = Manifest {
+            name: "guarding".into(),
+            version: "1".into(),
+            doc: String::new(),
+            settings: vec![],
+            collections: vec![request],
+            topics: vec![],
+            activity: false,
+            per_tenant: false,
+            lane: Lane::Normal,
+            extra: vec![],
+        };
+        Access {
+            grants: Arc::new([("things".to_owned(), read)].into()),
+            aliases: Arc::default(),
+            columns: Arc::default(),
+            activity: false,
+            manifest: manifest.into(),
+            topics: vec![],
+        }
+    }
+
+    #[test]
+    fn what_guards_cost_in_the_commit_is_bounded() {
+        let (access, mut sets) = (access(), ReadSets::default());
+        for ids in [0..6_i64, 6..10] {
+            let keys = ids.map(|id| vec![Value::Integer(id)]).collect();
+            sets.collect(None, "things", None, keys).unwrap();
+        }
+        let limits = |rows_read| Limits { rows_read, ..super::super::Settings::default().describe };
+        let heard = |guards: Vec<wit::Guard>, rows_read| {
+            let limits = limits(rows_read);
+            let proposal = wit::Proposal {
+                guards,
+                changes: vec![],
+                on_guard_failed: wit::GuardFailed::Skip("guard".into()),
+                notes: vec![],
+            };
+            let court = Court { access: &access, limits: &limits, sets: &sets };
+            let heard = court.hear(None, wit::Verdict::Propose(proposal));
+            heard.map(drop).map_err(|fault| (fault.cause.to_string(), fault.message))
+        };
+        let filter = || wit::Filter { collection: "things".into(), conditions: vec![] };
+        let questions = |count: usize| {
+            let each = |at| match at % 2 {
+                0 => wit::Guard::Exists(filter()),
+                _ => wit::Guard::Absent(filter()),
+            };
+            (0..count).map(each).collect::<Vec<_>>()
+        };
+        let complete = |ids: &[u64]| ids.iter().map(|&id| wit::Guard::Complete(id)).collect();
+        let limit = |said: &str| Err(("limit".to_owned(), said.to_owned()));
+        assert_eq!(heard(questions(QUESTIONS_MAX), 10), Ok(()));
+        assert_eq!(
+            heard(questions(QUESTIONS_MAX + 1), 10),
+            limit("65 guards on rows by conditions: at most 64")
+        );
+        assert_eq!(heard(complete(&[0, 1]), 10), Ok(()));
+        assert_eq!(heard(complete(&[0, 1]), 9), limit("10 rows of read sets in guards: at most 9"));
+        let (cause, said) = heard(complete(&[0, 1, 0]), 100).unwrap_err();
+        assert_eq!(cause, "contract");
+        assert!(said.contains("the same read set"), "{said}");
+    }
+}

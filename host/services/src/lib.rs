@@ -1,0 +1,5 @@
+//! Adapters for election, membership, activity and delivery.
+
+pub mod activity;
+pub mod coordination;
+pub mod courier;

@@ -1,0 +1,149 @@
+//! The audit: recounts the books in one snapshot, and finds violations that counts do not show.
+
+use std::collections::BTreeMap;
+
+use besom_core::ids::Tenant;
+
+use super::error::Job;
+use super::session::{Pipeline, Session, params};
+use super::tasks::names;
+use super::text::tenant_of;
+use besom_ports::store::{Audit, AuditRow, Counts};
+
+/// The maximum number of violations listed per kind.
+const LISTED_MAX: usize = 100;
+
+/// The time limit of each statement of an audit of a large store.
+const STATEMENT_MAX: &str = "SET LOCAL statement_timeout = '15min'";
+
+/// Performs the audit.
+pub(super) async fn audit(session: &mut Session) -> Job<Audit> {
+    let mut first = Pipeline::default();
+    first.simple("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ");
+    first.simple(STATEMENT_MAX);
+    session.begin(first).await?;
+    let audit = recounted(session).await;
+    session.rollback().await;
+    audit
+}
+
+async fn recounted(session: &Session) -> Job<Audit> {
+    let names: BTreeMap<_, _> = names(session).await?.into_iter().collect();
+    let mut books: BTreeMap<(i32, Option<Tenant>), (Counts, Counts)> = BTreeMap::new();
+    let counted = "SELECT task, tenant, planned, committed, skipped, dead, discarded,
+        log + timers + retries, resolved FROM @.books";
+    for row in session.query(counted, params![]).await? {
+        let count =
+            |at: usize| -> Job<u64> { Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0)) };
+        let counts = Counts {
+            planned: count(2)?,
+            committed: count(3)?,
+            skipped: count(4)?,
+            dead: count(5)?,
+            discarded: count(6)?,
+            pending: count(7)?,
+            resolved: count(8)?,
+        };
+        books.entry((row.try_get(0)?, tenant_of(row.try_get(1)?))).or_default().0 = counts;
+    }
+    for (sql, add) in RECOUNTS {
+        for row in session.query(sql, params![]).await? {
+            let place = (row.try_get(0)?, tenant_of(row.try_get(1)?));
+            add(&mut books.entry(place).or_default().1, row.try_get::<_, i64>(2)? as u64);
+        }
+    }
+    let rows = books
+        .into_iter()
+        .filter_map(|((task, tenant), (counted, mut recounted))| {
+            let c = &mut recounted;
+            c.planned = c.committed + c.skipped + c.dead + c.discarded + c.pending;
+            let task = names.get(&task)?.clone();
+            // A counter that is back at zero needs no row.
+            let nothing = counted == Counts::default() && recounted == Counts::default();
+            (!nothing).then_some(AuditRow { task, tenant, counted, recounted })
+        })
+        .collect();
+    Ok(Audit { rows, violations: violations(session).await? })
+}
+
+type Add = fn(&mut Counts, u64);
+
+const RECOUNTS: [(&str, Add); 10] = [
+    ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 1 GROUP BY 1, 2", |c, n| {
+        c.committed += n;
+    }),
+    ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 2 GROUP BY 1, 2", |c, n| {
+        c.skipped += n;
+    }),
+    ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 4 GROUP BY 1, 2", |c, n| {
+        c.discarded += n;
+    }),
+    ("SELECT task, tenant, committed FROM @.baseline", |c, n| c.committed += n),
+    ("SELECT task, tenant, skipped FROM @.baseline", |c, n| c.skipped += n),
+    ("SELECT task, tenant, discarded FROM @.baseline", |c, n| c.discarded += n),
+    ("SELECT task, tenant, dead FROM @.baseline", |c, n| {
+        c.dead += n;
+        c.resolved += n;
+    }),
+    ("SELECT task, tenant, count(*) FROM @.dead GROUP BY 1, 2", |c, n| c.dead += n),
+    (
+        "SELECT task, tenant, count(*) FROM @.dead WHERE resolved_at IS NOT NULL GROUP BY 1, 2",
+        |c, n| c.resolved += n,
+    ),
+    ("SELECT task, tenant, count(*) FROM @.item GROUP BY 1, 2", |c, n| c.pending += n),
+];
+
+/// Each query lists violations, one per row, as text. An item cannot wait twice, or wait and be
+/// plannable: it is one row, keyed by its identity.
+const VIOLATIONS: [&str; 7] = [
+    "SELECT 'stream ' || t.name || '/' || s.part || ': ' || count(i.no) || ' of '
+       || (s.tail - h.acked) || ' items between ' || h.acked || ' and ' || s.tail || ' are there'
+     FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+     JOIN @.task t ON t.id = s.task
+     LEFT JOIN @.item i ON i.task = s.task AND i.part = s.part AND i.place = 0 AND i.no > h.acked
+       AND i.no <= s.tail
+     GROUP BY t.name, s.task, s.part, s.tail, h.acked HAVING count(i.no) <> s.tail - h.acked",
+    "SELECT 'stream ' || s.task || '/' || s.part || ': has no head' FROM @.stream_tail s
+     WHERE NOT EXISTS (SELECT 1 FROM @.stream_head h WHERE h.task = s.task AND h.part = s.part)",
+    "SELECT 'log ' || i.task || '/' || i.part || '/' || i.no
+       || ': acknowledged or beyond its stream'
+     FROM @.item i LEFT JOIN @.stream_tail s ON s.task = i.task AND s.part = i.part
+     LEFT JOIN @.stream_head h ON h.task = i.task AND h.part = i.part
+     WHERE i.place = 0 AND (h.acked IS NULL OR s.tail IS NULL OR i.no <= h.acked OR i.no > s.tail)",
+    "SELECT 'run ' || r.id || ': ' || r.open || ' items open, ' || r.there || ' in the log'
+     FROM (SELECT r.id, r.logged - coalesce((SELECT sum(s.unlogged) FROM @.run_share s
+                                             WHERE s.run = r.id), 0) AS open,
+             coalesce(l.there, 0) AS there
+           FROM @.run r LEFT JOIN (SELECT run, count(*) AS there FROM @.item WHERE place = 0
+                                   GROUP BY run) l ON l.run = r.id) r
+     WHERE r.open <> r.there",
+    "SELECT 'run ' || r.id || ': ' || r.held || ' items are its own, ' || r.there || ' are there'
+     FROM (SELECT r.id, r.planned - coalesce((SELECT sum(s.ended) FROM @.run_share s
+                                              WHERE s.run = r.id), 0) AS held,
+             coalesce(w.there, 0) AS there
+           FROM @.run r LEFT JOIN (SELECT run, count(*) AS there
+                                   FROM (SELECT run FROM @.item UNION ALL SELECT run FROM @.dead
+                                         WHERE resolved_at IS NULL) x
+                                   GROUP BY run) w ON w.run = r.id) r
+     WHERE r.held <> r.there",
+    "SELECT 'run ' || r.id || ': ended before its scan' FROM @.run r
+     WHERE r.ended_at IS NOT NULL AND NOT r.scan_done",
+    "SELECT 'task ' || t.name || ': ' || coalesce(b.counted, 0)
+       || ' bytes of before-images counted, ' || coalesce(h.held, 0) || ' held'
+     FROM @.task t
+     LEFT JOIN (SELECT task, sum(undo_bytes) AS counted FROM @.books GROUP BY task) b
+       ON b.task = t.id
+     LEFT JOIN (SELECT task, sum(undo_bytes) AS held FROM @.history GROUP BY task) h
+       ON h.task = t.id
+     WHERE coalesce(b.counted, 0) <> coalesce(h.held, 0)",
+];
+
+async fn violations(session: &Session) -> Job<Vec<String>> {
+    let mut all = Vec::new();
+    for sql in VIOLATIONS {
+        for row in session.query(sql, params![]).await?.iter().take(LISTED_MAX) {
+            all.push(row.try_get(0)?);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,512 @@
+//! Compares the mapping with the database, so that faults are found when the store is configured
+//! and not when a task runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use besom_core::collection::{Anchor, Collection, Collections, Encoding, Operations};
+use besom_core::value::Kind;
+
+use super::catalog::{ColumnFound, IndexFound, TableFound};
+use super::error::{Job, invalid};
+use super::mapping::{Mapping, Table, quote};
+use super::plan::Good;
+use super::range::fault_of_next_page;
+use super::session::{Pipeline, Session, params};
+use super::snapshot::View;
+use besom_ports::store::MappingFault;
+
+/// The minimum similarity of a suggested name (0 to 1).
+const SIMILAR_MIN: f64 = 0.7;
+
+/// All faults of all collections, in the order of their names.
+pub(super) async fn check(
+    session: &mut Session,
+    collections: &Collections,
+) -> Job<Vec<MappingFault>> {
+    session.begin(Pipeline::default()).await?;
+    let checked = checked(session, collections).await;
+    session.rollback().await;
+    checked
+}
+
+/// The privileges that tasks' grants require and the role lacks.
+pub(super) async fn privileges(
+    session: &Session,
+    collections: &Collections,
+    granted: &BTreeMap<String, Operations>,
+) -> Job<Vec<MappingFault>> {
+    let mapping = Mapping::complete(session, collections).await?;
+    let (mut faults, mut open) = (Vec::new(), BTreeSet::new());
+    for (name, operations) in granted {
+        let Some(collection) = collections.get(name) else { continue };
+        let mapped = mapping.table(name).map_err(invalid)?;
+        let Some(table) = &mapped.found else { continue };
+        let rows = session
+            .query(
+                "SELECT current_user::text, has_any_column_privilege($1::oid, 'INSERT'),
+                        has_any_column_privilege($1::oid, 'UPDATE'),
+                        has_table_privilege($1::oid, 'DELETE'),
+                        (SELECT quote_ident(n.nspname) FROM pg_class c
+                           JOIN pg_namespace n ON n.oid = c.relnamespace
+                         WHERE c.oid = $1::oid AND has_schema_privilege('public', n.oid, 'CREATE')),
+                        row_security_active($1::oid)",
+                params![table.oid],
+            )
+            .await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| invalid("the database returned no answer about privileges"))?;
+        let role = quote(&row.try_get::<_, String>(0)?);
+        let wanted = [
+            ("INSERT", operations.insert, row.try_get(1)?),
+            ("UPDATE", operations.update, row.try_get(2)?),
+            ("DELETE", operations.delete, row.try_get::<_, bool>(3)?),
+        ];
+        let mut found = Found { collection, faults: &mut faults };
+        if let Some(schema) = row.try_get::<_, Option<String>>(4)?
+            && open.insert(schema.clone())
+        {
+            let message = format!(
+                "every role that can connect can create functions and operators in the schema \
+                 {schema}, and statements on this table may call them: \
+                 REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"
+            );
+            found.push("table", message, true);
+        }
+        if row.try_get(5)? {
+            let message = format!(
+                "row-level security hides rows of {:?} from the role, and Besom never sweeps hidden \
+                 rows: ALTER ROLE {role} BYPASSRLS, or add a policy for all rows: CREATE POLICY besom \
+                 ON {} TO {role} USING (true)",
+                collection.table, collection.table
+            );
+            found.push("table", message, true);
+        }
+        for (what, granted, may) in wanted {
+            if granted && !may {
+                let table = &collection.table;
+                let message = format!(
+                    "a task's grants include it, but the role may not {what} in {table:?}: \
+                     GRANT {what} ON {table} TO {role}"
+                );
+                found.fault("table", message);
+            }
+        }
+    }
+    Ok(faults)
+}
+
+async fn checked(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
+    let mapping = Mapping::complete(session, collections).await?;
+    let good = Good::default();
+    let looked = Default::default();
+    let view =
+        View { session, mapping: &mapping, good: &good, bytes_max: u64::MAX, looked: &looked };
+    let mut faults = Vec::new();
+    for collection in collections.values() {
+        let mut found = Found { collection, faults: &mut faults };
+        let mapped = mapping.table(&collection.name).map_err(invalid)?;
+        let Some(table) = &mapped.found else {
+            let known = known_tables(session).await?;
+            let name = &collection.table;
+            let nearest = nearest(name, known.iter().map(String::as_str));
+            found.fault("table", format!("there is no table {name:?} in the database{nearest}"));
+            continue;
+        };
+        if is_of_others(session, table.oid).await? {
+            let name = &collection.table;
+            let said = "is a table of Besom or of the database itself: no task may name it; name \
+                        another table";
+            found.fault("table", format!("{name:?} {said}"));
+            continue;
+        }
+        found.columns(&table.columns);
+        match table.kind.as_str() {
+            "f" => {
+                let name = &collection.table;
+                let said = "is a foreign table: the other server commits separately, so guards and \
+                            the fence do not hold there; name a table of this database";
+                found.fault("table", format!("{name:?} {said}"));
+            }
+            "r" | "p" => {
+                found.key(&table.indexes);
+                found.indexes(table);
+                let may = Privileges::of(session, table.oid).await?;
+                found.privileges(&may, is_anchor(collection, collections));
+                if may.select && found.is_whole() {
+                    found.pages(&view, mapped, table).await?;
+                }
+            }
+            _ => {}
+        }
+        for anchor in &collection.anchors {
+            let target = collections.get(&anchor.collection);
+            let target = target.and_then(|target| mapping.table(&target.name).ok()?.found.as_ref());
+            found.anchor(table, target, anchor, collections);
+        }
+    }
+    Ok(faults)
+}
+
+/// Whether a table does not belong to the product: it is Besom's own, or the catalog's.
+async fn is_of_others(session: &Session, table: u32) -> Job<bool> {
+    let sql = "SELECT c.relnamespace IN ('pg_catalog'::regnamespace,
+                        'information_schema'::regnamespace,
+                        (SELECT relnamespace FROM pg_class WHERE oid = '@.meta'::regclass))
+               FROM pg_class c WHERE c.oid = $1::oid";
+    let row = session.row(sql, params![table]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
+}
+
+/// Whether a guard on absence locks the rows of this collection.
+fn is_anchor(collection: &Collection, all: &Collections) -> bool {
+    all.values().flat_map(|other| &other.anchors).any(|a| a.collection == collection.name)
+}
+
+/// The privileges of Besom's role on a table.
+struct Privileges {
+    role: String,
+    select: bool,
+    /// On at least one column: that is sufficient to lock a row.
+    update: bool,
+}
+
+impl Privileges {
+    async fn of(session: &Session, table: u32) -> Job<Privileges> {
+        let rows = session
+            .query(
+                "SELECT current_user::text, has_any_column_privilege($1::oid, 'SELECT'),
+                        has_any_column_privilege($1::oid, 'UPDATE')",
+                params![table],
+            )
+            .await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| invalid("the database returned no answer about privileges"))?;
+        Ok(Privileges { role: row.try_get(0)?, select: row.try_get(1)?, update: row.try_get(2)? })
+    }
+}
+
+/// The tables that can be named, for suggestions.
+async fn known_tables(session: &Session) -> Job<Vec<String>> {
+    let rows = session
+        .query(
+            "SELECT c.relname::text FROM pg_class c
+             WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND pg_table_is_visible(c.oid)
+               AND c.relnamespace NOT IN ('pg_catalog'::regnamespace,
+                                          'information_schema'::regnamespace)",
+            params![],
+        )
+        .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+struct Found<'a> {
+    collection: &'a Collection,
+    faults: &'a mut Vec<MappingFault>,
+}
+
+impl Found<'_> {
+    fn fault(&mut self, place: impl Into<String>, message: String) {
+        self.push(place, message, false);
+    }
+
+    fn push(&mut self, place: impl Into<String>, message: String, warning: bool) {
+        let collection = self.collection.name.clone();
+        self.faults.push(MappingFault { collection, place: place.into(), message, warning });
+    }
+
+    /// The tenant column and every mapped column exist and fit their kinds.
+    fn columns(&mut self, columns: &[ColumnFound]) {
+        let table = &self.collection.table;
+        let missing = |name: &str| {
+            let nearest = nearest(name, columns.iter().map(|c| c.name.as_str()));
+            format!("the table {table:?} has no column {name:?}{nearest}")
+        };
+        let find = |name: &str| columns.iter().find(|c| c.name == name);
+        if let Some(tenant) = self.collection.tenant.as_deref() {
+            match find(tenant) {
+                None => self.fault("tenant", missing(tenant)),
+                // The tenant is a text, or a type with exactly one textual form.
+                Some(found) if INTEGERS.contains(&found.ty.as_str()) => {}
+                Some(found) => {
+                    if let Some(message) = unlike(found, Kind::Text, Encoding::Native) {
+                        self.fault("tenant", message);
+                    }
+                }
+            }
+        }
+        for (name, column) in &self.collection.columns {
+            match find(name) {
+                None => self.fault(format!("columns.{name}"), missing(name)),
+                Some(found) => {
+                    if let Some(message) = unlike(found, column.kind, column.encoding) {
+                        self.fault(format!("columns.{name}"), message);
+                    }
+                }
+            }
+        }
+        for name in &self.collection.key {
+            if !self.collection.columns.contains_key(name) {
+                self.fault("key", format!("the key column {name:?} is not among the columns"));
+            }
+        }
+    }
+
+    /// The key, with the tenant, identifies at most one row.
+    fn key(&mut self, indexes: &[IndexFound]) {
+        let wanted: BTreeSet<&str> = self.whole(&self.collection.key).into_iter().collect();
+        let unique = |index: &IndexFound| {
+            index.unique && index.columns.iter().all(|c| wanted.contains(c.as_str()))
+        };
+        if !indexes.iter().any(unique) {
+            let list = self.whole(&self.collection.key).join(", ");
+            let table = &self.collection.table;
+            self.fault(
+                "key",
+                format!(
+                    "nothing keeps two rows of {table:?} from having the same key: \
+                     CREATE UNIQUE INDEX ON {table} ({list}), or name the columns that are unique"
+                ),
+            );
+        }
+    }
+
+    /// Each declared index is covered by an index of the database that begins with it.
+    fn indexes(&mut self, found: &TableFound) {
+        let faults: Vec<(String, String)> = self
+            .collection
+            .indexes
+            .iter()
+            .filter(|(_, columns)| !found.index_begins(&self.whole(columns)))
+            .map(|(name, columns)| {
+                let (table, list) = (&self.collection.table, self.whole(columns).join(", "));
+                // Followed by the key, which pages need.
+                let whole = self.whole(&self.collection.order_of(columns)).join(", ");
+                let message = format!(
+                    "no index of {table:?} begins with ({list}): CREATE INDEX ON {table} ({whole})"
+                );
+                (format!("indexes.{name}"), message)
+            })
+            .collect();
+        for (place, message) in faults {
+            self.fault(place, message);
+        }
+    }
+
+    /// Rows can be read and locked. A guard locks the row that it looks at, which requires the
+    /// privilege to update it, even if nothing is updated.
+    fn privileges(&mut self, may: &Privileges, is_anchor: bool) {
+        let (table, role) = (&self.collection.table, quote(&may.role));
+        if !may.select {
+            let message =
+                format!("the role may not read {table:?}: GRANT SELECT ON {table} TO {role}");
+            return self.fault("table", message);
+        }
+        if may.update {
+            return;
+        }
+        let column = self.collection.key.first().map(|name| quote(name)).unwrap_or_default();
+        let message = format!(
+            "the role may not lock rows of {table:?}, which guards do: \
+             GRANT UPDATE ({column}) ON {table} TO {role}, which is sufficient for locking"
+        );
+        // A collection that is only read may have no guards.
+        self.push("table", message, !is_anchor);
+    }
+
+    /// Pages over an index need no sort. The plan for a small table with known statistics does not
+    /// show that; for such a table the columns of its indexes are compared instead.
+    async fn pages(&mut self, view: &View<'_>, mapped: &Table, found: &TableFound) -> Job<()> {
+        let collection = self.collection;
+        for (name, columns) in &collection.indexes {
+            let order = collection.order_of(columns);
+            if found.index_begins(&self.whole(&order)) {
+                continue;
+            }
+            let fault = fault_of_next_page(view, mapped, name).await?;
+            let (table, list) = (&collection.table, self.whole(&order).join(", "));
+            let what = match fault {
+                Some(fault) => format!("is refused at its second page, which {fault},"),
+                None => "sorts the equal rows at the end of a page,".to_owned(),
+            };
+            let message = format!(
+                "a read {what} because no index continues with the key: CREATE INDEX ON {table} ({list})"
+            );
+            // A plugin that reads only one page never needs it.
+            self.push(format!("indexes.{name}"), message, true);
+        }
+        Ok(())
+    }
+
+    /// Whether no fault found so far prevents reading its rows.
+    fn is_whole(&self) -> bool {
+        !self.faults.iter().any(|f| f.collection == self.collection.name && !f.warning)
+    }
+
+    /// The anchor exists, and an insert here waits for its lock: a foreign key ensures that.
+    /// Without one, a guard on absence is not reliable.
+    fn anchor(
+        &mut self,
+        table: &TableFound,
+        found: Option<&TableFound>,
+        anchor: &Anchor,
+        all: &Collections,
+    ) {
+        let Some(target) = all.get(&anchor.collection) else {
+            let nearest = nearest(&anchor.collection, all.keys().map(String::as_str));
+            let name = &anchor.collection;
+            return self.fault("anchor", format!("there is no collection {name:?}{nearest}"));
+        };
+        if anchor.columns.len() != target.key.len() {
+            let (name, key) = (&target.name, target.key.join(", "));
+            return self
+                .fault("anchor", format!("name one column for each of {name:?}'s key ({key})"));
+        }
+        for column in &anchor.columns {
+            if !self.collection.columns.contains_key(column) {
+                let nearest = nearest(column, self.collection.columns.keys().map(String::as_str));
+                return self.fault("anchor", format!("there is no column {column:?}{nearest}"));
+            }
+        }
+        // A missing table is reported for its own collection.
+        let Some(found) = found else { return };
+        let theirs: Vec<&str> =
+            target.tenant.iter().chain(&target.key).map(String::as_str).collect();
+        let own = self.whole(&anchor.columns);
+        let wanted: BTreeSet<(&str, &str)> =
+            own.iter().copied().zip(theirs.iter().copied()).collect();
+        let holds = table.foreign_keys.iter().any(|key| {
+            let pairs: BTreeSet<(&str, &str)> = key
+                .own
+                .iter()
+                .map(String::as_str)
+                .zip(key.theirs.iter().map(String::as_str))
+                .collect();
+            key.target == found.oid && pairs == wanted
+        });
+        if !holds {
+            let (name, list) = (&self.collection.table, own.join(", "));
+            let (other, key) = (&target.table, theirs.join(", "));
+            self.fault(
+                "anchor",
+                format!(
+                    "{name:?} has no foreign key on its anchor, so an insert does not wait for the \
+                     anchor's lock: ALTER TABLE {name} ADD FOREIGN KEY ({list}) REFERENCES {other} \
+                     ({key})"
+                ),
+            );
+        }
+    }
+
+    /// The tenant column followed by these.
+    fn whole<'c>(&'c self, columns: &'c [String]) -> Vec<&'c str> {
+        self.collection.tenant.iter().chain(columns).map(String::as_str).collect()
+    }
+}
+
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let score = |k: &str| strsim::jaro_winkler(&name.to_lowercase(), &k.to_lowercase());
+    let best = known.map(|k| (score(k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        Some((alike, k)) if alike >= SIMILAR_MIN => format!("; did you mean {k:?}?"),
+        _ => String::new(),
+    }
+}
+
+const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
+
+/// Why a column of this type cannot store that kind in that encoding.
+fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String> {
+    const TEXTS: [&str; 5] = ["text", "varchar", "bpchar", "citext", "name"];
+    const KNOWN: [&str; 12] = [
+        "bool",
+        "float4",
+        "float8",
+        "numeric",
+        "bytea",
+        "timestamptz",
+        "timestamp",
+        "date",
+        "uuid",
+        "json",
+        "jsonb",
+        "xml",
+    ];
+    let ty = column.ty.as_str();
+    let among = |all: &[&str]| all.contains(&ty);
+    let fits = match kind {
+        Kind::Bool => ty == "bool" || among(&INTEGERS),
+        Kind::Integer => among(&INTEGERS) || column.whole,
+        Kind::Float => among(&["float4", "float8"]),
+        Kind::Decimal => ty == "numeric" || among(&INTEGERS) || among(&TEXTS),
+        // Enums and other types that are written and read as text.
+        Kind::Text => among(&TEXTS) || ty == "uuid" || !(among(&INTEGERS) || among(&KNOWN)),
+        Kind::Json => among(&["json", "jsonb"]) || among(&TEXTS),
+        Kind::Bytes => ty == "bytea",
+        Kind::Uuid if encoding == Encoding::Raw => ty == "bytea",
+        Kind::Uuid => ty == "uuid" || among(&TEXTS),
+        Kind::Timestamp => match encoding {
+            Encoding::Rfc3339 => among(&TEXTS),
+            Encoding::Seconds | Encoding::Millis => among(&INTEGERS) || column.whole,
+            Encoding::Native | Encoding::Raw => {
+                among(&["timestamptz", "timestamp", "date", "int8"])
+            }
+        },
+    };
+    let kind = format!("{kind:?}").to_lowercase();
+    let encoding = format!("{encoding:?}").to_lowercase();
+    if !fits && ty == "numeric" {
+        return Some(format!(
+            "the column has the type numeric and is mapped as {kind} ({encoding}), which would \
+             round its values: map it as decimal, or change its type to numeric(20, 0)"
+        ));
+    }
+    (!fits).then(|| {
+        format!(
+            "the column has the type {} and is mapped as {kind} ({encoding}): correct the type or \
+             the encoding",
+            column.full
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_refused_on_a_type_that_cannot_hold_it() {
+        let column = |ty: &str| ColumnFound {
+            name: "c".into(),
+            ty: ty.into(),
+            full: ty.into(),
+            nullable: true,
+            whole: ty == "numeric(20,0)",
+        };
+        for (ty, kind, encoding, fits) in [
+            ("int4", Kind::Integer, Encoding::Native, true),
+            ("text", Kind::Integer, Encoding::Native, false),
+            ("mood", Kind::Text, Encoding::Native, true),
+            ("int8", Kind::Text, Encoding::Native, false),
+            ("timestamptz", Kind::Timestamp, Encoding::Native, true),
+            ("timestamptz", Kind::Timestamp, Encoding::Seconds, false),
+            ("int8", Kind::Timestamp, Encoding::Millis, true),
+            ("uuid", Kind::Uuid, Encoding::Native, true),
+            ("uuid", Kind::Uuid, Encoding::Raw, false),
+            ("jsonb", Kind::Json, Encoding::Native, true),
+            ("bytea", Kind::Bytes, Encoding::Native, true),
+            ("bit", Kind::Text, Encoding::Native, true),
+            ("bpchar", Kind::Uuid, Encoding::Native, true),
+            ("date", Kind::Timestamp, Encoding::Native, true),
+            ("numeric", Kind::Decimal, Encoding::Native, true),
+            ("numeric", Kind::Integer, Encoding::Native, false),
+            ("numeric", Kind::Float, Encoding::Native, false),
+            ("numeric", Kind::Timestamp, Encoding::Seconds, false),
+            ("numeric(20,0)", Kind::Integer, Encoding::Native, true),
+        ] {
+            let said = unlike(&column(ty), kind, encoding);
+            assert_eq!(said.is_none(), fits, "{kind:?} ({encoding:?}) on {ty}: {said:?}");
+        }
+    }
+}

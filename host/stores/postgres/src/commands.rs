@@ -1,0 +1,344 @@
+//! Operators' commands to the leader, and their application under the fence.
+
+use std::collections::{HashMap, HashSet};
+
+use besom_core::books::{self, Tally};
+use besom_core::ids::{FencingToken, Incarnation, TaskName};
+use besom_core::snapshot::DeadGroup;
+use besom_core::time::Time;
+use tokio_postgres::Row;
+
+use super::arrivals;
+use super::clock::{Clock, NOW};
+use super::error::{Job, invalid};
+use super::items;
+use super::leadership::{check_fence, hold_fence};
+use super::ledger::{Ledger, numbers_needed};
+use super::outbox;
+use super::runs::{close_scan, json, named, parse, write_decision};
+use super::session::{Pipeline, Session, Tx, only, params};
+use super::streams;
+use super::tally::{Counters, END_RUNS, write_runs};
+use super::tasks::Tasks;
+use super::text::{escaped, plain};
+use besom_ports::store::{
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Letters, Result,
+    command_of,
+};
+
+/// Records a command.
+pub(super) async fn submit(
+    session: &Session,
+    clock: &Clock,
+    command: &Command,
+    by: &str,
+    reason: &str,
+) -> Job<u64> {
+    let sql = format!(
+        "INSERT INTO @.command (command, by, reason, at) VALUES ($2, $3, $4, {NOW}) RETURNING id"
+    );
+    let values = params![
+        clock.given(),
+        json(command)?,
+        escaped(by).into_owned(),
+        escaped(reason).into_owned()
+    ];
+    let rows = session.query(&sql, values).await?;
+    Ok(only::<i64>(&rows)? as u64)
+}
+
+const COMMAND: &str =
+    "SELECT id, command, by, reason, at, applied_at, result, refused, done FROM @.command";
+
+/// Commands that no leader has applied yet, oldest first.
+pub(super) async fn pending(session: &Session, limit: u32) -> Job<Vec<CommandRow>> {
+    let sql = format!("{COMMAND} WHERE applied_at IS NULL ORDER BY id LIMIT $1");
+    session.query(&sql, params![i64::from(limit)]).await?.iter().map(read).collect()
+}
+
+/// Commands, newest first.
+pub(super) async fn newest(
+    session: &Session,
+    before: Option<u64>,
+    limit: u32,
+) -> Job<Vec<CommandRow>> {
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    let sql = format!("{COMMAND} WHERE id < $1 ORDER BY id DESC LIMIT $2");
+    session.query(&sql, params![before, i64::from(limit)]).await?.iter().map(read).collect()
+}
+
+/// One command.
+pub(super) async fn command(session: &Session, id: u64) -> Job<Option<CommandRow>> {
+    let id = i64::try_from(id).unwrap_or(i64::MAX);
+    let row = session.row(&format!("{COMMAND} WHERE id = $1"), params![id]).await?;
+    row.as_ref().map(read).transpose()
+}
+
+fn read(r: &Row) -> Job<CommandRow> {
+    Ok(CommandRow {
+        id: r.try_get::<_, i64>(0)? as u64,
+        command: command_of(&r.try_get::<_, String>(1)?),
+        by: plain(r.try_get(2)?),
+        reason: plain(r.try_get(3)?),
+        at: Time(r.try_get(4)?),
+        applied_at: r.try_get::<_, Option<i64>>(5)?.map(Time),
+        result: r.try_get::<_, Option<String>>(6)?.map(plain),
+        refused: r.try_get(7)?,
+    })
+}
+
+/// Applies a command's effect, once.
+pub(super) async fn apply(
+    session: Session,
+    clock: &Clock,
+    tasks: &Tasks,
+    fence: &FencingToken,
+    id: u64,
+    effect: &CommandEffect,
+    result: &str,
+) -> Result<Applied> {
+    let numbers = match effect {
+        CommandEffect::Slots(decision) => tasks.numbers(&session, named(decision)).await?,
+        CommandEffect::Pause(task) | CommandEffect::Resume(task) => {
+            tasks.numbers(&session, std::iter::once(task)).await?
+        }
+        // A task that was never seen has no streams, and the question must not create it.
+        CommandEffect::RepairStreams(task) => {
+            let known = tasks.find(&session, task).await?;
+            known.map(|number| (task.clone(), number)).into_iter().collect()
+        }
+        _ => HashMap::new(),
+    };
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => applied(&tx, &numbers, fence, id, effect, result).await,
+        Err(fenced) => Err(fenced),
+    };
+    tx.finish(done).await
+}
+
+async fn applied(
+    tx: &Tx,
+    tasks: &HashMap<TaskName, i32>,
+    fence: &FencingToken,
+    id: u64,
+    effect: &CommandEffect,
+    result: &str,
+) -> Job<Applied> {
+    // Waits for a copy of this that has not finished its COMMIT.
+    let sql = format!("{COMMAND} WHERE id = $1 FOR UPDATE");
+    let number = i64::try_from(id).unwrap_or(i64::MAX);
+    let Some(row) = tx.row(&sql, params![number]).await? else {
+        return Err(invalid(format!("there is no command {id}")));
+    };
+    let done: Option<String> = row.try_get(8)?;
+    let row = read(&row)?;
+    if row.applied_at.is_some() {
+        return done.map_or_else(|| Ok(Applied::default()), |done| parse(&done));
+    }
+    let number = |task: &TaskName| tasks.get(task).copied().unwrap_or(0);
+    let mut applied = Applied::default();
+    match effect {
+        CommandEffect::Slots(decision) => {
+            applied.runs = write_decision(tx, tasks, fence.term, decision).await?;
+        }
+        CommandEffect::Pause(task) => pause(tx, number(task), &row).await?,
+        CommandEffect::Resume(task) => resume(tx, number(task)).await?,
+        CommandEffect::Cancel(run, error) => {
+            close_scan(tx, *run, Some(error)).await?;
+            tx.query(END_RUNS, params![vec![run.0 as i64], Some(tx.now.0)]).await?;
+        }
+        CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied).await?,
+        CommandEffect::DiscardDead(selector) => {
+            discard_dead(tx, selector, &row, &mut applied).await?;
+        }
+        CommandEffect::RetryMessages(selector) => {
+            applied.messages = outbox::retry(tx, selector).await?;
+        }
+        CommandEffect::RepairStreams(task) => {
+            applied.repaired = streams::repair(tx, number(task)).await?;
+            applied.refused = applied.repaired.refusal(task);
+        }
+        CommandEffect::Note | CommandEffect::Refuse(_) => {}
+    }
+    let (refused, result) = effect.outcome(result, &applied);
+    tx.execute(
+        "UPDATE @.command SET applied_at = $2, result = $3, refused = $4, done = $5
+         WHERE id = $1",
+        params![id as i64, tx.now.0, escaped(&result).into_owned(), refused, json(&applied)?],
+    )
+    .await?;
+    Ok(applied)
+}
+
+async fn pause(tx: &Tx, task: i32, row: &CommandRow) -> Job<()> {
+    tx.execute(
+        "UPDATE @.task SET paused_by = $2, paused_reason = $3, paused_since = $4,
+           schedule = coalesce(schedule, '') WHERE id = $1",
+        params![task, escaped(&row.by).into_owned(), escaped(&row.reason).into_owned(), row.at.0],
+    )
+    .await?;
+    Ok(())
+}
+
+/// The schedule counts from now: slots in between were paused, not missed.
+async fn resume(tx: &Tx, task: i32) -> Job<()> {
+    tx.execute(
+        "UPDATE @.task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
+           last_slot = greatest(coalesce(last_slot, $2), $2)
+         WHERE id = $1 AND paused_since IS NOT NULL",
+        params![task, tx.now.0],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn retry_dead(tx: &Tx, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
+    let (letters, tasks) = held_letters(tx, selector, applied).await?;
+    if letters.is_empty() {
+        return Ok(());
+    }
+    let numbers = tx.numbers(numbers_needed(letters.len())).await?;
+    let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
+    for write in books::retry(&letters) {
+        ledger.push(write, None)?;
+    }
+    let mut pipeline = Pipeline::default();
+    let moved = ledger.revive(&mut pipeline);
+    let answers = tx.session.run(pipeline).await?;
+    let mut ids = HashSet::new();
+    for row in &answers[moved] {
+        ids.insert(row.try_get::<_, i64>(0)? as u64);
+    }
+    let mut tally = Tally::default();
+    for letter in letters.iter().filter(|letter| ids.contains(&letter.id)) {
+        tally.revived(&letter.item.identity);
+    }
+    let mut pipeline = Pipeline::default();
+    Counters::of(&tally, |task| tasks.get(task).copied().unwrap_or(0)).write(&mut pipeline);
+    arrivals::note(&mut pipeline, false, None, (!ids.is_empty()).then_some(tx.now));
+    tx.session.run(pipeline).await?;
+    applied.dead = ids.len() as u64;
+    Ok(())
+}
+
+async fn discard_dead(
+    tx: &Tx,
+    selector: &DeadSelector,
+    row: &CommandRow,
+    applied: &mut Applied,
+) -> Job<()> {
+    let (letters, tasks) = held_letters(tx, selector, applied).await?;
+    if letters.is_empty() {
+        return Ok(());
+    }
+    let numbers = tx.numbers(numbers_needed(letters.len())).await?;
+    let reason = format!("{}: {}", row.by, row.reason);
+    let (writes, tally) = books::discard(&letters, &reason);
+    let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
+    for write in writes {
+        ledger.push(write, None)?;
+    }
+    let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
+    let mut pipeline = Pipeline::default();
+    write_runs(&tally, &mut pipeline);
+    ledger.close(&mut pipeline, &tally, None, &Incarnation::from(node), Vec::new());
+    tx.session.run(pipeline).await?;
+    applied.dead = letters.len() as u64;
+    Ok(())
+}
+
+/// Matching open dead letters, newest first, and the numbers of their tasks. They are locked, so
+/// that no other transaction resolves, moves or discards them. None, with the reason, if the command
+/// is refused.
+async fn held_letters(
+    tx: &Tx,
+    selector: &DeadSelector,
+    applied: &mut Applied,
+) -> Job<(Vec<DeadLetter>, HashMap<TaskName, i32>)> {
+    let open = (Letters::Open, None, None);
+    let found = select_letters(&tx.session, selector, open, "FOR UPDATE OF d").await?;
+    applied.refused = selector.mismatch(found.len() as u64);
+    if applied.refused.is_some() {
+        return Ok((Vec::new(), HashMap::new()));
+    }
+    let tasks = found.iter().map(|(no, letter)| (letter.item.identity.task.clone(), *no)).collect();
+    Ok((found.into_iter().map(|(_, letter)| letter).collect(), tasks))
+}
+
+/// Matching dead letters older than `before`, newest first, with the numbers of their tasks; at
+/// most `limit`, if given.
+pub(super) async fn dead_letters(
+    session: &Session,
+    selector: &DeadSelector,
+    letters: Letters,
+    before: Option<u64>,
+    limit: Option<u32>,
+) -> Job<Vec<(i32, DeadLetter)>> {
+    select_letters(session, selector, (letters, before, limit), "").await
+}
+
+async fn select_letters(
+    session: &Session,
+    selector: &DeadSelector,
+    (letters, before, limit): (Letters, Option<u64>, Option<u32>),
+    held: &str,
+) -> Job<Vec<(i32, DeadLetter)>> {
+    let ids: Option<Vec<i64>> = match selector.ids.as_slice() {
+        [] => None,
+        ids => Some(ids.iter().map(|id| i64::try_from(*id).unwrap_or(i64::MAX)).collect()),
+    };
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    let by_ids = ids.is_some();
+    let task = selector.task.as_ref().filter(|_| !by_ids).map(|t| t.as_str().to_owned());
+    let error = selector.error.as_ref().filter(|_| !by_ids).map(|e| escaped(e).into_owned());
+    let rows = session
+        .query(
+            &format!(
+                "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d JOIN @.task t ON t.id = d.task
+                 WHERE ($1::int8[] IS NULL OR d.id = ANY($1)) AND ($2::text IS NULL OR t.name = $2)
+                   AND ($3::text IS NULL OR (d.error_hash = md5($3) AND d.error = $3))
+                   AND ($5 OR d.resolved_at IS NULL) AND d.id < $6
+                 ORDER BY d.id DESC LIMIT $4 {held}",
+                items::COLUMNS
+            ),
+            params![ids, task, error, limit.map(i64::from), letters == Letters::All, before],
+        )
+        .await?;
+    let letter = |row: &Row| -> Job<(i32, DeadLetter)> {
+        let task = TaskName::from(row.try_get::<_, String>(3)?);
+        let (id, at) = (row.try_get::<_, i64>(1)? as u64, Time(row.try_get(2)?));
+        let resolved_at = row.try_get::<_, Option<i64>>(4)?.map(Time);
+        let item = items::read(&task, row, 5)?;
+        Ok((row.try_get(0)?, DeadLetter { id, item, at, resolved_at }))
+    };
+    rows.iter().map(letter).collect()
+}
+
+/// Open dead letters grouped by task and last error, ordered by their newest letter: a scan of an
+/// index, then one letter per group for its text.
+pub(super) async fn dead_groups(session: &Session, limit: u32) -> Job<Vec<DeadGroup>> {
+    let rows = session
+        .query(
+            "SELECT t.name, d.error, g.count, g.first, g.last FROM (
+               SELECT task, count(*) AS count, min(at) AS first, max(at) AS last, max(id) AS id
+               FROM @.dead WHERE resolved_at IS NULL GROUP BY task, error_hash
+               ORDER BY max(at) DESC, max(id) DESC LIMIT $1) g
+             JOIN @.dead d ON d.id = g.id JOIN @.task t ON t.id = g.task
+             ORDER BY g.last DESC, g.id DESC",
+            params![i64::from(limit)],
+        )
+        .await?;
+    let group = |r: &Row| -> Job<DeadGroup> {
+        Ok(DeadGroup {
+            task: r.try_get(0)?,
+            error: plain(r.try_get(1)?),
+            count: r.try_get::<_, i64>(2)? as u64,
+            first: Time(r.try_get(3)?),
+            last: Time(r.try_get(4)?),
+        })
+    };
+    rows.iter().map(group).collect()
+}

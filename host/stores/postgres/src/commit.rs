@@ -1,0 +1,802 @@
+//! The commit: ownership and cursors, anchors, guards, changes, before-images, history, counters,
+//! outbox and acknowledgement in one transaction.
+//!
+//! It takes three round trips, whatever the number of items: (1) reads the owners, moves the
+//! cursors, locks anchors and evaluates guards; (2) applies the changes and removes the items from
+//! where they were waiting; (3) writes the books and sends COMMIT. Each further wave (`work`) costs
+//! two more. Plain items are judged and changed in the first round trip (`direct`), and rolled back
+//! if they are not this node's.
+//!
+//! An item's violation must undo that item alone. Savepoints are expensive while nothing fails, so
+//! a batch is first tried without them. An item that fails in a known way is named and the batch
+//! repeated without its effects. If the database refuses a statement for many items, the batch is
+//! repeated with savepoints, and the wave is bisected until the failing item is alone.
+//!
+//! After an unknown result the mark decides. Its row is unique, so a lookup waits for the
+//! transaction that may still be writing it; a lookup that finds nothing inserts the mark itself.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use besom_core::books::{Closed, Judged, Tally, Write, close};
+use besom_core::ids::{CommitId, TaskName};
+use besom_core::proposal::{Change, Guard};
+use tokio_postgres::Row;
+
+use super::clock::{Clock, NOW};
+use super::direct;
+use super::effects::{self, Effect};
+use super::embedded::{self, Observation, idle_keys};
+use super::error::{
+    Failure, Fault as Blame, Job, classify, classify_commit, fault, invalid, words,
+};
+use super::fault::Fault;
+use super::guards::{self, Verdict};
+use super::leadership;
+use super::ledger::{self, BLOCKS, Ledger, Taken, numbers_needed};
+use super::mapping::Mapping;
+use super::ownership;
+use super::readset;
+use super::session::{Pipeline, Session, params};
+use super::tally::{END_RUNS, ended_runs, runs_left, write_runs};
+use super::waiting::mark;
+use super::work::{Work, waves};
+use besom_ports::activity::State;
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error, Result};
+use besom_record::images::Images;
+use besom_record::kept;
+
+/// How often a batch is repeated because other writers were faster, before the caller gets an
+/// error.
+const REPEATS_MAX: u32 = 3;
+/// The maximum number of items of a batch that are tried alone when the database refuses the
+/// statement itself.
+const REFUSED_MAX: usize = 16;
+
+/// The environment of a commit besides its batch.
+pub(super) struct Setting<'a> {
+    pub(super) clock: &'a Clock,
+    pub(super) tasks: &'a HashMap<TaskName, i32>,
+    pub(super) mapping: &'a Mapping,
+    pub(super) collections: &'a besom_core::collection::Collections,
+    pub(super) observation: Observation,
+    pub(super) fault: Option<Fault>,
+    /// Time limits of a statement.
+    pub(super) bounds: guards::Bounds,
+}
+
+/// How carefully a batch is applied.
+#[derive(Default, Clone)]
+struct Care {
+    /// Whether savepoints surround the effects of items.
+    savepoints: bool,
+    /// Items that cannot be applied, with the database's message.
+    violated: BTreeMap<usize, String>,
+    /// Items whose guards are known to fail.
+    failed: Vec<usize>,
+    /// Whether `direct` is skipped, because it would change an item that is not this node's.
+    stepwise: bool,
+}
+
+/// Why an attempt stopped early.
+enum Stop {
+    /// Nothing has to be done: the batch was already committed, or it is not due yet.
+    Known(Committed),
+    /// The batch has to be repeated with this knowledge.
+    Repeat(Care),
+    /// Another transaction has taken an item in the meantime.
+    Overtaken,
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+impl From<tokio_postgres::Error> for Stop {
+    fn from(e: tokio_postgres::Error) -> Stop {
+        Stop::Failed(e.into())
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(e: Error) -> Stop {
+        Stop::Failed(e.into())
+    }
+}
+
+type Step<T> = std::result::Result<T, Stop>;
+
+/// Commits a batch.
+pub(super) async fn commit(
+    mut session: Session,
+    batch: &Batch,
+    setting: &Setting<'_>,
+) -> Result<Committed> {
+    match setting.fault {
+        Some(Fault::Busy) => return Err(Error::Busy("a fault of a test".into())),
+        Some(Fault::Away) => return Err(Error::Unavailable("a fault of a test".into())),
+        Some(Fault::CommitLost | Fault::CommitUnconfirmed) | None => {}
+    }
+    let (mut care, mut repeats) = (Care::default(), 0);
+    let number = |entry: &Entry| setting.tasks.get(&entry.item.identity.task).copied();
+    let tasks: Vec<i32> = batch.entries.iter().map(|entry| number(entry).unwrap_or(0)).collect();
+    loop {
+        let attempt = Attempt { batch, tasks: &tasks, setting, care: &care };
+        match attempt.run(&mut session).await {
+            Ok(committed) => return Ok(committed),
+            Err(stop) => {
+                session.rollback().await;
+                match stop {
+                    Stop::Known(committed) => return Ok(committed),
+                    // Each repetition excludes one more item, or uses savepoints from then on.
+                    Stop::Repeat(next) => care = next,
+                    Stop::Overtaken if repeats < REPEATS_MAX => repeats += 1,
+                    Stop::Overtaken => {
+                        return Err(Error::Busy("another commit holds the same items".into()));
+                    }
+                    Stop::Failed(failure) => {
+                        session.doubted(&failure);
+                        return Err(failure.into());
+                    }
+                }
+            }
+        }
+    }
+}
+
+const RECORDED: &str = "SELECT result FROM @.commit WHERE id = $1";
+
+/// The first statement of a commit: reads the current time, whether the mark `$2` exists and with
+/// which result, draws `$3` numbers, and reads what blocks items of the tasks `$4`.
+fn opening() -> String {
+    format!(
+        "SELECT {NOW}, c.id IS NOT NULL, c.result,
+           (SELECT array_agg(nextval('@.number')) FROM generate_series(1, $3::int4)), {BLOCKS}
+         FROM (SELECT $2::uuid AS id) m LEFT JOIN @.commit c ON c.id = m.id",
+        BLOCKS = BLOCKS.replace("{tasks}", "$4::int4[]")
+    )
+}
+
+/// The result of the commit with that mark. If there is none, the mark is abandoned, so that a copy
+/// of the batch that is still under way is never applied.
+pub(super) async fn find(session: &Session, clock: &Clock, id: CommitId) -> Job<Option<Committed>> {
+    // Waits for a transaction that is writing this mark.
+    let given_up = session
+        .execute(
+            &format!(
+                "INSERT INTO @.commit (no, last, id, at, node)
+                 SELECT n, n, $2, {NOW}, '' FROM nextval('@.number') n
+                 ON CONFLICT (id) DO NOTHING"
+            ),
+            params![clock.given(), mark(id)],
+        )
+        .await?;
+    if given_up == 1 {
+        return Ok(None);
+    }
+    let row = session.row(RECORDED, params![mark(id)]).await?;
+    let result: Option<Vec<u8>> = row.map(|row| row.try_get(0)).transpose()?.flatten();
+    Ok(result.as_deref().map(postcard::from_bytes).transpose()?)
+}
+
+/// One attempt at a batch.
+struct Attempt<'a> {
+    batch: &'a Batch,
+    /// The number of each entry's task.
+    tasks: &'a [i32],
+    setting: &'a Setting<'a>,
+    care: &'a Care,
+}
+
+/// The decisions about the works so far, by entry.
+type Decided = BTreeMap<usize, std::result::Result<Option<Images>, NotApplied>>;
+
+/// Why an item's changes are not applied.
+enum NotApplied {
+    Guard,
+    Violation(String),
+    /// The database refuses the statement itself; other items show whose fault that is.
+    Refused(Error),
+}
+
+impl<'a> Attempt<'a> {
+    async fn run(&self, session: &mut Session) -> Step<Committed> {
+        let batch = self.batch;
+        let mut waves = waves(self.works(), self.setting.collections);
+        let idle = self.idle(session, &waves).await?;
+        let is_idle = |work: &Work<'_>, key: &str| {
+            idle.iter().any(|(entry, idle)| entry.is_none_or(|e| e == work.entry) && idle == key)
+        };
+
+        let bounds = self.setting.bounds;
+        let mut first = Pipeline::default();
+        let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
+        let needed = numbers_needed(batch.entries.len()) as i32;
+        first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
+        let above = batch.unqueued()?.map(|term| leadership::ask_above(&mut first, term));
+        let owners = ownership::ask(&mut first, batch, self.tasks);
+        let together = !self.care.savepoints;
+        let direct = (together && !self.care.stepwise)
+            .then(|| direct::ask(&mut first, self.setting.mapping, &waves, &is_idle))
+            .flatten();
+        let in_steps = together && direct.is_none();
+        let guards = waves.split_first().filter(|_| in_steps).map(|(wave, later)| {
+            let later = later.iter().flatten();
+            guards::ask(&mut first, self.setting.mapping, wave, later, &is_idle, bounds)
+        });
+        // After the rows are locked: a key that was idle when it was asked about may be active
+        // again.
+        let awaited = self.awaited(&waves, &is_idle);
+        let still_idle = together.then(|| self.hold_idle(&mut first, &awaited)).flatten();
+        let mut answers = session.begin(first).await.map_err(|e| self.blamed(e))?;
+        let opened = answers[0].first().ok_or_else(|| invalid("the database gave no answer"))?;
+        self.known(opened)?;
+        if let Some(above) = above {
+            leadership::not_above(&answers[above])?;
+        }
+        let now = besom_core::time::Time(opened.try_get(0)?);
+        if let Some(ahead) = batch.ahead_of(now) {
+            return Err(Stop::Known(ahead));
+        }
+        let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
+        let blocks = ledger::blocks(opened, 4)?;
+        let left_out = owners.read(&answers, batch, self.tasks, now)?;
+        if self.care.savepoints {
+            self.lock(session, &waves).await?;
+            let mut pipeline = Pipeline::default();
+            if let Some(asked) = self.hold_idle(&mut pipeline, &awaited) {
+                let answers = session.run(pipeline).await?;
+                self.still_idle(&asked, &answers, &awaited, &waves)?;
+            }
+        } else if let Some(asked) = &still_idle {
+            self.still_idle(asked, &answers, &awaited, &waves)?;
+        }
+
+        let mut decided = Decided::new();
+        if let (Some(direct), [wave]) = (direct, waves.as_mut_slice()) {
+            let done = direct.read(&answers, wave)?;
+            if done.iter().any(|(entry, _)| left_out[*entry].is_some()) {
+                return Err(Stop::Repeat(Care { stepwise: true, ..self.care.clone() }));
+            }
+            decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));
+            wave.retain(|work| !decided.contains_key(&work.entry));
+        }
+        waves.retain(|wave| !wave.is_empty());
+        let mut last: Option<(Vec<Work<'a>>, Pipeline<'a>, effects::Asked)> = None;
+        for (at, wave) in waves.iter().enumerate() {
+            let wave: Vec<Work<'a>> =
+                wave.iter().filter(|w| left_out[w.entry].is_none()).copied().collect();
+            if self.care.savepoints {
+                self.carefully(session, wave, &is_idle, &mut decided).await?;
+                continue;
+            }
+            if let Some((works, pipeline, asked)) = last.take() {
+                self.apply(session, &works, pipeline, &asked, &mut decided).await?;
+            }
+            let (verdicts, images) = match (at, &guards) {
+                (0, Some(asked)) => {
+                    let (all, images) = asked.read(&answers, waves[0].len())?;
+                    let kept = waves[0].iter().zip(all);
+                    let kept = kept.filter(|(w, _)| left_out[w.entry].is_none());
+                    (kept.map(|(_, verdict)| verdict).collect(), images)
+                }
+                _ => {
+                    let mut pipeline = Pipeline::default();
+                    let mapping = self.setting.mapping;
+                    let asked =
+                        guards::ask(&mut pipeline, mapping, &wave, [].iter(), &is_idle, bounds);
+                    answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
+                    asked.read(&answers, wave.len())?
+                }
+            };
+            let holding = judged(wave, verdicts, &mut decided);
+            let mut pipeline = Pipeline::default();
+            let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
+            last = Some((holding, pipeline, asked));
+        }
+
+        // All results are known except the images, so the items can be removed in the round trip of
+        // the last changes.
+        let (works, mut pipeline, asked) = match last {
+            Some((works, pipeline, asked)) => (works, pipeline, Some(asked)),
+            None => (Vec::new(), Pipeline::default(), None),
+        };
+        let last_wave: Vec<usize> = works.iter().map(|work| work.entry).collect();
+        let judged = left_out.into_iter().enumerate().map(|(at, left_out)| match left_out {
+            Some(why) => Err(why),
+            None => Ok(self.judged(at, &last_wave, &decided)),
+        });
+        let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, |_| blocks);
+        let mut ledger = Ledger::open(ids, self.setting.tasks, now)?;
+        let (moves, records): (Vec<_>, Vec<_>) = writes.into_iter().partition(Write::moves);
+        for write in moves {
+            ledger.push(write, None)?;
+        }
+        let taken = ledger.take_all(&mut pipeline);
+        write_runs(&tally, &mut pipeline);
+        let ended = pipeline.push(END_RUNS, params![runs_left(&tally), Some(now.0)]);
+        // The history of the last wave needs its images first. The server removes the items while
+        // the other records are built here.
+        let awaits_images = |write: &Write<'_>| match write {
+            Write::History { at, .. } => last_wave.binary_search(at).is_ok(),
+            _ => false,
+        };
+        let (late, early): (Vec<_>, Vec<_>) = records.into_iter().partition(awaits_images);
+        let (answers, recorded) = futures::future::join(session.run(pipeline), async {
+            early
+                .into_iter()
+                .try_for_each(|write| record(&mut ledger, &mut tally, &mut decided, write))
+        })
+        .await;
+        let answers = answers.map_err(|e| self.blamed(e))?;
+        recorded?;
+        if let Some(asked) = &asked {
+            self.read_effects(&works, asked, &answers, &mut decided)?;
+        }
+        check_taken(&taken, &answers)?;
+        for write in late {
+            record(&mut ledger, &mut tally, &mut decided, write)?;
+        }
+        let committed = Committed { outcomes, at: now, runs_ended: ended_runs(&answers[ended])? };
+        self.close(session, ledger, &tally, committed).await
+    }
+
+    /// What is known about an entry before the changes of the last wave are applied: if one of them
+    /// fails, the batch is repeated.
+    fn judged(&self, at: usize, last_wave: &[usize], decided: &Decided) -> Judged {
+        if let Some(said) = self.care.violated.get(&at) {
+            return Judged::Violated(said.clone());
+        }
+        let plain = matches!(self.batch.entries[at].decision, Decision::Settle(_));
+        if plain || last_wave.binary_search(&at).is_ok() {
+            return Judged::Held;
+        }
+        match decided.get(&at) {
+            Some(Ok(_)) => Judged::Held,
+            Some(Err(NotApplied::Violation(said))) => Judged::Violated(said.clone()),
+            Some(Err(NotApplied::Refused(error))) => Judged::Violated(error.to_string()),
+            Some(Err(NotApplied::Guard)) | None => Judged::GuardFailed,
+        }
+    }
+
+    fn works(&self) -> Vec<Work<'a>> {
+        let entries = self.batch.entries.iter().enumerate();
+        entries
+            .filter(|(at, _)| {
+                !self.care.violated.contains_key(at) && !self.care.failed.contains(at)
+            })
+            .filter_map(|(entry, Entry { item, decision, .. })| match decision {
+                Decision::Apply { proposal, undo, .. } => {
+                    let tenant = item.identity.tenant.as_ref();
+                    Some(Work { entry, tenant, proposal, undo: *undo })
+                }
+                Decision::Settle(_) => None,
+            })
+            .collect()
+    }
+
+    /// The activity keys known to be idle: the caller's observations, for one entry each, or the
+    /// current state in the store's own table.
+    async fn idle(
+        &self,
+        session: &Session,
+        waves: &[Vec<Work<'_>>],
+    ) -> Step<Vec<(Option<usize>, String)>> {
+        if !self.batch.activity_in_store {
+            let seen = self.batch.idle.iter().map(|(at, key)| (Some(*at), key.clone()));
+            return Ok(seen.collect());
+        }
+        let guards = waves.iter().flatten().flat_map(|work| &work.proposal.guards);
+        let mut keys: Vec<String> = guards
+            .filter_map(|guard| match guard {
+                Guard::Idle(key) => Some(key.clone()),
+                _ => None,
+            })
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let idle = idle_keys(session, self.setting.clock, keys, &self.setting.observation).await?;
+        Ok(idle.into_iter().map(|key| (None, key)).collect())
+    }
+
+    /// The keys of the store's own table that successful guards depend on.
+    fn awaited(
+        &self,
+        waves: &[Vec<Work<'_>>],
+        is_idle: &dyn Fn(&Work<'_>, &str) -> bool,
+    ) -> Vec<String> {
+        if !self.batch.activity_in_store {
+            return Vec::new();
+        }
+        let guards = waves.iter().flatten().flat_map(|work| {
+            work.proposal.guards.iter().filter_map(move |guard| match guard {
+                Guard::Idle(key) if is_idle(work, key) => Some(key.clone()),
+                _ => None,
+            })
+        });
+        let mut keys: Vec<String> = guards.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Makes every heartbeat of these keys wait until the commit ends, and reads their states once
+    /// more.
+    fn hold_idle(&self, pipeline: &mut Pipeline<'a>, keys: &[String]) -> Option<embedded::Asked> {
+        (!keys.is_empty()).then(|| embedded::hold(pipeline, self.setting.clock, keys))
+    }
+
+    /// Repeats the batch without the items whose keys have become active.
+    fn still_idle(
+        &self,
+        asked: &embedded::Asked,
+        answers: &[Vec<Row>],
+        keys: &[String],
+        waves: &[Vec<Work<'_>>],
+    ) -> Step<()> {
+        let states = asked.read(answers, &self.setting.observation)?;
+        let woken: Vec<&String> = keys
+            .iter()
+            .zip(states)
+            .filter(|(_, state)| *state != State::Idle)
+            .map(|(key, _)| key)
+            .collect();
+        if woken.is_empty() {
+            return Ok(());
+        }
+        let wakes = |guard: &Guard| matches!(guard, Guard::Idle(key) if woken.contains(&key));
+        let mut care = self.care.clone();
+        let works = waves.iter().flatten();
+        care.failed.extend(
+            works.filter(|work| work.proposal.guards.iter().any(wakes)).map(|work| work.entry),
+        );
+        Err(Stop::Repeat(care))
+    }
+
+    fn known(&self, opened: &Row) -> Step<()> {
+        if !opened.try_get::<_, bool>(1)? {
+            return Ok(());
+        }
+        match opened.try_get::<_, Option<Vec<u8>>>(2)? {
+            Some(result) => Err(Stop::Known(postcard::from_bytes(&result).map_err(Failure::from)?)),
+            None => Err(invalid(format!("the commit {} was given up", self.batch.id)).into()),
+        }
+    }
+
+    /// Decides what follows from an error of a statement for many items: a careful repetition to
+    /// find the item, or an end.
+    fn blamed(&self, failure: Failure) -> Stop {
+        match &failure {
+            Failure::Sql(e) if blames_items(e) && !self.care.savepoints => {
+                Stop::Repeat(Care { savepoints: true, ..self.care.clone() })
+            }
+            _ => Stop::Failed(failure),
+        }
+    }
+
+    /// Applies the changes of a wave that is not the last.
+    async fn apply(
+        &self,
+        session: &Session,
+        works: &[Work<'a>],
+        pipeline: Pipeline<'a>,
+        asked: &effects::Asked,
+        decided: &mut Decided,
+    ) -> Step<()> {
+        let answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
+        self.read_effects(works, asked, &answers, decided)
+    }
+
+    /// Reads the results of the changes. What failed is excluded from the next attempt.
+    fn read_effects(
+        &self,
+        works: &[Work<'a>],
+        asked: &effects::Asked,
+        answers: &[Vec<Row>],
+        decided: &mut Decided,
+    ) -> Step<()> {
+        let mut care = self.care.clone();
+        let mut again = false;
+        for (work, effect) in works.iter().zip(asked.read(answers, works)?) {
+            match effect {
+                Effect::Done(images) => {
+                    decided.insert(work.entry, Ok(images));
+                    continue;
+                }
+                Effect::Violated(said) => {
+                    care.violated.insert(work.entry, said);
+                }
+                Effect::Incomplete if self.care.savepoints => care.failed.push(work.entry),
+                // Whether the rows are gone or were kept is found out carefully.
+                Effect::Incomplete => care.savepoints = true,
+                // The next attempt reads the row that another transaction has inserted.
+                Effect::Overtaken => return Err(Stop::Overtaken),
+                Effect::Unclear => care.savepoints = true,
+            }
+            again = true;
+        }
+        if again { Err(Stop::Repeat(care)) } else { Ok(()) }
+    }
+
+    /// Locks the anchors of all waves in order, before they are applied in parts. If that fails,
+    /// the failing part reports it.
+    async fn lock(&self, session: &Session, waves: &[Vec<Work<'a>>]) -> Step<()> {
+        let mut pipeline = Pipeline::default();
+        guards::lock(
+            &mut pipeline,
+            self.setting.mapping,
+            waves.iter().flatten(),
+            self.setting.bounds,
+        );
+        session.batch("SAVEPOINT item").await?;
+        let end = match theirs(session.run(pipeline).await)? {
+            Ok(_) => "RELEASE item",
+            Err(_) => "ROLLBACK TO item; RELEASE item",
+        };
+        Ok(session.batch(end).await?)
+    }
+
+    /// Applies a wave under savepoints, in halves if it cannot be applied at once.
+    async fn carefully(
+        &self,
+        session: &Session,
+        wave: Vec<Work<'a>>,
+        is_idle: &(dyn Fn(&Work<'_>, &str) -> bool + Sync),
+        decided: &mut Decided,
+    ) -> Step<()> {
+        let deferred = deferred(session).await?;
+        let mut open = vec![wave.clone()];
+        let mut refused: Vec<(Work<'a>, Error)> = Vec::new();
+        while let Some(mut works) = open.pop() {
+            if works.is_empty() {
+                continue;
+            }
+            session.batch("SAVEPOINT item").await?;
+            match self.tried(session, &works, is_idle).await? {
+                Ok(done) => {
+                    session.batch(&format!("RELEASE item; {deferred}")).await?;
+                    decided.extend(done);
+                }
+                Err(said) => {
+                    session.batch("ROLLBACK TO item; RELEASE item").await?;
+                    if let [alone] = works.as_slice() {
+                        if let NotApplied::Refused(error) = &said {
+                            refused.push((*alone, error.clone()));
+                        }
+                        decided.insert(alone.entry, Err(said));
+                        // It is not plausible that all of these items are at fault.
+                        if refused.len() >= REFUSED_MAX && !decided.values().any(Result::is_ok) {
+                            break;
+                        }
+                    } else {
+                        let second = works.split_off(works.len() / 2);
+                        open.push(second);
+                        open.push(works);
+                    }
+                }
+            }
+        }
+        // A missing privilege, table or column is an item's fault only if another item could do the
+        // same.
+        let able = |work: &Work<'_>| matches!(decided.get(&work.entry), Some(Ok(_)));
+        let reached: BTreeSet<&str> =
+            wave.iter().filter(|work| able(work)).flat_map(Work::collections).collect();
+        for (work, error) in refused {
+            let mut asked = work.collections().peekable();
+            if asked.peek().is_none() || !asked.all(|name| reached.contains(name)) {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluates guards and applies changes of some items; the inner error is an item's.
+    async fn tried(
+        &self,
+        session: &Session,
+        works: &[Work<'a>],
+        is_idle: &(dyn Fn(&Work<'_>, &str) -> bool + Sync),
+    ) -> Step<std::result::Result<Decided, NotApplied>> {
+        let mut decided = Decided::new();
+        let mut pipeline = Pipeline::default();
+        let Setting { mapping, bounds, .. } = self.setting;
+        let asked = guards::ask(&mut pipeline, mapping, works, [].iter(), is_idle, *bounds);
+        let answers = match theirs(session.run(pipeline).await)? {
+            Ok(answers) => answers,
+            Err(said) => return Ok(Err(said)),
+        };
+        let (verdicts, images) = asked.read(&answers, works.len())?;
+        let holding = judged(works.to_vec(), verdicts, &mut decided);
+        let mut pipeline = Pipeline::default();
+        let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
+        // Checks deferred constraints here, while they can be attributed to one item.
+        pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
+        let answers = match theirs(session.run(pipeline).await)? {
+            Ok(answers) => answers,
+            Err(said) => return Ok(Err(said)),
+        };
+        for (work, effect) in holding.iter().zip(asked.read(&answers, &holding)?) {
+            let done = match effect {
+                Effect::Done(images) => images,
+                Effect::Violated(said) => return Ok(Err(NotApplied::Violation(said))),
+                Effect::Incomplete => {
+                    let kept = self.kept_rows(session, work).await?;
+                    return Ok(Err(kept.map_or(NotApplied::Guard, NotApplied::Violation)));
+                }
+                Effect::Overtaken => return Err(Stop::Overtaken),
+                Effect::Unclear => {
+                    let said = "a row was not inserted".to_owned();
+                    return Ok(Err(NotApplied::Violation(said)));
+                }
+            };
+            decided.insert(work.entry, Ok(done));
+        }
+        Ok(Ok(decided))
+    }
+
+    /// Why rows of a read set still exist that this work has just deleted, if any do: a trigger or a
+    /// policy may keep them.
+    async fn kept_rows(&self, session: &Session, work: &Work<'_>) -> Step<Option<String>> {
+        for change in &work.proposal.changes {
+            let Change::DeleteReadSet(set) = change else { continue };
+            let Ok(table) = self.setting.mapping.table(&set.collection) else { continue };
+            let Ok((counting, _)) = readset::count(table, work.tenant, set, false) else {
+                continue;
+            };
+            let rows = session.query(&counting.sql, counting.params).await?;
+            if super::session::only::<i64>(&rows)? > 0 {
+                return Ok(Some(kept(&set.collection)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes the books and commits in one round trip; the runs are checked once more afterwards.
+    async fn close(
+        &self,
+        session: &mut Session,
+        ledger: Ledger<'a>,
+        tally: &Tally<'a>,
+        mut committed: Committed,
+    ) -> Step<Committed> {
+        let runs = runs_left(tally);
+        let mut pipeline = Pipeline::default();
+        let result = postcard::to_stdvec(&committed).map_err(Failure::from)?;
+        ledger.close(&mut pipeline, tally, Some(self.batch.id), &self.batch.node, result);
+        pipeline.push("DELETE FROM @.inflight WHERE commit_id = $1", params![mark(self.batch.id)]);
+        if self.setting.fault == Some(Fault::CommitLost) {
+            session.sever();
+            return Err(Error::Unknown("the connection broke during COMMIT".into()).into());
+        }
+        let written = pipeline.len();
+        let at = committed.at;
+        pipeline.simple("COMMIT");
+        let again = pipeline.push(END_RUNS, params![runs, Some(at.0)]);
+        match session.run_until(pipeline, written).await {
+            Ok(answers) => {
+                session.ended();
+                if self.setting.fault == Some(Fault::CommitUnconfirmed) {
+                    session.sever();
+                    return Err(Error::Unknown("the connection broke after COMMIT".into()).into());
+                }
+                // The commit has succeeded, whatever happens to the check after it.
+                if let Some(Ok(rows)) = answers.get(again) {
+                    committed.runs_ended.extend(ended_runs(rows)?);
+                }
+                Ok(committed)
+            }
+            // A copy of this batch has written the same mark: the next lookup finds it.
+            Err((at, Failure::Sql(e))) if at < written && is_mark(&e) => Err(Stop::Overtaken),
+            Err((at, Failure::Sql(e))) if at >= written => {
+                // A deferred constraint, checked at the end of the transaction.
+                if blames_items(&e) && !self.care.savepoints {
+                    return Err(Stop::Repeat(Care { savepoints: true, ..self.care.clone() }));
+                }
+                Err(classify_commit(&e).into())
+            }
+            // The connection may have broken before or after the server read COMMIT.
+            Err((_, Failure::Sql(e))) if fault(&e) == Blame::Away => {
+                Err(Error::Unknown(words(&e)).into())
+            }
+            Err((_, failure)) => Err(Stop::Failed(failure)),
+        }
+    }
+}
+
+/// Adds a record to the ledger, with the images of its entry.
+fn record<'a>(
+    ledger: &mut Ledger<'a>,
+    tally: &mut Tally<'a>,
+    decided: &mut Decided,
+    write: Write<'a>,
+) -> Job<()> {
+    let undo = match &write {
+        Write::History { at, item, .. } => {
+            let images = decided.remove(at).and_then(Result::ok).flatten();
+            let undo = images.map(Images::pack);
+            tally.of(&item.identity).undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
+            undo
+        }
+        _ => None,
+    };
+    ledger.push(write, undo)
+}
+
+/// Splits works by the results of their guards.
+fn judged<'a>(
+    works: Vec<Work<'a>>,
+    verdicts: Vec<Verdict>,
+    decided: &mut Decided,
+) -> Vec<Work<'a>> {
+    let mut holding = Vec::with_capacity(works.len());
+    for (work, verdict) in works.into_iter().zip(verdicts) {
+        match verdict {
+            Verdict::Hold => holding.push(work),
+            Verdict::Fail => {
+                decided.insert(work.entry, Err(NotApplied::Guard));
+            }
+            Verdict::Refused(said) => {
+                decided.insert(work.entry, Err(NotApplied::Violation(said)));
+            }
+        }
+    }
+    holding
+}
+
+/// Separates the items' own errors, in the database's words, from the infrastructure's.
+fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, NotApplied>> {
+    match done {
+        Ok(value) => Ok(Ok(value)),
+        Err(Failure::Sql(e)) if fault(&e) == Blame::Program => {
+            Ok(Err(NotApplied::Refused(classify(&e))))
+        }
+        Err(Failure::Sql(e)) if blames_items(&e) => Ok(Err(NotApplied::Violation(words(&e)))),
+        Err(failure) => Err(Stop::Failed(failure)),
+    }
+}
+
+/// The command that defers again the constraints that are initially deferred. It covers the whole
+/// database, because a change may fire triggers that change other tables, except schemas that this
+/// role cannot access.
+async fn deferred(session: &Session) -> Job<String> {
+    let rows = session
+        .query(
+            "SELECT 'SET CONSTRAINTS ' || string_agg(format('%I.%I', n.nspname, c.conname), ', ')
+               || ' DEFERRED'
+             FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace
+             WHERE c.condeferred AND has_schema_privilege(n.oid, 'USAGE')",
+            params![],
+        )
+        .await?;
+    Ok(super::session::only::<Option<String>>(&rows)?.unwrap_or_default())
+}
+
+fn blames_items(e: &tokio_postgres::Error) -> bool {
+    matches!(fault(e), Blame::Item | Blame::Program)
+}
+
+fn is_mark(e: &tokio_postgres::Error) -> bool {
+    e.as_db_error().is_some_and(|e| e.constraint() == Some("commit_id_key"))
+}
+
+/// Refuses to commit if an item was not where it should be.
+fn check_taken(taken: &Taken, answers: &[Vec<Row>]) -> Step<()> {
+    if taken.items.iter().any(|(place, rows)| answers[*place].len() != *rows) {
+        return Err(Stop::Overtaken);
+    }
+    if let Some((place, expected)) = taken.log {
+        let removed: i64 = super::session::only(&answers[place])?;
+        if removed != expected as i64 {
+            return Err(invalid(format!(
+                "a stream has a gap: {expected} of its items are acknowledged, {removed} are there"
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}

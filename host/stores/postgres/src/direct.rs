@@ -1,0 +1,290 @@
+//! Applies the plainest works in one statement: guard, change and before-image.
+//!
+//! Most items change one row by its key, and their guards depend only on that row. For these, the
+//! statement that finds the row also judges it, reads it for the before-image and changes it; the
+//! general path needs a lock, an answer and a second statement.
+//!
+//! This is as safe as the lock: the row is read at the statement's snapshot and changed only if it
+//! is still the same version. At READ COMMITTED, an UPDATE that had to wait for another
+//! transaction's change evaluates the newer version, finds a different `xmin`, and leaves the row
+//! unchanged. (`ctid` alone is not sufficient: servers before the minor releases of November 2025
+//! do not check it again.) Everything left unchanged takes the general path, which finds the
+//! reason: a guard that does not hold, a missing row, a column that is null.
+//!
+//! Rows are changed in the order of their keys, like locks. A batch takes this path only as a whole
+//! and with one statement per table; otherwise that order would be lost.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, Comparison, Condition, Guard};
+use besom_core::value::{Field, Value};
+use tokio_postgres::Row;
+
+use super::conditions::{Conditions, cell};
+use super::effects::assigned;
+use super::error::Job;
+use super::guards::matched;
+use super::mapping::{Mapping, Table, quote};
+use super::session::Pipeline;
+use super::set::Set;
+use super::values::{Cell, Wire};
+use super::work::Work;
+use besom_record::images::Images;
+
+/// The statements sent, and the positions of their answers.
+pub(super) struct Asked {
+    tables: Vec<Answers>,
+}
+
+struct Answers {
+    place: usize,
+    table: Arc<Table>,
+    /// The work of each row.
+    rows: Vec<usize>,
+}
+
+/// Sends a batch of one wave, if all its works qualify.
+pub(super) fn ask(
+    pipeline: &mut Pipeline<'_>,
+    mapping: &Mapping,
+    waves: &[Vec<Work<'_>>],
+    idle: &dyn Fn(&Work<'_>, &str) -> bool,
+) -> Option<Asked> {
+    let [works] = waves else { return None };
+    let mut tables: BTreeMap<&str, Together> = BTreeMap::new();
+    for (at, work) in works.iter().enumerate() {
+        let plain = Plain::of(work, idle)?;
+        let table = mapping.table(plain.collection).ok()?;
+        // For a view or a partitioned table, `ctid` does not identify a row.
+        if table.found.as_ref()?.kind != "r" {
+            return None;
+        }
+        let together = match tables.entry(&table.name) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(Together::new(table, work, &plain)?)
+            }
+        };
+        together.add(at, work, &plain)?;
+    }
+    Some(Asked { tables: tables.into_values().map(|together| together.send(pipeline)).collect() })
+}
+
+/// A work that changes one row and depends on no other.
+struct Plain<'w> {
+    collection: &'w str,
+    key: &'w [Value],
+    fields: &'w [Field],
+    increment: bool,
+    /// The conditions of all its guards on the row.
+    conditions: Vec<&'w Condition>,
+}
+
+impl<'w> Plain<'w> {
+    fn of(work: &Work<'w>, idle: &dyn Fn(&Work<'_>, &str) -> bool) -> Option<Plain<'w>> {
+        let proposal = work.proposal;
+        let mut changes =
+            proposal.changes.iter().filter(|change| !matches!(change, Change::Emit { .. }));
+        let (collection, key, fields, increment) = match (changes.next()?, changes.next()) {
+            (Change::Update { collection, key, fields }, None) => (collection, key, fields, false),
+            (Change::Increment { collection, key, fields }, None) => {
+                (collection, key, fields, true)
+            }
+            _ => return None,
+        };
+        let mut all = Vec::new();
+        for guard in &proposal.guards {
+            match guard {
+                Guard::Columns { collection: c, key: k, conditions }
+                    if c == collection && k == key =>
+                {
+                    all.extend(conditions);
+                }
+                Guard::Idle(key) if idle(work, key) => {}
+                _ => return None,
+            }
+        }
+        Some(Plain { collection, key, fields, increment, conditions: all })
+    }
+}
+
+/// The works of one table: they set the same columns and have the same conditions.
+struct Together {
+    table: Arc<Table>,
+    undo: bool,
+    increment: bool,
+    fields: Vec<String>,
+    questions: Vec<Question>,
+    /// The conditions as SQL over the alias `t`.
+    asked: String,
+    /// The columns of the set: the key, then the conditions, then the fields.
+    wires: Vec<Wire>,
+    /// The rows of the set, with the work of each.
+    rows: Vec<(Vec<Cell>, usize)>,
+}
+
+/// The shape of a condition, without its value.
+type Question = (String, Comparison, bool);
+
+fn is_asked(question: &Question, condition: &Condition) -> bool {
+    let (column, comparison, null) = question;
+    *column == condition.column
+        && *comparison == condition.comparison
+        && *null == (condition.value == Value::Null)
+}
+
+impl Together {
+    /// The group with the shape of its first work.
+    fn new(table: &Arc<Table>, work: &Work<'_>, plain: &Plain<'_>) -> Option<Together> {
+        let fields: Vec<String> = plain.fields.iter().map(|field| field.name.clone()).collect();
+        // A row whose key changes has no place in the order.
+        if fields.is_empty() || fields.iter().any(|name| table.collection.key.contains(name)) {
+            return None;
+        }
+        let mut wires: Vec<Wire> =
+            table.key_columns().ok()?.iter().map(|(_, form)| form.wire).collect();
+        let question = |c: &&Condition| (c.column.clone(), c.comparison, c.value == Value::Null);
+        let owned: Vec<Condition> = plain.conditions.iter().copied().cloned().collect();
+        let conditions = Conditions::of(table, &owned).ok()?;
+        let first = wires.len();
+        let asked = conditions.sql(|place| format!("u.v{}", first + place));
+        wires.extend(conditions.wires);
+        for name in &fields {
+            wires.push(table.form(name).ok()?.wire);
+        }
+        Some(Together {
+            table: Arc::clone(table),
+            undo: work.undo,
+            increment: plain.increment,
+            fields,
+            questions: plain.conditions.iter().map(question).collect(),
+            asked,
+            wires,
+            rows: Vec::new(),
+        })
+    }
+
+    /// Adds a work if it has the same shape and can be encoded.
+    fn add(&mut self, at: usize, work: &Work<'_>, plain: &Plain<'_>) -> Option<()> {
+        let table = &self.table;
+        let same = table.collection.name == plain.collection
+            && self.undo == work.undo
+            && self.increment == plain.increment
+            && self.fields.iter().eq(plain.fields.iter().map(|field| &field.name))
+            && self.questions.len() == plain.conditions.len()
+            && self.questions.iter().zip(&plain.conditions).all(|(q, c)| is_asked(q, c));
+        if !same {
+            return None;
+        }
+        let mut cells = table.key_cells(work.tenant, plain.key).ok()?;
+        for condition in &plain.conditions {
+            cells.extend(cell(table, condition).ok()?);
+        }
+        for field in plain.fields {
+            if self.increment && !matches!(field.value, Value::Integer(_)) {
+                return None;
+            }
+            cells.push(table.written(&field.name, &field.value).ok()?);
+        }
+        self.rows.push((cells, at));
+        Some(())
+    }
+
+    fn send(mut self, pipeline: &mut Pipeline<'_>) -> Answers {
+        let table = &self.table;
+        let key = table.key_columns().unwrap_or_default();
+        // Only the database knows the order of texts.
+        let known = self.wires[..key.len()].iter().all(|wire| *wire != Wire::Text);
+        if known {
+            self.rows.sort_by(|(a, _), (b, _)| {
+                a[..key.len()]
+                    .iter()
+                    .zip(&b[..key.len()])
+                    .map(|(a, b)| in_order(a, b))
+                    .find(|order| order.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            });
+        }
+        let mut set = Set::new(self.wires.clone());
+        let mut works = Vec::with_capacity(self.rows.len());
+        for (at, (cells, work)) in self.rows.into_iter().enumerate() {
+            set.push(at, cells);
+            works.push(work);
+        }
+
+        let first = self.wires.len() - self.fields.len();
+        let (assignments, complete) =
+            assigned(table, &self.fields, first, self.increment, ["t", "w"]);
+        let conditions = matched(&key) + &self.asked + &complete;
+        let images: Vec<String> = match self.undo {
+            true => table
+                .columns
+                .iter()
+                .map(|(name, form)| form.read(&format!("t.{}", quote(name))))
+                .collect(),
+            false => Vec::new(),
+        };
+        let (name, rows) = (&table.name, set.sql(1));
+        let sql = if known {
+            let returned: String = images.iter().map(|image| format!(", {image}")).collect();
+            format!(
+                "UPDATE {name} w SET {assignments} FROM {rows} JOIN {name} t ON {conditions}
+                 WHERE w.ctid = t.ctid AND w.xmin = t.xmin AND w.tableoid = t.tableoid
+                 RETURNING u.i{returned}"
+            )
+        } else {
+            let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
+            let each = || images.iter().enumerate();
+            let read: String = each().map(|(at, image)| format!(", {image} AS r{at}")).collect();
+            let returned: String = each().map(|(at, _)| format!(", u.r{at}")).collect();
+            format!(
+                "UPDATE {name} w SET {assignments} FROM (
+                   SELECT u.*, t.tableoid AS part, t.ctid AS place, t.xmin AS version{read}
+                   FROM {rows} JOIN {name} t ON {conditions} ORDER BY {order}) u
+                 WHERE w.ctid = u.place AND w.xmin = u.version AND w.tableoid = u.part
+                 RETURNING u.i{returned}",
+                order = order.join(", "),
+            )
+        };
+        let place = pipeline.push(sql, set.params());
+        Answers { place, table: self.table, rows: works }
+    }
+}
+
+/// The database's order of two key values, none of them a text.
+fn in_order(a: &Cell, b: &Cell) -> Ordering {
+    match (a, b) {
+        (Cell::Integer(a), Cell::Integer(b)) | (Cell::Instant(a), Cell::Instant(b)) => a.cmp(b),
+        (Cell::Bool(a), Cell::Bool(b)) => a.cmp(b),
+        (Cell::Float(a), Cell::Float(b)) => a.total_cmp(b),
+        (Cell::Bytes(a), Cell::Bytes(b)) => a.cmp(b),
+        (Cell::Uuid(a), Cell::Uuid(b)) => a.cmp(b),
+        // A comparison with NULL finds no row.
+        _ => Ordering::Equal,
+    }
+}
+
+impl Asked {
+    /// The finished entries, with their before-images if these are kept.
+    pub(super) fn read(
+        &self,
+        answers: &[Vec<Row>],
+        works: &[Work<'_>],
+    ) -> Job<Vec<(usize, Option<Images>)>> {
+        let mut done = Vec::with_capacity(works.len());
+        for Answers { place, table, rows } in &self.tables {
+            for row in &answers[*place] {
+                let work = &works[rows[row.try_get::<_, i32>(0)? as usize]];
+                let mut images = work.undo.then(Images::default);
+                if let Some(images) = &mut images {
+                    let values = table.values(row, 1)?;
+                    images.push(&table.origin(work.tenant), table.names(), Ok(values))?;
+                }
+                done.push((work.entry, images));
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,230 @@
+//! Classifies PostgreSQL errors by SQLSTATE: the item's, the infrastructure's or the program's.
+
+use besom_core::snapshot::Cause;
+use tokio_postgres::error::{Severity, SqlState};
+
+use besom_ports::store::Error;
+use besom_record::images::Broken;
+
+/// Why a job on the database failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// An error of the database or of the connection to it.
+    Sql(tokio_postgres::Error),
+    /// The store refuses, or a packed value cannot be read.
+    Port(Error),
+}
+
+/// The result of a job on the database.
+pub(super) type Job<T> = std::result::Result<T, Failure>;
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(e: tokio_postgres::Error) -> Failure {
+        Failure::Sql(e)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        Failure::Port(e)
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(e: Broken) -> Failure {
+        Failure::Port(e.into())
+    }
+}
+
+impl From<postcard::Error> for Failure {
+    fn from(e: postcard::Error) -> Failure {
+        Failure::Port(Error::Invalid(format!("a packed value of the store cannot be read: {e}")))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Port(e) => e,
+            Failure::Sql(e) => classify(&e),
+        }
+    }
+}
+
+/// A refusal that no other attempt will change.
+pub(super) fn invalid(refusal: impl Into<String>) -> Failure {
+    Failure::Port(Error::Invalid(refusal.into()))
+}
+
+/// Who caused an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Another attempt may succeed: deadlock, lock or statement timeout, serialization.
+    Busy,
+    /// The server or the connection to it: connection, shutdown, resources, a standby.
+    Away,
+    /// The statement's values: a constraint, a type.
+    Item,
+    /// The statement itself: a missing table or column, a privilege.
+    Program,
+}
+
+/// The cause by SQLSTATE; without one, the connection broke.
+pub(super) fn fault_of(state: Option<&SqlState>) -> Fault {
+    let Some(state) = state else { return Fault::Away };
+    match state.code() {
+        // serialization_failure, deadlock_detected, lock_not_available, query_canceled,
+        // idle_in_transaction_session_timeout
+        "40001" | "40P01" | "55P03" | "57014" | "25P03" => Fault::Busy,
+        code => match &code[..2] {
+            // Connection exceptions; resources; operator intervention; system; no standby;
+            // the server is starting up or refuses logins.
+            "08" | "53" | "57" | "58" | "28" | "3D" | "XX" | "F0" => Fault::Away,
+            "25" => Fault::Away,
+            "22" | "23" | "44" | "P0" => Fault::Item,
+            _ => Fault::Program,
+        },
+    }
+}
+
+/// The cause of an error.
+pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
+    // A value that the driver refuses to encode or decode is not a connection failure.
+    if e.code().is_none() && !e.is_closed() && driver(e) {
+        return Fault::Program;
+    }
+    // The next attempt prepares its statements again (`doubts_catalog`).
+    if is_stale(e) {
+        return Fault::Busy;
+    }
+    fault_of(e.code())
+}
+
+/// Whether a statement was prepared for tables that have changed since, or is no longer known to
+/// the server.
+fn is_stale(e: &tokio_postgres::Error) -> bool {
+    let revalidated = |said: &tokio_postgres::error::DbError| {
+        // The server translates the message, but not the name of its function.
+        *said.code() == SqlState::FEATURE_NOT_SUPPORTED
+            && said.routine() == Some("RevalidateCachedQuery")
+    };
+    e.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME)
+        || e.as_db_error().is_some_and(revalidated)
+}
+
+/// Whether this error suggests that the cached catalog is outdated.
+pub(super) fn doubts_catalog(e: &tokio_postgres::Error) -> bool {
+    is_stale(e) || fault(e) == Fault::Program
+}
+
+/// Whether the error may come from a plan that a trigger's function cached for a column's earlier
+/// type: such a plan lives as long as its connection.
+pub(super) fn is_of_a_kept_plan(e: &tokio_postgres::Error) -> bool {
+    e.code() == Some(&SqlState::DATATYPE_MISMATCH)
+}
+
+/// Whether the connection has ended with this error or before it.
+pub(super) fn ends_connection(e: &tokio_postgres::Error) -> bool {
+    match e.as_db_error() {
+        // A server that refuses writes has become a standby: another server is tried.
+        Some(said) if said.code() == &SqlState::READ_ONLY_SQL_TRANSACTION => true,
+        Some(said) => matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic)),
+        None => fault(e) == Fault::Away,
+    }
+}
+
+fn driver(e: &tokio_postgres::Error) -> bool {
+    let text = e.to_string();
+    text.starts_with("error serializing parameter")
+        || text.starts_with("error deserializing column")
+        || text.starts_with("expected ")
+}
+
+/// The port's error for an error of PostgreSQL.
+pub(super) fn classify(e: &tokio_postgres::Error) -> Error {
+    let said = words(e);
+    match fault(e) {
+        Fault::Busy => Error::Busy(said),
+        Fault::Away => Error::Unavailable(said),
+        Fault::Item => Error::Invalid(said),
+        Fault::Program => {
+            let (cause, fix) = remedy(e.code());
+            Error::Refused(cause, format!("{said}; {fix}"))
+        }
+    }
+}
+
+/// The kind of trouble of a statement that the database refuses, and the fix.
+fn remedy(state: Option<&SqlState>) -> (Cause, &'static str) {
+    match state.map(SqlState::code) {
+        Some("42501") => (
+            Cause::Privilege,
+            "`besom grants` prints what the role needs; work continues once it is granted",
+        ),
+        _ => (
+            Cause::Schema,
+            "the tables differ from their mapping (`besom check --store` shows the difference); \
+             work continues once they match",
+        ),
+    }
+}
+
+/// The port's error for a failed COMMIT. An answer with an ordinary SQLSTATE means that it was
+/// rolled back; without an answer, or if the server ended, the result is unknown.
+pub(super) fn classify_commit(e: &tokio_postgres::Error) -> Error {
+    match fault(e) {
+        Fault::Away => Error::Unknown(words(e)),
+        Fault::Busy | Fault::Item | Fault::Program => classify(e),
+    }
+}
+
+/// The database's message, with its detail and hint.
+pub(super) fn words(e: &tokio_postgres::Error) -> String {
+    let Some(said) = e.as_db_error() else {
+        let mut text = e.to_string();
+        let mut source = std::error::Error::source(e);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        return text;
+    };
+    let mut text = said.message().to_owned();
+    for more in [said.detail(), said.hint()].into_iter().flatten() {
+        text.push_str("; ");
+        text.push_str(more);
+    }
+    format!("{text} ({})", said.code().code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_of_errors_is_somebodys_fault() {
+        for (code, expected) in [
+            ("40001", Fault::Busy),
+            ("40P01", Fault::Busy),
+            ("55P03", Fault::Busy),
+            ("57014", Fault::Busy),
+            ("25P03", Fault::Busy),
+            ("57P01", Fault::Away),
+            ("53300", Fault::Away),
+            ("53100", Fault::Away),
+            ("08006", Fault::Away),
+            ("25006", Fault::Away),
+            ("28P01", Fault::Away),
+            ("23505", Fault::Item),
+            ("23503", Fault::Item),
+            ("22P02", Fault::Item),
+            ("22003", Fault::Item),
+            ("P0001", Fault::Item),
+            ("42P01", Fault::Program),
+            ("42501", Fault::Program),
+        ] {
+            assert_eq!(fault_of(Some(&SqlState::from_code(code))), expected, "{code}");
+        }
+        assert_eq!(fault_of(None), Fault::Away);
+    }
+}

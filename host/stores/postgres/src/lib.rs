@@ -1,0 +1,569 @@
+//! The store on PostgreSQL: the engine's tables are in a schema of their own, next to the user's.
+//!
+//! This module connects the port's operations to jobs on connections; the modules below decide what
+//! a job does. Transactions use READ COMMITTED: what must not change is locked, in one order, and
+//! what depends on it is read by a later statement.
+
+mod anchors;
+mod arrivals;
+mod audit;
+mod budget;
+mod catalog;
+mod check;
+mod clock;
+mod columns;
+mod commands;
+mod commit;
+mod conditions;
+mod connect;
+mod direct;
+mod effects;
+mod embedded;
+mod error;
+mod fault;
+mod guards;
+mod inspection;
+mod items;
+mod leadership;
+mod ledger;
+mod lines;
+mod lookup;
+mod mapping;
+mod nudge;
+mod open;
+mod options;
+mod outbox;
+mod ownership;
+mod plan;
+mod planning;
+mod pooler;
+mod prune;
+mod range;
+mod readset;
+mod runs;
+mod schema;
+mod session;
+mod set;
+mod snapshot;
+mod streams;
+mod tally;
+mod tasks;
+mod tenants;
+mod text;
+mod tls;
+mod values;
+mod waiting;
+mod work;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use besom_core::activity::{Listening, Timeouts};
+use besom_core::collection::{Collections, Operations};
+use besom_core::ids::{
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::snapshot::DeadGroup;
+use besom_core::time::Time;
+
+pub use self::clock::TimeSource;
+pub use self::connect::is_unchecked;
+pub use self::fault::{Fault, Faults};
+pub use self::options::{Options, PARTITIONS_DEFAULT, SCHEMA_DEFAULT};
+
+use self::clock::{Clock, NOW};
+use self::connect::{Pools, Use};
+use self::embedded::Observation;
+use self::mapping::Mapping;
+use self::nudge::Nudges;
+use self::plan::Good;
+use self::schema::Foundation;
+use self::session::{Session, only, params};
+use self::tasks::Tasks;
+use besom_ports::embedded::{Dialect, Scripts};
+use besom_ports::guests::Lane;
+use besom_ports::store::*;
+
+/// The store in one database of a PostgreSQL server.
+pub struct PostgresStore {
+    pools: Pools,
+    nudges: Nudges,
+    founded: Foundation,
+    clock: Clock,
+    tasks: Tasks,
+    collections: RwLock<Arc<Collections>>,
+    /// The collections with their catalog information, and how often the catalog had been doubted
+    /// when it was read; none until the first use.
+    mapping: RwLock<Option<(u64, Arc<Mapping>)>>,
+    /// The accepted plans for these collections.
+    good: RwLock<Arc<Good>>,
+    timeouts: Timeouts,
+    opened_at: Time,
+    opened: Instant,
+    /// Since when the activity endpoint has been listening; unset: it is not listening.
+    listening_since: OnceLock<Time>,
+    faults: Faults,
+    /// Time limits of a commit's statements.
+    bounds: guards::Bounds,
+    /// How long the server may wait for a node to read an answer while others wait for that node.
+    unheard_max: Duration,
+}
+
+impl PostgresStore {
+    /// The collections with their forms. Reads the catalog the first time, and again after a
+    /// statement did not match the tables.
+    async fn mapping(&self, session: &Session) -> Result<Arc<Mapping>> {
+        // Read before the catalog: a doubt in the meantime counts for the next call.
+        let doubts = self.pools.doubts();
+        if let Some((at, known)) = &*self.mapping.read().unwrap_or_else(PoisonError::into_inner)
+            && *at == doubts
+        {
+            return Ok(Arc::clone(known));
+        }
+        let collections = self.collections();
+        let mapping = Arc::new(Mapping::complete(session, &collections).await?);
+        let mut known = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
+        // The collections may have been replaced in the meantime.
+        if Arc::ptr_eq(&collections, &self.collections()) {
+            *self.good.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+            *known = Some((doubts, Arc::clone(&mapping)));
+        }
+        Ok(mapping)
+    }
+
+    fn collections(&self) -> Arc<Collections> {
+        Arc::clone(&self.collections.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn good(&self) -> Arc<Good> {
+        Arc::clone(&self.good.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// An estimate of the store's clock, without asking the server.
+    fn present(&self) -> Time {
+        self.clock.given().map_or_else(|| self.opened_at + self.opened.elapsed(), Time)
+    }
+
+    fn observation(&self) -> Observation {
+        let listening =
+            Listening { opened_at: self.opened_at, since: self.listening_since.get().copied() };
+        Observation { timeouts: self.timeouts, listening }
+    }
+
+    async fn look(&self) -> Result<Session> {
+        self.pools.take(Use::Look).await
+    }
+
+    async fn read_streams(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        room: LogRoom,
+    ) -> Result<LogRead> {
+        let session = self.look().await?;
+        Ok(waiting::read_logs(&session, &self.tasks, task, streams, room).await?)
+    }
+}
+
+#[async_trait]
+impl Scripts for PostgresStore {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn run(&self, script: &str) -> Result<()> {
+        Ok(self.pools.take(Use::Write).await?.script(script).await?)
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn now(&self) -> Result<Time> {
+        let asked = params![self.clock.given()];
+        Ok(Time(only(&self.look().await?.query(&format!("SELECT {NOW}"), asked).await?)?))
+    }
+
+    fn identity(&self) -> &str {
+        &self.founded.identity
+    }
+
+    fn partitions(&self) -> u32 {
+        self.founded.partitions
+    }
+
+    fn set_collections(&self, collections: Arc<Collections>) {
+        let mut mapping = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
+        *self.collections.write().unwrap_or_else(PoisonError::into_inner) = collections;
+        *self.good.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        *mapping = None;
+    }
+
+    async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
+        Ok(check::check(&mut self.look().await?, collections).await?)
+    }
+
+    async fn privileges(
+        &self,
+        collections: &Collections,
+        granted: &BTreeMap<String, Operations>,
+    ) -> Result<Vec<MappingFault>> {
+        Ok(check::privileges(&self.look().await?, collections, granted).await?)
+    }
+
+    async fn raise_fence(
+        &self,
+        fence: &FencingToken,
+        node: &Incarnation,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Raised> {
+        let session = self.pools.take(Use::Lead).await?;
+        let count = self.founded.partitions;
+        let unheard_max = self.unheard_max;
+        leadership::raise_fence(session, &self.clock, fence, node, partitions, count, unheard_max)
+            .await
+    }
+
+    async fn fence(&self) -> Result<Option<Fence>> {
+        Ok(leadership::fence(&self.look().await?).await?)
+    }
+
+    async fn terms(&self, limit: u32) -> Result<Vec<Fence>> {
+        Ok(leadership::terms(&self.look().await?, limit).await?)
+    }
+
+    async fn partition_table(&self) -> Result<Vec<PartitionRow>> {
+        Ok(leadership::partition_table(&self.look().await?).await?)
+    }
+
+    async fn claim_partitions(
+        &self,
+        node: &Incarnation,
+        at: RingPosition,
+        claims: &[Claim],
+    ) -> Result<Vec<(Partition, OwnerEpoch)>> {
+        let session = self.pools.take(Use::Lead).await?;
+        let unheard_max = self.unheard_max;
+        leadership::claim_partitions(session, &self.clock, node, at, claims, unheard_max).await
+    }
+
+    async fn arrivals(&self, since: u64) -> Result<Arrivals> {
+        Ok(arrivals::since(&self.look().await?, since).await?)
+    }
+
+    async fn nudged(&self, timeout: Duration) {
+        self.nudges.heard(timeout).await;
+    }
+
+    async fn task_states(&self) -> Result<Vec<TaskState>> {
+        Ok(runs::task_states(&self.look().await?).await?)
+    }
+
+    async fn active_runs(&self) -> Result<Vec<Run>> {
+        Ok(runs::active_runs(&self.look().await?).await?)
+    }
+
+    async fn decide_slots(
+        &self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+    ) -> Result<Vec<RunId>> {
+        let session = self.pools.take(Use::Lead).await?;
+        runs::decide_slots(session, &self.clock, &self.tasks, fence, decision).await
+    }
+
+    async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
+        Ok(planning::cursor(&self.look().await?, task, tenant).await?)
+    }
+
+    async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
+        let session = self.pools.take(Use::Lead).await?;
+        let (clock, tasks) = (&self.clock, &self.tasks);
+        let planned =
+            planning::plan_page(session, clock, tasks, fence, page, self.founded.partitions)
+                .await?;
+        if planned.planned > 0 {
+            self.nudges.say();
+        }
+        Ok(planned)
+    }
+
+    async fn end_scan(
+        &self,
+        fence: &FencingToken,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+    ) -> Result<bool> {
+        let session = self.pools.take(Use::Lead).await?;
+        runs::end_scan(session, &self.clock, fence, run, tenant_cursor, error).await
+    }
+
+    async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
+        let session = self.pools.take(Use::Write).await?;
+        let id = commands::submit(&session, &self.clock, command, by, reason).await?;
+        self.nudges.say_now(&session).await;
+        Ok(id)
+    }
+
+    async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
+        Ok(commands::pending(&self.look().await?, limit).await?)
+    }
+
+    async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>> {
+        Ok(commands::newest(&self.look().await?, before, limit).await?)
+    }
+
+    async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
+        Ok(commands::command(&self.look().await?, id).await?)
+    }
+
+    async fn apply_command(
+        &self,
+        fence: &FencingToken,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+    ) -> Result<Applied> {
+        let session = self.pools.take(Use::Lead).await?;
+        let (clock, tasks) = (&self.clock, &self.tasks);
+        let applied = commands::apply(session, clock, tasks, fence, id, effect, result).await?;
+        if applied.dead > 0 {
+            self.nudges.say();
+        }
+        Ok(applied)
+    }
+
+    async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
+        Ok(waiting::backlog(&self.look().await?, partitions).await?)
+    }
+
+    async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>> {
+        Ok(streams::rows(&self.look().await?, task).await?)
+    }
+
+    async fn read_log(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        acked: Seq,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let room = LogRoom::new(limit, limit, bytes_max);
+        let read = self.read_streams(task, &[(partition, acked)], room).await?;
+        match read.broken.into_iter().next() {
+            Some(broken) => Err(Error::Invalid(broken.why)),
+            None => Ok(read.items),
+        }
+    }
+
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<LogRead> {
+        self.read_streams(task, streams, LogRoom::new(each, limit, bytes_max)).await
+    }
+
+    async fn read_timers(
+        &self,
+        tasks: Option<&[TaskName]>,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        Ok(waiting::read_timers(&self.look().await?, tasks, partitions, after, limit).await?)
+    }
+
+    async fn read_retries(
+        &self,
+        tasks: Option<&[TaskName]>,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        Ok(waiting::read_retries(&self.look().await?, tasks, partitions, after, limit).await?)
+    }
+
+    async fn take_rows(
+        &self,
+        task: &TaskName,
+        rows: u64,
+        per_second: NonZeroU32,
+    ) -> Result<Allowance> {
+        let session = self.pools.take(Use::Write).await?;
+        Ok(budget::take(&session, &self.clock, &self.tasks, task, rows, per_second).await?)
+    }
+
+    async fn begin(
+        &self,
+        id: CommitId,
+        node: &Incarnation,
+        _: Lane,
+        items: &[(Source, &Item)],
+    ) -> Result<()> {
+        Ok(waiting::begin(&self.pools.take(Use::Write).await?, id, node, items).await?)
+    }
+
+    async fn abandon(&self, id: CommitId) -> Result<()> {
+        Ok(waiting::abandon(&self.pools.take(Use::Write).await?, id).await?)
+    }
+
+    async fn begun_by(&self) -> Result<Vec<Incarnation>> {
+        Ok(waiting::begun_by(&self.look().await?).await?)
+    }
+
+    async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>> {
+        waiting::bury(self.pools.take(Use::Lead).await?, &self.clock, fence, dead).await
+    }
+
+    async fn commit(&self, batch: &Batch) -> Result<Committed> {
+        let session = self.pools.take(Use::Write).await?;
+        let collections = self.collections();
+        let mapping = self.mapping(&session).await?;
+        let named = batch.entries.iter().map(|entry| &entry.item.identity.task);
+        let tasks = self.tasks.numbers(&session, named).await?;
+        let setting = commit::Setting {
+            clock: &self.clock,
+            tasks: &tasks,
+            mapping: &mapping,
+            collections: &collections,
+            observation: self.observation(),
+            fault: self.faults.next(),
+            bounds: self.bounds,
+        };
+        commit::commit(session, batch, &setting).await
+    }
+
+    async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
+        Ok(commit::find(&self.pools.take(Use::Write).await?, &self.clock, id).await?)
+    }
+
+    async fn claim_messages(
+        &self,
+        fence: &FencingToken,
+        room: &[(String, u32)],
+        hold: Duration,
+    ) -> Result<Vec<Claimed>> {
+        let session = self.pools.take(Use::Write).await?;
+        outbox::claim(session, &self.clock, fence, room, hold).await
+    }
+
+    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
+        let session = self.pools.take(Use::Write).await?;
+        outbox::end(session, &self.clock, fence, attempts).await
+    }
+
+    async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {
+        let session = self.pools.take(Use::Write).await?;
+        Ok(outbox::drop_oldest(&session, task, topic, count).await?)
+    }
+
+    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
+        Ok(outbox::pending(&self.look().await?, task, topic, limit).await?)
+    }
+
+    async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
+        Ok(outbox::messages(&self.look().await?, query).await?)
+    }
+
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>> {
+        let session = self.pools.take(Use::Act).await?;
+        let (mapping, good) = (self.mapping(&session).await?, self.good());
+        let canceller = self.pools.canceller(&session)?;
+        Ok(Arc::new(snapshot::open(session, canceller, mapping, good, open_max).await?))
+    }
+
+    async fn depths(&self) -> Result<Vec<Depth>> {
+        Ok(inspection::depths(&self.look().await?, &self.clock).await?)
+    }
+
+    async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>> {
+        Ok(runs::runs(&self.look().await?, task, limit).await?)
+    }
+
+    async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>> {
+        Ok(runs::last_scanned(&self.look().await?, task).await?)
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<Run>> {
+        Ok(runs::run(&self.look().await?, id).await?)
+    }
+
+    async fn slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Result<Vec<SlotRecord>> {
+        Ok(runs::slots(&self.look().await?, task, from, to, limit).await?)
+    }
+
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
+        let (session, limit) = (self.look().await?, Some(limit));
+        let found = commands::dead_letters(&session, selector, letters, before, limit).await?;
+        Ok(found.into_iter().map(|(_, letter)| letter).collect())
+    }
+
+    async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>> {
+        Ok(commands::dead_groups(&self.look().await?, limit).await?)
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
+        Ok(inspection::history(&self.look().await?, query).await?)
+    }
+
+    async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
+        Ok(inspection::before_images(&self.look().await?, history).await?)
+    }
+
+    async fn write_lines(
+        &self,
+        lines: &[RunLine],
+        lost: &[(RunId, u64)],
+        lines_max: u32,
+    ) -> Result<()> {
+        let session = self.pools.take(Use::Write).await?;
+        Ok(lines::write(session, lines, lost, lines_max).await?)
+    }
+
+    async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines> {
+        Ok(lines::lines(&self.look().await?, run, after, limit).await?)
+    }
+
+    async fn audit(&self) -> Result<Audit> {
+        Ok(audit::audit(&mut self.look().await?).await?)
+    }
+
+    async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
+        Ok(inspection::report_node(&self.pools.take(Use::Write).await?, node).await?)
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>> {
+        Ok(inspection::nodes(&self.look().await?).await?)
+    }
+
+    async fn forget_node(&self, node: &Incarnation) -> Result<()> {
+        Ok(inspection::forget_node(&self.pools.take(Use::Write).await?, node).await?)
+    }
+
+    async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
+        let session = self.pools.take(Use::Lead).await?;
+        let silent = self.timeouts.forgotten();
+        prune::prune(session, &self.clock, &self.tasks, fence, keep, silent, limit).await
+    }
+}

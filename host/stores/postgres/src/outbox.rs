@@ -1,0 +1,337 @@
+//! The outbox: claims messages for an attempt, records the results, and answers a task's questions
+//! about its messages.
+//!
+//! A message is pending until it is delivered or abandoned. It is the first of its lane (task,
+//! tenant, topic, key) when the previous one has ended: messages end in order, so only the nearest
+//! has to be checked. A message that became visible behind a later one of its lane, whose attempt
+//! is under way, waits for that attempt.
+//!
+//! Payloads are read after the claim is committed, so that a claim whose answer is large or not
+//! read does not hold the fence.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
+use besom_core::ids::{FencingToken, TaskName, Tenant};
+use besom_core::time::Time;
+use tokio_postgres::Row;
+
+use super::clock::{Clock, NOW};
+use super::error::Job;
+use super::leadership::{check_fence, hold_fence};
+use super::session::{Pipeline, Session, Tx, only, params};
+use super::text::{escaped, plain, tenant_of, tenant_text};
+use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending, Result};
+
+/// Pending messages of a topic that are due and first in their lane.
+const FIRST: &str = "SELECT o.id FROM @.outbox o
+    WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = $1 AND o.next_at <= $2
+      AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
+        FROM @.outbox p WHERE p.lane = o.lane AND p.id < o.id ORDER BY p.id DESC LIMIT 1), true)
+      AND NOT EXISTS (SELECT 1 FROM @.outbox l WHERE l.lane = o.lane AND l.id > o.id
+        AND l.attempts > 0 AND l.next_at > $2 AND l.delivered_at IS NULL AND l.given_up_at IS NULL)
+    ORDER BY o.next_at, o.id LIMIT $3";
+
+/// Whether there is anything to claim; usually there is not.
+async fn any(session: &Session, clock: &Clock, room: &[(String, u32)]) -> Job<bool> {
+    let now: i64 = only(&session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?)?;
+    for (topic, _) in room {
+        let asked = params![escaped(topic).into_owned(), now, 1_i64];
+        if session.row(FIRST, asked).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Claims messages for one attempt each; writes nothing if there are none.
+pub(super) async fn claim(
+    session: Session,
+    clock: &Clock,
+    fence: &FencingToken,
+    room: &[(String, u32)],
+    hold: Duration,
+) -> Result<Vec<Claimed>> {
+    if !any(&session, clock, room).await? {
+        return Ok(Vec::new());
+    }
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => claimed(&tx, room, hold).await,
+        Err(fenced) => Err(fenced),
+    };
+    let claimed = match done {
+        Ok(claimed) => claimed,
+        Err(failure) => {
+            tx.session.rollback().await;
+            return Err(failure.into());
+        }
+    };
+    tx.session.commit().await?;
+    Ok(with_payloads(&tx.session, claimed).await?)
+}
+
+async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Claimed>> {
+    let take = format!(
+        "WITH first AS ({FIRST}) UPDATE @.outbox t SET attempts = t.attempts + 1, next_at = $4
+         FROM first WHERE t.id = first.id
+         RETURNING t.id, t.at, (SELECT name FROM @.task WHERE id = t.task), t.tenant, t.key,
+           t.attempts"
+    );
+    let mut claimed = Vec::new();
+    for (topic, limit) in room {
+        let asked =
+            params![escaped(topic).into_owned(), tx.now.0, i64::from(*limit), (tx.now + hold).0];
+        let begin = claimed.len();
+        for row in tx.query(&take, asked).await? {
+            claimed.push(Claimed {
+                id: row.try_get::<_, i64>(0)? as u64,
+                at: Time(row.try_get(1)?),
+                task: row.try_get::<_, Option<String>>(2)?.map(TaskName::from),
+                tenant: tenant_of(row.try_get(3)?),
+                topic: topic.clone(),
+                key: plain(row.try_get(4)?),
+                payload: Vec::new(),
+                attempt: row.try_get::<_, i32>(5)? as u32,
+            });
+        }
+        claimed[begin..].sort_unstable_by_key(|message| message.id);
+    }
+    Ok(claimed)
+}
+
+/// The claimed messages with their payloads, which never change. A missing one was ended and pruned
+/// by another node in the meantime.
+async fn with_payloads(session: &Session, claimed: Vec<Claimed>) -> Job<Vec<Claimed>> {
+    if claimed.is_empty() {
+        return Ok(claimed);
+    }
+    let ids: Vec<i64> = claimed.iter().map(|message| message.id as i64).collect();
+    let sql = "SELECT id, payload FROM @.outbox WHERE id = ANY($1::int8[])";
+    let mut payloads = HashMap::with_capacity(ids.len());
+    for row in session.query(sql, params![ids]).await? {
+        payloads.insert(row.try_get::<_, i64>(0)? as u64, row.try_get::<_, Vec<u8>>(1)?);
+    }
+    let with = |message: Claimed| {
+        payloads.remove(&message.id).map(|payload| Claimed { payload, ..message })
+    };
+    Ok(claimed.into_iter().filter_map(with).collect())
+}
+
+/// Makes abandoned messages pending again, unless their lane contains a later one.
+pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
+    let ids: Vec<i64> = selector.ids.iter().map(|id| *id as i64).collect();
+    // If numbers are given, only they count.
+    let topic = selector.topic.as_deref().filter(|_| ids.is_empty());
+    tx.execute(
+        "UPDATE @.outbox o SET given_up_at = NULL, attempts = 0, next_at = $3,
+           reply_status = NULL, reply_body = NULL, reply_cut = NULL
+         WHERE o.given_up_at IS NOT NULL AND (cardinality($1::int8[]) = 0 OR o.id = ANY($1))
+           AND ($2::text IS NULL OR o.topic = $2)
+           AND NOT EXISTS (SELECT 1 FROM @.outbox l WHERE l.lane = o.lane AND l.id > o.id)",
+        params![ids, topic.map(|topic| escaped(topic).into_owned()), tx.now.0],
+    )
+    .await
+}
+
+/// Records the results of attempts.
+pub(super) async fn end(
+    session: Session,
+    clock: &Clock,
+    fence: &FencingToken,
+    attempts: &[Attempt],
+) -> Result<()> {
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => ended(&tx, attempts).await,
+        Err(fenced) => Err(fenced),
+    };
+    tx.finish(done).await
+}
+
+async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
+    for Attempt { id, attempt, end } in attempts {
+        let (delivered, given_up, next, error, reply) = match end {
+            End::Delivered(reply) => (Some(tx.now.0), None, None, None, Some(reply)),
+            End::Again { after, error } => {
+                (None, None, Some((tx.now + *after).0), Some(error), None)
+            }
+            End::GivenUp { error, reply } => {
+                (None, Some(tx.now.0), None, Some(error), reply.as_ref())
+            }
+        };
+        tx.execute(
+            "UPDATE @.outbox SET delivered_at = $3, given_up_at = $4,
+               next_at = coalesce($5, next_at), error = $6, reply_status = $7, reply_body = $8,
+               reply_cut = $9
+             WHERE id = $1 AND attempts = $2 AND delivered_at IS NULL AND given_up_at IS NULL",
+            params![
+                *id as i64,
+                *attempt as i32,
+                delivered,
+                given_up,
+                next,
+                error.map(|text| escaped(text).into_owned()),
+                reply.map(|r| i32::from(r.status)),
+                reply.map(|r| r.body.clone()),
+                reply.map(|r| r.cut)
+            ],
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
+    o.reply_status, o.reply_body, o.reply_cut";
+
+fn delivery(r: &Row) -> Job<Delivery> {
+    let (delivered, given_up): (Option<i64>, Option<i64>) = (r.try_get(3)?, r.try_get(4)?);
+    let status: Option<i32> = r.try_get(7)?;
+    Ok(Delivery {
+        id: r.try_get::<_, i64>(0)? as u64,
+        emitted_at: Time(r.try_get(1)?),
+        payload: r.try_get(2)?,
+        state: match (delivered, given_up) {
+            (Some(_), _) => State::Delivered,
+            (None, Some(_)) => State::GivenUp,
+            (None, None) => State::Pending,
+        },
+        attempts: r.try_get::<_, i32>(5)? as u32,
+        error: r.try_get::<_, Option<String>>(6)?.map(plain),
+        reply: match status {
+            None => None,
+            Some(status) => {
+                Some(Reply { status: status as u16, body: r.try_get(8)?, cut: r.try_get(9)? })
+            }
+        },
+        ended_at: delivered.or(given_up).map(Time),
+    })
+}
+
+/// The latest message of each key among a task's own messages.
+pub(super) async fn deliveries(
+    session: &Session,
+    task: &TaskName,
+    tenant: Option<&Tenant>,
+    topic: &str,
+    keys: &[String],
+) -> Job<Vec<Option<Delivery>>> {
+    let rows = session
+        .query(
+            &format!(
+                "SELECT {DELIVERY}, u.i FROM unnest($1::text[]) WITH ORDINALITY u(key, i)
+                 CROSS JOIN LATERAL (SELECT * FROM @.outbox o
+                   WHERE o.lane = md5((SELECT id FROM @.task WHERE name = $4)::text || E'\\x02'
+                     || $2::text || E'\\x02' || $3::text || E'\\x02' || u.key)
+                   ORDER BY o.id DESC LIMIT 1) o"
+            ),
+            params![
+                keys.iter().map(|key| escaped(key).into_owned()).collect::<Vec<String>>(),
+                tenant_text(tenant),
+                escaped(topic).into_owned(),
+                task.as_str().to_owned()
+            ],
+        )
+        .await?;
+    let mut found = vec![None; keys.len()];
+    for row in &rows {
+        let at = usize::try_from(row.try_get::<_, i64>(10)? - 1).unwrap_or(usize::MAX);
+        if let Some(place) = found.get_mut(at) {
+            *place = Some(delivery(row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Removes the oldest pending messages of a task and a topic. Messages that another transaction
+/// removes are skipped.
+pub(super) async fn drop_oldest(
+    session: &Session,
+    task: &TaskName,
+    topic: &str,
+    count: u32,
+) -> Job<Pending> {
+    let rows = session
+        .query(
+            "WITH gone AS (DELETE FROM @.outbox WHERE id IN (SELECT id FROM @.outbox
+                 WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
+                   AND task = (SELECT id FROM @.task WHERE name = $2)
+                 ORDER BY next_at, id LIMIT $3 FOR UPDATE SKIP LOCKED)
+               RETURNING octet_length(key) + octet_length(payload) AS bytes)
+             SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gone",
+            params![escaped(topic).into_owned(), task.as_str(), i64::from(count)],
+        )
+        .await?;
+    Ok(match rows.first() {
+        Some(row) => counted(row)?,
+        None => Pending::default(),
+    })
+}
+
+fn counted(row: &Row) -> Job<Pending> {
+    let (messages, bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
+}
+
+/// The pending messages of a task and a topic; counts at most this many.
+pub(super) async fn pending(
+    session: &Session,
+    task: &TaskName,
+    topic: &str,
+    limit: u32,
+) -> Job<Pending> {
+    let rows = session
+        .query(
+            "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM (
+               SELECT octet_length(key) + octet_length(payload) AS bytes FROM @.outbox
+               WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
+                 AND task = (SELECT id FROM @.task WHERE name = $2) LIMIT $3) pending",
+            params![escaped(topic).into_owned(), task.as_str(), i64::from(limit)],
+        )
+        .await?;
+    Ok(match rows.first() {
+        Some(row) => counted(row)?,
+        None => Pending::default(),
+    })
+}
+
+/// Messages, newest first.
+pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec<Message>> {
+    let state = match query.state {
+        None => "true",
+        Some(State::Pending) => "o.delivered_at IS NULL AND o.given_up_at IS NULL",
+        Some(State::Delivered) => "o.delivered_at IS NOT NULL",
+        Some(State::GivenUp) => "o.given_up_at IS NOT NULL",
+    };
+    let rows = session
+        .query(
+            &format!(
+                "SELECT {DELIVERY}, (SELECT name FROM @.task WHERE id = o.task), o.tenant,
+                   o.topic, o.key, o.next_at
+                 FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state}
+                 ORDER BY o.id DESC LIMIT $2"
+            ),
+            params![
+                query.topic.as_ref().map(|topic| escaped(topic).into_owned()),
+                i64::from(query.limit)
+            ],
+        )
+        .await?;
+    let row = |r: &Row| {
+        Ok(Message {
+            delivery: delivery(r)?,
+            task: r.try_get::<_, Option<String>>(10)?.map(TaskName::from),
+            tenant: tenant_of(r.try_get(11)?),
+            topic: plain(r.try_get(12)?),
+            key: plain(r.try_get(13)?),
+            next_at: Time(r.try_get(14)?),
+        })
+    };
+    rows.iter().map(row).collect()
+}

@@ -1,0 +1,421 @@
+//! Slots, runs and task states: the decisions about schedules.
+
+use std::collections::HashMap;
+
+use besom_core::ids::{FencingToken, RunId, TaskName, Tenant, Term};
+use besom_core::time::Time;
+use sha2::{Digest, Sha256};
+use tokio_postgres::Row;
+
+use super::clock::Clock;
+use super::error::{Job, invalid};
+use super::leadership::{check_fence, hold_fence};
+use super::session::{Param, Pipeline, Session, Tx, params};
+use super::tally::{END_RUNS, fold};
+use super::tasks::Tasks;
+use super::text::{tenant_of, tenant_text};
+use besom_ports::store::{
+    NewRun, Pause, Result, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, late_copy,
+};
+
+/// The tasks that a decision names.
+pub(super) fn named(decision: &SlotDecision) -> impl Iterator<Item = &TaskName> {
+    let runs = decision.runs.iter().map(|run| &run.task);
+    let slots = decision.slots.iter().map(|slot| &slot.task);
+    runs.chain(slots).chain(decision.states.iter().map(|state| &state.task))
+}
+
+/// Writes decided slots, runs and states, under the fence.
+pub(super) async fn decide_slots(
+    session: Session,
+    clock: &Clock,
+    tasks: &Tasks,
+    fence: &FencingToken,
+    decision: &SlotDecision,
+) -> Result<Vec<RunId>> {
+    let numbers = tasks.numbers(&session, named(decision)).await?;
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => write_decision(&tx, &numbers, fence.term, decision).await,
+        Err(fenced) => Err(fenced),
+    };
+    tx.finish(done).await
+}
+
+/// Like `decide_slots`, for a caller that has checked the fence.
+pub(super) async fn write_decision(
+    tx: &Tx,
+    tasks: &HashMap<TaskName, i32>,
+    term: Term,
+    decision: &SlotDecision,
+) -> Job<Vec<RunId>> {
+    for seen in &decision.seen {
+        if !stands_at(tx, seen).await? {
+            return started_before(tx, tasks, term, decision, &seen.task).await;
+        }
+    }
+    let mut ids = Vec::with_capacity(decision.runs.len());
+    for run in &decision.runs {
+        ids.push(start(tx, tasks, term, run).await?);
+    }
+    for slot in &decision.slots {
+        let run = slot.run.or_else(|| {
+            let started = |new: &NewRun| new.task == slot.task && new.slot == slot.to;
+            let ran = slot.outcome == SlotOutcome::Ran;
+            ran.then(|| decision.runs.iter().position(started).map(|i| ids[i])).flatten()
+        });
+        write_slot(tx, tasks, slot, run).await?;
+    }
+    for state in &decision.states {
+        write_state(tx, tasks, state).await?;
+    }
+    Ok(ids)
+}
+
+/// Whether the store is in the state that a decision was based on; locks that state until the end
+/// of the transaction.
+async fn stands_at(tx: &Tx, seen: &Seen) -> Job<bool> {
+    let sql = "SELECT last_slot, queued_slots FROM @.task WHERE name = $1 FOR NO KEY UPDATE";
+    let row = tx.row(sql, params![seen.task.as_str().to_owned()]).await?;
+    let Some(row) = row else { return Ok(seen.is_at(None, &[])) };
+    let queued: Vec<Time> = parse(&row.try_get::<_, String>(1)?)?;
+    Ok(seen.is_at(row.try_get::<_, Option<i64>>(0)?.map(Time), &queued))
+}
+
+/// The runs of a late copy of a decision, if this term has started them.
+async fn started_before(
+    tx: &Tx,
+    tasks: &HashMap<TaskName, i32>,
+    term: Term,
+    decision: &SlotDecision,
+    task: &TaskName,
+) -> Job<Vec<RunId>> {
+    let mut ids = Vec::new();
+    for run in &decision.runs {
+        let started = run_of_slot(tx, number(tasks, &run.task)?, run).await?;
+        ids.extend(started.filter(|(_, of)| *of == term).map(|(id, _)| id));
+    }
+    Ok(late_copy(task, decision, ids)?)
+}
+
+/// The existing run of a slot, with its term: a scheduled run, or one started at a takeover, is the
+/// slot's only run.
+async fn run_of_slot(tx: &Tx, task: i32, run: &NewRun) -> Job<Option<(RunId, Term)>> {
+    let sql = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
+    let Some(row) = tx.row(sql, params![task, run.slot.0, json(&run.trigger)?]).await? else {
+        return Ok(None);
+    };
+    let (id, term) = (row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?);
+    Ok(Some((RunId(id as u64), Term(term as u64))))
+}
+
+fn number(tasks: &HashMap<TaskName, i32>, task: &TaskName) -> Job<i32> {
+    tasks.get(task).copied().ok_or_else(|| invalid(format!("the task {task} has no number")))
+}
+
+async fn start(tx: &Tx, tasks: &HashMap<TaskName, i32>, term: Term, run: &NewRun) -> Job<RunId> {
+    let task = number(tasks, &run.task)?;
+    let trigger = json(&run.trigger)?;
+    let hash = Sha256::digest(run.definition.as_bytes()).to_vec();
+    tx.execute(
+        "INSERT INTO @.definition (definition, hash) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING",
+        params![run.definition.clone(), hash.clone()],
+    )
+    .await?;
+    let row = tx
+        .row(
+            "INSERT INTO @.run (task, slot, trigger, term, digest, definition, started_at)
+             SELECT $1, $2, $3, $4, $5, d.id, $7 FROM @.definition d WHERE d.hash = $6
+             ON CONFLICT DO NOTHING RETURNING id",
+            params![task, run.slot.0, trigger, term.0 as i64, run.digest.clone(), hash, tx.now.0],
+        )
+        .await?;
+    if let Some(row) = row {
+        return Ok(RunId(row.try_get::<_, i64>(0)? as u64));
+    }
+    // The slot already has a run. If this leadership has started it, only the answer was lost.
+    let found = run_of_slot(tx, task, run).await?;
+    let (id, of) = found.ok_or_else(|| invalid("a run without its definition"))?;
+    if of != term {
+        let (name, slot) = (&run.task, run.slot);
+        return Err(invalid(format!("{name} already has a run for the slot {slot}")));
+    }
+    Ok(id)
+}
+
+/// Adds a row to the slot history, or extends an equal last one. A row that exists is not written
+/// again.
+async fn write_slot(
+    tx: &Tx,
+    tasks: &HashMap<TaskName, i32>,
+    slot: &SlotRecord,
+    run: Option<RunId>,
+) -> Job<()> {
+    let task = number(tasks, &slot.task)?;
+    let outcome = json(&slot.outcome)?;
+    let run = run.map(|r| r.0 as i64);
+    let (term, count) = (slot.term.0 as i64, slot.count as i64);
+    let written = tx
+        .row(
+            "SELECT 1 FROM @.slot WHERE task = $1 AND to_slot >= $2 AND from_slot <= $3
+               AND outcome = $4 AND reason = $5 AND run IS NOT DISTINCT FROM $6 AND term = $7
+             LIMIT 1",
+            params![task, slot.to.0, slot.from.0, outcome.clone(), slot.reason.clone(), run, term],
+        )
+        .await?;
+    if written.is_some() {
+        return Ok(());
+    }
+    let merged = tx
+        .execute(
+            "UPDATE @.slot SET to_slot = $2, count = count + $3
+             WHERE id = (SELECT id FROM @.slot WHERE task = $1 ORDER BY to_slot DESC, id DESC
+                         LIMIT 1)
+               AND outcome = $4 AND reason = $5 AND run IS NOT DISTINCT FROM $6 AND term = $7
+               AND to_slot < $8",
+            params![
+                task,
+                slot.to.0,
+                count,
+                outcome.clone(),
+                slot.reason.clone(),
+                run,
+                term,
+                slot.from.0
+            ],
+        )
+        .await?;
+    if merged == 0 {
+        tx.execute(
+            "INSERT INTO @.slot (task, from_slot, to_slot, count, outcome, reason, run, term)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            params![task, slot.from.0, slot.to.0, count, outcome, slot.reason.clone(), run, term],
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// Writes every field but the pause, which only commands change.
+async fn write_state(tx: &Tx, tasks: &HashMap<TaskName, i32>, state: &TaskState) -> Job<()> {
+    tx.execute(
+        "UPDATE @.task SET schedule = $2, last_slot = $3, tenant_cursor = $4, queued_slots = $5
+         WHERE id = $1",
+        params![
+            number(tasks, &state.task)?,
+            state.schedule.clone(),
+            state.last_slot.map(|t| t.0),
+            state.tenant_cursor.as_ref().map(|t| tenant_text(Some(t))),
+            json(&state.queued_slots)?
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Ends the scan of a run, and the run if it has nothing in the log.
+pub(super) async fn end_scan(
+    session: Session,
+    clock: &Clock,
+    fence: &FencingToken,
+    run: RunId,
+    tenant_cursor: Option<&Tenant>,
+    error: Option<&str>,
+) -> Result<bool> {
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => {
+            let cursor = tenant_cursor.map(|t| tenant_text(Some(t)).into_owned());
+            ended(&tx, run, cursor, error).await
+        }
+        Err(fenced) => Err(fenced),
+    };
+    if let Err(failure) = done {
+        tx.session.rollback().await;
+        return Err(failure.into());
+    }
+    tx.session.commit().await?;
+    // A commit that took the last item in the meantime did not see the scan's end: see END_RUNS.
+    let (id, given) = (run.0 as i64, clock.given());
+    tx.session.query(END_RUNS, params![vec![id], given]).await?;
+    let row = tx
+        .row("SELECT ended_at IS NOT NULL FROM @.run WHERE id = $1", params![id])
+        .await?
+        .ok_or_else(|| invalid(format!("there is no run {run}")))?;
+    Ok(row.try_get(0).map_err(super::error::Failure::from)?)
+}
+
+async fn ended(tx: &Tx, run: RunId, cursor: Option<String>, error: Option<&str>) -> Job<()> {
+    if close_scan(tx, run, error).await? {
+        tx.execute(
+            "UPDATE @.task SET tenant_cursor = $2
+             WHERE id = (SELECT task FROM @.run WHERE id = $1)",
+            params![run.0 as i64, cursor],
+        )
+        .await?;
+    }
+    tx.query(END_RUNS, params![vec![run.0 as i64], Some(tx.now.0)]).await?;
+    fold(&tx.session).await
+}
+
+/// Marks a scan as ended; returns whether it was open.
+pub(super) async fn close_scan(tx: &Tx, run: RunId, error: Option<&str>) -> Job<bool> {
+    let closed = tx
+        .execute(
+            "UPDATE @.run SET scan_done = true, error = $2 WHERE id = $1 AND NOT scan_done",
+            params![run.0 as i64, error.map(str::to_owned)],
+        )
+        .await?;
+    Ok(closed == 1)
+}
+
+/// The states of all known tasks.
+pub(super) async fn task_states(session: &Session) -> Job<Vec<TaskState>> {
+    let rows = session
+        .query(
+            "SELECT name, schedule, last_slot, paused_by, paused_reason, paused_since,
+               tenant_cursor, queued_slots
+             FROM @.task WHERE schedule IS NOT NULL OR paused_since IS NOT NULL ORDER BY name",
+            params![],
+        )
+        .await?;
+    let mut states = Vec::with_capacity(rows.len());
+    for r in rows {
+        let since: Option<i64> = r.try_get(5)?;
+        let by = || -> Job<(String, String)> { Ok((r.try_get(3)?, r.try_get(4)?)) };
+        states.push(TaskState {
+            task: r.try_get::<_, String>(0)?.into(),
+            schedule: r.try_get::<_, Option<String>>(1)?.unwrap_or_default(),
+            last_slot: r.try_get::<_, Option<i64>>(2)?.map(Time),
+            paused: match since {
+                None => None,
+                Some(since) => {
+                    let (by, reason) = by()?;
+                    Some(Pause { by, reason, since: Time(since) })
+                }
+            },
+            tenant_cursor: r.try_get::<_, Option<String>>(6)?.and_then(tenant_of),
+            queued_slots: parse(&r.try_get::<_, String>(7)?)?,
+        });
+    }
+    Ok(states)
+}
+
+const RUN: &str = "SELECT r.id, t.name, r.slot, r.trigger, r.term, r.digest,
+    coalesce(d.definition, ''), r.started_at, r.ended_at, r.scan_done, r.error, r.planned,
+    r.deduplicated, r.blocked,
+    r.logged - coalesce((SELECT sum(s.unlogged)::int8 FROM @.run_share s WHERE s.run = r.id), 0),
+    r.scanned
+  FROM @.run r JOIN @.task t ON t.id = r.task LEFT JOIN @.definition d ON d.id = r.definition";
+
+/// Runs that have not ended, oldest first.
+pub(super) async fn active_runs(session: &Session) -> Job<Vec<Run>> {
+    collect(session, format!("{RUN} WHERE r.ended_at IS NULL ORDER BY r.id"), params![]).await
+}
+
+/// Runs, newest first.
+pub(super) async fn runs(session: &Session, task: Option<&TaskName>, limit: u32) -> Job<Vec<Run>> {
+    let limit = i64::from(limit);
+    match task {
+        None => {
+            collect(session, format!("{RUN} ORDER BY r.id DESC LIMIT $1"), params![limit]).await
+        }
+        Some(task) => {
+            let sql = format!(
+                "{RUN} WHERE r.task = (SELECT id FROM @.task WHERE name = $2)
+                 ORDER BY r.id DESC LIMIT $1"
+            );
+            collect(session, sql, params![limit, task.as_str().to_owned()]).await
+        }
+    }
+}
+
+/// The newest run of a task whose scan ended without an error.
+pub(super) async fn last_scanned(session: &Session, task: &TaskName) -> Job<Option<Run>> {
+    let sql = format!(
+        "{RUN} WHERE r.task = (SELECT id FROM @.task WHERE name = $1) AND r.scan_done
+           AND r.error IS NULL
+         ORDER BY r.id DESC LIMIT 1"
+    );
+    Ok(collect(session, sql, params![task.as_str().to_owned()]).await?.pop())
+}
+
+/// One run.
+pub(super) async fn run(session: &Session, id: RunId) -> Job<Option<Run>> {
+    let id = i64::try_from(id.0).unwrap_or(i64::MAX);
+    Ok(collect(session, format!("{RUN} WHERE r.id = $1"), params![id]).await?.pop())
+}
+
+async fn collect(session: &Session, sql: String, params: Vec<Param<'_>>) -> Job<Vec<Run>> {
+    session.query(&sql, params).await?.iter().map(read_run).collect()
+}
+
+fn read_run(r: &Row) -> Job<Run> {
+    let count = |at: usize| -> Job<u64> { Ok(r.try_get::<_, i64>(at)? as u64) };
+    Ok(Run {
+        id: RunId(count(0)?),
+        task: r.try_get::<_, String>(1)?.into(),
+        slot: Time(r.try_get(2)?),
+        trigger: parse(&r.try_get::<_, String>(3)?)?,
+        term: Term(count(4)?),
+        digest: r.try_get(5)?,
+        definition: r.try_get(6)?,
+        started_at: Time(r.try_get(7)?),
+        ended_at: r.try_get::<_, Option<i64>>(8)?.map(Time),
+        scan_done: r.try_get(9)?,
+        error: r.try_get(10)?,
+        planned: count(11)?,
+        deduplicated: count(12)?,
+        blocked: count(13)?,
+        open: count(14)?,
+        scanned: count(15)?,
+    })
+}
+
+/// The slot history of a task, newest first.
+pub(super) async fn slots(
+    session: &Session,
+    task: &TaskName,
+    from: Time,
+    to: Time,
+    limit: u32,
+) -> Job<Vec<SlotRecord>> {
+    let rows = session
+        .query(
+            "SELECT from_slot, to_slot, count, outcome, reason, run, term FROM @.slot
+             WHERE task = (SELECT id FROM @.task WHERE name = $1) AND to_slot >= $2
+               AND from_slot <= $3
+             ORDER BY to_slot DESC, id DESC LIMIT $4",
+            params![task.as_str().to_owned(), from.0, to.0, i64::from(limit)],
+        )
+        .await?;
+    let mut slots = Vec::with_capacity(rows.len());
+    for r in rows {
+        slots.push(SlotRecord {
+            task: task.clone(),
+            from: Time(r.try_get(0)?),
+            to: Time(r.try_get(1)?),
+            count: r.try_get::<_, i64>(2)? as u64,
+            outcome: parse(&r.try_get::<_, String>(3)?)?,
+            reason: r.try_get(4)?,
+            run: r.try_get::<_, Option<i64>>(5)?.map(|run| RunId(run as u64)),
+            term: Term(r.try_get::<_, i64>(6)? as u64),
+        });
+    }
+    Ok(slots)
+}
+
+/// A value as JSON text.
+pub(super) fn json<T: serde::Serialize>(value: &T) -> Job<String> {
+    serde_json::to_string(value).map_err(|e| invalid(format!("invalid JSON: {e}")))
+}
+
+/// Parses JSON text that the store wrote.
+pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Job<T> {
+    serde_json::from_str(text)
+        .map_err(|e| invalid(format!("a value of the store cannot be read: {e}")))
+}

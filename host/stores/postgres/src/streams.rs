@@ -1,0 +1,135 @@
+//! Streams that have lost items: their state, and their repair.
+
+use besom_core::ids::{Partition, Seq, TaskName};
+use tokio_postgres::Row;
+
+use super::arrivals;
+use super::error::Job;
+use super::session::{Pipeline, Session, Tx, params};
+use super::tally::END_RUNS;
+use besom_ports::store::{Repaired, Stream, StreamRow};
+
+/// Streams with unacknowledged items, and the number of items that exist.
+pub(super) async fn rows(session: &Session, task: Option<&TaskName>) -> Job<Vec<StreamRow>> {
+    let rows = session
+        .query(
+            "SELECT t.name, s.part, h.acked, s.tail,
+               (SELECT count(*) FROM @.item i
+                WHERE i.task = s.task AND i.part = s.part AND i.place = 0 AND i.no > h.acked)
+             FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+             JOIN @.task t ON t.id = s.task
+             WHERE s.tail > h.acked AND ($1::text IS NULL OR t.name = $1)
+             ORDER BY t.name, s.part",
+            params![task.map(|task| task.as_str().to_owned())],
+        )
+        .await?;
+    let stream = |r: &Row| -> Job<StreamRow> {
+        let stream = Stream {
+            task: r.try_get::<_, String>(0)?.into(),
+            partition: Partition(r.try_get::<_, i32>(1)? as u32),
+            acked: Seq(r.try_get::<_, i64>(2)? as u64),
+            tail: Seq(r.try_get::<_, i64>(3)? as u64),
+        };
+        Ok(StreamRow { stream, items: r.try_get::<_, i64>(4)? as u64 })
+    };
+    rows.iter().map(stream).collect()
+}
+
+/// The streams of a task, locked: neither planning nor a commit moves them.
+const HOLD: &str = "SELECT s.part FROM @.stream_tail s
+  JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+  WHERE s.task = $1 ORDER BY s.part FOR UPDATE";
+
+/// Those whose rows differ from the positions between head and tail, with a number above all that
+/// were ever used.
+const BROKEN: &str = "SELECT s.part, greatest(s.tail, max(i.no)) AS base
+  FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+  LEFT JOIN @.item i
+    ON i.task = s.task AND i.part = s.part AND i.place = 0 AND i.no > h.acked
+  WHERE s.task = $1 GROUP BY s.part, s.tail, h.acked
+  HAVING count(i.no) <> s.tail - h.acked OR max(i.no) > s.tail";
+
+const NUMBER_ANEW: &str = "WITH broken AS (
+    SELECT * FROM unnest($2::int4[], $3::int8[]) b(part, base)),
+  numbered AS (
+    SELECT i.task, i.tenant, i.key, i.due,
+      b.base + row_number() OVER (PARTITION BY i.part ORDER BY i.no) AS no
+    FROM @.item i JOIN broken b ON b.part = i.part
+    JOIN @.stream_head h ON h.task = i.task AND h.part = i.part
+    WHERE i.task = $1 AND i.place = 0 AND i.no > h.acked)
+  UPDATE @.item i SET no = n.no FROM numbered n
+  WHERE i.task = n.task AND i.tenant = n.tenant AND i.key = n.key AND i.due = n.due";
+
+const MOVE_HEADS: &str = "UPDATE @.stream_head h SET acked = b.base
+  FROM unnest($2::int4[], $3::int8[]) b(part, base) WHERE h.task = $1 AND h.part = b.part";
+
+const MOVE_TAILS: &str = "UPDATE @.stream_tail s SET tail = b.base + (
+    SELECT count(*) FROM @.item i
+    WHERE i.task = $1 AND i.part = b.part AND i.place = 0 AND i.no > b.base)
+  FROM unnest($2::int4[], $3::int8[]) b(part, base) WHERE s.task = $1 AND s.part = b.part";
+
+/// Writes off items that are in the counters but exist nowhere, in one view of both.
+const WRITE_OFF: &str = "WITH there AS (
+    SELECT tenant, count(*) FILTER (WHERE place = 0) AS log,
+      count(*) FILTER (WHERE place = 1) AS timers, count(*) FILTER (WHERE place = 2) AS retries
+    FROM @.item WHERE task = $1 GROUP BY tenant),
+  lost AS (
+    SELECT b.tenant, greatest(b.log - coalesce(i.log, 0), 0) AS log,
+      greatest(b.timers - coalesce(i.timers, 0), 0) AS timers,
+      greatest(b.retries - coalesce(i.retries, 0), 0) AS retries
+    FROM @.books b LEFT JOIN there i ON i.tenant = b.tenant WHERE b.task = $1),
+  gone AS (
+    SELECT *, log + timers + retries AS items FROM lost WHERE log + timers + retries > 0),
+  counted AS (
+    INSERT INTO @.tally (task, tenant, planned, committed, skipped, dead, discarded, log, timers,
+      retries, resolved, undo_bytes)
+    SELECT $1, tenant, 0, 0, 0, 0, items, -log, -timers, -retries, 0, 0 FROM gone),
+  kept AS (
+    INSERT INTO @.baseline AS b (task, tenant, committed, skipped, discarded, dead)
+    SELECT $1, tenant, 0, 0, items, 0 FROM gone
+    ON CONFLICT (task, tenant) DO UPDATE SET discarded = b.discarded + excluded.discarded)
+  SELECT coalesce(sum(items), 0)::int8 FROM gone";
+
+/// The same for the runs that planned them.
+const WRITE_OFF_RUNS: &str = "INSERT INTO @.run_share AS s (run, share, unlogged, ended)
+  SELECT r.id, 0, greatest(r.open - r.logged, 0), greatest(r.held - r.there, 0) FROM (
+    SELECT r.id,
+      r.logged - coalesce((SELECT sum(s.unlogged) FROM @.run_share s WHERE s.run = r.id), 0)
+        AS open,
+      r.planned - coalesce((SELECT sum(s.ended) FROM @.run_share s WHERE s.run = r.id), 0) AS held,
+      coalesce(w.logged, 0) AS logged,
+      coalesce(w.there, 0) + coalesce(d.there, 0) AS there
+    FROM @.run r
+    LEFT JOIN (SELECT run, count(*) AS there, count(*) FILTER (WHERE place = 0) AS logged
+               FROM @.item WHERE task = $1 GROUP BY run) w ON w.run = r.id
+    LEFT JOIN (SELECT run, count(*) AS there FROM @.dead
+               WHERE task = $1 AND resolved_at IS NULL GROUP BY run) d ON d.run = r.id
+    WHERE r.task = $1) r
+  WHERE r.open > r.logged OR r.held > r.there
+  ON CONFLICT (run, share) DO UPDATE SET unlogged = s.unlogged + excluded.unlogged,
+    ended = s.ended + excluded.ended
+  RETURNING run";
+
+/// Renumbers the broken streams of a task, and writes off what they have lost.
+pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
+    tx.query(HOLD, params![task]).await?;
+    let (mut parts, mut bases) = (Vec::new(), Vec::new());
+    for row in tx.query(BROKEN, params![task]).await? {
+        parts.push(row.try_get::<_, i32>(0)?);
+        bases.push(row.try_get::<_, i64>(1)?);
+    }
+    for sql in [NUMBER_ANEW, MOVE_HEADS, MOVE_TAILS] {
+        tx.execute(sql, params![task, parts.clone(), bases.clone()]).await?;
+    }
+    let lost = tx.query(WRITE_OFF, params![task]).await?;
+    let lost: i64 = super::session::only(&lost)?;
+    let mut runs = Vec::new();
+    for row in tx.query(WRITE_OFF_RUNS, params![task]).await? {
+        runs.push(row.try_get::<_, i64>(0)?);
+    }
+    tx.query(END_RUNS, params![runs, Some(tx.now.0)]).await?;
+    let mut pipeline = Pipeline::default();
+    arrivals::note(&mut pipeline, !parts.is_empty(), None, None);
+    tx.session.run(pipeline).await?;
+    Ok(Repaired { streams: parts.len() as u64, lost: u64::try_from(lost).unwrap_or(0) })
+}

@@ -1,0 +1,374 @@
+//! Converts values to and from the user's columns. The form in which a value travels depends on the
+//! kind and encoding of its mapping and on the column's actual type.
+
+use besom_core::collection::Encoding;
+use besom_core::time::Time;
+use besom_core::value::{Kind, Value, is_decimal};
+use bytes::{BufMut, BytesMut};
+use serde::{Deserialize, Serialize};
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
+
+use besom_record::encoding::{Round, scaled, unscaled, uuid_parse, uuid_text};
+
+type Fallible<T> = std::result::Result<T, Box<dyn std::error::Error + Sync + Send>>;
+
+/// The difference between PostgreSQL's epoch (2000) and the Unix epoch, in microseconds.
+const EPOCH_MICROS: i64 = 946_684_800_000_000;
+/// The first and the last instant of a `timestamptz`, in PostgreSQL's microseconds.
+const INSTANTS: std::ops::RangeInclusive<i64> =
+    -211_813_488_000_000_000..=9_223_371_331_199_999_999;
+
+/// The form in which a value is transmitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    Bool,
+    Integer,
+    Float,
+    Text,
+    Bytes,
+    Instant,
+    Uuid,
+}
+
+impl Wire {
+    /// Its type in SQL.
+    pub(super) fn sql(self) -> &'static str {
+        match self {
+            Wire::Bool => "bool",
+            Wire::Integer => "int8",
+            Wire::Float => "float8",
+            Wire::Text => "text",
+            Wire::Bytes => "bytea",
+            Wire::Instant => "timestamptz",
+            Wire::Uuid => "uuid",
+        }
+    }
+}
+
+/// A value in its form; a range's cursor stores it as well.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Cell {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+    /// Microseconds since 2000.
+    Instant(i64),
+    Uuid([u8; 16]),
+}
+
+impl ToSql for Cell {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Fallible<IsNull> {
+        match self {
+            Cell::Null => return Ok(IsNull::Yes),
+            Cell::Bool(b) => out.put_u8(u8::from(*b)),
+            Cell::Integer(i) | Cell::Instant(i) => out.put_i64(*i),
+            Cell::Float(f) => out.put_f64(*f),
+            Cell::Text(s) => out.put_slice(s.as_bytes()),
+            Cell::Bytes(b) => out.put_slice(b),
+            Cell::Uuid(u) => out.put_slice(u),
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(
+            *ty,
+            Type::BOOL
+                | Type::INT8
+                | Type::FLOAT8
+                | Type::TEXT
+                | Type::BYTEA
+                | Type::TIMESTAMPTZ
+                | Type::UUID
+        )
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Cell {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> Fallible<Cell> {
+        let eight = || -> Fallible<[u8; 8]> { Ok(raw.try_into()?) };
+        Ok(match *ty {
+            Type::BOOL => Cell::Bool(raw.first().is_some_and(|b| *b != 0)),
+            Type::INT8 => Cell::Integer(i64::from_be_bytes(eight()?)),
+            Type::FLOAT8 => Cell::Float(f64::from_be_bytes(eight()?)),
+            Type::BYTEA => Cell::Bytes(raw.to_vec()),
+            Type::TIMESTAMPTZ => Cell::Instant(i64::from_be_bytes(eight()?)),
+            Type::UUID => Cell::Uuid(raw.try_into()?),
+            _ => Cell::Text(String::from_utf8(raw.to_vec())?),
+        })
+    }
+
+    fn from_sql_null(_: &Type) -> Fallible<Cell> {
+        Ok(Cell::Null)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        <Cell as ToSql>::accepts(ty)
+    }
+}
+
+/// How a column is written and read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    pub(super) kind: Kind,
+    pub(super) encoding: Encoding,
+    pub(super) wire: Wire,
+    /// The type that a transmitted value is cast to before it is compared with or assigned to the
+    /// column; none: no cast is needed, and indexes can be used.
+    pub(super) cast: Option<String>,
+    /// Whether the column's type has an equality operator (`json` has none).
+    pub(super) comparable: bool,
+    /// Whether the column is read without a cast.
+    pub(super) plain: bool,
+}
+
+impl Form {
+    /// The form of a column of a type (from `format_type` and its name in `pg_type`).
+    pub(super) fn of(kind: Kind, encoding: Encoding, name: &str, full: &str) -> Form {
+        let integers = ["int2", "int4", "int8"].contains(&name);
+        let wire = match kind {
+            Kind::Bool if integers => Wire::Integer,
+            Kind::Bool => Wire::Bool,
+            Kind::Integer => Wire::Integer,
+            Kind::Float => Wire::Float,
+            Kind::Decimal | Kind::Text | Kind::Json => Wire::Text,
+            Kind::Bytes => Wire::Bytes,
+            Kind::Uuid if name == "bytea" => Wire::Bytes,
+            Kind::Uuid if name == "uuid" => Wire::Uuid,
+            Kind::Uuid => Wire::Text,
+            Kind::Timestamp => match (encoding, name) {
+                (Encoding::Rfc3339, _) | (_, "text" | "varchar") => Wire::Text,
+                (_, "timestamptz" | "timestamp" | "date") => Wire::Instant,
+                _ => Wire::Integer,
+            },
+        };
+        let native = match wire {
+            Wire::Bool => name == "bool",
+            Wire::Integer => integers,
+            Wire::Float => ["float4", "float8"].contains(&name),
+            Wire::Text => ["text", "varchar"].contains(&name),
+            Wire::Bytes => name == "bytea",
+            Wire::Instant => name == "timestamptz",
+            Wire::Uuid => name == "uuid",
+        };
+        // An instant becomes a wall-clock time in UTC, whatever the session's time zone is.
+        let cast = match (wire, name) {
+            (Wire::Instant, "timestamp" | "date") => Some("timestamp".to_owned()),
+            _ => (!native).then(|| full.to_owned()),
+        };
+        Form {
+            kind,
+            encoding,
+            wire,
+            cast,
+            comparable: !["json", "xml", "point"].contains(&name),
+            plain: native && wire.sql() == name,
+        }
+    }
+
+    /// The form of a column whose type is unknown.
+    pub(super) fn unknown(kind: Kind, encoding: Encoding) -> Form {
+        let name = match kind {
+            Kind::Bool => "bool",
+            Kind::Integer => "int8",
+            Kind::Float => "float8",
+            Kind::Decimal => "numeric",
+            Kind::Text => "text",
+            Kind::Json => "jsonb",
+            Kind::Bytes => "bytea",
+            Kind::Uuid if encoding == Encoding::Raw => "bytea",
+            Kind::Uuid => "uuid",
+            Kind::Timestamp if encoding == Encoding::Native => "timestamptz",
+            Kind::Timestamp if encoding == Encoding::Rfc3339 => "text",
+            Kind::Timestamp => "int8",
+        };
+        Form::of(kind, encoding, name, name)
+    }
+
+    /// A transmitted value (`u.v1`, `$3::int8`) as it is compared with the column.
+    pub(super) fn meets(&self, value: &str) -> String {
+        match &self.cast {
+            None => value.to_owned(),
+            Some(cast) if cast == "timestamp" => format!("({value} AT TIME ZONE 'UTC')"),
+            Some(cast) => format!("{value}::{cast}"),
+        }
+    }
+
+    /// The column as it is transmitted.
+    pub(super) fn read(&self, column: &str) -> String {
+        match self.wire {
+            _ if self.plain => column.to_owned(),
+            // A date is transmitted as the instant at which it begins.
+            Wire::Instant if self.cast.is_some() => {
+                format!("({column}::timestamp AT TIME ZONE 'UTC')")
+            }
+            wire => format!("{column}::{}", wire.sql()),
+        }
+    }
+
+    /// `column = value`, with both in comparable form.
+    pub(super) fn equals(&self, column: &str, value: &str) -> String {
+        if self.comparable {
+            format!("{column} = {}", self.meets(value))
+        } else {
+            format!("{column}::text = {value}")
+        }
+    }
+
+    /// Encodes the value, or returns why it does not fit.
+    pub(super) fn encode(&self, value: &Value, round: Round) -> Result<Cell, String> {
+        Ok(match (self.kind, value) {
+            (_, Value::Null) => Cell::Null,
+            (Kind::Bool, Value::Bool(b)) if self.wire == Wire::Integer => {
+                Cell::Integer(i64::from(*b))
+            }
+            (Kind::Bool, Value::Bool(b)) => Cell::Bool(*b),
+            (Kind::Integer, Value::Integer(i)) => Cell::Integer(*i),
+            (Kind::Float, Value::Float(f)) if f.is_nan() => return Err("not a number".into()),
+            (Kind::Float, Value::Float(f)) => Cell::Float(*f),
+            (Kind::Float, Value::Integer(i)) => Cell::Float(*i as f64),
+            (Kind::Decimal, Value::Decimal(s)) if is_decimal(s) => Cell::Text(s.clone()),
+            (Kind::Text, Value::Text(s)) | (Kind::Json, Value::Json(s)) => Cell::Text(s.clone()),
+            (Kind::Bytes, Value::Bytes(b)) => Cell::Bytes(b.clone()),
+            (Kind::Uuid, Value::Uuid(u)) => match self.wire {
+                Wire::Bytes => Cell::Bytes(u.to_vec()),
+                Wire::Uuid => Cell::Uuid(*u),
+                _ => Cell::Text(uuid_text(u)),
+            },
+            (Kind::Timestamp, Value::Timestamp(t)) => match self.wire {
+                // The smallest and largest time are `-infinity` and `infinity`, as in the protocol.
+                Wire::Instant if t.0 == i64::MIN || t.0 == i64::MAX => Cell::Instant(t.0),
+                Wire::Instant => {
+                    let micros = t.0.checked_sub(EPOCH_MICROS).filter(|m| INSTANTS.contains(m));
+                    Cell::Instant(
+                        micros.ok_or_else(|| format!("{t} is out of range for its type"))?,
+                    )
+                }
+                Wire::Text => Cell::Text(t.to_string()),
+                _ => Cell::Integer(scaled(t.0, self.encoding, round)),
+            },
+            (kind, value) => {
+                let found =
+                    value.kind().map_or("null".to_owned(), |k| format!("{k:?}").to_lowercase());
+                let kind = format!("{kind:?}").to_lowercase();
+                return Err(format!("expected {kind}, found {found}"));
+            }
+        })
+    }
+
+    /// The value of a cell.
+    pub(super) fn decode(&self, cell: Cell) -> Value {
+        match (self.kind, cell) {
+            (_, Cell::Null) => Value::Null,
+            (Kind::Bool, Cell::Integer(i @ (0 | 1))) => Value::Bool(i == 1),
+            (_, Cell::Bool(b)) => Value::Bool(b),
+            (Kind::Timestamp, Cell::Integer(i)) => {
+                Value::Timestamp(Time(unscaled(i, self.encoding)))
+            }
+            (_, Cell::Integer(i)) => Value::Integer(i),
+            (_, Cell::Float(f)) => Value::Float(f),
+            (_, Cell::Instant(end @ (i64::MIN | i64::MAX))) => Value::Timestamp(Time(end)),
+            (_, Cell::Instant(micros)) => {
+                Value::Timestamp(Time(micros.saturating_add(EPOCH_MICROS)))
+            }
+            (_, Cell::Uuid(u)) => Value::Uuid(u),
+            (Kind::Uuid, Cell::Bytes(b)) => match <[u8; 16]>::try_from(b.as_slice()) {
+                Ok(uuid) => Value::Uuid(uuid),
+                Err(_) => Value::Bytes(b),
+            },
+            (_, Cell::Bytes(b)) => Value::Bytes(b),
+            (Kind::Decimal, Cell::Text(s)) => Value::Decimal(s),
+            (Kind::Json, Cell::Text(s)) => Value::Json(s),
+            (Kind::Uuid, Cell::Text(s)) => uuid_parse(&s).map_or(Value::Text(s), Value::Uuid),
+            (Kind::Timestamp, Cell::Text(s)) => match s.parse::<jiff::Timestamp>() {
+                Ok(t) => Value::Timestamp(Time::from_jiff(t)),
+                Err(_) => Value::Text(s),
+            },
+            (_, Cell::Text(s)) => Value::Text(s),
+        }
+    }
+
+    /// The value in a column of a row.
+    pub(super) fn value_in(&self, row: &Row, at: usize) -> Result<Value, tokio_postgres::Error> {
+        Ok(self.decode(row.try_get(at)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_comes_back_as_it_was_from_every_type_that_holds_it() {
+        let instant = Value::Timestamp(Time::from_secs(1_700_000_000));
+        let uuid = Value::Uuid([7; 16]);
+        for (kind, encoding, ty, value) in [
+            (Kind::Bool, Encoding::Native, "bool", Value::Bool(true)),
+            (Kind::Bool, Encoding::Native, "int4", Value::Bool(false)),
+            (Kind::Integer, Encoding::Native, "int8", Value::Integer(i64::MIN)),
+            (Kind::Integer, Encoding::Native, "numeric", Value::Integer(7)),
+            (Kind::Float, Encoding::Native, "float8", Value::Float(-0.5)),
+            (Kind::Decimal, Encoding::Native, "numeric", Value::Decimal("12.50".into())),
+            (Kind::Text, Encoding::Native, "varchar", Value::Text("é".into())),
+            (Kind::Text, Encoding::Native, "mood", Value::Text("glad".into())),
+            (Kind::Bytes, Encoding::Native, "bytea", Value::Bytes(vec![0, 255])),
+            (Kind::Json, Encoding::Native, "jsonb", Value::Json("{}".into())),
+            (Kind::Uuid, Encoding::Native, "uuid", uuid.clone()),
+            (Kind::Uuid, Encoding::Native, "text", uuid.clone()),
+            (Kind::Uuid, Encoding::Raw, "bytea", uuid),
+            (Kind::Timestamp, Encoding::Native, "timestamptz", Value::Timestamp(Time(-1))),
+            (Kind::Timestamp, Encoding::Native, "timestamp", Value::Timestamp(Time(-1))),
+            (Kind::Timestamp, Encoding::Native, "int8", Value::Timestamp(Time(-1))),
+            (Kind::Timestamp, Encoding::Seconds, "int8", instant.clone()),
+            (Kind::Timestamp, Encoding::Millis, "int8", instant.clone()),
+            (Kind::Timestamp, Encoding::Rfc3339, "text", instant),
+        ] {
+            let form = Form::of(kind, encoding, ty, ty);
+            let cell = form.encode(&value, Round::Down).expect("fits");
+            assert_eq!(form.decode(cell), value, "{kind:?} {encoding:?} {ty}");
+        }
+    }
+
+    #[test]
+    fn a_value_meets_its_column_without_a_cast_where_an_index_would_suffer() {
+        for (kind, ty, expected) in [
+            (Kind::Integer, "int4", "u.v"),
+            (Kind::Text, "varchar", "u.v"),
+            (Kind::Text, "bpchar", "u.v::bpchar"),
+            (Kind::Decimal, "numeric", "u.v::numeric"),
+            (Kind::Timestamp, "timestamp", "(u.v AT TIME ZONE 'UTC')"),
+        ] {
+            assert_eq!(Form::of(kind, Encoding::Native, ty, ty).meets("u.v"), expected, "{ty}");
+        }
+    }
+
+    #[test]
+    fn an_instant_beyond_the_type_is_refused() {
+        let form = Form::unknown(Kind::Timestamp, Encoding::Native);
+        // The server's range is ours of later epoch: it lacks the far past.
+        let encoded = |time| form.encode(&Value::Timestamp(time), Round::Down);
+        assert!(encoded(Time(i64::MIN + 1)).is_err());
+        assert!(encoded(Time(i64::MAX - 1)).is_ok());
+    }
+
+    #[test]
+    fn infinity_comes_back_as_it_was() {
+        let form = Form::unknown(Kind::Timestamp, Encoding::Native);
+        for end in [i64::MIN, i64::MAX] {
+            let value = form.decode(Cell::Instant(end));
+            assert_eq!(form.encode(&value, Round::Down), Ok(Cell::Instant(end)));
+        }
+    }
+
+    #[test]
+    fn a_date_is_read_as_an_instant() {
+        let form = Form::of(Kind::Timestamp, Encoding::Native, "date", "date");
+        assert_eq!(form.read("t.d"), "(t.d::timestamp AT TIME ZONE 'UTC')");
+    }
+}

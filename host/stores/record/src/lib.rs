@@ -1,0 +1,17 @@
+//! The recorded forms of values, rows and sets of rows, which the databases' adapters share. This
+//! module depends on none of them.
+
+pub mod begun;
+pub mod encoding;
+pub mod images;
+pub mod nodes;
+pub mod readset;
+pub mod room;
+
+/// The reason of an item whose row a guard has seen but the database did not delete.
+pub fn kept(collection: &str) -> String {
+    format!(
+        "the database did not delete a row of {collection:?}: a trigger, a rule or a policy \
+         prevents it"
+    )
+}

@@ -1,0 +1,250 @@
+//! Operators' commands to the leader, and their application under the fence.
+
+use besom_core::books::{self, Tally};
+use besom_core::ids::{FencingToken, Incarnation, TaskName};
+use besom_core::snapshot::DeadGroup;
+use besom_core::time::Time;
+use rusqlite::{Connection, Row, params};
+
+use super::error::Job;
+use super::items;
+use super::leadership::check_fence;
+use super::ledger::Ledger;
+use super::outbox;
+use super::runs::{close_scan, json, parse, write_decision};
+use super::streams;
+use super::tally::{self, end_if_done};
+use super::waiting::task_id;
+use super::writer::Tx;
+use besom_ports::store::{
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters,
+    command_of,
+};
+
+/// Records a command.
+pub(super) fn submit(tx: &mut Tx<'_>, command: &Command, by: &str, reason: &str) -> Job<u64> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_command (command, by, reason, at) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![json(command)?, by, reason, tx.now.0])?;
+    Ok(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0))
+}
+
+/// Commands that no leader has applied yet, oldest first.
+pub(super) fn pending(conn: &Connection, limit: u32) -> Job<Vec<CommandRow>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command
+         WHERE applied_at IS NULL ORDER BY id LIMIT ?1",
+    )?;
+    all(statement.query([limit])?)
+}
+
+/// Commands, newest first.
+pub(super) fn newest(conn: &Connection, before: Option<u64>, limit: u32) -> Job<Vec<CommandRow>> {
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    let mut statement = conn.prepare_cached(
+        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command
+         WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+    )?;
+    all(statement.query(params![before, limit])?)
+}
+
+fn all(mut rows: rusqlite::Rows<'_>) -> Job<Vec<CommandRow>> {
+    let mut commands = Vec::new();
+    while let Some(r) = rows.next()? {
+        commands.push(read(r)?);
+    }
+    Ok(commands)
+}
+
+/// One command.
+pub(super) fn command(conn: &Connection, id: u64) -> Job<Option<CommandRow>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command WHERE id = ?1",
+    )?;
+    let mut rows = statement.query([id])?;
+    rows.next()?.map(read).transpose()
+}
+
+fn read(r: &Row<'_>) -> Job<CommandRow> {
+    Ok(CommandRow {
+        id: r.get(0)?,
+        command: command_of(&r.get::<_, String>(1)?),
+        by: r.get(2)?,
+        reason: r.get(3)?,
+        at: Time(r.get(4)?),
+        applied_at: r.get::<_, Option<i64>>(5)?.map(Time),
+        result: r.get(6)?,
+        refused: r.get(7)?,
+    })
+}
+
+/// Applies a command's effect, once.
+pub(super) fn apply(
+    tx: &mut Tx<'_>,
+    fence: &FencingToken,
+    id: u64,
+    effect: &CommandEffect,
+    result: &str,
+) -> Job<Applied> {
+    check_fence(tx, fence)?;
+    let Some(row) = command(tx.conn, id)? else {
+        return Err(Error::Invalid(format!("there is no command {id}")).into());
+    };
+    if row.applied_at.is_some() {
+        let done: Option<String> = tx
+            .conn
+            .prepare_cached("SELECT done FROM besom_command WHERE id = ?1")?
+            .query_row([id], |r| r.get(0))?;
+        return done.map_or_else(|| Ok(Applied::default()), |done| parse(&done));
+    }
+    let mut applied = Applied::default();
+    match effect {
+        CommandEffect::Slots(decision) => applied.runs = write_decision(tx, fence.term, decision)?,
+        CommandEffect::Pause(task) => pause(tx, task, &row)?,
+        CommandEffect::Resume(task) => resume(tx, task)?,
+        CommandEffect::Cancel(run, error) => {
+            close_scan(tx, *run, Some(error))?;
+            end_if_done(tx, *run)?;
+        }
+        CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied)?,
+        CommandEffect::DiscardDead(selector) => discard_dead(tx, selector, &row, &mut applied)?,
+        CommandEffect::RetryMessages(selector) => applied.messages = outbox::retry(tx, selector)?,
+        CommandEffect::RepairStreams(task) => {
+            applied.repaired = streams::repair(tx, task)?;
+            applied.refused = applied.repaired.refusal(task);
+        }
+        CommandEffect::Note | CommandEffect::Refuse(_) => {}
+    }
+    let (refused, result) = effect.outcome(result, &applied);
+    tx.conn
+        .prepare_cached(
+            "UPDATE besom_command SET applied_at = ?2, result = ?3, refused = ?4, done = ?5
+             WHERE id = ?1",
+        )?
+        .execute(params![id, tx.now.0, result, refused, json(&applied)?])?;
+    Ok(applied)
+}
+
+fn pause(tx: &mut Tx<'_>, task: &TaskName, row: &CommandRow) -> Job<()> {
+    let task = tx.task(task)?;
+    tx.conn.execute(
+        "UPDATE besom_task SET paused_by = ?2, paused_reason = ?3, paused_since = ?4,
+           schedule = coalesce(schedule, '') WHERE id = ?1",
+        params![task, row.by, row.reason, row.at.0],
+    )?;
+    Ok(())
+}
+
+/// The schedule counts from now: slots in between were paused, not missed.
+fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
+    let task = tx.task(task)?;
+    tx.conn.execute(
+        "UPDATE besom_task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
+           last_slot = max(coalesce(last_slot, ?2), ?2)
+         WHERE id = ?1 AND paused_since IS NOT NULL",
+        params![task, tx.now.0],
+    )?;
+    Ok(())
+}
+
+/// The open dead letters that match; none, with the reason, if the command is refused.
+fn selected(tx: &Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<Vec<DeadLetter>> {
+    let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
+    applied.refused = selector.mismatch(letters.len() as u64);
+    Ok(if applied.refused.is_some() { Vec::new() } else { letters })
+}
+
+fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
+    let letters = selected(tx, selector, applied)?;
+    let (mut ledger, mut moved) = (Ledger::open(tx)?, Tally::default());
+    ledger.write(tx, books::retry(&letters), &mut moved, Vec::new())?;
+    tally::write(tx, &moved)?;
+    applied.dead = ledger.revived;
+    Ok(())
+}
+
+fn discard_dead(
+    tx: &mut Tx<'_>,
+    selector: &DeadSelector,
+    row: &CommandRow,
+    applied: &mut Applied,
+) -> Job<()> {
+    let letters = selected(tx, selector, applied)?;
+    if letters.is_empty() {
+        return Ok(());
+    }
+    let reason = format!("{}: {}", row.by, row.reason);
+    let (writes, mut discarded) = books::discard(&letters, &reason);
+    let mut ledger = Ledger::open(tx)?;
+    ledger.write(tx, writes, &mut discarded, Vec::new())?;
+    tally::write(tx, &discarded)?;
+    let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
+    ledger.close(tx, None, &Incarnation::from(node), &[])?;
+    applied.dead = letters.len() as u64;
+    Ok(())
+}
+
+/// Matching dead letters older than `before`, newest first; at most `limit`, if given.
+pub(super) fn dead_letters(
+    conn: &Connection,
+    selector: &DeadSelector,
+    letters: Letters,
+    before: Option<u64>,
+    limit: Option<u32>,
+) -> Job<Vec<DeadLetter>> {
+    let ids = match selector.ids.as_slice() {
+        [] => None,
+        ids => Some(json(&ids)?),
+    };
+    let task = match (&selector.task, &ids) {
+        (Some(task), None) => match task_id(conn, task)? {
+            Some(id) => Some(id),
+            None => return Ok(Vec::new()),
+        },
+        _ => None,
+    };
+    let error = selector.error.as_ref().filter(|_| ids.is_none());
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT d.id, d.at, t.name, d.resolved_at, {} FROM besom_dead d JOIN besom_task t ON t.id = d.task
+         WHERE (?1 IS NULL OR d.id IN (SELECT value FROM json_each(?1)))
+           AND (?2 IS NULL OR d.task = ?2) AND (?3 IS NULL OR d.error = ?3)
+           AND (?5 OR d.resolved_at IS NULL) AND d.id < ?6
+         ORDER BY d.id DESC LIMIT ?4",
+        items::columns("due")
+    ))?;
+    let limit = limit.map_or(-1, i64::from);
+    let all = letters == Letters::All;
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    let mut rows = statement.query(params![ids, task, error, limit, all, before])?;
+    let mut letters = Vec::new();
+    while let Some(r) = rows.next()? {
+        let task = TaskName::from(r.get::<_, String>(2)?);
+        let item = items::read(&task, r, 4)?;
+        let resolved_at = r.get::<_, Option<i64>>(3)?.map(Time);
+        letters.push(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at });
+    }
+    Ok(letters)
+}
+
+/// Open dead letters grouped by task and last error, ordered by their newest letter.
+pub(super) fn dead_groups(conn: &Connection, limit: u32) -> Job<Vec<DeadGroup>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT t.name, g.error, g.count, g.first, g.last FROM (
+           SELECT task, error, count(*) AS count, min(at) AS first, max(at) AS last, max(id) AS id
+           FROM besom_dead INDEXED BY besom_dead_open WHERE resolved_at IS NULL
+           GROUP BY task, error) g JOIN besom_task t ON t.id = g.task
+         ORDER BY g.last DESC, g.id DESC LIMIT ?1",
+    )?;
+    let rows = statement.query_map([limit], |r| {
+        Ok(DeadGroup {
+            task: r.get(0)?,
+            error: r.get(1)?,
+            count: r.get(2)?,
+            first: Time(r.get(3)?),
+            last: Time(r.get(4)?),
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,364 @@
+//! The commit: ownership and cursors, guards, changes, before-images, history, counters, outbox and
+//! acknowledgement in one transaction.
+//!
+//! There is one writer, so BEGIN IMMEDIATE locks every anchor at once: nothing commits between a
+//! guard and its change.
+//!
+//! An item's violation must undo that item alone. A savepoint around every item costs more than the
+//! item, so a batch is first tried without: a violation by any statement that may have changed a row
+//! repeats the transaction with savepoints.
+
+use std::collections::BTreeMap;
+
+use besom_core::books::{Blocks, Closed, Judged, close};
+use besom_core::ids::{CommitId, OwnerEpoch, TaskName};
+use besom_core::item::Source;
+use besom_core::proposal::Proposal;
+use rusqlite::{OptionalExtension, ffi, params};
+
+use super::effects::{Effects, Stop};
+use super::error::{Failure, Job};
+use super::guards::{Activity, Observation};
+use super::leadership::not_above;
+use super::ledger::{Ledger, Undo, blocks};
+use super::mapping::Mapping;
+use super::tally;
+use super::writer::{Durability, Tx, Writing};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut};
+use besom_record::images::Images;
+
+/// Commits a batch.
+pub(super) fn commit(
+    writing: &mut Writing,
+    batch: &Batch,
+    mapping: &Mapping,
+    observation: &Observation,
+) -> Job<Committed> {
+    let mut care = Care { savepoints: false, poisoned: BTreeMap::new() };
+    loop {
+        let done = writing
+            .transaction(Durability::Full, |tx| attempt(tx, batch, mapping, observation, &care));
+        match done {
+            // Each repetition adds savepoints or excludes one more item, so the loop ends.
+            Err(Failure::Repeat { poison }) => {
+                care.savepoints = true;
+                care.poisoned.extend(poison);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The result of the commit with that mark. If there is none, the mark is abandoned, so that a copy
+/// of the batch that is still pending is never applied.
+pub(super) fn find(tx: &mut Tx<'_>, id: CommitId) -> Job<Option<Committed>> {
+    match recorded(tx, id)? {
+        Some(Some(result)) => Ok(Some(postcard::from_bytes(&result)?)),
+        Some(None) => Ok(None),
+        None => {
+            let no = tx.number()?;
+            tx.conn
+                .prepare_cached("INSERT INTO besom_commit VALUES (?1, ?2, '', ?3, NULL)")?
+                .execute(params![no, id.0.to_be_bytes(), tx.now.0])?;
+            Ok(None)
+        }
+    }
+}
+
+fn recorded(tx: &Tx<'_>, id: CommitId) -> Job<Option<Option<Vec<u8>>>> {
+    Ok(tx
+        .conn
+        .prepare_cached("SELECT result FROM besom_commit WHERE id = ?1")?
+        .query_row([id.0.to_be_bytes()], |r| r.get(0))
+        .optional()?)
+}
+
+/// How carefully a batch is applied.
+struct Care {
+    /// Whether savepoints surround the effects of every item.
+    savepoints: bool,
+    /// Items that rolled back the whole transaction, with the database's message.
+    poisoned: BTreeMap<usize, String>,
+}
+
+fn attempt(
+    tx: &mut Tx<'_>,
+    batch: &Batch,
+    mapping: &Mapping,
+    observation: &Observation,
+    care: &Care,
+) -> Job<Committed> {
+    match recorded(tx, batch.id)? {
+        Some(Some(result)) => return Ok(postcard::from_bytes(&result)?),
+        Some(None) => {
+            return Err(Error::Invalid(format!("the commit {} was given up", batch.id)).into());
+        }
+        None => {}
+    }
+    if let Some(term) = batch.unqueued()? {
+        not_above(tx, term)?;
+    }
+    if let Some(ahead) = batch.ahead_of(tx.now) {
+        return Ok(ahead);
+    }
+    let heads = Heads::read(tx, batch)?;
+    let mut idle: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    if !batch.activity_in_store {
+        for (i, key) in &batch.idle {
+            idle.entry(*i).or_default().push(key);
+        }
+    }
+    let mut facts: BTreeMap<&TaskName, Blocks> = BTreeMap::new();
+    let mut judged = Vec::with_capacity(batch.entries.len());
+    let mut undo: Undo = Vec::with_capacity(batch.entries.len());
+    for (i, entry) in batch.entries.iter().enumerate() {
+        undo.push(None);
+        let name = &entry.item.identity.task;
+        let task = tx.task(name)?;
+        if let Some(why) = heads.left_out(tx, batch, entry, task)? {
+            judged.push(Err(why));
+            continue;
+        }
+        if !take(tx, entry, task)? {
+            judged.push(Err(LeftOut::NotThere));
+            continue;
+        }
+        if !facts.contains_key(name) {
+            facts.insert(name, blocks(tx, task)?);
+        }
+        let activity = if batch.activity_in_store {
+            Activity::Table(observation)
+        } else {
+            Activity::Keys(idle.remove(&i).unwrap_or_default())
+        };
+        let Decision::Apply { proposal, undo: keep, .. } = &entry.decision else {
+            judged.push(Ok(Judged::Held));
+            continue;
+        };
+        let applied = match care.poisoned.get(&i) {
+            Some(said) => Err(said.clone()),
+            None => {
+                let tenant = entry.item.identity.tenant.as_ref();
+                let effects = Effects::new(tx, mapping, tenant, *keep);
+                apply(tx, effects, proposal, &activity, care.savepoints, i)?
+            }
+        };
+        judged.push(Ok(match applied {
+            Ok(Some(effects)) => {
+                undo[i] = effects.images.map(Images::pack);
+                Judged::Held
+            }
+            Ok(None) => Judged::GuardFailed,
+            Err(said) => Judged::Violated(said),
+        }));
+    }
+    if !care.savepoints && deferred_violation(tx) {
+        return Err(Failure::Repeat { poison: None });
+    }
+    let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
+    let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
+    let mut ledger = Ledger::open(tx)?;
+    ledger.write(tx, writes, &mut tally, undo)?;
+    let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };
+    ledger.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
+    tx.conn
+        .prepare_cached("DELETE FROM besom_inflight WHERE commit_id = ?1")?
+        .execute([batch.id.0.to_be_bytes()])?;
+    Ok(committed)
+}
+
+/// Evaluates the guards and applies the changes of one item. `Ok(None)`: a guard does not hold. The
+/// inner error is a violation, in the database's words; then nothing is changed.
+fn apply<'a>(
+    tx: &Tx<'a>,
+    mut effects: Effects<'a>,
+    proposal: &'a Proposal,
+    activity: &Activity<'_>,
+    savepoints: bool,
+    index: usize,
+) -> Job<Result<Option<Effects<'a>>, String>> {
+    let savepoint = |sql: &str| tx.conn.prepare_cached(sql).and_then(|mut s| s.execute([]));
+    if savepoints {
+        savepoint("SAVEPOINT item")?;
+    }
+    let mut said = None;
+    match run(&mut effects, proposal, activity, tx) {
+        Ok(false) => {
+            if savepoints {
+                savepoint("RELEASE item")?;
+            }
+            return Ok(Ok(None));
+        }
+        Ok(true) if savepoints && deferred_violation(tx) => {
+            said = Some("FOREIGN KEY constraint failed".to_owned());
+        }
+        Ok(true) => {}
+        Err(Stop::Violation(words)) => said = Some(words),
+        Err(Stop::Failure(failure)) => return Err(failure),
+    }
+    let Some(said) = said else {
+        if savepoints {
+            savepoint("RELEASE item")?;
+        }
+        return Ok(Ok(Some(effects)));
+    };
+    if tx.conn.is_autocommit() {
+        // The user's schema uses ON CONFLICT ROLLBACK: everything before it is rolled back as well.
+        return Err(Failure::Repeat { poison: Some((index, said)) });
+    }
+    if savepoints {
+        savepoint("ROLLBACK TO item")?;
+        savepoint("RELEASE item")?;
+    } else if effects.dirty {
+        return Err(Failure::Repeat { poison: None });
+    }
+    Ok(Err(said))
+}
+
+fn run<'a>(
+    effects: &mut Effects<'a>,
+    proposal: &'a Proposal,
+    activity: &Activity<'_>,
+    tx: &Tx<'_>,
+) -> Result<bool, Stop> {
+    for guard in &proposal.guards {
+        if !effects.holds(guard, &proposal.changes, activity, tx.now)? {
+            return Ok(false);
+        }
+    }
+    effects.sole_delete = proposal.deletes_a_seen_row();
+    for change in &proposal.changes {
+        effects.apply(change)?;
+    }
+    Ok(true)
+}
+
+/// Whether a deferred foreign key is currently violated: COMMIT would fail.
+fn deferred_violation(tx: &Tx<'_>) -> bool {
+    let (mut current, mut highest) = (0, 0);
+    // SAFETY: the handle is of an open connection that this thread owns, and both out
+    // parameters live through the call.
+    unsafe {
+        ffi::sqlite3_db_status(
+            tx.conn.handle(),
+            ffi::SQLITE_DBSTATUS_DEFERRED_FKS,
+            &mut current,
+            &mut highest,
+            0,
+        );
+    }
+    current != 0
+}
+
+/// Removes a timer or a retry, which must exist. The log is acknowledged as a range.
+fn take(tx: &Tx<'_>, entry: &Entry, task: i64) -> Job<bool> {
+    let taken = match entry.source {
+        Source::Log(_) | Source::Unqueued(_) => 1,
+        Source::Timer(id) => tx
+            .conn
+            .prepare_cached("DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3")?
+            .execute(params![task, entry.item.identity.due.map(|t| t.0), id])?,
+        Source::Retry(id) => tx
+            .conn
+            .prepare_cached("DELETE FROM besom_retry WHERE id = ?1 AND task = ?2")?
+            .execute(params![id, task])?,
+    };
+    Ok(taken == 1)
+}
+
+/// The partitions and stream heads of a batch, as of its transaction.
+struct Heads {
+    owners: BTreeMap<u32, (Option<String>, OwnerEpoch)>,
+    streams: BTreeMap<(i64, u32), Head>,
+}
+
+struct Head {
+    acked: u64,
+    tail: u64,
+    /// The number of the batch's entries of this stream.
+    entries: u64,
+    /// Why the whole stream is left out.
+    left_out: Option<LeftOut>,
+}
+
+impl Heads {
+    fn read(tx: &mut Tx<'_>, batch: &Batch) -> Job<Heads> {
+        let mut owners = BTreeMap::new();
+        let mut streams: BTreeMap<(i64, u32), Head> = BTreeMap::new();
+        for entry in &batch.entries {
+            if let Source::Unqueued(_) = entry.source {
+                continue;
+            }
+            let partition = entry.item.partition.0;
+            if let std::collections::btree_map::Entry::Vacant(unknown) = owners.entry(partition) {
+                let owner = tx
+                    .conn
+                    .prepare_cached("SELECT owner, owner_epoch FROM besom_partition WHERE id = ?1")?
+                    .query_row([partition], |r| Ok((r.get(0)?, OwnerEpoch(r.get(1)?))))
+                    .optional()?;
+                unknown.insert(owner.unwrap_or((None, OwnerEpoch(0))));
+            }
+            let Source::Log(seq) = entry.source else { continue };
+            let task = tx.task(&entry.item.identity.task)?;
+            let head = match streams.entry((task, partition)) {
+                std::collections::btree_map::Entry::Occupied(head) => head.into_mut(),
+                std::collections::btree_map::Entry::Vacant(unknown) => {
+                    unknown.insert(Head::read(tx, task, partition)?)
+                }
+            };
+            let expected = head.acked + head.entries + 1;
+            head.entries += 1;
+            if !owns(&owners, batch, entry) {
+                head.left_out = Some(LeftOut::NotOwner);
+            } else if head.left_out.is_none() && (seq.0 != expected || seq.0 > head.tail) {
+                head.left_out = Some(LeftOut::NotThere);
+            }
+        }
+        Ok(Heads { owners, streams })
+    }
+
+    /// Why this entry is left out before anything of it is touched.
+    fn left_out(
+        &self,
+        tx: &Tx<'_>,
+        batch: &Batch,
+        entry: &Entry,
+        task: i64,
+    ) -> Job<Option<LeftOut>> {
+        let unqueued = matches!(entry.source, Source::Unqueued(_));
+        if !unqueued && !owns(&self.owners, batch, entry) {
+            return Ok(Some(LeftOut::NotOwner));
+        }
+        Ok(match entry.source {
+            Source::Log(_) => {
+                self.streams.get(&(task, entry.item.partition.0)).and_then(|head| head.left_out)
+            }
+            Source::Timer(_) if entry.item.identity.due.is_some_and(|due| due > tx.now) => {
+                Some(LeftOut::NotDue)
+            }
+            Source::Timer(_) | Source::Retry(_) | Source::Unqueued(_) => None,
+        })
+    }
+}
+
+fn owns(
+    owners: &BTreeMap<u32, (Option<String>, OwnerEpoch)>,
+    batch: &Batch,
+    entry: &Entry,
+) -> bool {
+    owners.get(&entry.item.partition.0).is_some_and(|(owner, epoch)| {
+        owner.as_deref() == Some(batch.node.as_str()) && *epoch == entry.epoch
+    })
+}
+
+impl Head {
+    fn read(tx: &Tx<'_>, task: i64, partition: u32) -> Job<Head> {
+        let (acked, tail) = tx
+            .conn
+            .prepare_cached("SELECT acked, tail FROM besom_stream WHERE task = ?1 AND part = ?2")?
+            .query_row(params![task, partition], |r| Ok((r.get(0)?, r.get(1)?)))
+            .optional()?
+            .unwrap_or((0, 0));
+        Ok(Head { acked, tail, entries: 0, left_out: None })
+    }
+}

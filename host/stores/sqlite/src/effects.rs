@@ -1,0 +1,313 @@
+//! The effects of one item: applies its changes in order, and keeps the before-images.
+
+use besom_core::ids::Tenant;
+use besom_core::proposal::Change;
+use besom_core::value::{Field, RowKey, Value};
+use rusqlite::types::ToSqlOutput;
+use rusqlite::{Connection, params_from_iter};
+
+use super::error::{Failure, is_violation};
+use super::mapping::{Mapping, Params, Table, push_quoted, quote};
+use super::questions::Questions;
+use super::writer::Tx;
+use besom_record::images::{Broken, Images};
+use besom_record::kept;
+
+/// Why an item's effects stop.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The item's own fault: a constraint, a type, a missing row.
+    Violation(String),
+    /// The infrastructure's fault.
+    Failure(Failure),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(e: rusqlite::Error) -> Stop {
+        if is_violation(&e) { Stop::Violation(e.to_string()) } else { Stop::Failure(e.into()) }
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(e: Failure) -> Stop {
+        match e {
+            Failure::Sql(e) => e.into(),
+            other => Stop::Failure(other),
+        }
+    }
+}
+
+impl From<Broken> for Stop {
+    fn from(e: Broken) -> Stop {
+        Stop::Failure(e.into())
+    }
+}
+
+impl From<String> for Stop {
+    fn from(refusal: String) -> Stop {
+        Stop::Violation(refusal)
+    }
+}
+
+/// The state of one item's effects.
+pub(super) struct Effects<'a> {
+    pub(super) conn: &'a Connection,
+    pub(super) questions: &'a Questions,
+    pub(super) mapping: &'a Mapping,
+    pub(super) tenant: Option<&'a Tenant>,
+    /// The before-images; none: they are not kept.
+    pub(super) images: Option<Images>,
+    /// Whether a statement of this item may have changed anything. Even a statement that fails or
+    /// changes no row may: `ON CONFLICT FAIL` and `RAISE(FAIL)` keep the rows before the one that
+    /// failed, and a trigger may write elsewhere before it keeps a row.
+    pub(super) dirty: bool,
+    /// Whether the item only deletes one row, which a guard has seen.
+    pub(super) sole_delete: bool,
+    /// Rows that a guard has read and a change is about to replace.
+    guarded: Vec<Guarded<'a>>,
+}
+
+struct Guarded<'a> {
+    collection: &'a str,
+    key: &'a [Value],
+    row: Vec<Value>,
+}
+
+impl<'a> Effects<'a> {
+    pub(super) fn new(
+        tx: &Tx<'a>,
+        mapping: &'a Mapping,
+        tenant: Option<&'a Tenant>,
+        undo: bool,
+    ) -> Effects<'a> {
+        let images = undo.then(Images::default);
+        Effects {
+            conn: tx.conn,
+            questions: tx.questions,
+            mapping,
+            tenant,
+            images,
+            sole_delete: false,
+            dirty: false,
+            guarded: Vec::new(),
+        }
+    }
+
+    /// Keeps a row for [`Effects::row_before`], so that one read serves guard and before-image.
+    pub(super) fn keep(&mut self, collection: &'a str, key: &'a [Value], row: Vec<Value>) {
+        self.guarded.push(Guarded { collection, key, row });
+    }
+
+    /// Applies one change.
+    pub(super) fn apply(&mut self, change: &'a Change) -> Result<(), Stop> {
+        let mapping = self.mapping;
+        match change {
+            Change::Insert { collection, fields } => {
+                self.insert(mapping.table(collection)?, fields, false)
+            }
+            Change::Upsert { collection, fields } => {
+                self.insert(mapping.table(collection)?, fields, true)
+            }
+            Change::Update { collection, key, fields } => {
+                self.update(mapping.table(collection)?, key, fields, false)
+            }
+            Change::Increment { collection, key, fields } => {
+                self.update(mapping.table(collection)?, key, fields, true)
+            }
+            Change::Delete { collection, key } => {
+                let table = mapping.table(collection)?;
+                let (mut condition, mut params) = (String::new(), Vec::new());
+                table.push_key(self.tenant, key.iter(), &mut condition, &mut params)?;
+                let deleted = self.delete_where(table, &condition, &params)?;
+                match deleted == 0 && self.sole_delete {
+                    true => Err(Stop::Violation(kept(&table.collection.name))),
+                    false => Ok(()),
+                }
+            }
+            Change::DeleteReadSet(set) => self.delete_read_set(set),
+            // The books put it into the outbox.
+            Change::Emit { .. } => Ok(()),
+        }
+    }
+
+    fn insert(&mut self, table: &Table, fields: &[Field], upsert: bool) -> Result<(), Stop> {
+        let key: Option<RowKey> = table
+            .collection
+            .key
+            .iter()
+            .map(|name| fields.iter().find(|f| f.name == *name).map(|f| f.value.clone()))
+            .collect();
+        if upsert && key.is_none() {
+            let name = &table.collection.name;
+            return Err(Stop::Violation(format!("an upsert into {name:?} needs the whole key")));
+        }
+        let before = match (&key, upsert && self.images.is_some()) {
+            (Some(key), true) => self.row_before(table, key)?,
+            _ => None,
+        };
+        let mut sql = format!("INSERT INTO {} (", table.name);
+        let mut params: Params<'_> = Vec::with_capacity(fields.len() + 1);
+        if let Some(tenant) = table.tenant() {
+            table.push_tenant(self.tenant, &mut String::new(), &mut params)?;
+            sql.push_str(tenant);
+        }
+        for field in fields {
+            sql.push_str(if params.is_empty() { "" } else { ", " });
+            push_quoted(&field.name, &mut sql);
+            params.push(table.written(field)?);
+        }
+        sql.push_str(") VALUES (?");
+        sql.push_str(&", ?".repeat(params.len().saturating_sub(1)));
+        sql.push(')');
+        if upsert {
+            sql.push_str(&on_conflict(table, fields));
+        } else if key.is_none() {
+            sql.push_str(" RETURNING ");
+            let columns: Vec<_> = table.collection.key.iter().map(|k| quote(k)).collect();
+            sql.push_str(&columns.join(", "));
+        }
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        self.dirty = true;
+        let key = match key {
+            Some(key) => {
+                let changed = statement.execute(params_from_iter(params.iter()))?;
+                if changed == 0 && !upsert {
+                    return Err(Stop::Violation("the row was not inserted".into()));
+                }
+                key
+            }
+            None => {
+                let columns = &table.collection.key;
+                let mut rows = statement.query(params_from_iter(params.iter()))?;
+                let Some(row) = rows.next()? else {
+                    return Err(Stop::Violation("the row was not inserted".into()));
+                };
+                let mut key = RowKey::with_capacity(columns.len());
+                for (i, name) in columns.iter().enumerate() {
+                    key.push(super::values::decode(&table.column(name)?, row.get_ref(i)?));
+                }
+                // The statement has to end here; otherwise its change would not be counted as done.
+                while rows.next()?.is_some() {}
+                key
+            }
+        };
+        if let Some(images) = &mut self.images {
+            images.push(&table.origin(self.tenant), table.names(), before.ok_or(key))?;
+        }
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        table: &Table,
+        key: &[Value],
+        fields: &[Field],
+        increment: bool,
+    ) -> Result<(), Stop> {
+        if fields.is_empty() {
+            return Err(Stop::Violation("an update without columns".into()));
+        }
+        let mut sql = format!("UPDATE {} SET ", table.name);
+        let mut params: Params<'_> = Vec::with_capacity(fields.len() + key.len() + 1);
+        for (i, field) in fields.iter().enumerate() {
+            sql.push_str(if i == 0 { "" } else { ", " });
+            push_quoted(&field.name, &mut sql);
+            sql.push_str(" = ");
+            if increment {
+                let Value::Integer(by) = field.value else {
+                    let name = &field.name;
+                    return Err(Stop::Violation(format!(
+                        "the increment of {name} is not an integer"
+                    )));
+                };
+                table.written(field)?;
+                params.push(ToSqlOutput::from(by));
+                push_quoted(&field.name, &mut sql);
+                sql.push_str(" + ?");
+            } else {
+                params.push(table.written(field)?);
+                sql.push('?');
+            }
+        }
+        sql.push_str(" WHERE ");
+        table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+        if increment {
+            // SQLite would leave NULL unchanged and convert an overflow to a float.
+            for field in fields {
+                sql.push_str(&format!(" AND typeof({} + ?) = 'integer'", quote(&field.name)));
+                params.push(table.written(field)?);
+            }
+        }
+        if self.images.is_some()
+            && let Some(before) = self.row_before(table, key)?
+            && let Some(images) = &mut self.images
+        {
+            images.push(&table.origin(self.tenant), table.names(), Ok(before))?;
+        }
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        self.dirty = true;
+        let changed = statement.execute(params_from_iter(params.iter()))?;
+        if changed == 0 {
+            let name = &table.collection.name;
+            let or =
+                if increment { ", or its column is null or would overflow 64 bits" } else { "" };
+            return Err(Stop::Violation(format!("{name:?} has no such row to update{or}")));
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows of a condition, after keeping their images; returns their number.
+    pub(super) fn delete_where(
+        &mut self,
+        table: &Table,
+        condition: &str,
+        params: &Params<'_>,
+    ) -> Result<usize, Stop> {
+        self.guarded.retain(|kept| kept.collection != table.collection.name);
+        if let Some(images) = &mut self.images {
+            let sql = format!("SELECT {} FROM {} WHERE {condition}", table.columns_sql, table.name);
+            let mut statement = self.conn.prepare_cached(&sql)?;
+            let mut rows = statement.query(params_from_iter(params.iter()))?;
+            while let Some(row) = rows.next()? {
+                images.push_lent(&table.origin(self.tenant), table.names(), &table.lent(row)?)?;
+            }
+        }
+        let sql = format!("DELETE FROM {} WHERE {condition}", table.name);
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        self.dirty = true;
+        Ok(statement.execute(params_from_iter(params.iter()))?)
+    }
+
+    /// The current row. A row kept by a guard is used once, because its change follows.
+    fn row_before(&mut self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
+        let name = table.collection.name.as_str();
+        if let Some(kept) = self.guarded.iter().position(|g| g.collection == name && g.key == key) {
+            return Ok(Some(self.guarded.swap_remove(kept).row));
+        }
+        let mut sql = format!("SELECT {} FROM {} WHERE ", table.columns_sql, table.name);
+        let mut params = Vec::new();
+        table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(params.iter()))?;
+        Ok(match rows.next()? {
+            Some(row) => Some(table.row(row)?),
+            None => None,
+        })
+    }
+}
+
+fn on_conflict(table: &Table, fields: &[Field]) -> String {
+    let mut target: Vec<String> = table.tenant().map(str::to_owned).into_iter().collect();
+    target.extend(table.collection.key.iter().map(|k| quote(k)));
+    let set: Vec<String> = fields
+        .iter()
+        .filter(|f| !table.collection.key.contains(&f.name))
+        .map(|f| format!("{0} = excluded.{0}", quote(&f.name)))
+        .collect();
+    let action = if set.is_empty() {
+        "NOTHING".to_owned()
+    } else {
+        format!("UPDATE SET {}", set.join(", "))
+    };
+    format!(" ON CONFLICT ({}) DO {action}", target.join(", "))
+}

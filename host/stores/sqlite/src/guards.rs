@@ -1,0 +1,131 @@
+//! Evaluates guards inside the commit's transaction.
+
+use besom_core::activity::{Listening, state_of};
+use besom_core::collection::Collection;
+use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard};
+use besom_core::time::Time;
+use besom_core::value::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::effects::{Effects, Stop};
+use super::error::Job;
+use super::hint;
+use besom_ports::activity::{State, Timeouts};
+
+/// How a guard on activity is evaluated.
+pub(super) enum Activity<'a> {
+    /// From this store's own table.
+    Table(&'a Observation),
+    /// From the keys that the caller has observed to be idle.
+    Keys(Vec<&'a str>),
+}
+
+/// The parameters for judging the embedded activity table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observation {
+    /// The time-outs.
+    pub(super) timeouts: Timeouts,
+    /// Since when heartbeats have been recorded.
+    pub(super) listening: Listening,
+}
+
+impl<'a> Effects<'a> {
+    /// Whether the guard holds. The image of a row that one of `changes` replaces is kept.
+    pub(super) fn holds(
+        &mut self,
+        guard: &'a Guard,
+        changes: &[Change],
+        activity: &Activity<'_>,
+        now: Time,
+    ) -> Result<bool, Stop> {
+        match guard {
+            Guard::Columns { collection, key, conditions } => {
+                let table = self.mapping.table(collection)?;
+                let wanted = self.images.is_some() && replaces(changes, collection, key);
+                let columns = if wanted { table.columns_sql.as_str() } else { "1" };
+                let mut sql = format!("SELECT {columns} FROM {} WHERE ", table.name);
+                let mut params = Vec::new();
+                table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+                table.push_conditions(conditions, &mut sql, &mut params)?;
+                let mut statement = self.conn.prepare_cached(&sql)?;
+                let mut rows = statement.query(params_from_iter(params.iter()))?;
+                let Some(row) = rows.next()? else { return Ok(false) };
+                if wanted {
+                    let row = table.row(row)?;
+                    self.keep(collection, key, row);
+                }
+                Ok(true)
+            }
+            Guard::Exists(filter) => self.matches(filter),
+            Guard::Absent(filter) => {
+                anchored(&self.mapping.table(&filter.collection)?.collection, filter)?;
+                Ok(!self.matches(filter)?)
+            }
+            Guard::Complete(set) => self.complete(set),
+            Guard::Idle(key) => Ok(match activity {
+                Activity::Table(observation) => {
+                    activity_of(self.conn, key, observation, now)? == State::Idle
+                }
+                Activity::Keys(idle) => idle.contains(&key.as_str()),
+            }),
+        }
+    }
+
+    fn matches(&self, filter: &Filter) -> Result<bool, Stop> {
+        let table = self.mapping.table(&filter.collection)?;
+        let hint = hint::of_question(self.conn, table, true, &filter.conditions)?;
+        let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
+        let mut params = Vec::new();
+        table.push_tenant(self.tenant, &mut sql, &mut params)?;
+        table.push_conditions(&filter.conditions, &mut sql, &mut params)?;
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        Ok(self.questions.ask(|| statement.exists(params_from_iter(params.iter())))?)
+    }
+}
+
+/// Whether one of the changes replaces that row.
+fn replaces(changes: &[Change], of: &str, row: &[Value]) -> bool {
+    changes.iter().any(|change| match change {
+        Change::Update { collection, key, .. } | Change::Increment { collection, key, .. } => {
+            collection == of && key == row
+        }
+        Change::Insert { .. }
+        | Change::Upsert { .. }
+        | Change::Delete { .. }
+        | Change::DeleteReadSet(_)
+        | Change::Emit { .. } => false,
+    })
+}
+
+/// Refuses a guard on absence without an anchor. The single writer would make it hold here, but a
+/// task that is correct on one store has to be correct on every other.
+fn anchored(collection: &Collection, filter: &Filter) -> Result<(), String> {
+    let fixed = |column: &String| {
+        let equal = |c: &Condition| c.column == *column && c.comparison == Comparison::Equal;
+        filter.conditions.iter().any(equal)
+    };
+    if collection.anchors.iter().any(|anchor| anchor.columns.iter().all(fixed)) {
+        return Ok(());
+    }
+    let name = &collection.name;
+    Err(format!("a guard on the absence of {name} does not fix the key of any of its anchors"))
+}
+
+/// The state of an activity key in the embedded table.
+pub(super) fn activity_of(
+    conn: &Connection,
+    key: &str,
+    observation: &Observation,
+    now: Time,
+) -> Job<State> {
+    let connections = conn
+        .prepare_cached("SELECT seen_at FROM besom_activity WHERE key = ?1")?
+        .query_map([key], |r| r.get(0).map(Time))?
+        .collect::<rusqlite::Result<Vec<Time>>>()?;
+    let closed_at = conn
+        .prepare_cached("SELECT closed_at FROM besom_idle WHERE key = ?1")?
+        .query_map([key], |r| r.get(0).map(Time))?
+        .next()
+        .transpose()?;
+    Ok(state_of(&connections, closed_at, observation.listening, now, observation.timeouts))
+}

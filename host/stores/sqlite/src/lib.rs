@@ -1,0 +1,574 @@
+//! The store on SQLite: one file, one writer thread, and concurrent readers.
+//!
+//! This module connects the port's operations to jobs on connections; the modules below decide what
+//! a job does. WAL with `synchronous = FULL`: a commit that has returned is on disk. ATTACH is
+//! refused, because in WAL mode attached files commit separately.
+
+mod audit;
+mod budget;
+mod check;
+mod clock;
+mod commands;
+mod commit;
+mod effects;
+mod embedded;
+mod error;
+mod fault;
+mod guards;
+mod hint;
+mod inspection;
+mod items;
+mod leadership;
+mod ledger;
+mod lines;
+mod lookup;
+mod mapping;
+mod open;
+mod outbox;
+pub mod place;
+mod plan;
+mod planning;
+mod prune;
+mod questions;
+mod queue;
+mod range;
+mod readers;
+mod readset;
+mod runs;
+mod schema;
+mod snapshot;
+mod streams;
+mod tally;
+mod tenants;
+#[cfg(test)]
+mod tests;
+mod values;
+mod waiting;
+mod wal;
+mod writer;
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom_core::activity::{Listening, Timeouts};
+use besom_core::collection::Collections;
+use besom_core::ids::{
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::proposal::Change;
+use besom_core::snapshot::DeadGroup;
+use besom_core::time::Time;
+
+pub use self::clock::{TimeSource, wall_clock};
+pub use self::fault::{Fault, Faults};
+pub use self::open::Options;
+
+use self::clock::Clock;
+use self::error::Failure;
+use self::guards::Observation;
+use self::mapping::Mapping;
+use self::place::{Gone, Loss, Place};
+use self::queue::Lane;
+use self::readers::Readers;
+use self::writer::{Tx, Writer};
+use besom_ports::embedded::{Dialect, Scripts};
+use besom_ports::guests;
+use besom_ports::store::*;
+use besom_record::begun;
+
+/// How long a stopping host waits for its write-ahead log to be written into the database.
+const WRITE_OUT_MAX: Duration = Duration::from_secs(30);
+
+/// The store on one SQLite file.
+pub struct SqliteStore {
+    path: PathBuf,
+    place: Place,
+    founded: schema::Foundation,
+    clock: Clock,
+    writer: Writer,
+    /// For snapshots, which may be open for long.
+    acts: Arc<Readers>,
+    /// For short reads.
+    inspection: Arc<Readers>,
+    mapping: RwLock<Arc<Mapping>>,
+    timeouts: Timeouts,
+    opened_at: Time,
+    /// Since when the activity endpoint has been listening; unset: it is not listening.
+    listening_since: OnceLock<Time>,
+}
+
+impl SqliteStore {
+    fn mapping(&self) -> Arc<Mapping> {
+        Arc::clone(&self.mapping.read().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    fn observation(&self) -> Observation {
+        let listening =
+            Listening { opened_at: self.opened_at, since: self.listening_since.get().copied() };
+        Observation { timeouts: self.timeouts, listening }
+    }
+}
+
+/// The writer's lane for work in a lane of the node. The operator decides the lane, so whether an
+/// item is due makes no difference.
+fn lane_of(lane: guests::Lane) -> Lane {
+    if lane.row().punctual { Lane::Due } else { Lane::Normal }
+}
+
+fn lane_of_batch(batch: &Batch) -> Lane {
+    let lane = lane_of(batch.lane);
+    let bulky = |entry: &Entry| match &entry.decision {
+        Decision::Apply { proposal, .. } => {
+            proposal.changes.iter().any(|change| matches!(change, Change::DeleteReadSet(_)))
+        }
+        Decision::Settle(_) => false,
+    };
+    if lane == Lane::Normal && batch.entries.iter().any(bulky) { Lane::Heavy } else { lane }
+}
+
+#[async_trait]
+impl Scripts for SqliteStore {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    async fn run(&self, script: &str) -> Result<()> {
+        let script = script.to_owned();
+        let run = move |tx: &mut Tx<'_>| tx.conn.execute_batch(&script).map_err(Failure::from);
+        self.writer.run(Lane::Heavy, run).await
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn now(&self) -> Result<Time> {
+        Ok(self.clock.now())
+    }
+
+    async fn lost(&self) -> Option<String> {
+        let loss = self.place.lost()?;
+        let saved = match loss {
+            // The only copy of the log is the one that this process has open.
+            Loss::Log(Gone::Removed) => {
+                let written = self.writer.with(Lane::Lease, |writing| writing.write_out());
+                matches!(tokio::time::timeout(WRITE_OUT_MAX, written).await, Ok(Ok(true)))
+            }
+            // Next to another log, or in another file, it would cause damage.
+            Loss::Log(Gone::Replaced) | Loss::File(_) => false,
+        };
+        Some(self.place.told(loss, saved))
+    }
+
+    fn identity(&self) -> &str {
+        &self.founded.identity
+    }
+
+    fn partitions(&self) -> u32 {
+        self.founded.partitions
+    }
+
+    fn set_collections(&self, collections: Arc<Collections>) {
+        let mapping = Arc::new(Mapping::new(&collections));
+        *self.mapping.write().unwrap_or_else(|e| e.into_inner()) = mapping;
+    }
+
+    async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
+        let collections = collections.clone();
+        self.inspection.read(move |conn| check::check(conn, &collections)).await
+    }
+
+    async fn raise_fence(
+        &self,
+        fence: &FencingToken,
+        node: &Incarnation,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Raised> {
+        let (fence, node) = (fence.clone(), node.clone());
+        let partitions = partitions.map(<[Partition]>::to_vec);
+        let raised = self
+            .writer
+            .run(Lane::Lease, move |tx| {
+                leadership::raise_fence(tx, &fence, &node, partitions.as_deref())
+            })
+            .await?;
+        self.place.note_log();
+        Ok(raised)
+    }
+
+    async fn fence(&self) -> Result<Option<Fence>> {
+        self.inspection.read(leadership::fence).await
+    }
+
+    async fn terms(&self, limit: u32) -> Result<Vec<Fence>> {
+        self.inspection.read(move |conn| leadership::terms(conn, limit)).await
+    }
+
+    async fn partition_table(&self) -> Result<Vec<PartitionRow>> {
+        self.inspection.read(leadership::partition_table).await
+    }
+
+    async fn claim_partitions(
+        &self,
+        node: &Incarnation,
+        at: RingPosition,
+        claims: &[Claim],
+    ) -> Result<Vec<(Partition, OwnerEpoch)>> {
+        let (node, claims) = (node.clone(), claims.to_vec());
+        self.writer
+            .run(Lane::Lease, move |tx| leadership::claim_partitions(tx, &node, at, &claims))
+            .await
+    }
+
+    async fn arrivals(&self, since: u64) -> Result<Arrivals> {
+        // The leader of a file owns all of it and knows what it has planned: too few callers ask
+        // this for a journal to be worth its writes.
+        let any = Some(Time(i64::MIN));
+        Ok(Arrivals { mark: since, log: true, timer: any, retry: any })
+    }
+
+    async fn task_states(&self) -> Result<Vec<TaskState>> {
+        self.inspection.read(runs::task_states).await
+    }
+
+    async fn active_runs(&self) -> Result<Vec<Run>> {
+        self.inspection.read(runs::active_runs).await
+    }
+
+    async fn decide_slots(
+        &self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+    ) -> Result<Vec<RunId>> {
+        let (fence, decision) = (fence.clone(), decision.clone());
+        self.writer.run(Lane::Normal, move |tx| runs::decide_slots(tx, &fence, &decision)).await
+    }
+
+    async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
+        let (task, tenant) = (task.clone(), tenant.cloned());
+        self.inspection.read(move |conn| planning::cursor(conn, &task, tenant.as_ref())).await
+    }
+
+    async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
+        let (fence, page, partitions) = (fence.clone(), page.clone(), self.founded.partitions);
+        self.writer
+            .run(Lane::Normal, move |tx| planning::plan_page(tx, &fence, &page, partitions))
+            .await
+    }
+
+    async fn end_scan(
+        &self,
+        fence: &FencingToken,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+    ) -> Result<bool> {
+        let (fence, cursor) = (fence.clone(), tenant_cursor.cloned());
+        let error = error.map(str::to_owned);
+        self.writer
+            .run(Lane::Normal, move |tx| {
+                runs::end_scan(tx, &fence, run, cursor.as_ref(), error.as_deref())
+            })
+            .await
+    }
+
+    async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
+        let (command, by, reason) = (command.clone(), by.to_owned(), reason.to_owned());
+        self.writer.run(Lane::Normal, move |tx| commands::submit(tx, &command, &by, &reason)).await
+    }
+
+    async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
+        self.inspection.read(move |conn| commands::pending(conn, limit)).await
+    }
+
+    async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>> {
+        self.inspection.read(move |conn| commands::newest(conn, before, limit)).await
+    }
+
+    async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
+        self.inspection.read(move |conn| commands::command(conn, id)).await
+    }
+
+    async fn apply_command(
+        &self,
+        fence: &FencingToken,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+    ) -> Result<Applied> {
+        let (fence, effect, result) = (fence.clone(), effect.clone(), result.to_owned());
+        self.writer
+            .run(Lane::Normal, move |tx| commands::apply(tx, &fence, id, &effect, &result))
+            .await
+    }
+
+    async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
+        let partitions = partitions.map(<[Partition]>::to_vec);
+        self.inspection.read(move |conn| waiting::backlog(conn, partitions.as_deref())).await
+    }
+
+    async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>> {
+        let task = task.cloned();
+        self.inspection.read(move |conn| streams::rows(conn, task.as_ref())).await
+    }
+
+    async fn read_log(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        acked: Seq,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let task = task.clone();
+        self.inspection
+            .read(move |conn| waiting::read_log(conn, &task, partition, acked, limit, bytes_max))
+            .await
+    }
+
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<LogRead> {
+        let (task, streams) = (task.clone(), streams.to_vec());
+        self.inspection
+            .read(move |conn| {
+                let mut room = LogRoom::new(each, limit, bytes_max);
+                for (partition, acked) in streams {
+                    let Some((items, bytes)) = room.left() else { break };
+                    let read = waiting::read_log(conn, &task, partition, acked, items, bytes);
+                    if !room.take(partition, read)? {
+                        break;
+                    }
+                }
+                Ok(room.read)
+            })
+            .await
+    }
+
+    async fn read_timers(
+        &self,
+        tasks: Option<&[TaskName]>,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        let partitions = partitions.map(<[Partition]>::to_vec);
+        let tasks = tasks.map(<[TaskName]>::to_vec);
+        self.inspection
+            .read(move |conn| {
+                waiting::read_timers(conn, tasks.as_deref(), partitions.as_deref(), after, limit)
+            })
+            .await
+    }
+
+    async fn read_retries(
+        &self,
+        tasks: Option<&[TaskName]>,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        let partitions = partitions.map(<[Partition]>::to_vec);
+        let tasks = tasks.map(<[TaskName]>::to_vec);
+        self.inspection
+            .read(move |conn| {
+                waiting::read_retries(conn, tasks.as_deref(), partitions.as_deref(), after, limit)
+            })
+            .await
+    }
+
+    async fn take_rows(
+        &self,
+        task: &TaskName,
+        rows: u64,
+        per_second: NonZeroU32,
+    ) -> Result<Allowance> {
+        let task = task.clone();
+        self.writer.run(Lane::Normal, move |tx| budget::take(tx, &task, rows, per_second)).await
+    }
+
+    async fn begin(
+        &self,
+        id: CommitId,
+        node: &Incarnation,
+        lane: guests::Lane,
+        items: &[(Source, &Item)],
+    ) -> Result<()> {
+        let begun = begun::pack(items).map_err(Failure::from)?;
+        let node = node.clone();
+        self.writer.run_light(lane_of(lane), move |tx| waiting::begin(tx, id, &node, &begun)).await
+    }
+
+    async fn abandon(&self, id: CommitId) -> Result<()> {
+        self.writer.run_light(Lane::Normal, move |tx| waiting::abandon(tx, id)).await
+    }
+
+    async fn begun_by(&self) -> Result<Vec<Incarnation>> {
+        self.inspection.read(waiting::begun_by).await
+    }
+
+    async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>> {
+        let (fence, dead) = (fence.clone(), dead.to_vec());
+        self.writer.run(Lane::Normal, move |tx| waiting::bury(tx, &fence, &dead)).await
+    }
+
+    async fn commit(&self, batch: &Batch) -> Result<Committed> {
+        let (batch, mapping, observation) = (batch.clone(), self.mapping(), self.observation());
+        self.writer
+            .with(lane_of_batch(&batch), move |writing| {
+                commit::commit(writing, &batch, &mapping, &observation)
+            })
+            .await
+    }
+
+    async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
+        self.writer.run(Lane::Normal, move |tx| commit::find(tx, id)).await
+    }
+
+    async fn claim_messages(
+        &self,
+        fence: &FencingToken,
+        room: &[(String, u32)],
+        hold: Duration,
+    ) -> Result<Vec<Claimed>> {
+        let (asked, now) = (room.to_vec(), self.clock.now());
+        if !self.inspection.read(move |conn| outbox::any(conn, &asked, now)).await? {
+            return Ok(Vec::new());
+        }
+        let (fence, room) = (fence.clone(), room.to_vec());
+        self.writer.run(Lane::Heavy, move |tx| outbox::claim(tx, &fence, &room, hold)).await
+    }
+
+    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
+        let (fence, attempts) = (fence.clone(), attempts.to_vec());
+        self.writer.run(Lane::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
+    }
+
+    async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {
+        let (task, topic) = (task.clone(), topic.to_owned());
+        self.writer.run(Lane::Heavy, move |tx| outbox::drop_oldest(tx, &task, &topic, count)).await
+    }
+
+    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
+        let (task, topic) = (task.clone(), topic.to_owned());
+        self.inspection.read(move |conn| outbox::pending(conn, &task, &topic, limit)).await
+    }
+
+    async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
+        let query = query.clone();
+        self.inspection.read(move |conn| outbox::messages(conn, &query)).await
+    }
+
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>> {
+        Ok(Arc::new(snapshot::open(&self.acts, self.mapping(), open_max).await?))
+    }
+
+    async fn depths(&self) -> Result<Vec<Depth>> {
+        let now = self.clock.now();
+        self.inspection.read(move |conn| inspection::depths(conn, now)).await
+    }
+
+    async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>> {
+        let task = task.cloned();
+        self.inspection.read(move |conn| runs::runs(conn, task.as_ref(), limit)).await
+    }
+
+    async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>> {
+        let task = task.clone();
+        self.inspection.read(move |conn| runs::last_scanned(conn, &task)).await
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<Run>> {
+        self.inspection.read(move |conn| runs::run(conn, id)).await
+    }
+
+    async fn slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Result<Vec<SlotRecord>> {
+        let task = task.clone();
+        self.inspection.read(move |conn| runs::slots(conn, &task, from, to, limit)).await
+    }
+
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
+        let selector = selector.clone();
+        self.inspection
+            .read(move |conn| commands::dead_letters(conn, &selector, letters, before, Some(limit)))
+            .await
+    }
+
+    async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>> {
+        self.inspection.read(move |conn| commands::dead_groups(conn, limit)).await
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
+        let query = query.clone();
+        self.inspection.read(move |conn| inspection::history(conn, &query)).await
+    }
+
+    async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
+        self.inspection.read(move |conn| inspection::before_images(conn, history)).await
+    }
+
+    async fn write_lines(
+        &self,
+        lines: &[RunLine],
+        lost: &[(RunId, u64)],
+        lines_max: u32,
+    ) -> Result<()> {
+        let new = lines::Lines { lines: lines.to_vec(), lost: lost.to_vec(), lines_max };
+        self.writer.run_light(Lane::Heavy, move |tx| lines::write(tx, &new)).await
+    }
+
+    async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines> {
+        self.inspection.read(move |conn| lines::lines(conn, run, after, limit)).await
+    }
+
+    async fn audit(&self) -> Result<Audit> {
+        self.inspection.read(audit::audit).await
+    }
+
+    async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
+        let node = node.clone();
+        self.writer.run_light(Lane::Normal, move |tx| inspection::report_node(tx, &node)).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>> {
+        self.inspection.read(inspection::nodes).await
+    }
+
+    async fn forget_node(&self, node: &Incarnation) -> Result<()> {
+        let node = node.clone();
+        self.writer.run_light(Lane::Normal, move |tx| inspection::forget_node(tx, &node)).await
+    }
+
+    async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
+        let (fence, undo) = (fence.clone(), keep.undo.to_vec());
+        let (history, nodes) = (keep.history, keep.nodes);
+        let routed = keep.routed.map(<[String]>::to_vec);
+        let silent = self.timeouts.forgotten();
+        self.writer
+            .run(Lane::Heavy, move |tx| {
+                let keep = Retention { history, nodes, undo: &undo, routed: routed.as_deref() };
+                prune::prune(tx, &fence, keep, silent, limit)
+            })
+            .await
+    }
+}

@@ -1,0 +1,115 @@
+//! Reads by key and by conditions.
+
+use besom_core::ids::Tenant;
+use besom_core::proposal::Condition;
+use besom_core::value::{Row, RowKey};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, params_from_iter};
+
+use super::error::Job;
+use super::hint;
+use super::mapping::{Mapping, Table, quote};
+use super::plan::refuse_full_scan;
+use super::values::cells;
+use besom_ports::store::Error;
+use besom_record::room::Room;
+
+/// A refusal is the caller's fault, on any attempt.
+pub(super) fn invalid(refusal: String) -> Error {
+    Error::Invalid(refusal)
+}
+
+/// The named columns, quoted, with their definitions.
+pub(super) fn selected(
+    table: &Table,
+    columns: &[String],
+) -> Job<(String, Vec<besom_core::collection::Column>)> {
+    let kinds = columns.iter().map(|c| table.column(c)).collect::<Result<Vec<_>, _>>();
+    let names: Vec<_> = columns.iter().map(|c| quote(c)).collect();
+    Ok((names.join(", "), kinds.map_err(invalid)?))
+}
+
+/// Rows by key.
+pub(super) fn get_many(
+    conn: &Connection,
+    mapping: &Mapping,
+    tenant: Option<&Tenant>,
+    collection: &str,
+    keys: &[RowKey],
+    columns: &[String],
+    mut room: Room,
+) -> Job<Vec<Option<Row>>> {
+    let table = mapping.table(collection).map_err(invalid)?;
+    let (names, kinds) = selected(table, columns)?;
+    let names = if names.is_empty() { "1".to_owned() } else { names };
+    let mut found = Vec::with_capacity(keys.len());
+    // The keys differ only in their values, so all of them use one statement.
+    let (mut sql, mut statement) = (String::new(), None);
+    for key in keys {
+        let mut text = format!("SELECT {names} FROM {} WHERE ", table.name);
+        let mut params = Vec::new();
+        if tenant.is_none() && table.tenant().is_some() {
+            if key.len() != table.collection.key.len() {
+                return Err(invalid(format!("the key of {collection:?} is incomplete")).into());
+            }
+            text.push('1');
+            table.push_equal(key.iter(), &mut text, &mut params).map_err(invalid)?;
+        } else {
+            table.push_key(tenant, key.iter(), &mut text, &mut params).map_err(invalid)?;
+        }
+        let statement = match &mut statement {
+            Some(prepared) if text == sql => prepared,
+            other => {
+                refuse_full_scan(conn, table, &text, &params)?;
+                sql = text;
+                other.insert(conn.prepare_cached(&sql)?)
+            }
+        };
+        let mut rows = statement.query(params_from_iter(params.iter()))?;
+        found.push(match rows.next()? {
+            None => None,
+            Some(row) => {
+                room.take(weight(row, kinds.len())?)?;
+                Some(cells(row, 0, kinds.iter())?)
+            }
+        });
+    }
+    Ok(found)
+}
+
+/// The size of the first cells of a row, before they are copied.
+pub(super) fn weight(row: &rusqlite::Row<'_>, cells: usize) -> rusqlite::Result<usize> {
+    let of = |at| {
+        Ok(match row.get_ref(at)? {
+            ValueRef::Null => 1,
+            ValueRef::Integer(_) | ValueRef::Real(_) => 8,
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len().max(1),
+        })
+    };
+    (0..cells).map(of).sum()
+}
+
+/// Whether a row matches all conditions.
+pub(super) fn exists(
+    conn: &Connection,
+    mapping: &Mapping,
+    tenant: Option<&Tenant>,
+    collection: &str,
+    conditions: &[Condition],
+) -> Job<bool> {
+    let table = mapping.table(collection).map_err(invalid)?;
+    let hint = hint::of_question(conn, table, tenant.is_some(), conditions)?;
+    let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
+    let mut params = Vec::new();
+    if tenant.is_none() {
+        sql.push('1');
+    } else {
+        table.push_tenant(tenant, &mut sql, &mut params).map_err(invalid)?;
+    }
+    table.push_conditions(conditions, &mut sql, &mut params).map_err(invalid)?;
+    // Without any condition the first row answers, however it is found.
+    if !(conditions.is_empty() && params.is_empty()) {
+        refuse_full_scan(conn, table, &sql, &params)?;
+    }
+    Ok(conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
+}

@@ -1,0 +1,281 @@
+//! Collections as SQL: quoted names, and keys and conditions as text and parameters.
+//!
+//! A plugin's names never reach the database; only names that the mapping contains do, quoted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use besom_core::collection::{Collection, Collections, Column, Encoding};
+use besom_core::ids::Tenant;
+use besom_core::proposal::{Comparison, Condition};
+use besom_core::value::{Field, Kind, Value};
+use rusqlite::Connection;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+
+use super::error::Job;
+use super::hint::{self, Created};
+use super::values::{Round, encode, tenant_cell};
+use besom_record::images::{Lent, Origin};
+
+/// Parameters in the order of the statement's question marks.
+pub(super) type Params<'a> = Vec<ToSqlOutput<'a>>;
+
+/// Why something cannot be read or changed: a name that is not mapped, a value of another kind.
+pub(super) type Refusal = String;
+
+/// A collection with the SQL that is the same for every use.
+pub(super) struct Table {
+    /// The definition.
+    pub(super) collection: Collection,
+    /// The quoted name of the table.
+    pub(super) name: String,
+    /// Every mapped column, in the order of their names.
+    pub(super) columns: Vec<(String, Column)>,
+    /// Every mapped column, quoted, separated by commas.
+    pub(super) columns_sql: String,
+    tenant: Option<String>,
+    /// The database's indexes, read on first use.
+    created: OnceLock<Vec<Created>>,
+}
+
+/// All collections.
+pub(super) struct Mapping {
+    tables: BTreeMap<String, Table>,
+}
+
+impl Mapping {
+    pub(super) fn new(collections: &Arc<Collections>) -> Mapping {
+        let tables = collections.iter().map(|(name, c)| (name.clone(), Table::new(c))).collect();
+        Mapping { tables }
+    }
+
+    pub(super) fn table(&self, collection: &str) -> Result<&Table, Refusal> {
+        self.tables.get(collection).ok_or_else(|| format!("there is no collection {collection:?}"))
+    }
+}
+
+/// An identifier, quoted for SQLite.
+pub(super) fn quote(name: &str) -> String {
+    let mut sql = String::with_capacity(name.len() + 2);
+    push_quoted(name, &mut sql);
+    sql
+}
+
+/// Like [`quote`], appended to `sql`.
+pub(super) fn push_quoted(name: &str, sql: &mut String) {
+    sql.push('"');
+    for (i, part) in name.split('"').enumerate() {
+        if i > 0 {
+            sql.push_str("\"\"");
+        }
+        sql.push_str(part);
+    }
+    sql.push('"');
+}
+
+impl Table {
+    pub(super) fn new(collection: &Collection) -> Table {
+        let columns: Vec<_> = collection.columns.iter().map(|(n, c)| (n.clone(), *c)).collect();
+        Table {
+            name: quote(&collection.table),
+            columns_sql: columns.iter().map(|(n, _)| quote(n)).collect::<Vec<_>>().join(", "),
+            tenant: collection.tenant.as_deref().map(quote),
+            columns,
+            created: OnceLock::new(),
+            collection: collection.clone(),
+        }
+    }
+
+    /// The table's indexes as of the first call: the mapping is created again at every start and
+    /// reload.
+    pub(super) fn created(&self, conn: &Connection) -> Job<&[Created]> {
+        if let Some(known) = self.created.get() {
+            return Ok(known);
+        }
+        let found = hint::created(conn, &self.collection.table)?;
+        Ok(self.created.get_or_init(|| found))
+    }
+
+    /// The quoted tenant column.
+    pub(super) fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// The origin of before-images of its rows.
+    pub(super) fn origin<'a>(&'a self, tenant: Option<&'a Tenant>) -> Origin<'a> {
+        Origin {
+            collection: &self.collection.name,
+            tenant: tenant.filter(|_| self.tenant.is_some()),
+            key: &self.collection.key,
+        }
+    }
+
+    /// The names of its mapped columns, in their order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.columns.iter().map(|(name, _)| name)
+    }
+
+    /// A column by name; the tenant column can be read as text.
+    pub(super) fn column(&self, name: &str) -> Result<Column, Refusal> {
+        if let Some(column) = self.collection.columns.get(name) {
+            return Ok(*column);
+        }
+        if self.collection.tenant.as_deref() == Some(name) {
+            return Ok(Column { kind: Kind::Text, encoding: Encoding::Native });
+        }
+        Err(format!("the collection {:?} has no column {name:?}", self.collection.name))
+    }
+
+    /// A value as the column stores it.
+    pub(super) fn cell<'v>(
+        &self,
+        name: &str,
+        value: &'v Value,
+        round: Round,
+    ) -> Result<ToSqlOutput<'v>, Refusal> {
+        encode(&self.column(name)?, value, round)
+            .map_err(|e| format!("{}.{name}: {e}", self.collection.name))
+    }
+
+    /// A value to write: of a mapped column, never the tenant's.
+    pub(super) fn written<'v>(&self, field: &'v Field) -> Result<ToSqlOutput<'v>, Refusal> {
+        if !self.collection.columns.contains_key(&field.name) {
+            let name = &self.collection.name;
+            return Err(format!("the collection {name:?} has no column {:?}", field.name));
+        }
+        self.cell(&field.name, &field.value, Round::Down)
+    }
+
+    /// Appends `tenant = ?` if the table has tenants; then a tenant is required.
+    pub(super) fn push_tenant<'v>(
+        &self,
+        tenant: Option<&'v Tenant>,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        if let Some(column) = &self.tenant {
+            if tenant.is_none() {
+                let name = &self.collection.name;
+                return Err(format!(
+                    "the collection {name:?} has tenants, but no tenant was given"
+                ));
+            }
+            sql.push_str(column);
+            sql.push_str(" = ?");
+            params.push(tenant_cell(tenant));
+        } else {
+            sql.push('1');
+        }
+        Ok(())
+    }
+
+    /// Appends `tenant = ? AND key = ? ...`: exactly one row.
+    pub(super) fn push_key<'v>(
+        &self,
+        tenant: Option<&'v Tenant>,
+        key: impl ExactSizeIterator<Item = &'v Value>,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        let columns = &self.collection.key;
+        if key.len() != columns.len() {
+            return Err(format!(
+                "the key of {:?} has {} columns ({}), but {} values were given",
+                self.collection.name,
+                columns.len(),
+                columns.join(", "),
+                key.len()
+            ));
+        }
+        self.push_tenant(tenant, sql, params)?;
+        self.push_equal(key, sql, params)
+    }
+
+    /// Appends ` AND key = ?` for the first columns of the key.
+    pub(super) fn push_equal<'v>(
+        &self,
+        values: impl Iterator<Item = &'v Value>,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        for (name, value) in self.collection.key.iter().zip(values) {
+            sql.push_str(" AND ");
+            push_quoted(name, sql);
+            sql.push_str(" = ?");
+            params.push(self.cell(name, value, Round::Down)?);
+        }
+        Ok(())
+    }
+
+    /// Appends one condition. It is true or false, never unknown.
+    pub(super) fn push_condition<'v>(
+        &self,
+        condition: &'v Condition,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        let (operator, round) = match condition.comparison {
+            Comparison::Equal => (" IS ?", Round::Down),
+            Comparison::NotEqual => (" IS NOT ?", Round::Down),
+            Comparison::AtLeast => (" >= ?", Round::Up),
+            Comparison::AtMost => (" <= ?", Round::Down),
+        };
+        push_quoted(&condition.column, sql);
+        sql.push_str(operator);
+        params.push(self.cell(&condition.column, &condition.value, round)?);
+        Ok(())
+    }
+
+    /// Appends ` AND condition` for each condition.
+    pub(super) fn push_conditions<'v>(
+        &self,
+        conditions: &'v [Condition],
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        for condition in conditions {
+            sql.push_str(" AND ");
+            self.push_condition(condition, sql, params)?;
+        }
+        Ok(())
+    }
+
+    /// Every mapped column of the statement's current row.
+    pub(super) fn row(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<Value>> {
+        super::values::cells(row, 0, self.columns.iter().map(|(_, column)| column))
+    }
+
+    /// Like `row`, borrowed from the statement.
+    pub(super) fn lent<'a>(&self, row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Vec<Lent<'a>>> {
+        super::values::lent_cells(row, self.columns.iter().map(|(_, column)| column))
+    }
+}
+
+/// Borrowed text as a parameter.
+pub(super) fn text(s: &str) -> ToSqlOutput<'_> {
+    ToSqlOutput::Borrowed(ValueRef::Text(s.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_quotes_stays_one_identifier() {
+        assert_eq!(quote(r#"a"; DROP TABLE b; --"#), r#""a""; DROP TABLE b; --""#);
+    }
+
+    #[test]
+    fn a_row_of_a_table_with_tenants_needs_a_tenant() {
+        let model = besom_product::model::default_collections();
+        let table = Table::new(&model["documents"]);
+        let key = [Value::Text("d".into())];
+        let (mut sql, mut params) = (String::new(), Vec::new());
+        assert!(table.push_key(None, key.iter(), &mut sql, &mut params).is_err());
+        let tenant = Tenant::from("t");
+        sql.clear();
+        table.push_key(Some(&tenant), key.iter(), &mut sql, &mut params).unwrap();
+        assert_eq!(sql, r#""project_id" = ? AND "doc_id" = ?"#);
+        assert_eq!(params.len(), 2);
+    }
+}

@@ -1,0 +1,208 @@
+//! Opens the file: version, settings, migrations, threads.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, OpenFlags};
+
+use super::clock::{Clock, TimeSource, wall_clock};
+use super::error::{Failure, Job};
+use super::fault::Faults;
+use super::mapping::Mapping;
+use super::place::{Place, beside, refuse_another_log};
+use super::readers::Readers;
+use super::writer::Writer;
+use super::{SqliteStore, schema};
+use besom_ports::activity::Timeouts;
+use besom_ports::store::{Error, Result};
+
+/// Older versions can corrupt a WAL file when two connections write or checkpoint.
+const SQLITE_MIN: (i32, &str) = (3_051_003, "3.51.3");
+
+/// Prepared statements kept on the write connection.
+const STATEMENTS: usize = 512;
+
+/// The options of the store. Every limit has a default.
+#[derive(Clone)]
+pub struct Options {
+    /// The number of partitions of a new store; an existing one keeps its own.
+    pub partitions: u32,
+    /// How long a write waits for another process's write.
+    pub busy_max: Duration,
+    /// The time limit of all guards in one commit that search rows by conditions.
+    pub guard_timeout: Duration,
+    /// Jobs that wait for the writer; further callers wait for room.
+    pub queued_max: usize,
+    /// Concurrent snapshots.
+    pub snapshots_max: usize,
+    /// Other concurrent reads.
+    pub readers_max: usize,
+    /// How long a read waits for a connection.
+    pub reader_wait_max: Duration,
+    /// Memory for the writer's page cache, in KiB.
+    pub cache_kib: u32,
+    /// The timeouts of the embedded activity.
+    pub activity: Timeouts,
+    /// The clock.
+    pub time: TimeSource,
+    /// Faults injected by tests.
+    pub faults: Faults,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            partitions: 64,
+            busy_max: Duration::from_secs(2),
+            guard_timeout: Duration::from_secs(1),
+            queued_max: 256,
+            snapshots_max: 16,
+            readers_max: 4,
+            reader_wait_max: Duration::from_secs(10),
+            cache_kib: 64 * 1024,
+            activity: Timeouts::default(),
+            time: wall_clock(),
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Opens the file; creates it and missing tables of the engine.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the file cannot be opened, read or written, or has replaced another
+    /// database whose write-ahead log still exists; [`Error::Invalid`] if SQLite is too old or the
+    /// schema is newer than this program.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<SqliteStore>> {
+        supported(rusqlite::version_number(), rusqlite::version())?;
+        let path = path.as_ref();
+        let clock = Clock::new(options.time.clone());
+        let since = clock.now();
+        let named = |e: Failure| match Error::from(e) {
+            Error::Unavailable(said) => {
+                let denied = denied(path, &openable).unwrap_or_default();
+                Error::Unavailable(format!("{}: {said}{denied}", path.display()))
+            }
+            Error::Invalid(said) => Error::Invalid(format!("{}: {said}", path.display())),
+            other => other,
+        };
+        refuse_another_log(path)?;
+        let mut conn = connect(path, &options).map_err(named)?;
+        let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
+        let place = Place::of(path)?;
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let wait_max = options.reader_wait_max;
+        let pool = |size| Readers::new(path.clone(), place.clone(), size, wait_max);
+        Ok(Arc::new(SqliteStore {
+            acts: pool(options.snapshots_max),
+            inspection: pool(options.readers_max),
+            founded,
+            writer: Writer::start(conn, clock.clone(), &options)?,
+            clock,
+            mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),
+            timeouts: options.activity,
+            opened_at: since,
+            listening_since: OnceLock::new(),
+            path,
+            place: place.clone(),
+        }))
+    }
+}
+
+/// Whether this process may read and write a file.
+fn openable(path: &Path) -> io::Result<()> {
+    std::fs::OpenOptions::new().read(true).write(true).open(path).map(drop)
+}
+
+/// Which of a database's files this user may not access, and the fix: SQLite reports only that it
+/// cannot open the database, or that it is read-only.
+fn denied(path: &Path, open: &dyn Fn(&Path) -> io::Result<()>) -> Option<String> {
+    let files = [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")];
+    let denied = |file: &&PathBuf| {
+        open(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    let file = files.iter().find(denied)?;
+    let user = rustix::process::geteuid().as_raw();
+    Some(format!(
+        "; permission denied for the user {user} on {}: let this user read and write the database, \
+         its -wal and -shm, and write into their directory",
+        file.display()
+    ))
+}
+
+fn supported(number: i32, version: &str) -> Result<()> {
+    if number >= SQLITE_MIN.0 {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "SQLite {version} can corrupt a WAL file when two connections write: Besom requires {} or \
+         later",
+        SQLITE_MIN.1
+    )))
+}
+
+fn connect(path: &Path, options: &Options) -> Job<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    // During the open, another process may be recovering or migrating the file.
+    conn.busy_timeout(options.busy_max)?;
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0))?;
+    if mode != "wal" {
+        return Err(Error::Unavailable(format!(
+            "the database cannot use a write-ahead log here (journal_mode is {mode}): \
+             it needs a local file system"
+        ))
+        .into());
+    }
+    conn.execute_batch(&format!(
+        "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;
+         PRAGMA cache_size = -{}; PRAGMA journal_size_limit = 67108864",
+        options.cache_kib
+    ))?;
+    conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+    names_are_names(&conn)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(conn)
+}
+
+/// Makes a quoted name of a missing column an error instead of a text: otherwise a migration that
+/// drops or renames a column would read the name as the value of every row.
+pub(super) fn names_are_names(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_this_user_may_not_use_is_named_with_the_fix() {
+        let refuse = |end: &'static str| {
+            move |path: &Path| match path.to_string_lossy().ends_with(end) {
+                true => Err(io::ErrorKind::PermissionDenied.into()),
+                false => Err(io::ErrorKind::NotFound.into()),
+            }
+        };
+        let path = Path::new("/data/besom.db");
+        for (end, file) in [(".db", "/data/besom.db:"), ("-wal", "/data/besom.db-wal:")] {
+            let said = denied(path, &refuse(end)).expect("denied");
+            assert!(said.contains("permission denied") && said.contains(file), "{said}");
+        }
+        assert_eq!(denied(path, &refuse("nothing")), None);
+    }
+
+    #[test]
+    fn an_sqlite_with_the_wal_reset_bug_is_refused_by_name() {
+        let said = supported(3_051_002, "3.51.2").unwrap_err().to_string();
+        assert!(said.contains("3.51.2") && said.contains("3.51.3"), "{said}");
+        assert!(supported(rusqlite::version_number(), rusqlite::version()).is_ok());
+    }
+}

@@ -1,0 +1,276 @@
+//! The outbox: claims messages for an attempt, records the results, and answers a task's questions
+//! about its messages.
+//!
+//! A message is pending until it is delivered or abandoned. It is the first of its lane (task,
+//! tenant, topic, key) when the previous one has ended: messages end in order, so only the nearest
+//! has to be checked.
+
+use std::time::Duration;
+
+use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
+use besom_core::ids::{FencingToken, TaskName, Tenant};
+use besom_core::time::Time;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::error::Job;
+use super::leadership::check_fence;
+use super::values::{TenantCell, tenant_cell};
+use super::writer::Tx;
+use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending};
+
+/// A message to be delivered.
+pub(super) struct Emitted<'a> {
+    /// The history row of its item.
+    pub(super) history: i64,
+    /// The number of its task.
+    pub(super) task: i64,
+    pub(super) tenant: Option<&'a Tenant>,
+    pub(super) topic: &'a str,
+    pub(super) key: &'a str,
+    pub(super) payload: &'a [u8],
+}
+
+/// Puts a message into the outbox.
+pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<()> {
+    let id = tx.number()?;
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_outbox (id, history, at, topic, key, payload, task, tenant)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            id,
+            message.history,
+            tx.now.0,
+            message.topic,
+            message.key,
+            message.payload,
+            message.task,
+            tenant_cell(message.tenant)
+        ])?;
+    Ok(())
+}
+
+/// Pending messages of a topic that are due and first in their lane.
+const FIRST: &str = "SELECT o.id FROM besom_outbox o
+    WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = ?1 AND o.next_at <= ?2
+      AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
+        FROM besom_outbox p
+        WHERE p.topic = o.topic AND p.key = o.key AND p.tenant = o.tenant AND p.task IS o.task
+          AND p.id < o.id
+        ORDER BY p.id DESC LIMIT 1), 1)
+    ORDER BY o.next_at, o.id LIMIT ?3";
+
+/// Whether there is anything to claim; usually there is not.
+pub(super) fn any(conn: &Connection, room: &[(String, u32)], now: Time) -> Job<bool> {
+    let mut first = conn.prepare_cached(FIRST)?;
+    for (topic, _) in room {
+        if first.exists(params![topic, now.0, 1])? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Claims messages for one attempt each.
+pub(super) fn claim(
+    tx: &mut Tx<'_>,
+    fence: &FencingToken,
+    room: &[(String, u32)],
+    hold: Duration,
+) -> Job<Vec<Claimed>> {
+    check_fence(tx, fence)?;
+    let mut claimed = Vec::new();
+    for (topic, limit) in room {
+        let mut first = tx.conn.prepare_cached(FIRST)?;
+        let ids = first.query_map(params![topic, tx.now.0, limit], |r| r.get::<_, i64>(0))?;
+        for id in ids.collect::<Result<Vec<_>, _>>()? {
+            let mut take = tx.conn.prepare_cached(
+                "UPDATE besom_outbox SET attempts = attempts + 1, next_at = ?2 WHERE id = ?1
+                 RETURNING at, (SELECT name FROM besom_task WHERE id = task), tenant, key,
+                   payload, attempts",
+            )?;
+            claimed.push(take.query_row(params![id, (tx.now + hold).0], |r| {
+                Ok(Claimed {
+                    id: id as u64,
+                    at: Time(r.get(0)?),
+                    task: r.get::<_, Option<String>>(1)?.map(TaskName::from),
+                    tenant: r.get::<_, TenantCell>(2)?.0,
+                    topic: topic.clone(),
+                    key: r.get(3)?,
+                    payload: r.get(4)?,
+                    attempt: r.get(5)?,
+                })
+            })?);
+        }
+    }
+    Ok(claimed)
+}
+
+/// Records the results of attempts.
+pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -> Job<()> {
+    check_fence(tx, fence)?;
+    for Attempt { id, attempt, end } in attempts {
+        let (delivered, given_up, next, error, reply) = match end {
+            End::Delivered(reply) => (Some(tx.now.0), None, None, None, Some(reply)),
+            End::Again { after, error } => {
+                (None, None, Some((tx.now + *after).0), Some(error), None)
+            }
+            End::GivenUp { error, reply } => {
+                (None, Some(tx.now.0), None, Some(error), reply.as_ref())
+            }
+        };
+        tx.conn
+            .prepare_cached(
+                "UPDATE besom_outbox SET delivered_at = ?3, given_up_at = ?4,
+                   next_at = coalesce(?5, next_at), error = ?6, reply_status = ?7,
+                   reply_body = ?8, reply_cut = ?9
+                 WHERE id = ?1 AND attempts = ?2 AND delivered_at IS NULL AND given_up_at IS NULL",
+            )?
+            .execute(params![
+                *id as i64,
+                attempt,
+                delivered,
+                given_up,
+                next,
+                error,
+                reply.map(|r| r.status),
+                reply.map(|r| &r.body),
+                reply.map(|r| r.cut)
+            ])?;
+    }
+    Ok(())
+}
+
+/// Makes abandoned messages pending again, unless their lane contains a later one.
+pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
+    let mut again = tx.conn.prepare_cached(
+        "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0, next_at = ?3,
+           reply_status = NULL, reply_body = NULL, reply_cut = NULL
+         WHERE o.given_up_at IS NOT NULL AND (?1 IS NULL OR o.id = ?1)
+           AND (?2 IS NULL OR o.topic = ?2)
+           AND NOT EXISTS (SELECT 1 FROM besom_outbox l
+             WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.task IS o.task
+               AND l.id > o.id)",
+    )?;
+    if selector.ids.is_empty() {
+        return Ok(again.execute(params![None::<i64>, selector.topic, tx.now.0])? as u64);
+    }
+    let mut pending = 0;
+    for id in &selector.ids {
+        pending += again.execute(params![*id as i64, None::<String>, tx.now.0])?;
+    }
+    Ok(pending as u64)
+}
+
+const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
+    o.reply_status, o.reply_body, o.reply_cut";
+
+fn delivery(r: &Row<'_>) -> rusqlite::Result<Delivery> {
+    let (delivered, given_up): (Option<i64>, Option<i64>) = (r.get(3)?, r.get(4)?);
+    let status: Option<u16> = r.get(7)?;
+    Ok(Delivery {
+        id: r.get(0)?,
+        emitted_at: Time(r.get(1)?),
+        payload: r.get(2)?,
+        state: match (delivered, given_up) {
+            (Some(_), _) => State::Delivered,
+            (None, Some(_)) => State::GivenUp,
+            (None, None) => State::Pending,
+        },
+        attempts: r.get(5)?,
+        error: r.get(6)?,
+        reply: match status {
+            None => None,
+            Some(status) => Some(Reply { status, body: r.get(8)?, cut: r.get(9)? }),
+        },
+        ended_at: delivered.or(given_up).map(Time),
+    })
+}
+
+/// The latest message of each key among a task's own messages.
+pub(super) fn deliveries(
+    conn: &Connection,
+    task: &TaskName,
+    tenant: Option<&Tenant>,
+    topic: &str,
+    keys: &[String],
+) -> Job<Vec<Option<Delivery>>> {
+    let mut latest = conn.prepare_cached(&format!(
+        "SELECT {DELIVERY} FROM besom_outbox o
+         WHERE o.topic = ?1 AND o.key = ?2 AND o.tenant = ?3
+           AND o.task = (SELECT id FROM besom_task WHERE name = ?4)
+         ORDER BY o.id DESC LIMIT 1"
+    ))?;
+    let mut found = Vec::with_capacity(keys.len());
+    for key in keys {
+        let asked = params![topic, key, tenant_cell(tenant), task.as_str()];
+        found.push(latest.query_row(asked, delivery).optional()?);
+    }
+    Ok(found)
+}
+
+/// Removes the oldest pending messages of a task and a topic.
+pub(super) fn drop_oldest(
+    tx: &mut Tx<'_>,
+    task: &TaskName,
+    topic: &str,
+    count: u32,
+) -> Job<Pending> {
+    let mut remove = tx.conn.prepare_cached(
+        "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM besom_outbox
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
+             AND task = (SELECT id FROM besom_task WHERE name = ?2)
+           ORDER BY next_at, id LIMIT ?3)
+         RETURNING octet_length(key) + octet_length(payload)",
+    )?;
+    let bytes = remove.query_map(params![topic, task.as_str(), count], |r| r.get::<_, i64>(0))?;
+    let mut gone = Pending::default();
+    for bytes in bytes {
+        gone.messages += 1;
+        gone.bytes += bytes?.unsigned_abs();
+    }
+    Ok(gone)
+}
+
+/// The pending messages of a task and a topic; counts at most this many.
+pub(super) fn pending(conn: &Connection, task: &TaskName, topic: &str, limit: u32) -> Job<Pending> {
+    let mut count = conn.prepare_cached(
+        "SELECT count(*), coalesce(sum(bytes), 0) FROM (
+           SELECT octet_length(key) + octet_length(payload) AS bytes FROM besom_outbox
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
+             AND task = (SELECT id FROM besom_task WHERE name = ?2) LIMIT ?3)",
+    )?;
+    let row = |r: &Row<'_>| {
+        let (messages, bytes): (i64, i64) = (r.get(0)?, r.get(1)?);
+        Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
+    };
+    Ok(count.query_row(params![topic, task.as_str(), limit], row)?)
+}
+
+/// Messages, newest first.
+pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Message>> {
+    let state = match query.state {
+        None => "1",
+        Some(State::Pending) => "o.delivered_at IS NULL AND o.given_up_at IS NULL",
+        Some(State::Delivered) => "o.delivered_at IS NOT NULL",
+        Some(State::GivenUp) => "o.given_up_at IS NOT NULL",
+    };
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {DELIVERY}, (SELECT name FROM besom_task WHERE id = o.task), o.tenant, o.topic,
+           o.key, o.next_at
+         FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state}
+         ORDER BY o.id DESC LIMIT ?2"
+    ))?;
+    let rows = select.query_map(params![query.topic, query.limit], |r| {
+        Ok(Message {
+            delivery: delivery(r)?,
+            task: r.get::<_, Option<String>>(10)?.map(TaskName::from),
+            tenant: r.get::<_, TenantCell>(11)?.0,
+            topic: r.get(12)?,
+            key: r.get(13)?,
+            next_at: Time(r.get(14)?),
+        })
+    })?;
+    Ok(rows.collect::<Result<Vec<_>, _>>()?)
+}

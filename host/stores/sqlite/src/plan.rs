@@ -1,0 +1,64 @@
+//! Checks the database's own plan of a query: a full scan of the user's table is refused, and so is
+//! a sort of a whole range. An accepted query is remembered by its text.
+
+use std::collections::HashSet;
+use std::sync::{LazyLock, Mutex};
+
+use rusqlite::{Connection, params_from_iter};
+
+use super::error::Job;
+use super::mapping::{Params, Table};
+use besom_ports::store::Error;
+
+/// The maximum number of remembered queries; beyond it, all are forgotten.
+const REMEMBERED_MAX: usize = 4096;
+
+/// By database file and query text, because two stores may have different indexes.
+static GOOD: LazyLock<Mutex<HashSet<(String, String)>>> = LazyLock::new(Mutex::default);
+
+/// Refuses the query if its plan reads the whole table.
+pub(super) fn refuse_full_scan(
+    conn: &Connection,
+    table: &Table,
+    sql: &str,
+    params: &Params<'_>,
+) -> Job<()> {
+    let mark = (conn.path().unwrap_or_default().to_owned(), sql.to_owned());
+    if GOOD.lock().unwrap_or_else(|e| e.into_inner()).contains(&mark) {
+        return Ok(());
+    }
+    if let Some((fault, step)) = fault(conn, sql, params)? {
+        let name = &table.collection.name;
+        return Err(Error::Invalid(format!(
+            "a read of {name:?} {fault} (SQLite's plan: {step}): create the index that the \
+             mapping declares, beginning with the tenant column, or read by another one"
+        ))
+        .into());
+    }
+    let mut good = GOOD.lock().unwrap_or_else(|e| e.into_inner());
+    if good.len() >= REMEMBERED_MAX {
+        good.clear();
+    }
+    good.insert(mark);
+    Ok(())
+}
+
+/// The fault in the plan of a query, with the step of the plan that shows it.
+pub(super) fn fault(
+    conn: &Connection,
+    sql: &str,
+    params: &Params<'_>,
+) -> Job<Option<(&'static str, String)>> {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
+    let mut rows = statement.query(params_from_iter(params.iter()))?;
+    while let Some(row) = rows.next()? {
+        let step: String = row.get(3)?;
+        if step.starts_with("SCAN") && !step.starts_with("SCAN CONSTANT") {
+            return Ok(Some(("reads the whole table", step)));
+        }
+        if step == "USE TEMP B-TREE FOR ORDER BY" {
+            return Ok(Some(("sorts the whole range", step)));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,107 @@
+//! Read-only connections: a bounded pool, each used by one reader at a time.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::{Job, classify};
+use super::place::Place;
+use besom_ports::store::{Error, Result};
+
+/// Prepared statements kept per read connection.
+const STATEMENTS: usize = 128;
+
+/// A pool of read-only connections, opened on demand.
+pub(super) struct Readers {
+    path: PathBuf,
+    place: Place,
+    idle: Mutex<Vec<Connection>>,
+    room: Arc<Semaphore>,
+    wait_max: Duration,
+}
+
+/// A connection from the pool, with its permit.
+pub(super) struct Reader {
+    pub(super) conn: Connection,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Readers {
+    pub(super) fn new(
+        path: PathBuf,
+        place: Place,
+        readers_max: usize,
+        wait_max: Duration,
+    ) -> Arc<Readers> {
+        let room = Arc::new(Semaphore::new(readers_max));
+        Arc::new(Readers { path, place, idle: Mutex::new(Vec::new()), room, wait_max })
+    }
+
+    /// Takes a connection; waits if all are in use.
+    pub(super) async fn take(&self) -> Result<Reader> {
+        let room = Arc::clone(&self.room);
+        let permit = tokio::time::timeout(self.wait_max, room.acquire_owned())
+            .await
+            .map_err(|_| Error::Busy("all read connections are in use".into()))?
+            .map_err(|_| Error::Unavailable("the store is closed".into()))?;
+        let idle = self.idle.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None => {
+                // The file that is read must be the one that is written.
+                self.place.check()?;
+                self.open().map_err(|e| classify(&e))?
+            }
+        };
+        Ok(Reader { conn, permit })
+    }
+
+    /// Returns a connection without an open transaction.
+    pub(super) fn put(&self, reader: Reader) {
+        let Reader { conn, permit } = reader;
+        if conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok() {
+            self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(conn);
+        }
+        drop(permit);
+    }
+
+    /// Runs `job` in one read transaction, outside the caller's thread.
+    pub(super) async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        job: impl FnOnce(&Connection) -> Job<T> + Send + 'static,
+    ) -> Result<T> {
+        let reader = self.take().await?;
+        let pool = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            let done = in_transaction(&reader.conn, job);
+            pool.put(reader);
+            done.map_err(Error::from)
+        })
+        .await
+        .unwrap_or_else(|e| Err(Error::Unavailable(format!("a reader failed: {e}"))))
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&self.path, flags)?;
+        conn.busy_timeout(self.wait_max)?;
+        conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+        super::open::names_are_names(&conn)?;
+        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        conn.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY")?;
+        Ok(conn)
+    }
+}
+
+fn in_transaction<T>(conn: &Connection, job: impl FnOnce(&Connection) -> Job<T>) -> Job<T> {
+    conn.execute_batch("BEGIN")?;
+    let done = job(conn);
+    if !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK")?;
+    }
+    done
+}

@@ -1,0 +1,378 @@
+//! Slots, runs and task states: the decisions about schedules.
+
+use besom_core::ids::{RunId, TaskName, Term};
+use besom_core::time::Time;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use sha2::{Digest, Sha256};
+
+use super::error::Job;
+use super::leadership::check_fence;
+use super::tally::end_if_done;
+use super::writer::Tx;
+use besom_core::ids::{FencingToken, Tenant};
+use besom_ports::store::{
+    Error, NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+    late_copy,
+};
+
+/// Writes decided slots, runs and states, under the fence.
+pub(super) fn decide_slots(
+    tx: &mut Tx<'_>,
+    fence: &FencingToken,
+    decision: &SlotDecision,
+) -> Job<Vec<RunId>> {
+    check_fence(tx, fence)?;
+    write_decision(tx, fence.term, decision)
+}
+
+/// Like `decide_slots`, for a caller that has checked the fence.
+pub(super) fn write_decision(
+    tx: &mut Tx<'_>,
+    term: Term,
+    decision: &SlotDecision,
+) -> Job<Vec<RunId>> {
+    for seen in &decision.seen {
+        if !stands_at(tx, seen)? {
+            return started_before(tx, term, decision, &seen.task);
+        }
+    }
+    let mut ids = Vec::with_capacity(decision.runs.len());
+    for run in &decision.runs {
+        ids.push(start(tx, term, run)?);
+    }
+    for slot in &decision.slots {
+        let run = slot.run.or_else(|| {
+            let started = |new: &NewRun| new.task == slot.task && new.slot == slot.to;
+            let ran = slot.outcome == SlotOutcome::Ran;
+            ran.then(|| decision.runs.iter().position(started).map(|i| ids[i])).flatten()
+        });
+        write_slot(tx, slot, run)?;
+    }
+    for state in &decision.states {
+        write_state(tx, state)?;
+    }
+    Ok(ids)
+}
+
+/// Whether the store is in the state that a decision was based on.
+fn stands_at(tx: &mut Tx<'_>, seen: &Seen) -> Job<bool> {
+    let row: Option<(Option<i64>, String)> = tx
+        .conn
+        .prepare_cached("SELECT last_slot, queued_slots FROM besom_task WHERE name = ?1")?
+        .query_row([seen.task.as_str()], |r| Ok((r.get(0)?, r.get(1)?)))
+        .optional()?;
+    let Some((last_slot, queued)) = row else { return Ok(seen.is_at(None, &[])) };
+    Ok(seen.is_at(last_slot.map(Time), &parse::<Vec<Time>>(&queued)?))
+}
+
+/// The runs of a late copy of a decision, if this term has started them.
+fn started_before(
+    tx: &mut Tx<'_>,
+    term: Term,
+    decision: &SlotDecision,
+    task: &TaskName,
+) -> Job<Vec<RunId>> {
+    let mut ids = Vec::new();
+    for run in &decision.runs {
+        let started = run_of_slot(tx, run)?.filter(|(_, of)| *of == term.0);
+        ids.extend(started.map(|(id, _)| RunId(id)));
+    }
+    Ok(late_copy(task, decision, ids)?)
+}
+
+/// The existing run of a slot, with its term: a scheduled run, or one started at a takeover, is the
+/// slot's only run.
+fn run_of_slot(tx: &mut Tx<'_>, run: &NewRun) -> Job<Option<(u64, u64)>> {
+    let task = tx.task(&run.task)?;
+    let trigger = json(&run.trigger)?;
+    Ok(tx
+        .conn
+        .prepare_cached(
+            "SELECT id, term FROM besom_run WHERE task = ?1 AND slot = ?2 AND trigger = ?3",
+        )?
+        .query_row(params![task, run.slot.0, trigger], |r| Ok((r.get(0)?, r.get(1)?)))
+        .optional()?)
+}
+
+fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
+    let task = tx.task(&run.task)?;
+    let trigger = json(&run.trigger)?;
+    if matches!(run.trigger, Trigger::Schedule | Trigger::Takeover) {
+        match run_of_slot(tx, run)? {
+            // This leadership has started it: only the answer was lost.
+            Some((id, of)) if of == term.0 => return Ok(RunId(id)),
+            Some(_) => {
+                let (name, slot) = (&run.task, run.slot);
+                return Err(Error::Invalid(format!(
+                    "{name} already has a run for the slot {slot}"
+                ))
+                .into());
+            }
+            None => {}
+        }
+    }
+    let hash = Sha256::digest(run.definition.as_bytes());
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_definition (definition, hash) VALUES (?1, ?2)
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![run.definition, hash.as_slice()])?;
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_run (task, slot, trigger, term, digest, definition, started_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, (SELECT id FROM besom_definition WHERE hash = ?6), ?7)",
+        )?
+        .execute(params![
+            task,
+            run.slot.0,
+            trigger,
+            term.0,
+            run.digest,
+            hash.as_slice(),
+            tx.now.0
+        ])?;
+    Ok(RunId(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0)))
+}
+
+/// Adds a row to the slot history, or extends an equal last one. A row that exists is not written
+/// again.
+fn write_slot(tx: &mut Tx<'_>, slot: &SlotRecord, run: Option<RunId>) -> Job<()> {
+    let task = tx.task(&slot.task)?;
+    let outcome = json(&slot.outcome)?;
+    let run = run.map(|r| r.0);
+    let written = tx
+        .conn
+        .prepare_cached(
+            "SELECT 1 FROM besom_slot WHERE task = ?1 AND to_slot >= ?2 AND from_slot <= ?3
+               AND outcome = ?4 AND reason = ?5 AND run IS ?6 AND term = ?7",
+        )?
+        .exists(params![task, slot.to.0, slot.from.0, outcome, slot.reason, run, slot.term.0])?;
+    if written {
+        return Ok(());
+    }
+    let merged = tx
+        .conn
+        .prepare_cached(
+            "UPDATE besom_slot SET to_slot = ?2, count = count + ?3
+             WHERE id = (SELECT id FROM besom_slot WHERE task = ?1 ORDER BY to_slot DESC, id DESC
+                         LIMIT 1)
+               AND outcome = ?4 AND reason = ?5 AND run IS ?6 AND term = ?7 AND to_slot < ?8",
+        )?
+        .execute(params![
+            task,
+            slot.to.0,
+            slot.count,
+            outcome,
+            slot.reason,
+            run,
+            slot.term.0,
+            slot.from.0
+        ])?;
+    if merged == 0 {
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO besom_slot (task, from_slot, to_slot, count, outcome, reason, run, term)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute(params![
+                task, slot.from.0, slot.to.0, slot.count, outcome, slot.reason, run, slot.term.0
+            ])?;
+    }
+    Ok(())
+}
+
+/// Writes every field but the pause, which only commands change.
+fn write_state(tx: &mut Tx<'_>, state: &TaskState) -> Job<()> {
+    let task = tx.task(&state.task)?;
+    tx.conn
+        .prepare_cached(
+            "UPDATE besom_task SET schedule = ?2, last_slot = ?3, tenant_cursor = ?4,
+               queued_slots = ?5 WHERE id = ?1",
+        )?
+        .execute(params![
+            task,
+            state.schedule,
+            state.last_slot.map(|t| t.0),
+            state.tenant_cursor.as_ref().map(Tenant::as_str),
+            json(&state.queued_slots)?
+        ])?;
+    Ok(())
+}
+
+/// Ends the scan of a run, and the run if it has nothing in the log.
+pub(super) fn end_scan(
+    tx: &mut Tx<'_>,
+    fence: &FencingToken,
+    run: RunId,
+    tenant_cursor: Option<&Tenant>,
+    error: Option<&str>,
+) -> Job<bool> {
+    check_fence(tx, fence)?;
+    if close_scan(tx, run, error)? {
+        tx.conn
+            .prepare_cached(
+                "UPDATE besom_task SET tenant_cursor = ?2
+                 WHERE id = (SELECT task FROM besom_run WHERE id = ?1)",
+            )?
+            .execute(params![run.0, tenant_cursor.map(Tenant::as_str)])?;
+    }
+    end_if_done(tx, run)?;
+    let ended: Option<bool> = tx
+        .conn
+        .prepare_cached("SELECT ended_at IS NOT NULL FROM besom_run WHERE id = ?1")?
+        .query_row([run.0], |r| r.get(0))
+        .optional()?;
+    ended.ok_or_else(|| Error::Invalid(format!("there is no run {run}")).into())
+}
+
+/// Marks a scan as ended; returns whether it was open.
+pub(super) fn close_scan(tx: &Tx<'_>, run: RunId, error: Option<&str>) -> Job<bool> {
+    let closed = tx
+        .conn
+        .prepare_cached(
+            "UPDATE besom_run SET scan_done = 1, error = ?2 WHERE id = ?1 AND scan_done = 0",
+        )?
+        .execute(params![run.0, error])?;
+    Ok(closed == 1)
+}
+
+/// The states of all known tasks.
+pub(super) fn task_states(conn: &Connection) -> Job<Vec<TaskState>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT name, schedule, last_slot, paused_by, paused_reason, paused_since, tenant_cursor,
+                queued_slots
+         FROM besom_task WHERE schedule IS NOT NULL OR paused_since IS NOT NULL ORDER BY name",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut states = Vec::new();
+    while let Some(r) = rows.next()? {
+        let since: Option<i64> = r.get(5)?;
+        states.push(TaskState {
+            task: r.get::<_, String>(0)?.into(),
+            schedule: r.get::<_, Option<String>>(1)?.unwrap_or_default(),
+            last_slot: r.get::<_, Option<i64>>(2)?.map(Time),
+            paused: match since {
+                None => None,
+                Some(since) => Some(Pause { by: r.get(3)?, reason: r.get(4)?, since: Time(since) }),
+            },
+            tenant_cursor: r.get::<_, Option<String>>(6)?.map(Into::into),
+            queued_slots: parse(&r.get::<_, String>(7)?)?,
+        });
+    }
+    Ok(states)
+}
+
+const RUN: &str = "SELECT r.id, t.name, r.slot, r.trigger, r.term, r.digest, d.definition,
+    r.started_at, r.ended_at, r.scan_done, r.error, r.planned, r.deduplicated, r.blocked, r.open,
+    r.scanned
+  FROM besom_run r JOIN besom_task t ON t.id = r.task
+  LEFT JOIN besom_definition d ON d.id = r.definition";
+
+/// Runs that have not ended, oldest first.
+pub(super) fn active_runs(conn: &Connection) -> Job<Vec<Run>> {
+    collect(conn, &format!("{RUN} WHERE r.ended_at IS NULL ORDER BY r.id"), &[])
+}
+
+/// Runs, newest first.
+pub(super) fn runs(conn: &Connection, task: Option<&TaskName>, limit: u32) -> Job<Vec<Run>> {
+    match task {
+        None => collect(conn, &format!("{RUN} ORDER BY r.id DESC LIMIT ?1"), &[&limit]),
+        Some(task) => collect(
+            conn,
+            &format!(
+                "{RUN} WHERE r.task = (SELECT id FROM besom_task WHERE name = ?2)
+                 ORDER BY r.id DESC LIMIT ?1"
+            ),
+            &[&limit, &task.as_str()],
+        ),
+    }
+}
+
+/// The newest run of a task whose scan ended without an error.
+pub(super) fn last_scanned(conn: &Connection, task: &TaskName) -> Job<Option<Run>> {
+    let sql = format!(
+        "{RUN} WHERE r.task = (SELECT id FROM besom_task WHERE name = ?1) AND r.scan_done
+           AND r.error IS NULL
+         ORDER BY r.id DESC LIMIT 1"
+    );
+    Ok(collect(conn, &sql, &[&task.as_str()])?.pop())
+}
+
+/// One run.
+pub(super) fn run(conn: &Connection, id: RunId) -> Job<Option<Run>> {
+    Ok(collect(conn, &format!("{RUN} WHERE r.id = ?1"), &[&id.0])?.pop())
+}
+
+fn collect(conn: &Connection, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Job<Vec<Run>> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
+    let mut runs = Vec::new();
+    while let Some(r) = rows.next()? {
+        runs.push(read_run(r)?);
+    }
+    Ok(runs)
+}
+
+fn read_run(r: &Row<'_>) -> Job<Run> {
+    Ok(Run {
+        id: RunId(r.get(0)?),
+        task: r.get::<_, String>(1)?.into(),
+        slot: Time(r.get(2)?),
+        trigger: parse(&r.get::<_, String>(3)?)?,
+        term: Term(r.get(4)?),
+        digest: r.get(5)?,
+        definition: r.get::<_, Option<String>>(6)?.unwrap_or_default(),
+        started_at: Time(r.get(7)?),
+        ended_at: r.get::<_, Option<i64>>(8)?.map(Time),
+        scan_done: r.get(9)?,
+        error: r.get(10)?,
+        planned: r.get(11)?,
+        deduplicated: r.get(12)?,
+        blocked: r.get(13)?,
+        open: r.get(14)?,
+        scanned: r.get(15)?,
+    })
+}
+
+/// The slot history of a task, newest first.
+pub(super) fn slots(
+    conn: &Connection,
+    task: &TaskName,
+    from: Time,
+    to: Time,
+    limit: u32,
+) -> Job<Vec<SlotRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT from_slot, to_slot, count, outcome, reason, run, term FROM besom_slot
+         WHERE task = (SELECT id FROM besom_task WHERE name = ?1) AND to_slot >= ?2
+           AND from_slot <= ?3
+         ORDER BY to_slot DESC, id DESC LIMIT ?4",
+    )?;
+    let mut rows = statement.query(params![task.as_str(), from.0, to.0, limit])?;
+    let mut slots = Vec::new();
+    while let Some(r) = rows.next()? {
+        slots.push(SlotRecord {
+            task: task.clone(),
+            from: Time(r.get(0)?),
+            to: Time(r.get(1)?),
+            count: r.get(2)?,
+            outcome: parse(&r.get::<_, String>(3)?)?,
+            reason: r.get(4)?,
+            run: r.get::<_, Option<u64>>(5)?.map(RunId),
+            term: Term(r.get(6)?),
+        });
+    }
+    Ok(slots)
+}
+
+/// A value as JSON text.
+pub(super) fn json<T: serde::Serialize>(value: &T) -> Job<String> {
+    serde_json::to_string(value).map_err(|e| Error::Invalid(format!("invalid JSON: {e}")).into())
+}
+
+/// Parses JSON text that the store wrote.
+pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Job<T> {
+    serde_json::from_str(text)
+        .map_err(|e| Error::Invalid(format!("a value of the store cannot be read: {e}")).into())
+}

@@ -1,0 +1,186 @@
+//! Streams that have lost items or contain unreadable rows: their state, and their repair.
+
+use std::collections::HashSet;
+
+use besom_core::books::Delta;
+use besom_core::ids::{Partition, RunId, Seq, TaskName};
+use besom_core::item::Identity;
+use rusqlite::{Connection, params};
+
+use super::error::Job;
+use super::items;
+use super::tally::{self, end_if_done};
+use super::values::TenantCell;
+use super::waiting::task_id;
+use super::writer::Tx;
+use besom_ports::store::{Repaired, Stream, StreamRow};
+
+/// Streams with unacknowledged items, and the number of items that exist.
+pub(super) fn rows(conn: &Connection, task: Option<&TaskName>) -> Job<Vec<StreamRow>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT t.name, s.part, s.acked, s.tail,
+           (SELECT count(*) FROM besom_log l
+            WHERE l.task = s.task AND l.part = s.part AND l.seq > s.acked)
+         FROM besom_stream s JOIN besom_task t ON t.id = s.task
+         WHERE s.tail > s.acked AND (?1 IS NULL OR t.name = ?1) ORDER BY t.name, s.part",
+    )?;
+    let rows = statement.query_map([task.map(TaskName::as_str)], |r| {
+        let task = TaskName::from(r.get::<_, String>(0)?);
+        let (partition, acked, tail) = (Partition(r.get(1)?), Seq(r.get(2)?), Seq(r.get(3)?));
+        Ok(StreamRow { stream: Stream { task, partition, acked, tail }, items: r.get(4)? })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Renumbers the broken streams of a task, and writes off what they have lost.
+pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
+    let Some(id) = task_id(tx.conn, task)? else { return Ok(Repaired::default()) };
+    let mut repaired = Repaired::default();
+    let mut seen = HashSet::new();
+    for (part, acked, tail) in all(tx, id)? {
+        let stream = rows_of(tx, task, id, part, acked, &mut seen)?;
+        if stream.unreadable.is_empty() && stream.is_whole(acked, tail) {
+            continue;
+        }
+        let remove = "DELETE FROM besom_log WHERE task = ?1 AND part = ?2 AND seq = ?3";
+        for seq in &stream.unreadable {
+            tx.conn.prepare_cached(remove)?.execute(params![id, part, seq])?;
+        }
+        // Numbers above all that were ever used cannot collide with existing ones.
+        let last = stream.readable.last().max(stream.unreadable.last());
+        let base = last.map_or(tail, |last| tail.max(*last));
+        let mut next = base;
+        let number = "UPDATE besom_log SET seq = ?4 WHERE task = ?1 AND part = ?2 AND seq = ?3";
+        for seq in &stream.readable {
+            next += 1;
+            tx.conn.prepare_cached(number)?.execute(params![id, part, seq, next])?;
+        }
+        let moved = "UPDATE besom_stream SET acked = ?3, tail = ?4 WHERE task = ?1 AND part = ?2";
+        tx.conn.prepare_cached(moved)?.execute(params![id, part, base, next])?;
+        repaired.streams += 1;
+    }
+    repaired.lost = write_off(tx, id)?;
+    write_off_runs(tx, id)?;
+    Ok(repaired)
+}
+
+fn all(tx: &Tx<'_>, task: i64) -> Job<Vec<(i64, i64, i64)>> {
+    let mut statement = tx
+        .conn
+        .prepare("SELECT part, acked, tail FROM besom_stream WHERE task = ?1 ORDER BY part")?;
+    let rows = statement.query_map([task], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The numbers of a stream's rows, in order.
+#[derive(Default)]
+struct Rows {
+    readable: Vec<i64>,
+    unreadable: Vec<i64>,
+}
+
+impl Rows {
+    /// Whether every number up to the tail exists, and none beyond it.
+    fn is_whole(&self, acked: i64, tail: i64) -> bool {
+        self.readable.len() as i64 == tail - acked
+            && self.readable.last().is_none_or(|last| *last == tail)
+    }
+}
+
+/// An item that another row already contains (`seen`) is useless: it counts as unreadable.
+fn rows_of(
+    tx: &Tx<'_>,
+    task: &TaskName,
+    id: i64,
+    part: i64,
+    acked: i64,
+    seen: &mut HashSet<Identity>,
+) -> Job<Rows> {
+    let mut statement = tx.conn.prepare_cached(&format!(
+        "SELECT seq, {} FROM besom_log WHERE task = ?1 AND part = ?2 AND seq > ?3 ORDER BY seq",
+        items::columns("''")
+    ))?;
+    let mut rows = statement.query(params![id, part, acked])?;
+    let mut found = Rows::default();
+    while let Some(row) = rows.next()? {
+        let seq = row.get(0)?;
+        match items::read(task, row, 1) {
+            Ok(item) if seen.insert(item.identity.clone()) => found.readable.push(seq),
+            Ok(_) | Err(_) => found.unreadable.push(seq),
+        }
+    }
+    Ok(found)
+}
+
+/// Writes off items that are in the counters but exist nowhere. They may be planned again.
+fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
+    tx.conn.execute(
+        "DELETE FROM besom_waiting WHERE (task, tenant, key, due) IN (
+           SELECT task, tenant, key, due FROM besom_waiting WHERE task = ?1
+           EXCEPT SELECT * FROM (SELECT task, tenant, key, '' AS due FROM besom_log
+             UNION ALL SELECT task, tenant, key, due FROM besom_timer
+             UNION ALL SELECT task, tenant, key, due FROM besom_retry))",
+        [task],
+    )?;
+    let mut sum = 0;
+    for (column, table) in
+        [("log", "besom_log"), ("timers", "besom_timer"), ("retries", "besom_retry")]
+    {
+        let mut statement = tx.conn.prepare(&format!(
+            "SELECT c.tenant, c.{column} - coalesce(w.there, 0) FROM besom_counter c
+             LEFT JOIN (SELECT tenant, count(*) AS there FROM {table} WHERE task = ?1
+                        GROUP BY tenant) w ON w.tenant = c.tenant
+             WHERE c.task = ?1 AND c.{column} > coalesce(w.there, 0)"
+        ))?;
+        let lost: Vec<(TenantCell, i64)> = statement
+            .query_map([task], |r| Ok((r.get(0)?, r.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        for (tenant, lost) in &lost {
+            let mut delta = Delta { discarded: *lost, ..Delta::default() };
+            match column {
+                "log" => delta.log -= lost,
+                "timers" => delta.timers -= lost,
+                _ => delta.retries -= lost,
+            }
+            tally::add(tx, task, tenant.0.as_ref(), &delta)?;
+            sum += lost;
+            tx.conn.execute(
+                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
+                 VALUES (?1, ?2, 0, 0, ?3)
+                 ON CONFLICT (task, tenant) DO UPDATE SET
+                   discarded = discarded + excluded.discarded",
+                params![task, tenant, lost],
+            )?;
+        }
+    }
+    Ok(u64::try_from(sum).unwrap_or(0))
+}
+
+/// Subtracts lost items from the runs that planned them, and ends runs that wait for nothing else.
+fn write_off_runs(tx: &mut Tx<'_>, task: i64) -> Job<()> {
+    let mut statement = tx.conn.prepare(
+        "SELECT r.id, max(r.open - coalesce(l.there, 0), 0), max(r.items - coalesce(h.there, 0), 0)
+         FROM besom_run r
+         LEFT JOIN (SELECT run, count(*) AS there FROM besom_log WHERE task = ?1 GROUP BY run) l
+           ON l.run = r.id
+         LEFT JOIN (SELECT run, count(*) AS there FROM (
+             SELECT run FROM besom_log WHERE task = ?1
+             UNION ALL SELECT run FROM besom_timer WHERE task = ?1
+             UNION ALL SELECT run FROM besom_retry WHERE task = ?1
+             UNION ALL SELECT run FROM besom_dead WHERE task = ?1 AND resolved_at IS NULL)
+           GROUP BY run) h ON h.run = r.id
+         WHERE r.task = ?1
+           AND (r.open > coalesce(l.there, 0) OR r.items > coalesce(h.there, 0))",
+    )?;
+    let runs: Vec<(u64, i64, i64)> = statement
+        .query_map([task], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    for (run, open, items) in runs {
+        tx.conn.execute(
+            "UPDATE besom_run SET open = open - ?2, items = items - ?3 WHERE id = ?1",
+            params![run, open, items],
+        )?;
+        end_if_done(tx, RunId(run))?;
+    }
+    Ok(())
+}

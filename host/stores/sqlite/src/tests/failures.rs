@@ -1,0 +1,212 @@
+//! Other processes, a full disk, newer files: nothing is lost, and the store continues.
+
+use std::sync::atomic::Ordering;
+
+use besom_core::ids::{CommitId, FencingToken, Seq, Term};
+use besom_core::proposal::Settle;
+use rusqlite::Connection;
+
+use super::super::SqliteStore;
+use super::fixture::{Fixture, START, apply, change, document, node, options, update};
+use besom_core::value::Value;
+
+use besom_ports::guests::Lane;
+use besom_ports::store::{Command, CommandEffect, Decision, Error, Outcome, Repaired, Store};
+
+#[tokio::test]
+async fn another_process_that_writes_makes_a_commit_busy_and_loses_nothing() {
+    let f = Fixture::new().await;
+    f.write(vec![document("a")]).await;
+    let waiting = f.plan(&["a"]).await.pop().unwrap();
+    let batch =
+        f.batch(vec![(waiting, apply(vec![], vec![update("a", "server_seq", Value::Integer(2))]))]);
+    let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE; UPDATE documents SET epoch = 7").unwrap();
+    assert!(matches!(f.store.commit(&batch).await, Err(Error::Busy(_))));
+    // Reads go on meanwhile.
+    assert_eq!(f.store.backlog(None).await.unwrap().len(), 1);
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(f.store.commit(&batch).await.unwrap().outcomes, [Outcome::Committed]);
+    let row: (i64, i64) = other
+        .query_row("SELECT server_seq, epoch FROM documents", [], |r| Ok((r.get(0)?, r.get(1)?)))
+        .unwrap();
+    assert_eq!(row, (2, 7));
+    f.balanced().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_changes_nothing_and_the_store_goes_on_when_there_is_room() {
+    let f = Fixture::new().await;
+    f.write(vec![document("a")]).await;
+    let waiting = f.plan(&["a"]).await.pop().unwrap();
+    f.store
+        .writer
+        .with(super::super::Lane::Normal, |writing| writing.limit_pages(Some(1)))
+        .await
+        .unwrap();
+    let big = vec![7_u8; 1 << 20];
+    let batch = f.batch(vec![(waiting, apply(vec![], vec![change("a", 1, &big)]))]);
+    assert!(matches!(f.store.commit(&batch).await, Err(Error::Unavailable(_))));
+    f.balanced().await;
+    assert_eq!(f.store.backlog(None).await.unwrap().len(), 1);
+    f.store
+        .writer
+        .with(super::super::Lane::Normal, |writing| writing.limit_pages(None))
+        .await
+        .unwrap();
+    assert_eq!(f.store.commit(&batch).await.unwrap().outcomes, [Outcome::Committed]);
+    f.balanced().await;
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_schema_is_refused_with_both_versions_named() {
+    let f = Fixture::new().await;
+    let path = f.dir.path().join("besom.db");
+    Connection::open(&path)
+        .unwrap()
+        .execute("UPDATE besom_meta SET value = 99 WHERE key = 'schema_version'", [])
+        .unwrap();
+    let Err(said) = SqliteStore::open(&path, options(&f.clock)) else { panic!("it opened") };
+    let said = said.to_string();
+    assert!(said.contains("99") && said.contains("besom.db"), "{said}");
+}
+
+/// The migration runs in a transaction that excludes other writers.
+#[test]
+fn processes_that_open_a_new_file_together_create_one_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("besom.db");
+    let opened: Vec<_> = std::thread::scope(|scope| {
+        let opening: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| SqliteStore::open(&path, super::super::Options::default())))
+            .collect();
+        opening.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+    });
+    assert!(opened.iter().all(|store| store.identity() == opened[0].identity()));
+    let counted: u32 = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT count(*) FROM besom_partition", [], |r| r.get(0))
+        .unwrap();
+    assert_eq!(counted, opened[0].partitions());
+}
+
+#[tokio::test]
+async fn a_store_that_is_opened_again_goes_on_with_its_own_partitions() {
+    let f = Fixture::new().await;
+    f.plan(&["a", "b"]).await;
+    let path = f.dir.path().join("besom.db");
+    let other = super::super::Options { partitions: 7, ..options(&f.clock) };
+    let again = SqliteStore::open(&path, other).unwrap();
+    assert_eq!(again.partitions(), f.store.partitions());
+    assert_eq!(again.backlog(None).await.unwrap(), f.store.backlog(None).await.unwrap());
+    assert!(matches!(
+        again
+            .raise_fence(&FencingToken { term: Term(1), token_hash: [8; 32] }, &node(), None)
+            .await,
+        Err(Error::Fenced)
+    ));
+}
+
+#[tokio::test]
+async fn attach_is_refused() {
+    let f = Fixture::new().await;
+    let attached = f
+        .store
+        .writer
+        .run(super::super::Lane::Normal, |tx| {
+            Ok(tx.conn.execute_batch("ATTACH ':memory:' AS other").is_ok())
+        })
+        .await
+        .unwrap();
+    assert!(!attached);
+}
+
+#[tokio::test]
+async fn a_leader_below_the_fence_writes_nothing() {
+    let f = Fixture::new().await;
+    let waiting = f.plan(&["a"]).await;
+    let next = FencingToken { term: Term(2), token_hash: [9; 32] };
+    f.store.raise_fence(&next, &node(), None).await.unwrap();
+    let ended = f.store.end_scan(&f.fence, f.run, None, None).await;
+    assert!(matches!(ended, Err(Error::Fenced)));
+    let skip = Settle::Skip { reason: "late".into(), settled: false };
+    let entries = waiting.into_iter().map(|w| (w, Decision::Settle(skip.clone()))).collect();
+    let done = f.commit(entries).await;
+    assert!(matches!(done.outcomes[0], Outcome::Left(_)), "an older epoch acknowledges nothing");
+    f.balanced().await;
+}
+
+#[tokio::test]
+async fn a_death_is_counted_once_for_what_a_lost_process_had_begun() {
+    let f = Fixture::new().await;
+    let waiting = f.plan(&["a"]).await.pop().unwrap();
+    let batch = f.batch(vec![]);
+    f.store
+        .begin(batch.id, &node(), Lane::Normal, &[(waiting.source, &waiting.item)])
+        .await
+        .unwrap();
+    assert!(f.store.bury(&f.fence, &["other".into()]).await.unwrap().is_empty());
+    let counted = f.store.bury(&f.fence, &[node()]).await.unwrap();
+    assert_eq!(counted, std::slice::from_ref(&waiting.item.identity));
+    assert!(f.store.bury(&f.fence, &[node()]).await.unwrap().is_empty());
+    assert_eq!(f.plan(&[]).await[0].item.deaths, 1);
+    // A clock that is adjusted is none that was set.
+    f.clock.store(START.micros() - 500_000, Ordering::Relaxed);
+    assert!(f.store.now().await.unwrap() >= START);
+}
+
+/// A row of the log that somebody has spoilt is named with its place, and taken out by a repair.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_named_and_removed_by_a_repair() {
+    let f = Fixture::new().await;
+    let items = f.plan(&["a", "b", "c"]).await;
+    let partition = items[0].item.partition;
+    Connection::open(f.dir.path().join("besom.db"))
+        .expect("opens")
+        .execute("UPDATE besom_log SET version = x'ff' WHERE key = 'b'", [])
+        .expect("is spoilt");
+    let read = f.store.read_logs(&f.task, &[(partition, Seq(0))], 10, 10, 1_000).await;
+    let why = &read.expect("the others are read").broken[0].why;
+    assert!(why.starts_with("2 of the stream of sweep in partition"), "{why}");
+
+    let command = Command::RepairStreams { task: f.task.clone() };
+    let id = f.store.submit(&command, "ada", "").await.expect("asks");
+    let effect = CommandEffect::RepairStreams(f.task.clone());
+    let applied = f.store.apply_command(&f.fence, id, &effect, "numbered anew").await;
+    assert_eq!(applied.expect("applies").repaired, Repaired { streams: 1, lost: 1 });
+    let row = f.store.command(id).await.expect("reads").expect("it is there");
+    assert_eq!(row.result.as_deref(), Some("numbered anew: 1 stream, 1 item lost"));
+    f.balanced().await;
+    let stream = f.store.backlog(None).await.expect("reads").remove(0);
+    let rest = f.store.read_log(&f.task, partition, stream.acked, 10, 1_000).await;
+    let keys: Vec<_> = rest.expect("reads").into_iter().map(|w| w.item.identity.key).collect();
+    assert_eq!(keys, ["a", "c"]);
+}
+
+/// A host has died while it executed what somebody has spoilt since: its successor leads.
+#[tokio::test]
+async fn notes_of_what_was_begun_that_cannot_be_read_keep_nobody_from_leading() {
+    let f = Fixture::new().await;
+    let items = f.plan(&["a", "b"]).await;
+    let due = f.candidate("timer", Some(START));
+    f.plan_candidates(vec![due, f.candidate("spoilt", Some(START))]).await;
+    for (mark, item) in [(1, &items[0]), (2, &items[1])] {
+        let begun = [(item.source, &item.item)];
+        f.store.begin(CommitId(mark), &"gone".into(), Lane::Normal, &begun).await.expect("begins");
+    }
+    Connection::open(f.dir.path().join("besom.db"))
+        .expect("opens")
+        .execute_batch(
+            "UPDATE besom_log SET progress = x'ff' WHERE key = 'a';
+             UPDATE besom_inflight SET items = x'ff' WHERE commit_id = x'00000000000000000000000000000002';
+             UPDATE besom_timer SET version = x'ff' WHERE key = 'spoilt'",
+        )
+        .expect("is spoilt");
+    let counted = f.store.bury(&f.fence, &["gone".into()]).await.expect("buries");
+    let keys: Vec<_> = counted.iter().map(|identity| identity.key.as_str()).collect();
+    assert_eq!(keys, ["a"]);
+    assert_eq!(f.store.begun_by().await.expect("reads"), []);
+    let timers = f.store.read_timers(None, None, None, 10).await.expect("the others are read");
+    let keys: Vec<_> = timers.iter().map(|w| w.item.identity.key.as_str()).collect();
+    assert_eq!(keys, ["timer"]);
+}

@@ -1,0 +1,210 @@
+//! Values as SQLite stores them, by the kind and encoding of their column, and the special values
+//! of the engine's own tables.
+
+use besom_core::collection::{Column, Encoding};
+use besom_core::ids::Tenant;
+use besom_core::time::Time;
+use besom_core::value::{Kind, Value, is_decimal};
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+
+pub(super) use besom_record::encoding::Round;
+use besom_record::encoding::{scaled, unscaled, uuid_parse, uuid_text};
+use besom_record::images::Lent;
+
+/// Encodes the value for its column, or returns why it does not fit.
+pub(super) fn encode<'a>(
+    column: &Column,
+    value: &'a Value,
+    round: Round,
+) -> Result<ToSqlOutput<'a>, String> {
+    use rusqlite::types::Value as Owned;
+    let text = |s: &'a str| ToSqlOutput::Borrowed(ValueRef::Text(s.as_bytes()));
+    let bytes = |b: &'a [u8]| ToSqlOutput::Borrowed(ValueRef::Blob(b));
+    let integer = |i: i64| ToSqlOutput::Owned(Owned::Integer(i));
+    Ok(match (column.kind, value) {
+        (_, Value::Null) => ToSqlOutput::Owned(Owned::Null),
+        (Kind::Bool, Value::Bool(b)) => integer(i64::from(*b)),
+        (Kind::Integer, Value::Integer(i)) => integer(*i),
+        // SQLite would store NULL instead.
+        (Kind::Float, Value::Float(f)) if f.is_nan() => return Err("not a number".into()),
+        (Kind::Float, Value::Float(f)) => ToSqlOutput::Owned(Owned::Real(*f)),
+        (Kind::Float, Value::Integer(i)) => ToSqlOutput::Owned(Owned::Real(*i as f64)),
+        (Kind::Decimal, Value::Decimal(s)) if is_decimal(s) => text(s),
+        (Kind::Text, Value::Text(s)) | (Kind::Json, Value::Json(s)) => text(s),
+        (Kind::Bytes, Value::Bytes(b)) => bytes(b),
+        (Kind::Uuid, Value::Uuid(u)) if column.encoding == Encoding::Raw => bytes(u),
+        (Kind::Uuid, Value::Uuid(u)) => ToSqlOutput::Owned(Owned::Text(uuid_text(u))),
+        (Kind::Timestamp, Value::Timestamp(t)) => match column.encoding {
+            Encoding::Rfc3339 => ToSqlOutput::Owned(Owned::Text(t.to_string())),
+            encoding => integer(scaled(t.0, encoding, round)),
+        },
+        (kind, value) => {
+            let found = value.kind().map_or("null".to_owned(), |k| format!("{k:?}").to_lowercase());
+            return Err(format!("expected {}, found {found}", format!("{kind:?}").to_lowercase()));
+        }
+    })
+}
+
+/// The value of a cell. A cell that does not match its column's kind (SQLite does not enforce it)
+/// keeps its own kind: it is then one item's problem and not the whole page's.
+pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
+    lent(column, cell).into_value()
+}
+
+/// Like [`decode`], borrowed from the statement.
+fn lent<'a>(column: &Column, cell: ValueRef<'a>) -> Lent<'a> {
+    match (column.kind, cell) {
+        (_, ValueRef::Null) => Lent::Null,
+        (Kind::Bool, ValueRef::Integer(i @ (0 | 1))) => Lent::Bool(i == 1),
+        (Kind::Float, ValueRef::Integer(i)) => Lent::Float(i as f64),
+        (Kind::Decimal, ValueRef::Integer(i)) => Lent::Decimal(i.to_string().into()),
+        (Kind::Decimal, ValueRef::Real(f)) => Lent::Decimal(f.to_string().into()),
+        (Kind::Timestamp, ValueRef::Integer(i)) => {
+            Lent::Timestamp(Time(unscaled(i, column.encoding)))
+        }
+        (Kind::Uuid, ValueRef::Blob(b)) => b.try_into().map_or(Lent::Bytes(b), Lent::Uuid),
+        (_, ValueRef::Integer(i)) => Lent::Integer(i),
+        (_, ValueRef::Real(f)) => Lent::Float(f),
+        (_, ValueRef::Blob(b)) => Lent::Bytes(b),
+        (kind, ValueRef::Text(t)) => match str::from_utf8(t) {
+            Err(_) => Lent::Bytes(t),
+            Ok(s) => match kind {
+                Kind::Decimal => Lent::Decimal(s.into()),
+                Kind::Json => Lent::Json(s),
+                Kind::Uuid => uuid_parse(s).map_or(Lent::Text(s), Lent::Uuid),
+                Kind::Timestamp => match s.parse::<jiff::Timestamp>() {
+                    Ok(t) => Lent::Timestamp(Time::from_jiff(t)),
+                    Err(_) => Lent::Text(s),
+                },
+                _ => Lent::Text(s),
+            },
+        },
+    }
+}
+
+/// The values of neighbouring cells, from `from` on, by their columns.
+pub(super) fn cells<'c>(
+    row: &rusqlite::Row<'_>,
+    from: usize,
+    columns: impl ExactSizeIterator<Item = &'c Column>,
+) -> rusqlite::Result<Vec<Value>> {
+    of_each(row, from, columns, decode)
+}
+
+/// The values of a whole row, borrowed from the statement.
+pub(super) fn lent_cells<'a, 'c>(
+    row: &'a rusqlite::Row<'_>,
+    columns: impl ExactSizeIterator<Item = &'c Column>,
+) -> rusqlite::Result<Vec<Lent<'a>>> {
+    of_each(row, 0, columns, lent)
+}
+
+fn of_each<'a, 'c, T>(
+    row: &'a rusqlite::Row<'_>,
+    from: usize,
+    columns: impl ExactSizeIterator<Item = &'c Column>,
+    of: impl Fn(&Column, ValueRef<'a>) -> T,
+) -> rusqlite::Result<Vec<T>> {
+    // Not collected: a fallible iterator has no known length, and there may be hundreds of
+    // thousands of rows.
+    let mut values = Vec::with_capacity(columns.len());
+    for (at, column) in columns.enumerate() {
+        values.push(of(column, row.get_ref(from + at)?));
+    }
+    Ok(values)
+}
+
+/// A tenant in the engine's tables: its text, or 0 for none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct TenantCell(pub Option<Tenant>);
+
+impl ToSql for TenantCell {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(tenant_cell(self.0.as_ref()))
+    }
+}
+
+impl FromSql for TenantCell {
+    fn column_result(cell: ValueRef<'_>) -> FromSqlResult<TenantCell> {
+        Ok(TenantCell(match cell {
+            ValueRef::Integer(_) => None,
+            other => Some(other.as_str()?.into()),
+        }))
+    }
+}
+
+/// See [`TenantCell`].
+pub(super) fn tenant_cell(tenant: Option<&Tenant>) -> ToSqlOutput<'_> {
+    match tenant {
+        Some(t) => ToSqlOutput::Borrowed(ValueRef::Text(t.as_str().as_bytes())),
+        None => ToSqlOutput::Owned(rusqlite::types::Value::Integer(0)),
+    }
+}
+
+/// A due time in the engine's tables: microseconds, or the empty text for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct DueCell(pub Option<Time>);
+
+impl ToSql for DueCell {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self.0 {
+            Some(t) => ToSqlOutput::Owned(rusqlite::types::Value::Integer(t.0)),
+            None => ToSqlOutput::Borrowed(ValueRef::Text(b"")),
+        })
+    }
+}
+
+impl FromSql for DueCell {
+    fn column_result(cell: ValueRef<'_>) -> FromSqlResult<DueCell> {
+        Ok(DueCell(match cell {
+            ValueRef::Integer(t) => Some(Time(t)),
+            _ => None,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(kind: Kind, encoding: Encoding, value: Value) -> Value {
+        let column = Column { kind, encoding };
+        let stored = encode(&column, &value, Round::Down).expect("fits");
+        let cell = match &stored {
+            ToSqlOutput::Borrowed(cell) => *cell,
+            ToSqlOutput::Owned(owned) => owned.into(),
+            _ => unreachable!("encode makes no other output"),
+        };
+        decode(&column, cell)
+    }
+
+    #[test]
+    fn every_kind_comes_back_as_it_was() {
+        let instant = Value::Timestamp(Time::from_secs(1_700_000_000));
+        for (kind, encoding, value) in [
+            (Kind::Bool, Encoding::Native, Value::Bool(true)),
+            (Kind::Integer, Encoding::Native, Value::Integer(i64::MIN)),
+            (Kind::Float, Encoding::Native, Value::Float(-0.5)),
+            (Kind::Decimal, Encoding::Native, Value::Decimal("12.50".into())),
+            (Kind::Text, Encoding::Native, Value::Text("\u{0}é".into())),
+            (Kind::Bytes, Encoding::Native, Value::Bytes(vec![0, 255])),
+            (Kind::Json, Encoding::Native, Value::Json("{}".into())),
+            (Kind::Uuid, Encoding::Native, Value::Uuid([7; 16])),
+            (Kind::Uuid, Encoding::Raw, Value::Uuid([7; 16])),
+            (Kind::Timestamp, Encoding::Native, Value::Timestamp(Time(-1))),
+            (Kind::Timestamp, Encoding::Seconds, instant.clone()),
+            (Kind::Timestamp, Encoding::Millis, instant.clone()),
+            (Kind::Timestamp, Encoding::Rfc3339, instant),
+            (Kind::Text, Encoding::Native, Value::Null),
+        ] {
+            assert_eq!(round_trip(kind, encoding, value.clone()), value, "{kind:?} {encoding:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_refused_with_both_kinds_named() {
+        let column = Column { kind: Kind::Integer, encoding: Encoding::Native };
+        let said = encode(&column, &Value::Text("7".into()), Round::Down).unwrap_err();
+        assert_eq!(said, "expected integer, found text");
+    }
+}

@@ -1,0 +1,295 @@
+//! The single writer: a thread that owns the write connection and runs the jobs of its queue, each
+//! in one transaction.
+//!
+//! BEGIN IMMEDIATE waits for another process's writer for at most `busy_max`, in short steps
+//! (SQLite's own handler sleeps up to 100 ms at a time). After any error the transaction is rolled
+//! back and the connection is used again.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use besom_core::backoff::Backoff;
+use besom_core::ids::TaskName;
+use besom_core::time::Time;
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::clock::Clock;
+use super::error::{Job, classify_commit};
+use super::fault::{Fault, Faults};
+use super::open::Options;
+use super::questions::Questions;
+use super::queue::{Lane, Queue};
+use super::wal::Watch;
+use besom_ports::store::{Error, Result};
+
+/// The steps of waiting for another process's writer.
+const BUSY_STEPS: Backoff = Backoff::new(Duration::from_micros(500), Duration::from_millis(10));
+
+/// The durability of a transaction when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// It survives a crash of the machine.
+    Full,
+    /// It survives a crash of the process; a power failure may lose it, but never corrupt it.
+    Process,
+}
+
+type Boxed = Box<dyn FnOnce(&mut Writing) + Send>;
+
+/// The handle to the writer's thread.
+pub(super) struct Writer {
+    queue: Arc<Queue<Boxed>>,
+    /// Limits the waiting jobs; the lease lane needs no permit.
+    room: Semaphore,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(mut conn: Connection, clock: Clock, options: &Options) -> Result<Writer> {
+        let queue = Arc::new(Queue::<Boxed>::new());
+        let jobs = Arc::clone(&queue);
+        let wal = Watch::new(&conn);
+        let questions = Questions::watch(&mut conn, options.guard_timeout)
+            .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
+        let mut writing = Writing {
+            conn,
+            clock,
+            busy_max: options.busy_max,
+            faults: options.faults.clone(),
+            tasks: HashMap::new(),
+            durability: None,
+            wal,
+            questions,
+        };
+        let thread = std::thread::Builder::new()
+            .name("besom-sqlite".into())
+            .spawn(move || {
+                while let Some(job) = jobs.pop() {
+                    // A panic is a bug in one job: the next one gets a clean connection.
+                    if catch_unwind(AssertUnwindSafe(|| job(&mut writing))).is_err() {
+                        writing.clean();
+                    }
+                }
+            })
+            .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
+        Ok(Writer { queue, room: Semaphore::new(options.queued_max), thread: Some(thread) })
+    }
+
+    /// Runs `job` on the writer's connection, outside any transaction.
+    pub(super) async fn with<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        job: impl FnOnce(&mut Writing) -> Job<T> + Send + 'static,
+    ) -> Result<T> {
+        let gone = || Error::Unavailable("the store's writer has stopped".into());
+        let _permit = match lane {
+            Lane::Lease => None,
+            _ => Some(self.room.acquire().await.map_err(|_| gone())?),
+        };
+        let (reply, answer) = oneshot::channel();
+        let boxed: Boxed = Box::new(move |writing| {
+            let _ = reply.send(job(writing).map_err(Error::from));
+        });
+        self.queue.push(lane, boxed).map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| {
+            Err(Error::Unavailable("the store's writer panicked; nothing was changed".into()))
+        })
+    }
+
+    /// Runs `job` in one transaction that survives a crash of the machine.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        job: impl FnOnce(&mut Tx<'_>) -> Job<T> + Send + 'static,
+    ) -> Result<T> {
+        self.with(lane, move |writing| writing.transaction(Durability::Full, job)).await
+    }
+
+    /// Runs `job` in one transaction that survives a crash of the process.
+    pub(super) async fn run_light<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        job: impl FnOnce(&mut Tx<'_>) -> Job<T> + Send + 'static,
+    ) -> Result<T> {
+        self.with(lane, move |writing| writing.transaction(Durability::Process, job)).await
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The write connection, and what is kept between transactions.
+pub(super) struct Writing {
+    conn: Connection,
+    clock: Clock,
+    busy_max: Duration,
+    faults: Faults,
+    tasks: HashMap<TaskName, i64>,
+    durability: Option<Durability>,
+    wal: Watch,
+    questions: Arc<Questions>,
+}
+
+impl Writing {
+    /// Runs `job` between BEGIN IMMEDIATE and COMMIT; rolls back on any error.
+    pub(super) fn transaction<T>(
+        &mut self,
+        durability: Durability,
+        job: impl FnOnce(&mut Tx<'_>) -> Job<T>,
+    ) -> Job<T> {
+        let fault = self.faults.next();
+        self.begin(durability, fault)?;
+        self.questions.begin();
+        let mut tx = Tx {
+            now: self.clock.now(),
+            conn: &self.conn,
+            questions: &self.questions,
+            tasks: &mut self.tasks,
+            numbers: None,
+        };
+        let done = job(&mut tx).and_then(|value| tx.finish().map(|()| value));
+        match done {
+            Ok(value) => match self.commit(fault) {
+                Ok(()) => {
+                    self.wal.look();
+                    Ok(value)
+                }
+                Err(e) => {
+                    self.clean();
+                    Err(classify_commit(&e).into())
+                }
+            },
+            Err(e) => {
+                self.clean();
+                Err(e)
+            }
+        }
+    }
+
+    /// Writes the log into the database, as far as readers allow; returns whether all of it is
+    /// written.
+    pub(super) fn write_out(&mut self) -> Job<bool> {
+        let (frames, written): (i64, i64) =
+            self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+                Ok((row.get(1)?, row.get(2)?))
+            })?;
+        Ok(frames >= 0 && frames == written)
+    }
+
+    /// Simulates a full disk, or one with room again.
+    #[cfg(test)]
+    pub(super) fn limit_pages(&mut self, pages: Option<u32>) -> Job<()> {
+        let pages = pages.unwrap_or(u32::MAX - 1);
+        self.conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+        Ok(())
+    }
+
+    /// Rolls back any open transaction and discards what was cached in it.
+    fn clean(&mut self) {
+        self.tasks.clear();
+        if !self.conn.is_autocommit() {
+            let _ = self.conn.execute_batch("ROLLBACK");
+        }
+    }
+
+    fn commit(&self, fault: Option<Fault>) -> rusqlite::Result<()> {
+        fault.and_then(Fault::before_commit).map_or(Ok(()), Err)?;
+        self.conn.prepare_cached("COMMIT")?.execute([])?;
+        fault.and_then(Fault::after_commit).map_or(Ok(()), Err)
+    }
+
+    fn begin(&mut self, durability: Durability, fault: Option<Fault>) -> Job<()> {
+        fault.and_then(Fault::at_begin).map_or(Ok(()), Err)?;
+        if self.durability != Some(durability) {
+            self.conn.execute_batch(match durability {
+                Durability::Full => "PRAGMA synchronous = FULL",
+                Durability::Process => "PRAGMA synchronous = NORMAL",
+            })?;
+            self.durability = Some(durability);
+        }
+        let started = Instant::now();
+        let mut refusals = 0;
+        loop {
+            match self.conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut b| b.execute([])) {
+                Ok(_) => return Ok(()),
+                Err(e) if is_busy(&e) && started.elapsed() < self.busy_max => {
+                    std::thread::sleep(BUSY_STEPS.pause(refusals, 0));
+                    refusals += 1;
+                }
+                Err(e) if is_busy(&e) => {
+                    let waited = started.elapsed().as_millis();
+                    return Err(Error::Busy(format!(
+                        "another process has been writing for {waited} ms"
+                    ))
+                    .into());
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+fn is_busy(e: &rusqlite::Error) -> bool {
+    matches!(e.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// A write transaction.
+pub(super) struct Tx<'a> {
+    /// The connection, inside BEGIN IMMEDIATE.
+    pub(super) conn: &'a Connection,
+    /// The time limit of guards that search rows by conditions.
+    pub(super) questions: &'a Questions,
+    /// The store's clock in this transaction.
+    pub(super) now: Time,
+    tasks: &'a mut HashMap<TaskName, i64>,
+    numbers: Option<i64>,
+}
+
+impl Tx<'_> {
+    /// The number of a task's name; assigned on first use.
+    pub(super) fn task(&mut self, name: &TaskName) -> Job<i64> {
+        if let Some(id) = self.tasks.get(name) {
+            return Ok(*id);
+        }
+        self.conn
+            .prepare_cached("INSERT INTO besom_task (name) VALUES (?1) ON CONFLICT DO NOTHING")?
+            .execute([name.as_str()])?;
+        let id = self
+            .conn
+            .prepare_cached("SELECT id FROM besom_task WHERE name = ?1")?
+            .query_row([name.as_str()], |r| r.get(0))?;
+        self.tasks.insert(name.clone(), id);
+        Ok(id)
+    }
+
+    /// An unused number.
+    pub(super) fn number(&mut self) -> Job<i64> {
+        let number = match self.numbers {
+            Some(next) => next,
+            None => self
+                .conn
+                .prepare_cached("SELECT next FROM besom_sequence")?
+                .query_row([], |r| r.get(0))?,
+        };
+        self.numbers = Some(number + 1);
+        Ok(number)
+    }
+
+    /// Stores the numbers that the transaction has used.
+    fn finish(&mut self) -> Job<()> {
+        if let Some(next) = self.numbers {
+            self.conn.prepare_cached("UPDATE besom_sequence SET next = ?1")?.execute([next])?;
+        }
+        Ok(())
+    }
+}

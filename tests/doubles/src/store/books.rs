@@ -1,0 +1,300 @@
+//! The books: the history, the recount of the counters, and pruning.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use besom_core::ids::{CommitId, FencingToken, RunId, TaskName};
+use besom_core::item::{Identity, Item};
+use besom_core::plan::{Run, SlotRecord};
+use besom_core::time::Time;
+
+use super::state::{Account, Recorded, State, account};
+use besom_ports::store::{
+    Audit, AuditRow, BeforeImage, Counts, DeadLetter, End, HistoryQuery, HistoryRow, Pruned,
+    Result, Retention, TERMS_KEPT,
+};
+
+impl State {
+    pub(super) fn list_runs(&self, task: Option<&TaskName>, limit: u32) -> Vec<Run> {
+        let runs = self.runs.values().rev().filter(|run| task.is_none_or(|task| *task == run.task));
+        runs.take(limit as usize).cloned().collect()
+    }
+
+    pub(super) fn list_slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Vec<SlotRecord> {
+        let touches = |slot: &&SlotRecord| slot.task == *task && slot.to >= from && slot.from <= to;
+        self.slots.iter().rev().filter(touches).take(limit as usize).cloned().collect()
+    }
+
+    pub(super) fn list_history(&self, query: &HistoryQuery) -> Vec<HistoryRow> {
+        fn asked<T: PartialEq>(wanted: &Option<T>, actual: &T) -> bool {
+            wanted.as_ref().is_none_or(|wanted| wanted == actual)
+        }
+        let HistoryQuery { task, tenant, key, run, before, limit } = query;
+        self.history
+            .values()
+            .rev()
+            .map(|recorded| &recorded.row)
+            .filter(|row| asked(task, &row.identity.task) && asked(key, &row.identity.key))
+            .filter(|row| tenant.is_none() || *tenant == row.identity.tenant)
+            .filter(|row| asked(run, &row.run) && before.is_none_or(|before| row.id < before))
+            .take(*limit as usize)
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn images(&self, history: u64) -> Option<Vec<BeforeImage>> {
+        self.history.get(&history)?.images.clone()
+    }
+
+    // ---- the audit
+
+    pub(super) fn audit(&self) -> Audit {
+        let mut recounted = self.baseline.clone();
+        for Recount { account, bump } in self.recount() {
+            bump(recounted.entry(account).or_default());
+        }
+        let accounts: BTreeSet<&Account> = self.counts.keys().chain(recounted.keys()).collect();
+        let row = |who: &Account| {
+            let mut recounted = recounted.get(who).cloned().unwrap_or_default();
+            let Counts { committed, skipped, dead, discarded, pending, .. } = recounted;
+            recounted.planned = committed + skipped + dead + discarded + pending;
+            let counted = self.counts.get(who).cloned().unwrap_or_default();
+            AuditRow { task: who.0.clone(), tenant: who.1.clone(), counted, recounted }
+        };
+        Audit { rows: accounts.into_iter().map(row).collect(), violations: self.violations() }
+    }
+
+    fn recount(&self) -> Vec<Recount> {
+        let mut all = Vec::new();
+        let mut add = |identity: &Identity, bump: fn(&mut Counts)| {
+            all.push(Recount { account: account(identity), bump });
+        };
+        for recorded in self.history.values() {
+            if let Some(bump) = at_its_end(recorded.row.outcome) {
+                add(&recorded.row.identity, bump);
+            }
+        }
+        for letter in self.dead.values() {
+            add(&letter.item.identity, |counts| counts.dead += 1);
+            if letter.resolved_at.is_some() {
+                add(&letter.item.identity, |counts| counts.resolved += 1);
+            }
+        }
+        for item in self.all_waiting() {
+            add(&item.identity, |counts| counts.pending += 1);
+        }
+        all
+    }
+
+    pub(super) fn all_waiting(&self) -> impl Iterator<Item = &Item> {
+        let log = self.streams.values().flat_map(|stream| stream.items.values());
+        (log.map(|(_, item)| item))
+            .chain(self.timers.values())
+            .chain(self.retries.values().map(|(_, item)| item))
+    }
+
+    fn violations(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for ((task, partition), stream) in &self.streams {
+            for seq in stream.acked.0 + 1..=stream.tail.0 {
+                if !stream.items.contains_key(&besom_core::ids::Seq(seq)) {
+                    found.push(format!("{task}, partition {partition}: a gap at {seq}"));
+                }
+            }
+        }
+        let mut seen: BTreeSet<&Identity> = BTreeSet::new();
+        for item in self.all_waiting() {
+            if !seen.insert(&item.identity) {
+                found.push(format!("{:?} is waiting twice", item.identity));
+            }
+        }
+        let index: BTreeSet<&Identity> = self.waiting.iter().collect();
+        let astray = index.symmetric_difference(&seen);
+        found.extend(astray.map(|id| format!("{id:?} and the index of waiting items disagree")));
+        let mut open: BTreeMap<RunId, u64> = BTreeMap::new();
+        for (_, item) in self.streams.values().flat_map(|stream| stream.items.values()) {
+            *open.entry(item.run).or_default() += 1;
+        }
+        for run in self.runs.values() {
+            let actual = open.get(&run.id).copied().unwrap_or_default();
+            if run.open != actual {
+                let (id, counted) = (run.id, run.open);
+                found.push(format!("run {id} counts {counted} open items and has {actual}"));
+            }
+        }
+        found
+    }
+
+    // ---- pruning
+
+    pub(super) fn prune(
+        &mut self,
+        fence: &FencingToken,
+        keep: Retention<'_>,
+        limit: u32,
+        now: Time,
+    ) -> Result<Pruned> {
+        self.check_fence(fence)?;
+        let before = now - keep.history;
+        let mut pruned = self.prune_history(before, limit);
+        for (task, retention) in keep.undo {
+            pruned.undo += self.prune_images(task, now - *retention, limit);
+        }
+        let silent = now - keep.nodes;
+        pruned.other = self.prune_others(before, limit)
+            + self.prune_unrouted(before, keep.routed, limit)
+            + remove_old(&mut self.cursors, limit, |_, (moved_at, _)| *moved_at < before)
+            + remove_old(&mut self.nodes, limit, |_, node| node.seen_at < silent);
+        Ok(pruned)
+    }
+
+    /// Images that are removed with their history row are counted as well.
+    fn prune_history(&mut self, before: Time, limit: u32) -> Pruned {
+        let old = self.history.values().filter(|recorded| recorded.row.at < before);
+        let old: Vec<u64> = old.map(|recorded| recorded.row.id).take(limit as usize).collect();
+        let mut pruned = Pruned::default();
+        for recorded in old.iter().filter_map(|id| self.history.remove(id)) {
+            if let Some(bump) = at_its_end(recorded.row.outcome) {
+                bump(self.baseline.entry(account(&recorded.row.identity)).or_default());
+            }
+            pruned.history += 1;
+            pruned.undo += u64::from(recorded.images.is_some());
+        }
+        pruned
+    }
+
+    fn prune_images(&mut self, task: &TaskName, before: Time, limit: u32) -> u64 {
+        let expired = |recorded: &&mut Recorded| {
+            let row = &recorded.row;
+            recorded.images.is_some() && row.identity.task == *task && row.at < before
+        };
+        let mut pruned = 0;
+        for recorded in self.history.values_mut().filter(expired).take(limit as usize) {
+            recorded.images = None;
+            recorded.row.undo_bytes = 0;
+            pruned += 1;
+        }
+        pruned
+    }
+
+    fn prune_others(&mut self, before: Time, limit: u32) -> u64 {
+        let resolved = self.prune_resolved(before, limit);
+        let open = self.dead.values().filter(|letter| letter.resolved_at.is_none());
+        let referred: BTreeSet<RunId> = self
+            .all_waiting()
+            .chain(open.map(|letter| &letter.item))
+            .map(|item| item.run)
+            .collect();
+        let told: BTreeSet<CommitId> =
+            self.history.values().map(|recorded| recorded.row.commit).collect();
+        let ended = |run: &Run| run.ended_at.is_some_and(|at| at < before);
+        resolved
+            + remove_old(&mut self.commits, limit, |id, committed| {
+                committed.as_ref().is_some_and(|committed| committed.at < before)
+                    && !told.contains(id)
+            })
+            + remove_old(&mut self.runs, limit, |id, run| ended(run) && !referred.contains(id))
+            + remove_old(&mut self.commands, limit, |_, row| {
+                row.applied_at.is_some_and(|at| at < before)
+            })
+            + self.prune_messages(before, limit)
+            + self.prune_slots(before, limit)
+            + self.prune_settled(before, limit)
+            + self.prune_lines(limit)
+            + self.prune_terms(before, limit)
+    }
+
+    /// The newest terms are kept, however old.
+    fn prune_terms(&mut self, before: Time, limit: u32) -> u64 {
+        let newest = self.terms.keys().rev().nth(TERMS_KEPT as usize - 1).copied();
+        remove_old(&mut self.terms, limit, |term, raised| {
+            raised.raised_at < before && newest.is_some_and(|newest| *term < newest)
+        })
+    }
+
+    /// Removes dead letters that were resolved long ago; the baseline still counts them.
+    fn prune_resolved(&mut self, before: Time, limit: u32) -> u64 {
+        let old = |letter: &&DeadLetter| letter.resolved_at.is_some_and(|at| at < before);
+        let mut old: Vec<_> =
+            self.dead.values().filter(old).map(|letter| (letter.resolved_at, letter.id)).collect();
+        old.sort_unstable();
+        old.truncate(limit as usize);
+        for letter in old.iter().filter_map(|(_, id)| self.dead.remove(id)) {
+            let counts = self.baseline.entry(account(&letter.item.identity)).or_default();
+            counts.dead += 1;
+            counts.resolved += 1;
+        }
+        old.len() as u64
+    }
+
+    /// The last outcome of each task is kept, however old.
+    fn prune_slots(&mut self, before: Time, limit: u32) -> u64 {
+        let mut last: BTreeMap<TaskName, Time> = BTreeMap::new();
+        for slot in &self.slots {
+            let latest = last.entry(slot.task.clone()).or_insert(slot.to);
+            *latest = (*latest).max(slot.to);
+        }
+        let mut pruned = 0;
+        self.slots.retain(|slot| {
+            let superseded = last.get(&slot.task).is_some_and(|latest| slot.to < *latest);
+            let old = slot.to < before && superseded && pruned < u64::from(limit);
+            pruned += u64::from(old);
+            !old
+        });
+        pruned
+    }
+
+    /// A version that a task settled may be planned again once per retention; a version that an
+    /// operator discarded may not.
+    fn prune_settled(&mut self, before: Time, limit: u32) -> u64 {
+        let mut pruned = 0;
+        self.settled.retain(|_, marks| {
+            marks.retain(|_, mark| {
+                let old = mark.at < before && !mark.given_up && pruned < u64::from(limit);
+                pruned += u64::from(old);
+                !old
+            });
+            !marks.is_empty()
+        });
+        pruned
+    }
+}
+
+/// A finding of the recount, and its contribution to the books.
+struct Recount {
+    account: Account,
+    bump: fn(&mut Counts),
+}
+
+/// A history row's contribution to the books. A dead letter counts its item, until it is retried or
+/// discarded.
+fn at_its_end(outcome: End) -> Option<fn(&mut Counts)> {
+    match outcome {
+        End::Committed => Some(|counts| counts.committed += 1),
+        End::Skipped => Some(|counts| counts.skipped += 1),
+        End::Discarded => Some(|counts| counts.discarded += 1),
+        End::Dead | End::Unknown => None,
+    }
+}
+
+fn remove_old<K: Ord + Clone, V>(
+    rows: &mut BTreeMap<K, V>,
+    limit: u32,
+    old: impl Fn(&K, &V) -> bool,
+) -> u64 {
+    let keys: Vec<K> = rows
+        .iter()
+        .filter(|(key, value)| old(key, value))
+        .map(|(key, _)| key.clone())
+        .take(limit as usize)
+        .collect();
+    for key in &keys {
+        rows.remove(key);
+    }
+    keys.len() as u64
+}

@@ -1,0 +1,185 @@
+//! Operators' commands, and their effects under the leader's fence.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use besom_core::books::{self, Tally, Write};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, TaskName};
+use besom_core::plan::{Pause, TaskState};
+use besom_core::snapshot::DeadGroup;
+use besom_core::time::Time;
+
+use super::ledger::By;
+use super::state::{Numbered, State};
+use besom_ports::store::{
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Result,
+};
+
+impl State {
+    pub(super) fn submit(&mut self, command: &Command, by: &str, reason: &str, now: Time) -> u64 {
+        let id = self.next_id(Numbered::Command);
+        let row = CommandRow {
+            id,
+            command: command.clone(),
+            by: by.to_owned(),
+            reason: reason.to_owned(),
+            at: now,
+            applied_at: None,
+            result: None,
+            refused: false,
+        };
+        self.commands.insert(id, row);
+        id
+    }
+
+    pub(super) fn apply_command(
+        &mut self,
+        fence: &FencingToken,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+        now: Time,
+    ) -> Result<Applied> {
+        self.check_fence(fence)?;
+        let row = match self.commands.get(&id) {
+            None => return Err(Error::Invalid(format!("there is no command {id}"))),
+            Some(row) if row.applied_at.is_some() => {
+                return Ok(self.done.get(&id).cloned().unwrap_or_default());
+            }
+            Some(row) => row.clone(),
+        };
+        let mut applied = Applied::default();
+        match effect {
+            CommandEffect::Slots(decision) => {
+                applied.runs = self.decide_slots(fence, decision, now)?;
+            }
+            CommandEffect::Pause(task) => {
+                let pause = Pause { by: row.by.clone(), reason: row.reason.clone(), since: row.at };
+                self.task_state(task).paused = Some(pause);
+            }
+            CommandEffect::Resume(task) => {
+                let state = self.task_state(task);
+                if state.paused.take().is_some() {
+                    state.last_slot = state.last_slot.max(Some(now));
+                }
+            }
+            CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
+            CommandEffect::RetryDead(selector) => self.retry_dead(selector, now, &mut applied),
+            CommandEffect::DiscardDead(selector) => {
+                let reason = format!("{}: {}", row.by, row.reason);
+                self.discard_dead(selector, &reason, now, &mut applied);
+            }
+            CommandEffect::RetryMessages(selector) => {
+                applied.messages = self.retry_messages(selector, now);
+            }
+            CommandEffect::RepairStreams(task) => {
+                applied.repaired = self.repair_streams(task, now);
+                applied.refused = applied.repaired.refusal(task);
+                self.arrived(applied.refused.is_none(), None, None);
+            }
+            CommandEffect::Note | CommandEffect::Refuse(_) => {}
+        }
+        if let Some(row) = self.commands.get_mut(&id) {
+            row.applied_at = Some(now);
+            let (refused, result) = effect.outcome(result, &applied);
+            row.result = Some(result);
+            row.refused = refused;
+        }
+        self.done.insert(id, applied.clone());
+        Ok(applied)
+    }
+
+    fn task_state(&mut self, task: &TaskName) -> &mut TaskState {
+        self.tasks.entry(task.clone()).or_insert_with(|| TaskState {
+            task: task.clone(),
+            schedule: String::new(),
+            last_slot: None,
+            paused: None,
+            tenant_cursor: None,
+            queued_slots: Vec::new(),
+        })
+    }
+
+    /// Dead letters that match, newest first.
+    pub(super) fn select_dead(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+    ) -> Vec<&DeadLetter> {
+        let wanted = |letter: &&DeadLetter| {
+            (letters == Letters::All || letter.resolved_at.is_none()) && matches(selector, letter)
+        };
+        self.dead.values().rev().filter(wanted).collect()
+    }
+
+    /// Open dead letters by task and last error.
+    pub(super) fn dead_groups(&self, limit: u32) -> Vec<DeadGroup> {
+        let mut groups: BTreeMap<(&str, &str), (DeadGroup, u64)> = BTreeMap::new();
+        for letter in self.dead.values().filter(|letter| letter.resolved_at.is_none()) {
+            let task = letter.item.identity.task.as_str();
+            let error = letter.item.errors.last().map_or("", String::as_str);
+            let fresh = || {
+                let (task, error) = (task.to_owned(), error.to_owned());
+                let (first, last) = (letter.at, letter.at);
+                (DeadGroup { task, error, count: 0, first, last }, letter.id)
+            };
+            let (group, newest) = groups.entry((task, error)).or_insert_with(fresh);
+            group.count += 1;
+            group.first = group.first.min(letter.at);
+            group.last = group.last.max(letter.at);
+            *newest = letter.id;
+        }
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by_key(|(group, newest)| Reverse((group.last, *newest)));
+        groups.into_iter().take(limit as usize).map(|(group, _)| group).collect()
+    }
+
+    /// The open dead letters that match; none, with the reason, if the command is refused.
+    fn selected(&self, selector: &DeadSelector, applied: &mut Applied) -> Vec<DeadLetter> {
+        let letters = self.select_dead(selector, Letters::Open);
+        applied.refused = selector.mismatch(letters.len() as u64);
+        if applied.refused.is_some() {
+            return Vec::new();
+        }
+        letters.into_iter().cloned().collect()
+    }
+
+    fn retry_dead(&mut self, selector: &DeadSelector, now: Time, applied: &mut Applied) {
+        let (letters, dead) = (self.selected(selector, applied), self.dead.len());
+        let mut tally = Tally::default();
+        self.command(books::retry(&letters), &mut tally, now);
+        applied.dead = (dead - self.dead.len()) as u64;
+        self.arrived(false, None, (applied.dead > 0).then_some(now));
+    }
+
+    fn discard_dead(
+        &mut self,
+        selector: &DeadSelector,
+        reason: &str,
+        now: Time,
+        applied: &mut Applied,
+    ) {
+        let letters = self.selected(selector, applied);
+        let (writes, mut tally) = books::discard(&letters, reason);
+        self.command(writes, &mut tally, now);
+        applied.dead = letters.len() as u64;
+    }
+
+    /// Executes writes of a command, which have no commit, in the name of the leader.
+    fn command<'a>(&mut self, writes: Vec<Write<'a>>, tally: &mut Tally<'a>, now: Time) {
+        let node = self.fence.as_ref().map(|(fence, _)| fence.node.clone());
+        let node = node.unwrap_or_else(|| Incarnation::from(""));
+        let by = By { node: &node, commit: CommitId(0), now };
+        self.write(writes, tally, by, Vec::new());
+        self.add(tally, now);
+    }
+}
+
+fn matches(selector: &DeadSelector, letter: &DeadLetter) -> bool {
+    if !selector.ids.is_empty() {
+        return selector.ids.contains(&letter.id);
+    }
+    let item = &letter.item;
+    selector.task.as_ref().is_none_or(|task| *task == item.identity.task)
+        && selector.error.as_ref().is_none_or(|error| item.errors.last() == Some(error))
+}

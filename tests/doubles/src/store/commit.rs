@@ -1,0 +1,271 @@
+//! The commit: ownership and cursors, then for each entry guards, changes, before-images,
+//! history, counters, outbox and acknowledgement.
+//!
+//! ```text
+//!   entry ── owner, epoch ── cursor, due ──> guards ──> changes ──> committed
+//!              │ no             │ no           │ no        │ violation, taken back
+//!              └────────────────┴──> left      └───────────┴──> skip, retry or dead
+//! ```
+//!
+//! One mutex takes the place of the single writer: an anchor needs no lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use besom_core::activity;
+use besom_core::books::{Blocks, Closed, Judged, close};
+use besom_core::collection::{Collection, Collections};
+use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal};
+use besom_core::time::Time;
+
+use super::ledger::By;
+use super::state::{Begun, State};
+use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
+use besom_ports::store::{Batch, BeforeImage, Committed, Decision, Entry, Error, LeftOut};
+
+/// What applies to the whole commit.
+struct Commit<'a> {
+    batch: &'a Batch,
+    collections: &'a Collections,
+    now: Time,
+}
+
+impl State {
+    pub(super) fn commit(
+        &mut self,
+        batch: &Batch,
+        collections: &Collections,
+        now: Time,
+    ) -> Result<Committed, Error> {
+        match self.commits.get(&batch.id) {
+            Some(Some(done)) => return Ok(done.clone()),
+            Some(None) => {
+                let id = batch.id;
+                return Err(Error::Invalid(format!("the commit {id} was given up")));
+            }
+            None => {}
+        }
+        let fence = self.fence.as_ref().filter(|_| !self.fence_disabled);
+        if let (Some(term), Some((fence, _))) = (batch.unqueued()?, fence)
+            && fence.term > term
+        {
+            return Err(Error::Fenced);
+        }
+        if let Some(ahead) = batch.ahead_of(now) {
+            return Ok(ahead);
+        }
+        let commit = Commit { batch, collections, now };
+        let left = self.left_out(&commit);
+        let mut undo = vec![None; batch.entries.len()];
+        let mut judged = Vec::with_capacity(batch.entries.len());
+        for (at, left) in left.into_iter().enumerate() {
+            judged.push(match left {
+                Some(why) => Err(why),
+                None => Ok(self.judge(&commit, at, &mut undo[at])),
+            });
+        }
+        let Closed { writes, mut tally, outcomes } =
+            close(&batch.entries, judged, |_| Blocks::UNKNOWN);
+        let by = By { node: &batch.node, commit: batch.id, now };
+        self.write(writes, &mut tally, by, undo);
+        let runs_ended = self.add(&tally, now);
+        self.begun.remove(&batch.id);
+        let committed = Committed { outcomes, at: now, runs_ended };
+        self.commits.insert(batch.id, Some(committed.clone()));
+        Ok(committed)
+    }
+
+    /// The result of a commit. An unknown mark is abandoned, so that a copy of its batch that is
+    /// still pending somewhere is never applied.
+    pub(super) fn find_commit(&mut self, id: CommitId) -> Option<Committed> {
+        self.commits.entry(id).or_default().clone()
+    }
+
+    /// The entries that are left out with their effects, and why.
+    fn left_out(&self, commit: &Commit<'_>) -> Vec<Option<LeftOut>> {
+        let entries = &commit.batch.entries;
+        let mut streams: BTreeMap<(&TaskName, Partition), Vec<(Seq, &Entry)>> = BTreeMap::new();
+        for entry in entries {
+            if let Source::Log(seq) = entry.source {
+                let place = (&entry.item.identity.task, entry.item.partition);
+                streams.entry(place).or_default().push((seq, entry));
+            }
+        }
+        let streams: BTreeMap<_, _> = streams
+            .into_iter()
+            .map(|(place, entries)| (place, self.stream_left_out(commit, place, &entries)))
+            .collect();
+        let mut taken = BTreeSet::new();
+        let check = |entry: &Entry| match entry.source {
+            Source::Log(_) => streams[&(&entry.item.identity.task, entry.item.partition)],
+            Source::Unqueued(_) => None,
+            Source::Timer(_) | Source::Retry(_) => match self.entry_left_out(commit, entry) {
+                None if !taken.insert(entry.source) => Some(LeftOut::NotThere),
+                left => left,
+            },
+        };
+        entries.iter().map(check).collect()
+    }
+
+    /// A stream continues at its cursor under its owner; otherwise it is left out entirely.
+    fn stream_left_out(
+        &self,
+        commit: &Commit<'_>,
+        (task, partition): (&TaskName, Partition),
+        entries: &[(Seq, &Entry)],
+    ) -> Option<LeftOut> {
+        if let Some(why) = entries.iter().find_map(|(_, e)| self.entry_left_out(commit, e)) {
+            return Some(why);
+        }
+        let acked = self.streams.get(&(task.clone(), partition))?.acked;
+        let expected = (acked.0 + 1..).map(Seq);
+        let follows = entries.iter().map(|(seq, _)| *seq).zip(expected).all(|(a, b)| a == b);
+        (!follows).then_some(LeftOut::NotThere)
+    }
+
+    fn entry_left_out(&self, commit: &Commit<'_>, entry: &Entry) -> Option<LeftOut> {
+        let (identity, partition) = (&entry.item.identity, entry.item.partition);
+        if !self.owns(&commit.batch.node, partition, entry.epoch) {
+            return Some(LeftOut::NotOwner);
+        }
+        match self.waiting_at(&identity.task, partition, entry.source) {
+            Some((item, run_at)) if item.identity == *identity && item.run == entry.item.run => {
+                let timer = matches!(entry.source, Source::Timer(_));
+                (timer && run_at.is_some_and(|at| at > commit.now)).then_some(LeftOut::NotDue)
+            }
+            Some(_) | None => Some(LeftOut::NotThere),
+        }
+    }
+
+    /// Evaluates the guards of an entry, and applies its changes if they hold.
+    fn judge(
+        &mut self,
+        commit: &Commit<'_>,
+        at: usize,
+        undo: &mut Option<Vec<BeforeImage>>,
+    ) -> Judged {
+        let Entry { item, decision, .. } = &commit.batch.entries[at];
+        let Decision::Apply { proposal, undo: kept, .. } = decision else { return Judged::Held };
+        let tenant = item.identity.tenant.as_ref();
+        let applied = match self.guards_hold(commit, at, tenant, proposal) {
+            Ok(false) => return Judged::GuardFailed,
+            Ok(true) => self.apply(commit.collections, tenant, &proposal.changes),
+            Err(violation) => Err(violation),
+        };
+        match applied {
+            Err(Violation(said)) => Judged::Violated(said),
+            Ok(touched) => {
+                let image = |touched: &Touched| touched.image(commit.collections);
+                *undo = kept.then(|| touched.iter().map(image).collect());
+                Judged::Held
+            }
+        }
+    }
+
+    fn guards_hold(
+        &self,
+        commit: &Commit<'_>,
+        at: usize,
+        tenant: Option<&Tenant>,
+        proposal: &Proposal,
+    ) -> Result<bool, Violation> {
+        for guard in &proposal.guards {
+            if !self.guard_holds(commit, at, tenant, guard)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn guard_holds(
+        &self,
+        commit: &Commit<'_>,
+        at: usize,
+        tenant: Option<&Tenant>,
+        guard: &Guard,
+    ) -> Result<bool, Violation> {
+        let collections = commit.collections;
+        match guard {
+            Guard::Columns { collection: name, key, conditions } => {
+                let collection = collection(collections, name)?;
+                check_conditions(collection, conditions)?;
+                let row = self.tables.row(collection, tenant, key)?;
+                Ok(row.is_some_and(|row| meets(row, conditions)))
+            }
+            Guard::Exists(filter) => self.tables.exists(collections, tenant, filter),
+            Guard::Absent(filter) => {
+                check_anchored(collection(collections, &filter.collection)?, filter)?;
+                Ok(!self.tables.exists(collections, tenant, filter)?)
+            }
+            Guard::Complete(set) => is_complete(&self.tables, collections, tenant, set),
+            Guard::Idle(key) if commit.batch.activity_in_store => {
+                Ok(self.activity.state(key, commit.now) == activity::State::Idle)
+            }
+            Guard::Idle(key) => {
+                Ok(commit.batch.idle.iter().any(|(entry, idle)| *entry == at && idle == key))
+            }
+        }
+    }
+
+    /// Applies all changes of an item, or none. Messages are not sent by it.
+    pub(super) fn apply(
+        &mut self,
+        collections: &Collections,
+        tenant: Option<&Tenant>,
+        changes: &[Change],
+    ) -> Result<Vec<Touched>, Violation> {
+        let mut touched = Vec::new();
+        for change in changes {
+            match self.tables.apply(collections, tenant, change) {
+                Ok(more) => touched.extend(more),
+                Err(violation) => {
+                    self.tables.restore(&touched);
+                    return Err(violation);
+                }
+            }
+        }
+        Ok(touched)
+    }
+
+    // ---- deaths
+
+    pub(super) fn begin(&mut self, id: CommitId, node: &Incarnation, items: &[(Source, &Item)]) {
+        let place =
+            |(source, item): &(Source, &Item)| (*source, item.partition, item.identity.clone());
+        let begun = Begun { node: node.clone(), items: items.iter().map(place).collect() };
+        self.begun.insert(id, begun);
+    }
+
+    pub(super) fn bury(&mut self, gone: &[Incarnation]) -> Vec<Identity> {
+        let dead: Vec<CommitId> =
+            self.begun.iter().filter(|(_, b)| gone.contains(&b.node)).map(|(id, _)| *id).collect();
+        let mut counted = Vec::new();
+        for begun in dead.iter().filter_map(|id| self.begun.remove(id)).collect::<Vec<_>>() {
+            for (source, partition, identity) in begun.items {
+                let item = self.waiting_at_mut(&identity.task, partition, source);
+                if let Some(item) = item.filter(|item| item.identity == identity) {
+                    item.deaths += 1;
+                    counted.push(identity);
+                }
+            }
+        }
+        counted
+    }
+}
+
+/// An absence of rows is only certain under an anchor whose key the filter fixes. A single writer
+/// needs no lock, but a guard that another store would refuse is refused here as well.
+fn check_anchored(collection: &Collection, filter: &Filter) -> Result<(), Violation> {
+    let fixed = |column: &String| {
+        let equal = |c: &Condition| c.column == *column && c.comparison == Comparison::Equal;
+        filter.conditions.iter().any(equal)
+    };
+    if collection.anchors.iter().any(|anchor| anchor.columns.iter().all(fixed)) {
+        return Ok(());
+    }
+    let name = &collection.name;
+    Err(Violation(format!(
+        "a guard on the absence of {name} does not fix the key of any of its anchors"
+    )))
+}

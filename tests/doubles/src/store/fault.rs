@@ -1,0 +1,133 @@
+//! Faults of a store that tests and simulations can inject.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+
+use besom_core::ids::{Seq, TaskName};
+
+use super::MemoryStore;
+use super::state::State;
+use besom_ports::store::{Error, Result};
+
+/// The kind of operation that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// [`besom_ports::store::Store::commit`].
+    Commit,
+    /// Every other write.
+    Write,
+    /// Reads.
+    Read,
+}
+
+/// How an operation fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// [`Error::Busy`].
+    Busy,
+    /// [`Error::Unavailable`].
+    Unavailable,
+    /// [`Error::Unknown`]; nothing has been applied, nor ever will be.
+    UnknownNotApplied,
+    /// [`Error::Unknown`]; the operation has been applied.
+    UnknownApplied,
+}
+
+/// The faults of one handle.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    away: bool,
+    commit: VecDeque<Fault>,
+    write: VecDeque<Fault>,
+    read: VecDeque<Fault>,
+}
+
+impl Faults {
+    fn queue(&mut self, on: On) -> &mut VecDeque<Fault> {
+        match on {
+            On::Commit => &mut self.commit,
+            On::Write => &mut self.write,
+            On::Read => &mut self.read,
+        }
+    }
+}
+
+impl MemoryStore {
+    /// Makes the next operation of this kind fail; further calls queue up.
+    pub fn fail_next(&self, on: On, fault: Fault) {
+        self.faults().queue(on).push_back(fault);
+    }
+
+    /// Cuts this handle off from its store, or reconnects it.
+    pub fn set_away(&self, away: bool) {
+        self.faults().away = away;
+    }
+
+    fn faults(&self) -> std::sync::MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Performs an operation, or injects the fault that is due.
+    pub(super) fn perform<T>(
+        &self,
+        on: On,
+        operation: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        let fault = {
+            let mut faults = self.faults();
+            if faults.away {
+                return Err(Error::Unavailable("this node is cut off from its store".into()));
+            }
+            faults.queue(on).pop_front()
+        };
+        match fault {
+            None => operation(&mut self.lock()),
+            Some(Fault::Busy) => Err(Error::Busy("injected".into())),
+            Some(Fault::Unavailable) => Err(Error::Unavailable("injected".into())),
+            Some(Fault::UnknownNotApplied) => Err(Error::Unknown("injected, before".into())),
+            Some(Fault::UnknownApplied) => {
+                operation(&mut self.lock())?;
+                Err(Error::Unknown("injected, after".into()))
+            }
+        }
+    }
+}
+
+/// A corruption of the books, which an audit has to find.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Corruption {
+    /// A history row disappears.
+    LoseHistory(u64),
+    /// An item disappears from the log.
+    LoseLog(TaskName, besom_core::ids::Partition, Seq),
+    /// A timer disappears.
+    LoseTimer(u64),
+    /// A task's counter shows one more planned item (of its first tenant).
+    MiscountPlanned(TaskName),
+}
+
+impl MemoryStore {
+    /// Corrupts the books behind the engine's back.
+    pub fn corrupt(&self, corruption: &Corruption) {
+        let mut state = self.lock();
+        match corruption {
+            Corruption::LoseHistory(id) => {
+                state.history.remove(id);
+            }
+            Corruption::LoseLog(task, partition, seq) => {
+                if let Some(stream) = state.streams.get_mut(&(task.clone(), *partition)) {
+                    stream.items.remove(seq);
+                }
+            }
+            Corruption::LoseTimer(id) => {
+                state.timers.remove(id);
+            }
+            Corruption::MiscountPlanned(task) => {
+                let mut counts = state.counts.iter_mut();
+                if let Some((_, counts)) = counts.find(|((owner, _), _)| owner == task) {
+                    counts.planned += 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The outbox: emitted messages and their deliveries.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stage};
+use besom_core::ids::{FencingToken, TaskName, Tenant};
+use besom_core::time::Time;
+
+use super::state::{Numbered, State};
+use besom_ports::store::{self, MessageQuery, MessageSelector, Result};
+
+/// A message in the outbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The topic, which decides the route.
+    pub topic: String,
+    /// The key that orders messages.
+    pub key: String,
+    /// The content.
+    pub payload: Vec<u8>,
+    /// The task that emitted it; none: the product itself.
+    pub task: Option<TaskName>,
+    /// The tenant of the item that emitted it.
+    pub tenant: Option<Tenant>,
+    pub(super) id: u64,
+    pub(super) at: Time,
+    pub(super) attempts: u32,
+    pub(super) next_at: Time,
+    pub(super) error: Option<String>,
+    pub(super) stage: Stage,
+    pub(super) reply: Option<Reply>,
+    pub(super) ended_at: Option<Time>,
+}
+
+/// The origin of a message, and the time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin<'a> {
+    pub(super) task: Option<&'a TaskName>,
+    pub(super) tenant: Option<&'a Tenant>,
+    pub(super) now: Time,
+}
+
+impl Message {
+    /// The lane: messages that share it are delivered in order.
+    fn lane(&self) -> (Option<&TaskName>, Option<&Tenant>, &str, &str) {
+        (self.task.as_ref(), self.tenant.as_ref(), &self.topic, &self.key)
+    }
+
+    pub(super) fn delivery(&self) -> Delivery {
+        Delivery {
+            id: self.id,
+            emitted_at: self.at,
+            payload: self.payload.clone(),
+            state: self.stage,
+            attempts: self.attempts,
+            error: self.error.clone(),
+            reply: self.reply.clone(),
+            ended_at: self.ended_at,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn emit(&mut self, origin: Origin<'_>, topic: &str, key: &str, payload: &[u8]) {
+        let id = self.next_id(Numbered::Message);
+        Arc::make_mut(&mut self.outbox).push(Message {
+            topic: topic.to_owned(),
+            key: key.to_owned(),
+            payload: payload.to_vec(),
+            task: origin.task.cloned(),
+            tenant: origin.tenant.cloned(),
+            id,
+            at: origin.now,
+            attempts: 0,
+            next_at: Time::EPOCH,
+            error: None,
+            stage: Stage::Pending,
+            reply: None,
+            ended_at: None,
+        });
+    }
+
+    pub(super) fn claim_messages(
+        &mut self,
+        fence: &FencingToken,
+        room: &[(String, u32)],
+        hold: Duration,
+        now: Time,
+    ) -> Result<Vec<Claimed>> {
+        self.check_fence(fence)?;
+        let mut claimed = Vec::new();
+        for (topic, limit) in room {
+            let mut seen = BTreeSet::new();
+            let mut first = Vec::new();
+            for message in self.outbox.iter().filter(|m| m.topic == *topic) {
+                // Only the first message of a lane is delivered; it blocks the others even before
+                // it is due.
+                if message.stage == Stage::Pending
+                    && seen.insert(message.lane())
+                    && message.next_at <= now
+                {
+                    first.push((message.next_at, message.id));
+                }
+            }
+            first.sort_unstable();
+            first.truncate(*limit as usize);
+            let taken: BTreeSet<u64> = first.into_iter().map(|(_, id)| id).collect();
+            for message in Arc::make_mut(&mut self.outbox) {
+                if !taken.contains(&message.id) {
+                    continue;
+                }
+                message.attempts += 1;
+                message.next_at = now + hold;
+                claimed.push(Claimed {
+                    id: message.id,
+                    at: message.at,
+                    task: message.task.clone(),
+                    tenant: message.tenant.clone(),
+                    topic: message.topic.clone(),
+                    key: message.key.clone(),
+                    payload: message.payload.clone(),
+                    attempt: message.attempts,
+                });
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// See [`store::CommandEffect::RetryMessages`].
+    pub(super) fn retry_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
+        let MessageSelector { ids, topic } = selector;
+        let chosen = |m: &Message| match ids.is_empty() {
+            true => topic.as_ref().is_none_or(|topic| m.topic == *topic),
+            false => ids.contains(&m.id),
+        };
+        let followed =
+            |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.lane() == m.lane());
+        let again: BTreeSet<u64> = self
+            .outbox
+            .iter()
+            .filter(|m| m.stage == Stage::GivenUp && chosen(m) && !followed(m))
+            .map(|m| m.id)
+            .collect();
+        for message in Arc::make_mut(&mut self.outbox) {
+            if again.contains(&message.id) {
+                (message.stage, message.attempts, message.next_at) = (Stage::Pending, 0, now);
+                (message.reply, message.ended_at) = (None, None);
+            }
+        }
+        again.len() as u64
+    }
+
+    pub(super) fn end_attempts(
+        &mut self,
+        fence: &FencingToken,
+        attempts: &[Attempt],
+        now: Time,
+    ) -> Result<()> {
+        self.check_fence(fence)?;
+        let outbox = Arc::make_mut(&mut self.outbox);
+        for Attempt { id, attempt, end } in attempts {
+            let of = |m: &&mut Message| m.id == *id && m.attempts == *attempt;
+            let Some(message) = outbox.iter_mut().find(of) else { continue };
+            if message.stage != Stage::Pending {
+                continue;
+            }
+            match end {
+                End::Delivered(reply) => {
+                    (message.stage, message.error) = (Stage::Delivered, None);
+                    (message.reply, message.ended_at) = (Some(reply.clone()), Some(now));
+                }
+                End::Again { after, error } => {
+                    (message.next_at, message.error) = (now + *after, Some(error.clone()));
+                }
+                End::GivenUp { error, reply } => {
+                    (message.stage, message.error) = (Stage::GivenUp, Some(error.clone()));
+                    (message.reply, message.ended_at) = (reply.clone(), Some(now));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn messages(&self, query: &MessageQuery) -> Vec<store::Message> {
+        let asked = |m: &&Message| {
+            query.topic.as_ref().is_none_or(|topic| m.topic == *topic)
+                && query.state.is_none_or(|stage| m.stage == stage)
+        };
+        let found = self.outbox.iter().rev().filter(asked).take(query.limit as usize);
+        let row = |m: &Message| store::Message {
+            task: m.task.clone(),
+            tenant: m.tenant.clone(),
+            topic: m.topic.clone(),
+            key: m.key.clone(),
+            delivery: m.delivery(),
+            next_at: m.next_at,
+        };
+        found.map(row).collect()
+    }
+
+    /// The pending messages of a task and a topic; counts at most this many.
+    pub(super) fn pending_messages(
+        &self,
+        task: &TaskName,
+        topic: &str,
+        limit: u32,
+    ) -> store::Pending {
+        let mut pending = store::Pending::default();
+        let waits = |m: &&Message| {
+            m.topic == topic && m.task.as_ref() == Some(task) && m.stage == Stage::Pending
+        };
+        for message in self.outbox.iter().filter(waits).take(limit as usize) {
+            pending.messages += 1;
+            pending.bytes += (message.key.len() + message.payload.len()) as u64;
+        }
+        pending
+    }
+
+    /// Removes the oldest pending messages of a task and a topic.
+    pub(super) fn drop_messages(
+        &mut self,
+        task: &TaskName,
+        topic: &str,
+        count: u32,
+    ) -> store::Pending {
+        let mut gone = store::Pending::default();
+        Arc::make_mut(&mut self.outbox).retain(|m| {
+            let waits =
+                m.topic == topic && m.task.as_ref() == Some(task) && m.stage == Stage::Pending;
+            let goes = waits && gone.messages < u64::from(count);
+            if goes {
+                gone.messages += 1;
+                gone.bytes += (m.key.len() + m.payload.len()) as u64;
+            }
+            !goes
+        });
+        gone
+    }
+
+    /// Removes old pending messages of topics without a route.
+    pub(super) fn prune_unrouted(
+        &mut self,
+        before: Time,
+        routed: Option<&[String]>,
+        limit: u32,
+    ) -> u64 {
+        let Some(routed) = routed else { return 0 };
+        let mut pruned = 0;
+        Arc::make_mut(&mut self.outbox).retain(|m| {
+            let old = m.stage == Stage::Pending && m.at < before && !routed.contains(&m.topic);
+            let goes = old && pruned < u64::from(limit);
+            pruned += u64::from(goes);
+            !goes
+        });
+        pruned
+    }
+
+    /// Removes messages that ended long ago.
+    pub(super) fn prune_messages(&mut self, before: Time, limit: u32) -> u64 {
+        let mut pruned = 0;
+        Arc::make_mut(&mut self.outbox).retain(|message| {
+            let old = message.ended_at.is_some_and(|at| at < before) && pruned < u64::from(limit);
+            pruned += u64::from(old);
+            !old
+        });
+        pruned
+    }
+}
+
+/// The latest message of each key among a task's own messages.
+pub(super) fn deliveries(
+    outbox: &[Message],
+    task: &TaskName,
+    tenant: Option<&Tenant>,
+    topic: &str,
+    keys: &[String],
+) -> Vec<Option<Delivery>> {
+    let own = |m: &&Message, key: &str| m.lane() == (Some(task), tenant, topic, key);
+    let latest = |key: &String| outbox.iter().rev().find(|m| own(m, key)).map(Message::delivery);
+    keys.iter().map(latest).collect()
+}

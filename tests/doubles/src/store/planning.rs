@@ -1,0 +1,221 @@
+//! The leader's writes while planning: slots and runs, pages of candidates, the end of a scan.
+
+use besom_core::books::{Admitted, Known, admit};
+use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Tenant, Term};
+use besom_core::item::{Candidate, Identity, Item};
+use besom_core::plan::{
+    NewRun, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+};
+use besom_core::time::Time;
+
+use super::state::{Numbered, State};
+use besom_ports::store::{DeadLetter, Error, PlanPage, Planned, Result, late_copy};
+
+impl State {
+    pub(super) fn decide_slots(
+        &mut self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+        now: Time,
+    ) -> Result<Vec<RunId>> {
+        self.check_fence(fence)?;
+        if let Some(task) = decision.seen.iter().find(|seen| !self.stands_at(seen)) {
+            let runs = decision.runs.iter().filter_map(|new| self.run_of_slot(new));
+            let started = runs.filter(|run| run.term == fence.term).map(|run| run.id).collect();
+            return late_copy(&task.task, decision, started);
+        }
+        for new in &decision.runs {
+            if self.run_of_slot(new).is_some_and(|run| run.term != fence.term) {
+                let NewRun { task, slot, .. } = new;
+                return Err(Error::Invalid(format!("the slot {slot} of {task} already has a run")));
+            }
+        }
+        let ids: Vec<RunId> =
+            decision.runs.iter().map(|new| self.start(new, fence.term, now)).collect();
+        for slot in &decision.slots {
+            let mut slot = slot.clone();
+            if slot.outcome == SlotOutcome::Ran && slot.run.is_none() {
+                let started = decision.runs.iter().zip(&ids);
+                let own = |new: &NewRun| new.task == slot.task && new.slot == slot.to;
+                slot.run = started.into_iter().find(|(new, _)| own(new)).map(|(_, id)| *id);
+            }
+            self.record_slot(slot);
+        }
+        for state in &decision.states {
+            let paused = self.tasks.get(&state.task).and_then(|known| known.paused.clone());
+            self.tasks.insert(state.task.clone(), TaskState { paused, ..state.clone() });
+        }
+        Ok(ids)
+    }
+
+    fn stands_at(&self, seen: &Seen) -> bool {
+        match self.tasks.get(&seen.task) {
+            Some(known) => seen.is_at(known.last_slot, &known.queued_slots),
+            None => seen.is_at(None, &[]),
+        }
+    }
+
+    /// The existing run of a slot: a scheduled run, or one started at a takeover, is the slot's
+    /// only run.
+    fn run_of_slot(&self, new: &NewRun) -> Option<&Run> {
+        let only = matches!(new.trigger, Trigger::Schedule | Trigger::Takeover);
+        self.runs.values().find(|run| {
+            only && (&new.task, new.slot, &new.trigger) == (&run.task, run.slot, &run.trigger)
+        })
+    }
+
+    fn start(&mut self, new: &NewRun, term: Term, now: Time) -> RunId {
+        // This leadership has started it: only the answer was lost.
+        if let Some(run) = self.run_of_slot(new) {
+            return run.id;
+        }
+        let id = RunId(self.next_id(Numbered::Run));
+        let run = Run {
+            id,
+            task: new.task.clone(),
+            slot: new.slot,
+            trigger: new.trigger.clone(),
+            term,
+            digest: new.digest.clone(),
+            definition: new.definition.clone(),
+            started_at: now,
+            ended_at: None,
+            scan_done: false,
+            error: None,
+            planned: 0,
+            deduplicated: 0,
+            blocked: 0,
+            open: 0,
+            scanned: 0,
+        };
+        self.runs.insert(id, run);
+        id
+    }
+
+    /// Consecutive slots of a task with equal outcomes share a row. A row that exists is not
+    /// written again.
+    fn record_slot(&mut self, slot: SlotRecord) {
+        let same = |last: &SlotRecord| {
+            (&last.outcome, &last.reason, last.run, last.term)
+                == (&slot.outcome, &slot.reason, slot.run, slot.term)
+        };
+        let mut of_task = self.slots.iter().filter(|known| known.task == slot.task);
+        if of_task.any(|known| same(known) && known.from <= slot.from && known.to >= slot.to) {
+            return;
+        }
+        let last = self.slots.iter_mut().rev().find(|last| last.task == slot.task);
+        match last {
+            Some(last) if same(last) => {
+                last.to = slot.to;
+                last.count += slot.count;
+            }
+            _ => self.slots.push(slot),
+        }
+    }
+
+    pub(super) fn plan_page(
+        &mut self,
+        fence: &FencingToken,
+        page: &PlanPage,
+        now: Time,
+    ) -> Result<Planned> {
+        self.check_fence(fence)?;
+        let slot = match self.runs.get(&page.run) {
+            Some(run) if run.task == page.task && !run.scan_done => run.slot,
+            Some(run) if run.task != page.task => {
+                let (id, own, other) = (run.id, &run.task, &page.task);
+                return Err(Error::Invalid(format!("run {id} belongs to {own}, not to {other}")));
+            }
+            Some(run) => {
+                return Err(Error::Invalid(format!("the scan of run {} has ended", run.id)));
+            }
+            None => return Err(Error::Invalid(format!("there is no run {}", page.run))),
+        };
+        let known =
+            |at: usize, _| -> Result<Known> { Ok(self.known(&page.task, &page.candidates[at])) };
+        let Admitted { items, logged, tally, planned } = admit(page, self.partitions, known)?;
+        for new in items {
+            self.enqueue(new.item(page, slot), now);
+        }
+        self.add(&tally, now);
+        self.arrived(!planned.partitions.is_empty(), planned.earliest_due, None);
+        if planned.left == 0 {
+            let account = (page.task.clone(), page.tenant.clone());
+            match &page.cursor {
+                Some(cursor) => self.cursors.insert(account, (now, cursor.clone())),
+                None => self.cursors.remove(&account),
+            };
+        }
+        if let Some(run) = self.runs.get_mut(&page.run) {
+            run.planned += planned.planned;
+            run.open += logged;
+            run.deduplicated += planned.deduplicated;
+            run.blocked += planned.blocked;
+            run.scanned += page.scanned;
+        }
+        Ok(planned)
+    }
+
+    fn known(&self, task: &TaskName, candidate: &Candidate) -> Known {
+        let Candidate { tenant, key, due, version, .. } = candidate.clone();
+        let identity = Identity { task: task.clone(), tenant, key, due };
+        let settled = self.settled.get(&identity).is_some_and(|marks| marks.contains_key(&version));
+        let dead = |letter: &DeadLetter| {
+            let item = &letter.item;
+            let open = letter.resolved_at.is_none();
+            open && item.identity == identity && item.version == version
+        };
+        if self.waiting.contains(&identity) {
+            Known::Waits
+        } else if settled || self.dead.values().any(dead) {
+            Known::Blocked
+        } else {
+            Known::New
+        }
+    }
+
+    /// Adds a new item to where it waits.
+    fn enqueue(&mut self, item: Item, now: Time) {
+        self.waiting.insert(item.identity.clone());
+        if item.identity.due.is_some() {
+            let id = self.next_id(Numbered::Timer);
+            self.timers.insert(id, item);
+            return;
+        }
+        let place: (_, Partition) = (item.identity.task.clone(), item.partition);
+        let stream = self.streams.entry(place).or_default();
+        stream.tail = Seq(stream.tail.0 + 1);
+        stream.items.insert(stream.tail, (now, item));
+    }
+
+    pub(super) fn end_scan(
+        &mut self,
+        fence: &FencingToken,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+        now: Time,
+    ) -> Result<bool> {
+        self.check_fence(fence)?;
+        let Some(known) = self.runs.get(&run) else {
+            return Err(Error::Invalid(format!("there is no run {run}")));
+        };
+        if !known.scan_done {
+            if let Some(state) = self.tasks.get_mut(&known.task) {
+                state.tenant_cursor = tenant_cursor.cloned();
+            }
+            self.stop_scan(run, error, now);
+        }
+        Ok(self.runs.get(&run).is_some_and(|run| run.ended_at.is_some()))
+    }
+
+    /// Ends the scan of a run, and the run if it has nothing in the log. A scan that has already
+    /// ended keeps its result.
+    pub(super) fn stop_scan(&mut self, run: RunId, error: Option<&str>, now: Time) {
+        if let Some(run) = self.runs.get_mut(&run).filter(|run| !run.scan_done) {
+            run.scan_done = true;
+            run.error = error.map(str::to_owned);
+        }
+        self.end_if_complete(run, now);
+    }
+}

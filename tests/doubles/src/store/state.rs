@@ -1,0 +1,272 @@
+//! The store's content, and the rules that several operations share: the fence, the ownership of
+//! partitions, what is waiting, and when a run ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use besom_core::activity::Book;
+use besom_core::ids::{
+    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
+};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::plan::{Run, SlotRecord, TaskState};
+use besom_core::time::Time;
+
+use super::lines::Logged;
+use super::outbox::Message;
+use super::ownership::Owner;
+use super::tables::Tables;
+use besom_ports::store::{
+    Applied, Arrivals, BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, Fence,
+    HistoryRow, NodeRow, Raised, Result,
+};
+
+/// The items of one task in one partition.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StreamState {
+    /// The last acknowledged position.
+    pub(super) acked: Seq,
+    /// The last written position.
+    pub(super) tail: Seq,
+    /// The items that are not acknowledged, and since when each has been waiting.
+    pub(super) items: BTreeMap<Seq, (Time, Item)>,
+}
+
+/// A history row with its before-images.
+#[derive(Debug, Clone)]
+pub(super) struct Recorded {
+    pub(super) row: HistoryRow,
+    pub(super) images: Option<Vec<BeforeImage>>,
+}
+
+/// A batch that is about to be executed.
+#[derive(Debug, Clone)]
+pub(super) struct Begun {
+    pub(super) node: Incarnation,
+    pub(super) items: Vec<(Source, Partition, Identity)>,
+}
+
+/// A version of an item that is not planned again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    /// Since when.
+    pub(super) at: Time,
+    /// Whether an operator discarded it; otherwise the task settled it.
+    pub(super) given_up: bool,
+}
+
+/// The kinds of objects that the store numbers, each from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Numbered {
+    Run,
+    Timer,
+    Retry,
+    Dead,
+    History,
+    Command,
+    Message,
+}
+
+/// The account of the books: one task in one tenant.
+pub(super) type Account = (TaskName, Option<Tenant>);
+
+/// The store's whole content.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) partitions: u32,
+    last_ids: BTreeMap<Numbered, u64>,
+    pub(super) fence: Option<(Fence, [u8; 32])>,
+    pub(super) terms: BTreeMap<Term, Fence>,
+    pub(super) owners: BTreeMap<Partition, Owner>,
+    /// Arrivals in the queues from leaders, in order.
+    pub(super) arrivals: Vec<Arrivals>,
+    /// Only for [`super::MemoryStore::broken_without_fence`].
+    pub(super) fence_disabled: bool,
+
+    pub(super) tasks: BTreeMap<TaskName, TaskState>,
+    pub(super) runs: BTreeMap<RunId, Run>,
+    pub(super) slots: Vec<SlotRecord>,
+    /// Each with the time of its last move.
+    pub(super) cursors: BTreeMap<Account, (Time, Vec<u8>)>,
+    pub(super) commands: BTreeMap<u64, CommandRow>,
+    /// The result of each applied command.
+    pub(super) done: BTreeMap<u64, Applied>,
+
+    pub(super) streams: BTreeMap<(TaskName, Partition), StreamState>,
+    /// When the next rows of a task's budget are free.
+    pub(super) free_at: BTreeMap<TaskName, Time>,
+    pub(super) timers: BTreeMap<u64, Item>,
+    pub(super) retries: BTreeMap<u64, (Time, Item)>,
+    /// The identities in `streams`, `timers` and `retries`.
+    pub(super) waiting: BTreeSet<Identity>,
+    /// Versions of identities that are not planned again.
+    pub(super) settled: BTreeMap<Identity, BTreeMap<String, Mark>>,
+    pub(super) dead: BTreeMap<u64, DeadLetter>,
+
+    pub(super) counts: BTreeMap<Account, Counts>,
+    pub(super) history: BTreeMap<u64, Recorded>,
+    /// Counts of rows pruned from the history (`committed`, `skipped`, `discarded`) and of pruned
+    /// resolved dead letters.
+    pub(super) baseline: BTreeMap<Account, Counts>,
+    /// The result of each commit; none: its mark was looked up without success and is abandoned.
+    pub(super) commits: BTreeMap<CommitId, Option<Committed>>,
+    pub(super) begun: BTreeMap<CommitId, Begun>,
+    /// Shared with the snapshots taken of it.
+    pub(super) outbox: Arc<Vec<Message>>,
+    pub(super) nodes: BTreeMap<Incarnation, NodeRow>,
+    pub(super) lines: BTreeMap<RunId, Logged>,
+
+    pub(super) tables: Tables,
+    pub(super) activity: Book,
+}
+
+impl State {
+    pub(super) fn new(partitions: u32, activity: Book) -> State {
+        State {
+            partitions,
+            last_ids: BTreeMap::new(),
+            fence: None,
+            terms: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            arrivals: Vec::new(),
+            fence_disabled: false,
+            tasks: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            slots: Vec::new(),
+            cursors: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            done: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            free_at: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            settled: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            history: BTreeMap::new(),
+            baseline: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            outbox: Arc::default(),
+            nodes: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            tables: Tables::default(),
+            activity,
+        }
+    }
+
+    pub(super) fn next_id(&mut self, of: Numbered) -> u64 {
+        let last = self.last_ids.entry(of).or_default();
+        *last += 1;
+        *last
+    }
+
+    // ---- leadership
+
+    pub(super) fn raise_fence(
+        &mut self,
+        fence: &FencingToken,
+        node: &Incarnation,
+        partitions: Option<&[Partition]>,
+        now: Time,
+    ) -> Result<Raised> {
+        let known = self.fence.as_ref().map(|(known, _)| known.term);
+        if !self.fence_disabled && known.is_some_and(|known| known >= fence.term) {
+            return Err(Error::Fenced);
+        }
+        let taken: BTreeSet<Partition> = match partitions {
+            None => (0..self.partitions).map(Partition).collect(),
+            Some(partitions) => partitions.iter().copied().collect(),
+        };
+        if let Some(beyond) = taken.iter().find(|p| p.0 >= self.partitions) {
+            let count = self.partitions;
+            return Err(Error::Invalid(format!("there is no partition {beyond} of {count}")));
+        }
+        let raised = Fence { term: fence.term, node: node.clone(), raised_at: now };
+        self.terms.insert(fence.term, raised.clone());
+        self.fence = Some((raised, fence.token_hash));
+        let take = |partition| (partition, self.take(node, partition, None));
+        Ok(Raised { owned: taken.into_iter().map(take).collect() })
+    }
+
+    /// Refuses a leader other than the one that raised the fence last.
+    pub(super) fn check_fence(&self, fence: &FencingToken) -> Result<()> {
+        let shown = |(known, token): &(Fence, [u8; 32])| {
+            known.term == fence.term && *token == fence.token_hash
+        };
+        if self.fence_disabled || self.fence.as_ref().is_some_and(shown) {
+            return Ok(());
+        }
+        Err(Error::Fenced)
+    }
+
+    /// Whether the node owns the partition under that epoch.
+    pub(super) fn owns(&self, node: &Incarnation, partition: Partition, epoch: OwnerEpoch) -> bool {
+        let owner = self.owners.get(&partition);
+        self.fence_disabled
+            || owner.is_some_and(|owner| owner.node == *node && owner.epoch == epoch)
+    }
+
+    // ---- what waits
+
+    /// The item that waits at a place, and the earliest time of its execution (none: at once).
+    pub(super) fn waiting_at(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        source: Source,
+    ) -> Option<(&Item, Option<Time>)> {
+        match source {
+            Source::Log(seq) => {
+                let stream = self.streams.get(&(task.clone(), partition))?;
+                stream.items.get(&seq).map(|(_, item)| (item, None))
+            }
+            Source::Timer(id) => self.timers.get(&id).map(|item| (item, item.identity.due)),
+            Source::Retry(id) => self.retries.get(&id).map(|(at, item)| (item, Some(*at))),
+            Source::Unqueued(_) => None,
+        }
+    }
+
+    /// Like `waiting_at`, for a change in place.
+    pub(super) fn waiting_at_mut(
+        &mut self,
+        task: &TaskName,
+        partition: Partition,
+        source: Source,
+    ) -> Option<&mut Item> {
+        match source {
+            Source::Log(seq) => {
+                let stream = self.streams.get_mut(&(task.clone(), partition))?;
+                stream.items.get_mut(&seq).map(|(_, item)| item)
+            }
+            Source::Timer(id) => self.timers.get_mut(&id),
+            Source::Retry(id) => self.retries.get_mut(&id).map(|(_, item)| item),
+            Source::Unqueued(_) => None,
+        }
+    }
+
+    /// Puts an item into the retries.
+    pub(super) fn add_retry(&mut self, run_at: Time, item: Item) {
+        self.waiting.insert(item.identity.clone());
+        let id = self.next_id(Numbered::Retry);
+        self.retries.insert(id, (run_at, item));
+    }
+
+    // ---- runs
+
+    /// Ends a run whose scan has ended and that has nothing in the log.
+    pub(super) fn end_if_complete(&mut self, id: RunId, now: Time) -> bool {
+        let Some(run) = self.runs.get_mut(&id) else { return false };
+        if run.ended_at.is_some() || !run.scan_done || run.open > 0 {
+            return false;
+        }
+        run.ended_at = Some(now);
+        true
+    }
+}
+
+/// The account that an item belongs to.
+pub(super) fn account(identity: &Identity) -> Account {
+    (identity.task.clone(), identity.tenant.clone())
+}

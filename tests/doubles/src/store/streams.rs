@@ -1,0 +1,86 @@
+//! Streams that have lost items: their state, and their repair.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use besom_core::ids::{RunId, Seq, TaskName};
+use besom_core::time::Time;
+
+use super::state::{Account, State, StreamState, account};
+use besom_ports::store::{Repaired, Stream, StreamRow};
+
+impl State {
+    pub(super) fn stream_rows(&self, task: Option<&TaskName>) -> Vec<StreamRow> {
+        let of_task = |stream: &Stream| task.is_none_or(|task| *task == stream.task);
+        self.backlog(None)
+            .into_iter()
+            .filter(of_task)
+            .map(|stream| {
+                let place = (stream.task.clone(), stream.partition);
+                StreamRow { items: self.streams[&place].items.len() as u64, stream }
+            })
+            .collect()
+    }
+
+    pub(super) fn repair_streams(&mut self, task: &TaskName, now: Time) -> Repaired {
+        let streams = self.streams.iter_mut().filter(|((of, _), _)| of == task);
+        let mut repaired = Repaired::default();
+        for (_, stream) in streams {
+            repaired.streams += u64::from(stream.number_anew());
+        }
+        repaired.lost = self.write_off(task);
+        self.write_off_runs(task, now);
+        repaired
+    }
+
+    /// Writes off items that are in the counters but exist nowhere.
+    fn write_off(&mut self, task: &TaskName) -> u64 {
+        let mut there: BTreeMap<Account, u64> = BTreeMap::new();
+        for item in self.all_waiting().filter(|item| item.identity.task == *task) {
+            *there.entry(account(&item.identity)).or_default() += 1;
+        }
+        let held: BTreeSet<_> = self.all_waiting().map(|item| item.identity.clone()).collect();
+        self.waiting.retain(|identity| identity.task != *task || held.contains(identity));
+        let mut lost = 0;
+        for (who, counts) in self.counts.iter_mut().filter(|((of, _), _)| of == task) {
+            let gone = counts.pending.saturating_sub(there.get(who).copied().unwrap_or_default());
+            counts.pending -= gone;
+            counts.discarded += gone;
+            self.baseline.entry(who.clone()).or_default().discarded += gone;
+            lost += gone;
+        }
+        lost
+    }
+
+    fn write_off_runs(&mut self, task: &TaskName, now: Time) {
+        let mut open: BTreeMap<RunId, u64> = BTreeMap::new();
+        for (_, item) in self.streams.values().flat_map(|stream| stream.items.values()) {
+            *open.entry(item.run).or_default() += 1;
+        }
+        let runs: Vec<RunId> =
+            self.runs.values().filter(|run| run.task == *task).map(|run| run.id).collect();
+        for id in runs {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.open = open.get(&id).copied().unwrap_or_default();
+            }
+            self.end_if_complete(id, now);
+        }
+    }
+}
+
+impl StreamState {
+    /// Renumbers the remaining items behind the last number if any is missing; returns whether one
+    /// was.
+    fn number_anew(&mut self) -> bool {
+        let whole = self.tail.0 - self.acked.0 == self.items.len() as u64;
+        if whole {
+            return false;
+        }
+        self.acked = self.tail;
+        let items = std::mem::take(&mut self.items);
+        for entry in items.into_values() {
+            self.tail = Seq(self.tail.0 + 1);
+            self.items.insert(self.tail, entry);
+        }
+        true
+    }
+}

@@ -1,0 +1,381 @@
+//! The user's tables in the model: rows by tenant and key, with the constraints that a database
+//! would enforce.
+//!
+//! A change takes effect entirely or is a [`Violation`], which fails its own item. The previous
+//! state of what it touched is returned, for the before-images and for undoing an item whose later
+//! change is a violation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use besom_core::collection::{Collection, Collections};
+use besom_core::ids::Tenant;
+use besom_core::proposal::{Change, Condition, Filter, ReadSet};
+use besom_core::value::{Field, Kind, RowKey, Value, is_decimal};
+
+use super::compare::{Ordered, holds};
+use besom_ports::store::BeforeImage;
+
+/// Why a guard or a change cannot be executed on these tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Violation(pub(super) String);
+
+/// A row: every column of its table.
+pub(super) type Columns = BTreeMap<String, Value>;
+
+/// The identity of a row in its table; defines the order of the table.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RowId {
+    pub(super) tenant: Option<Tenant>,
+    pub(super) key: Vec<Ordered>,
+}
+
+impl RowId {
+    pub(super) fn key(&self) -> RowKey {
+        self.key.iter().map(|value| value.0.clone()).collect()
+    }
+}
+
+/// One table.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    pub(super) has_tenant: bool,
+    pub(super) key: Vec<String>,
+    pub(super) columns: BTreeMap<String, Kind>,
+    pub(super) not_null: BTreeSet<String>,
+    pub(super) rows: BTreeMap<RowId, Arc<Columns>>,
+}
+
+/// The previous state of a row that a change has touched.
+#[derive(Debug, Clone)]
+pub(super) struct Touched {
+    collection: String,
+    table: String,
+    id: RowId,
+    before: Option<Arc<Columns>>,
+}
+
+impl Touched {
+    /// The before-image, with the mapped columns.
+    pub(super) fn image(&self, collections: &Collections) -> BeforeImage {
+        let mapped = collections.get(&self.collection);
+        let fields = |row: &Arc<Columns>| {
+            row.iter()
+                .filter(|(name, _)| mapped.is_some_and(|c| c.columns.contains_key(*name)))
+                .map(|(name, value)| Field::new(name, value.clone()))
+                .collect()
+        };
+        BeforeImage {
+            collection: self.collection.clone(),
+            tenant: self.id.tenant.clone(),
+            key: self.id.key(),
+            row: self.before.as_ref().map(fields),
+        }
+    }
+}
+
+/// All tables, by name. Cloning is cheap: rows are shared until they are written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tables(BTreeMap<String, Arc<Table>>);
+
+impl Tables {
+    /// Creates a table for a collection; an existing one is not changed.
+    pub(super) fn create(&mut self, collection: &Collection, not_null: &[&str]) {
+        self.0.entry(collection.table.clone()).or_insert_with(|| {
+            Arc::new(Table {
+                has_tenant: collection.tenant.is_some(),
+                key: collection.key.clone(),
+                columns: collection.columns.iter().map(|(n, c)| (n.clone(), c.kind)).collect(),
+                not_null: not_null.iter().map(|&name| name.to_owned()).collect(),
+                rows: BTreeMap::new(),
+            })
+        });
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Table> {
+        self.0.get(name).map(Arc::as_ref)
+    }
+
+    /// The table of a collection.
+    pub(super) fn of(&self, collection: &Collection) -> Result<&Table, Violation> {
+        self.get(&collection.table)
+            .ok_or_else(|| Violation(format!("the table {} does not exist", collection.table)))
+    }
+
+    /// The row with this key.
+    pub(super) fn row(
+        &self,
+        collection: &Collection,
+        tenant: Option<&Tenant>,
+        key: &[Value],
+    ) -> Result<Option<&Arc<Columns>>, Violation> {
+        let id = row_id(collection, tenant, key)?;
+        Ok(self.of(collection)?.rows.get(&id))
+    }
+
+    /// Whether a row of the tenant (none: of any tenant) meets all conditions.
+    pub(super) fn exists(
+        &self,
+        collections: &Collections,
+        tenant: Option<&Tenant>,
+        filter: &Filter,
+    ) -> Result<bool, Violation> {
+        let collection = collection(collections, &filter.collection)?;
+        check_conditions(collection, &filter.conditions)?;
+        let mut rows = self.of(collection)?.rows.iter();
+        Ok(rows.any(|(id, row)| visible(collection, tenant, id) && meets(row, &filter.conditions)))
+    }
+
+    /// Applies a change in the tenant.
+    pub(super) fn apply(
+        &mut self,
+        collections: &Collections,
+        tenant: Option<&Tenant>,
+        change: &Change,
+    ) -> Result<Vec<Touched>, Violation> {
+        match change {
+            Change::Insert { collection: name, fields } => {
+                let collection = collection(collections, name)?;
+                let id = id_of_fields(collection, tenant, fields)?;
+                if self.of(collection)?.rows.contains_key(&id) {
+                    return Err(Violation(format!("a row with this key exists in {name}")));
+                }
+                self.put(collection, id, None, fields)
+            }
+            Change::Upsert { collection: name, fields } => {
+                let collection = collection(collections, name)?;
+                let id = id_of_fields(collection, tenant, fields)?;
+                let before = self.of(collection)?.rows.get(&id).cloned();
+                self.put(collection, id, before, fields)
+            }
+            Change::Update { collection: name, key, fields } => {
+                let collection = collection(collections, name)?;
+                let (id, before) = self.existing(collection, tenant, key)?;
+                self.put(collection, id, Some(before), fields)
+            }
+            Change::Increment { collection: name, key, fields } => {
+                let collection = collection(collections, name)?;
+                let (id, before) = self.existing(collection, tenant, key)?;
+                let sums = fields.iter().map(|field| sum(&before, field));
+                let sums = sums.collect::<Result<Vec<_>, _>>()?;
+                self.put(collection, id, Some(before), &sums)
+            }
+            Change::Delete { collection: name, key } => {
+                let collection = collection(collections, name)?;
+                let id = row_id(collection, tenant, key)?;
+                Ok(self.remove(collection, id)?.into_iter().collect())
+            }
+            Change::DeleteReadSet(set) => {
+                let collection = collection(collections, &set.collection)?;
+                let mut touched = Vec::new();
+                for key in set.keys() {
+                    touched.extend(self.remove(collection, row_id(collection, tenant, &key)?)?);
+                }
+                Ok(touched)
+            }
+            // The outbox is not one of the user's tables.
+            Change::Emit { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// Undoes changes, the last one first.
+    pub(super) fn restore(&mut self, touched: &[Touched]) {
+        for Touched { table, id, before, .. } in touched.iter().rev() {
+            let Some(table) = self.0.get_mut(table) else { continue };
+            let rows = &mut Arc::make_mut(table).rows;
+            match before {
+                Some(row) => rows.insert(id.clone(), Arc::clone(row)),
+                None => rows.remove(id),
+            };
+        }
+    }
+
+    fn existing(
+        &self,
+        collection: &Collection,
+        tenant: Option<&Tenant>,
+        key: &[Value],
+    ) -> Result<(RowId, Arc<Columns>), Violation> {
+        let id = row_id(collection, tenant, key)?;
+        match self.of(collection)?.rows.get(&id) {
+            Some(row) => Ok((id, Arc::clone(row))),
+            None => Err(Violation(format!("no row with this key in {}", collection.name))),
+        }
+    }
+
+    fn put(
+        &mut self,
+        collection: &Collection,
+        id: RowId,
+        before: Option<Arc<Columns>>,
+        fields: &[Field],
+    ) -> Result<Vec<Touched>, Violation> {
+        if fields.is_empty() {
+            return Err(Violation(format!("a change of {} names no column", collection.name)));
+        }
+        let table = self.of(collection)?;
+        let mut row = match &before {
+            Some(row) => Columns::clone(row),
+            None => table.columns.keys().map(|name| (name.clone(), Value::Null)).collect(),
+        };
+        for Field { name, value } in fields {
+            check_kind(collection, name, value)?;
+            match row.get_mut(name) {
+                Some(column) => *column = value.clone(),
+                None => return Err(Violation(format!("no column {name} in {}", collection.table))),
+            }
+        }
+        let null = |name: &&String| row.get(*name).is_none_or(|value| *value == Value::Null);
+        if let Some(name) = table.not_null.iter().find(null) {
+            return Err(Violation(format!("{}.{name} may not be null", collection.name)));
+        }
+        let key = collection.key.iter().map(|name| row.get(name));
+        if !key.eq(id.key.iter().map(|value| Some(&value.0))) {
+            return Err(Violation(format!(
+                "the key of a row of {} cannot be changed",
+                collection.name
+            )));
+        }
+        self.table_mut(collection).rows.insert(id.clone(), Arc::new(row));
+        Ok(vec![touched(collection, id, before)])
+    }
+
+    fn remove(&mut self, collection: &Collection, id: RowId) -> Result<Option<Touched>, Violation> {
+        if !self.of(collection)?.rows.contains_key(&id) {
+            return Ok(None);
+        }
+        let before = self.table_mut(collection).rows.remove(&id);
+        Ok(Some(touched(collection, id, before)))
+    }
+
+    /// The table of a collection for which [`Tables::of`] has found one.
+    fn table_mut(&mut self, collection: &Collection) -> &mut Table {
+        Arc::make_mut(self.0.get_mut(&collection.table).expect("the table was found before"))
+    }
+}
+
+fn touched(collection: &Collection, id: RowId, before: Option<Arc<Columns>>) -> Touched {
+    let (table, collection) = (collection.table.clone(), collection.name.clone());
+    Touched { collection, table, id, before }
+}
+
+/// The sum of a column and an integer.
+fn sum(row: &Columns, field: &Field) -> Result<Field, Violation> {
+    let name = &field.name;
+    match (row.get(name), &field.value) {
+        (Some(Value::Integer(a)), Value::Integer(b)) => match a.checked_add(*b) {
+            Some(sum) => Ok(Field::new(name, Value::Integer(sum))),
+            None => Err(Violation(format!("{name} would overflow a 64-bit integer"))),
+        },
+        (Some(Value::Null), Value::Integer(_)) => {
+            Err(Violation(format!("{name} is null and cannot be incremented")))
+        }
+        _ => Err(Violation(format!(
+            "{name} is not an integer column, or its increment is not an integer"
+        ))),
+    }
+}
+
+/// A collection by name.
+pub(super) fn collection<'a>(
+    collections: &'a Collections,
+    name: &str,
+) -> Result<&'a Collection, Violation> {
+    collections.get(name).ok_or_else(|| Violation(format!("the collection {name} is not mapped")))
+}
+
+/// The identity of the row with this key; each value is checked against its column.
+pub(super) fn row_id(
+    collection: &Collection,
+    tenant: Option<&Tenant>,
+    key: &[Value],
+) -> Result<RowId, Violation> {
+    let name = &collection.name;
+    if key.len() != collection.key.len() {
+        let (given, asked) = (key.len(), collection.key.len());
+        return Err(Violation(format!("a key of {name} has {asked} values, not {given}")));
+    }
+    for (column, value) in collection.key.iter().zip(key) {
+        check_kind(collection, column, value)?;
+        if *value == Value::Null {
+            return Err(Violation(format!(
+                "{name}.{column} is part of the key and cannot be null"
+            )));
+        }
+    }
+    let tenant = match (&collection.tenant, tenant) {
+        (Some(_), None) => return Err(Violation(format!("a row of {name} has a tenant"))),
+        (Some(_), Some(tenant)) => Some(tenant.clone()),
+        (None, _) => None,
+    };
+    Ok(RowId { tenant, key: key.iter().cloned().map(Ordered).collect() })
+}
+
+fn id_of_fields(
+    collection: &Collection,
+    tenant: Option<&Tenant>,
+    fields: &[Field],
+) -> Result<RowId, Violation> {
+    let value = |column: &String| {
+        let field = fields.iter().find(|field| field.name == *column);
+        field.map_or(Value::Null, |field| field.value.clone())
+    };
+    let key: RowKey = collection.key.iter().map(value).collect();
+    row_id(collection, tenant, &key)
+}
+
+/// Whether a value can be stored in a column or compared with it.
+pub(super) fn check_kind(
+    collection: &Collection,
+    column: &str,
+    value: &Value,
+) -> Result<(), Violation> {
+    let place = format!("{}.{column}", collection.name);
+    let Some(definition) = collection.columns.get(column) else {
+        return Err(Violation(format!("the column {place} is not mapped")));
+    };
+    let fits = match value {
+        Value::Null => true,
+        Value::Float(float) if float.is_nan() => false,
+        Value::Decimal(text) if !is_decimal(text) => false,
+        value => value.kind() == Some(definition.kind),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Violation(format!("{place} holds {:?}, which {value:?} is not", definition.kind)))
+}
+
+/// Whether all columns and values of the conditions fit the collection.
+pub(super) fn check_conditions(
+    collection: &Collection,
+    conditions: &[Condition],
+) -> Result<(), Violation> {
+    conditions.iter().try_for_each(|c| check_kind(collection, &c.column, &c.value))
+}
+
+/// Whether a row meets all conditions.
+pub(super) fn meets(row: &Columns, conditions: &[Condition]) -> bool {
+    conditions.iter().all(|c| row.get(&c.column).is_some_and(|value| holds(value, c)))
+}
+
+/// Whether this row is among the rows of `tenant` (none: of all tenants).
+pub(super) fn visible(collection: &Collection, tenant: Option<&Tenant>, id: &RowId) -> bool {
+    collection.tenant.is_none() || tenant.is_none() || id.tenant.as_ref() == tenant
+}
+
+/// Whether every row of a read set exists.
+pub(super) fn is_complete(
+    tables: &Tables,
+    collections: &Collections,
+    tenant: Option<&Tenant>,
+    set: &ReadSet,
+) -> Result<bool, Violation> {
+    let collection = collection(collections, &set.collection)?;
+    for key in set.keys() {
+        if tables.row(collection, tenant, &key)?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
