@@ -7,6 +7,7 @@
 mod audit;
 mod budget;
 mod check;
+mod checkpoint;
 mod clock;
 mod commands;
 mod commit;

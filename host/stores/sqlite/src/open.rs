@@ -93,6 +93,7 @@ impl SqliteStore {
         };
         refuse_another_log(path)?;
         let mut conn = connect(path, &options).map_err(named)?;
+        let beside = connect(path, &options).map_err(named)?;
         let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
         let place = Place::of(path)?;
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -102,7 +103,7 @@ impl SqliteStore {
             acts: pool(options.snapshots_max),
             inspection: pool(options.readers_max),
             founded,
-            writer: Writer::start(conn, clock.clone(), &options)?,
+            writer: Writer::start(conn, beside, clock.clone(), &options)?,
             clock,
             mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),
             timeouts: options.activity,

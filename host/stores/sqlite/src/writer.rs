@@ -17,6 +17,7 @@ use besom_core::time::Time;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::checkpoint;
 use super::clock::Clock;
 use super::error::{Job, classify_commit};
 use super::fault::{Fault, Faults};
@@ -28,6 +29,10 @@ use besom_ports::store::{Error, Result};
 
 /// The steps of waiting for another process's writer.
 const BUSY_STEPS: Backoff = Backoff::new(Duration::from_micros(500), Duration::from_millis(10));
+
+/// How often, and after which pauses, [`Writing::write_out`] tries.
+const WRITE_OUT_TRIES: u32 = 200;
+const WRITE_OUT_PAUSE: Duration = Duration::from_millis(5);
 
 /// The durability of a transaction when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +50,22 @@ pub(super) struct Writer {
     queue: Arc<Queue<Boxed>>,
     /// Limits the waiting jobs; the lease lane needs no permit.
     room: Semaphore,
-    thread: Option<JoinHandle<()>>,
+    /// The writer, then the one that writes back its log, which ends after it.
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Writer {
-    pub(super) fn start(mut conn: Connection, clock: Clock, options: &Options) -> Result<Writer> {
+    /// Starts the thread; `beside` is another connection to the same database.
+    pub(super) fn start(
+        mut conn: Connection,
+        beside: Connection,
+        clock: Clock,
+        options: &Options,
+    ) -> Result<Writer> {
         let queue = Arc::new(Queue::<Boxed>::new());
         let jobs = Arc::clone(&queue);
         let wal = Watch::new(&conn);
+        let checkpoints = checkpoint::start(&mut conn, beside)?;
         let questions = Questions::watch(&mut conn, options.guard_timeout)
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
         let mut writing = Writing {
@@ -76,7 +89,8 @@ impl Writer {
                 }
             })
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
-        Ok(Writer { queue, room: Semaphore::new(options.queued_max), thread: Some(thread) })
+        let threads = vec![thread, checkpoints];
+        Ok(Writer { queue, room: Semaphore::new(options.queued_max), threads })
     }
 
     /// Runs `job` on the writer's connection, outside any transaction.
@@ -122,7 +136,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue.close();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
@@ -179,10 +193,19 @@ impl Writing {
     /// Writes the log into the database, as far as readers allow; returns whether all of it is
     /// written.
     pub(super) fn write_out(&mut self) -> Job<bool> {
-        let (frames, written): (i64, i64) =
-            self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-                Ok((row.get(1)?, row.get(2)?))
-            })?;
+        let mut tries = WRITE_OUT_TRIES;
+        let (frames, written) = loop {
+            let (busy, frames, written): (bool, i64, i64) =
+                self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })?;
+            tries -= 1;
+            if !busy || tries == 0 {
+                break (frames, written);
+            }
+            // The thread beside this one is at it.
+            std::thread::sleep(WRITE_OUT_PAUSE);
+        };
         Ok(frames >= 0 && frames == written)
     }
 

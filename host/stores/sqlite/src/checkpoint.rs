@@ -1,0 +1,118 @@
+//! Writes the write-ahead log back into the database beside the writer.
+//!
+//! SQLite's own way is to do it within the commit that makes the log long, so that every write
+//! waits for the disk. Here another thread does it on its own connection, which blocks neither
+//! writers nor readers. The log starts over once all of it is written back; if the writer is too
+//! busy for that, the writer finishes the rest itself.
+
+use std::ffi::c_int;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use rusqlite::hooks::Wal;
+
+use besom_ports::store::{Error, Result};
+
+/// From this size on, in pages, the log is written back.
+const PAGES: c_int = 1_000;
+/// From this size on, in pages, the writer does it: 32 MiB with pages of 4 KiB.
+const PAGES_MAX: c_int = 8_000;
+
+/// Takes `beside`, a connection to the same database, for a thread that writes back the log of
+/// `writer`. The thread ends when `writer` is closed.
+pub(super) fn start(writer: &mut Connection, beside: Connection) -> Result<JoinHandle<()>> {
+    let (wanted, wants) = sync_channel(1);
+    let failed = |e: &dyn std::fmt::Display| {
+        Error::Unavailable(format!("cannot write back the write-ahead log: {e}"))
+    };
+    // This replaces the checkpoint at each commit.
+    let hook = move |wal: &mut Wal, pages| on_commit(wal, pages, &wanted);
+    writer.wal_hook(Some(hook)).map_err(|e| failed(&e))?;
+    std::thread::Builder::new()
+        .name("besom-sqlite-wal".into())
+        .spawn(move || write_back(&beside, &wants))
+        .map_err(|e| failed(&e))
+}
+
+fn on_commit(wal: &mut Wal, pages: c_int, wanted: &SyncSender<()>) -> rusqlite::Result<()> {
+    if pages >= PAGES {
+        let asked = wanted.try_send(());
+        if pages >= PAGES_MAX || matches!(asked, Err(TrySendError::Disconnected(()))) {
+            // The commit has happened: an error here, such as a full disk, must not deny it.
+            if let Err(error) = wal.checkpoint() {
+                tracing::debug!(%error, pages, "the write-ahead log was not written back");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_back(conn: &Connection, wants: &Receiver<()>) {
+    while wants.recv().is_ok() {
+        // A reader or another checkpoint may be in the way; the next commit asks again.
+        let done = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        if let Err(error) = done {
+            tracing::debug!(%error, "the write-ahead log was not written back");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const MIB_16: &str =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4096)
+        INSERT INTO t SELECT randomblob(4000) FROM n";
+
+    fn open(path: &Path) -> Connection {
+        let conn = Connection::open(path).unwrap();
+        conn.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t (x BLOB)")
+            .unwrap();
+        conn
+    }
+
+    /// The database without its log.
+    fn rows_without_the_log(path: &Path) -> i64 {
+        let copy = path.with_extension("copy");
+        std::fs::copy(path, &copy).unwrap();
+        Connection::open(copy)
+            .unwrap()
+            .query_row("SELECT count(*) FROM t", [], |r| r.get(0))
+            .unwrap()
+    }
+
+    #[test]
+    fn what_is_committed_is_written_back_beside_the_writer() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let mut writer = open(&path);
+        let thread = start(&mut writer, open(&path)).unwrap();
+        writer.execute_batch(MIB_16).unwrap();
+        while rows_without_the_log(&path) == 0 {
+            std::thread::yield_now();
+        }
+        drop(writer);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn without_the_thread_the_writer_bounds_its_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let mut writer = open(&path);
+        let (wanted, wants) = sync_channel(1);
+        writer.wal_hook(Some(move |wal: &mut Wal, pages| on_commit(wal, pages, &wanted))).unwrap();
+        for _ in 0..8 {
+            writer.execute_batch(MIB_16).unwrap();
+        }
+        // Nobody has taken a request.
+        assert!(wants.try_recv().is_ok());
+        let log = std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
+        assert!(log < 64 << 20, "{} MiB of log after 128 MiB", log >> 20);
+        assert!(rows_without_the_log(&path) > 0);
+    }
+}
