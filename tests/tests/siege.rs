@@ -20,7 +20,7 @@ const MISDEEDS: [(&str, &[&str]); 9] = [
     ("panic", &["the poison panic"]),
     ("exit", &["called exit"]),
     ("call-home", &["calls to imports", "reached its deadline", "too slowly"]),
-    ("read-slow", &["rows", "reached its deadline", "too slowly"]),
+    ("read-slow", &["rows", "calls to imports", "reached its deadline", "too slowly"]),
     ("emit-flood", &["waiting to be delivered"]),
 ];
 
