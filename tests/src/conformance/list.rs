@@ -85,6 +85,7 @@ macro_rules! store_conformance {
                 a_committed_batch_counts_no_death,
                 an_item_that_is_done_has_no_death,
                 deaths_follow_an_item_into_the_retries,
+                a_death_that_was_counted_meanwhile_is_kept,
             }
             dedup {
                 the_identity_is_task_tenant_key_and_due,
@@ -243,6 +244,8 @@ macro_rules! store_conformance {
                 an_acknowledgement_moves_the_cursor,
                 an_empty_stream_goes_on_where_it_was,
                 a_stale_cursor_leaves_its_stream_out,
+                an_item_that_is_not_the_one_at_its_place_is_left_out,
+                an_item_beyond_the_end_leaves_its_stream_out_alone,
                 a_batch_that_skips_an_item_is_left_out,
                 a_gap_in_the_log_is_named,
                 a_broken_stream_holds_back_itself_alone,

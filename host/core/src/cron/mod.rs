@@ -36,8 +36,6 @@ pub use preview::{DayWithoutRun, PreviewRow, Upcoming};
 const SECOND_US: i64 = 1_000_000;
 /// How far ahead [`Schedule::longest_gap`] searches.
 const GAP_LOOKAHEAD: Duration = Duration::from_secs(366 * 86_400);
-/// How many slots [`Schedule::longest_gap`] examines around a clock change.
-const GAP_STEPS_MAX: u32 = 4_096;
 
 /// A schedule: an expression in a time zone, which defines a task's slots.
 #[derive(Debug, Clone)]
@@ -224,19 +222,16 @@ impl Schedule {
             longest = longest.max(next.since(last));
             start = Some(next).filter(|next| *next < horizon);
         }
-        // Around a clock change, slot by slot.
+        // Across a clock change.
         let around = Duration::from_secs(within.unsigned_abs() + 1);
         for change in self.zone.following(from.to_jiff()) {
             let change = Time::from_jiff(change.timestamp());
             if change > horizon {
                 break;
             }
-            let mut steps = 0;
-            let mut last = self.next_after(change - around);
-            while let Some(slot) = last.filter(|slot| *slot <= change && steps < GAP_STEPS_MAX) {
-                last = self.next_after(slot);
-                steps += 1;
-                longest = longest.max(last.map_or(Duration::ZERO, |next| next.since(slot)));
+            let last = self.latest(change - around, change, 1).pop();
+            if let Some((slot, next)) = last.and_then(|slot| Some((slot, self.next_after(slot)?))) {
+                longest = longest.max(next.since(slot));
             }
         }
         longest

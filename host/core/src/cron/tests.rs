@@ -355,6 +355,7 @@ fn the_longest_gap_counts_the_change_of_the_clocks() {
         ("*/15 2 * * *", "Europe/Berlin", hours(46) + Duration::from_secs(15 * 60)),
         ("* 9-17 * * MON-FRI", "UTC", hours(63) + Duration::from_secs(60)),
         ("* * * * * *", "UTC", Duration::from_secs(1)),
+        ("* * */7 * * *", "America/New_York", hours(7) + Duration::from_secs(1)),
         ("@every 36h", "UTC", hours(36)),
         ("0 0 29 2 *", "UTC", hours(24 * 1_461)),
     ] {

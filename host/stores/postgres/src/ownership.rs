@@ -17,18 +17,26 @@ use besom_ports::store::{Batch, LeftOut};
 const OWNERS: &str = "SELECT id, owner, owner_epoch FROM @.partition WHERE id = ANY($1::int4[])
   ORDER BY id FOR SHARE";
 
-/// Moves the cursors that are where the batch expects them, under the expected owner and epoch.
-const MOVE: &str = "UPDATE @.stream_head h SET acked = u.upto
+/// Moves the cursors that are where the batch expects them, under the expected owner and epoch, if
+/// the items up to there are those of the batch: after a restore, others may have their positions.
+const MOVE: &str = "WITH there AS (SELECT u.task, u.part, count(*) AS items
+    FROM unnest($7::int4[], $8::int4[], $9::text[], $10::text[], $11::int8[], $12::int8[],
+      $13::int8[]) u(task, part, tenant, key, due, no, run)
+    JOIN @.item i ON i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
+      AND i.part = u.part AND i.place = 0 AND i.no = u.no AND i.run = u.run
+    GROUP BY u.task, u.part)
+  UPDATE @.stream_head h SET acked = u.upto
   FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[], $5::int8[])
     u(task, part, behind, upto, epoch)
   JOIN @.partition p ON p.id = u.part AND p.owner = $6 AND p.owner_epoch = u.epoch
+  JOIN there t ON t.task = u.task AND t.part = u.part AND t.items = u.upto - u.behind
   WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind
   RETURNING h.task, h.part";
 
 const THERE: &str = "SELECT u.at FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[],
-    $5::int2[], $6::int8[], $7::int4[]) u(task, tenant, key, due, place, no, at)
+    $5::int2[], $6::int8[], $7::int8[], $8::int4[]) u(task, tenant, key, due, place, no, run, at)
   JOIN @.item i ON i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-    AND i.place = u.place AND i.no = u.no";
+    AND i.place = u.place AND i.no = u.no AND i.run = u.run";
 
 /// A stream of the batch.
 struct Stream {
@@ -37,6 +45,15 @@ struct Stream {
     entries: usize,
     /// Whether its positions are consecutive, under one epoch.
     sound: bool,
+}
+
+/// The entries of the log.
+#[derive(Default)]
+struct Logged<'a> {
+    identities: Identities<'a>,
+    parts: Vec<i32>,
+    numbers: Vec<i64>,
+    runs: Vec<i64>,
 }
 
 /// The questions about ownership, and the positions of their answers.
@@ -53,6 +70,8 @@ pub(super) fn ask<'a>(pipeline: &mut Pipeline<'a>, batch: &'a Batch, tasks: &[i3
     let mut parts: Vec<i32> = Vec::new();
     let mut others = Identities::default();
     let (mut places, mut numbers, mut at) = (Vec::new(), Vec::new(), Vec::new());
+    let mut runs = Vec::new();
+    let mut logged = Logged::default();
     for (i, entry) in batch.entries.iter().enumerate() {
         let (item, task) = (&entry.item, tasks[i]);
         if let Source::Unqueued(_) = entry.source {
@@ -70,12 +89,17 @@ pub(super) fn ask<'a>(pipeline: &mut Pipeline<'a>, batch: &'a Batch, tasks: &[i3
                 stream.entries += 1;
                 stream.sound &=
                     seq.0 == stream.behind + stream.entries as u64 && entry.epoch == stream.epoch;
+                logged.identities.push(task, &item.identity);
+                logged.parts.push(item.partition.0 as i32);
+                logged.numbers.push(seq.0 as i64);
+                logged.runs.push(item.run.0 as i64);
             }
             source => {
                 others.push(task, &item.identity);
                 let (place, no) = place(source);
                 places.push(place);
                 numbers.push(no);
+                runs.push(item.run.0 as i64);
                 at.push(i as i32);
             }
         }
@@ -83,17 +107,19 @@ pub(super) fn ask<'a>(pipeline: &mut Pipeline<'a>, batch: &'a Batch, tasks: &[i3
     parts.sort_unstable();
     parts.dedup();
     let owners = pipeline.push(OWNERS, params![parts]);
-    let moved = push_moves(pipeline, batch, &streams);
+    let moved = push_moves(pipeline, batch, &streams, logged);
     let Identities { tasks, tenants, keys, dues } = others;
-    let there = (!tasks.is_empty())
-        .then(|| pipeline.push(THERE, params![tasks, tenants, keys, dues, places, numbers, at]));
+    let there = (!tasks.is_empty()).then(|| {
+        pipeline.push(THERE, params![tasks, tenants, keys, dues, places, numbers, runs, at])
+    });
     Asked { owners, moved, there }
 }
 
-fn push_moves(
-    pipeline: &mut Pipeline<'_>,
-    batch: &Batch,
+fn push_moves<'a>(
+    pipeline: &mut Pipeline<'a>,
+    batch: &'a Batch,
     streams: &BTreeMap<(i32, u32), Stream>,
+    logged: Logged<'a>,
 ) -> Option<usize> {
     let (mut tasks, mut parts) = (Vec::new(), Vec::new());
     let (mut behind, mut upto, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
@@ -105,8 +131,16 @@ fn push_moves(
         epochs.push(stream.epoch.0 as i64);
     }
     let node = batch.node.as_str().to_owned();
-    (!tasks.is_empty())
-        .then(|| pipeline.push(MOVE, params![tasks, parts, behind, upto, epochs, node]))
+    let Logged { identities: i, parts: of, numbers, runs } = logged;
+    (!tasks.is_empty()).then(|| {
+        pipeline.push(
+            MOVE,
+            params![
+                tasks, parts, behind, upto, epochs, node, i.tasks, of, i.tenants, i.keys, i.dues,
+                numbers, runs
+            ],
+        )
+    })
 }
 
 impl Asked {

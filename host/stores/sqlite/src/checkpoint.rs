@@ -75,14 +75,12 @@ mod tests {
         conn
     }
 
-    /// The database without its log.
+    /// The rows that the database has without its log; none while it has no table.
     fn rows_without_the_log(path: &Path) -> i64 {
         let copy = path.with_extension("copy");
         std::fs::copy(path, &copy).unwrap();
-        Connection::open(copy)
-            .unwrap()
-            .query_row("SELECT count(*) FROM t", [], |r| r.get(0))
-            .unwrap()
+        let copy = Connection::open(copy).unwrap();
+        copy.query_row("SELECT count(*) FROM t", [], |r| r.get(0)).unwrap_or(0)
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Operators' commands to the leader, and their application under the fence.
 
+use std::collections::BTreeMap;
+
 use besom_core::books::{self, Tally};
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::snapshot::DeadGroup;
@@ -159,7 +161,7 @@ fn selected(tx: &Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<
 fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
     let letters = selected(tx, selector, applied)?;
     let (mut ledger, mut moved) = (Ledger::open(tx)?, Tally::default());
-    ledger.write(tx, books::retry(&letters), &mut moved, Vec::new())?;
+    ledger.write(tx, books::retry(&letters), &mut moved, Vec::new(), &BTreeMap::new())?;
     tally::write(tx, &moved)?;
     applied.dead = ledger.revived;
     Ok(())
@@ -178,7 +180,7 @@ fn discard_dead(
     let reason = format!("{}: {}", row.by, row.reason);
     let (writes, mut discarded) = books::discard(&letters, &reason);
     let mut ledger = Ledger::open(tx)?;
-    ledger.write(tx, writes, &mut discarded, Vec::new())?;
+    ledger.write(tx, writes, &mut discarded, Vec::new(), &BTreeMap::new())?;
     tally::write(tx, &discarded)?;
     let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
     ledger.close(tx, None, &Incarnation::from(node), &[])?;

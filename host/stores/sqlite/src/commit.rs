@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use besom_core::books::{Blocks, Closed, Judged, close};
-use besom_core::ids::{CommitId, OwnerEpoch, TaskName};
+use besom_core::ids::{CommitId, OwnerEpoch, Seq, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::Proposal;
 use rusqlite::{OptionalExtension, ffi, params};
@@ -19,8 +19,9 @@ use rusqlite::{OptionalExtension, ffi, params};
 use super::effects::{Effects, Stop};
 use super::error::{Failure, Job};
 use super::guards::{Activity, Observation};
+use super::items::Progress;
 use super::leadership::not_above;
-use super::ledger::{Ledger, Undo, blocks};
+use super::ledger::{Ledger, Named, Undo, blocks};
 use super::mapping::Mapping;
 use super::tally;
 use super::writer::{Durability, Tx, Writing};
@@ -101,7 +102,7 @@ fn attempt(
     if let Some(ahead) = batch.ahead_of(tx.now) {
         return Ok(ahead);
     }
-    let heads = Heads::read(tx, batch)?;
+    let mut heads = Heads::read(tx, batch)?;
     let mut idle: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     if !batch.activity_in_store {
         for (i, key) in &batch.idle {
@@ -119,9 +120,12 @@ fn attempt(
             judged.push(Err(why));
             continue;
         }
-        if !take(tx, entry, task)? {
-            judged.push(Err(LeftOut::NotThere));
-            continue;
+        if !matches!(entry.source, Source::Log(_) | Source::Unqueued(_)) {
+            let Some(progress) = take(tx, entry)? else {
+                judged.push(Err(LeftOut::NotThere));
+                continue;
+            };
+            heads.count_deaths(i, entry, progress.as_deref());
         }
         if !facts.contains_key(name) {
             facts.insert(name, blocks(tx, task)?);
@@ -158,7 +162,7 @@ fn attempt(
     let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
     let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
     let mut ledger = Ledger::open(tx)?;
-    ledger.write(tx, writes, &mut tally, undo)?;
+    ledger.write(tx, writes, &mut tally, undo, &heads.deaths)?;
     let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };
     ledger.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
     tx.conn
@@ -250,26 +254,51 @@ fn deferred_violation(tx: &Tx<'_>) -> bool {
     current != 0
 }
 
-/// Removes a timer or a retry, which must exist. The log is acknowledged as a range.
-fn take(tx: &Tx<'_>, entry: &Entry, task: i64) -> Job<bool> {
-    let taken = match entry.source {
-        Source::Log(_) | Source::Unqueued(_) => 1,
-        Source::Timer(id) => tx
-            .conn
-            .prepare_cached("DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3")?
-            .execute(params![task, entry.item.identity.due.map(|t| t.0), id])?,
-        Source::Retry(id) => tx
-            .conn
-            .prepare_cached("DELETE FROM besom_retry WHERE id = ?1 AND task = ?2")?
-            .execute(params![id, task])?,
+/// Removes a timer or a retry and returns its progress; none if this item is not there, because
+/// another commit has taken it or the store was restored to an earlier state.
+fn take(tx: &mut Tx<'_>, entry: &Entry) -> Job<Option<Option<Vec<u8>>>> {
+    let named = Named::of(tx, &entry.item.identity)?;
+    let (sql, id) = match entry.source {
+        Source::Timer(id) => (
+            "DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3 AND tenant = ?4
+               AND key = ?5 AND run = ?6 RETURNING progress",
+            id,
+        ),
+        Source::Retry(id) => (
+            "DELETE FROM besom_retry WHERE task = ?1 AND due = ?2 AND id = ?3 AND tenant = ?4
+               AND key = ?5 AND run = ?6 RETURNING progress",
+            id,
+        ),
+        Source::Log(_) | Source::Unqueued(_) => return Ok(None),
     };
-    Ok(taken == 1)
+    let run = entry.item.run.0;
+    Ok(tx
+        .conn
+        .prepare_cached(sql)?
+        .query_row(params![named.task, named.due, id, named.tenant, named.key, run], |r| r.get(0))
+        .optional()?)
+}
+
+/// The progress of an item of the log; none if this item is not at this position.
+fn logged(tx: &mut Tx<'_>, entry: &Entry, seq: Seq) -> Job<Option<Option<Vec<u8>>>> {
+    let named = Named::of(tx, &entry.item.identity)?;
+    let (part, run) = (entry.item.partition.0, entry.item.run.0);
+    Ok(tx
+        .conn
+        .prepare_cached(
+            "SELECT progress FROM besom_log WHERE task = ?1 AND part = ?2 AND seq = ?3
+               AND tenant = ?4 AND key = ?5 AND run = ?6",
+        )?
+        .query_row(params![named.task, part, seq.0, named.tenant, named.key, run], |r| r.get(0))
+        .optional()?)
 }
 
 /// The partitions and stream heads of a batch, as of its transaction.
 struct Heads {
     owners: BTreeMap<u32, (Option<String>, OwnerEpoch)>,
     streams: BTreeMap<(i64, u32), Head>,
+    /// By index of the entry: the deaths of its item, where more were counted since it was read.
+    deaths: BTreeMap<usize, u32>,
 }
 
 struct Head {
@@ -283,9 +312,10 @@ struct Head {
 
 impl Heads {
     fn read(tx: &mut Tx<'_>, batch: &Batch) -> Job<Heads> {
-        let mut owners = BTreeMap::new();
-        let mut streams: BTreeMap<(i64, u32), Head> = BTreeMap::new();
-        for entry in &batch.entries {
+        let mut heads =
+            Heads { owners: BTreeMap::new(), streams: BTreeMap::new(), deaths: BTreeMap::new() };
+        for (i, entry) in batch.entries.iter().enumerate() {
+            let Heads { owners, streams, .. } = &mut heads;
             if let Source::Unqueued(_) = entry.source {
                 continue;
             }
@@ -308,13 +338,29 @@ impl Heads {
             };
             let expected = head.acked + head.entries + 1;
             head.entries += 1;
-            if !owns(&owners, batch, entry) {
+            if !owns(owners, batch, entry) {
                 head.left_out = Some(LeftOut::NotOwner);
-            } else if head.left_out.is_none() && (seq.0 != expected || seq.0 > head.tail) {
-                head.left_out = Some(LeftOut::NotThere);
+            } else if head.left_out.is_none() {
+                if seq.0 != expected || seq.0 > head.tail {
+                    head.left_out = Some(LeftOut::NotThere);
+                    continue;
+                }
+                match logged(tx, entry, seq)? {
+                    Some(progress) => heads.count_deaths(i, entry, progress.as_deref()),
+                    None => head.left_out = Some(LeftOut::NotThere),
+                }
             }
         }
-        Ok(Heads { owners, streams })
+        Ok(heads)
+    }
+
+    fn count_deaths(&mut self, at: usize, entry: &Entry, progress: Option<&[u8]>) {
+        if progress.is_some() {
+            let deaths = Progress::unpack(progress).deaths;
+            if deaths > entry.item.deaths {
+                self.deaths.insert(at, deaths);
+            }
+        }
     }
 
     /// Why this entry is left out before anything of it is touched.

@@ -1,5 +1,7 @@
 //! Executes the writes of the books ([`besom_core::books`]).
 
+use std::collections::BTreeMap;
+
 use besom_core::books::{Blocks, Tally, Write};
 use besom_core::ids::{CommitId, Incarnation, RunId};
 use besom_core::item::{Identity, Item};
@@ -32,15 +34,15 @@ pub(super) struct Ledger<'c> {
 }
 
 /// An identity as the tables store it.
-struct Named<'a> {
-    task: i64,
-    tenant: ToSqlOutput<'a>,
-    key: &'a str,
-    due: DueCell,
+pub(super) struct Named<'a> {
+    pub(super) task: i64,
+    pub(super) tenant: ToSqlOutput<'a>,
+    pub(super) key: &'a str,
+    pub(super) due: DueCell,
 }
 
 impl<'a> Named<'a> {
-    fn of(tx: &mut Tx<'_>, identity: &'a Identity) -> Job<Named<'a>> {
+    pub(super) fn of(tx: &mut Tx<'_>, identity: &'a Identity) -> Job<Named<'a>> {
         Ok(Named {
             task: tx.task(&identity.task)?,
             tenant: tenant_cell(identity.tenant.as_ref()),
@@ -84,30 +86,39 @@ impl<'c> Ledger<'c> {
     }
 
     /// Executes the writes in order, and adds to the tally what only they can tell. Timers and
-    /// retries were removed when they were found ([`super::commit`]).
+    /// retries were removed when they were found ([`super::commit`]). `deaths` has, by entry, the
+    /// items whose hosts have died more often since they were read.
     pub(super) fn write<'a>(
         &mut self,
         tx: &mut Tx<'_>,
         writes: Vec<Write<'a>>,
         tally: &mut Tally<'a>,
         mut undo: Undo,
+        deaths: &BTreeMap<usize, u32>,
     ) -> Job<()> {
+        let counted = |at, item: &Item| deaths.get(&at).copied().unwrap_or(item.deaths);
         for write in writes {
             match write {
                 Write::Remove { item, .. } => self.leaves(&Named::of(tx, &item.identity)?)?,
-                Write::Retry { item, run_at, attempts, guard_retries, error, .. } => {
+                Write::Retry { at, item, run_at, attempts, guard_retries, error, .. } => {
                     let progress = Progress {
                         attempts,
                         guard_retries,
+                        deaths: counted(at, item),
                         ..with_error(item, error.into_owned())
                     };
                     let named = Named::of(tx, &item.identity)?;
                     put_retry(tx, &named, item, run_at, &progress)?;
                 }
-                Write::SetAside { item, attempts, error, .. } => {
+                Write::SetAside { at, item, attempts, error, .. } => {
                     let named = Named::of(tx, &item.identity)?;
                     self.leaves(&named)?;
-                    put_dead(tx, &named, item, attempts, &error)?;
+                    let progress = Progress {
+                        attempts,
+                        deaths: counted(at, item),
+                        ..with_error(item, error.clone().into_owned())
+                    };
+                    put_dead(tx, &named, item, &progress, &error)?;
                 }
                 Write::Acknowledge { task, partition, after, upto } => {
                     let task = tx.task(task)?;
@@ -312,10 +323,9 @@ fn put_dead(
     tx: &mut Tx<'_>,
     named: &Named<'_>,
     item: &Item,
-    attempts: u32,
+    progress: &Progress,
     error: &str,
 ) -> Job<()> {
-    let progress = Progress { attempts, ..with_error(item, error.to_owned()) };
     let id = tx.number()?;
     tx.conn
         .prepare_cached(

@@ -3,9 +3,10 @@
 use besom_core::ids::Incarnation;
 use besom_core::item::{Identity, Item, Source};
 use besom_ports::guests::Lane;
+use besom_ports::store::{DeadSelector, Letters, Waiting};
 
 use crate::conformance::World;
-use crate::conformance::world::{candidate, due, retry, skip};
+use crate::conformance::world::{ALL, candidate, dead, due, retry, skip};
 
 /// Log, timer and retry, waiting.
 async fn three(world: &World) -> Vec<(Source, Item)> {
@@ -114,4 +115,29 @@ pub async fn deaths_follow_an_item_into_the_retries(world: &mut World) {
     let item = world.only("task").await;
     world.commit(vec![(&item, retry(world.now, 1, "again"))]).await;
     assert_eq!(deaths(world).await, [1]);
+}
+
+/// A death that was counted after the item was read stays with it as well.
+pub async fn a_death_that_was_counted_meanwhile_is_kept(world: &mut World) {
+    world.planned("task", vec![candidate("log"), due("timer", world.now)]).await;
+    world.planned("dies", vec![candidate("log"), due("timer", world.now)]).await;
+    let mut read_before = world.log("task").await;
+    read_before.extend(world.log("dies").await);
+    read_before.extend(world.timers().await);
+    assert_eq!(read_before.len(), 4);
+    let items: Vec<_> =
+        read_before.iter().map(|waiting| (waiting.source, waiting.item.clone())).collect();
+    begin(world, "dead", &items).await;
+    assert_eq!(bury(world, &[]).await.len(), 4);
+    let end = |waiting: &Waiting| match waiting.item.identity.task.as_str() {
+        "task" => retry(world.now, 1, "again"),
+        _ => dead("aside"),
+    };
+    world.commit(read_before.iter().map(|waiting| (waiting, end(waiting))).collect()).await;
+    let retries = world.retries().await;
+    let (store, all) = (world.store(), DeadSelector::default());
+    let letters = store.dead_letters(&all, Letters::Open, None, ALL).await.unwrap();
+    let mut counted: Vec<u32> = retries.iter().map(|waiting| waiting.item.deaths).collect();
+    counted.extend(letters.iter().map(|letter| letter.item.deaths));
+    assert_eq!(counted, [1; 4]);
 }

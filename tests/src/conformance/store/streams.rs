@@ -6,8 +6,9 @@ use besom_ports::store::{
     Applied, Command, CommandEffect, Error, LeftOut, Outcome, Repaired, StreamRow,
 };
 
+use crate::conformance::tables::thing;
 use crate::conformance::world::{
-    ALL, candidate, dead, due as timed, in_one_stream, retry, skip, task,
+    ALL, apply, candidate, dead, due as timed, in_one_stream, retry, skip, task,
 };
 use crate::conformance::{Corruption, World};
 
@@ -101,6 +102,46 @@ pub async fn a_stale_cursor_leaves_its_stream_out(world: &mut World) {
     let rest = world.commit(vec![(&items[1], skip("second"))]).await;
     assert_eq!(rest.outcomes, [Outcome::Skipped("second".into())]);
     assert_eq!(world.history().await.len(), 2);
+    world.balanced().await;
+}
+
+/// A store that was restored may have another item where one was read: nothing of it is settled.
+pub async fn an_item_that_is_not_the_one_at_its_place_is_left_out(world: &mut World) {
+    world.settle(candidate("retry"), retry(world.now, 1, "failed")).await;
+    world.planned("task", vec![candidate("log"), timed("timer", world.now)]).await;
+    let mut waiting = world.log("task").await;
+    waiting.extend(world.timers().await);
+    waiting.extend(world.retries().await);
+    assert_eq!(waiting.len(), 3);
+    for there in &waiting {
+        let (mut of_another_run, mut of_another_key) = (there.clone(), there.clone());
+        of_another_run.item.run.0 += 1;
+        of_another_key.item.identity.key = "another".to_owned();
+        for other in [of_another_run, of_another_key] {
+            let decision = apply(vec![], vec![thing("t", 1)]);
+            let left = world.commit(vec![(&other, decision)]).await;
+            assert_eq!(left.outcomes, [Outcome::Left(LeftOut::NotThere)], "{:?}", other.source);
+        }
+        let done = world.commit(vec![(there, skip("done"))]).await;
+        assert_eq!(done.outcomes, [Outcome::Skipped("done".into())]);
+    }
+    assert!(world.rows("things", &["id"]).await.is_empty());
+    world.balanced().await;
+}
+
+/// The other streams of a batch are not left out with one that has lost its last items.
+pub async fn an_item_beyond_the_end_leaves_its_stream_out_alone(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b"])).await;
+    world.planned("other", vec![candidate("c")]).await;
+    let there = world.log("task").await;
+    let mut beyond = there[1].clone();
+    beyond.source = Source::Log(Seq(3));
+    let other = world.only("other").await;
+    let decisions = [&there[0], &there[1], &beyond, &other].map(|item| (item, skip("done")));
+    let outcomes = world.commit(decisions.into()).await.outcomes;
+    let left = Outcome::Left(LeftOut::NotThere);
+    assert_eq!(outcomes, [left.clone(), left.clone(), left, Outcome::Skipped("done".into())]);
+    assert_eq!(world.log("task").await, there);
     world.balanced().await;
 }
 
