@@ -7,7 +7,7 @@ use besom_ports::guests::Lane;
 use crate::conformance::World;
 use crate::conformance::world::{candidate, due, retry, skip};
 
-/// Log, timer and retry, waiting.
+/// Waiting items: one in the log, a timer and a retry.
 async fn three(world: &World) -> Vec<(Source, Item)> {
     world.settle(candidate("retry"), retry(world.now, 1, "failed")).await;
     world.planned("task", vec![candidate("log"), due("timer", world.now)]).await;
@@ -41,7 +41,7 @@ async fn deaths(world: &World) -> Vec<u32> {
     all(world).await.iter().map(|(_, item)| item.deaths).collect()
 }
 
-/// One death for each item that was in flight, wherever it waits; once.
+/// Each item in flight gets one death, wherever it waits, and only once.
 pub async fn the_items_of_a_dead_node_have_one_death_more(world: &mut World) {
     let items = three(world).await;
     begin(world, "dead", &items).await;
@@ -55,7 +55,7 @@ pub async fn the_items_of_a_dead_node_have_one_death_more(world: &mut World) {
     assert_eq!(deaths(world).await, [2, 2, 2]);
 }
 
-/// A node that is alive is still at work.
+/// Batches of a living node count no deaths.
 pub async fn the_batches_of_the_living_are_left_alone(world: &mut World) {
     let items = three(world).await;
     begin(world, "alive", &items).await;
@@ -64,7 +64,7 @@ pub async fn the_batches_of_the_living_are_left_alone(world: &mut World) {
     assert_eq!(bury(world, &["other"]).await.len(), 3);
 }
 
-/// Who leads decides who is dead: nobody else's word counts.
+/// Only the leader can count deaths.
 pub async fn a_stale_leader_counts_no_death(world: &mut World) {
     let items = three(world).await;
     begin(world, "alive", &items).await;
@@ -76,7 +76,7 @@ pub async fn a_stale_leader_counts_no_death(world: &mut World) {
     assert_eq!(world.store().begun_by().await.unwrap(), dead);
 }
 
-/// A batch that will not be committed is forgotten by who began it.
+/// A batch whose record was removed counts no death.
 pub async fn an_abandoned_batch_counts_no_death(world: &mut World) {
     let items = three(world).await;
     let id = begin(world, "dead", &items).await;
@@ -84,7 +84,7 @@ pub async fn an_abandoned_batch_counts_no_death(world: &mut World) {
     assert!(bury(world, &[]).await.is_empty());
 }
 
-/// The commit ends what was begun under its mark.
+/// The commit removes the record of its batch.
 pub async fn a_committed_batch_counts_no_death(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
@@ -96,7 +96,7 @@ pub async fn a_committed_batch_counts_no_death(world: &mut World) {
     assert_eq!(deaths(world).await, [0]);
 }
 
-/// What another owner has finished meanwhile does not wait any more.
+/// An item that another owner has finished gets no death.
 pub async fn an_item_that_is_done_has_no_death(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
@@ -105,7 +105,7 @@ pub async fn an_item_that_is_done_has_no_death(world: &mut World) {
     assert!(bury(world, &[]).await.is_empty());
 }
 
-/// Deaths stay with the item on its way.
+/// An item keeps its deaths when it moves to the retries.
 pub async fn deaths_follow_an_item_into_the_retries(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
