@@ -109,7 +109,8 @@ async fn presence_that_somebody_has_yet_to_pass_holds_up_no_edit() {
     assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
     assert_eq!(site.changes("d"), kept(&[(2, "presence"), (3, "presence"), (5, "edit")]));
 
-    // Rows up to `compacted_seq` are removed by the first compaction after it was passed.
+    // Presence rows are removed by the first compaction after every attached client has passed
+    // them.
     site.product().execute("UPDATE attachments SET state = 'detached'", []).unwrap();
     site.append("d", "edit", &updates[3]);
     site.append("d", "edit", &updates[4]);

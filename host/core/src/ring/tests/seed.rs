@@ -1,5 +1,6 @@
 //! The experiments: 1,000,000 keys on 4 servers with MD5. An independent program in another
-//! language computed the exact figures; comments give the figures stated in the seed's text.
+//! language computed the exact figures; comments give the rounded figures of the original
+//! description.
 
 use std::sync::OnceLock;
 
