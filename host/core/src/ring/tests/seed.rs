@@ -106,7 +106,7 @@ fn an_added_server_takes_only_what_becomes_its_own() {
     assert_eq!((modulo.moved, modulo.rehashed), (Some(799_849), KEYS));
 }
 
-/// The ring that stores keys and the simulation that only counts say the same.
+/// The ring that stores keys and the simulation that only counts have the same results.
 #[test]
 fn a_ring_of_stored_keys_moves_what_the_simulation_counts() {
     const FEW: u64 = 20_000;
