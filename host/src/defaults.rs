@@ -1,5 +1,5 @@
-//! The parts of the host have defaults of their own, which tests and other callers use: they are
-//! those of the configuration.
+//! The crates of the host have defaults of their own, which tests and other callers use. These tests
+//! compare them with the defaults of the configuration.
 
 use std::path::Path;
 

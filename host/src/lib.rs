@@ -1,4 +1,4 @@
-//! The command line of Besom.
+//! The command line of Besom. It is the only crate that names the adapters and connects them.
 
 pub mod cli;
 #[cfg(test)]

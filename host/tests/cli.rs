@@ -1,4 +1,4 @@
-//! The real binary: names, exit codes and JSON shapes that others script against.
+//! The real binary: the names, exit codes and JSON shapes that scripts rely on.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -63,7 +63,7 @@ fn a_document_goes_in_and_comes_out_as_it_was() {
     let out = site.besom(&["doc", "export", "note"]);
     assert_eq!(out.stdout, std::fs::read(site.dir().join("note.log")).expect("there"));
 
-    // It exists; another tenant may have one of the same name; then the name is ambiguous.
+    // The document exists; once another tenant has one with the same name, the name is ambiguous.
     assert_eq!(site.fails(&["doc", "import", "note.log", "--tenant", "a"]).0, 1);
     assert_eq!(site.json(&["doc", "import", "note.log", "--tenant", "b"]).0, 0);
     assert_eq!(site.fails(&["doc", "export", "note"]).0, 2);
@@ -74,7 +74,7 @@ fn a_document_goes_in_and_comes_out_as_it_was() {
     }
     assert_eq!(shown["last_compaction"], Value::Null);
 
-    // Another format is another word in its row; its bytes go in and out in the same way.
+    // Another format changes only the format column; its bytes are imported and exported unchanged.
     site.log("other.log", &[b"loro", b"s own"]);
     assert_eq!(site.json(&["doc", "import", "other.log", "--format", "loro"]).0, 0);
     assert_eq!(site.json(&["doc", "show", "other"]).1["format"], "loro");
@@ -125,7 +125,7 @@ fn a_store_without_a_host_answers() {
     let (code, asked) =
         site.json(&["task", "pause", "compaction", "--reason", "a restore", "--wait", "0s"]);
     assert_eq!((code, &asked["applied"]), (0, &Value::Bool(false)));
-    // The pause; what is kept of the import waits for nobody.
+    // The pause waits for a leader; the record of the import does not.
     assert_eq!(site.json(&["status"]).1["commands_waiting"], 1);
     assert_eq!(site.fails(&["task", "pause", "compactoin", "--reason", "x"]).0, 2);
     let (code, told) = site.json(&["task", "explain", "compaction@2020-01-01T00:00:30Z"]);
@@ -141,7 +141,7 @@ fn a_store_without_a_host_answers() {
     assert_eq!(site.fails(&["runs", "show", "7"]).0, 2);
 }
 
-/// What the environment says of a user is what anybody likes to say.
+/// The environment's user name can be set by anyone and is not trusted.
 #[test]
 fn who_asks_is_the_user_that_the_system_knows() {
     let site =
@@ -169,7 +169,7 @@ fn who_asks_is_the_user_that_the_system_knows() {
     assert_eq!(import["reason"], "from the old system");
 }
 
-/// The number of this user, as the kernel has it.
+/// The uid of this process.
 fn rustix_uid() -> String {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self").expect("this process").uid().to_string()
@@ -194,7 +194,7 @@ fn what_takes_something_away_is_refused_without_a_reason() {
             "{args:?}: {said}"
         );
     }
-    // Nothing of it was asked.
+    // No command was recorded.
     let (_, kept) = site.json(&["commands", "ls"]);
     assert_eq!(kept.as_array().map(Vec::len), Some(1), "{kept:#}");
 }
@@ -287,7 +287,7 @@ fn workspaces_without_a_column_for_the_users_choice_are_usable_with_a_warning() 
             }
         }
     }
-    // It works: what is there is read and guarded on.
+    // The task works: the mapped columns are read and guarded.
     let site = Site::new(&with(""));
     let db = rusqlite::Connection::open(site.dir().join("besom.db")).expect("opened");
     db.execute_batch(
@@ -306,7 +306,7 @@ fn workspaces_without_a_column_for_the_users_choice_are_usable_with_a_warning() 
         .expect("a workspace");
     assert_eq!(wanted, "PENDING");
 
-    // Any other column is not for choice.
+    // Any other column is required.
     let site = Site::new(&with("").replace("operation = \"text\", ", ""));
     let (code, said) = site.fails(&["check"]);
     assert_eq!(code, 78, "{said}");
@@ -394,7 +394,7 @@ fn an_edit_that_cannot_be_leaves_the_file_and_says_where_and_why() {
     }
     assert_eq!(text_of(&site), EDITABLE);
 
-    // A mode without a bit for writing binds root as well.
+    // A file without a write bit is not replaced by root either.
     use std::os::unix::fs::PermissionsExt as _;
     let file = site.dir().join("besom.toml");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o444)).expect("set");
@@ -407,7 +407,7 @@ fn an_edit_that_cannot_be_leaves_the_file_and_says_where_and_why() {
     assert!(!file.exists());
 }
 
-/// As the README writes it: a directory that is no absolute one, without an end.
+/// As in the README: with a relative directory, and running until it is stopped.
 #[test]
 fn a_demo_in_a_relative_directory_goes_on_and_is_taken_up_again() {
     use std::io::{BufRead as _, BufReader};
@@ -430,7 +430,7 @@ fn a_demo_in_a_relative_directory_goes_on_and_is_taken_up_again() {
             stderr.lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
         });
         let mut said: Vec<String> = Vec::new();
-        // Its end is the end of its lines.
+        // It has ended when its output ends.
         while let Ok(line) = heard.recv_timeout(std::time::Duration::from_secs(120)) {
             said.push(line);
             if said.last().is_some_and(|line| line.contains("term=")) {
@@ -438,10 +438,10 @@ fn a_demo_in_a_relative_directory_goes_on_and_is_taken_up_again() {
             }
         }
         let pid = rustix::process::Pid::from_child(&demo);
-        // Where it has ended already, its exit code tells.
+        // If it has already ended, the exit code shows why.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let status = demo.wait().expect("it ends");
-        // The signal may come before the host listens to it.
+        // The signal may arrive before the host handles it.
         let asked = status.success() || status.signal() == Some(15);
         let led = said.last().is_some_and(|line| line.contains("term="));
         assert!(asked && led, "{turn}: {status}: {}", said.join("\n"));
@@ -458,15 +458,15 @@ fn a_demo_in_a_relative_directory_goes_on_and_is_taken_up_again() {
         said
     };
     check(0);
-    // What a host would not start with is found before.
+    // The check finds everything that prevents a host from starting.
     std::fs::remove_file(parent.path().join("shown/here/orchestrator.token")).expect("removed");
     let said = check(78);
     assert!(said.contains("orchestrator.token: No such file"), "{said}");
     assert!(said.contains("token_file"), "{said}");
 }
 
-/// A component with one function of so many bytes over so many local variables, which takes a
-/// compiler the square of both.
+/// A component with one function of this many bytes and local variables; compiling it takes time
+/// quadratic in both.
 fn bomb(bytes: usize, locals: usize) -> Vec<u8> {
     fn leb(out: &mut Vec<u8>, mut value: usize) {
         while value >= 0x80 {
@@ -522,7 +522,7 @@ fn a_component_that_costs_too_much_to_compile_is_refused_by_its_name() {
     std::fs::create_dir(&dir).expect("made");
     let file = dir.join("bomb.wasm");
     for (bytes, locals, words) in [
-        // It is compiled, and is no task.
+        // It is compiled, but it is not a task.
         (1_000, 10, "it is a component, but not a task"),
         (600_000, 100, "bytes in one function: at most 524288"),
         (100, 5_000, "5000 local variables in one function: at most 4000"),
@@ -552,8 +552,7 @@ fn a_component_that_takes_too_much_memory_to_compile_is_refused_by_its_name() {
     }
 }
 
-/// As in many services and containers: no privilege, and no dump of memory, which nobody may allow
-/// again.
+/// As in many services and containers: no privileges, and a hard limit of 0 for core dumps.
 #[test]
 fn whoever_may_not_raise_a_limit_can_compile_all_the_same() {
     use std::os::unix::fs::chown;
@@ -562,7 +561,8 @@ fn whoever_may_not_raise_a_limit_can_compile_all_the_same() {
     let dir = site.dir().join("plugins.d");
     std::fs::create_dir(&dir).expect("made");
     std::fs::write(dir.join("bomb.wasm"), bomb(1_000, 10)).expect("written");
-    // Its standard input is the program: that has not to be where everybody may look.
+    // Standard input is the binary itself: this user need not be able to read the directory it is
+    // in.
     let line = "ulimit -Hc 0; ulimit -Hf 1000000; ulimit -Ht 50; exec /proc/self/fd/0 check";
     let shell = ["bash", "-c", line];
     let user = NOBODY.to_string();
@@ -619,7 +619,7 @@ fn a_plugin_is_a_regular_file_that_nobody_else_can_write() {
     assert!(said.contains("not a task"), "{said}");
 }
 
-/// What Besom writes is its user's alone, whatever the shell says.
+/// Besom's files are accessible only to its user, whatever the umask of the shell.
 #[test]
 fn a_database_of_besoms_is_readable_for_its_user_alone() {
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,5 @@
-//! What Besom's suites share.
+//! The shared parts of Besom's test suites: conformance cases, the simulation, adapters as fixtures,
+//! and real servers.
 
 pub mod adapters;
 pub mod conformance;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-/// The one that was named, else that of `BESOM_BIN`, else the one that
-/// `cargo build --release -p besom` leaves beside the benchmark.
+/// The binary that is named, otherwise that of `BESOM_BIN`, otherwise the one that `cargo build
+/// --release -p besom` leaves beside the benchmark.
 ///
 /// # Errors
-/// It is not there.
+/// The file does not exist.
 pub fn binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
     let fails = |e: std::io::Error| e.to_string();
     let binary = match named.or_else(|| std::env::var_os("BESOM_BIN").map(PathBuf::from)) {

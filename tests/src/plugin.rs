@@ -1,4 +1,4 @@
-//! Where the suites find the plugins, as components.
+//! Finds the plugins' components for the suites.
 
 use std::path::PathBuf;
 

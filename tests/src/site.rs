@@ -1,5 +1,4 @@
-//! A database with documents, a product that writes to it, and a host whose steps are taken
-//! one by one.
+//! A database with documents, a product that writes to it, and a host that is driven step by step.
 
 mod hand;
 mod written;
@@ -54,7 +53,7 @@ const OPEN_MAX: Duration = Duration::from_secs(60);
 pub enum Place {
     /// A file.
     Sqlite,
-    /// A database of its own on the tests' server.
+    /// A separate database on the tests' server.
     Postgres,
 }
 
@@ -63,7 +62,7 @@ impl Place {
     pub const ALL: [Place; 2] = [Place::Sqlite, Place::Postgres];
 }
 
-/// Under which epoch each partition is owned.
+/// The owner epoch of each partition.
 pub type Epochs = BTreeMap<Partition, OwnerEpoch>;
 
 /// One host and its database.
@@ -79,12 +78,12 @@ pub struct Site {
     database: Option<Database>,
 }
 
-/// What the component has decided about an item, and the item.
+/// The component's decision about an item, and the item.
 pub struct Decided {
     waiting: Waiting,
     /// What is to be committed.
     pub decision: Decision,
-    /// What deciding it has used.
+    /// The cost of the decision.
     pub usage: Usage,
 }
 
@@ -138,7 +137,7 @@ impl Site {
         site
     }
 
-    /// Another host takes everything over; returns what the one before owned it under.
+    /// Another host takes over everything; returns the previous owner epochs.
     pub async fn lead(&mut self, term: u64) -> Epochs {
         self.fence = world::fence(term);
         let node = Incarnation::from(NODE);
@@ -146,7 +145,7 @@ impl Site {
         std::mem::replace(&mut self.epochs, raised.owned.into_iter().collect())
     }
 
-    /// The fence of whoever leads.
+    /// The leader's fencing token.
     pub fn fence(&self) -> &FencingToken {
         &self.fence
     }
@@ -156,7 +155,7 @@ impl Site {
         &*self.assembly.ports.store
     }
 
-    /// The database, where it is on the tests' server.
+    /// The database, if it is on the tests' server.
     pub fn database(&self) -> Option<&Database> {
         self.database.as_ref()
     }
@@ -202,8 +201,8 @@ impl Site {
         tx.commit().unwrap();
     }
 
-    /// Appends a change, as a product does: the number is given out and the row written in
-    /// one transaction.
+    /// Appends a change, as a product does: the number is assigned and the row written in one
+    /// transaction.
     pub fn append(&self, name: &str, kind: &str, payload: &[u8]) {
         let mut product = self.product();
         let tx = product.transaction().unwrap();
@@ -269,7 +268,7 @@ impl Site {
         planned.planned
     }
 
-    /// Everything that waits, in the log and to be tried again.
+    /// The waiting items of the log and the retries.
     pub async fn waiting(&self) -> Vec<Waiting> {
         let store = self.store();
         let mut waiting = store.read_retries(None, None, None, world::ALL).await.unwrap();
@@ -281,7 +280,7 @@ impl Site {
         waiting
     }
 
-    /// Has the component look at an item and decide; nothing is committed yet.
+    /// Calls the component to decide about an item; nothing is committed yet.
     pub async fn decide(&self, waiting: &Waiting) -> Decided {
         self.decide_all(std::slice::from_ref(waiting)).await.remove(0)
     }
@@ -301,7 +300,7 @@ impl Site {
         self.decide_under(limits, std::slice::from_ref(&waiting)).await.remove(0)
     }
 
-    /// The same of several items of one task in one call; the use of each is that of all.
+    /// The same for several items of one task in one call; each has the cost of all.
     pub async fn decide_all(&self, waiting: &[Waiting]) -> Vec<Decided> {
         let task = &waiting.first().expect("an item").item.identity.task;
         self.decide_under(self.definition(task.as_str()).limits.clone(), waiting).await
@@ -338,12 +337,12 @@ impl Site {
         waiting.remove(0)
     }
 
-    /// Commits what was decided.
+    /// Commits a decision.
     pub async fn commit(&self, decided: &Decided) -> Outcome {
         self.commit_all(std::slice::from_ref(decided)).await.remove(0)
     }
 
-    /// Commits what was decided of several items, in one transaction.
+    /// Commits the decisions about several items in one transaction.
     pub async fn commit_all(&self, decided: &[Decided]) -> Vec<Outcome> {
         self.commit_under(&self.epochs, decided).await
     }
@@ -382,12 +381,12 @@ impl Site {
         last
     }
 
-    /// What `besom doc show` knows.
+    /// The data of `besom doc show`.
     pub async fn shown(&self, name: &str) -> Shown {
         doc::show(self.store(), &of(name), &[TASK.into()]).await.unwrap()
     }
 
-    /// The text that `besom doc export` comes to, read by yrs.
+    /// The text of the output of `besom doc export`, read by yrs.
     pub async fn text(&self, name: &str) -> String {
         text(&doc::export(self.store(), &of(name)).await.unwrap())
     }
@@ -398,8 +397,7 @@ impl Site {
         assert!(audit.balanced(), "{audit:#?}");
     }
 
-    /// Sets the number of a document's last change, as a commit does that is still under way
-    /// elsewhere.
+    /// Sets the number of a document's last change, like another commit in progress.
     pub fn give_out_a_number(&self, name: &str) {
         let sql = "UPDATE documents SET server_seq = server_seq + 1 WHERE doc_id = ?1";
         self.product().execute(sql, [name]).unwrap();

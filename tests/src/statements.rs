@@ -1,5 +1,5 @@
-//! The SQL statements of a store, read from its sources: what no test executes has a typing error as
-//! well.
+//! The SQL statements of a store, read from its sources, so that statements that no test executes
+//! are checked too.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn of(store: &str) -> Vec<(String, String)> {
         if path.extension().is_some_and(|extension| extension == "rs") {
             let source = std::fs::read_to_string(&path).expect("a source is read");
             let file = path.file_name().expect("a name").to_string_lossy();
-            // Tests have tables of their own.
+            // Tests have their own tables.
             let end = source.find("\n#[cfg(test)]\nmod ").unwrap_or(source.len());
             literals(source[..end].parse().expect("a source is Rust"), &mut |text| {
                 if is_whole(&text) {

@@ -1,5 +1,5 @@
-//! Compaction on SQLite and PostgreSQL while others are at work: the component reads in one snapshot,
-//! something happens in the database, and only then is its proposal committed.
+//! Compaction on SQLite and PostgreSQL beside other writers: the component reads in one snapshot,
+//! the database changes, and only then is its proposal committed.
 
 mod compaction {
     pub mod chain;

@@ -1,5 +1,5 @@
-//! The loop that delivers: while its node leads, to whom it leads, and not more at once than it
-//! may. Over the store in memory and real HTTP.
+//! The delivery loop: it runs while its node leads, calls the routes, and respects its concurrency.
+//! Over the store in memory and real HTTP.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store, a receiver, and the way between them.
+/// A store, a receiver, and the delivery between them.
 struct Way {
     store: Arc<dyn Store>,
     orchestrator: Orchestrator,
@@ -78,7 +78,7 @@ impl Way {
     }
 }
 
-/// Looks until it is so.
+/// Waits until the condition holds.
 async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();
     while !look().await {
@@ -103,7 +103,7 @@ async fn whoever_leads_delivers_and_nobody_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_is_under_way_than_the_topic_allows() {
     let way = Way::new("concurrency = 3\ntimeout = \"100ms\"\nattempts_max = 1").await;
-    // Nobody is answered: what was told and is not given up yet is under way.
+    // No call is answered: calls that are not given up yet are in flight.
     way.orchestrator.answer(|_, _| Reply::Silence);
     way.emit(0..12).await;
     way.lead(1).await;

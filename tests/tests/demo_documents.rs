@@ -1,5 +1,5 @@
-//! The demo's documents meet the compaction: every one that is worth it ends as the demo says,
-//! decided natively on the rows that a store has got.
+//! Compaction of the demo's documents: every candidate ends as the demo expects, decided natively
+//! on the rows of a store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The same random operations on the model and on a database have the same results.
 //!
-//! Each seed is a sequence of steps; after each step everything that the port lets one see is
-//! compared. `BESOM_SEED` runs one seed alone.
+//! Each seed is a sequence of steps; after each step everything that the port shows is compared.
+//! `BESOM_SEED` runs one seed alone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,13 +32,13 @@ use rand::{Rng, SeedableRng};
 
 /// Seeds that every run covers.
 const SEEDS: u64 = 40;
-/// Of these, how many PostgreSQL is asked for: every look at it is a round trip.
+/// How many of these run on PostgreSQL, where every read is a round trip.
 const POSTGRES_SEEDS: usize = 12;
 /// Steps of one seed.
 const STEPS: usize = 60;
 const TASKS: [&str; 2] = ["one", "two"];
 
-/// What is chosen once and done to both stores.
+/// An operation that is chosen once and applied to both stores.
 #[derive(Debug, Clone)]
 enum Step {
     Plan { task: &'static str, candidates: Vec<Candidate>, quota: u64, cursor: Option<Vec<u8>> },
@@ -153,13 +153,13 @@ fn some_step(rng: &mut StdRng, world: &World) -> Step {
         _ => Step::Prune {
             history: Duration::from_secs(rng.random_range(0..30)),
             undo: Duration::from_secs(rng.random_range(0..10)),
-            // Under a small bound SQLite looks at a part of the history only.
+            // With a small limit SQLite examines only a part of the history.
             limit: rng.random_range(30..60),
         },
     }
 }
 
-/// The result of a step, without what an adapter may choose: ids, and what a database says.
+/// The result of a step, without what adapters may choose: ids and database messages.
 #[derive(Debug, PartialEq)]
 enum Result {
     Planned(Planned),
@@ -170,7 +170,7 @@ enum Result {
     Done,
 }
 
-/// A reason up to what the database said.
+/// A reason without the database's message.
 fn plain(reason: &str) -> String {
     let said = reason.find("violation: ").map(|at| at + "violation".len());
     reason[..said.unwrap_or(reason.len())].to_owned()
@@ -185,7 +185,7 @@ fn committed(committed: Committed) -> Result {
     Result::Committed(outcomes, committed.runs_ended.len())
 }
 
-/// Everything that waits, in an order that both stores share.
+/// All waiting items, in an order that both stores share.
 async fn waiting(world: &World) -> Vec<Waiting> {
     let mut all = Vec::new();
     for name in TASKS {
@@ -273,7 +273,7 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
     }
 }
 
-/// All that one can see of a store, without ids.
+/// The visible content of a store, without ids.
 #[derive(Debug, PartialEq)]
 struct Seen {
     waiting: Vec<(String, Item, besom_core::time::Time)>,

@@ -1,5 +1,5 @@
-//! etcd under the conformance suites, and beside the model in memory. What only real time and
-//! broken servers show is in `etcd/`.
+//! etcd under the conformance suites. Tests that need the model in memory, real time or failing
+//! servers are in `etcd/`.
 
 use besom_tests::adapters::etcd::{Cluster, Timeline};
 use besom_tests::conformance::coordination::Contest;

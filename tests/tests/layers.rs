@@ -1,4 +1,4 @@
-//! The layers, read from the sources and manifests: what may never be imported where.
+//! The layers, checked in the sources and manifests: which crate and module may import which.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +27,7 @@ fn files(under: &str, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A source without its comments and its `#[cfg(test)]` tail: tests may look around.
+/// A source without its comments and its `#[cfg(test)]` tail: tests may import anything.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).expect("a source is read");
     let end = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
@@ -35,7 +35,7 @@ fn code(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a path such as `besom::store` is named in a source, not as a part of a longer word.
+/// Whether a source names a path such as `std::fs`, not as a part of a longer word.
 fn names(code: &str, path: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(path).any(|(at, _)| {
@@ -96,7 +96,7 @@ const OUTSIDE: [&str; 18] = [
     "futures",
 ];
 
-/// The crates of the product, with those of them that each may depend on.
+/// The crates of the product, each with the crates of Besom that it may depend on.
 const CRATES: &[(&str, &[&str])] = &[
     ("host/core", &[]),
     ("host/system", &[]),
@@ -174,7 +174,7 @@ fn decisions_read_no_clock_and_do_no_io() {
     never("host/node/src", &outside);
 }
 
-/// The adapters of one crate; those of different crates cannot import each other.
+/// Adapters of different crates cannot import each other; these are in one crate.
 #[test]
 fn services_do_not_import_each_other() {
     let mut checked = 0;
@@ -210,7 +210,7 @@ fn doubles_are_not_shipped() {
     }
 }
 
-/// A crate that a person can hold: see CONTRIBUTING.md.
+/// The limit that CONTRIBUTING.md names.
 #[test]
 fn no_crate_is_longer_than_twenty_thousand_lines() {
     let own = [("host/src", &[][..]), ("tui", &[])];
@@ -241,7 +241,7 @@ fn the_screens_model_knows_no_screen() {
     }
     let modules = code(&root().join("tui/src/lib.rs"));
     let declared = model.iter().any(|name| names(&modules, &format!("mod {name}")));
-    assert_eq!(checked > 0, declared, "a declared model was looked at");
+    assert_eq!(checked > 0, declared, "a declared model was checked");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn every_conformance_case_is_on_the_list() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// The oldest compiler that Cargo accepts is the one that the script and the README ask for.
+/// The oldest compiler that Cargo accepts is the one that the script and the README name.
 #[test]
 fn the_oldest_compiler_is_named_alike_everywhere() {
     let read = |path: &str| fs::read_to_string(root().join(path)).expect("a file is read");

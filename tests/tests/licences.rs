@@ -1,5 +1,5 @@
-//! What is depended on: licences, bans and sources as `deny.toml` lists them, from what Cargo
-//! itself says of the graph. Advisories need a database of their own and are `cargo deny`'s.
+//! The dependencies: licences, bans and sources as `deny.toml` lists them, from Cargo's own graph.
+//! Advisories need their own database and are checked by `cargo deny`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -46,8 +46,8 @@ fn text<'a>(package: &'a Value, key: &str) -> &'a str {
     package[key].as_str().unwrap_or_default()
 }
 
-/// Whether an SPDX expression can be met with the licences that are allowed. A slash is how
-/// older manifests write OR; an exception belongs to its licence.
+/// Whether the allowed licences satisfy an SPDX expression. Older manifests write OR as a slash; an
+/// exception belongs to its licence.
 fn allows(allowed: &BTreeSet<&str>, expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();

@@ -51,7 +51,7 @@ mod coordination {
 
     async fn open() -> Contest {
         let postgres = Postgres::open().await;
-        // Two machines, whose boots say nothing of each other: the server's clock counts.
+        // Two machines with unrelated boot ids: the server's clock counts.
         let (first, second) = (Machine::booted("boot-1"), Machine::booted("boot-2"));
         let now = Mutex::new(START);
         Contest {

@@ -1,5 +1,5 @@
-//! What several connections do to each other on PostgreSQL, each order forced: nothing here
-//! depends on which is faster.
+//! Races of several connections on PostgreSQL, each in a forced order: nothing here depends on
+//! timing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use besom_tests::conformance::{World, block_on};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-/// A world, and connections beside the store's: two of the product, one that looks on.
+/// A world, and connections beside the store's: two of the product, and one that observes.
 struct Stage {
     world: World,
     product: Client,
@@ -43,7 +43,7 @@ async fn stage_with(options: Options) -> Stage {
 }
 
 impl Stage {
-    /// Returns once so many statements of the store wait for a lock.
+    /// Returns once this many statements of the store wait for a lock.
     async fn until_waiting(&self, statements: i64) {
         let sql = "SELECT count(*) FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -56,7 +56,7 @@ impl Stage {
         }
     }
 
-    /// A commit under way.
+    /// A commit in progress.
     fn commit(&self, batch: &Batch) -> JoinHandle<Result<Committed, Error>> {
         let (store, batch) = (self.world.store(), batch.clone());
         tokio::spawn(async move { store.commit(&batch).await })
@@ -87,7 +87,7 @@ fn delete_thing() -> Change {
     Change::Delete { collection: "things".into(), key: vec![text("t")] }
 }
 
-/// Whoever attaches while the guard waits for the anchor has attached: nothing is deleted.
+/// If a client attaches while the guard waits for the anchor, nothing is deleted.
 #[test]
 fn an_attach_that_commits_while_the_guard_waits_for_its_anchor_is_not_overrun() {
     block_on(async {
@@ -108,7 +108,7 @@ fn an_attach_that_commits_while_the_guard_waits_for_its_anchor_is_not_overrun() 
     });
 }
 
-/// The order that the test above forces does overrun a guard in the statement of its lock.
+/// With the order of the test above, a guard in the locking statement would not see the attach.
 #[test]
 fn a_guard_in_the_statement_of_its_lock_would_overrun_the_attach() {
     block_on(async {
@@ -128,7 +128,7 @@ fn a_guard_in_the_statement_of_its_lock_would_overrun_the_attach() {
     });
 }
 
-/// An attach that comes while the commit is under way waits for it, and finds its parent.
+/// An attach during the commit waits for it, and finds its parent.
 #[test]
 fn an_attach_waits_for_the_commit_that_holds_its_anchor() {
     block_on(async {
@@ -153,7 +153,7 @@ fn an_attach_waits_for_the_commit_that_holds_its_anchor() {
     });
 }
 
-/// A row that a guard looked at stays as it was until the commit.
+/// A row that a guard has read does not change until the commit.
 #[test]
 fn a_guard_sees_what_was_committed_while_it_waited_for_the_row() {
     block_on(async {
@@ -170,9 +170,8 @@ fn a_guard_sees_what_was_committed_while_it_waited_for_the_row() {
     });
 }
 
-/// The judgement, the image and the change are about the same version of a row: the one that was
-/// there when the wait for it was over. Whether its key is a text or a number, which are not
-/// changed by the same statement.
+/// Guard, image and change use the same version of a row: the one after the wait for its lock. For
+/// text keys and number keys, because different statements change them.
 #[test]
 fn a_row_that_changes_while_it_is_awaited_is_judged_and_kept_as_it_became() {
     for (guards, outcome, n, images) in [
@@ -214,7 +213,7 @@ fn a_row_that_changes_while_it_is_awaited_is_judged_and_kept_as_it_became() {
     }
 }
 
-/// The same where keys are numbers: the change of the first waits, and holds nothing behind it.
+/// The same with numbers as keys: the change of the first row waits, and locks no later row.
 #[test]
 fn rows_are_changed_in_the_order_of_their_numbers_whatever_the_order_of_items() {
     block_on(async {
@@ -231,7 +230,7 @@ fn rows_are_changed_in_the_order_of_their_numbers_whatever_the_order_of_items() 
         let entries = items.iter().zip(decisions).map(|(i, d)| stage.world.entry(i, d));
         let batch = stage.world.batch(entries.collect());
 
-        // Another connection goes in that order as well.
+        // Another connection locks in the same order.
         stage.product("BEGIN; UPDATE counters SET n = 1 WHERE id = -5").await;
         let commit = stage.commit(&batch);
         stage.until_waiting(1).await;
@@ -256,9 +255,9 @@ fn n_before(image: &BeforeImage) -> Value {
     row.iter().find(|field| field.name == "n").expect("every column is kept").value.clone()
 }
 
-/// A commit waits for all of its rows in the order of their keys, whichever item comes first,
-/// and whether a guard names them or a change: so it holds nothing that a commit which goes in
-/// that order waits for. (The server would end one of the two as a deadlock.)
+/// A commit locks all of its rows in the order of their keys, whichever item comes first, and
+/// whether a guard or a change names them. So it holds no lock that another commit in that order
+/// waits for. (Otherwise the server would end one of the two as a deadlock.)
 #[test]
 fn rows_are_locked_in_the_order_of_their_keys_whatever_the_order_of_items_and_changes() {
     let five = || Value::Integer(5);
@@ -297,7 +296,7 @@ fn rows_are_locked_in_the_order_of_their_keys_whatever_the_order_of_items_and_ch
             let entries = items.iter().zip(decisions).map(|(i, d)| stage.world.entry(i, d));
             let batch = stage.world.batch(entries.collect());
 
-            // As another commit does that wants the same rows: first `t`, then `u`.
+            // Like another commit of the same rows: first `t`, then `u`.
             stage.product("BEGIN; UPDATE things SET n = 1 WHERE id = 't'").await;
             let commit = stage.commit(&batch);
             stage.until_waiting(1).await;
@@ -312,7 +311,7 @@ fn rows_are_locked_in_the_order_of_their_keys_whatever_the_order_of_items_and_ch
     }
 }
 
-/// A commit that is still under way when its mark is looked up is never applied.
+/// A commit that is still in transit when its mark is looked up is never applied.
 #[test]
 fn a_mark_that_is_given_up_stops_the_commit_that_is_under_way() {
     block_on(async {
@@ -331,7 +330,7 @@ fn a_mark_that_is_given_up_stops_the_commit_that_is_under_way() {
     });
 }
 
-/// A backend that is killed before its COMMIT has done nothing, and the caller knows.
+/// A backend that is killed before its COMMIT changes nothing, and the caller learns that.
 #[test]
 fn a_backend_that_is_killed_takes_everything_back() {
     block_on(async {
@@ -354,7 +353,7 @@ fn a_backend_that_is_killed_takes_everything_back() {
     });
 }
 
-/// What waits too long is busy, not broken: nothing has changed and nothing is counted.
+/// A commit that waits too long is busy: nothing is changed and no attempt is counted.
 #[test]
 fn a_lock_that_is_not_to_be_had_in_time_makes_the_store_busy() {
     block_on(async {
@@ -371,12 +370,12 @@ fn a_lock_that_is_not_to_be_had_in_time_makes_the_store_busy() {
     });
 }
 
-/// A leader's write that is under way keeps the fence where it is until it has ended.
+/// The fence is not raised while a leader's write is in progress.
 #[test]
 fn a_raise_waits_for_the_write_of_the_leader_before() {
     block_on(async {
         let stage = stage().await;
-        // As every write of a leader begins.
+        // The beginning of every write of a leader.
         stage.product("BEGIN; SELECT 1 FROM besom.fence WHERE term = 1 FOR SHARE").await;
         let store = stage.world.store();
         let raise =
@@ -390,7 +389,7 @@ fn a_raise_waits_for_the_write_of_the_leader_before() {
     });
 }
 
-/// Commits of one run side by side lose no count, and the last of them ends it.
+/// Concurrent commits of one run lose no count, and the last of them ends the run.
 #[test]
 fn commits_of_one_run_do_not_wait_for_each_other_and_the_last_ends_it() {
     block_on(async {
@@ -443,7 +442,7 @@ fn the_same_items_committed_twice_at_once_take_effect_once() {
     });
 }
 
-/// A decision that is repeated while its first copy is at its COMMIT starts no second run.
+/// A decision that is repeated while its first copy commits starts no second run.
 #[test]
 fn a_decision_repeated_beside_its_first_copy_is_written_once() {
     block_on(async {
@@ -468,7 +467,7 @@ fn a_decision_repeated_beside_its_first_copy_is_written_once() {
             let decision = decision.clone();
             tokio::spawn(async move { store.decide_slots(&leader, &decision).await })
         };
-        // Behind its run, the first copy waits; its answer will come, but not in time.
+        // The first copy waits after it has started its run; its answer arrives too late.
         stage.product("BEGIN; LOCK TABLE besom.slot IN SHARE MODE").await;
         let first = decide();
         stage.until_waiting(1).await;
@@ -483,7 +482,7 @@ fn a_decision_repeated_beside_its_first_copy_is_written_once() {
     });
 }
 
-/// A command that is repeated while its first copy is at its COMMIT is applied once.
+/// A command that is repeated while its first copy commits is applied once.
 #[test]
 fn a_command_repeated_beside_its_first_copy_is_applied_once() {
     block_on(async {
@@ -514,7 +513,7 @@ fn a_command_repeated_beside_its_first_copy_is_applied_once() {
     });
 }
 
-/// A dead letter that a commit resolves while a command discards it is resolved, not both.
+/// A dead letter that a commit resolves while a command discards it is only resolved.
 #[test]
 fn a_dead_letter_resolved_beside_its_discard_is_counted_once() {
     block_on(async {
@@ -536,10 +535,11 @@ fn a_dead_letter_resolved_beside_its_discard_is_counted_once() {
     });
 }
 
-/// Who comes back while the commit waits for the row is not put to sleep.
+/// A workspace whose user returns while the commit waits for the row is not moved to standby.
 #[test]
 fn what_wakes_up_while_the_commit_waits_for_its_row_is_not_idle() {
-    // What changes one row by its key is judged and changed at once, the rest step by step.
+    // Items that change one row by its key are judged and changed in one statement, the others in
+    // several.
     for (name, also) in [("together", vec![]), ("in steps", vec![nobody_attached()])] {
         block_on(async {
             let mut stage = stage().await;
@@ -564,7 +564,7 @@ fn what_wakes_up_while_the_commit_waits_for_its_row_is_not_idle() {
     }
 }
 
-/// Who comes back while the commit that found it idle is at work comes back after it.
+/// A user who returns during the commit that found the workspace idle returns after it.
 #[test]
 fn a_sign_of_life_waits_for_the_commit_that_found_none() {
     block_on(async {
@@ -575,7 +575,7 @@ fn a_sign_of_life_waits_for_the_commit_that_found_none() {
         let guards = vec![Guard::Idle("ws".into())];
         let batch = stage.batch(apply(guards, vec![set_n("t", 9)])).await;
         let batch = Batch { activity_in_store: true, ..batch };
-        // The books wait; the guard has been judged.
+        // The books are waiting; the guard has been evaluated.
         stage.product("BEGIN; LOCK TABLE besom.history IN SHARE MODE").await;
         let commit = stage.commit(&batch);
         stage.until_waiting(1).await;
@@ -587,7 +587,8 @@ fn a_sign_of_life_waits_for_the_commit_that_found_none() {
     });
 }
 
-/// The image of an upsert is the row that it has overwritten, also where that came in between.
+/// The image of an upsert is the row that it has overwritten, even if that row was inserted in
+/// between.
 #[test]
 fn an_upsert_keeps_the_row_that_somebody_else_inserts_meanwhile() {
     block_on(async {
@@ -617,8 +618,7 @@ fn tell(payload: &str) -> Change {
     Change::Emit { topic: "t".into(), key: "k".into(), payload: payload.into() }
 }
 
-/// Messages of a lane are delivered in the order in which their commits took effect, whichever
-/// began first.
+/// Messages of a sequence are delivered in commit order, whichever commit began first.
 #[test]
 fn messages_of_a_lane_follow_the_order_of_their_commits() {
     block_on(async {
@@ -645,7 +645,7 @@ fn messages_of_a_lane_follow_the_order_of_their_commits() {
     });
 }
 
-/// A message that becomes visible behind a later one of its lane waits for that one's attempt.
+/// A message that becomes visible behind a later one of its sequence waits for that one's attempt.
 #[test]
 fn two_messages_of_a_lane_are_not_under_way_at_once() {
     block_on(async {
@@ -667,13 +667,13 @@ fn two_messages_of_a_lane_are_not_under_way_at_once() {
         assert_eq!(claimed(&stage).await, [1_000_020]);
         stage.product(&insert(1_000_010)).await;
         assert_eq!(claimed(&stage).await, [0; 0], "the later one is under way");
-        // Nobody has heard of its attempt: the earlier one is the first now.
+        // The result of its attempt is unknown: the earlier message is now the first.
         stage.world.advance(hold + Duration::from_secs(1));
         assert_eq!(claimed(&stage).await, [1_000_010]);
     });
 }
 
-/// A batch that hangs keeps one partition from its heir, not all of a share.
+/// A batch that hangs keeps one partition from its next owner, not the whole share.
 #[test]
 fn one_commit_that_hangs_keeps_one_partition_unowned() {
     block_on(async {
@@ -696,15 +696,15 @@ fn one_commit_that_hangs_keeps_one_partition_unowned() {
     });
 }
 
-/// An item that comes back from the dead while a page plans the same one leaves the page to be
-/// planned again, not its scan at its end.
+/// If a dead letter is retried while a page plans the same item, the page is planned again and its
+/// scan does not fail.
 #[test]
 fn a_page_beside_a_revived_dead_letter_is_planned_again() {
     block_on(async {
         let stage = stage().await;
         stage.world.settle(candidate("k"), dead("broken")).await;
         let run = stage.world.run("task").await;
-        // The revival is under way: its row is not to be seen yet.
+        // The retry is in progress: its row is not visible yet.
         stage
             .product(
                 "BEGIN; INSERT INTO besom.item (task, due, no, run_at, run, planned_at, part, place,

@@ -1,5 +1,5 @@
-//! What only a server does: it is away, it refuses, it is killed, it limits, it says something
-//! unasked.
+//! Behaviour that only a server has: it is unavailable, refuses, is killed, has limits, and sends
+//! notifications.
 
 #[path = "postgres_server/bounds.rs"]
 mod bounds;

@@ -1,5 +1,5 @@
-//! Workspaces from RUNNING to their archive and back: the real components, a real store, real
-//! HTTP to a stand-in of the orchestrator, and a user who changes their mind.
+//! Workspaces from RUNNING to their archive and back: the real components, a real store, real HTTP
+//! to a stand-in for the orchestrator, and a user who changes the desired state.
 
 mod reconcile {
     mod choice;

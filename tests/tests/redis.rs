@@ -1,5 +1,5 @@
-//! Activity in Redis, on real servers: the port's suite, what proxies write, and what makes
-//! it unknown.
+//! Activity in Redis, on real servers: the port's suite, the keys of proxies, and the events that
+//! make activity unknown.
 
 mod redis {
     mod cluster;

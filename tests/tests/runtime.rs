@@ -1,4 +1,4 @@
-//! Promise 6: a hostile or broken plugin hurts only itself. The plugin is
+//! Guarantee 6 of the README: a hostile or broken plugin harms only its own task. The plugin is
 //! `tests/plugins/hostile`, whose item keys name its misdeeds.
 
 mod runtime {

@@ -1,6 +1,6 @@
-//! Every misdeed at once, by tasks of their own, on both databases: each is stopped and named, the
-//! host keeps its term, its memory and its disk, the database its processors, and the neighbours
-//! go on. How late these are is printed, not judged: the machines are noisy.
+//! All misdeeds at once, each by its own task, on both databases: each is stopped and named, the
+//! host keeps its term and its bounds of memory and disk, the database is not overloaded, and the
+//! other tasks continue. Their lateness is printed and not judged, because the machines are noisy.
 
 #[path = "siege/site.rs"]
 mod site;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use site::{Late, Site, wait_for};
 
-/// A misdeed of the hostile plugin, and what its task is to be told for: any of these words.
+/// A misdeed of the hostile plugin, and the expected words of its error: any of these.
 const MISDEEDS: [(&str, &[&str]); 9] = [
     ("spin", &["fuel", "reached its deadline"]),
     ("sleep", &["reached its deadline"]),
@@ -40,7 +40,7 @@ schedule = "@every 1s"
 settings.scan = "keys:k1,k2,k3"
 "#;
 
-/// What the hostile plugin wants to be granted.
+/// The grants that the hostile plugin requests.
 const GRANTS: &str = r#"
 things = ["read", "update", "delete"]
 secrets = ["read"]
@@ -57,11 +57,11 @@ key = ["id"]
 columns = { id = "integer" }
 "#;
 
-/// Rows that a slow read goes through.
+/// The number of rows that a slow read examines.
 const ROWS: u32 = 200_000;
-/// What a host may take beyond its quiet value.
+/// The memory that a host may use beyond its idle value.
 const MEMORY_KIB_MAX: u64 = 512 << 10;
-/// What may lie in the outbox: the quota, and one batch that was under way.
+/// The maximum size of the outbox: the quota, and one batch in flight.
 const OUTBOX_BYTES_MAX: i64 = (16 << 20) + (32 << 20);
 
 fn quiet() -> String {

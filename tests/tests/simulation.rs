@@ -1,7 +1,7 @@
 //! Exactly-once effects and conservation under crashes, pauses, lost and doubled messages
 //! and unknown results; and the proof that the checks can fail.
 //!
-//! `BESOM_SIM_SEEDS` is how many worlds of each kind are run; `BESOM_SEED` runs one alone.
+//! `BESOM_SIM_SEEDS` sets the number of worlds of each kind; `BESOM_SEED` runs one alone.
 
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -18,8 +18,8 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: this is not a number")))
 }
 
-/// Runs worlds on all processors, each world on one; the reports come in no order, and no
-/// world is begun after `inspect` has said that it has seen enough.
+/// Runs worlds on all processors, each world on one thread; the order of the reports is undefined,
+/// and no world is started after `inspect` has returned that it is done.
 fn simulate_all(plans: Vec<Plan>, inspect: impl Fn(Plan, Report) -> bool + Sync) {
     let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -93,8 +93,8 @@ fn run_worlds(plan: fn(u64) -> Plan) {
     assert!(troubles > 0, "a world without trouble proves nothing");
 }
 
-/// The checks are able to fail: without fence and owner epochs a leader that was replaced
-/// goes on writing, and the simulation says so in these words.
+/// The checks can fail: without fence and owner epochs a replaced leader continues to write, and
+/// the simulation reports these violations.
 #[test]
 fn a_store_without_a_fence_is_caught() {
     let caught = Mutex::new(None);

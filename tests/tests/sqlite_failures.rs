@@ -1,5 +1,5 @@
-//! The store on SQLite while the machine fails it, for real: another writer that does not
-//! let go, and a file that cannot grow.
+//! The store on SQLite with real failures of the machine: another writer that keeps its lock, and a
+//! file that cannot grow.
 
 use std::process::Command;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use besom_tests::conformance::{World, block_on};
 use rusqlite::Connection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Tells a process that it is the one whose files cannot grow.
+/// Marks the child process whose files cannot grow.
 const WITHOUT_ROOM: &str = "BESOM_TEST_WITHOUT_ROOM";
 
 #[test]
@@ -53,7 +53,7 @@ fn another_writer_makes_every_write_busy_and_nothing_is_lost() {
     });
 }
 
-/// Whoever only looks at a store need not wait until the product has written.
+/// A read of the store does not wait for a writer of the product.
 #[test]
 fn a_store_is_opened_and_read_while_another_writes() {
     block_on(async {
@@ -69,7 +69,7 @@ fn a_store_is_opened_and_read_while_another_writes() {
     });
 }
 
-/// What the product keeps is not booked as gone.
+/// A row that the product keeps does not count as deleted.
 #[test]
 fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
     block_on(async {
@@ -93,8 +93,8 @@ fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
     });
 }
 
-/// A statement that stops with FAIL keeps what it has done, and a trigger may write before it keeps a
-/// row: neither is left of an item that is set aside.
+/// A statement that stops with FAIL keeps its changes, and a trigger may write before it keeps a
+/// row: an item that is set aside leaves neither.
 #[test]
 fn nothing_is_left_of_an_item_whose_statement_stopped_half_way() {
     let log = "INSERT INTO noted VALUES (old.id)";
@@ -140,7 +140,8 @@ fn nothing_is_left_of_an_item_whose_statement_stopped_half_way() {
     }
 }
 
-/// Rows of a read set that stop half way, or that the database keeps, leave the whole set as it was.
+/// If deleting a read set stops half way, or the database keeps a row, the whole set remains
+/// unchanged.
 #[test]
 fn a_read_set_is_deleted_as_a_whole_or_not_at_all() {
     for raise in ["raise(ignore)", "raise(fail, 'no')"] {
@@ -193,7 +194,7 @@ fn a_migration_under_a_running_store_costs_no_item_anything() {
 
 #[test]
 fn a_file_that_cannot_grow_loses_nothing_and_the_store_goes_on() {
-    // The limit is a process's own, and the signal that comes with it has to be ignored.
+    // The limit applies to a process, and its signal has to be ignored.
     let ended = Command::new("/bin/sh")
         .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().expect("this test's program"))
@@ -205,8 +206,8 @@ fn a_file_that_cannot_grow_loses_nothing_and_the_store_goes_on() {
     assert!(ended.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// Not a test of its own: what [`a_file_that_cannot_grow_loses_nothing_and_the_store_goes_on`]
-/// starts.
+/// Not a separate test: the child process of
+/// [`a_file_that_cannot_grow_loses_nothing_and_the_store_goes_on`].
 #[test]
 #[ignore = "started by another test"]
 fn the_process_whose_files_cannot_grow() {
@@ -238,7 +239,7 @@ fn the_process_whose_files_cannot_grow() {
         let failed = world.store().commit(&batch).await;
         setrlimit(Resource::Fsize, limit(unbound.current)).expect("no limit");
 
-        // A write that failed within COMMIT leaves open what has reached the file.
+        // After a write that failed within COMMIT, the result is unknown.
         assert!(matches!(failed, Err(Error::Unknown(_) | Error::Unavailable(_))), "{failed:?}");
         let found = world.store().find_commit(batch.id).await.expect("the store works again");
         assert_eq!(found, None);

@@ -1,4 +1,4 @@
-//! The store lease over a real file: who holds it when processes die, freeze and come back.
+//! The store lease over a real file: its holder when processes die, freeze and return.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -56,7 +56,7 @@ fn a_frozen_holder_keeps_its_lock_and_loses_the_lease() {
         machine.advance(LEASE_TTL_DEFAULT);
         let new = won(&two).await;
         assert!(!frozen.renew(&old).await.expect("an answer"), "an old leader stays refused");
-        // The new holder never had the lock: that it is free says nothing about its life.
+        // The new holder never had the lock: a free lock does not mean that it is dead.
         drop(frozen);
         assert_eq!(holder(&three).await.as_str(), "n2");
         assert!(two.renew(&new).await.expect("an answer"));
@@ -71,7 +71,7 @@ fn a_term_is_above_the_fence_of_the_store() {
         let (sqlite, machine) = (Sqlite::open(), Machine::new());
         let lease = machine.lease(sqlite.inner(), "n1".into());
         let first = won(&lease).await;
-        // A fence that was raised without the lease, as by a restored backup's leader.
+        // A fence that was raised without the lease, as after a backup was restored.
         sqlite.store().raise_fence(&fence(41), &"n9".into(), None).await.expect("it is raised");
         let refused = sqlite.store().raise_fence(&first, &"n1".into(), None).await;
         assert!(matches!(refused, Err(Error::Fenced)), "{refused:?}");
@@ -115,7 +115,7 @@ fn of_this_process(path: &std::path::Path, node: &str) -> StoreLease {
         SqliteStore::open(path, Options::default()).expect("the store opens");
     let clock =
         LeaseClock::of_machine(Arc::new(besom_engine::host::clock::since_boot), Arc::new(|| START));
-    // Longer than any test: what frees it is the death of its holder.
+    // Longer than any test: only the death of its holder frees the lease.
     StoreLease::new(store, node.into(), Duration::from_secs(3_600), clock)
 }
 
@@ -141,7 +141,7 @@ fn a_killed_process_is_followed_at_once() {
     assert_eq!(block_on(won(&lease)).term, Term(2));
 }
 
-/// Not a test of its own: what [`a_killed_process_is_followed_at_once`] starts and kills.
+/// Not a separate test: the process that [`a_killed_process_is_followed_at_once`] starts and kills.
 #[test]
 #[ignore = "started by another test"]
 fn the_process_that_is_killed() {
@@ -151,6 +151,6 @@ fn the_process_that_is_killed() {
     let mut out = std::io::stdout();
     writeln!(out, "leading under term {}", fence.term).expect("its parent listens");
     out.flush().expect("its parent listens");
-    // Until it is killed; or, should its parent be gone, until the end of the input.
+    // Waits until it is killed or, if its parent is gone, until the end of the input.
     let _ = std::io::stdin().read(&mut [0]);
 }

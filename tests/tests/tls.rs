@@ -1,4 +1,4 @@
-//! TLS as hosts serve it: who is let in, and what `besom top` sees through it.
+//! The TLS addresses of hosts: which clients are accepted, and `besom top` over TLS.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -57,7 +57,7 @@ impl Site {
     }
 }
 
-/// A served listener that says `hello` to whoever is let in.
+/// A served listener that answers `hello` to accepted clients.
 struct Serving {
     address: SocketAddr,
     stop: watch::Sender<bool>,
@@ -84,7 +84,7 @@ impl Serving {
     }
 }
 
-/// What a client trusts, shows and speaks.
+/// A client's trusted authority, certificate and protocol versions.
 fn client(trusted: &Authority, own: Option<&(String, String)>, protocols: &[&str]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(trusted.certificate().as_bytes());
@@ -106,7 +106,7 @@ fn client(trusted: &Authority, own: Option<&(String, String)>, protocols: &[&str
     TlsConnector::from(Arc::new(config))
 }
 
-/// The first line of the answer to a request with that token, and the protocol that was agreed on.
+/// The first line of the answer to a request with that token, and the negotiated protocol.
 async fn ask(
     address: SocketAddr,
     client: &TlsConnector,
@@ -141,17 +141,17 @@ async fn over_tls_whoever_shows_the_token_is_served_and_nobody_else() {
         let (status, _) = ask(at, &known, token).await.expect("an answer");
         assert!(status.starts_with("HTTP/1.1 401 "), "{status}");
     }
-    // A client that trusts another authority says nothing at all.
+    // A client that trusts another authority sends no request.
     let stranger = client(&Authority::new("another"), None, &[]);
     ask(at, &stranger, Some(TOKEN)).await.expect_err("the certificate is not trusted");
-    // In clear nobody is answered.
+    // Requests without TLS are not answered.
     let mut clear = TcpStream::connect(at).await.expect("connected");
     let request =
         format!("GET / HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
     clear.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = Vec::new();
     let read = tokio::time::timeout(PATIENCE, clear.read_to_end(&mut answer)).await;
-    // A connection that is reset is closed as well.
+    // A reset connection counts as closed.
     let _ = read.expect("in time");
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     serving.end().await;
@@ -168,7 +168,7 @@ async fn with_an_authority_for_clients_their_certificate_has_to_come_from_it() {
     let with = |own| client(&site.authority, own, &[]);
     let own = clients.sign("ops", false);
     assert_eq!(ask(at, &with(Some(&own)), Some(TOKEN)).await.expect("an answer").0, FINE);
-    // The certificate does not stand for the token.
+    // The certificate does not replace the token.
     let (status, _) = ask(at, &with(Some(&own)), None).await.expect("an answer");
     assert!(status.starts_with("HTTP/1.1 401 "), "{status}");
     let foreign = Authority::new("foreign").sign("ops", false);
@@ -201,13 +201,13 @@ async fn a_handshake_that_does_not_go_on_is_closed() {
     let bounds = Bounds { header_max: Duration::from_millis(500), ..Bounds::default() };
     let serving = Serving::start(&site, None, bounds).await;
     let mut silent = TcpStream::connect(serving.address).await.expect("connected");
-    // The beginning of a record that never ends.
+    // The beginning of a TLS record that never ends.
     silent.write_all(&[22, 3, 1, 2, 0, 1]).await.expect("sent");
     let mut answer = Vec::new();
     let read = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut answer)).await;
     let _ = read.expect("it is closed in time");
     assert!(answer.is_empty(), "{answer:?}");
-    // Whoever goes on is served after it as before.
+    // Other clients are served as before.
     let known = client(&site.authority, None, &[]);
     assert_eq!(ask(serving.address, &known, Some(TOKEN)).await.expect("an answer").0, FINE);
     serving.end().await;
@@ -226,7 +226,7 @@ impl Drop for Started {
 #[test]
 fn top_looks_at_a_host_over_tls() {
     let site = Site::new();
-    // Nobody else is told of it meanwhile.
+    // The host binds this port a moment later.
     let port = TcpListener::bind(ANY).and_then(|found| found.local_addr()).expect("a port").port();
     let config = format!(
         "[api]\ntcp = \"127.0.0.1:{port}\"\nreadonly_token_file = \"token\"\n\
@@ -241,7 +241,7 @@ fn top_looks_at_a_host_over_tls() {
         Started(command.spawn().expect("it starts"))
     };
     let _host = start(&["serve"], Stdio::null());
-    // `top --plain` ends with 69 if no host is there.
+    // `top --plain` exits with 69 if no host answers.
     let listens = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
     wait_for("the host to listen", listens);
     let at = format!("localhost:{port}");
@@ -251,7 +251,7 @@ fn top_looks_at_a_host_over_tls() {
     let (tell, told) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
-            // The test has found what it looks for.
+            // The test has found the line.
             let _ = tell.send(line);
         }
     });

@@ -26,7 +26,7 @@ fn later(seconds: i64) -> Snapshot {
     snap
 }
 
-/// The run that goes on has yet to end its scan.
+/// The scan of the active run has not ended.
 fn scanning() -> Snapshot {
     let mut snap = small();
     for run in snap.runs.iter_mut().filter(|run| run.id == 8_812) {
@@ -116,7 +116,7 @@ fn a_choice_stays_with_its_row_when_rows_move() {
 
 #[test]
 fn attention_leads_to_its_cause() {
-    // Where only the list has room its keys are the screen's.
+    // If there is room only for the list, its keys are the screen's.
     for (downs, place) in
         [(0, Place::Overview), (2, Place::Queues), (5, Place::Runs), (6, Place::Tasks)]
     {
@@ -207,7 +207,7 @@ fn act(dashboard: &Dashboard) -> (u64, Action, String) {
 fn every_action_asks_first_and_then_says_why() {
     let task = || TaskName::from("share-expiry");
     let ask = |command| Action::Ask { command };
-    // The place, keys that choose and ask, what is typed as the reason, and what is done.
+    // The screen, the keys that select and request, the typed reason, and the resulting action.
     let cases: Vec<(Place, &str, Action)> = vec![
         (Place::Tasks, "t", ask(Command::Trigger { task: TaskName::from("audit-trim") })),
         (Place::Tasks, "jjjjjp", ask(Command::Pause { task: task() })),
@@ -364,7 +364,7 @@ fn the_filter_and_the_order_are_those_of_the_pane_with_the_keys() {
     let mut dashboard = Dashboard::of(small());
     dashboard.go(Place::Queues).type_in("djj").input(key(Code::Enter));
     answer_dead(&mut dashboard, 100..300, true);
-    // Somebody is looked for: the rest is fetched as well.
+    // A search fetches the remaining pages as well.
     dashboard.type_in("/doc:77").input(key(Code::Enter));
     feed(&mut dashboard, later(1));
     assert!(matches!(asked(&dashboard).1, Query::Dead { before: Some(100), .. }));
@@ -395,7 +395,7 @@ fn letters_that_never_came_are_asked_for_again() {
         feed(&mut dashboard, later(second));
         assert_eq!(asks(&dashboard), expected, "after {second} s");
     }
-    // A frozen picture asks for nothing by itself, and takes its answer all the same.
+    // A frozen view requests nothing by itself, but accepts a pending answer.
     dashboard.type_in("f");
     answer_dead(&mut dashboard, 7..9, false);
     assert!(dashboard.picture(80, 24).contains("doc:8"), "{}", dashboard.picture(80, 24));
@@ -456,7 +456,7 @@ fn the_past_of_a_task_is_that_of_the_books() {
     assert!(dashboard.picture(80, 24).contains("╌ not read"), "nothing is made up");
     let (ticket, query) = asked(&dashboard);
     assert_eq!(query, Query::Past { task: "audit-trim".into(), back_s: 7_200 });
-    // Slots of another schedule than the one of now, and one run that failed.
+    // Slots of an earlier schedule, and one failed run.
     let slot = |n: i64| Time(NOW.0 / 60_000_000 * 60_000_000 - n * 60_000_000);
     let record = |n: i64, count, outcome| SlotRecord {
         task: "audit-trim".into(),
@@ -504,7 +504,7 @@ fn a_filter_of_runs_asks_the_host_for_those_of_its_tasks() {
     let answer = Answer::Runs(RunPage { runs, more: true });
     dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
     assert!(dashboard.picture(80, 24).contains("(208 shown)"), "{}", dashboard.picture(80, 24));
-    // At their end older ones are asked for.
+    // At the end of the list, older ones are requested.
     dashboard.type_in("G");
     let query = asked(&dashboard).1;
     assert_eq!(query, Query::Runs { tasks: vec!["audit-trim".into()], limit: 400 });
@@ -512,7 +512,7 @@ fn a_filter_of_runs_asks_the_host_for_those_of_its_tasks() {
 
 #[test]
 fn escape_leads_back_to_where_one_came_from() {
-    // From where, what jumps, where it leads.
+    // The screen, the keys that jump, and the target.
     for (place, keys, there) in [
         (Place::Tasks, "jjjjjd", Place::Queues),
         (Place::Tasks, "e", Place::Edit),
@@ -524,7 +524,7 @@ fn escape_leads_back_to_where_one_came_from() {
         dashboard.input(key(Code::Esc));
         assert_eq!(dashboard.state.place, place, "{place:?} {keys}");
     }
-    // What was opened since is closed first, and the filter that led there is gone afterwards.
+    // What was opened since is closed first, and the filter of the jump is cleared afterwards.
     let mut dashboard = Dashboard::of(small());
     dashboard.go(Place::Tasks).input(key(Code::Enter)).input(key(Code::Enter));
     assert!(dashboard.picture(80, 24).contains("Run 8700"), "{}", dashboard.picture(80, 24));
@@ -533,7 +533,7 @@ fn escape_leads_back_to_where_one_came_from() {
     dashboard.input(key(Code::Esc));
     assert_eq!(dashboard.state.place, Place::Tasks);
     assert!(!dashboard.go(Place::Runs).picture(80, 24).contains("filter:"));
-    // Whoever goes by a number has nothing to come back from.
+    // A screen that is selected by its number has no previous screen.
     dashboard.go(Place::Tasks).input(key(Code::Enter)).go(Place::Ring).input(key(Code::Esc));
     assert_eq!(dashboard.state.place, Place::Ring);
 }
@@ -727,7 +727,7 @@ fn what_came_of_an_action_is_told_to_its_last_word() {
         let missing = told.split_whitespace().find(|word| !shown.contains(word));
         assert_eq!(missing, None, "{columns}x{rows}:\n{picture}");
     }
-    // Where it cannot have as many lines it says that there is more, and the status stays.
+    // If there is no room for all lines, it says that there are more, and the status line stays.
     dashboard.state.say(Tone::Bad, told.repeat(9));
     for (columns, rows) in [(40, 10), (40, 3), (40, 2), (3, 3)] {
         let picture = dashboard.picture(columns, rows);
@@ -747,7 +747,7 @@ fn escape_clears_the_filter_of_every_screen() {
             continue;
         }
         assert_eq!(filter(&dashboard), "zzz", "{place:?}");
-        // Another one takes its place; nothing typed keeps it.
+        // Another message replaces it, whatever is typed.
         dashboard.type_in("/").input(key(Code::Enter));
         assert_eq!(filter(&dashboard), "zzz", "{place:?}");
         dashboard.type_in("/gap").input(key(Code::Enter));

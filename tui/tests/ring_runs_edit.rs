@@ -1,4 +1,5 @@
-//! The ring, a run with its log, and the editing of a schedule: their questions and their screens.
+//! The Ring screen, a run with its log, and the editing of a schedule: their requests and their
+//! pictures.
 //! `BESOM_BLESS=1` rewrites the golden files.
 
 mod common;
@@ -44,7 +45,7 @@ fn at(place: Place) -> (Dashboard, Host) {
     (dashboard, host)
 }
 
-/// The run that goes on, looked at.
+/// Opens the active run.
 fn run() -> (Dashboard, Host) {
     let (mut dashboard, mut host) = at(Place::Runs);
     dashboard.input(key(Code::Enter));
@@ -52,7 +53,7 @@ fn run() -> (Dashboard, Host) {
     (dashboard, host)
 }
 
-/// The form over a task, with the answers to what it asks.
+/// The form of a task, with the answers to its requests.
 fn form(task: &str) -> (Dashboard, Host) {
     let (mut dashboard, mut host) = at(Place::Edit);
     dashboard.input(key(Code::Char('/'))).type_in(task).input(key(Code::Enter));
@@ -61,12 +62,12 @@ fn form(task: &str) -> (Dashboard, Host) {
     (dashboard, host)
 }
 
-/// Empties the field that is typed into, and types a text.
+/// Empties the focused field, and types a text.
 fn retype(dashboard: &mut Dashboard, text: &str) {
     dashboard.input(Input::Key(Key::ctrl('u'))).type_in(text);
 }
 
-/// What would steer a terminal.
+/// The characters that could control a terminal.
 fn steering(picture: &str) -> Option<char> {
     picture.chars().find(|c| *c != '\n' && (c.is_control() || *c == '\u{202e}'))
 }
@@ -233,7 +234,7 @@ fn what_an_edit_comes_to_is_asked_after_a_pause_and_saved_with_a_reason() {
     assert_eq!(edits[0].set["schedule"].as_deref(), Some("*/2 * * * *"));
     assert!(!edits[0].save);
     check("edit-diff", &mut dashboard, &mut host);
-    // The field is left, W asks why, and enter saves.
+    // The field is left, W asks for the reason, and enter saves.
     dashboard.input(key(Code::Esc)).type_in("W").type_in("fewer runs").input(key(Code::Enter));
     host.answer(&mut dashboard);
     let saved = host.edits().pop().expect("an edit");
@@ -290,7 +291,7 @@ fn a_file_that_changed_meanwhile_is_shown_and_what_was_typed_stays() {
     assert!(picture.contains("*/3 * * * *"), "{picture}");
     assert!(!picture.contains("changed on disk"), "{picture}");
     assert!(picture.contains("Europe/Berlin"), "what was not touched follows: {picture}");
-    // A refusal by the host is told as well, and nothing is lost.
+    // A refusal by the host is shown, and the typed text is kept.
     host.refuse = Some("the file was changed".into());
     dashboard.type_in("Wx").input(key(Code::Enter));
     host.answer(&mut dashboard);

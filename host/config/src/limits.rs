@@ -71,7 +71,7 @@ pub static KEYS: &[Key<LimitsTable>] = &[
     Key {
         name: "read_bytes",
         default: "\"16MiB\"",
-        doc: "Maximum size of the result of one read; a page of a range read ends before it.",
+        doc: "Maximum size of the result of one read; a page of a range read ends with the row that reaches it.",
         setter: Setter::Bytes(|l| &mut l.limits.read_bytes, 64 << 10, 4 * GIB),
     },
     Key {

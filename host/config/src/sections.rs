@@ -102,7 +102,7 @@ fn batches<S: serde::Serializer>(batches: &PerLane<u32>, to: S) -> Result<S::Ok,
 pub struct Host {
     /// Number of threads for plugins; 0 means one per processor.
     pub guest_threads: u32,
-    /// Processor time after which a call of a plugin goes on with low priority.
+    /// Processor time after which a call of a plugin continues with low priority.
     pub guest_slice: Duration,
     /// Maximum number of concurrent batches, by lane.
     #[serde(flatten, serialize_with = "batches")]
@@ -421,7 +421,7 @@ pub static SECTIONS: &[Section] = &[
             Key {
                 name: "guest_slice",
                 default: "\"5ms\"",
-                doc: "Processor time after which a call of a plugin goes on with low priority; calls in \
+                doc: "Processor time after which a call of a plugin continues with low priority; calls in \
                       the lane heavy always have it.",
                 setter: Setter::Duration(|s| &mut s.host.guest_slice, ms(1), ms(60_000)),
             },

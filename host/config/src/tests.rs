@@ -1,4 +1,4 @@
-//! What is wrong is said at its place, all at once; what is right means what it says.
+//! Errors are reported at their places, all at once; valid values have their documented meaning.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -634,7 +634,7 @@ fn a_schedule_that_lets_a_whole_limit_pass_is_warned_of() {
     check(&least, &late("1h", "1m", "59m", "6s"));
 }
 
-/// A plugin of somebody else that asks for everything there is to ask for.
+/// A third party's plugin that requests everything.
 fn greedy() -> Manifest {
     Manifest { activity: true, per_tenant: false, ..manifest() }
 }
@@ -701,7 +701,7 @@ fn another_file_than_the_pinned_one_is_refused() {
         let said = load(&text).expect_err(words).to_string();
         assert!(said.contains(words) && said.contains("besom plugin pin a"), "{said}");
     }
-    // A file that was not loaded is told in the same words.
+    // A plugin that was not loaded has the same diagnostic.
     let refused = task(&pin(&"cd".repeat(32))).replace("pinned.wasm", "refused.wasm");
     let said = load(&refused).expect_err("another file").to_string();
     assert!(said.contains("`refused.wasm` is not the pinned file: its SHA-256 is abab"), "{said}");
@@ -714,7 +714,7 @@ fn another_file_than_the_pinned_one_is_refused() {
     ] {
         assert_eq!(parse(&text).admitted("pinned.wasm"), admitted, "{text}");
     }
-    // What another file asks for is no advice: nothing else is said.
+    // The requests of an unreviewed file are not suggested as grants: there is no other diagnostic.
     let narrow = format!(
         "[tasks.a]\nplugin = \"pinned.wasm\"\n{}[tasks.a.grants]\ndocuments = []\n",
         pin(&"cd".repeat(32))
@@ -753,11 +753,11 @@ fn a_url_with_a_password_is_refused_and_not_shown() {
     ] {
         load(&format!("[store]\nurl = \"{url}\"\n")).expect("none is in it");
     }
-    // The driver takes what stands before an `@` for a user and a password, wherever it is.
+    // The driver takes the text before an `@` as user and password, wherever it is.
     let said = load("[store]\nurl = \"postgres://db:5432/app?user=svc@corp\"\n");
     let said = said.expect_err("refused").to_string();
     assert!(said.contains("write an `@` after the host as %40"), "{said}");
-    // A resolved configuration that is written down says none, whatever it was made from.
+    // A serialised configuration contains no password, in whatever form it was written.
     let store = super::sections::Store {
         url: Some("postgres://u:S3cr3t@h/d".into()),
         ..super::sections::Store::default()
@@ -924,7 +924,7 @@ fn the_template_is_a_valid_configuration() {
         parsed.plugins(),
         ["client-deactivation", "compaction", "share-expiry", "ttl-transitions"]
     );
-    // Every key that is only shown is the default, where it has one.
+    // Every key that is commented out shows its default, if it has one.
     let shown: String = text
         .lines()
         .map(|line| match line.strip_prefix("# ") {
@@ -960,8 +960,8 @@ fn the_schema_knows_every_key_and_its_default() {
     assert_eq!(task["properties"]["overlap"]["enum"][1], "queue");
 }
 
-/// A valid file with lines lost, doubled, bent and joined: never a panic, and whatever is wrong is
-/// named with what is there. `BESOM_FUZZ_SEEDS` draws more.
+/// A valid file with lines removed, doubled, changed and joined: there is no panic, and every
+/// diagnostic has text of the file. `BESOM_FUZZ_SEEDS` sets the number of seeds.
 #[test]
 fn any_file_is_taken_or_its_faults_are_named() {
     use rand::rngs::StdRng;

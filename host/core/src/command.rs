@@ -32,7 +32,7 @@ pub enum Command {
     RetryDead(DeadSelector),
     /// Discard dead letters: the items are not planned again until their version changes.
     DiscardDead(DeadSelector),
-    /// Deliver abandoned messages again, with a fresh attempt count.
+    /// Deliver messages again that were given up, with a fresh attempt count.
     RetryMessages(MessageSelector),
     /// Renumber a task's streams that have lost items or hold unreadable rows.
     RepairStreams {

@@ -3,7 +3,7 @@
 //! The ring, computed from the members at one [`RingPosition`], says which partitions the node
 //! *should* own; it is a hint. The store's table says which node owns them and under which epoch;
 //! it is authoritative. The node claims what it should own and another node owns, by
-//! compare-and-set on the epoch. It gives up what it should not own at once, so that the next owner
+//! compare-and-set on the epoch. It releases what it should not own at once, so that the next owner
 //! finds nothing under way. It owns only what the table lists under its name. A node with an older
 //! view of the ring never takes a partition from one with a newer view, so two views do not fight
 //! over a partition.

@@ -112,7 +112,7 @@ pub enum Event {
     NotResigned(FencingToken),
     /// The result of raising the fence.
     Raised(FencingToken, Raise),
-    /// The stored state of the tasks, for the leadership under that fence.
+    /// The stored state of the tasks, for the leadership with that fencing token.
     Loaded(FencingToken, store::Result<Loaded>),
     /// An answer for the executor, with the tenure in which the command was issued.
     Executor(Tenure, executor::Event),
@@ -122,7 +122,7 @@ pub enum Event {
     Planner(Term, planner::Event),
     /// Sets or clears a condition that keeps the node from leading.
     Barred(Bar, bool),
-    /// The incarnations with begun batches, as requested by the leader under that fence.
+    /// The incarnations with begun batches, as requested by the leader with that fencing token.
     Begun(FencingToken, store::Result<Vec<Incarnation>>),
     /// The result of a probe of the store.
     Probed {
@@ -318,7 +318,7 @@ impl Node {
         }
     }
 
-    /// The fence of its leadership; `None`: it does not lead.
+    /// The fencing token of its leadership; `None`: it does not lead.
     pub fn fence(&self) -> Option<&FencingToken> {
         self.election.leading()
     }

@@ -1,8 +1,9 @@
 //! The earliest timers or retries, held in memory.
 //!
-//! The store holds all of them. The window holds the next few thousand in order, so that a node can
-//! sleep until the next due time without querying the store. Items beyond the window, and items
-//! that other nodes have added, are read when their time approaches.
+//! The store holds all of them. The window holds the next ones in order, at most
+//! `host.timers_ahead`, so that a node can sleep until the next due time without querying the store.
+//! Items beyond the window, and items that other nodes have added, are read when their time
+//! approaches.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;

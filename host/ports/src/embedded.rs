@@ -31,7 +31,7 @@ pub enum Dialect {
 }
 
 /// A database as the product beside the engine reaches it, for the tables and rows that are the
-/// product's own ([`besom_product::model::product`]). A host has no use for it and is not given it.
+/// product's own (`besom_product::model::product`). A host has no use for it and is not given it.
 #[async_trait]
 pub trait Scripts: Send + Sync {
     /// The language of the scripts.

@@ -1,7 +1,7 @@
 //! The services that the host depends on, as traits (ports).
 //!
-//! Adapters implement the traits, one conformance suite checks that all adapters behave alike, and
-//! only the command line (`cli`), which assembles the host, names adapters.
+//! Adapters implement the traits, one conformance suite for each port checks that its adapters behave
+//! alike, and only the command line (`besom::cli`), which assembles the host, names adapters.
 
 pub mod activity;
 pub mod coordination;

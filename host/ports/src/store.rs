@@ -381,7 +381,7 @@ pub enum CommandEffect {
     /// Their versions are not planned again. The command is refused as for
     /// [`CommandEffect::RetryDead`] if the number of matching letters differs.
     DiscardDead(DeadSelector),
-    /// Makes abandoned messages pending again, due immediately and with fresh attempts; the last
+    /// Makes messages pending again that were given up, due immediately and with fresh attempts; the last
     /// error is kept. A message that was followed by a later one of the same task, tenant, topic
     /// and key is left as it is, because its receiver already has newer information.
     RetryMessages(MessageSelector),

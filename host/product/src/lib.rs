@@ -1,4 +1,8 @@
 //! The built-in entity model and its documents.
+//!
+//! [`model`] has the default mapping of the built-in tasks and the tables of the demo. [`doc`]
+//! imports, exports, describes and verifies documents. No other crate of the host compares the
+//! contents of documents.
 
 pub mod doc;
 pub mod model;

@@ -1,4 +1,4 @@
-//! The Rust bindings generated from `wit/`. Only `runtime` uses these types: the rest of the host
+//! The Rust bindings generated from `wit/`. Only this crate uses these types: the rest of the host
 //! uses the types of `besom_core`, and `convert` translates.
 #![allow(
     missing_docs,

@@ -37,7 +37,7 @@ pub struct Settings {
     /// Maximum linear memory that any task may use, in bytes. The pool reserves this much address
     /// space for each memory; pages are committed on use.
     pub memory_bytes_max: u64,
-    /// Processor time of a call, after which it goes on with low priority. It is measured at each
+    /// Processor time of a call, after which it continues with low priority. It is measured at each
     /// `tick`.
     pub slice: Duration,
     /// The interval at which a running guest is interrupted: the precision of its deadline.

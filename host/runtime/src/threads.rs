@@ -1,6 +1,6 @@
 //! The guests' own threads, and which of the two pools a call runs on.
 //!
-//! A call begins on the normal threads and goes on with low priority once it has used its time
+//! A call begins on the normal threads and continues with low priority once it has used its time
 //! slice. The next call of the same export of its task begins with low priority, until such a call
 //! ends within a slice. So a guest that computes for long delays a short one by one slice at most,
 //! whatever it did before. Exports are told apart, because a task whose `act` computes for long

@@ -1,4 +1,4 @@
-//! A node that reaches etcd and not PostgreSQL: the others do its work, and name it.
+//! A node that reaches etcd but not PostgreSQL: the others take over its work and report it.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,11 +13,11 @@ use crate::wait::{wait_at_most, wait_for};
 const SHARES: u32 = 2_000;
 /// The lease of the tests.
 const TTL: Duration = Duration::from_secs(4);
-/// How long the others may take to have everything: a lease until the node stands aside, and
-/// what a loaded machine takes to hand over.
+/// How long the others may take to own everything: a lease until the node stands aside, and the
+/// time that a loaded machine needs for the takeover.
 const HANDED_OVER_MAX: Duration = Duration::from_secs(60);
 
-/// The first host reaches PostgreSQL for ever, each of the others by a way of its own.
+/// The first host always reaches PostgreSQL; each of the others has its own proxy.
 fn site() -> (Site, Vec<Proxy>) {
     assert_eq!(LEASE.0, "4s");
     let mut site = Site::new(1);
@@ -63,7 +63,7 @@ fn a_node_that_does_not_reach_the_store_leaves_its_work_to_the_others_and_is_nam
             assert_ne!(site.leader(), victim);
         }
         site.comes_to_rest();
-        // It cannot say so in the store: the others know from etcd.
+        // The node cannot write this into the store: the others learn it from etcd.
         let (_, status) = site.json(&["status"]);
         let nodes = status["nodes"].as_array().expect("a list");
         let of_name = |node: &&serde_json::Value| {

@@ -1,4 +1,4 @@
-//! What an operator sees of a cluster, and does to it, from any of its hosts.
+//! The dashboard and the admin API of a cluster, at any of its hosts.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,10 @@ use crate::site::{Site, said};
 use crate::terminal::Terminal;
 use crate::wait::{wait_at_most, wait_for};
 
-/// How long a changed file may take until it changes what runs: it is a second at most, and more
-/// on a machine that does much else.
+/// How long a changed file may take to take effect: at most a second, and more on a busy machine.
 const TAKEN_UP_MAX: Duration = Duration::from_secs(10);
 
-/// A cluster of three at work.
+/// A cluster of three hosts with work.
 fn cluster() -> Site {
     let mut site = Site::new(3);
     site.create_tables();
@@ -22,7 +21,7 @@ fn cluster() -> Site {
     site
 }
 
-/// A snapshot of that host, once it is as it should be.
+/// A snapshot of that host, once it meets the condition.
 #[track_caller]
 fn sees(site: &Site, host: usize, what: &str, right: impl Fn(&Snapshot) -> bool) -> Snapshot {
     wait_for(what, || site.snapshot(host).filter(|snapshot| right(snapshot)))
@@ -42,7 +41,7 @@ fn a_leader_that_is_killed_under_the_dashboard_is_succeeded_on_its_screen() {
     let others: Vec<&str> =
         (0..3).filter(|index| *index != leader).map(|index| names[index].as_str()).collect();
 
-    // It looks through the very host that is killed; the others are there to be asked then.
+    // It is connected to the host that is killed; the others are its alternatives.
     let sockets: Vec<String> = (leader..leader + 3)
         .map(|index| format!("--socket {}", site.socket(index % 3).display()))
         .collect();
@@ -100,7 +99,7 @@ fn a_schedule_edited_in_the_leaders_file_changes_the_next_run_and_loses_no_comme
     for host in &site.hosts {
         let file = host.config();
         let text = std::fs::read_to_string(&file).expect("the file");
-        // Not again before the end of the test.
+        // It is not due again before the end of the test.
         let text = text.replace("\"@every 1s\"", "\"0 0 1 1 *\"    # once a year, INC-300");
         std::fs::write(file, text).expect("written");
     }
@@ -129,13 +128,13 @@ fn a_schedule_edited_in_the_leaders_file_changes_the_next_run_and_loses_no_comme
     });
     eprintln!("saved after {saved:?}, the next run was there after {:?}", begun.elapsed());
 
-    // Nothing else has changed in the file, its comments least of all.
+    // Nothing else in the file has changed, including its comments.
     let after = std::fs::read_to_string(&file).expect("the file");
     let expected = before.replace("\"0 0 1 1 *\"    # once", "\"* * * * * *\"    # once");
     assert_ne!(after, before);
     assert_eq!(after, expected);
 
-    // Every host tells who works by what, whichever is asked.
+    // Every host reports the configuration digests of all hosts.
     for host in 0..3 {
         let snapshot = sees(&site, host, "the leader's new configuration", |snapshot| {
             let old = alike.node(&leads).map(|node| &node.config_digest);
@@ -156,7 +155,7 @@ fn a_schedule_edited_in_the_leaders_file_changes_the_next_run_and_loses_no_comme
     terminal.shows("run a different configuration from the leader");
     drop(terminal);
 
-    // The same file everywhere, and there is nothing to attend to.
+    // With the same file everywhere, the attention list is empty.
     for host in site.hosts.iter().filter(|host| host.name() != leads) {
         let text = std::fs::read_to_string(host.config()).expect("the file");
         let text = text.replace("\"0 0 1 1 *\"    # once", "\"* * * * * *\"    # once");

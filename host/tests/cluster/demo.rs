@@ -1,4 +1,4 @@
-//! `besom demo --cluster`, as somebody types it who tries Besom out.
+//! `besom demo --cluster` as a user runs it.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ fn setting(dir: &Path, key: &str) -> Option<String> {
     Some(value.trim_matches(['[', ']', '"']).to_owned())
 }
 
-/// Refused by each server whoever does not know the password.
+/// Each server refuses a client without the password.
 fn locked_out(dir: &Path, demo: &mut Child) {
     let url = wait_for("the servers to have started", || {
         assert!(demo.try_wait().expect("waited").is_none(), "the demo has ended");

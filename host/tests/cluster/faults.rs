@@ -1,4 +1,4 @@
-//! Whatever is killed, frozen or taken away: the books balance, and every effect takes place
+//! Hosts and servers are killed, frozen or stopped: the books balance, and every effect happens
 //! once.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::wait::wait_for;
 
 /// Shares that fall due during a fault.
 const SHARES: u32 = 3_000;
-/// For how long etcd is away: longer than any lease. (`BESOM_ETCD_AWAY_S`: a minute, say.)
+/// How long etcd is unavailable: longer than any lease (`BESOM_ETCD_AWAY_S`, in seconds).
 const ETCD_AWAY_S: u64 = 12;
 
 #[test]
@@ -52,7 +52,7 @@ fn a_leader_that_is_frozen_past_its_lease_within_a_transaction_changes_nothing_a
     wait_for("them to be planned", || {
         (site.number("SELECT count(*) FROM besom.item") > 100).then_some(())
     });
-    // What the product has locked, a commit has to wait for: its transaction is open meanwhile.
+    // A commit waits for the rows that the product has locked, with its transaction open.
     let lock = site.transaction("SELECT * FROM shares FOR UPDATE");
     let waiting = "SELECT count(*) FROM pg_stat_activity
                    WHERE wait_event_type = 'Lock' AND application_name LIKE 'besom%'";
@@ -103,7 +103,7 @@ fn etcd_may_be_away_under_load_and_nobody_works_meanwhile() {
         let now = site.number("SELECT extract(epoch FROM clock_timestamp())::int8");
         (now >= until).then_some(())
     });
-    // A lease lasts four seconds from its last renewal, and its holder is silent before its end.
+    // A lease lasts four seconds from its last renewal, and its holder stops before it ends.
     let late = format!(
         "SELECT count(*) FROM seen_unshared
          WHERE extract(epoch FROM at) BETWEEN {stopped} + 5 AND {until}"
@@ -151,7 +151,7 @@ fn a_leader_that_stops_hands_over_at_once() {
     let leader = site.leader();
     let term = site.term();
     site.hosts[leader].stop();
-    // It has given the lease up: nobody waits for its end.
+    // The leader has released the lease: no node waits for its end.
     assert_eq!(site.leader(), 1 - leader);
     wait_for("the other to raise the fence", || (site.term() == term + 1).then_some(()));
     site.shared_out();

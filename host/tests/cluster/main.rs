@@ -1,10 +1,11 @@
-//! A cluster of real hosts on real servers: what happens to it when any part of it is killed,
-//! frozen or taken away, and how it is put together wrongly.
+//! A cluster of real hosts on real servers: parts of it are killed, frozen or stopped, and it is
+//! misconfigured.
 //!
-//! `site` is the cluster, `faults` what is done to it, `cut` a node without the store (by a `proxy`), `refusals` what it refuses, `operators`
-//! the verbs, `campaign` one fault after the other under load, `dashboard` what is seen of it meanwhile, `demo` the one that
-//! Besom starts by itself. One cluster runs at a time: each has three members of etcd, two other servers
-//! and three hosts.
+//! `site` is the cluster; `faults` and `restored` harm it; `cut` separates a node from the store
+//! (with `proxy`); `refusals` tests wrong configurations, `operators` the verbs, `campaign` one
+//! fault after the other under load, `dashboard` the admin API and the dashboard, and `demo` the
+//! cluster that Besom starts by itself. One cluster runs at a time: each has three members of etcd,
+//! two other servers and three hosts.
 
 mod campaign;
 mod cut;

@@ -1,4 +1,4 @@
-//! What operators ask of a cluster.
+//! The operators' verbs in a cluster.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ fn a_node_is_drained_and_resumed_and_the_ring_is_shown() {
     let parts: Vec<u64> =
         ring.as_array().unwrap().iter().map(|n| n["partitions"].as_u64().unwrap()).collect();
     assert_eq!(parts.iter().sum::<u64>(), 1_024);
-    // Bounded load: nobody has more than 5 % above an equal share.
+    // Bounded load: no node has more than 5 % above an equal share.
     assert!(parts.iter().all(|part| *part <= 359), "{parts:?}");
 
     let (_, owner) = site.json(&["ring", "owner", "note-1", "--tenant", "acme"]);

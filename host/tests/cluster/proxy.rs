@@ -1,5 +1,5 @@
-//! A forwarder between one host and one server. Cut, it holds everything back in both
-//! directions and closes nothing, as a network does that loses packets.
+//! A forwarder between one host and one server. While it is cut, it holds everything back in both
+//! directions and closes nothing, like a network that loses packets.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How often a connection that is held back looks whether it may go on.
+/// How often a connection that is held back checks whether it may continue.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The forwarder of one host to one server.
@@ -19,13 +19,13 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Forwards a free port of 127.0.0.1 to that one.
+    /// Forwards a free port of 127.0.0.1 to this port.
     pub fn to(server: u16) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("its address").port();
         let cut = Arc::new(AtomicBool::new(false));
         let state = Arc::clone(&cut);
-        // The threads end with the process, which is the test's.
+        // The threads end with the test process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let state = Arc::clone(&state);
@@ -40,7 +40,7 @@ impl Proxy {
         self.port
     }
 
-    /// Holds everything back, or lets it go on.
+    /// Holds everything back, or continues to forward.
     pub fn set_cut(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
     }
@@ -65,7 +65,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, cut: &AtomicBool) {
             break;
         }
     }
-    // The end of a connection does not pass a cut either.
+    // The end of a connection does not pass while the proxy is cut.
     hold(cut);
     let _ = to.shutdown(Shutdown::Write);
     let _ = from.shutdown(Shutdown::Read);

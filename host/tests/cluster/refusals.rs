@@ -1,4 +1,4 @@
-//! A cluster that is put together wrongly says so at once, with the fix.
+//! A misconfigured cluster is rejected at once, with the fix.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use besom_demo::cluster::{Host, Which};
 
 use crate::site::{Site, said};
 
-/// Starts a host that is expected to refuse, and returns its exit code and what it says.
+/// Starts a host that is expected to refuse; returns its exit code and its message.
 fn refused(site: &Site, host: &Host, more: &[&str]) -> (i32, String) {
     let mut command = site.command(host, &[&["serve"], more].concat());
     said(command.stdout(Stdio::null()).output().expect("it ends"))
@@ -34,7 +34,7 @@ fn wrong_neighbours_are_refused_with_the_fix() {
     assert_eq!(code, 1, "{words}");
     assert!(words.contains("the cluster `demo` uses the store"), "{words}");
 
-    // A file, where a server is needed; and a lease that cannot be kept.
+    // A file where a server is needed, and a lease that cannot be renewed in time.
     let file = site.prepare("file", |config| {
         let lines = config.lines().filter(|line| !line.starts_with("url = "));
         lines.collect::<Vec<_>>().join("\n")

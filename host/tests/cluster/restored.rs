@@ -1,11 +1,11 @@
-//! PostgreSQL is put back to an older state under running hosts.
+//! PostgreSQL is restored to an earlier state under running hosts.
 
 use besom_demo::cluster::Which;
 
 use crate::site::Site;
 use crate::wait::wait_for;
 
-/// Whether a node says that its store went back.
+/// Whether a node reports that its store was restored.
 fn is_told(site: &Site) -> Option<()> {
     let (_, status) = site.json(&["status"]);
     let nodes = status["nodes"].as_array()?;
@@ -26,7 +26,7 @@ fn a_store_that_was_put_back_is_noticed_and_everything_goes_on() {
     let copied = std::process::Command::new("cp").arg("-a").args([&data, &copy]).status();
     assert!(copied.expect("it runs").success());
     site.servers.restart(Which::Postgres).expect("it starts again");
-    // Terms and positions that the copy does not know.
+    // Terms and positions that the copy lacks.
     for _ in 0..2 {
         let term = site.term();
         let (code, said) = site.said(&["node", "resign"]);

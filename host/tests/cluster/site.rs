@@ -1,5 +1,5 @@
-//! A cluster in a directory of its own, and a ledger that triggers keep of what really happened
-//! to the rows: they run within the very transaction that changes them.
+//! A cluster in its own directory, and a ledger of the changes of rows, kept by triggers in the
+//! transaction that changes them.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -18,9 +18,9 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::wait::{wait_at_most, wait_for};
 
-/// The lease of the tests: short, and far above what a slow machine hesitates.
+/// The lease of the tests: short, but far longer than the stalls of a slow machine.
 pub const LEASE: (&str, &str) = ("4s", "1s");
-/// How long everything may take to come to rest.
+/// How long it may take until everything is executed.
 const REST_MAX: Duration = Duration::from_secs(180);
 
 /// How long a host may take to answer.
@@ -29,7 +29,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// One cluster at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// What happened, by the row it happened to.
+/// The effects, by row.
 const LEDGER: &str = "
 CREATE TABLE seen_unshared (share text, at timestamptz DEFAULT clock_timestamp());
 CREATE FUNCTION see_unshared() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -51,13 +51,12 @@ pub struct Site {
     _one: MutexGuard<'static, ()>,
 }
 
-/// Waits until no other cluster runs. A test that failed has left nothing behind that another
-/// would mind.
+/// Waits until no other cluster runs. A failed test leaves nothing behind that affects another.
 pub fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends a line to an address, and reads what comes first.
+/// Sends a line to an address, and reads the first response.
 pub fn exchange(address: &str, line: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(ANSWER_MAX)).expect("set");
@@ -68,7 +67,7 @@ pub fn exchange(address: &str, line: &str) -> String {
 }
 
 impl Site {
-    /// Servers and so many hosts that are not started yet, with the tables of the model.
+    /// Servers and this many hosts, which are not started yet, with the tables of the model.
     pub fn new(hosts: usize) -> Site {
         let one = alone();
         let dir = tempfile::tempdir().expect("a directory");
@@ -112,7 +111,7 @@ impl Site {
         assert_eq!(code, 0, "{said}");
     }
 
-    /// Starts all hosts, and waits until each of them has its part.
+    /// Starts all hosts, and waits until each has its share.
     pub fn start(&mut self) {
         for host in &mut self.hosts {
             host.start(env!("CARGO_BIN_EXE_besom").as_ref(), &[]).expect("started");
@@ -155,7 +154,7 @@ impl Site {
         (out.status.code().expect("not killed"), json)
     }
 
-    /// The members, as `besom node ls` tells.
+    /// The members, as `besom node ls` prints them.
     pub fn members(&self) -> Vec<Value> {
         let (code, members) = self.json(&["node", "ls"]);
         assert_eq!(code, 0);
@@ -167,7 +166,7 @@ impl Site {
         self.hosts[index].config().with_file_name("besom.sock")
     }
 
-    /// What a host knows of the deployment; none: it does not answer.
+    /// A host's snapshot of the deployment; none: it does not answer.
     pub fn snapshot(&self, index: usize) -> Option<Snapshot> {
         let mut stream = UnixStream::connect(self.socket(index)).ok()?;
         stream.set_read_timeout(Some(ANSWER_MAX)).expect("set");
@@ -225,7 +224,7 @@ impl Site {
             if owners != alive as i64 || lost != 0 {
                 return None;
             }
-            // Partitions go on moving until everybody has the share that the ring gives.
+            // Partitions move until every node has the share that the ring assigns.
             let (code, ring) = self.json(&["ring", "show"]);
             let settled = |node: &Value| node["owned"] == node["partitions"];
             (code == 0 && ring.as_array().is_some_and(|ring| ring.iter().all(settled)))
@@ -238,8 +237,7 @@ impl Site {
         self.hosts[index].process().expect("it runs").signal(signal).expect("sent");
     }
 
-    /// Adds shares that fall due one after the other: `count` of them, from `from` to `to`
-    /// seconds from now on.
+    /// Adds `count` shares that fall due one after the other, `from` to `to` seconds from now.
     pub fn add_shares(&mut self, tag: &str, count: u32, from: f64, to: f64) {
         self.sql(&format!(
             "INSERT INTO projects VALUES ('acme') ON CONFLICT DO NOTHING;
@@ -260,8 +258,8 @@ impl Site {
         });
     }
 
-    /// What has to be true after whatever happened: the books balance, and every effect took
-    /// place once.
+    /// Checks what has to hold after every fault: the books balance, and every effect happened
+    /// once.
     #[track_caller]
     pub fn balanced(&mut self) {
         let (code, audit) = self.json(&["audit"]);
@@ -356,7 +354,7 @@ pub fn said(out: Output) -> (i32, String) {
 }
 
 impl Drop for Site {
-    /// A test that fails shows what its hosts have said.
+    /// A failed test prints the logs of its hosts.
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", String::from_utf8_lossy(&self.besom(&["status"]).stdout));

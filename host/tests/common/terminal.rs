@@ -1,5 +1,4 @@
-//! A terminal with a shell in it, in which somebody types and looks: tmux, on a server of its
-//! own.
+//! A terminal with a shell, in which tests type and read the screen: tmux, on its own server.
 
 #![allow(dead_code, reason = "each suite uses a part of it")]
 
@@ -10,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::wait::PATIENCE;
 
-/// How often the screen is looked at. Each look starts a process.
+/// How often the screen is read. Each reading starts a process.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What the shell says when it waits for a command.
+/// The prompt of the shell.
 const PROMPT: &str = "ready> ";
-/// Servers that were started, for the names of their sockets.
+/// The number of started servers, for the names of their sockets.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// What a program may change of a terminal and has to change back.
+/// The modes of a terminal that a program may change and has to restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Modes {
     /// Alternate screen, cursor, mouse, keypad, title.
@@ -33,7 +32,7 @@ pub struct Terminal {
 }
 
 impl Drop for Terminal {
-    /// A test that fails shows what was on the screen.
+    /// A failed test prints the screen.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let shown = self.tmux(&["capture-pane", "-p"]);
@@ -63,7 +62,7 @@ impl Terminal {
         let terminal = Terminal { socket: dir.join(format!("terminal-{number}.sock")) };
         let (columns, rows) = (columns.to_string(), rows.to_string());
         let mut command = terminal.command(&[]);
-        // What the shell inherits is what is said here, whatever the tests were started in.
+        // The shell's environment is fixed, whatever the environment of the tests.
         for name in ["NO_COLOR", "BESOM_CONFIG", "ENV", "TMUX", "COLORTERM", "EDITOR", "VISUAL"] {
             command.env_remove(name);
         }
@@ -109,7 +108,7 @@ impl Terminal {
         self.shows("●live");
     }
 
-    /// Presses keys by tmux's names of them, characters by themselves.
+    /// Presses keys, given by tmux's names or as characters.
     #[track_caller]
     pub fn keys(&self, keys: &[&str]) {
         self.done(&[&["send-keys", "--"], keys].concat());
@@ -121,7 +120,7 @@ impl Terminal {
         self.done(&["send-keys", "-l", "--", text]);
     }
 
-    /// Pastes a text as terminals do: in brackets, where the program has asked for them.
+    /// Pastes a text as terminals do: bracketed, if the program has requested it.
     #[track_caller]
     pub fn paste(&self, text: &str) {
         self.done(&["set-buffer", "--", text]);
@@ -135,13 +134,13 @@ impl Terminal {
         self.done(&["resize-window", "-x", &columns, "-y", &rows]);
     }
 
-    /// What is on the screen.
+    /// The text of the screen.
     #[track_caller]
     pub fn screen(&self) -> String {
         self.done(&["capture-pane", "-p"])
     }
 
-    /// The same with the sequences that give it its looks.
+    /// The same with its escape sequences.
     #[track_caller]
     pub fn looks(&self) -> String {
         self.done(&["capture-pane", "-p", "-e"])
@@ -153,7 +152,7 @@ impl Terminal {
         self.until(&format!("`{text}`"), |screen| screen.contains(text))
     }
 
-    /// Waits until the screen is as it should be; returns it.
+    /// Waits until the screen meets the condition; returns it.
     #[track_caller]
     pub fn until(&self, what: &str, mut right: impl FnMut(&str) -> bool) -> String {
         let begun = Instant::now();
@@ -168,7 +167,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until the shell has the terminal again, and sees that it reads what is typed.
+    /// Waits until the shell has the terminal again and reads input.
     #[track_caller]
     pub fn is_given_back(&self, before: &Modes) {
         self.until("the prompt", |screen| {
@@ -178,7 +177,7 @@ impl Terminal {
                 .is_some_and(|line| line.ends_with(PROMPT.trim()))
         });
         assert_eq!(&self.modes(), before, "the modes of the terminal");
-        // In brackets that nobody had asked for, this would be no command.
+        // If bracketed paste were still on, this would not be a command.
         self.paste("echo the shell $((6 * 7)) reads");
         self.keys(&["Enter"]);
         self.shows("the shell 42 reads");
@@ -206,7 +205,7 @@ impl Terminal {
         children.next().expect("a child of the shell").parse().expect("a process")
     }
 
-    /// What tmux knows of the terminal.
+    /// tmux's properties of the terminal.
     #[track_caller]
     pub fn format(&self, format: &str) -> String {
         self.done(&["display-message", "-p", format]).trim_end().to_owned()

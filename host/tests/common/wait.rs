@@ -1,18 +1,17 @@
-//! Waiting for what has to come true, with a bound.
+//! Waits for conditions, with a bound.
 
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to become true. Machines that test are slow and shared: only
-/// what never happens fails by it.
+/// How long a condition may take to become true: long enough for slow and shared machines.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Waits until `look` finds something.
 ///
 /// # Panics
-/// When the patience is over, with what was waited for.
+/// If the time is over; the message names the condition.
 #[track_caller]
 pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_at_most(PATIENCE, what, look)

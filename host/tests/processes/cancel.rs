@@ -1,11 +1,11 @@
-//! What is left of a run that somebody cancels.
+//! What remains of a cancelled run.
 
 use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::site::{Site, hostile, wait_for};
 
-/// A run's number, its state and its error, once it is as far as that.
+/// A run's number, state and error, once it has that state.
 #[track_caller]
 fn run_that_is(site: &Site, state: &str) -> Value {
     wait_for(state, || {
@@ -37,7 +37,7 @@ fn of_a_run_whose_scan_has_ended_nothing_is_left_to_cancel_and_that_is_what_is_s
     assert_eq!((code, &asked["refused"]), (1, &true.into()), "{asked:#}");
     let result = asked["result"].as_str().expect("a result");
     assert!(result.starts_with(&format!("run {number} has nothing left to cancel")), "{asked:#}");
-    // So it is: the run goes on, and its item with it.
+    // The run continues, and so does its item.
     assert_eq!(run_that_is(&site, "executing"), run);
     assert!(in_flight(&db));
     host.stop();

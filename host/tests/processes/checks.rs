@@ -1,10 +1,10 @@
-//! What `besom check` asks and warns of, and a plugin that serves two tables.
+//! The warnings of `besom check`, and a plugin that serves two tables.
 
 use serde_json::Value;
 
 use crate::site::Site;
 
-/// The texts of what `check` remarks.
+/// The texts of the diagnostics.
 #[track_caller]
 fn remarks(site: &Site, args: &[&str]) -> Vec<String> {
     let (_, said) = site.json(args);
@@ -12,7 +12,7 @@ fn remarks(site: &Site, args: &[&str]) -> Vec<String> {
     all.iter().map(|one| one["text"].as_str().expect("text").to_owned()).collect()
 }
 
-/// Two tasks of one plugin, each on the table that it is told, with its own names of columns.
+/// Two tasks with one plugin, each on its own table with its own column names.
 #[test]
 fn one_plugin_sweeps_two_tables() {
     let site = Site::new("");
@@ -61,7 +61,7 @@ fn one_plugin_sweeps_two_tables() {
     site.balanced();
 }
 
-/// What a plain index serves as its first page, it has to sort from the second one on.
+/// An index without the key serves the first page, but later pages would have to be sorted.
 #[test]
 fn an_index_that_ends_before_the_key_is_warned_of_before_anything_runs() {
     let site = Site::new("");
@@ -90,7 +90,7 @@ fn an_index_that_ends_before_the_key_is_warned_of_before_anything_runs() {
     }
 }
 
-/// Of shares that may begin and end between two scans, those that are there are named.
+/// Existing shares that can begin and end between two scans are named.
 #[test]
 fn shares_that_are_shorter_than_the_schedule_are_warned_of() {
     let config = |schedule: &str, settings: &str| {
@@ -121,7 +121,7 @@ fn shares_that_are_shorter_than_the_schedule_are_warned_of() {
     ] {
         assert!(late.contains(words), "{words} is not in {late}");
     }
-    // Without looking at the store nobody knows.
+    // Without `--store` the check does not know.
     assert_eq!(remarks(&site, &["check"]), Vec::<String>::new());
 
     site.configure(&config("@every 1m", ""));
@@ -134,7 +134,7 @@ fn shares_that_are_shorter_than_the_schedule_are_warned_of() {
     assert!(open.contains("lower limit_min in [tasks.share-expiry.settings]"), "{open}");
 }
 
-/// Whether a document keeps what is deleted cannot be told from every log.
+/// Not every log shows whether a document keeps deleted content.
 #[test]
 fn compaction_is_asked_what_becomes_of_deleted_content() {
     for (settings, place, words) in [
@@ -183,12 +183,13 @@ fn a_database_that_everybody_can_read_is_warned_of() {
     );
 }
 
-/// A product that is another user reads the file by its group; a host says so as well when it starts.
+/// A product under another user reads the file through its group; a host warns about it at its
+/// start too.
 #[test]
 fn every_file_of_the_database_that_a_group_can_read_is_warned_of() {
     let site = Site::new("");
     site.create_tables();
-    // What SQLite keeps beside the file is there while somebody has it open.
+    // SQLite's files beside the database exist while a connection is open.
     let db = site.database();
     let sql = "PRAGMA journal_mode = WAL; CREATE TABLE beside (id INTEGER)";
     db.execute_batch(sql).expect("written");
@@ -209,7 +210,7 @@ fn every_file_of_the_database_that_a_group_can_read_is_warned_of() {
     host.stop();
 }
 
-/// A task that could change Besom's own tables could write its own books.
+/// A mapping of Besom's own tables is rejected, because a task could change its own books.
 #[test]
 fn besoms_own_tables_and_the_catalog_cannot_be_mapped() {
     let site = Site::new("");

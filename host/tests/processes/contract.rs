@@ -1,5 +1,4 @@
-//! What others script against: names, shapes and exit codes, beside a running host and when
-//! something is wrong.
+//! What scripts rely on: names, shapes and exit codes, with a running host and in case of errors.
 
 use rusqlite::params;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -22,7 +21,7 @@ plugin = "share-expiry"
 schedule = "@every 1s"
 "#;
 
-/// Everything that can be wrong in one file, and what has to be said of it: place and fix.
+/// Many errors in one file, each with its expected place and fix.
 const WRONG: &str = r#"[stor]
 path = "x"
 [lease]
@@ -147,7 +146,7 @@ fn every_verb_answers_beside_a_host_in_its_shape() {
     assert!(shown["left_alone"].is_string(), "{shown:#}");
     assert_eq!(site.json(&["check", "--store"]).0, 0);
 
-    // Repaired and tried again: done. Given up: discarded.
+    // One letter is repaired and retried, the other is discarded.
     let id = |key: &str| {
         let letter = letters.iter().find(|letter| letter["key"] == key).expect("the letter");
         letter["id"].to_string()
@@ -162,7 +161,7 @@ fn every_verb_answers_beside_a_host_in_its_shape() {
         let (_, shown) = site.json(&["doc", "show", "first/gap"]);
         (shown["rows"] == 1).then_some(())
     });
-    // What is discarded is found again by the next scan, as long as it is as it was.
+    // The task is paused first, so that no later scan changes the counts.
     applied(&site, &["task", "pause", "compaction", "--reason", "the other is beyond repair"]);
     applied(&site, &["dead", "discard", &id("lost"), "--reason", "nobody wants it"]);
     let (code, none) = site.json(&["dead", "ls"]);
@@ -176,7 +175,7 @@ fn every_verb_answers_beside_a_host_in_its_shape() {
     }
 }
 
-/// Whether a slot's fate is known.
+/// Whether a slot is explained.
 fn decided(told: &Value) -> bool {
     !["to_come", "undecided"].iter().any(|open| told["outcome"] == *open)
 }
@@ -207,7 +206,7 @@ fn a_task_is_triggered_paused_with_a_reason_explained_and_resumed() {
     assert_eq!((code, &again["refused"]), (1, &Value::Bool(true)), "{again:#}");
     assert!(again["result"].as_str().is_some_and(|why| why.contains("a restore")), "{again:#}");
     assert_eq!(site.task("share-expiry")["paused"]["reason"], "a restore");
-    // The next whole second after now is a slot that the pause takes.
+    // The next whole second is a slot that the pause skips.
     let slot = now_us() / SECOND_US + 1;
     let at = |second: i64| {
         let db = site.database();
@@ -291,8 +290,7 @@ fn add_shares(site: &Site, name: &str) {
     }
 }
 
-/// After whatever was in its way is gone: the shares from before and some more end, none as a
-/// dead letter.
+/// After the cause is removed, the earlier shares and further ones end, and none is a dead letter.
 fn works_on_and_has_lost_nothing(site: &Site, host: Host) {
     add_shares(site, "after");
     let db = site.database();
@@ -327,8 +325,7 @@ fn a_locked_database_is_waited_for_and_nothing_is_lost() {
     works_on_and_has_lost_nothing(&site, host);
 }
 
-/// A disk that takes no more is played by the limit on the size of files, which needs no
-/// privilege: writes beyond it fail.
+/// A limit on the size of files simulates a full disk without privileges: writes beyond it fail.
 #[test]
 fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     let site = Site::new(CONFIG);
@@ -345,7 +342,7 @@ fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     wait_for("the host to say what is wrong", || {
         (!host.lines(&["WARN", "disk"]).is_empty()).then_some(())
     });
-    // No sign of life can be written: the host is asked as well.
+    // The host cannot write its report, so `status` also asks the host itself.
     wait_for("the status to name the cause", || {
         let (code, status) = site.json(&["status"]);
         assert_eq!(code, 0, "the store can still be read");
@@ -360,8 +357,8 @@ fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     works_on_and_has_lost_nothing(&site, host);
 }
 
-/// Documents are named by their files; importing twice is refused, and so is half a name that
-/// several tenants have.
+/// Documents are named after their files; a second import is refused, and so is a key that several
+/// tenants have.
 #[test]
 fn documents_are_found_by_name_beside_a_host() {
     let site = Site::new(CONFIG);

@@ -1,4 +1,4 @@
-//! Debugging information that is small and takes whoever reads it for ever.
+//! Small debugging information that takes its reader a very long time.
 
 use wasmparser::{Parser, Payload};
 
@@ -6,8 +6,8 @@ use wasmparser::{Parser, Payload};
 const ABBREVIATIONS: u32 = 20_000;
 const UNITS: u32 = 100_000;
 
-/// The component, with other DWARF in its largest module: a reader that goes through the units keeps a
-/// list of all abbreviations for each.
+/// The component with other DWARF in its largest module: a reader keeps a list of all abbreviations
+/// for each unit.
 pub fn bomb(component: &[u8]) -> Vec<u8> {
     let mut largest = 0..0;
     for payload in Parser::new(0).parse_all(component) {

@@ -44,12 +44,12 @@ impl Host {
         self.child.id()
     }
 
-    /// What it has said.
+    /// Its log so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).expect("the log")).into_owned()
     }
 
-    /// Waits until it has said something.
+    /// Waits until its log contains these words.
     #[track_caller]
     pub fn says(&mut self, words: &str) -> &mut Host {
         wait_for(&format!("the host to say `{words}`"), || {
@@ -70,7 +70,7 @@ impl Host {
         self.says("role=Leading")
     }
 
-    /// The lines it has said that contain all these words.
+    /// The lines of its log that contain all these words.
     pub fn lines(&self, words: &[&str]) -> Vec<String> {
         let log = self.log();
         let lines = log.lines().filter(|line| words.iter().all(|word| line.contains(word)));
@@ -89,7 +89,7 @@ impl Host {
         self.child.wait().expect("ended");
     }
 
-    /// Waits for its own end.
+    /// Waits until it ends by itself.
     #[track_caller]
     pub fn ends(&mut self) -> ExitStatus {
         wait_for("the host to end", || self.child.try_wait().expect("waited"))

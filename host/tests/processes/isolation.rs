@@ -1,4 +1,4 @@
-//! What goes wrong with one task stays with it.
+//! A failing task does not affect the others.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ plugin = "share-expiry"
 schedule = "@every 1s"
 "#;
 
-/// A task that does so to the keys of its scan, once each.
+/// A task that commits the misdeeds that its keys name, once each.
 fn misdeeds(keys: &str, wall: &str) -> String {
     let scan = format!("keys:{keys}");
     let keys = format!(
@@ -28,11 +28,12 @@ fn misdeeds(keys: &str, wall: &str) -> String {
 
 /// Shares that fall due one after the other.
 const SHARE_COUNT: i64 = 60;
-/// Between two of them.
+/// The time between two of them.
 const SHARE_EVERY_US: i64 = SECOND_US / 20;
 /// Keystrokes in the document whose compaction takes long.
 const KEYSTROKES: u32 = 40_000;
-/// Shares that have to end while that compaction runs, for the test to say anything.
+/// The number of shares that have to end while that compaction runs; otherwise the test proves
+/// nothing.
 const MEANWHILE_MIN: u64 = 3;
 /// How long the compaction may take on a busy machine.
 const COMPACTION_MAX: Duration = Duration::from_secs(120);
@@ -51,8 +52,8 @@ fn count(db: &Connection, sql: &str) -> u64 {
 
 #[test]
 fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
-    // Slots so far apart that a disk which stalls for a second makes none of them overlap: what
-    // is asked is whether the hostile task does.
+    // The slots are so far apart that a disk that stalls for a second makes none of them overlap;
+    // only the hostile task could.
     let shares = SHARES.replace("@every 1s", "@every 3s");
     let misdeeds = misdeeds("spin,remember,panic,k1,k2", "500ms");
     let site = Site::new(&format!("{shares}{misdeeds}"));
@@ -95,7 +96,8 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
     assert!(held_up.is_empty(), "every slot of the other task has run, but for {held_up:#?}");
 }
 
-/// The lines are given up by name, once; what has failed is still named, and set aside.
+/// The log says once that source lines are not resolved; failed items are still named and set
+/// aside.
 #[test]
 fn a_plugin_whose_dwarf_is_a_bomb_costs_the_lines_of_its_faults_and_no_more() {
     let misdeeds = misdeeds("panic,k1", "10s");
@@ -137,7 +139,7 @@ fn a_host_that_drains_does_not_wait_for_a_guest_that_never_ends() {
     host.stop();
     let audit = site.balanced();
     assert_eq!(row_of(&audit["tasks"], "hostile")["pending"], 1, "{audit}");
-    // It was the host that stopped: no attempt is held against the item.
+    // The host stopped, so the item uses no attempt.
     let blamed = "SELECT count(*) FROM besom_log WHERE progress IS NOT NULL";
     assert_eq!(count(&db, blamed), 0);
 }
@@ -155,7 +157,7 @@ fn a_long_compaction_does_not_delay_a_share_that_is_due() {
     type_a_document(&mut db);
     let mut host = site.serve();
     host.leads();
-    // Far more shares than the compaction can take, so that they surround it.
+    // Shares fall due before, during and after the compaction.
     add_shares(&mut db, now_us(), 100 * SHARE_COUNT, SHARE_EVERY_US / 5);
     wait_for("shares to end", || {
         (count(&db, "SELECT count(*) FROM shares WHERE unshared_at IS NOT NULL") > 0).then_some(())
@@ -202,7 +204,7 @@ fn type_a_document(db: &mut Connection) {
     for number in 0..KEYSTROKES {
         let mut typing = doc.transact_mut();
         let length = text.len(&typing);
-        // A jump with every key: nothing joins, which is the most work there can be.
+        // Every key is typed elsewhere, so that nothing merges: the most work for a compaction.
         let at = if length == 0 { 0 } else { number.wrapping_mul(2_654_435_761) % length };
         text.insert(&mut typing, at, "x");
         let payload = typing.encode_update_v1();

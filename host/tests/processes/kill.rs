@@ -18,9 +18,9 @@ use crate::site::{Site, wait_at_most};
 const KILLS: u32 = 50;
 /// The longest life of a host that leads, in milliseconds.
 const LIFE_MAX_MS: u64 = 700;
-/// Every so many hosts one is killed while it starts.
+/// One of this many hosts is killed while it starts.
 const YOUNG_ONE_IN: u32 = 5;
-/// How long the last host may take for what is left.
+/// How long the last host may take for the remaining work.
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 /// The actor of a compaction's row.
 const ZERO_ACTOR: &str = "000000000000000000000000";
@@ -118,11 +118,10 @@ fn a_host_killed_fifty_times_loses_nothing_and_does_nothing_twice() {
     }
 }
 
-/// Items set aside that nothing has been done about.
+/// Open dead letters.
 const OPEN_LETTERS: &str = "besom_dead WHERE resolved_at IS NULL";
 
-/// An item whose host died three times under it is set aside. With so many kills some are,
-/// and nothing else is.
+/// An item whose host died three times is set aside. With this many kills some are, and no others.
 fn retry_what_hosts_died_of(site: &Site) {
     let (code, dead) = site.json(&["dead", "ls", "--limit", "1000"]);
     let dead = dead.as_array().expect("a list");
@@ -141,7 +140,7 @@ fn count(db: &Connection, sql: &str) -> u64 {
     db.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// How much of each kind was done by hosts that were killed.
+/// How much of each kind the killed hosts have executed.
 fn done_before_the_end(db: &Connection) -> Vec<(&'static str, u64)> {
     let compactions = format!("SELECT count(*) FROM seen_change WHERE actor = '{ZERO_ACTOR}'");
     vec![
@@ -152,10 +151,10 @@ fn done_before_the_end(db: &Connection) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// Whether nothing is left to be done.
+/// Whether no work is left.
 fn drained(db: &Connection, written: &Written) -> bool {
     let left: Vec<String> = [
-        // As many as make a document a candidate: `min_changes`, whatever they are.
+        // The number of changes that makes a document a candidate: `min_changes`.
         "documents WHERE pending >= 5",
         "clients WHERE status = 'activated'",
         "workspaces WHERE desired_state = status",
@@ -173,15 +172,15 @@ fn drained(db: &Connection, written: &Written) -> bool {
     if left.is_empty() && shares == extended {
         return true;
     }
-    // Shown if the test fails: what it was that did not end.
+    // Printed if the test fails: the work that did not end.
     eprintln!("left: {}; {shares} shares, {extended} of them extended", left.join(", "));
     false
 }
 
-/// What the triggers have seen, against what the product has done.
+/// Compares the triggers' ledger with the product's own records.
 fn effects_happened_once(db: &Connection, written: &Written) {
-    // Numbers given out: every one of a document once, without a gap; rows of a compaction
-    // stand at the number of an edit that was there.
+    // Every sequence number of a document was assigned once, without a gap; a compaction's row has
+    // the number of an existing edit.
     for ((tenant, doc), edits) in &written.edits {
         let sql = "SELECT server_seq FROM documents WHERE project_id = ?1 AND doc_id = ?2";
         let head: u64 = db.query_row(sql, [tenant, doc], |row| row.get(0)).expect("a document");
@@ -229,8 +228,8 @@ fn effects_happened_once(db: &Connection, written: &Written) {
     assert_eq!(moved, written.workspaces.iter().cloned().collect::<Vec<_>>());
 }
 
-/// The history has one committed row for each effect, and no identity that happens once
-/// is in it twice.
+/// The history has one committed row for each effect, and no identity that can end only once is in
+/// it twice.
 fn history_says_the_same(db: &Connection) {
     let twice =
         "SELECT count(*) FROM (SELECT 1 FROM besom_history h JOIN besom_task t ON t.id = h.task

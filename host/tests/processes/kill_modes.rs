@@ -1,4 +1,5 @@
-//! kill -9 at any moment of a host that resets and trims: every document once, saying the same.
+//! kill -9 at any moment of a host that resets and trims: every document is compacted once, with
+//! the same content.
 
 use std::time::Duration;
 
@@ -21,16 +22,16 @@ use crate::site::{Site, wait_at_most};
 const DOCUMENTS: u64 = 40;
 /// Updates of each document.
 const UPDATES: u64 = 24;
-/// Hosts that are killed at most; it ends before where nothing is left to be killed at.
+/// The maximum number of killed hosts; fewer if no work is left.
 const KILLS_MAX: u32 = 24;
 /// The longest life of a host that leads, in milliseconds.
 const LIFE_MAX_MS: u64 = 600;
-/// How long the last host may take for what is left.
+/// How long the last host may take for the remaining work.
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 /// Set this to repeat a run.
 const SEED: &str = "BESOM_SEED";
 
-/// Few items in a commit, so that there are many to be killed at.
+/// Few items in a commit, so that there are many moments to kill a host.
 const CONFIG: &str = r#"
 [lease]
 ttl = "3s"
@@ -50,7 +51,7 @@ mode_loro = "trim"
 mode_automerge = "reset"
 "#;
 
-/// The formats, with the mode that is wanted of each and the epoch that it leaves.
+/// The formats, each with its mode and the resulting epoch.
 const WANTED: [(Format, Mode, u64); 3] = [
     (Format::Yjs, Mode::Reset, 1),
     (Format::Loro, Mode::Trim, 0),
@@ -77,7 +78,7 @@ fn hosts_killed_while_they_reset_and_trim_do_each_document_once() {
         let mut host = site.serve();
         host.leads();
         let life = Duration::from_millis(rng.random_range(0..LIFE_MAX_MS));
-        // A death is only of interest while there is something to be done.
+        // A kill matters only while there is work.
         std::thread::sleep(life);
         host.kill();
         match compacted(&db) {
@@ -93,7 +94,7 @@ fn hosts_killed_while_they_reset_and_trim_do_each_document_once() {
     wait_at_most(DRAIN_MAX, "every document to be compacted", || {
         let open = "SELECT count(*) FROM besom_dead WHERE resolved_at IS NULL";
         if count(&db, open) > 0 {
-            // An item whose host died three times under it is set aside.
+            // An item whose host died three times is set aside.
             let (code, asked) = site.json(&["dead", "retry", "--all", "--wait", "60s"]);
             assert_eq!(code, 0, "{asked}");
         }
@@ -108,7 +109,7 @@ fn hosts_killed_while_they_reset_and_trim_do_each_document_once() {
     }
 }
 
-/// The compactions in the history, which also holds the imports.
+/// The compactions in the history, without the imports.
 const COMPACTED: &str = "FROM besom_history h JOIN besom_task t ON t.id = h.task
                          WHERE h.outcome = 1 AND t.name = 'compaction'";
 
@@ -137,7 +138,7 @@ fn import(site: &Site, format: Format) {
     assert_eq!(code, 0, "{imported}");
 }
 
-/// What an author has written, who types and takes some of it back.
+/// The updates of an author who types and deletes some of it.
 fn written(format: Format, number: u64) -> Vec<Vec<u8>> {
     let word = |n: u64| format!("{number}:{n} ");
     let removes = |n: u64| n % 5 == 4;
@@ -147,7 +148,8 @@ fn written(format: Format, number: u64) -> Vec<Vec<u8>> {
             let text = doc.get_or_insert_text("text");
             let write = |n| {
                 let mut txn = doc.transact_mut();
-                // Content that comes with its deletion would say that its author keeps it.
+                // A change that carries content together with its deletion would mean that its
+                // author keeps deleted content.
                 if removes(n) {
                     text.remove_range(&mut txn, 2, 5);
                 } else {
@@ -187,7 +189,7 @@ fn written(format: Format, number: u64) -> Vec<Vec<u8>> {
     }
 }
 
-/// One row is left that says what the rows did, and one commit made it.
+/// One row is left with the content of all rows, and one commit wrote it.
 #[track_caller]
 fn same(site: &Site, db: &Connection, format: Format, number: u64, mode: Mode, epoch: u64) {
     let key = key(format, number);

@@ -1,4 +1,4 @@
-//! Two hosts on one file: one leads; dead, stopped or frozen, the other goes on.
+//! Two hosts on one file: one leads; if it dies, stops or freezes, the other takes over.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::load::{SECOND_US, add_share, now_us};
 use crate::site::{Site, wait_for};
 
-/// A lease so long that no takeover of a test can be due to its end.
+/// A lease so long that its end cannot cause any takeover in a test.
 const LONG_LEASE: &str = r#"
 [lease]
 ttl = "10m"
@@ -102,7 +102,7 @@ fn a_leader_frozen_beyond_its_lease_writes_nothing_and_follows() {
     });
     for round in 0..FREEZES {
         let (old, before) = leader(&site);
-        // It is frozen with work in its hands.
+        // The leader is frozen during its work.
         add_shares(&db, round, "before");
         hosts[leading].signal(Signal::STOP);
         let (new, after) = wait_for("the other to lead", || {
@@ -112,7 +112,8 @@ fn a_leader_frozen_beyond_its_lease_writes_nothing_and_follows() {
         assert!(after > before, "{new}: {after} after {before}");
         add_shares(&db, round, "after");
         hosts[leading].signal(Signal::CONT);
-        // It finds out, and follows; a slow machine may change the leader once more.
+        // It learns that it was replaced, and follows; on a slow machine the leader may change once
+        // more.
         let name = ["one", "two"][leading];
         wait_for(&format!("{name} to follow again"), || {
             (state(&site, name) == "following" || leader(&site).0 == old).then_some(())
@@ -131,15 +132,15 @@ fn a_leader_frozen_beyond_its_lease_writes_nothing_and_follows() {
     terms_never_go_back(&db);
 }
 
-/// Once a later leader has written, an earlier term writes nothing any more.
+/// Once a later leader has written, an earlier term writes nothing.
 fn terms_never_go_back(db: &Connection) {
     let sql = "SELECT count(*) FROM besom_run a JOIN besom_run b ON b.id > a.id
                WHERE b.term < a.term";
     assert_eq!(number(db, sql), 0, "a run under an old term");
     let sql = "SELECT count(DISTINCT term) FROM besom_run";
     assert!(number(db, sql) > FREEZES as i64, "every leader has planned");
-    // Every leadership is one unbroken series of commits: in the order of the commits, the
-    // node changes at most once per term.
+    // Every leadership is one unbroken series of commits: in commit order, the node changes at most
+    // once per term.
     let changes = "SELECT count(*) FROM (SELECT node, lag(node) OVER (ORDER BY no) AS was
                    FROM besom_commit) WHERE was IS NOT NULL AND was <> node";
     let terms = number(db, "SELECT term FROM besom_fence");
@@ -195,7 +196,7 @@ fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
     let (name, third) = leader(&site);
     assert!(name.starts_with("two-") && third > second, "{name} {third}");
     wait_for("one to follow", || (state(&site, "one") == "following").then_some(()));
-    // Nothing that was under way is lost or done twice.
+    // No work in flight is lost or repeated with effects.
     wait_for("all shares to end", || (open_shares(&db) == 0).then_some(()));
 
     let (code, asked) = site.json(&["commands", "ls"]);
@@ -211,7 +212,7 @@ fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
     site.balanced();
 }
 
-/// What the host behind the admin socket says of itself; none: nobody answers.
+/// The status of the host at the admin socket; none: no host answers.
 fn answering(site: &Site) -> Option<String> {
     let mut stream = UnixStream::connect(site.path("besom.sock")).ok()?;
     let request = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -1,4 +1,4 @@
-//! A demo's life, let go against a database that `besom run` then sweeps.
+//! The demo's simulated product writes to a database that `besom run` then sweeps.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,18 +30,18 @@ schedule = "@every 1h"
 limit_min = "20s"
 "#;
 
-/// Beats of the test: so many that the document that everybody is in has begun anew, there were
-/// several waves and every damaged document is there.
+/// The number of beats: enough for the shared document to have been restarted, for several waves,
+/// and for every damaged document.
 const BEATS: i64 = 1_300;
 
-/// The longest that a share of the demo's lasts, and a visitor is waited for, in beats.
+/// The longest duration of a share of the demo, and of a visitor's silence, in beats.
 const LAST_BEATS: i64 = 100;
 
 fn count(db: &Connection, sql: &str) -> usize {
     db.query_row(sql, [], |row| row.get(0)).expect(sql)
 }
 
-/// Lets the product work for so many seconds that end now; who has connected to what.
+/// Lets the product work for this many seconds up to now; returns the connections.
 async fn live(site: &Site, seed: u64) -> Vec<String> {
     let store = SqliteStore::open(site.path("besom.db"), Options::default()).expect("opens");
     store.set_collections(Arc::new(default_collections()));
@@ -71,7 +71,7 @@ async fn a_demos_life_gives_every_task_something_and_stays_within_its_bounds() {
     let connections = live(&site, 7).await;
     let db = site.database();
 
-    // What it may have written, whatever happened.
+    // The rows that it may have written.
     for ((table, bound), before) in [
         ("documents", 230 + DAMAGED_MAX),
         ("clients", 80),
@@ -90,13 +90,13 @@ async fn a_demos_life_gives_every_task_something_and_stays_within_its_bounds() {
         DAMAGED_MAX
     );
     assert_eq!(count(&db, "SELECT count(*) FROM documents WHERE doc_id LIKE 'wave-%'"), 200);
-    // Nobody compacts here, so the log of the one that everybody is in would be the longest by far.
+    // Nothing is compacted here, so the log of the shared document would be the longest by far.
     let longest = "SELECT max(n) FROM (SELECT count(*) AS n FROM changes GROUP BY doc_id)";
     assert!(count(&db, longest) <= 3_100);
     let hot = "SELECT server_seq FROM documents WHERE doc_id = 'draft-001'";
     assert!(count(&db, hot) > 5_000);
     assert_eq!(count(&db, "SELECT epoch FROM documents WHERE doc_id = 'draft-001'"), 2);
-    // Some connections are open, and who connected was told of.
+    // Some connections are open, and every one was reported.
     assert!(connections.len() > 100, "{}", connections.len());
     assert!(connections.iter().all(|workspace| workspace.contains("-room-")), "{connections:?}");
 
@@ -122,7 +122,7 @@ async fn a_demos_life_gives_every_task_something_and_stays_within_its_bounds() {
     let (code, audit) = site.json(&["audit"]);
     assert_eq!((code, &audit["balanced"]), (0, &true.into()), "{audit}");
 
-    // Taken up again by other authors, it goes on where it was.
+    // Other authors continue from the existing state.
     drop(db);
     live(&site, 8).await;
     let (code, said) = site.said(&["run"]);

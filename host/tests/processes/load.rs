@@ -1,7 +1,6 @@
-//! A product at work: it edits, attaches, shares and uses workspaces, each in a transaction
-//! of its own, while a host sweeps behind it. It keeps what it has written, and triggers in
-//! the database keep what really happened to the rows: they run within the very transaction
-//! that changes them.
+//! A product under load: it edits, attaches, shares and uses workspaces, each in its own
+//! transaction, while a host sweeps the database. It records what it has written, and triggers
+//! record the changes of rows in the transaction that makes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -31,10 +30,10 @@ const AUTHORS: usize = 2;
 pub const SHARE_LIMIT_US: i64 = 7 * 86_400 * SECOND_US;
 /// One second.
 pub const SECOND_US: i64 = 1_000_000;
-/// Between two things that the product does.
+/// The time between two actions of the product.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The rows that a test looks at afterwards.
+/// The rows that the tests check afterwards.
 const TRIGGERS: &str = "
 CREATE TABLE seen_change (tenant, doc, seq, actor, kind, payload_bytes);
 CREATE TABLE seen_detached (tenant, doc, client);
@@ -66,7 +65,7 @@ END;
 /// A document's place: tenant and name.
 pub type Name = (String, String);
 
-/// What the product has done, acknowledged by the database.
+/// The product's actions that the database has acknowledged.
 #[derive(Default)]
 pub struct Written {
     /// Every edit of a document, in its order.
@@ -75,7 +74,7 @@ pub struct Written {
     pub extended: BTreeSet<Name>,
     /// Attachments of clients that never come back: tenant, document, client.
     pub stale: BTreeSet<(String, String, String)>,
-    /// Workspaces nobody uses any more.
+    /// Workspaces that are no longer used.
     pub workspaces: BTreeSet<Name>,
     /// All shares.
     pub shares: BTreeSet<Name>,
@@ -132,7 +131,7 @@ impl Product {
         Product { db, socket, rng, documents, written: Written::default(), number: 0 }
     }
 
-    /// Works until it is told to stop.
+    /// Works until it is stopped.
     pub fn work(mut self, stop: &Arc<AtomicBool>) -> Written {
         while !stop.load(Ordering::Relaxed) {
             match self.rng.random_range(0..100) {
@@ -150,7 +149,7 @@ impl Product {
         written
     }
 
-    /// An author hears of what others did, or does not, and types.
+    /// An author receives the others' edits, or does not, and types.
     fn edit(&mut self) {
         let which = self.rng.random_range(0..self.documents.len());
         let document = &mut self.documents[which];
@@ -196,7 +195,7 @@ impl Product {
         append(&mut self.db, &name, "somebody", "presence", br#"{"caret":1}"#);
     }
 
-    /// Somebody who was last heard of two days ago, with one or two documents attached.
+    /// A client that was last active two days ago, with one or two documents attached.
     fn stale_client(&mut self) {
         self.number += 1;
         let tenant = TENANTS[self.rng.random_range(0..TENANTS.len())];
@@ -232,7 +231,7 @@ impl Product {
         self.written.shares.insert((tenant.to_owned(), share));
     }
 
-    /// A share that goes on for another hour, if it has not ended.
+    /// Extends a share by an hour, if it has not ended.
     fn extend(&mut self) {
         let chosen = self.rng.random_range(0..=self.written.shares.len());
         let Some((tenant, share)) = self.written.shares.iter().nth(chosen).cloned() else { return };
@@ -243,7 +242,7 @@ impl Product {
         }
     }
 
-    /// A workspace that was used a moment ago, or one that has been standing by for long.
+    /// A workspace that was used a moment ago, or one that has been in standby for a long time.
     fn workspace(&mut self) {
         self.number += 1;
         let tenant = TENANTS[self.rng.random_range(0..TENANTS.len())];
@@ -254,7 +253,7 @@ impl Product {
         let used = now_us() - 120 * SECOND_US;
         self.db.execute(sql, params![tenant, workspace, state, used]).expect("a workspace");
         if state == "RUNNING" {
-            // The host may be dead just now; then nobody hears of it.
+            // The host may be dead at the moment; then the report is lost.
             let _ = report(&self.socket, &workspace, "connect");
             let _ = report(&self.socket, &workspace, "disconnect");
         }
@@ -281,14 +280,14 @@ pub fn append(db: &mut Connection, (tenant, doc): &Name, actor: &str, kind: &str
     txn.commit().expect("committed");
 }
 
-/// Adds a share of the tenant `first` that ends then.
+/// Adds a share of the tenant `first` that ends at this time.
 pub fn add_share(db: &Connection, name: &str, ends_us: i64) {
     let sql = "INSERT INTO shares (project_id, share_id, file_id, start_date)
                VALUES ('first', ?1, 'file', ?2)";
     db.execute(sql, params![name, ends_us - SHARE_LIMIT_US]).expect("a share");
 }
 
-/// Tells the host's activity endpoint what a connection does.
+/// Reports a connection to the host's activity endpoint.
 pub fn report(socket: &std::path::Path, id: &str, what: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;

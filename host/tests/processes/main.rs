@@ -1,6 +1,6 @@
-//! The real binary as processes: what an operator, a script and a crash see of it.
+//! The real binary as processes, as operators and scripts use it, and after crashes.
 //!
-//! One file per subject; `site` is the directory a host lives in, `host` the process.
+//! One file per subject; `site` is the directory of a host, `host` the process.
 
 mod cancel;
 mod checks;

@@ -20,7 +20,7 @@ plugin = "share-expiry"
 schedule = "@every 1h"
 "#;
 
-/// Backing off between the attempts takes longer than this; a pass does not back off.
+/// Back-off between the attempts would take longer than this; a pass does not back off.
 const WITHOUT_BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// An update of client `client`, one map entry at clock 0: written by hand, so that every byte
@@ -45,8 +45,7 @@ fn document(db: &mut Connection, name: &str) {
     }
 }
 
-/// A document with something to compact, one with a gap, a share that is over and one that
-/// ends later.
+/// A document to compact, one with a gap, an expired share and one that ends later.
 fn site() -> Site {
     let site = Site::new(CONFIG);
     site.create_tables();
@@ -129,7 +128,7 @@ fn a_rehearsal_prints_the_changes_and_changes_nothing() {
     assert_eq!(everything(&db), before);
 }
 
-/// Every row of every table, except where a node says that it is there.
+/// Every row of every table, except those of nodes.
 fn everything(db: &Connection) -> Vec<String> {
     let mut select = db
         .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'besom_node' ORDER BY 1")
@@ -163,8 +162,8 @@ fn a_pass_beside_a_leader_is_refused() {
     assert_eq!(site.said(&["run"]).0, 0);
 }
 
-/// What was compacted is compared once more, as often as one likes; a row that says something
-/// else by then has a code of its own.
+/// Compactions can be compared again any number of times; a row that has changed since has its own
+/// exit code.
 #[test]
 fn a_compaction_is_verified_again_until_its_row_says_something_else() {
     let site = site();
@@ -180,7 +179,7 @@ fn a_compaction_is_verified_again_until_its_row_says_something_else() {
     );
     let compaction = &found["compactions"][0];
     assert_eq!(compaction["recorded"], compaction["rebuilt"], "{compaction:#}");
-    // A document that takes more than it may is not verified, and hurts nobody.
+    // A document that exceeds the limits is not verified and affects nothing else.
     let (code, found) = site.json(&["doc", "verify", "first/sound", "--memory", "1MiB"]);
     let why = found["compactions"][0]["why"].as_str().expect("a reason");
     assert!(code == 65 && why.contains("memory"), "{found:#}");
@@ -196,7 +195,7 @@ fn a_compaction_is_verified_again_until_its_row_says_something_else() {
     assert_eq!((code, &left["reasons"]["gap"]), (0, &1.into()), "{left:#}");
     assert_eq!(left["documents"][0]["document"], "gap", "{left:#}");
 
-    // One bit of the row that was written.
+    // One bit of the written row is flipped.
     let db = site.database();
     let sql = "SELECT payload FROM changes WHERE doc_id = 'sound' AND kind = 'edit'";
     let mut row: Vec<u8> = db.query_row(sql, [], |row| row.get(0)).expect("the row");
@@ -207,7 +206,7 @@ fn a_compaction_is_verified_again_until_its_row_says_something_else() {
     assert_eq!((code, &found["differs"]), (65, &1.into()), "{found:#}");
 }
 
-/// Whatever keeps a scan from its end: here its table is gone, and back for the next pass.
+/// A scan that cannot end: its table is missing, and exists again for the next pass.
 #[test]
 fn a_pass_whose_scan_has_failed_says_so_and_ends_with_1() {
     let site = Site::new("");
@@ -226,7 +225,7 @@ fn a_pass_whose_scan_has_failed_says_so_and_ends_with_1() {
         let sql = "SELECT count(*) FROM sessions";
         db.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a number")
     };
-    // The second page asks for an order that the index does not have.
+    // The second page needs an order that the index does not provide.
     let (code, passed) = site.json(&["run"]);
     assert_eq!(code, 1, "{passed:#}");
     let error = of(&passed, "sweep")["error"].as_str().expect("why");
@@ -242,8 +241,7 @@ fn a_pass_whose_scan_has_failed_says_so_and_ends_with_1() {
     assert_eq!(left(), 0);
 }
 
-/// Whoever pauses a task does not expect a pass to run it, whether a host has seen the pause yet
-/// or not.
+/// A pass does not run a paused task, whether or not a host has applied the pause yet.
 #[test]
 fn a_paused_task_is_left_out_of_a_pass() {
     let site = site();
@@ -264,7 +262,7 @@ fn a_paused_task_is_left_out_of_a_pass() {
     assert_eq!(count(), 1);
 }
 
-/// A plugin that plans the same item under another version each time it is asked.
+/// A plugin that plans the same item under a new version at every scan.
 #[test]
 fn a_pass_that_plans_without_end_is_ended_and_says_by_whom() {
     let site = Site::new(&format!(

@@ -1,4 +1,4 @@
-//! `besom plugin`, and a file of a plugin that is replaced while a host works by it.
+//! `besom plugin`, and a plugin file that is replaced while a host uses it.
 
 use serde_json::Value;
 
@@ -21,12 +21,12 @@ fn site() -> Site {
     site
 }
 
-/// Puts another file in the place of the plugin's: the same code, with a note behind it.
+/// Replaces the plugin's file by one with the same code and an additional section.
 fn replace(site: &Site) {
     let mut bytes = std::fs::read(site.path(FILE)).expect("the plugin");
     // A custom section: its size, and a name of four letters.
     bytes.extend([0, 6, 4, b'n', b'o', b't', b'e', 1]);
-    // Renamed, as a deployment does: a host never sees half of it.
+    // It is renamed into place, as deployments do, so that a host never reads a partial file.
     std::fs::write(site.path("new.wasm"), bytes).expect("written");
     std::fs::rename(site.path("new.wasm"), site.path(FILE)).expect("renamed");
 }
@@ -60,12 +60,12 @@ fn a_pin_is_written_kept_and_compared_with_the_file_that_is_there() {
     let row = &kept[0];
     assert!(row["what"].as_str().is_some_and(|what| what.contains(digest)), "{row:#}");
     assert_eq!(row["reason"], "reviewed");
-    // Once more there is nothing to write, and nothing to keep.
+    // The second time, nothing is written and nothing is recorded.
     let (_, again) = site.json(&["plugin", "pin", "--all"]);
     assert_eq!(again[0]["written"], false, "{again:#}");
     assert_eq!(site.json(&["commands", "ls"]).1, kept);
 
-    // A pass takes the file up; then another one lies there.
+    // A pass loads the file; then it is replaced.
     assert_eq!(site.json(&["run"]).0, 0);
     replace(&site);
     let now = listed(&site);
@@ -78,7 +78,7 @@ fn a_pin_is_written_kept_and_compared_with_the_file_that_is_there() {
         (&before["digest"], &before["digest"], &now["digest"])
     );
     assert_eq!((&diff["added"], &diff["removed"]), (&Value::Array(vec![]), &Value::Array(vec![])));
-    // It is not run.
+    // The new file is not run.
     let (code, said) = site.said(&["run"]);
     assert_eq!(code, 78, "{said}");
     assert!(said.contains("sweep.wasm"), "{said}");
@@ -120,7 +120,7 @@ fn a_pinned_file_that_is_replaced_is_refused_and_the_code_that_runs_stays() {
     sweeps("afterwards");
     assert_eq!(loads(&site), before, "nothing else was taken up");
 
-    // What the operator wants is taken up, and kept.
+    // The operator pins the new file: it is loaded, and the load is recorded.
     assert_eq!(site.json(&["plugin", "pin", "sweep", "--reason", "the new one"]).0, 0);
     host.says(" reloaded");
     sweeps("by the new one");

@@ -10,8 +10,8 @@ use crate::host::Host;
 use crate::load::{SECOND_US, add_share, now_us};
 use crate::site::{Site, row_of, wait_for};
 
-/// A change has to be taken up within this, at least once in so many attempts: the machine
-/// that tests may be busy with other things.
+/// A change has to take effect within this time at least once in this many attempts, because the
+/// machine may be busy.
 const TAKEN_UP_MAX: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 8;
 
@@ -19,7 +19,7 @@ fn shares_every(schedule: &str) -> String {
     format!("[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"{schedule}\"\n")
 }
 
-/// A task of one's own, on a table with the index that every framework creates.
+/// A user's own task, on a table with the index that every framework creates.
 pub const SWEEP: &str = r#"
 [tasks.sweep]
 plugin = "sweep.wasm"
@@ -39,7 +39,7 @@ fn runs(db: &Connection, task: &str) -> u64 {
     db.query_row(sql, [task], |row| row.get(0)).expect("runs")
 }
 
-/// Waits until the host has said it for the nth time; returns how long that took.
+/// Waits until the host has logged it for the nth time; returns how long that took.
 fn says_again(host: &Host, words: &str, times: usize) -> Duration {
     let begun = Instant::now();
     wait_for(words, || (host.lines(&[words]).len() >= times).then_some(()));
@@ -68,7 +68,7 @@ fn a_changed_schedule_takes_effect_within_a_second_and_drops_no_work() {
     eprintln!("a changed file was taken up after {taken_up:?}");
     assert!(taken_up.last().is_some_and(|took| *took <= TAKEN_UP_MAX), "{taken_up:?}");
 
-    // What counts is that it runs by the new schedule.
+    // The task runs by the new schedule.
     let before = runs(&db, "share-expiry");
     for number in 0..50 {
         add_share(&db, &format!("share-{number}"), now_us() + number * SECOND_US / 20);
@@ -149,7 +149,7 @@ fn a_plugin_dropped_in_is_loaded_on_reload_and_at_start() {
     host.leads();
     wait_for("the next one to be swept", || (left() == ["running"]).then_some(()));
 
-    // Half a file, as a copy under way leaves it: the one that was loaded goes on.
+    // A partial file, as during a copy: the loaded plugin stays in use.
     let whole = std::fs::read(site.path("plugins.d/sweep.wasm")).expect("the plugin");
     std::fs::write(site.path("plugins.d/sweep.wasm"), &whole[..whole.len() / 2]).expect("written");
     host.says("refused");
@@ -158,14 +158,14 @@ fn a_plugin_dropped_in_is_loaded_on_reload_and_at_start() {
     wait_for("the old plugin to go on", || (left() == ["running"]).then_some(()));
     std::fs::write(site.path("plugins.d/sweep.wasm"), &whole).expect("written");
 
-    // A table that vanishes holds its task, and only until it is there again.
+    // A missing table holds its task until the table exists again.
     db.execute_batch("ALTER TABLE sessions RENAME TO elsewhere").expect("renamed");
     host.says("sweep is held");
     db.execute_batch("ALTER TABLE elsewhere RENAME TO sessions").expect("renamed");
     add("over-at-last", now_us() - 60 * SECOND_US);
     wait_for("the task to recover", || (left() == ["running"]).then_some(()));
 
-    // Taken out again: what it did is kept, and nothing waits for it.
+    // The task is removed again: its history is kept, and nothing is waiting.
     site.configure(&shares_every("@every 1h"));
     wait_for("its end", || {
         (!host.lines(&[" reloaded", "removed=\"sweep\""]).is_empty()).then_some(())
@@ -176,7 +176,7 @@ fn a_plugin_dropped_in_is_loaded_on_reload_and_at_start() {
     assert_eq!(sweep.expect("the books of the task")["committed"], 4, "{audit}");
 }
 
-/// As people write it: with comments everywhere, and an order of their own.
+/// As people write it: with comments everywhere, and in their own order.
 const COMMENTED: &str = "\
 # The shares of the product.
 [tasks.share-expiry] # see the handbook
@@ -195,7 +195,7 @@ fn an_edited_schedule_takes_effect_within_a_second_and_loses_no_comment_and_no_w
     let mut host = site.serve();
     host.leads();
     wait_for("the first run", || (runs(&db, "share-expiry") > 0).then_some(()));
-    // They end while the file is edited again and again.
+    // The shares end while the file is edited repeatedly.
     for number in 0..50 {
         add_share(&db, &format!("share-{number}"), now_us() + number * SECOND_US / 20);
     }
@@ -220,7 +220,7 @@ fn an_edited_schedule_takes_effect_within_a_second_and_loses_no_comment_and_no_w
     eprintln!("an edited file was taken up after {taken_up:?}");
     assert!(taken_up.last().is_some_and(|took| *took <= TAKEN_UP_MAX), "{taken_up:?}");
 
-    // What counts is that it runs by the new schedule.
+    // The task runs by the new schedule.
     let before = runs(&db, "share-expiry");
     edit("@every 1s", "now");
     wait_for("runs by the new schedule", || (runs(&db, "share-expiry") > before + 1).then_some(()));
@@ -231,12 +231,12 @@ fn an_edited_schedule_takes_effect_within_a_second_and_loses_no_comment_and_no_w
     wait_for("every share to end", || {
         db.query_row(open, [], |row| row.get::<_, u64>(0)).ok().filter(|n| *n == 0)
     });
-    // Who, what and why is kept, and the leader leaves it at that.
+    // Author, change and reason are recorded, and the leader applies nothing.
     let asked = wait_for("the edits to be noted", || {
         let (_, asked) = site.json(&["commands", "ls"]);
         (asked[0]["result"] == "noted").then_some(asked)
     });
-    // Beside each of them stands that the host has taken it up.
+    // Each edit is followed by the host's record of the reload.
     let edited = |row: &&Value| row["command"]["command"] == "edited";
     let asked: Vec<&Value> = asked.as_array().expect("a list").iter().filter(edited).collect();
     let last =

@@ -26,7 +26,7 @@ fn a_host_ends_when_its_database_is_moved_removed_or_replaced() {
         ("replaced", "was replaced by another file"),
     ] {
         let copy = site.path("copy.db");
-        // All of it is in the file itself then.
+        // Then all data is in the file itself.
         let whole = "PRAGMA wal_checkpoint(TRUNCATE)";
         site.database().query_row(whole, [], |_| Ok(())).expect("written out");
         fs::copy(&db, &copy).expect("copied");
@@ -49,7 +49,7 @@ fn a_host_ends_when_its_database_is_moved_removed_or_replaced() {
         }
         match what {
             "moved" => fs::rename(&elsewhere, &db).expect("moved back"),
-            // What SQLite keeps beside a file is of no use to another one.
+            // SQLite's files beside the database do not belong to another file.
             "removed" => fs::rename(&copy, &db).expect("put back"),
             _ => {}
         }
@@ -59,7 +59,7 @@ fn a_host_ends_when_its_database_is_moved_removed_or_replaced() {
             }
         }
     }
-    // What lies there now is worked on by the next start.
+    // The next start uses the file that is there now.
     add_share(&site.database(), "new", now_us() + SECOND_US);
     let mut host = site.serve();
     host.leads();
@@ -72,8 +72,8 @@ fn a_host_ends_when_its_database_is_moved_removed_or_replaced() {
     site.balanced();
 }
 
-/// What was committed since the last checkpoint is in the log alone. The host that still has it
-/// open writes it into the database before it ends.
+/// Commits since the last checkpoint are only in the write-ahead log. The host that still has it
+/// open writes them into the database before it exits.
 #[test]
 fn a_host_ends_when_its_write_ahead_log_is_removed_and_what_it_held_is_not_lost() {
     let site = Site::new(CONFIG);

@@ -9,7 +9,7 @@ use yrs::types::ToJson as _;
 use yrs::updates::decoder::Decode as _;
 use yrs::{Any, Doc, OffsetKind, Options, ReadTxn as _, Transact as _, Update};
 
-/// Fails unless everything that was ever written is what the export says.
+/// Fails unless the export has everything that was ever written.
 #[track_caller]
 pub fn same_document(name: &str, written: &[Vec<u8>], exported: &[Vec<u8>]) {
     let names = &mut Names::default();

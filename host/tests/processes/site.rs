@@ -1,4 +1,4 @@
-//! A directory with a configuration and a database, and the verbs run in it.
+//! A directory with a configuration and a database, in which verbs are run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::host::Host;
 pub use crate::wait::{wait_at_most, wait_for};
 
-/// How long another writer of the database is waited for.
+/// How long a write waits for another writer.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether the built-in plugins are in the cache.
@@ -23,7 +23,7 @@ fn built_in_tasks() -> String {
         .concat()
 }
 
-/// What the hostile plugin wants to be granted.
+/// The grants that the hostile plugin requests.
 pub const GRANTED: &str = r#"
 things = ["read", "update", "delete"]
 secrets = ["read"]
@@ -45,8 +45,8 @@ INSERT INTO things VALUES ('first', 1, 'one', x'01', 0);
 CREATE TABLE secrets (id INTEGER PRIMARY KEY);
 ";
 
-/// A task by the hostile plugin with that scan, and what it wants to be granted; `keys` stand in
-/// its table. The plugin itself comes by [`Site::add_hostile`].
+/// A task with the hostile plugin, that scan, and the requested grants; `keys` are further keys of
+/// its table. [`Site::add_hostile`] adds the plugin itself.
 pub fn hostile(task: &str, scan: &str, keys: &str) -> String {
     format!(
         "[tasks.{task}]\nplugin = \"hostile.wasm\"\nsettings.scan = \"{scan}\"\n{keys}\n\
@@ -69,7 +69,7 @@ impl AsRef<Path> for Site {
 }
 
 impl Drop for Site {
-    /// A test that fails shows what its hosts have said.
+    /// A failed test prints the logs of its hosts.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -92,8 +92,8 @@ impl Drop for Site {
 impl Site {
     /// A directory with that configuration. Plugins compiled once serve every site.
     pub fn new(config: &str) -> Site {
-        // The first start of a debug build compiles for long; none of the bounds is meant
-        // for that.
+        // The first start of a debug build compiles for a long time; the bounds of the tests do not
+        // allow for that.
         COMPILED.call_once(|| {
             let site = Site::bare(&built_in_tasks());
             let (code, said) = site.said(&["check"]);
@@ -126,7 +126,8 @@ impl Site {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_besom"));
         command.args(args).current_dir(self.dir.path()).env_remove("BESOM_CONFIG");
-        // A call may outlast nothing that its snapshot does not, and some here sleep for ever.
+        // Some calls here sleep forever, and the limit of a call must not exceed that of its
+        // snapshot.
         command.env("BESOM_HOST_ACT_SNAPSHOT_MAX", "1h");
         command.stdin(Stdio::null());
         command
@@ -179,8 +180,8 @@ impl Site {
         db
     }
 
-    /// Creates the database with the tables of the entity model, by importing a document of
-    /// one update that says nothing.
+    /// Creates the database with the tables of the entity model, by importing a document with one
+    /// empty update.
     pub fn create_tables(&self) {
         std::fs::write(self.path("first.log"), [1, 0, 0, 0, 2, 0, 0, 0, 0, 0]).expect("written");
         let (code, said) = self.said(&["doc", "import", "first.log", "--tenant", "first"]);
@@ -203,7 +204,7 @@ impl Site {
         tasks.into_iter().find(|task| task["task"] == name).expect("the task")
     }
 
-    /// The hostile plugin, and the tables that it wants to be granted.
+    /// Adds the hostile plugin, and the tables that it requests.
     pub fn add_hostile(&self) {
         self.create_tables();
         self.drop_in("besom_hostile.wasm", "hostile.wasm");

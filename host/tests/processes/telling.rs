@@ -1,4 +1,4 @@
-//! What a host tells of itself and of its guests, read by others from the store.
+//! A host's reports and its guests' log lines, as others read them from the store.
 
 use rusqlite::{Connection, OptionalExtension};
 use serde_json::Value;
@@ -23,7 +23,7 @@ fn flooded() -> Site {
     site
 }
 
-/// What the one host of the site says of itself.
+/// The report of the site's only host.
 fn report(db: &Connection) -> Option<Value> {
     let text: Option<String> = db
         .query_row("SELECT report FROM besom_node", [], |row| row.get(0))
@@ -44,7 +44,7 @@ fn what_a_guest_logs_is_kept_with_its_run_and_the_rest_is_counted() {
             db.query_row(ended, [], |row| row.get(0)).expect("the history is read");
         run
     });
-    // Until the last line of an ended run is written.
+    // Waits until the last line of an ended run is written.
     let out = site.besom(&["runs", "logs", &run.to_string(), "--follow", "--output", "json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8_lossy(&out.stdout);
@@ -57,7 +57,7 @@ fn what_a_guest_logs_is_kept_with_its_run_and_the_rest_is_counted() {
     }
     let numbers: Vec<u64> = lines.iter().map(|line| line["no"].as_u64().expect("no")).collect();
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
-    // The last losses are written a moment later than the last line.
+    // The last lost lines are counted a moment after the last line.
     wait_for("every line to be kept or counted", || {
         let all = "SELECT last + dropped FROM besom_run_log WHERE run = ?1";
         let all: u64 = db.query_row(all, [run], |row| row.get(0)).expect("the run's log");

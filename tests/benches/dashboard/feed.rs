@@ -1,4 +1,4 @@
-//! The other end of the dashboard: the program `feed`, and what its answer takes by itself.
+//! The host's side: the program `feed`, and the cost of its answer alone.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;

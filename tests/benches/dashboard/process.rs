@@ -1,4 +1,4 @@
-//! What a process has used, as the system counts it.
+//! The processor time and memory of a process, as the system counts them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A terminal of 160 columns and 48 rows: tmux in control mode, which tells at once what each
+//! A terminal of 160 columns and 48 rows: tmux in control mode, which reports at once what each
 //! program writes.
 
 use std::io::{BufRead as _, BufReader, Write as _};

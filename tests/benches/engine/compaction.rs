@@ -1,5 +1,5 @@
-//! What the sandbox and the store cost a compaction: one document or many, from the opening of
-//! the snapshot to the return of the commit, in every format and mode. Beside it, by turns:
+//! The cost of the sandbox and the store for a compaction: one document or many, from the opening
+//! of the snapshot to the return of the commit, in every format and mode. Compared in turns with:
 //!
 //! - the same job as a program of its own would do it: rows read from SQLite, the same decision
 //!   natively, the rows kept aside and replaced in a durable transaction, without guards, terms

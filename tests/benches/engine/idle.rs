@@ -1,5 +1,5 @@
-//! What a host costs that has nothing to do: a million shares end in the future, the shipped
-//! schedules tick. The real process, `besom serve`.
+//! The cost of an idle host: a million shares end in the future, and the shipped schedules run. The
+//! real process, `besom serve`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

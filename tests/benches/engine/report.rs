@@ -1,4 +1,4 @@
-//! Where figures go: a line for a person, a line for a program.
+//! Prints figures: one line of text and one line of JSON.
 
 use std::time::Duration;
 

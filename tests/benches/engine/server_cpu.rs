@@ -1,5 +1,5 @@
-//! Processor time of a PostgreSQL server, all its processes together: on a machine where others
-//! compete for the processors, it says more than a rate.
+//! Processor time of a PostgreSQL server, all its processes together: on a busy machine it is more
+//! reliable than a rate.
 
 use std::fs;
 use std::time::Duration;

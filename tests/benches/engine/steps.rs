@@ -1,4 +1,4 @@
-//! The small steps around every batch: noting it as begun, opening a snapshot.
+//! The small steps around every batch: recording it as begun, opening a snapshot.
 
 use std::time::{Duration, Instant};
 

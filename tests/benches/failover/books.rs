@@ -1,4 +1,4 @@
-//! What the database knows of it, and when each of it was committed.
+//! The events of a round in the database, and their commit times.
 //!
 //! Instants are the server's own times of commit, on the same machine's clock as the signals: a
 //! few milliseconds before a durable commit returns.

@@ -1,5 +1,5 @@
-//! What etcd itself needs: a key under a bare lease of the same length, and a watcher of that
-//! key in this program. No host can learn earlier that another is gone.
+//! The time that etcd itself needs: a key under a bare lease of the same length, and a watcher of
+//! that key in this program. No host can learn earlier that another is gone.
 
 use std::time::{Duration, Instant};
 

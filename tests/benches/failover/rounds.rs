@@ -1,4 +1,4 @@
-//! The rounds: somebody goes, and the rest go on.
+//! The rounds: one host ends, and the others continue.
 
 use std::time::{Duration, Instant};
 

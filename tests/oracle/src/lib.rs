@@ -1,7 +1,7 @@
-//! The libraries' own packages under Node.js, and the files they exchange with tests.
+//! The original npm packages of the libraries under Node.js, and the files that they exchange with
+//! tests.
 //!
-//! Decides nothing: a script generates documents or judges them, a test says which. For tests
-//! alone.
+//! Decides nothing: a script generates documents or judges them, as the test requests.
 
 pub mod loro;
 pub mod replay;
@@ -20,7 +20,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Installs the packages where they are missing or others. `temporary` is the test's
+    /// Installs the packages if they are missing or of another version. `temporary` is the test's
     /// `CARGO_TARGET_TMPDIR`.
     ///
     /// # Panics
@@ -28,7 +28,7 @@ impl Oracle {
     pub fn under(temporary: &str) -> Oracle {
         let target = Path::new(temporary).join("oracle");
         std::fs::create_dir_all(&target).unwrap();
-        // Tests in other processes may be at it too.
+        // Tests in other processes may install them at the same time.
         let lock = File::create(target.join("installing")).unwrap();
         lock.lock().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -39,7 +39,7 @@ impl Oracle {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|it| it == "mjs" || it == "json") {
                 let there = target.join(path.file_name().unwrap());
-                // One that is the same stays: somebody may be running it.
+                // An identical file stays, because another process may be running it.
                 let script = std::fs::read(&path).unwrap();
                 if std::fs::read(&there).ok().as_ref() != Some(&script) {
                     std::fs::write(&there, script).unwrap();
@@ -73,7 +73,7 @@ impl Oracle {
     }
 }
 
-/// Runs it, and fails with what it said.
+/// Runs it, and fails with its output.
 pub fn run(command: &mut Command) -> Output {
     let program = command.get_program().to_owned();
     let output = command.output().unwrap_or_else(|error| {
@@ -89,11 +89,12 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Real data in the directory that `BESOM_SHARED_DATA` names, or beside the repository. `None`, and a
-/// line on standard error that no capture of a test hides, if it is not there.
+/// Real data in the directory that `BESOM_SHARED_DATA` names, or in `../shared/data` beside the
+/// repository. If it is missing, returns `None` and writes a line to standard error that the
+/// capture of tests does not hide.
 ///
 /// # Panics
-/// If it is not in the directory that `BESOM_SHARED_DATA` names.
+/// If `BESOM_SHARED_DATA` is set and its directory lacks the data.
 pub fn shared_data(part: &str) -> Option<PathBuf> {
     let named = std::env::var_os("BESOM_SHARED_DATA").map(PathBuf::from);
     let is_named = named.is_some();
@@ -109,7 +110,7 @@ pub fn shared_data(part: &str) -> Option<PathBuf> {
     None
 }
 
-/// The cases in a directory, sorted: the logs that are no results.
+/// The cases in a directory, sorted, without the results.
 pub fn names_in(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(directory)
         .unwrap()

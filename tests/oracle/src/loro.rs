@@ -1,8 +1,8 @@
 //! Loro documents as the scripts exchange them: many in one file.
 //!
-//! `documents.pack` is an update log whose entries come in pairs: the log of a document, and a
-//! log of logs, what each attached client has seen of it. `compacted.pack` holds the results,
-//! in pairs as well: a merge and a trim, empty where there is none.
+//! `documents.pack` is an update log whose entries are pairs: the log of a document, and a log of
+//! logs, one for each attached client with what it has seen. `compacted.pack` holds the results, in
+//! pairs as well: a merge and a trim, empty if there is none.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub struct Document {
 /// The documents in a directory.
 ///
 /// # Panics
-/// Where there are none.
+/// If there are none.
 pub fn documents(directory: &Path) -> Vec<Document> {
     read_log(&directory.join("documents.pack"))
         .chunks_exact(2)
@@ -30,12 +30,12 @@ pub fn documents(directory: &Path) -> Vec<Document> {
         .collect()
 }
 
-/// The version vector of each attached client, as `version` makes it of its rows.
+/// The version vector of each attached client, computed from its rows by `version`.
 pub fn seen_vectors(document: &Document, version: impl Fn(&[Vec<u8>]) -> Vec<u8>) -> Vec<Vec<u8>> {
     document.seen.iter().map(|rows| version(rows)).collect()
 }
 
-/// Writes what has become of the documents, each merged and trimmed.
+/// Writes the results of the documents, each merged and trimmed.
 pub fn write_results(directory: &Path, results: &[[Option<Vec<u8>>; 2]]) {
     let entries: Vec<&[u8]> =
         results.iter().flatten().map(|it| it.as_deref().unwrap_or_default()).collect();

@@ -1,5 +1,5 @@
-//! Editing traces as the rows that clients send: a row for each transaction, by replicas that
-//! know what its author knew.
+//! Editing traces as the rows that clients send: a row for each transaction, written by replicas
+//! with the author's knowledge at that time.
 
 use automerge::transaction::Transactable;
 use automerge::{ActorId, Automerge, Change, ObjType, ROOT, TextEncoding};
@@ -67,7 +67,8 @@ pub fn automerge(trace: &Trace) -> Vec<Vec<u8>> {
         })
         .collect();
     if let [(doc, _)] = &mut replicas[..] {
-        // A change is taken out of a document by a walk over all of it: of one author all at once.
+        // Extracting a change walks over the whole document, so those of one author are extracted
+        // at once.
         for transaction in &trace.transactions {
             let mut editing = doc.transaction();
             for patch in &transaction.patches {

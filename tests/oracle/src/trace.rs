@@ -1,4 +1,5 @@
-//! Public editing traces as plain values: who typed what, knowing what.
+//! Public editing traces as plain values: the author, the edits and the parents of each
+//! transaction.
 //!
 //! Decides nothing, and knows no CRDT: each format replays a trace in its own types. A trace
 //! is gzipped JSON of one of two kinds; in a sequential one every transaction follows the one
@@ -17,9 +18,9 @@ pub const NAMES: [&str; 3] = ["automerge-paper", "sveltecomponent", "friendsfore
 /// The history of one text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// What stood there before the first transaction.
+    /// The text before the first transaction.
     pub start: String,
-    /// What every replica ends with.
+    /// The final text of every replica.
     pub end: String,
     /// One more than the highest agent.
     pub agents: usize,
@@ -27,31 +28,30 @@ pub struct Trace {
     pub transactions: Vec<Transaction>,
 }
 
-/// What one agent did at once.
+/// The edits that one agent made at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     /// The transactions whose merge is the state before this one, by index; none: the start.
     pub parents: Vec<usize>,
-    /// Who, from 0.
+    /// The number of the agent, from 0.
     pub agent: usize,
-    /// What, one after the other.
+    /// The edits, one after the other.
     pub patches: Vec<Patch>,
 }
 
 /// One replacement. Positions and lengths count Unicode characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Where.
+    /// The position.
     pub position: usize,
-    /// How many characters go.
+    /// The number of removed characters.
     pub deleted: usize,
-    /// What comes in their place.
+    /// The inserted text.
     pub inserted: String,
 }
 
 impl Trace {
-    /// The trace of that name; none where the collection is not beside the repository
-    /// (see [`shared_data`]).
+    /// The trace with this name; none if the collection is not present (see [`shared_data`]).
     ///
     /// # Panics
     /// If the file is no trace.

@@ -1,5 +1,5 @@
-//! etcd as the suites see it: real servers, started on free ports, and handles whose leases
-//! run on a clock that tests move on.
+//! etcd as a fixture: real servers, started on free ports, and handles whose leases run on a clock
+//! that tests advance.
 
 mod server;
 mod timed;

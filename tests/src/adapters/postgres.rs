@@ -1,4 +1,4 @@
-//! The store on PostgreSQL as a fixture: a database of its own on the tests' server.
+//! The store on PostgreSQL as a fixture: its own database on the tests' server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::conformance::tables::Table;
 use crate::conformance::{Corruption, Fault, Fixture};
 use crate::servers::postgres::{Database, Server};
 
-/// The bounds of a machine that is busy with something else: it may stall for longer than a
-/// leader may. What the bounds are for has tests of its own, which set them.
+/// Generous bounds, because a busy machine may stall for longer than a leader may. Tests of the
+/// bounds set their own.
 pub fn patient() -> Options {
     let long = Duration::from_secs(120);
     Options {
@@ -41,8 +41,8 @@ pub struct Postgres {
     store: Arc<PostgresStore>,
     faults: Faults,
     options: Options,
-    /// The role that the store works as, by the rights that `besom grants` prints; none: that of
-    /// the tests.
+    /// The role of the store, with the rights that `besom grants` prints; none: the role of the
+    /// tests.
     role: Option<&'static str>,
     /// Dropped with the fixture, after the store.
     database: Database,
@@ -59,7 +59,7 @@ impl Postgres {
         Postgres::open_on(Server::shared(), options).await
     }
 
-    /// The same on a server of the test's own.
+    /// The same on the test's own server.
     pub async fn open_on(server: &'static Server, options: Options) -> Postgres {
         // The template has the default number of partitions.
         let database = match options.partitions {
@@ -108,7 +108,7 @@ impl Postgres {
 /// The role of [`Postgres::open_as_granted`].
 const GRANTED: &str = "granted";
 
-/// What `besom grants` prints for tasks that do everything to these collections.
+/// The output of `besom grants` for tasks with all operations on these collections.
 fn printed(collections: &Collections) -> String {
     let operations = Operations { read: true, insert: true, update: true, delete: true };
     let wanted = Wanted { operations, columns: None };
@@ -129,7 +129,7 @@ async fn open_at(url: &str, options: &Options) -> Arc<PostgresStore> {
 pub fn definition(table: &Table) -> String {
     table.definition(|kind| match kind {
         Kind::Text => "text",
-        // `json` keeps the text as it was written.
+        // `json` keeps the written text.
         Kind::Json => "json",
         Kind::Uuid => "uuid",
         Kind::Decimal => "numeric",
@@ -213,7 +213,7 @@ impl Fixture for Postgres {
                 client.execute(sql, &[&(*id as i64)]).await
             }
             Corruption::MiscountPlanned(task) => {
-                // The counters of a task may still stand in the tally.
+                // The counters of a task may still be in the tally.
                 let sql = "INSERT INTO besom.tally
                      SELECT id, 'a', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM besom.task WHERE name = $1";
                 client.execute(sql, &[&task.as_str()]).await

@@ -1,4 +1,4 @@
-//! Redis as the activity's suite sees it: real servers in which tests let time pass.
+//! Redis as a fixture: real servers in which tests let time pass.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -55,7 +55,7 @@ pub async fn open(options: Options, listening: bool) -> Arc<RedisActivity> {
     Arc::new(opened.expect("the activity opens"))
 }
 
-/// The clock of servers: set, it lets pass in them what their own has not shown yet.
+/// The clock of servers: setting it advances the time in them.
 struct Clock {
     shown: Time,
     at: Instant,

@@ -1,4 +1,4 @@
-//! The store on SQLite as a fixture: a file of its own in a temporary directory.
+//! The store on SQLite as a fixture: its own file in a temporary directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Sqlite {
         Sqlite::open_waiting(Options::default().busy_max)
     }
 
-    /// The same, with writes that wait so long for another process's.
+    /// The same, with this maximum wait for another process's writer.
     pub fn open_waiting(busy_max: Duration) -> Sqlite {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (hand, path) = (Hand::new(), directory.path().join("besom.db"));

@@ -15,7 +15,7 @@ pub struct Observed {
     pub activity: Arc<dyn Activity>,
     /// Sets its clock.
     pub set_now: Box<dyn Fn(Time)>,
-    /// Keeps alive what the adapter lives in.
+    /// Keeps the adapter's server or file until the test ends.
     pub keep: Box<dyn std::any::Any>,
 }
 
@@ -30,7 +30,7 @@ impl Observed {
     }
 }
 
-/// What nobody has observed for long enough is unknown.
+/// A key that was not observed for the idle timeout is unknown.
 pub async fn an_unobserved_key_is_unknown_until_the_timeout_has_passed(observed: &mut Observed) {
     assert_eq!(observed.state(1, "ws-1").await, State::Unknown);
     assert_eq!(observed.state(299, "ws-1").await, State::Unknown);
@@ -69,7 +69,7 @@ pub async fn the_same_connection_counts_once(observed: &mut Observed) {
     assert_eq!(observed.state(402, "ws-1").await, State::Waiting);
 }
 
-/// A disconnect that is repeated, or of an unknown connection, prolongs nothing.
+/// A repeated disconnect, or one of an unknown connection, does not restart the timer.
 pub async fn an_unknown_disconnect_changes_nothing(observed: &mut Observed) {
     observed.at(400).await.connect("ws-1", "a").await.unwrap();
     observed.at(400).await.disconnect("ws-1", "a").await.unwrap();
@@ -80,7 +80,7 @@ pub async fn an_unknown_disconnect_changes_nothing(observed: &mut Observed) {
     assert_eq!(observed.state(701, "ws-2").await, State::Idle);
 }
 
-/// A connection lives by its heartbeats, and ends when they have ended.
+/// A connection stays open while it has heartbeats.
 pub async fn a_connection_without_heartbeat_expires(observed: &mut Observed) {
     observed.at(400).await.connect("ws-1", "a").await.unwrap();
     observed.at(450).await.heartbeat("ws-1", "a").await.unwrap();
@@ -96,7 +96,7 @@ pub async fn a_heartbeat_opens_what_is_not_known(observed: &mut Observed) {
     assert_eq!(observed.state(11, "ws-1").await, State::Active);
 }
 
-/// Answers come in the order of the questions.
+/// The states are in the order of the keys.
 pub async fn states_come_in_the_order_of_their_keys(observed: &mut Observed) {
     observed.at(400).await.connect("a", "1").await.unwrap();
     observed.at(400).await.connect("b", "1").await.unwrap();

@@ -14,7 +14,7 @@ pub struct Contest {
     pub two: Arc<dyn Coordination>,
     /// Lets lease time pass.
     pub advance: Box<dyn Fn(Duration)>,
-    /// Keeps alive what the adapter lives in.
+    /// Keeps the adapter's server or file until the test ends.
     pub keep: Box<dyn std::any::Any>,
 }
 
@@ -34,7 +34,7 @@ async fn lose(node: &Arc<dyn Coordination>) -> (Term, Duration) {
     }
 }
 
-/// One leads, the other learns who and for how long.
+/// One node leads; the other learns which node leads, and for how long.
 pub async fn one_node_wins_and_the_other_learns_who(contest: &mut Contest) {
     assert_eq!(contest.one.leader().await.unwrap(), None);
     let fence = win(&contest.one).await;
@@ -75,7 +75,7 @@ pub async fn an_expired_lease_is_lost_and_free(contest: &mut Contest) {
     lose(&contest.one).await;
 }
 
-/// Whoever resigns hands over at once.
+/// After a resignation another node wins at once.
 pub async fn a_resigned_lease_is_free_at_once(contest: &mut Contest) {
     let old = win(&contest.one).await;
     contest.one.resign(&old).await.unwrap();
@@ -84,7 +84,7 @@ pub async fn a_resigned_lease_is_free_at_once(contest: &mut Contest) {
     assert!(win(&contest.two).await.term > old.term);
 }
 
-/// Resigning late takes nothing from the successor.
+/// A late resignation does not affect the successor.
 pub async fn resigning_a_lost_lease_changes_nothing(contest: &mut Contest) {
     let old = win(&contest.one).await;
     (contest.advance)(SECOND * 16);
@@ -93,7 +93,7 @@ pub async fn resigning_a_lost_lease_changes_nothing(contest: &mut Contest) {
     assert!(contest.two.renew(&new).await.unwrap());
 }
 
-/// A store that knows a later term is never led under an earlier one.
+/// A campaign wins a term above the one that the store has recorded.
 pub async fn a_campaign_wins_a_term_above_the_one_it_names(contest: &mut Contest) {
     let first = match contest.one.campaign(Some(Term(41))).await.unwrap() {
         Campaign::Won(fence) => fence,
@@ -108,7 +108,7 @@ pub async fn a_campaign_wins_a_term_above_the_one_it_names(contest: &mut Contest
     assert!(second.term > first.term);
 }
 
-/// A leader that the store refuses, because it knows a later term, wins one above it.
+/// A leader that the store refuses because of a later term wins a term above that one.
 pub async fn a_leader_below_the_term_it_names_wins_a_later_one(contest: &mut Contest) {
     let low = win(&contest.one).await;
     let high = match contest.one.campaign(Some(Term(low.term.0 + 10))).await.unwrap() {
@@ -121,7 +121,7 @@ pub async fn a_leader_below_the_term_it_names_wins_a_later_one(contest: &mut Con
     assert_eq!(lose(&contest.two).await.0, high.term);
 }
 
-/// A watcher that waits hears of a resignation long before its time-out.
+/// A waiting watcher learns of a resignation long before its timeout.
 pub async fn a_change_is_announced(contest: &mut Contest) {
     let fence = win(&contest.one).await;
     let watcher = Arc::clone(&contest.two);

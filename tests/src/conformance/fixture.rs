@@ -1,4 +1,4 @@
-//! What an adapter's test has to provide.
+//! The fixture that an adapter's test provides.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use besom_ports::store::Store;
 
 use super::tables::Table;
 
-/// How the next commit is to fail.
+/// How the next commit fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// With `Busy`.
@@ -34,11 +34,11 @@ pub enum Corruption {
     LoseLog(TaskName, Partition, Seq),
     /// A timer disappears.
     LoseTimer(u64),
-    /// A counter of a task says one planned item too many.
+    /// A counter of a task has one planned item too many.
     MiscountPlanned(TaskName),
 }
 
-/// A store under test and what surrounds it.
+/// A store under test with its clock, its tables and its faults.
 #[async_trait]
 pub trait Fixture: Send + Sync {
     /// The store as it is open now.
@@ -56,7 +56,7 @@ pub trait Fixture: Send + Sync {
     /// Creates the tables of the entity model.
     async fn create_model(&self);
 
-    /// Writes rows of these collections as the product does, beside the engine.
+    /// Writes rows of these collections as the product does, without the engine.
     async fn write(&self, collections: &Arc<Collections>, changes: &[(Option<Tenant>, Change)]);
 
     /// Closes the store and opens it again, as after a restart.
@@ -68,6 +68,6 @@ pub trait Fixture: Send + Sync {
     /// Makes the next commit fail.
     fn fail_next_commit(&self, fault: Fault);
 
-    /// Damages the books behind the store's back.
+    /// Damages the books without the store.
     async fn corrupt(&self, corruption: &Corruption);
 }

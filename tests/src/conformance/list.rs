@@ -1,4 +1,4 @@
-//! Every case, once. A test of the layers compares these lists with the sources.
+//! Lists every case once. A test in `layers.rs` compares these lists with the sources.
 
 /// Instantiates the store's suite: `store_conformance!(crate::open)`, with `open` an async
 /// function that returns a `Box<dyn Fixture>`.

@@ -1,4 +1,4 @@
-//! The meaning of the membership port: two nodes, and a second one of the first's name.
+//! The meaning of the membership port: two nodes, and another incarnation of the first.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Company {
     pub twin: Arc<dyn Members>,
     /// Lets lease time pass.
     pub advance: Box<dyn Fn(Duration)>,
-    /// Keeps alive what the adapter lives in.
+    /// Keeps the adapter's server until the test ends.
     pub keep: Box<dyn std::any::Any>,
 }
 
@@ -51,7 +51,7 @@ fn n(i: u32) -> NodeName {
     NodeName::from(format!("n{i}"))
 }
 
-/// What a node says of itself is what the others read, in the order of their names.
+/// Nodes read what the others have announced, in the order of the names.
 pub async fn a_node_that_joined_is_a_member(company: &mut Company) {
     assert!(names(&company.one).await.is_empty());
     join(&company.two).await;
@@ -67,7 +67,7 @@ pub async fn a_node_that_joined_is_a_member(company: &mut Company) {
     assert_eq!(company.one.members().await.unwrap().members, seen.members);
 }
 
-/// Joining again says something new and registers nobody twice.
+/// Joining again updates the announcement and registers no second member.
 pub async fn a_member_says_something_new_by_joining_again(company: &mut Company) {
     let first = company.one.join(&says(MemberState::Joining)).await.unwrap();
     let second = join(&company.one).await;
@@ -76,7 +76,7 @@ pub async fn a_member_says_something_new_by_joining_again(company: &mut Company)
     assert_eq!(find(&company.two, "n1").await.unwrap().state, MemberState::Active);
 }
 
-/// Only what is active is a part of the ring.
+/// Only active members are part of the ring.
 pub async fn the_ring_is_made_of_active_members(company: &mut Company) {
     company.one.join(&says(MemberState::Joining)).await.unwrap();
     join(&company.two).await;
@@ -95,7 +95,7 @@ pub async fn a_member_that_is_kept_alive_stays(company: &mut Company) {
     assert_eq!(names(&company.two).await, ["n1"]);
 }
 
-/// One that is not is gone, learns of it, and can come back.
+/// A membership that is not kept alive ends; the node learns of it and can join again.
 pub async fn a_member_that_is_not_kept_alive_is_gone(company: &mut Company) {
     assert!(!company.one.keep_alive().await.unwrap(), "it has not joined");
     join(&company.one).await;
@@ -107,7 +107,7 @@ pub async fn a_member_that_is_not_kept_alive_is_gone(company: &mut Company) {
     assert_eq!(names(&company.two).await, ["n1"]);
 }
 
-/// Joining prolongs the lease, as everything does that a caller measures its trust from.
+/// Joining renews the lease, as does every call from which a caller counts its trust.
 pub async fn joining_again_prolongs_the_lease(company: &mut Company) {
     join(&company.one).await;
     (company.advance)(SECOND * 10);
@@ -116,7 +116,7 @@ pub async fn joining_again_prolongs_the_lease(company: &mut Company) {
     assert!(company.one.keep_alive().await.unwrap());
 }
 
-/// Whoever leaves is gone at once, and may leave again.
+/// A node that leaves is removed at once; leaving again is no error.
 pub async fn a_member_that_left_is_gone_at_once(company: &mut Company) {
     company.one.leave().await.unwrap();
     join(&company.one).await;
@@ -129,7 +129,7 @@ pub async fn a_member_that_left_is_gone_at_once(company: &mut Company) {
     assert_eq!(names(&company.two).await, ["n1", "n2"]);
 }
 
-/// A state is set from anywhere, and changes nothing else.
+/// Any process can set a member's state; nothing else changes.
 pub async fn a_state_is_set_by_anyone(company: &mut Company) {
     join(&company.one).await;
     let before = find(&company.one, "n1").await.unwrap();
@@ -148,7 +148,7 @@ fn misses(aside: bool) -> Option<StoreAway> {
     Some(StoreAway { since: Time::from_secs(7), why: "refused".into(), aside })
 }
 
-/// What a member misses is read by the others, whatever it says of itself beside that.
+/// The others read what a member cannot reach, whatever else it announces.
 pub async fn a_member_that_misses_the_store_says_so_until_it_says_something_else(
     company: &mut Company,
 ) {
@@ -161,7 +161,7 @@ pub async fn a_member_that_misses_the_store_says_so_until_it_says_something_else
     assert_eq!(after.get("n1").unwrap().store_away, misses(false));
     assert!(company.two.set_state(&n(1), MemberState::Draining).await.unwrap());
     assert_eq!(find(&company.two, "n1").await.unwrap().store_away, misses(false));
-    // A membership that was lost is taken up again with what is known of the store.
+    // A lost membership is joined again with the last report about the store.
     (company.advance)(SECOND * 16);
     join(&company.one).await;
     assert_eq!(find(&company.two, "n1").await.unwrap().store_away, misses(false));
@@ -170,7 +170,7 @@ pub async fn a_member_that_misses_the_store_says_so_until_it_says_something_else
     assert_eq!((member.store_away, member.state), (None, MemberState::Active));
 }
 
-/// Whoever stands aside stays a member and owns nothing.
+/// A node that stands aside remains a member and owns nothing.
 pub async fn a_member_that_stands_aside_has_no_part_of_the_ring(company: &mut Company) {
     join(&company.one).await;
     join(&company.two).await;
@@ -186,7 +186,8 @@ pub async fn a_member_that_stands_aside_has_no_part_of_the_ring(company: &mut Co
     assert_eq!(company.two.members().await.unwrap().ring().len(), 2);
 }
 
-/// A dead incarnation is waited for; one that goes on living is another node of that name.
+/// A node waits for a dead incarnation of its name; one that stays alive is another node with that
+/// name.
 pub async fn a_second_node_of_one_name_waits_and_is_then_refused(company: &mut Company) {
     join(&company.one).await;
     for _ in 0..4 {
@@ -214,7 +215,7 @@ pub async fn a_new_incarnation_follows_a_dead_one(company: &mut Company) {
     assert!(!company.one.keep_alive().await.unwrap(), "the old one stays lost");
 }
 
-/// Membership and leadership hang on one lease.
+/// Membership and leadership share one lease.
 pub async fn whoever_leaves_leads_no_longer(company: &mut Company) {
     join(&company.one).await;
     let Campaign::Won(fence) = company.one_leads.campaign(None).await.unwrap() else {
@@ -229,7 +230,7 @@ pub async fn whoever_leaves_leads_no_longer(company: &mut Company) {
     assert!(matches!(company.two_leads.campaign(None).await, Ok(Campaign::Won(_))));
 }
 
-/// A candidate is there, but owns nothing before it joins.
+/// A candidate is registered, but owns nothing before it joins.
 pub async fn a_candidate_that_has_not_joined_is_joining(company: &mut Company) {
     assert!(matches!(company.one_leads.campaign(None).await, Ok(Campaign::Won(_))));
     assert_eq!(find(&company.two, "n1").await.unwrap().state, MemberState::Joining);
@@ -239,8 +240,8 @@ pub async fn a_candidate_that_has_not_joined_is_joining(company: &mut Company) {
     assert_eq!(find(&company.two, "n1").await.unwrap().state, MemberState::Active);
 }
 
-/// Whoever waits hears of a change long before the time-out, even of one that came before
-/// the waiting began.
+/// A waiting caller learns of a change long before the timeout, even of one that happened before it
+/// began to wait.
 pub async fn a_change_of_the_members_is_announced(company: &mut Company) {
     let since = company.one.members().await.unwrap().revision;
     let waiter = Arc::clone(&company.one);

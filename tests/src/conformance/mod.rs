@@ -1,8 +1,8 @@
-//! One suite per port, every adapter: the meaning of the ports, executable.
+//! One suite for each port, which every adapter passes: the executable meaning of the ports.
 //!
 //! A case is an async function over a fresh [`World`] (or the fixture of its port); its name
-//! is the fact it shows. [`list`] names all cases once; an adapter's test file opens its
-//! fixture and instantiates the list, each case as a `#[test]` of its own.
+//! is the fact that it shows. [`list`] names all cases once; an adapter's test file opens its
+//! fixture and instantiates the list, with one `#[test]` for each case.
 
 pub mod activity;
 pub mod coordination;
@@ -32,7 +32,7 @@ pub fn run_with<T>(open: impl AsyncFnOnce() -> T, case: impl AsyncFnOnce(&mut T)
     });
 }
 
-/// Drives a future to its end on a runtime of its own.
+/// Runs a future to its end on its own runtime.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

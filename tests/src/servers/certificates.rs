@@ -1,4 +1,4 @@
-//! An authority of the tests' own, and certificates that it has signed.
+//! A certificate authority of the tests, and certificates that it has signed.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -12,7 +12,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one, that nobody else trusts.
+    /// A new authority, which nothing else trusts.
     pub fn new(name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.distinguished_name.push(DnType::CommonName, name);

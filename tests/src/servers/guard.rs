@@ -1,5 +1,5 @@
-//! A server's process that ends with the test process, however that ends: a shell waits for the
-//! end of its standard input, which only the test holds.
+//! A server process that ends with the test process, however that ends: a shell waits for the end
+//! of its standard input, which only the test holds.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts the server, says its number, and kills it when the pipe closes.
+/// Starts the server, prints its pid, and kills it when the pipe closes.
 const GUARD: &str = r#"
 "$@" </dev/null 2>&1 &
 echo "pid $!"
@@ -18,7 +18,7 @@ kill -9 $! 2>/dev/null
 wait
 "#;
 
-/// What the server says.
+/// The output of the server.
 pub type Output = BufReader<ChildStdout>;
 
 /// A server that runs, until this is dropped.
@@ -31,7 +31,7 @@ impl Running {
     /// Starts it.
     ///
     /// # Errors
-    /// What the system said, for a start that may be tried again.
+    /// The system's error; the start may be repeated.
     pub fn start(program: &Path, arguments: &[String]) -> Result<(Running, Output), String> {
         let mut guard = Command::new("sh")
             .args(["-c", GUARD, "sh"])
@@ -63,10 +63,11 @@ impl Drop for Running {
     }
 }
 
-/// Waits until a server says any of these words, and goes on reading, so that it never blocks.
+/// Waits until a server prints any of these words, and continues to read, so that the server never
+/// blocks.
 ///
 /// # Errors
-/// All that it said, where it ended before.
+/// Its whole output, if it ended before.
 pub fn ready(mut output: Output, words: &[&str]) -> Result<(), String> {
     let mut said = String::new();
     loop {
@@ -94,7 +95,7 @@ pub fn free_ports(count: usize) -> Vec<u16> {
     held.iter().map(|socket| socket.local_addr().expect("an address").port()).collect()
 }
 
-/// A directory in memory where there is a place for it: tests do not judge the disk.
+/// A directory in memory if possible: the tests do not depend on the disk.
 pub fn directory() -> Result<tempfile::TempDir, String> {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };

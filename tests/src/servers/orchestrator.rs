@@ -1,5 +1,5 @@
-//! A stand-in for a product's orchestrator: an HTTP server that remembers what it was told and
-//! answers as a test wants it to.
+//! A stand-in for a product's orchestrator: an HTTP server that records its requests and answers as
+//! a test configures it.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use tokio::net::TcpListener;
 
-/// What was posted to it.
+/// A request.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The path.
@@ -38,9 +38,9 @@ impl Request {
 pub enum Reply {
     /// With this status and content.
     Status(u16, String),
-    /// Not at all, while somebody waits.
+    /// Not at all, while the caller waits.
     Silence,
-    /// With a redirect to there.
+    /// With a redirect to this address.
     Redirect(String),
     /// With 200 and content without end.
     Endless,
@@ -61,7 +61,7 @@ struct Desk {
     answers: Arc<Mutex<Answers>>,
 }
 
-/// A server that ends with this value.
+/// A server that stops when this value is dropped.
 pub struct Orchestrator {
     desk: Desk,
     address: SocketAddr,
@@ -69,7 +69,7 @@ pub struct Orchestrator {
 }
 
 impl Orchestrator {
-    /// One that does whatever it is told: an archiving gets a key.
+    /// A server that performs every operation; archiving returns a key.
     pub async fn start() -> Orchestrator {
         let desk = Desk { seen: Arc::default(), answers: Arc::new(Mutex::new(Arc::new(willing))) };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -86,18 +86,18 @@ impl Orchestrator {
         self.address.to_string()
     }
 
-    /// Answers otherwise from now on. The number says how often that `Idempotency-Key` was seen
+    /// Changes the answers from now on. The number is how often that `Idempotency-Key` was seen
     /// before.
     pub fn answer(&self, answers: impl Fn(&Request, u32) -> Reply + Send + Sync + 'static) {
         *self.desk.answers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(answers);
     }
 
-    /// What it was told so far.
+    /// The requests so far.
     pub fn seen(&self) -> Vec<Request> {
         self.desk.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The operations that it was told to do, each once, in order.
+    /// The requested operations, each once, in order.
     pub fn operations(&self) -> Vec<String> {
         let mut known = BTreeSet::new();
         let seen = self.seen().into_iter();
@@ -112,7 +112,7 @@ impl Drop for Orchestrator {
     }
 }
 
-/// Does what it is told.
+/// Performs every operation.
 pub fn willing(request: &Request, _: u32) -> Reply {
     match request.field("operation").as_str() {
         Some("ARCHIVING") => {

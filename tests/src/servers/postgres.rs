@@ -1,14 +1,13 @@
-//! A PostgreSQL server of the test's own: a new cluster in a temporary directory, reached by a
-//! socket beside it.
+//! A PostgreSQL server of the tests: a new cluster in a temporary directory, with a socket beside
+//! it.
 //!
-//! Its texts are ordered as those of an ordinary database are, by a language and not by bytes,
-//! and the store works as an ordinary role: neither a superuser nor the owner of the product's
-//! tables.
+//! Texts are ordered as in an ordinary database, by a language and not by bytes, and the store uses
+//! an ordinary role: neither a superuser nor the owner of the product's tables.
 //!
-//! One server serves a whole test binary, each test with a database of its own. It ends with the
-//! process, however that ends: a shell waits for the end of its standard input, which only the
-//! test holds, then stops the server and removes the directory. A server of a test alone may be
-//! killed and started again.
+//! One server serves a whole test binary, with a separate database for each test. It ends with the
+//! process, however that ends: a shell waits for the end of its standard input, which only the test
+//! holds, then stops the server and removes the directory. A test's own server may be killed and
+//! started again.
 
 use std::fs;
 use std::io::Write;
@@ -28,42 +27,42 @@ use crate::adapters::postgres::patient;
 
 /// How long a server may take to answer.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// The port that names the socket of a server without any.
+/// The port in the socket's name, for a server without TCP.
 const PORT: u16 = 5432;
-/// The database that others are made from: the engine's tables and nothing else.
+/// The template of other databases: the engine's tables and nothing else.
 const TEMPLATE: &str = "besom_template";
 /// The same, made by a role with the rights that `besom grants` prints.
 const GRANTED: &str = "besom_granted";
-/// The same without them: only what the role may do is settled.
+/// The same without the tables: only the role's rights are set.
 const EMPTY: &str = "besom_empty";
-/// As whom the store works.
+/// The role of the store.
 pub const ROLE: &str = "housekeeper";
 
 /// Whether a commit waits for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// It does not: for tests, which end with the machine.
+    /// It does not: for tests, whose data need not survive a crash of the machine.
     Ignored,
     /// It does: for measurements.
     Synced,
 }
 
-/// What a server is started with.
+/// The settings of a server.
 pub struct Setup {
     /// Whether commits wait for the disk.
     pub disk: Disk,
     /// Further settings (`name=value`).
     pub settings: Vec<String>,
-    /// Who may log in how, as `pg_hba.conf` has it; none: everybody.
+    /// The lines of `pg_hba.conf`; none: every client is trusted.
     pub logins: Option<String>,
     /// Whether it listens on a port of 127.0.0.1 beside its socket.
     pub tcp: bool,
-    /// Its certificate and key (PEM), where it speaks TLS.
+    /// Its certificate and key (PEM), if it uses TLS.
     pub certificate: Option<(String, String)>,
 }
 
 impl Setup {
-    /// Reached by its socket only, by everybody.
+    /// On its socket only, without authentication.
     pub fn new(disk: Disk) -> Setup {
         Setup { disk, settings: Vec::new(), logins: None, tcp: false, certificate: None }
     }
@@ -75,20 +74,20 @@ pub struct Server {
     bin: PathBuf,
     port: u16,
     databases: AtomicU64,
-    /// Whether [`TEMPLATE`] is there.
+    /// Whether [`TEMPLATE`] exists.
     template: OnceLock<()>,
-    /// Whether [`GRANTED`] is there.
+    /// Whether [`GRANTED`] exists.
     granted: OnceLock<()>,
-    /// Whether [`EMPTY`] and [`ROLE`] are there.
+    /// Whether [`EMPTY`] and [`ROLE`] exist.
     empty: OnceLock<()>,
-    /// Its end is the server's.
+    /// The server ends with it.
     shell: Child,
     /// What the shell reads; taken at the end.
     orders: Mutex<Option<ChildStdin>>,
 }
 
 impl Server {
-    /// The server of this process, started by whoever asks first.
+    /// The server of this process, started by the first caller.
     pub fn shared() -> &'static Server {
         static SERVER: OnceLock<Server> = OnceLock::new();
         SERVER.get_or_init(|| Server::start(Disk::Ignored, &[]))
@@ -97,7 +96,7 @@ impl Server {
     /// Starts one, with further settings (`name=value`).
     ///
     /// # Panics
-    /// Where PostgreSQL is not installed: that is said, with the package.
+    /// If PostgreSQL is not installed; the message names the package.
     pub fn start(disk: Disk, settings: &[&str]) -> Server {
         let settings = settings.iter().map(ToString::to_string).collect();
         Server::with(&Setup { settings, ..Setup::new(disk) })
@@ -151,7 +150,7 @@ impl Server {
         }
 
         let mut shell = Command::new("sh");
-        // It starts one server now and another at each line that it reads.
+        // It starts one server now, and another for each line that it reads.
         shell.arg("-c").arg(
             "directory=$1; shift; run() { \"$@\" >>\"$directory/log\" 2>&1 & server=$!; }; \
              run \"$@\"; while read -r again; do wait $server; run \"$@\"; done; \
@@ -182,18 +181,18 @@ impl Server {
         server
     }
 
-    /// Kills it as a loss of power would: no process of it sees the end coming.
+    /// Kills all of its processes at once, like a loss of power.
     pub fn kill(&self) {
         let file = self.directory.join("data/postmaster.pid");
         let text = fs::read_to_string(file).expect("the server runs");
         let postmaster: i32 =
             text.lines().next().and_then(|line| line.parse().ok()).expect("a pid");
-        // The postmaster first: it would begin to recover from the loss of the others.
+        // The postmaster first, because it would begin to recover from the loss of the others.
         let mut all = vec![postmaster];
         all.extend(children(postmaster));
         for pid in all {
             let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
-            // One that has ended meanwhile is as good.
+            // A process may have ended in the meantime.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
@@ -227,7 +226,7 @@ impl Server {
     /// Runs a statement as the administrator.
     ///
     /// # Panics
-    /// Where it fails.
+    /// If it fails.
     pub fn sql(&self, sql: &str) {
         self.sql_in("postgres", sql);
     }
@@ -253,11 +252,11 @@ impl Server {
         format!("postgres:///{database}?host={host}&port={port}&user={user}&sslmode=disable")
     }
 
-    /// A database of that name, made from another: the role may make its schema, and works on
-    /// the product's tables as it is granted.
+    /// A database of that name, copied from another: the role may create its schema, and has its
+    /// grants on the product's tables.
     fn make(&self, name: &str, template: &str) {
         self.sql(&format!("CREATE DATABASE {name} TEMPLATE {template}"));
-        // What a database grants is not taken from its template.
+        // A database does not inherit the grants of its template.
         self.sql(&format!("GRANT CREATE ON DATABASE {name} TO {ROLE}"));
     }
 
@@ -277,7 +276,7 @@ impl Server {
         });
     }
 
-    /// The port, where it listens on one.
+    /// The port, if it listens on one.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -297,8 +296,8 @@ impl Server {
         Database { server: self, name }
     }
 
-    /// A new database with the engine's tables, that a role has made by nothing but the rights that these
-    /// statements give it.
+    /// A new database with the engine's tables, created by a role with only the rights that these
+    /// statements grant.
     pub fn granted(&'static self, role: &str, statements: &str) -> Database {
         self.granted.get_or_init(|| {
             self.prepare();
@@ -311,8 +310,8 @@ impl Server {
         Database { server: self, name }
     }
 
-    /// Makes the engine's tables in a database, on a thread of its own: the caller may be within a
-    /// runtime.
+    /// Creates the engine's tables in a database, on a separate thread, because the caller may be
+    /// within a runtime.
     fn found(&self, url: String) {
         let made = std::thread::spawn(move || {
             crate::conformance::block_on(async {
@@ -359,12 +358,12 @@ impl Database {
         self.server.url(&self.name)
     }
 
-    /// A connection of the product, or of an operator, beside the store's own: a superuser's.
+    /// A superuser's connection beside the store's, as of the product or an operator.
     pub async fn connect(&self) -> Client {
         let url = self.server.url_of("postgres", &self.name).replace("&sslmode=disable", "");
         let (client, connection) =
             tokio_postgres::connect(&url, NoTls).await.expect("a connection");
-        // It ends with the client.
+        // It ends when the client is dropped.
         tokio::spawn(async move {
             let _ = connection.await;
         });
@@ -380,7 +379,7 @@ impl Drop for Database {
     }
 }
 
-/// A port that nobody listens on.
+/// A port on which nothing listens.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its address").port()
@@ -390,7 +389,7 @@ fn free_port() -> u16 {
 fn children(parent: i32) -> Vec<i32> {
     let processes = fs::read_dir("/proc").expect("the processes are listed").flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // Behind the name, which may hold anything: the state, then the parent.
+    // After the name, which may contain any character: the state, then the parent.
     let parent_of = |pid: &i32| -> Option<i32> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
@@ -422,7 +421,7 @@ fn binaries() -> PathBuf {
     )
 }
 
-/// The user to run the server as, where this one is root: PostgreSQL refuses that.
+/// The user of the server if this one is root, which PostgreSQL refuses.
 fn unprivileged() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;

@@ -1,8 +1,7 @@
 //! Redis servers of the tests' own: one, or a cluster of primaries, on free ports.
 //!
-//! Time is made to pass by drawing every deadline
-//! in the server nearer: key expirations, the ends of connections, the beginning of the
-//! observation.
+//! Time passes by moving every deadline in the server: key expirations, the ends of connections,
+//! the beginning of the observation.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,11 +11,11 @@ use rustix::process::Signal;
 
 use super::guard::{self, Running};
 
-/// How often ports are chosen anew, because somebody else was faster.
+/// How often other ports are chosen, because another process was faster.
 const START_TRIES_MAX: usize = 5;
 /// How long a server or a cluster may take to answer.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at something that is about to happen.
+/// The interval between two checks of a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A server: its process can be frozen, killed and started again.
@@ -29,7 +28,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one that keeps nothing on the disk, with further arguments.
+    /// Starts one without persistence, with further arguments.
     pub fn start(more: &[&str]) -> Redis {
         let mut said = String::new();
         for _ in 0..START_TRIES_MAX {
@@ -42,7 +41,7 @@ impl Redis {
         panic!("redis-server does not start (apt-get install redis-server): {said}");
     }
 
-    /// One that answers by TLS alone.
+    /// One that accepts only TLS.
     pub fn start_secure(certificate: &Path, key: &Path, ca: &Path, more: &[&str]) -> Redis {
         let mut said = String::new();
         for _ in 0..START_TRIES_MAX {
@@ -93,13 +92,13 @@ impl Redis {
         self.directory.path().to_owned()
     }
 
-    /// A connection of somebody else's: a proxy, an operator.
+    /// A connection of another client: a proxy, an operator.
     pub fn connect(&self) -> Connection {
         let client = Client::open(self.url()).expect("an address");
         client.get_connection().expect("the server answers")
     }
 
-    /// One command, as somebody types it.
+    /// One command, as typed in `redis-cli`.
     pub fn command<T: FromRedisValue>(&self, line: &str) -> T {
         let mut words = line.split(' ');
         let mut command = cmd(words.next().unwrap_or_default());
@@ -121,18 +120,18 @@ impl Redis {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Starts it again where it was.
+    /// Starts it again on the same port, with the same files.
     pub fn restart(&mut self) {
         self.running = None;
         self.spawn().expect("redis-server starts again");
     }
 
-    /// Lets time pass for everything in it; negative: takes back what has passed by itself.
+    /// Lets time pass for everything in it; negative: undoes real time that has passed.
     pub fn pass(&self, span_ms: i64) {
         let mut connection = self.connect();
         let keys: Vec<String> = cmd("KEYS").arg("*").query(&mut connection).expect("its keys");
@@ -179,7 +178,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it and waits until every member says that it is whole.
+    /// Starts it, and waits until every member reports a complete cluster.
     pub fn start() -> Cluster {
         let mut said = String::new();
         for _ in 0..START_TRIES_MAX {
@@ -223,7 +222,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until every member knows all and holds the cluster for whole.
+    /// Waits until every member knows all others and reports a complete cluster.
     pub fn settle(&self) {
         let whole = |node: &Redis| {
             let info: String = node.command("CLUSTER INFO");
@@ -240,7 +239,7 @@ impl Cluster {
     }
 }
 
-/// Looks until something has happened.
+/// Waits until the condition holds.
 pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !happened() {

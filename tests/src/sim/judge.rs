@@ -1,4 +1,4 @@
-//! What must hold when the world has come to rest.
+//! The checks of a world at rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use futures::FutureExt;
 use super::script::{self, Fate, fate};
 use super::world::Report;
 
-/// Something that must not be.
+/// A violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
     /// An effect did not happen as often as its script asks for.
@@ -40,9 +40,9 @@ pub enum Violation {
         run: RunId,
         /// The run's task.
         task: TaskName,
-        /// Under this term.
+        /// The term of the run.
         term: Term,
-        /// After a leader of this one had written.
+        /// A later term that had already written.
         after: Term,
     },
     /// One slot of a schedule was run twice.
@@ -63,7 +63,7 @@ pub enum Violation {
     },
     /// The engine's books do not balance, or something is left waiting.
     Books(String),
-    /// Not one node leads a world at rest.
+    /// Not exactly one node leads the world at rest.
     Leaders(usize),
 }
 
@@ -101,7 +101,7 @@ pub(super) fn judge(store: &MemoryStore, things: &[(Tenant, String)], report: &m
     history(store, report);
 }
 
-/// Exactly the effects that the script asks for, each once.
+/// Each effect of the script happened exactly once, and no other.
 fn effects(store: &MemoryStore, things: &[(Tenant, String)], report: &mut Report) {
     let view = now(store.snapshot(std::time::Duration::from_secs(1))).expect("a snapshot");
     let mut emitted: BTreeMap<String, i64> = BTreeMap::new();
@@ -142,7 +142,7 @@ pub(super) fn is_open(store: &MemoryStore, tenant: &Tenant, key: &str) -> bool {
     row.as_deref() == Some([Value::Text("open".into())].as_slice())
 }
 
-/// Nothing was ended before it was due, as its row said then.
+/// Nothing was ended before its due time at that moment.
 fn early(store: &MemoryStore, things: &[(Tenant, String)], report: &mut Report) {
     let view = now(store.snapshot(std::time::Duration::from_secs(1))).expect("a snapshot");
     let query = HistoryQuery { limit: u32::MAX, ..HistoryQuery::default() };
@@ -207,7 +207,7 @@ fn history(store: &MemoryStore, report: &mut Report) {
         let slots = now(store.slots(&task, Time(i64::MIN), Time::MAX, u32::MAX)).expect("slots");
         let mut started = BTreeSet::new();
         for slot in slots.iter().filter(|slot| slot.outcome == SlotOutcome::Ran) {
-            // A run at a takeover stands at its own instant, not at a planned one.
+            // A run at a takeover has its own instant as its slot, not a planned one.
             if slot.count == 1 && !started.insert(slot.from) {
                 let (task, slot) = (task.clone(), slot.from);
                 report.violations.push(Violation::SlotTwice { task, slot });

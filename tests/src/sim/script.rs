@@ -1,7 +1,7 @@
-//! Scripted tasks: what the simulated product has, and what its tasks say of it.
+//! Scripted tasks: the tables of the simulated product, and the verdicts of its tasks.
 //!
-//! The fate of a key follows from the key alone, so that a run of the simulation can be
-//! judged at its end without knowing how it went.
+//! The fate of a key follows from the key alone, so that a simulation can be checked at its end
+//! without its history.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +22,20 @@ use besom_ports::guests::{
 use besom_ports::store::{Range, ReadView};
 use besom_ports::task::TaskDefinition;
 
-/// The tasks of the simulated product: everything that waits, what falls due, and what is
+/// The tasks of the simulated product: one for the log, one for due items, and one in the lane
 /// heavy.
 pub const TASKS: [&str; 3] = ["sweep", "expire", "grind"];
 
-/// What is to become of a key in the end.
+/// The expected end of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// Its effect happens, once.
     Done,
-    /// Its effect happens, once, after two executions that ask for another.
+    /// Its effect happens once, after two executions that ask for a retry.
     DoneLater,
-    /// It is skipped for good.
+    /// It is skipped, settled.
     Skipped,
-    /// Its plugin says that nothing can be done.
+    /// Its plugin sets it aside.
     Hopeless,
     /// Its plugin fails on it every time.
     Poison,
@@ -108,7 +108,7 @@ pub fn thing(task: &str, id: &str, due: Option<Time>) -> [Change; 2] {
     ]
 }
 
-/// A thing is due at another time.
+/// Changes the due time of a thing.
 pub fn put_off(id: &str, due: Time) -> Change {
     Change::Update {
         collection: "things".into(),
@@ -268,7 +268,7 @@ impl Guests for Script {
                 Some(_) => due_of(view.as_ref(), item).await?,
                 None => None,
             };
-            // Its time may have been put off since it was planned.
+            // Its due time may have been postponed since it was planned.
             verdicts.push(match due {
                 Some(due) if due > call.now => {
                     Ok(Verdict::Skip { reason: "not due any more".into(), settled: false })
@@ -320,9 +320,9 @@ fn verdict(item: &Item, due: Option<Time>) -> Result<Verdict, Fault> {
     }
 }
 
-/// The effect: counted in the ledger, so that a second one would show. Only every other
-/// key guards itself; the others rely on the engine alone. What is due is guarded by when it was
-/// due as it was read.
+/// The effect: counted in the ledger, so that a second one would show. Only every other key has a
+/// guard; the others rely on the engine alone. Due things are guarded by the due time that was
+/// read.
 fn effect(key: &str, due: Option<Time>) -> Proposal {
     let row = vec![Value::Text(key.into())];
     let guard = Guard::Columns {

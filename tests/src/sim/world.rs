@@ -1,4 +1,4 @@
-//! The simulated world: its clock, its queue of things to come, its nodes and its faults.
+//! The simulated world: its clock, its event queue, its nodes and its faults.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -33,26 +33,26 @@ use rand::{Rng, RngCore, SeedableRng};
 use super::judge::{self, Violation};
 use super::script;
 
-/// What a simulation is made of.
+/// The parameters of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Decides everything else.
+    /// Determines all random choices.
     pub seed: u64,
     /// Hosts.
     pub nodes: usize,
-    /// How long things go wrong.
+    /// How long faults are injected.
     pub troubled: Duration,
-    /// How long the world has to come to rest.
+    /// How long the world may take to come to rest afterwards.
     pub quiet: Duration,
-    /// Whether the store checks fence and owner epochs. A store that does not has to be
-    /// caught.
+    /// Whether the store checks fence and owner epochs. The checks have to detect a store that does
+    /// not.
     pub fenced: bool,
-    /// Whether the nodes share the partitions by the ring; else who leads owns all of them.
+    /// Whether the nodes share the partitions by the ring; otherwise the leader owns all of them.
     pub cluster: bool,
 }
 
 impl Plan {
-    /// Three nodes, three minutes of trouble.
+    /// Three nodes, three minutes of faults.
     pub fn of(seed: u64) -> Plan {
         Plan {
             seed,
@@ -70,14 +70,14 @@ impl Plan {
     }
 }
 
-/// What came of a simulation.
+/// The result of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// What is wrong; empty: nothing.
+    /// The violations.
     pub violations: Vec<Violation>,
-    /// Things that the product has made.
+    /// The number of things that the product has created.
     pub things: usize,
-    /// Leaderships.
+    /// The number of leaderships.
     pub terms: u64,
     /// Crashes, pauses, lost and doubled messages, faults of the store.
     pub troubles: u64,
@@ -86,34 +86,34 @@ pub struct Report {
 }
 
 const START: Time = Time::from_secs(1_800_000_000);
-/// How much too fast or too slow a machine's clock is at most, in parts in a million.
+/// The maximum drift of a machine's clock, in parts per million.
 const DRIFT_PPM: i64 = 200;
 const READ_CLOCK_EVERY: Duration = Duration::from_secs(10);
 const PARTITIONS: NonZeroU32 = NonZeroU32::new(8).unwrap();
 const TENANTS: [&str; 4] = ["acme", "globex", "initech", "umbrella"];
 
-/// Something that is to come.
+/// A future event.
 #[derive(Debug)]
 enum Coming {
     /// A command of an incarnation reaches its port.
     Perform { node: usize, life: u64, command: Command, sent: Mono, stop: StopFlag },
     /// An answer reaches the incarnation that asked.
     Deliver { node: usize, life: u64, event: Event },
-    /// A node looks at its clock.
+    /// A node handles the time.
     Wake { node: usize, life: u64 },
-    /// A node looks who is there.
+    /// A node reads the members.
     Look { node: usize, life: u64 },
     /// A node reads the store's clock.
     ReadClock { node: usize, life: u64 },
     /// A host starts (again).
     Start { node: usize },
-    /// The product makes new things.
+    /// The product creates things.
     Product,
-    /// The product puts off when a thing is due, if it is still open.
+    /// The product postpones the due time of a thing, if it is still open.
     PutOff { tenant: Tenant, key: String, due: Time },
-    /// Somebody puts a backup of the store in its place, of when there were these things.
+    /// The store is restored from a backup, taken when these things existed.
     Restore { backup: Backup, things: Vec<(Tenant, String)> },
-    /// Something goes wrong.
+    /// A fault.
     Trouble,
 }
 
@@ -133,7 +133,7 @@ struct Host {
 
 struct World {
     plan: Plan,
-    /// What a host runs with that nobody has configured.
+    /// A host's default settings.
     config: Config,
     random: StdRng,
     clock: Arc<AtomicI64>,
@@ -144,12 +144,12 @@ struct World {
     lease: Arc<MemoryLease>,
     hosts: Vec<Option<Host>>,
     lives: Vec<u64>,
-    /// How far the clock of each machine is from the store's, in microseconds.
+    /// The difference of each machine's clock from the store's, in microseconds.
     skews: Vec<Arc<AtomicI64>>,
     /// By how many parts in a million each machine's clocks are too fast.
     drifts: Vec<i64>,
     things: Vec<(Tenant, String)>,
-    /// Things ever made: more than there are where some were lost with what came after a backup.
+    /// The number of things ever created: more than exist, if some were lost by restoring a backup.
     made: usize,
     report: Report,
 }
@@ -255,7 +255,7 @@ impl World {
             Coming::Wake { node, life } => {
                 let now = self.now();
                 if let Some(host) = self.alive(node, life)
-                    // A wake-up that an earlier one has taken the place of is none.
+                    // A wake-up that an earlier one has replaced is ignored.
                     && host.wake_at == Some(now)
                 {
                     host.wake_at = None;
@@ -293,7 +293,7 @@ impl World {
         let collections = Arc::new(script::collections());
         store.set_collections(Arc::clone(&collections));
         let hostname = format!("host-{node}");
-        // A member has a name, which an incarnation that died holds until its lease ends.
+        // A dead incarnation keeps the name of its member until its lease ends.
         let coordination = Arc::new(if self.plan.cluster {
             self.lease.handle_named(hostname.as_str().into(), name.clone(), &hostname)
         } else {
@@ -330,7 +330,8 @@ impl World {
         };
         let partitions = self.plan.cluster.then_some(PARTITIONS);
         let mut settings = setup::settings(&self.config, name, partitions, false);
-        // Minutes of few items have to fill a window and a page, and to see the history pruned.
+        // Small limits, so that a few minutes with few items fill a window and a page and prune the
+        // history.
         settings.executor.window = 32;
         settings.planner.page = 5;
         settings.prune_every = Duration::from_secs(45);
@@ -370,7 +371,7 @@ impl World {
         }
     }
 
-    /// What the watcher of a node would see: the members, sooner or later.
+    /// What the watcher of a node reads: the members, eventually.
     fn look(&mut self, node: usize, life: u64) {
         let Some(host) = self.alive(node, life) else { return };
         let coordination = Arc::clone(&host.coordination);
@@ -387,8 +388,8 @@ impl World {
         self.schedule(wait, Coming::Look { node, life });
     }
 
-    /// The clocks of a machine: that since its start runs a little too fast or too slow, and
-    /// that of the calendar shows something else than the store's.
+    /// The clocks of a machine: the monotonic clock drifts, and the wall clock differs from the
+    /// store's.
     fn clock_of(&self, node: usize) -> Arc<StoreTime> {
         let (clock, drift) = (Arc::clone(&self.clock), self.drifts[node]);
         let mono = move || {
@@ -400,8 +401,8 @@ impl World {
         Arc::new(StoreTime::by(SkewBounds::DEFAULT, mono, wall))
     }
 
-    /// Somebody sets the clock of a machine: to the right time, or not. One machine's is never so
-    /// wrong that it does not lead.
+    /// The clock of a machine is set, to the right time or to a wrong one. One machine's clock is
+    /// never so wrong that it does not lead.
     fn set_clock(&mut self, node: usize) {
         let most: i64 = match self.random.random_range(0..4) {
             0 => 0,
@@ -434,7 +435,7 @@ impl World {
         let Some(host) = self.alive(node, life) else { return };
         let reading = host.ports.clock.now();
         if now < host.paused_until {
-            // A paused process finds everything at once when it wakes.
+            // A resumed process receives everything at once.
             let wait = host.paused_until.since(now);
             self.schedule(wait, Coming::Deliver { node, life, event });
             return;
@@ -468,7 +469,7 @@ impl World {
         }
     }
 
-    /// A command leaves its node: mostly it arrives soon, sometimes late, sometimes twice.
+    /// A command is sent: usually it arrives soon, sometimes late, sometimes twice.
     fn send(&mut self, node: usize, life: u64, command: Command) {
         let Some(host) = self.alive(node, life) else { return };
         let sent = host.ports.clock.now().mono;
@@ -498,7 +499,7 @@ impl World {
         let troubled = self.troubled();
         let unlucky = troubled && self.chance(150);
         let lost = troubled && self.chance(400);
-        // A message on its way outlives its sender, or dies with it.
+        // A message in transit survives its sender, or is lost with it.
         let orphaned = self.lives[node] != life || self.hosts[node].is_none();
         if orphaned && self.chance(2) {
             return;
@@ -535,8 +536,8 @@ impl World {
                 | Command::LookForBegun(_)
                 | Command::StopGuests { .. }
                 | Command::Finished => {}
-                // Slots, pages, commands, the end of a scan, the fence, claims, what is begun
-                // and given up, pruning: the first write that the command makes.
+                // Slots, pages, commands, the end of a scan, the fence, claims, records of begun
+                // and abandoned batches, pruning: the first write of the command.
                 Command::Executor(..)
                 | Command::Planner(..)
                 | Command::Raise(_)
@@ -551,7 +552,7 @@ impl World {
             .now_or_never()
             .expect("adapters in memory never suspend");
         if lost && let Some(again) = unanswered(&command) {
-            // The answer is lost; the caller's time-out tells it so, eventually.
+            // The answer is lost; the caller eventually learns it by its timeout.
             self.report.troubles += 1;
             let wait = self.random_millis(2_000, 4_000);
             self.schedule(wait, Coming::Deliver { node, life, event: again });
@@ -594,7 +595,7 @@ impl World {
             if let Some(due) = due
                 && self.chance(3)
             {
-                // Mostly at the last moment.
+                // Usually at the last moment.
                 let wait = due.since(self.now() + self.random_millis(0, 400));
                 let due = due + self.random_millis(1_000, 15_000);
                 let (tenant, key) = (tenant.clone(), key.clone());
@@ -615,7 +616,7 @@ impl World {
 
     fn trouble(&mut self) {
         if !self.troubled() {
-            // Everything that is cut off comes back; crashed hosts are on their way.
+            // Everything that is cut off is connected again; crashed hosts are being restarted.
             for host in self.hosts.iter().flatten() {
                 host.coordination.set_away(false);
             }
@@ -623,7 +624,7 @@ impl World {
         }
         self.report.troubles += 1;
         let node = self.random.random_range(0..self.plan.nodes);
-        // The one who leads is the most interesting victim.
+        // The leader is the preferred victim.
         let leader = self
             .hosts
             .iter()
@@ -660,8 +661,8 @@ impl World {
     }
 }
 
-/// Whether a message may arrive twice. A begun batch is noted by the same connection that
-/// executes it, in order; everything else has to bear it.
+/// Whether a message may arrive twice. A begun batch is recorded by the connection that executes
+/// it, in order; everything else has to tolerate repetition.
 fn repeatable(command: &Command) -> bool {
     !matches!(
         command,
@@ -669,7 +670,7 @@ fn repeatable(command: &Command) -> bool {
     )
 }
 
-/// What a caller makes of an answer that does not come.
+/// How a caller treats a missing answer.
 fn unanswered(command: &Command) -> Option<Event> {
     use besom_ports::store::Error;
     Some(match command {

@@ -1,6 +1,6 @@
-//! A product that writes to either database: documents, clients and what they tell.
+//! A product that writes documents, clients and version vectors to either database.
 //!
-//! Every call is a transaction of its own, as the product's are.
+//! Every call is a separate transaction, as in a product.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Site {
         self.client("ann", Duration::from_secs(10 * 365 * 86_400)).await;
     }
 
-    /// An activated client that was last heard of so long ago.
+    /// An activated client that was last active this long ago.
     pub async fn client(&self, client: &str, silent: Duration) {
         let heard = self.now().await - silent;
         let row = vec![
@@ -82,7 +82,7 @@ impl Site {
         self.write(changes).await;
     }
 
-    /// Gives a number out, and nothing else: its change is still under way.
+    /// Assigns a number without writing its change yet.
     pub async fn reserve(&self, name: &str) -> i64 {
         let fields = vec![Field::new("server_seq", Value::Integer(1))];
         let key = vec![text(name)];
@@ -90,7 +90,7 @@ impl Site {
         self.shown(name).await.document.server_seq as i64
     }
 
-    /// Writes the change whose number was given out.
+    /// Writes the change of an assigned number.
     pub async fn deliver(&self, name: &str, number: i64, kind: &str, payload: &[u8]) {
         self.write(vec![change(name, number, kind, payload)]).await;
     }
@@ -113,7 +113,7 @@ impl Site {
         self.write(vec![upsert("attachments", row)]).await;
     }
 
-    /// A client tells what it has seen.
+    /// A client reports its version vector.
     pub async fn vector(&self, name: &str, client: &str, vector: &[u8], server_seq: i64) {
         let row = vec![
             ("doc_id", text(name)),
@@ -124,13 +124,13 @@ impl Site {
         self.write(vec![upsert("version_vectors", row)]).await;
     }
 
-    /// What a client has told is forgotten.
+    /// Deletes the version vector of a client.
     pub async fn forget_vector(&self, name: &str, client: &str) {
         let key = vec![text(name), text(client)];
         self.write(vec![Change::Delete { collection: "version_vectors".into(), key }]).await;
     }
 
-    /// Sets the epoch of a document, as a reset by somebody else does.
+    /// Sets the epoch of a document, like a reset by another program.
     pub async fn begin_epoch(&self, name: &str, epoch: i64) {
         let fields = vec![Field::new("epoch", Value::Integer(epoch))];
         let key = vec![text(name)];
@@ -154,7 +154,7 @@ impl Site {
         view.read_range(Some(&Tenant::from(TENANT)), &range).await.expect("rows").rows
     }
 
-    /// The clients that have told a vector of some document.
+    /// The clients with a version vector of some document.
     pub async fn told(&self) -> Vec<String> {
         let name = |row: Vec<Value>| match &row[..] {
             [Value::Text(client)] => client.clone(),

@@ -1,9 +1,9 @@
-//! What Yjs clients write, and the text that it comes to.
+//! The updates of Yjs clients, and their text.
 
 use yrs::updates::decoder::Decode;
 use yrs::{Doc, GetString, ReadTxn, StateVector, Text, Transact, Update};
 
-/// Updates of a client that types, a word each.
+/// Updates of a typing client, one word each.
 pub fn typed(client: u64, words: &[&str]) -> Vec<Vec<u8>> {
     let doc = Doc::with_client_id(client);
     let text = doc.get_or_insert_text("text");
@@ -16,7 +16,7 @@ pub fn typed(client: u64, words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(type_word).collect()
 }
 
-/// The text that updates come to.
+/// The text of the updates.
 pub fn text(updates: &[Vec<u8>]) -> String {
     let doc = Doc::new();
     let text = doc.get_or_insert_text("text");

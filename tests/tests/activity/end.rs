@@ -1,4 +1,4 @@
-//! Connections that end without a word: clients that vanish, hosts that are killed.
+//! Connections that end without a close frame: clients that vanish, hosts that are killed.
 
 use besom_tests::conformance::block_on;
 use tokio::io::AsyncReadExt as _;
@@ -16,8 +16,8 @@ fn a_client_that_vanished_without_a_close_is_closed_and_its_workspace_stands_by(
             site.known("a", "active").await;
             site.known("a", "waiting").await;
             site.wanted("STANDBY").await;
-            // What the host has sent meanwhile, read without answering: empty pings, and at
-            // their end a close frame with its code.
+            // The frames that the host has sent, read without answering: empty pings, and at the
+            // end a close frame with its code.
             let mut sent = Vec::new();
             gone.into_inner().read_to_end(&mut sent).await.expect("what was sent");
             let pings = sent.chunks_exact(2).take_while(|frame| *frame == [0x89, 0]).count();
@@ -63,7 +63,7 @@ fn a_host_that_stops_says_so_and_its_clients_have_time_to_come_back() {
             site.known("b", "active").await;
             stopped.ask_to_stop();
             assert_eq!(tab.closed_by_the_host().await, Some(1001), "{kind:?}");
-            // Nothing was taken back: the client is not held to have left.
+            // The connection was not reported as ended.
             let back = Tab::open(&site.socket("b"), "ws-1").await;
             site.known("b", "active").await;
             assert!(stopped.ended().await.success(), "{}", stopped.log());

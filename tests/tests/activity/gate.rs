@@ -1,4 +1,4 @@
-//! Who may open a WebSocket over TCP, how many, and for how long without being reported.
+//! Who may open WebSockets over TCP, how many, and how long one stays open without being recorded.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -103,10 +103,10 @@ fn protocol(text: &str) -> Header<'_> {
     ("sec-websocket-protocol", text)
 }
 
-/// The key of tickets, which no page sees.
+/// The key that signs tickets; pages do not know it.
 const KEY: &str = "fedcba9876543210fedcba9876543210";
 
-/// A subprotocol with a ticket for `id` that ends so many seconds from now, as a back end makes it.
+/// A subprotocol with a ticket for `id` that expires in this many seconds, as a back end issues it.
 fn ticket(id: &str, ends_in: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs();
     let expires = now.saturating_add_signed(ends_in);

@@ -26,7 +26,7 @@ fn a_short_loss_of_the_network_changes_nothing() {
             tab_is_lost_and_comes_back(kind, site, socket).await;
         }
         tab.close().await;
-        // The task has looked all the time: now that nobody is there, it acts.
+        // The task has run all the time: now that there is no connection, it acts.
         assert_eq!(site.workspace().await.version, 1, "{kind:?}");
         site.wanted("STANDBY").await;
     });
@@ -58,7 +58,7 @@ fn the_only_tab_that_is_lost_starts_the_timer_and_a_new_one_stops_it() {
     });
 }
 
-/// Waits until Redis, where it is used, has so many connections.
+/// Waits until Redis, if it is used, has this many connections.
 async fn counted(site: &Site, connections: i64) {
     if let Some(redis) = &site.redis {
         super::site::wait_for("the connections to be counted", async || {
@@ -96,7 +96,7 @@ fn what_sleeps_is_woken_by_the_next_connection() {
     on_each(async |kind, site, socket| {
         let tab = Tab::open(socket, "ws-1").await;
         site.known("a", "active").await;
-        // The lid is closed.
+        // The laptop is suspended.
         tab.lose().await;
         site.wanted("STANDBY").await;
         site.set("status", "STANDBY").await;
@@ -106,7 +106,7 @@ fn what_sleeps_is_woken_by_the_next_connection() {
         assert_eq!(awake.version, asleep.version + 1, "{kind:?}: a choice of its user");
         assert!(awake.last_access_at > asleep.last_access_at, "{kind:?}: {awake:?}");
         assert_eq!(awake.last_manual_change_at, Some(awake.last_access_at), "{kind:?}");
-        // The reconciler brings it up, and it stays while somebody is there.
+        // The reconciler starts the workspace, and it runs while there is a connection.
         site.set("status", "RUNNING").await;
         site.known("a", "active").await;
         assert_eq!(site.workspace().await, awake, "{kind:?}");
@@ -120,7 +120,7 @@ fn a_tab_that_stays_open_keeps_its_workspace_running() {
     on_each(async |kind, site, socket| {
         let tab = Tab::open(socket, "ws-1").await;
         site.known("a", "active").await;
-        // Another workspace stands by meanwhile: the task runs, and longer than any time-out.
+        // Another workspace goes to standby meanwhile: the task runs, for longer than any timeout.
         let begun = std::time::Instant::now();
         super::site::wait_for("three time-outs", async || {
             assert_eq!(site.state("a").await, "active", "{kind:?}");

@@ -1,5 +1,5 @@
-//! A database with workspaces, a configuration that lets them stand by after two seconds, and
-//! hosts as processes of their own.
+//! A database with workspaces, a configuration that moves them to standby after two seconds, and
+//! hosts as separate processes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,7 +24,7 @@ use tokio::net::UnixStream;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Between two looks at something that is about to happen.
+/// The interval between two checks of a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The tenant of every workspace here.
 const TENANT: &str = "p";
@@ -48,22 +48,22 @@ pub struct Site {
     /// The database, as a product reaches it.
     pub store: Arc<dyn Store>,
     product: Product,
-    /// Redis, where activity is kept there.
+    /// Redis, if activity is kept in it.
     pub redis: Option<Redis>,
     directory: tempfile::TempDir,
     _database: Option<Database>,
 }
 
-/// What stands in a workspace's row.
+/// The row of a workspace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workspace {
-    /// Where it is to be.
+    /// Its desired state.
     pub desired_state: String,
-    /// How often somebody has chosen.
+    /// Its version: how often a user has chosen a state.
     pub version: i64,
     /// The last access.
     pub last_access_at: Time,
-    /// When somebody chose last.
+    /// When a user last chose a state.
     pub last_manual_change_at: Option<Time>,
 }
 
@@ -163,14 +163,14 @@ impl Site {
         Workspace { desired_state, version, last_access_at, last_manual_change_at }
     }
 
-    /// Waits until the workspace is to be there.
+    /// Waits until the workspace has this desired state.
     pub async fn wanted(&self, state: &str) -> Workspace {
         let what = format!("desired_state to be {state}");
         wait_for(&what, async || Some(self.workspace().await).filter(|w| w.desired_state == state))
             .await
     }
 
-    /// What a host knows of the workspace's activity.
+    /// The activity of the workspace, as a host reports it.
     pub async fn state(&self, host: &str) -> String {
         let stream = UnixStream::connect(self.socket(host)).await;
         let mut stream = stream.expect("the endpoint listens");
@@ -183,14 +183,14 @@ impl Site {
         body["state"].as_str().unwrap_or_else(|| panic!("no state: {answer}")).to_owned()
     }
 
-    /// Waits until a host knows that.
+    /// Waits until a host reports this activity.
     pub async fn known(&self, host: &str, state: &str) {
         let what = format!("the activity to be {state}");
         wait_for(&what, async || (self.state(host).await == state).then_some(())).await;
     }
 }
 
-/// Looks until something is there.
+/// Repeats until there is a result.
 pub async fn wait_for<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -236,7 +236,7 @@ impl Host {
         host
     }
 
-    /// What it has said.
+    /// Its log so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).expect("the log")).into_owned()
     }
@@ -246,7 +246,7 @@ impl Host {
         kill_process(pid, signal).expect("it is there");
     }
 
-    /// Asks it to stop.
+    /// Sends SIGTERM.
     pub fn ask_to_stop(&self) {
         self.signal(Signal::TERM);
     }
@@ -265,7 +265,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // One that has ended already cannot be killed, and need not be.
+        // A process that has already ended need not be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {

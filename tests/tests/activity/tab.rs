@@ -10,11 +10,11 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
-/// How a tab ends by its own will.
+/// How a tab ends.
 enum Way {
     /// With a close frame.
     Closed,
-    /// Without a word, as when the network is gone.
+    /// Without a close frame, as when the network is gone.
     Lost,
 }
 
@@ -24,10 +24,10 @@ pub struct Tab {
     task: JoinHandle<Option<CloseFrame>>,
 }
 
-/// A socket that nobody attends to: it answers no ping.
+/// A socket that is not read: it answers no ping.
 pub type Frozen = WebSocketStream<UnixStream>;
 
-/// Opens a socket and leaves it alone.
+/// Opens a socket that is not read.
 pub async fn frozen(socket: &Path, id: &str) -> Frozen {
     let stream = UnixStream::connect(socket).await.expect("the endpoint listens");
     let url = format!("ws://localhost/activity/{id}/ws");
@@ -50,7 +50,7 @@ impl Tab {
                             return None;
                         }
                     },
-                    // Pings are answered while it is read.
+                    // Reading answers the pings.
                     message = stream.next() => match message {
                         Some(Ok(Message::Close(frame))) => return frame,
                         Some(Ok(_)) => {}
@@ -68,7 +68,7 @@ impl Tab {
         self.task.await.expect("its task ends");
     }
 
-    /// Takes its network away.
+    /// Cuts its network.
     pub async fn lose(self) {
         assert!(self.end.send(Way::Lost).is_ok(), "it is open");
         self.task.await.expect("its task ends");

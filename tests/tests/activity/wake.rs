@@ -1,5 +1,5 @@
-//! A database that is away while somebody connects, rows that are left alone, and what remains of a
-//! wake: its history, and nothing from a host that missed a change of leader.
+//! Wakes while the database is unavailable, rows that are not changed, the history of a wake, and a
+//! host that has missed a change of leader.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use besom_tests::conformance::world::fence;
 use super::site::{Host, Kind, Site, wait_for};
 use super::tab::Tab;
 
-/// What is recorded of wakes, newest first.
+/// The history of wakes, newest first.
 async fn wakes(site: &Site) -> Vec<HistoryRow> {
     let query = HistoryQuery { task: Some(TASK.into()), limit: 100, ..HistoryQuery::default() };
     site.store.history(&query).await.expect("the history")
@@ -92,7 +92,7 @@ fn a_wake_leaves_its_history_its_image_and_balanced_books() {
     });
 }
 
-/// The state is read before another writer changes it and written after.
+/// The state is read before another writer changes it, and the wake is committed after.
 #[test]
 fn a_choice_made_between_the_read_and_the_commit_is_not_overwritten() {
     block_on(async {
@@ -105,7 +105,7 @@ fn a_choice_made_between_the_read_and_the_commit_is_not_overwritten() {
         product.execute_batch(delete).expect("the only writer");
         let tab = Tab::open(&site.socket("a"), "ws-1").await;
         site.known("a", "active").await;
-        // The wake has read STANDBY, most probably, and waits for the writer.
+        // The wake has most probably read STANDBY, and waits for the writer.
         tokio::time::sleep(Duration::from_millis(300)).await;
         product.execute_batch("COMMIT").expect("it is deleted");
         wait_for("the access to be noted", async || {

@@ -1,5 +1,5 @@
-//! From a stale client to collected garbage: it holds the history back, it is detached, and the
-//! next compaction collects. On documents that Loro has written from an editing trace.
+//! From a stale client to collected garbage: the client holds the history back, it is detached, and
+//! the next compaction collects. On documents that Loro has written from an editing trace.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -48,7 +48,7 @@ fn replay(trace: &Trace) -> Written {
     written
 }
 
-/// The public trace where it is there, and one that is always there.
+/// The public trace if it is present, and one that is always present.
 fn traces() -> Vec<Trace> {
     let sentence = |n: usize| Transaction {
         parents: n.checked_sub(1).into_iter().collect(),
@@ -68,15 +68,15 @@ fn traces() -> Vec<Trace> {
     Trace::named("sveltecomponent").into_iter().chain([own]).collect()
 }
 
-/// A document that is always there.
+/// A document that is always present.
 pub(super) fn short() -> Written {
     replay(traces().last().expect("one that is always there"))
 }
 
-/// The text that rows come to, in a replica of its own.
+/// The text of the rows, loaded into a new replica.
 pub(super) fn text(rows: &[Vec<u8>]) -> String {
     let doc = LoroDoc::new();
-    // One by one: a batch puts a snapshot whose history is cut off behind what depends on it.
+    // One by one: `import_batch` loads a trimmed snapshot after the changes that depend on it.
     for row in rows {
         let status = doc.import(row).unwrap();
         assert!(status.pending.is_none(), "{status:?}");
@@ -108,7 +108,7 @@ async fn a_stale_client_blocks_is_detached_and_then_its_history_is_collected() {
             let (count, seen) = (written.rows.len() as i64, written.vectors.last().unwrap());
             site.attachment("d", "ann", "attached", count).await;
             site.vector("d", "ann", seen, count).await;
-            // What bob has seen says nothing of this document's one author: that counts as 0.
+            // Bob's vector lacks this document's only author, which counts as 0.
             site.attachment("d", "bob", "attached", 0).await;
             site.vector("d", "bob", &VersionVector::default().encode(), 0).await;
 
@@ -119,14 +119,14 @@ async fn a_stale_client_blocks_is_detached_and_then_its_history_is_collected() {
             assert_eq!((&notes["mode"], &notes["wanted"]), (&word("merge"), &word("trim")));
             assert_eq!(text(&blocked), end);
 
-            // It is detached: its vector goes, and nobody's else.
+            // The client is detached: its vector is deleted, and no other.
             let detached = site.to_the_end_of(DEACTIVATION).await;
             assert_eq!(detached, Some(Outcome::Committed));
             assert_eq!(site.told().await, ["ann"]);
-            // One that was on the way arrives after the detachment.
+            // A vector in transit arrives after the detachment.
             site.vector("d", "bob", &VersionVector::default().encode(), 0).await;
 
-            // Nothing was written since but the change that cleared bob's presence.
+            // Only the change that cleared bob's presence was written since.
             assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
             let collected = site.edits("d").await;
             let notes = last_notes(&site).await;
@@ -141,9 +141,9 @@ async fn a_stale_client_blocks_is_detached_and_then_its_history_is_collected() {
                 println!("{place:?}: log {log} bytes, bob attached {before}, bob detached {after}");
             }
 
-            // Nothing more is to be had, and nothing is tried every time.
+            // No more history can be removed, and it is not tried every time.
             assert_eq!(site.plan().await, 0);
-            // Whoever kept the old log goes on, and both ways.
+            // A replica with the old log continues to merge, in both directions.
             let text_of = written.doc.get_text("text");
             let known = written.doc.oplog_vv();
             text_of.insert(0, "on and ").unwrap();
@@ -159,7 +159,8 @@ async fn a_stale_client_blocks_is_detached_and_then_its_history_is_collected() {
     }
 }
 
-/// Attaching counts, a client without a vector is named, and one that comes meanwhile is seen.
+/// An attaching client counts, a client without a vector is named, and one that attaches meanwhile
+/// is detected.
 #[tokio::test]
 async fn a_client_that_has_told_nothing_holds_everything_back() {
     let written = short();
@@ -169,7 +170,7 @@ async fn a_client_that_has_told_nothing_holds_everything_back() {
             let site = Site::on(place, TRIM).await;
             site.create("d", "loro", rows).await;
             site.attachment("d", "ann", state, count).await;
-            // Bob is not attached: what he has told does not count.
+            // Bob is not attached: his vector does not count.
             site.client("bob", Duration::ZERO).await;
             site.attachment("d", "bob", "detached", 0).await;
             site.vector("d", "bob", &VersionVector::default().encode(), 0).await;
@@ -231,7 +232,7 @@ async fn a_trim_is_held_up_by_who_comes_and_by_a_vector_that_goes_but_by_no_chan
     }
 }
 
-/// With nobody attached there is no minimum, which is not one of long ago.
+/// Without attached clients there is no minimum, not an old one.
 #[tokio::test]
 async fn with_nobody_attached_everything_that_the_format_can_do_without_goes() {
     let written = short();

@@ -23,7 +23,7 @@ async fn a_change_that_arrives_meanwhile_is_kept_and_hinders_nothing() {
     assert_eq!(site.text("d").await, text(&updates));
     let document = site.shown("d").await.document;
     assert_eq!((document.compacted_seq, document.server_seq), (3, 4));
-    // The new change goes into the next one.
+    // The new change is part of the next compaction.
     site.append("d", "edit", &typed(2, &["five"])[0]);
     assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
     assert_eq!(site.changes("d"), edits(&[5]));
@@ -38,7 +38,7 @@ async fn a_client_that_attaches_meanwhile_pulls_the_whole_row() {
     let decided = site.decide_one().await;
     site.attach("d", 2);
     assert_eq!(site.commit(&decided).await, Outcome::Committed);
-    // It asks for what is behind its checkpoint: the new row stands there.
+    // The client pulls what follows its checkpoint, and gets the new row.
     assert_eq!(site.changes("d"), edits(&[4]));
     let checkpoint: i64 = site
         .product()
@@ -54,7 +54,7 @@ async fn of_two_compactors_one_commits() {
     let updates = typed(1, &WORDS);
     site.document("d", &updates);
     let decided = site.decide_one().await;
-    // The other: a compactor of the product itself, which knows of no queue.
+    // The other compactor belongs to the product and does not use the queue.
     let one = yrs::merge_updates_v1(&updates).unwrap();
     site.product()
         .execute_batch(

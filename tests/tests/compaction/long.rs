@@ -1,7 +1,7 @@
 //! Long documents: a quarter of a million changes within the default limits, in one commit.
 //!
-//! Yjs has them all. Of the others a library that is not optimised takes its time to write them:
-//! by default they have the first of them, with `BESOM_LONG_CHANGES` as many as it says.
+//! Yjs documents have all of them. An unoptimised build of the other libraries writes them slowly:
+//! their documents have the first few thousand by default, or as many as `BESOM_LONG_CHANGES` says.
 
 use std::time::Instant;
 
@@ -20,10 +20,10 @@ const LORO_CHANGES: usize = 25_000;
 /// Changes of an Automerge document by default.
 const AUTOMERGE_CHANGES: usize = 5_000;
 
-/// The longest of the public editing traces, where it is present.
+/// The longest of the public editing traces, if it is present.
 const TRACE: &str = "automerge-paper";
 
-/// As many changes of the trace as are asked for; none where it is not present.
+/// The requested number of changes of the trace; none if it is not present.
 fn beginning(default: usize) -> Option<Trace> {
     let mut trace = Trace::named(TRACE)?;
     let wanted = std::env::var("BESOM_LONG_CHANGES")
@@ -32,7 +32,7 @@ fn beginning(default: usize) -> Option<Trace> {
     Some(trace)
 }
 
-/// Compacts the one document of a site and looks at what that has used.
+/// Compacts the only document of a site, and checks what that has used.
 async fn compacted(site: &Site, rows: &[Vec<u8>]) -> Decided {
     let count = rows.len() as u64;
     let started = Instant::now();
@@ -51,7 +51,7 @@ async fn compacted(site: &Site, rows: &[Vec<u8>]) -> Decided {
     assert!(used.rows_read >= count && used.rows_read * 2 <= limits.rows_read, "{used:?}");
     assert!(count * 2 <= limits.deletes);
 
-    // What is kept for undo is no more than what was there.
+    // The before-images are no larger than the rows.
     let query = HistoryQuery { limit: 1, ..HistoryQuery::default() };
     let row = &site.store().history(&query).await.unwrap()[0];
     let bytes: usize = rows.iter().map(Vec::len).sum();

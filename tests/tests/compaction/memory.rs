@@ -1,5 +1,5 @@
-//! What a compaction needs in memory is known beforehand, and a guest that has less leaves the
-//! log as it is. The component itself, in the sandbox.
+//! The memory that a compaction needs is estimated beforehand, and a guest with less leaves the log
+//! unchanged. Tests the component in the sandbox.
 
 use besom_core::proposal::Settle;
 use besom_oracle::shapes::{Shape, automerge, loro, yjs};
@@ -7,18 +7,18 @@ use besom_ports::store::{Decision, Outcome};
 
 use besom_tests::site::{Decided, Site};
 
-/// So much memory is little: what is made here is refused.
+/// This much memory is too little for the documents here.
 const LITTLE: u64 = 12 << 20;
-/// Between two limits that are tried before the rows can be read at all.
+/// The step between two limits that are tried until the rows can be read.
 const STEP: u64 = 4 << 20;
-/// What an allocator may lose at the ends of one large piece.
+/// The bytes that an allocator may lose at the ends of one large piece.
 const SLACK: u64 = 512 << 10;
 
-/// What the component has said.
+/// The component's answer.
 #[derive(Debug, PartialEq)]
 enum Said {
     Compacted,
-    /// Refused, as it needs so many bytes.
+    /// Left alone, because it needs this many bytes.
     Needs(u64),
     OutOfMemory,
 }
@@ -37,7 +37,7 @@ fn said(decided: &Decided) -> Said {
     }
 }
 
-/// The bytes that are needed by those words.
+/// The number of bytes that the reason names.
 fn bytes_of(words: &str) -> Option<u64> {
     let (_, rest) = words.split_once("up to ")?;
     let (number, rest) = rest.split_once(' ')?;
@@ -45,8 +45,8 @@ fn bytes_of(words: &str) -> Option<u64> {
     Some(number.parse::<u64>().ok()? * unit)
 }
 
-/// Compacts each document, a fraction of what the shape is meant to be, with as much memory as
-/// it has said to need, and no more.
+/// Compacts each document, a fraction of the shape's full size, with exactly the memory that the
+/// reason names.
 async fn check(format: &str, shapes: &[Shape], fraction: usize) {
     let site = Site::new().await;
     let mut refused = 0;

@@ -29,7 +29,7 @@ fn retried(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Retried(_))
 }
 
-/// What the document row says: epoch, compacted_seq, server_seq.
+/// The row of the document: epoch, compacted_seq, server_seq.
 async fn document(site: &Site) -> [i64; 3] {
     let d = site.shown("d").await.document;
     [d.epoch, d.compacted_seq, d.server_seq].map(|n| i64::try_from(n).unwrap())
@@ -59,7 +59,7 @@ async fn a_reset_begins_a_new_epoch_without_what_spoke_of_the_old_one() {
             (&Value::Integer(0), &Value::Integer(1))
         );
         assert!(!notes.contains_key("wanted"), "{notes:?}");
-        // The identities are others: who still has the former ones has everything twice.
+        // The identities are new: a replica with the former ones shows everything twice.
         let both = [updates.clone(), edits].concat();
         assert_eq!(text(&both), text(&updates).repeat(2));
         site.balanced().await;
@@ -88,7 +88,7 @@ async fn whoever_is_attached_or_about_to_be_makes_it_a_merge_with_the_reason() {
     }
 }
 
-/// An attach, a change, a snapshot, a reset by somebody else: the reset does not happen.
+/// After an attach, a change, a snapshot or another reset, the reset is not committed.
 #[tokio::test]
 async fn nothing_that_happens_meanwhile_is_overrun_by_a_reset() {
     type Meanwhile = (&'static str, [i64; 3]);
@@ -145,8 +145,8 @@ async fn a_document_at_which_somebody_is_always_at_work_is_merged_after_two_fail
     }
 }
 
-/// A detach between the reading and the commit keeps it a merge, which it hinders no more than
-/// any change; the next time it is a reset.
+/// A detach between the reading and the commit leaves it a merge, which is committed; the next
+/// compaction is a reset.
 #[tokio::test]
 async fn a_client_that_detaches_meanwhile_is_gone_the_next_time() {
     for place in Place::ALL {
@@ -193,7 +193,7 @@ async fn of_two_compactors_in_any_two_modes_one_commits() {
             let updates = typed(1, &WORDS);
             site.create("d", "yjs", &updates).await;
             let decided = site.decide_one().await;
-            // The other was faster: it stands at the same number and says the same.
+            // The other compaction was faster: its row has the same number and the same content.
             let one = yrs::merge_updates_v1(&updates).unwrap();
             let key = |n| vec![Value::Text("d".into()), Value::Integer(n)];
             let delete = |n| Change::Delete { collection: "changes".into(), key: key(n) };
@@ -221,7 +221,7 @@ async fn a_document_that_cannot_be_loaded_stays_and_its_neighbour_is_compacted()
         let site = Site::on(place, RESET).await;
         let updates = typed(1, &WORDS);
         site.create("d", "yjs", &updates).await;
-        // A row that is no update: the load fails, whatever the mode.
+        // A row that is not an update: it cannot be loaded in any mode.
         site.create("e", "yjs", &[updates[0].clone(), b"junk".to_vec()]).await;
         site.plan().await;
         for waiting in site.waiting().await {
@@ -244,7 +244,7 @@ async fn a_document_that_cannot_be_loaded_stays_and_its_neighbour_is_compacted()
 /// How long a client may be silent.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A detachment by the task itself clears the way for a reset, by the change that it appends.
+/// A detachment by `client-deactivation` allows a reset, through the change that it appends.
 #[tokio::test]
 async fn a_stale_client_blocks_a_reset_until_it_is_detached() {
     for place in Place::ALL {
@@ -262,17 +262,18 @@ async fn a_stale_client_blocks_a_reset_until_it_is_detached() {
         assert_eq!(detached, Some(Outcome::Committed));
         assert!(site.told().await.is_empty(), "its vector went with it");
         assert_eq!(document(&site).await, [0, 4, 5], "its presence was cleared by a change");
-        // It was on the way when the client was detached.
+        // It was in transit when the client was detached.
         site.vector("d", "bob", b"late", 1).await;
 
-        // No edit is new: the one row is fed again, because the mode allows more by now.
+        // There is no new edit: the single row is compacted again, because the mode now allows
+        // more.
         let outcome = site.to_the_end().await;
         assert_eq!(outcome, Some(Outcome::Committed), "{place:?}");
         let edits = site.edits("d").await;
         assert_eq!(text(&edits), text(&updates));
         assert!(site.shown("d").await.bytes > 0 && edits.len() == 1);
         let notes = notes(&site.shown("d").await);
-        // Four words typed one after the other are one item already: there is nothing to gain.
+        // Four words typed one after the other are already one item: nothing can be saved.
         let mode = if edits[0].len() < merged { "reset" } else { "prune" };
         assert_eq!(notes["mode"], Value::Text(mode.into()));
         site.balanced().await;

@@ -1,4 +1,4 @@
-//! Orders that are forced: who holds a lock, who waits for it, and who dies meanwhile.
+//! Forced orders of events: which transaction holds a lock, which waits, and which host dies.
 
 use besom_core::value::Value;
 use besom_ports::store::{LeftOut, Outcome};
@@ -8,14 +8,14 @@ use besom_tests::site::{Place, Site, notes, typed};
 
 use super::chain;
 
-/// A way to compact that holds more still than a merge does.
+/// A mode that locks more rows than a merge.
 struct Way {
     settings: &'static str,
     format: &'static str,
     mode: &'static str,
     rows: Vec<Vec<u8>>,
     text: fn(&[Vec<u8>]) -> String,
-    /// Whether a change or a snapshot that arrives meanwhile holds it up.
+    /// Whether a change or a snapshot that arrives meanwhile prevents it.
     wants_silence: bool,
 }
 
@@ -47,7 +47,7 @@ impl Way {
     }
 }
 
-/// Returns once so many statements wait for a lock.
+/// Returns once this many statements wait for a lock.
 async fn until_waiting(onlooker: &Client, statements: i64) {
     let sql = "SELECT count(*) FROM pg_stat_activity
          WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -60,8 +60,7 @@ async fn until_waiting(onlooker: &Client, statements: i64) {
     }
 }
 
-/// Whatever the product has begun and commits while the guards wait for the document's lock has
-/// happened: they see it.
+/// The guards see what the product commits while they wait for the document's lock.
 #[tokio::test]
 async fn what_commits_while_the_guards_wait_for_their_anchor_is_not_overrun() {
     let attach = "INSERT INTO attachments (project_id, doc_id, client_id, state)
@@ -109,7 +108,7 @@ async fn what_commits_while_the_guards_wait_for_their_anchor_is_not_overrun() {
     }
 }
 
-/// Who comes while it is under way waits for it, and finds what it has made.
+/// A writer that arrives during the commit waits for it, and finds its result.
 #[tokio::test]
 async fn who_attaches_while_it_is_under_way_waits_for_what_it_makes() {
     for way in ways() {
@@ -141,7 +140,7 @@ async fn who_attaches_while_it_is_under_way_waits_for_what_it_makes() {
     }
 }
 
-/// A host dies after it has decided, or after its commit: it happens once.
+/// A host dies after its decision or after its commit: the effect happens once.
 #[tokio::test]
 async fn what_a_host_dies_of_happens_once() {
     for way in ways() {
@@ -154,7 +153,7 @@ async fn what_a_host_dies_of_happens_once() {
                 }
                 let before = site.edits("d").await;
                 let old = site.lead(2).await;
-                // What the dead host has sent may still arrive.
+                // The dead host's request may still arrive.
                 let late = site.commit_as(old, &decided).await;
                 let is_left = matches!(late, Outcome::Left(LeftOut::NotOwner | LeftOut::NotThere));
                 assert!(is_left, "{place:?} {}: {late:?}", way.mode);

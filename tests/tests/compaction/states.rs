@@ -1,4 +1,4 @@
-//! What is said of a document, in every state that it may be in.
+//! The output of `besom doc show` for every state of a document.
 
 use besom_core::value::Value;
 use besom_ports::store::Outcome;
@@ -21,7 +21,7 @@ async fn a_document_that_was_never_touched_has_no_last_word() {
 #[tokio::test]
 async fn a_document_that_was_compacted_says_what_it_was() {
     let site = Site::new().await;
-    // A name that an item's key has to escape.
+    // A name that is escaped in an item's key.
     let name = "#1/100% sure";
     site.document(name, &typed(1, &WORDS));
     assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
@@ -46,7 +46,7 @@ async fn a_row_that_cannot_be_decoded_is_dead_with_its_number_and_untouched() {
     assert_eq!(site.changes("d").len(), 3);
     let shown = site.shown("d").await;
     assert_eq!((shown.state, shown.left_alone), (State::Dead, Some(reason)));
-    // It is not tried again as it is.
+    // The unchanged document is not tried again.
     assert_eq!(site.plan().await, 0);
     site.balanced().await;
 }
@@ -68,7 +68,7 @@ async fn a_checksum_that_differs_is_dead_with_both_values_and_untouched() {
 #[tokio::test]
 async fn a_document_with_a_hole_is_dead_and_looked_at_again_when_it_has_doubled() {
     let site = Site::new().await;
-    // The first update is lost, and the numbers do not tell.
+    // The first update is lost, which the sequence numbers do not show.
     let updates = typed(1, &["zero ", "one ", "two ", "three "]);
     site.document("d", &updates[1..3]);
     assert!(matches!(site.to_the_end().await, Some(Outcome::Dead(_))));
@@ -77,7 +77,7 @@ async fn a_document_with_a_hole_is_dead_and_looked_at_again_when_it_has_doubled(
     assert!(shown.state == State::Dead && reason.starts_with("hole: "), "{reason}");
     site.append("d", "edit", &updates[3]);
     assert_eq!(site.plan().await, 0, "one more change is no reason");
-    // What was lost arrives late.
+    // The lost update arrives late.
     site.append("d", "edit", &updates[0]);
     assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
     let shown = site.shown("d").await;
@@ -97,7 +97,7 @@ async fn presence_that_somebody_has_yet_to_pass_holds_up_no_edit() {
     site.append("d", "presence", b"there");
     site.attach("d", 0);
 
-    // One edit, and nothing that may go: the mark moves, once.
+    // One edit, and nothing can be removed: `compacted_seq` advances once.
     let before = site.changes("d");
     assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
     assert_eq!(site.changes("d"), before);
@@ -109,7 +109,8 @@ async fn presence_that_somebody_has_yet_to_pass_holds_up_no_edit() {
     assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
     assert_eq!(site.changes("d"), kept(&[(2, "presence"), (3, "presence"), (5, "edit")]));
 
-    // What lies behind the mark goes with the first compaction after it was passed.
+    // Presence rows are removed by the first compaction after every attached client has passed
+    // them.
     site.product().execute("UPDATE attachments SET state = 'detached'", []).unwrap();
     site.append("d", "edit", &updates[3]);
     site.append("d", "edit", &updates[4]);
@@ -122,7 +123,7 @@ async fn presence_that_somebody_has_yet_to_pass_holds_up_no_edit() {
 #[tokio::test]
 async fn a_document_that_is_left_alone_says_why_as_long_as_it_is_so() {
     let site = Site::new().await;
-    // One client id, two clients.
+    // Two clients with one client id.
     site.document("d", &[typed(1, &["one"]), typed(1, &["two"])].concat());
     assert!(matches!(site.to_the_end().await, Some(Outcome::Skipped(_))));
     let shown = site.shown("d").await;

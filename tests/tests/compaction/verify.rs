@@ -1,4 +1,4 @@
-//! Compactions compared once more, from the rows that were kept for undo.
+//! Compactions are compared again, from the rows that were kept for undo.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn verdicts(found: &[Compaction]) -> Vec<Verdict> {
     found.iter().map(|compaction| compaction.verdict).collect()
 }
 
-/// The payload of the row at a number becomes another.
+/// Replaces the payload of the row with this number.
 async fn tamper(site: &Site, number: i64, payload: &[u8]) {
     let fields = vec![Field::new("payload", Value::Bytes(payload.to_vec()))];
     let key = vec![Value::Text("d".into()), Value::Integer(number)];
@@ -53,7 +53,7 @@ async fn every_compaction_is_verified_from_what_it_has_read() {
     for place in Place::ALL {
         let site = Site::on(place, "min_changes = 2").await;
         compacted_three_times(&site).await;
-        // A pass without an exchange is no compaction.
+        // A pass that exchanges no row is not a compaction.
         for _ in 0..2 {
             site.push("d", "presence", b"here").await;
         }
@@ -69,7 +69,7 @@ async fn every_compaction_is_verified_from_what_it_has_read() {
     }
 }
 
-/// That there is no process to do it says nothing of the document.
+/// If the comparing process cannot be started, the document is unverified, not different.
 #[tokio::test]
 async fn what_nobody_could_compare_neither_differs_nor_is_verified() {
     let site = Site::on(Place::ALL[0], "min_changes = 2").await;
@@ -88,7 +88,7 @@ async fn a_row_that_says_something_else_by_now_differs() {
         let site = Site::on(place, "min_changes = 2").await;
         compacted_three_times(&site).await;
         let row = site.edits("d").await.remove(0);
-        // As long, well-formed, and one letter is another.
+        // The same length, well-formed, with one letter changed.
         let mut other = row.clone();
         let at = other.windows(3).position(|letters| letters == b"one").unwrap();
         other[at] = b'u';

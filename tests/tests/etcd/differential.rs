@@ -18,7 +18,7 @@ use rand::{Rng as _, SeedableRng as _};
 const HISTORIES: u64 = 12;
 const STEPS: usize = 60;
 
-/// Name and incarnation of each handle. Two are called the same.
+/// Name and incarnation of each handle. Two have the same name.
 const NODES: [(&str, &str); 4] = [("n1", "n1-a"), ("n2", "n2-a"), ("n3", "n3-a"), ("n1", "n1-b")];
 
 /// One node of one side: leadership and membership, and the fences that it has won.
@@ -30,7 +30,7 @@ struct Node<T> {
 #[derive(Debug, Clone)]
 enum Operation {
     Campaign(usize, Option<Term>),
-    /// With the fence it won so many wins ago.
+    /// With the fencing token of an earlier win.
     Renew(usize, usize),
     Resign(usize, usize),
     Join(usize, u32, MemberState),
@@ -41,7 +41,7 @@ enum Operation {
     Advance(Duration),
 }
 
-/// An answer as far as both sides have to agree: tokens, revisions and words are their own.
+/// The part of an answer in which both sides have to agree, without tokens, revisions and messages.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Won(Term),

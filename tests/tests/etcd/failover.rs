@@ -27,7 +27,7 @@ fn with_options(name: &str, mut options: Options) -> Etcd {
     Etcd::new(identity, options, clocks()).expect("a handle")
 }
 
-/// Campaigns until it is answered and wins: etcd may be electing a leader of its own.
+/// Campaigns until it is answered and wins: etcd may be electing its own leader.
 async fn win(node: &Etcd) -> FencingToken {
     let started = Instant::now();
     loop {
@@ -77,7 +77,7 @@ fn a_leader_outlives_any_one_member_of_etcd() {
     });
 }
 
-/// A member that does not lead: without it nobody has to be elected.
+/// A follower of etcd: without it no election is necessary.
 async fn follower(urls: &[String]) -> usize {
     for (index, url) in urls.iter().enumerate() {
         let mut client = etcd_client::Client::connect([url], None).await.expect("a client");
@@ -96,10 +96,10 @@ fn a_member_that_is_silent_is_not_waited_for() {
     block_on(async {
         let mut urls = cluster.urls();
         let silent = follower(&urls).await;
-        // The one that is asked first.
+        // The member that is called first.
         urls.rotate_left(silent);
         let mut options = Options::new(urls, "failover", Duration::from_secs(300));
-        // One attempt alone would take all the patience there is.
+        // A single attempt would use up the whole timeout.
         options.attempt_timeout = PATIENCE;
         options.hedge_after = Duration::from_millis(50);
         let node = with_options("n1", options);

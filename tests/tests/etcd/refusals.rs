@@ -1,4 +1,4 @@
-//! What is refused for good, and what is said of it.
+//! What is refused permanently, and the messages.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ fn only_who_shows_the_right_password_and_may_write_is_served() {
         handle("n1", options).expect("a handle")
     };
     block_on(async {
-        // Before it is turned on, a user is one too many.
+        // Before authentication is enabled, a user is rejected.
         refused(with(Some(("besom", "right"))).leader().await, &["authentication is disabled"]);
         let mut client = Client::connect(cluster.urls(), None).await.unwrap();
         client.user_add("root", "root", None).await.unwrap();

@@ -1,5 +1,5 @@
-//! The binary end to end: documents are imported, compacted by `besom run`, exported, and
-//! judged by Yjs; what is left alone comes out byte by byte as it went in.
+//! The binary end to end: documents are imported, compacted by `besom run`, exported, and judged by
+//! Yjs; documents that are left alone are exported byte for byte as imported.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -105,8 +105,8 @@ fn public_editing_traces_go_through_the_demo() {
     run(script("judge.mjs").arg("--brief").arg(&directory).args(names));
 }
 
-/// Imports, compacts and judges; goes on writing, compacts and judges again; and once more,
-/// which changes nothing.
+/// Imports, compacts and judges; appends, compacts and judges again; and a third time, which
+/// changes nothing.
 fn two_rounds(directory: &Path, names: &[String], expected: &[(&str, &str)]) {
     let site = Site::compacting();
     let files = names.iter().map(|name| directory.join(format!("{name}.log")));
@@ -186,8 +186,8 @@ impl Site {
         output.stdout
     }
 
-    /// Exports every document beside its log, and compares what `doc show` says with what is
-    /// expected. Returns those that are left alone: they come out as they went in.
+    /// Exports every document beside its log, and compares the output of `doc show` with the
+    /// expected one. Returns the documents that are left alone, which are exported unchanged.
     fn exported<'a>(
         &self,
         directory: &Path,

@@ -1,4 +1,4 @@
-//! Nothing waits without a bound: for a connection, a statement, a frozen leader.
+//! Every wait is bounded: for a connection, a statement, a frozen leader.
 
 use std::future::Future;
 use std::task::{Context, Poll};
@@ -45,17 +45,17 @@ fn whoever_finds_all_connections_taken_is_told_in_time() {
         };
         assert!(asked.elapsed() >= connect_timeout);
         assert!(said.contains("all connections have been in use"), "{said}");
-        // Other uses have connections of their own, and a snapshot that ends frees its own.
+        // Other uses have their own connections, and a snapshot that ends frees its connection.
         assert!(store.now().await.is_ok());
         drop(held);
         assert!(store.snapshot(Duration::from_secs(60)).await.is_ok());
     });
 }
 
-/// A host that is killed leaves no statement behind at the server.
+/// A killed host leaves no statement running on the server.
 #[test]
 fn a_statement_ends_with_the_process_that_has_sent_it() {
-    // Its connections close with it, and nothing else is said to the server.
+    // Its connections close; the server learns nothing else.
     let process = tokio::runtime::Runtime::new().expect("a runtime");
     block_on(async {
         let fixture = Postgres::open().await;
@@ -94,7 +94,7 @@ fn a_statement_ends_with_the_process_that_has_sent_it() {
     });
 }
 
-/// A snapshot that its holder forgets is closed, and its connection serves the next one.
+/// A snapshot that is not dropped is closed after its time, and its connection serves the next one.
 #[test]
 fn a_snapshot_ends_with_its_time() {
     block_on(async {
@@ -109,8 +109,8 @@ fn a_snapshot_ends_with_its_time() {
     });
 }
 
-/// A read that nobody waits for any more is ended at the server as well, and is told apart from a
-/// server that is away.
+/// A read that is abandoned also ends on the server, and its error differs from that of an
+/// unavailable server.
 #[test]
 fn a_read_ends_with_the_time_of_its_call() {
     block_on(async {
@@ -148,8 +148,8 @@ fn a_read_ends_with_the_time_of_its_call() {
     });
 }
 
-/// Guards have a time of their own: the batch is refused so that its items come back one by one,
-/// and nobody is held for it. What waits for a lock is no such guard.
+/// Guards have their own time limit: the batch is refused so that its items are tried one by one,
+/// and no task is held for it. Waiting for a lock does not count.
 #[test]
 fn guards_that_take_too_long_are_ended_and_change_nothing() {
     block_on(async {
@@ -198,7 +198,7 @@ fn guards_that_take_too_long_are_ended_and_change_nothing() {
     });
 }
 
-/// What a question for existence or for tenants has looked at is counted, by the server.
+/// The server counts the rows that `exists` and `tenants` examine.
 #[test]
 fn a_question_counts_the_rows_that_it_has_looked_at() {
     block_on(async {
@@ -260,8 +260,8 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut context)
 }
 
-/// A leader that freezes within a transaction holds the fence. The server ends the transaction,
-/// so the next leader's raise waits no longer than that, and what thaws writes nothing.
+/// A leader that freezes within a transaction holds the fence. The server ends the transaction, so
+/// the next leader waits no longer than that, and the former leader writes nothing when it resumes.
 #[test]
 fn a_frozen_leader_holds_the_next_one_up_for_a_bounded_time() {
     block_on(async {
@@ -272,7 +272,7 @@ fn a_frozen_leader_holds_the_next_one_up_for_a_bounded_time() {
         let next = fixture.another().await;
         let mut world = World::new(Box::new(fixture)).await;
         let run = world.run("task").await;
-        // From now on the leader's statements are prepared: one step sends what it asks first.
+        // From now on the leader's statements are prepared: polling once sends its first request.
         world.plan("task", run, vec![candidate("a")]).await;
 
         let (store, leader) = (world.store(), world.fence.clone());
@@ -281,7 +281,7 @@ fn a_frozen_leader_holds_the_next_one_up_for_a_bounded_time() {
         let within = "SELECT count(*) FROM pg_stat_activity
              WHERE datname = current_database() AND state = 'idle in transaction'";
         assert!(poll_once(&mut planning).is_pending(), "the page is not planned yet");
-        // It is not asked again: frozen, it has the fence.
+        // It is not polled again: it is frozen and holds the fence.
         while onlooker.query_one(within, &[]).await.unwrap().get::<_, i64>(0) != 1 {
             tokio::task::yield_now().await;
         }
@@ -298,8 +298,8 @@ fn a_frozen_leader_holds_the_next_one_up_for_a_bounded_time() {
     });
 }
 
-/// Where the database's default lets a commit return before it is on the disk, the store's does
-/// not: a trigger of the product's writes down what it finds.
+/// The store's commits are durable even if the database's default is asynchronous: a trigger of the
+/// product records the setting.
 #[test]
 fn a_commit_waits_for_the_disk_whatever_the_default_is() {
     block_on(async {
@@ -322,8 +322,8 @@ fn a_commit_waits_for_the_disk_whatever_the_default_is() {
     });
 }
 
-/// A constraint that waits for the end of a transaction, in a schema that the store's role may
-/// not name, is no matter of a batch of which one item is violated.
+/// A deferred constraint in a schema that the store's role may not name does not affect a batch in
+/// which another item has a violation.
 #[test]
 fn deferred_constraints_of_a_schema_out_of_reach_hinder_no_batch() {
     block_on(async {

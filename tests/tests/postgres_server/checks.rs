@@ -1,4 +1,4 @@
-//! What `besom check --store` says of tables that are mapped, and of the role that uses them.
+//! The diagnostics of `besom check --store` about mapped tables and the role.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ fn sessions() -> BTreeMap<String, Collection> {
     [("sessions".to_owned(), sessions)].into()
 }
 
-/// The place of each fault, whether it is a warning only, and what it says.
+/// Each fault's place, whether it is only a warning, and its message.
 fn shown(faults: Vec<MappingFault>) -> Vec<(String, bool, String)> {
     faults.into_iter().map(|fault| (fault.place, fault.warning, fault.message)).collect()
 }
 
-/// Makes a role that works with Besom's own tables, and may do nothing to the product's.
+/// Creates a role with all rights on Besom's tables and none on the product's.
 fn role(name: &str) -> String {
     format!(
         "DO 'BEGIN CREATE ROLE {name} LOGIN; EXCEPTION WHEN duplicate_object THEN END';
@@ -49,7 +49,7 @@ fn role(name: &str) -> String {
     )
 }
 
-/// The rows of one page have equal values of the index where the next one begins.
+/// The next page begins among rows with equal values of the index.
 #[test]
 fn an_index_that_does_not_go_on_with_the_key_is_remarked() {
     block_on(async {
@@ -67,7 +67,7 @@ fn an_index_that_does_not_go_on_with_the_key_is_remarked() {
     });
 }
 
-/// A guard locks the rows that it looks at, and PostgreSQL asks for more than SELECT then.
+/// A guard locks rows, for which PostgreSQL requires more than SELECT.
 #[test]
 fn a_role_that_may_not_lock_rows_is_told_what_to_be_granted() {
     block_on(async {
@@ -120,7 +120,7 @@ fn a_role_that_may_not_lock_rows_is_told_what_to_be_granted() {
     });
 }
 
-/// As it was by default until PostgreSQL 15.
+/// The default until PostgreSQL 15.
 #[test]
 fn a_schema_in_which_everybody_may_create_is_warned_of_once() {
     block_on(async {
@@ -140,7 +140,7 @@ fn a_schema_in_which_everybody_may_create_is_warned_of_once() {
     });
 }
 
-/// `"$user"` leads the search path: the role's own schema must not come before the product's.
+/// `"$user"` is first in the search path: the role's own schema must not come before the product's.
 #[test]
 fn a_role_named_like_the_schema_finds_the_products_tables() {
     block_on(async {
@@ -170,7 +170,8 @@ fn a_role_named_like_the_schema_finds_the_products_tables() {
     });
 }
 
-/// What a task is granted the role has to be granted too, and it is said before it is needed.
+/// The role needs every right that a task is granted, and a missing one is reported before it is
+/// needed.
 #[test]
 fn what_a_task_may_do_and_the_role_may_not_is_named() {
     block_on(async {
@@ -197,7 +198,7 @@ fn what_a_task_may_do_and_the_role_may_not_is_named() {
     });
 }
 
-/// What `besom grants` prints is enough for a host, and for whoever looks, and gives neither more.
+/// The output of `besom grants` is sufficient for a host and for a reader, and gives neither more.
 #[test]
 fn the_rights_that_besom_prints_are_enough_and_no_more() {
     block_on(async {
@@ -214,7 +215,7 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
         let wanted = Wanted { operations: delete, columns: None };
         let wanted = BTreeMap::from([("sessions".to_owned(), wanted)]);
         let all = statements(&sessions(), &wanted, "tidy", "tidy", "tidy_look").join(";\n");
-        // Twice: after a change of tasks they are run again.
+        // Twice, because the statements are run again after tasks change.
         for _ in 0..2 {
             product.batch_execute(&all).await.unwrap();
         }
@@ -238,7 +239,7 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
         };
         let committed = store.commit(&batch).await.unwrap();
         assert_eq!(committed.outcomes, [Outcome::Committed]);
-        // The tables that it has made are there for whoever looks.
+        // The reader can read the tables that the host has created.
         let look = PostgresStore::open(&fixture.database().url_of("tidy_look"), options).await;
         look.unwrap().nodes().await.unwrap();
         for (role, sql, may) in [
@@ -258,7 +259,7 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
     });
 }
 
-/// A task that could change Besom's own tables could write its own books.
+/// A mapping of Besom's own tables is rejected, because a task could change its own books.
 #[test]
 fn besoms_own_tables_and_the_catalog_cannot_be_mapped() {
     block_on(async {

@@ -1,5 +1,5 @@
-//! The server is away, and comes back: nothing is lost that was confirmed, nothing is doubled,
-//! and the same store goes on.
+//! The server is unavailable and returns: no confirmed effect is lost, none is doubled, and the
+//! same store continues.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use besom_tests::servers::postgres::{Database, Disk, Server};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 
-/// A server that may be killed.
+/// A server that the test may kill.
 fn server() -> &'static Server {
     Box::leak(Box::new(Server::start(Disk::Synced, &[])))
 }
@@ -43,7 +43,7 @@ fn a_server_that_is_away_at_the_start_is_named_and_may_come() {
     });
 }
 
-/// No connection of the pools has survived, and nobody has to open the store again.
+/// No connection of the pools has survived, and the store need not be opened again.
 #[test]
 fn a_store_goes_on_when_its_server_is_back() {
     block_on(async {
@@ -70,8 +70,7 @@ fn a_store_goes_on_when_its_server_is_back() {
     });
 }
 
-/// The socket of a server as somebody between passes it on: all that is said, but not that the
-/// server has ended a connection.
+/// A proxy of the server's socket that forwards all data, but not the end of a connection.
 fn without_ends(database: &Database) -> (String, tempfile::TempDir) {
     let (url, place) = (database.url(), tempfile::tempdir().unwrap());
     let part = |name: &str| url.split(['?', '&']).find_map(|part| part.strip_prefix(name)).unwrap();
@@ -85,7 +84,7 @@ fn without_ends(database: &Database) -> (String, tempfile::TempDir) {
             tokio::spawn(async move { tokio::io::copy(&mut said, &mut asked).await });
             tokio::spawn(async move {
                 let _ = tokio::io::copy(&mut answers, &mut heard).await;
-                // What the client hears by stays open.
+                // The client's end stays open.
                 std::future::pending::<()>().await;
             });
         }
@@ -93,8 +92,8 @@ fn without_ends(database: &Database) -> (String, tempfile::TempDir) {
     (url.replace(host, &place.path().display().to_string()), place)
 }
 
-/// The server says that it ends a connection, and its end is read later: until then it is not
-/// handed out again.
+/// The server announces the end of a connection, which is read later: until then the connection is
+/// not used again.
 #[test]
 fn a_connection_that_is_said_to_end_is_not_used_again() {
     block_on(async {
@@ -118,8 +117,8 @@ fn a_connection_that_is_said_to_end_is_not_used_again() {
     });
 }
 
-/// Items of the test below, each in a stream of its own; so many are committed before the
-/// server is killed.
+/// The items of the test below, each in its own stream; this many are committed before the server
+/// is killed.
 const ITEMS: usize = 60;
 const BEFORE: usize = 20;
 const WORKERS: usize = 6;
@@ -129,7 +128,7 @@ fn by_one(id: &str) -> Change {
     Change::Increment { collection: "things".into(), key: vec![text(id)], fields }
 }
 
-/// What the workers share.
+/// The state that the workers share.
 struct Work {
     store: Arc<dyn Store>,
     committed: AtomicUsize,
@@ -140,8 +139,8 @@ struct Work {
 }
 
 impl Work {
-    /// Commits a batch for good, as a host does: what is not known is looked up, what did not
-    /// happen is done again.
+    /// Commits a batch as a host does: unknown results are looked up, and failed commits are
+    /// repeated.
     async fn commit(&self, batch: &Batch, again: &Batch) {
         match self.store.commit(batch).await {
             Ok(done) => assert_eq!(done.outcomes, [Outcome::Committed]),
@@ -167,7 +166,7 @@ impl Work {
     }
 }
 
-/// The server is killed while several commits are under way: each takes effect once.
+/// The server is killed during several commits: each takes effect once.
 #[test]
 fn commits_under_way_when_the_server_is_killed_take_effect_once() {
     block_on(async {
@@ -175,7 +174,7 @@ fn commits_under_way_when_the_server_is_killed_take_effect_once() {
         let world = World::new(Box::new(Postgres::open_on(server, options()).await)).await;
         let names: Vec<String> = (0..ITEMS).map(|n| format!("t{n}")).collect();
         world.write(names.iter().map(|name| thing(name, 0)).collect()).await;
-        // A partition each, or a stream would wait for its first item.
+        // One partition for each item, because a stream would wait for its first item.
         let mut partitions = std::collections::BTreeSet::new();
         world.planned("task", names.iter().map(|name| candidate(name)).collect()).await;
         let items = world.log("task").await;

@@ -1,8 +1,8 @@
-//! A host that takes no answer any more: frozen, or gone without a word. Whatever it has locked
-//! is free within a bound.
+//! A host that no longer reads answers, because it is frozen or disappeared. Its locks are released
+//! within a bound.
 //!
-//! Between the store and its server stands a wire that forwards until the server has sent a lot,
-//! and then reads nothing more, as the socket of a stopped process does not.
+//! A proxy between the store and its server forwards until the server has sent a certain amount,
+//! and then reads nothing more, like the socket of a stopped process.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,11 +21,11 @@ use besom_tests::conformance::{World, block_on};
 use besom_tests::servers::postgres::{Disk, ROLE, Server, Setup};
 use tokio_postgres::Client;
 
-/// What is forwarded of an answer before nothing is read any more; more than anything that the
-/// store asks for beside what a test lets it ask for.
+/// The number of bytes of an answer that are forwarded; more than any answer that the store
+/// requests by itself.
 const FORWARDED: usize = 1 << 20;
 
-/// More than the buffers of two sockets take.
+/// More than the buffers of two sockets hold.
 const LARGE: usize = 24 << 20;
 
 trait Wire: Read + Write + Send + Sized + 'static {
@@ -44,7 +44,7 @@ impl Wire for UnixStream {
     }
 }
 
-/// A port whose connections lead to the server, until one of them is sent a lot.
+/// A port that forwards to the server until one connection is sent too much.
 fn wire<W: Wire>(dial: impl Fn() -> W + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();
@@ -59,8 +59,8 @@ fn wire<W: Wire>(dial: impl Fn() -> W + Send + 'static) -> u16 {
     port
 }
 
-/// Forwards until an end is reached. Behind `most` bytes in one go the sockets stay open, and
-/// nobody reads them.
+/// Forwards until the connection ends. After `most` bytes in one answer the sockets stay open and
+/// are not read.
 fn forward(mut from: impl Read, mut to: impl Write, most: usize) {
     let mut buffer = vec![0; 1 << 16];
     let mut sent = 0;
@@ -86,7 +86,7 @@ struct Stage {
     world: World,
     onlooker: Client,
     product: Client,
-    /// The same store, by a wire that comes to a halt.
+    /// The same store, through a proxy that stops forwarding.
     frozen: Arc<PostgresStore>,
 }
 
@@ -114,7 +114,7 @@ async fn stage(server: &'static Server, tcp: bool, options: Options) -> Stage {
 }
 
 impl Stage {
-    /// Returns once the server waits for somebody to take its answer.
+    /// Returns once the server waits for its client to read an answer.
     async fn until_untaken(&self) {
         let sql = "SELECT count(*) FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event = 'ClientWrite'";
@@ -123,8 +123,8 @@ impl Stage {
         }
     }
 
-    /// A batch that changes a row too large to be taken, whose image it keeps; the row is held
-    /// as long as the server waits.
+    /// A batch that changes a row whose image exceeds the proxy's limit; the row stays locked while
+    /// the server waits.
     async fn freeze_a_commit(&self) {
         let large = Value::Bytes(vec![7; LARGE]);
         let row = fields([("id", text("t")), ("title", text("t")), ("data", large)]);
@@ -147,7 +147,7 @@ fn over_tcp() -> &'static Server {
     Box::leak(Box::new(Server::with(&Setup { tcp: true, ..Setup::new(Disk::Ignored) })))
 }
 
-/// Payloads that nobody takes hold nothing: the claim is committed before they are read.
+/// Payloads that are not read hold no lock: the claim is committed before they are read.
 #[test]
 fn messages_that_are_not_taken_in_hold_no_fence() {
     block_on(async {
@@ -169,7 +169,7 @@ fn messages_that_are_not_taken_in_hold_no_fence() {
     });
 }
 
-/// A commit whose images nobody takes is ended by the server, and its rows are free.
+/// The server ends a commit whose images are not read, and its rows are unlocked.
 #[test]
 fn a_frozen_host_holds_rows_for_a_bounded_time() {
     block_on(async {
@@ -184,8 +184,8 @@ fn a_frozen_host_holds_rows_for_a_bounded_time() {
     });
 }
 
-/// On a socket of the machine TCP bounds nothing: whoever takes over ends the write that nobody
-/// listens to.
+/// On a Unix socket there is no TCP timeout: the node that takes over ends the write whose client
+/// reads no answer.
 #[test]
 fn whoever_takes_over_ends_a_write_whose_host_is_frozen() {
     block_on(async {
@@ -197,7 +197,7 @@ fn whoever_takes_over_ends_a_write_whose_host_is_frozen() {
         let table = store.partition_table().await.unwrap();
         let all: Vec<_> = table.iter().map(|row| row.partition).collect();
         let (mut term, mut refused) = (2, 0);
-        // Each try waits for a second.
+        // Each attempt waits for a second.
         while let Err(error) = store.raise_fence(&fence(term), &"node-2".into(), Some(&all)).await {
             assert!(matches!(error, Error::Busy(_)), "{error:?}");
             refused += 1;

@@ -1,4 +1,4 @@
-//! A host, and whoever looks, as the roles whose rights `besom grants` prints.
+//! A host and a reader with the roles that `besom grants` prints.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use besom_tests::conformance::block_on;
 use besom_tests::servers::postgres::{Database, Server};
 use serde_json::Value;
 
-/// The product's table, and a share that is over.
+/// The product's table, and an expired share.
 const SHARES: &str = "
 CREATE TABLE shares (
     project_id text NOT NULL, share_id text NOT NULL, file_id text NOT NULL,
@@ -79,7 +79,7 @@ fn a_pass_and_the_verbs_that_look_need_no_more_than_besom_prints() {
         });
     };
     product(SHARES);
-    // What is suggested is run as well: it takes nothing that is needed.
+    // The suggested statements are run as well: they remove no right that is needed.
     product(&printed.replace("-- REVOKE", "REVOKE").replace("-- ALTER", "ALTER"));
 
     let checked = site.json(host, &["check", "--store"]);

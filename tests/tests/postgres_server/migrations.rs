@@ -1,5 +1,5 @@
-//! The product migrates its tables, and its privileges change, under a running store: nothing is
-//! an item's fault, and what was held goes on by itself.
+//! The product migrates its tables, and privileges change, under a running store: no item is
+//! blamed, and held work resumes by itself.
 
 use besom_core::proposal::{Change, Guard};
 use besom_core::snapshot::Cause;
@@ -12,7 +12,7 @@ use besom_tests::conformance::world::{apply, candidate, in_one_stream, n_is, ran
 use besom_tests::conformance::{World, block_on};
 use tokio_postgres::Client;
 
-/// Every connection of a pool may have to fail once before all of them have heard of a change.
+/// Every connection of a pool may fail once after a change.
 const ATTEMPTS: usize = 20;
 
 struct Product {
@@ -44,7 +44,7 @@ impl Product {
         self.world.batch(entries)
     }
 
-    /// Commits as a host does: what is busy or refused is tried again, unchanged.
+    /// Commits as a host does: a batch that is busy or refused is repeated unchanged.
     async fn until_committed(&self, batch: &Batch) -> Committed {
         let mut said = Vec::new();
         for _ in 0..ATTEMPTS {
@@ -62,7 +62,7 @@ impl Product {
         for _ in 0..ATTEMPTS {
             match self.world.store().commit(batch).await {
                 Err(Error::Refused(cause, why)) => return (cause, why),
-                // A statement prepared for what was there is prepared anew first.
+                // A statement that was prepared before the change is prepared again first.
                 Err(error @ Error::Busy(_)) => said.push(error),
                 other => panic!("{other:?} after {said:?}"),
             }
@@ -71,8 +71,7 @@ impl Product {
     }
 }
 
-/// What the product keeps is not booked as gone: by a trigger that returns nothing, or that marks
-/// the row instead.
+/// A row that a trigger keeps, by returning nothing or by marking it, does not count as deleted.
 #[test]
 fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
     block_on(async {
@@ -101,7 +100,7 @@ fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
     });
 }
 
-/// Rows of a read set that a trigger keeps are named, and the whole set stays as it was.
+/// A row of a read set that a trigger keeps is named, and the whole set remains unchanged.
 #[test]
 fn a_read_set_of_which_a_trigger_keeps_a_row_is_set_aside_with_the_reason() {
     block_on(async {
@@ -152,8 +151,8 @@ fn a_column_that_changes_its_type_is_read_and_written_again_without_a_restart() 
     });
 }
 
-/// The function of a trigger keeps a plan for the types that it has seen, as long as its connection
-/// lives: connections that fail for it are not used again.
+/// A trigger's function keeps its plan for the life of its connection: connections that fail
+/// because of it are closed.
 #[test]
 fn a_column_under_a_trigger_changes_its_type_and_no_connection_goes_on_with_the_old_plan() {
     block_on(async {
@@ -222,7 +221,7 @@ fn a_missing_privilege_is_nobodys_item_and_heals_once_it_is_granted() {
     });
 }
 
-/// Row security says the same of one row that a missing privilege says of a table.
+/// Row security reports the same error for one row as a missing privilege for a table.
 #[test]
 fn an_item_is_to_blame_where_its_neighbours_could_do_the_same() {
     block_on(async {

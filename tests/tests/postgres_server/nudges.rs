@@ -1,4 +1,4 @@
-//! Who plans wakes who executes.
+//! The planner wakes the executors.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use besom_tests::conformance::world::{candidate, due};
 use besom_tests::conformance::{World, block_on};
 use tokio_postgres::Client;
 
-/// Longer than any test is willing to wait: whoever comes back sooner was woken.
+/// Longer than any test waits: a wait that ends earlier was woken.
 const NEVER: Duration = Duration::from_secs(60);
 
 async fn stage() -> (World, Arc<besom_postgres::PostgresStore>, Client) {
@@ -35,7 +35,7 @@ async fn until_listening(onlooker: &Client) {
 fn what_was_planned_wakes_the_nodes_that_do_not_lead() {
     block_on(async {
         let (world, executes, onlooker) = stage().await;
-        // The first return is that of a connection just made.
+        // The first return is that of the new connection.
         executes.nudged(NEVER).await;
         until_listening(&onlooker).await;
         let asked = Instant::now();
@@ -59,8 +59,8 @@ fn a_command_wakes_whoever_may_lead() {
     });
 }
 
-/// A connection that breaks is made anew, and whoever waits is told to look: something may have
-/// been missed.
+/// A broken connection is opened again, and all waiters are woken, because a nudge may have been
+/// missed.
 #[test]
 fn a_broken_connection_wakes_and_listens_again() {
     block_on(async {
@@ -78,7 +78,7 @@ fn a_broken_connection_wakes_and_listens_again() {
     });
 }
 
-/// Where nobody says anything the wait ends with its time.
+/// Without a nudge the wait ends after its time.
 #[test]
 fn a_wait_for_a_nudge_is_bounded() {
     block_on(async {
@@ -89,7 +89,7 @@ fn a_wait_for_a_nudge_is_bounded() {
     });
 }
 
-/// Whoever asks for what has come learns what has come, once, and nothing else.
+/// A reader learns of each arrival once, and of nothing else.
 #[test]
 fn arrivals_name_what_there_is_and_nothing_else() {
     block_on(async {
@@ -104,13 +104,13 @@ fn arrivals_name_what_there_is_and_nothing_else() {
         assert_eq!(both, expected);
         let again = executes.arrivals(both.mark).await.unwrap();
         assert_eq!(again, Arrivals { mark: both.mark, ..Arrivals::default() });
-        // What waits already is planned by nobody, so nothing comes.
+        // A waiting item is not planned again, so nothing arrives.
         world.planned("task", vec![candidate("k")]).await;
         assert_eq!(executes.arrivals(both.mark).await.unwrap(), again);
     });
 }
 
-/// Whoever has not asked for longer than the journal reaches back looks at everything.
+/// A reader that is further behind than the journal reaches reads everything.
 #[test]
 fn a_mark_beyond_the_journal_names_everything() {
     block_on(async {
@@ -123,7 +123,7 @@ fn a_mark_beyond_the_journal_names_everything() {
         assert_eq!(all, Arrivals { mark: 2, log: true, timer: any, retry: any });
         let last = executes.arrivals(1).await.unwrap();
         assert_eq!(last, Arrivals { mark: 2, log: true, ..Arrivals::default() });
-        // A store that was restored from a backup is behind what it said.
+        // A store that was restored from a backup has a lower mark.
         assert!(executes.arrivals(9).await.unwrap().retry.is_some());
     });
 }

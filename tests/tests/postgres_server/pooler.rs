@@ -11,7 +11,7 @@ use besom_tests::adapters::postgres::patient;
 use besom_tests::conformance::block_on;
 use besom_tests::servers::postgres::Server;
 
-/// A message with its type, and nothing of its kind at the end of a connection.
+/// A message with its type; none at the end of a connection.
 fn message(from: &mut impl Read) -> Option<Vec<u8>> {
     let mut head = [0; 5];
     from.read_exact(&mut head).ok()?;
@@ -22,7 +22,7 @@ fn message(from: &mut impl Read) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// What a client says first, without a type.
+/// The first message of a client, which has no type.
 fn startup(from: &mut impl Read) -> Vec<u8> {
     let mut head = [0; 4];
     from.read_exact(&mut head).expect("a client says who it is");
@@ -32,7 +32,7 @@ fn startup(from: &mut impl Read) -> Vec<u8> {
     message
 }
 
-/// What the server says up to where it waits for more; whether a transaction is open then.
+/// The server's messages until it waits for more, and whether a transaction is open then.
 fn answered(server: &mut UnixStream) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     loop {
@@ -44,7 +44,7 @@ fn answered(server: &mut UnixStream) -> (Vec<u8>, bool) {
     }
 }
 
-/// The one process of the server, with what it said at its start.
+/// The single server process, with its startup messages.
 struct Shared {
     server: UnixStream,
     greeting: Vec<u8>,
@@ -72,7 +72,7 @@ fn serve(mut client: TcpStream, socket: &str, shared: &Mutex<Option<Shared>>) {
         if !matches!(said[0], b'S' | b'Q') {
             continue;
         }
-        // From here to the end of the transaction the process is this client's.
+        // Until the end of the transaction the process belongs to this client.
         let mut shared = shared.lock().unwrap();
         let server = &mut shared.as_mut().expect("it was greeted").server;
         loop {

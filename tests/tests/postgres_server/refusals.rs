@@ -1,4 +1,4 @@
-//! A store that cannot be right is refused when it is opened, with what to mend.
+//! A store that cannot be used is refused when it is opened, with the fix.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -83,7 +83,7 @@ fn a_missing_database_is_named() {
     });
 }
 
-/// The tests' authority, and a server that asks for a password over TLS.
+/// The tests' certificate authority, and a server that requires TLS and a password.
 struct Guarded {
     server: Server,
     root: PathBuf,
@@ -156,7 +156,7 @@ fn a_wrong_password_is_refused() {
     });
 }
 
-/// `verify-ca` asks for the authority only, `verify-full` for the name as well.
+/// `verify-ca` verifies only the authority, `verify-full` the name as well.
 #[test]
 fn a_certificate_of_another_host_is_refused_where_names_are_verified() {
     block_on(async {
@@ -191,7 +191,7 @@ fn an_expired_certificate_is_refused() {
     });
 }
 
-/// A login without TLS is the server's to refuse.
+/// The server refuses a login without TLS.
 #[test]
 fn a_server_that_wants_tls_says_so() {
     block_on(async {

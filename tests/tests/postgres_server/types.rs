@@ -48,7 +48,7 @@ async fn faults(sql: &str, collection: &Collection) -> Vec<(String, String)> {
     faults.into_iter().map(|fault| (fault.place, fault.message)).collect()
 }
 
-/// A key, a tenant, a condition and a value of a type with a length are not cut to a length of one.
+/// Keys, tenants, conditions and values of a type with a length are not truncated to one character.
 #[test]
 fn a_column_with_a_length_is_compared_and_written_as_a_whole() {
     block_on(async {
@@ -97,7 +97,7 @@ fn a_column_with_a_length_is_compared_and_written_as_a_whole() {
         let tenants = view.tenants(&range("codes", None, &["code"]), None, ALL).await.unwrap();
         assert_eq!(tenants, [tenant("a"), acme.clone()]);
 
-        // What is changed and deleted is the row that was named.
+        // The named row is changed and deleted.
         let (name, key) = ("codes".to_owned(), vec![text("AB123456")]);
         let flags = fields([("flags", text("00001"))]);
         let change = Change::Update { collection: name.clone(), key: key.clone(), fields: flags };
@@ -159,7 +159,7 @@ fn dates_and_infinity_are_read_and_written() {
     });
 }
 
-/// What would be rounded, or committed elsewhere, is refused by the check.
+/// The check refuses columns that would be rounded and tables that commit elsewhere.
 #[test]
 fn a_column_that_would_be_read_wrongly_is_a_fault() {
     block_on(async {
@@ -198,8 +198,8 @@ fn a_column_that_would_be_read_wrongly_is_a_fault() {
     });
 }
 
-/// Tenants come in the database's order, a page after the other, though it is not that of their
-/// bytes and nothing is known about the table. Of few pages the planner would make a hash join.
+/// Tenants are read in the database's order, page by page, although it is not that of their bytes
+/// and the table has no statistics. For few pages the planner would choose a hash join.
 #[test]
 fn tenants_come_in_the_order_of_their_column() {
     block_on(async {

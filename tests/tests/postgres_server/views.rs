@@ -12,7 +12,7 @@ use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{parent, text, thing};
 use besom_tests::conformance::{World, block_on};
 
-/// A read that the database refuses leaves the others what they saw.
+/// A refused read does not change what the other reads see.
 #[test]
 fn a_failed_read_leaves_the_view_of_its_snapshot() {
     block_on(async {
@@ -36,9 +36,9 @@ fn a_failed_read_leaves_the_view_of_its_snapshot() {
     });
 }
 
-/// The planner knows how little there is in a small table, and walks all of it to hash what it
-/// finds: by the index that is smaller, because rows written over have made the other one grow. That is no
-/// reason to refuse a read by an index that is there.
+/// For a small table with statistics the planner may hash the whole table, by the smaller index,
+/// because updates have made the other one grow. That is no reason to refuse a read by an existing
+/// index.
 #[test]
 fn a_small_table_whose_statistics_are_known_is_read() {
     block_on(async {

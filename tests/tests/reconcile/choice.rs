@@ -1,13 +1,13 @@
-//! The user's choice at the same moment as the machine's (T1 to T4 of the race): whoever is a
-//! person wins, in whichever order it comes.
+//! A user's choice at the same moment as the task's (T1 to T4 of the race): the user wins in every
+//! order.
 
 use besom_ports::store::Outcome;
 
 use super::estate::{Estate, on_every_store};
 
 on_every_store! {
-    /// T1: the user writes RUNNING. T2: the TTL has seen an idle workspace. T3: it writes
-    /// STANDBY. T4: the user's choice would be gone.
+    /// T1: the user writes RUNNING. T2: the task has seen an idle workspace. T3: it writes STANDBY.
+    /// T4: the user's choice would be lost.
     async fn what_the_user_wants_while_the_ttl_decides_is_not_overwritten(estate: "RUNNING", "") {
         estate.plan("ttl").await;
         let decided = estate.decide("ttl").await.expect("it is idle");
@@ -42,7 +42,8 @@ on_every_store! {
         estate.wants("RUNNING").await;
         let attempt = estate.send(&stopping).await;
         estate.note(attempt).await.unwrap();
-        // Its end is guarded by what was read: read before the choice, it is looked at again.
+        // The end of the step is guarded by what was read: if it was read before the choice, the
+        // item is retried.
         let states = estate.converge().await;
         let words: Vec<_> = states.iter().map(|s| format!("{} {} {}", s[0], s[1], s[2])).collect();
         assert_eq!(words, [

@@ -1,4 +1,4 @@
-//! The whole way, in order.
+//! The whole cycle, in order.
 
 use besom_core::delivery::State;
 use besom_ports::store::{MessageQuery, Outcome};
@@ -11,11 +11,11 @@ fn words(states: &[[String; 4]]) -> Vec<String> {
 
 on_every_store! {
     async fn a_workspace_goes_to_its_archive_and_comes_back(estate: "RUNNING", "") {
-        // Nobody uses it: it is to stand by.
+        // It is idle: its desired state is STANDBY.
         assert_eq!(estate.slot("ttl").await, Some(Outcome::Committed));
         let states = estate.converge().await;
         assert_eq!(words(&states), ["RUNNING NONE", "RUNNING STOPPING", "STANDBY NONE"]);
-        // Nobody has used it for long: it is to be archived.
+        // It has been unused for a long time: it is to be archived.
         estate.advance(3_600);
         assert_eq!(estate.slot("ttl").await, Some(Outcome::Committed));
         let states = estate.converge().await;
@@ -23,7 +23,7 @@ on_every_store! {
         let [status, _, desired, archive] = estate.state().await;
         assert_eq!((status.as_str(), desired.as_str()), ("PENDING", "PENDING"));
         assert!(archive.starts_with("archive of"), "{archive}");
-        // Somebody opens it: it comes back from its archive.
+        // A user opens it: it is restored from its archive.
         estate.wants("RUNNING").await;
         let states = estate.converge().await;
         assert_eq!(words(&states), [
@@ -48,7 +48,7 @@ on_every_store! {
         let mut keys: Vec<_> = told.iter().map(|request| request.key.clone()).collect();
         keys.dedup();
         assert_eq!(keys.len(), 4, "each message has a key of its own");
-        // Left alone, it stays where it is, and costs nothing.
+        // Without changes it stays as it is, and is not planned.
         assert_eq!(estate.plan("reconciler").await, 0);
     }
 

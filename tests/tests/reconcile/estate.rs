@@ -1,5 +1,5 @@
-//! A store with one workspace, its two tasks, and everything between an item and its commit in
-//! single steps.
+//! A store with one workspace, its two tasks, and the steps between an item and its commit, one by
+//! one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub struct Estate {
     commits: u128,
 }
 
-/// Nobody uses anything.
+/// No key is in use.
 struct Nobody;
 
 #[async_trait]
@@ -69,7 +69,8 @@ impl Activity for Nobody {
 }
 
 impl Estate {
-    /// With a workspace of that status, which is as desired, and keys of topics besides the URL.
+    /// With a workspace whose status is also its desired state, and further keys of the topics
+    /// besides the URL.
     pub async fn new(fixture: Box<dyn Fixture>, status: &str, topic: &str) -> Estate {
         let orchestrator = Orchestrator::start().await;
         let store = fixture.store();
@@ -153,7 +154,7 @@ impl Estate {
         self.fixture.write(&collections, &[(Some(TENANT.into()), change)]).await;
     }
 
-    /// The user wants something, as products write it.
+    /// The user chooses a state, as products write it.
     pub async fn wants(&self, desired: &str) {
         let key = vec![Value::Text(WORKSPACE.into())];
         let written = [
@@ -212,7 +213,7 @@ impl Estate {
         planned.planned
     }
 
-    /// The only item that waits, if there is one, with what is to become of it by now.
+    /// The only waiting item, if there is one, with the current decision about it.
     pub async fn decide(&self, task: &str) -> Option<(Waiting, Decision)> {
         let (store, definition) = (self.store(), &self.config.tasks[task]);
         let mut waiting = store.read_retries(None, None, None, world::ALL).await.unwrap();
@@ -236,7 +237,7 @@ impl Estate {
         Some((waiting, decision))
     }
 
-    /// Commits what was decided.
+    /// Commits a decision.
     pub async fn commit(&mut self, (waiting, decision): (Waiting, Decision)) -> Outcome {
         self.commits += 1;
         let (source, item) = (waiting.source, waiting.item);
@@ -253,20 +254,20 @@ impl Estate {
         self.store().commit(&batch).await.unwrap().outcomes.remove(0)
     }
 
-    /// One slot of a task, whole; the outcome, if there was an item.
+    /// One whole slot of a task; returns the outcome, if there was an item.
     pub async fn slot(&mut self, task: &str) -> Option<Outcome> {
         self.plan(task).await;
         let decided = self.decide(task).await?;
         Some(self.commit(decided).await)
     }
 
-    /// The messages whose turn it is.
+    /// Claims the messages that are due.
     pub async fn claim(&self) -> Vec<Claimed> {
         let room: Vec<_> = TOPICS.iter().map(|name| (format!("workspace.{name}"), 8)).collect();
         self.store().claim_messages(&self.fence, &room, Duration::from_secs(15)).await.unwrap()
     }
 
-    /// Sends a message; what came of it is not written down yet.
+    /// Sends a message; the result is not recorded yet.
     pub async fn send(&self, message: &Claimed) -> Attempt {
         let key = idempotency_key(self.store().identity(), message);
         let answer = self.courier.send(message, &key).await;
@@ -275,12 +276,12 @@ impl Estate {
         Attempt { id: message.id, attempt: message.attempt, end }
     }
 
-    /// Writes down what came of an attempt.
+    /// Records the result of an attempt.
     pub async fn note(&self, attempt: Attempt) -> besom_ports::store::Result<()> {
         self.store().end_attempts(&self.fence, &[attempt]).await
     }
 
-    /// Delivers what can be delivered now; returns how many attempts that were.
+    /// Delivers all due messages; returns the number of attempts.
     pub async fn deliver(&self) -> usize {
         let mut attempts = 0;
         loop {
@@ -296,8 +297,8 @@ impl Estate {
         }
     }
 
-    /// Slots of the reconciler and deliveries until nothing is left to be done; the states that
-    /// the workspace was in on the way.
+    /// Runs slots of the reconciler and deliveries until no work is left; returns the workspace's
+    /// states on the way.
     pub async fn converge(&mut self) -> Vec<[String; 4]> {
         let mut states = vec![self.state().await];
         for _ in 0..20 {

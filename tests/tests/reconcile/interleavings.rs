@@ -1,9 +1,9 @@
-//! A user, both tasks and an orchestrator, in any order: each reads, decides and commits when
-//! chance lets it, on what may have changed since. The tasks' own code is run natively; guards
-//! and changes mean here what they mean in a commit.
+//! A user, both tasks and an orchestrator, in random order: each reads, decides and commits at
+//! random moments, after the rows may have changed. The tasks' own code runs natively; guards and
+//! changes mean the same as in a commit.
 //!
-//! Whatever happens, the tasks keep to their columns, and once nobody wants anything new the
-//! workspace comes to rest where it is to be.
+//! The tasks always write only their own columns, and once the user changes nothing more, the
+//! workspace reaches its desired state.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +17,7 @@ use rand::{Rng, SeedableRng};
 
 const STATES: [&str; 3] = ["RUNNING", "STANDBY", "PENDING"];
 const SEC: i64 = 1_000_000;
-/// Steps in which everybody acts, then steps without the user.
+/// The steps with all actors, then the steps without the user.
 const BUSY: usize = 200;
 const QUIET: usize = 600;
 
@@ -31,7 +31,7 @@ struct World {
     /// Decided and not committed yet.
     in_flight: VecDeque<(&'static str, Proposal)>,
     deliveries: BTreeMap<String, Delivery>,
-    /// How often the orchestrator has really done each operation.
+    /// How often the orchestrator has performed each operation.
     done: BTreeMap<String, u32>,
     trace: Vec<String>,
 }
@@ -151,7 +151,7 @@ impl World {
         self.used = if self.random.random_bool(0.5) { State::Active } else { State::Idle };
     }
 
-    /// One message is answered, now and then badly.
+    /// One message is answered, sometimes with a failure.
     fn orchestrator(&mut self, reliable: bool) {
         let now = Time(self.now);
         let fate = if reliable { 9 } else { self.random.random_range(0..10) };
@@ -163,7 +163,7 @@ impl World {
             0 => delivery.clone().given_up(now, "away"),
             1 | 2 => delivery.clone().answered(now, 202, ""),
             _ => {
-                // An operation is done once, however often it is told.
+                // An operation is performed once, however often it is requested.
                 *self.done.entry(id.clone()).or_default() = 1;
                 let body = format!("{{\"archive_key\":\"archive of {id}\"}}");
                 delivery.clone().answered(now, 200, body)
@@ -193,7 +193,7 @@ fn check(seed: u64) {
     for _ in 0..BUSY {
         world.step(false);
     }
-    // From here on the workspace is in use: what is desired stays as the user wants it.
+    // From here on the workspace is in use: the desired state stays as the user chose it.
     world.used = State::Active;
     let wanted = STATES[world.random.random_range(0..3)];
     world.in_flight.retain(|(who, _)| *who != "ttl");
@@ -211,7 +211,7 @@ fn check(seed: u64) {
     let has_archive = world.row["archive_key"] != Value::Null;
     let archived = wanted == "PENDING" && has_archive;
     assert!(archived || !has_archive, "{}", tell(&world));
-    // And there it rests.
+    // It stays there.
     assert!(!world.decide::<TtlTransitions>("ttl"), "{}", tell(&world));
     assert!(!world.decide::<Reconciler>("reconciler"), "{}", tell(&world));
 }

@@ -1,5 +1,5 @@
-//! An orchestrator that is away, refuses, hangs, never stops talking or points elsewhere; a
-//! host that dies between a delivery and its mark.
+//! An orchestrator that is unavailable, refuses, hangs, never ends its answer or redirects; and a
+//! host that dies between a delivery and its record.
 
 use besom_core::delivery::{Delivery, End, State};
 use besom_ports::store::{Error, MessageQuery, Outcome};
@@ -7,7 +7,7 @@ use besom_tests::servers::orchestrator::{Orchestrator, Reply, willing};
 
 use super::estate::{Estate, on_every_store};
 
-/// What became of the only message.
+/// The state of the only message.
 async fn message(estate: &Estate) -> Delivery {
     let query = MessageQuery { limit: 10, ..MessageQuery::default() };
     let mut messages = estate.store().messages(&query).await.unwrap();
@@ -15,7 +15,7 @@ async fn message(estate: &Estate) -> Delivery {
     messages.remove(0).delivery
 }
 
-/// A workspace of which the stop is in the outbox.
+/// A workspace whose stop is in the outbox.
 async fn stopping(estate: &mut Estate) {
     estate.wants("STANDBY").await;
     assert_eq!(estate.slot("reconciler").await, Some(Outcome::Committed));
@@ -53,7 +53,7 @@ on_every_store! {
             estate.advance(61);
             estate.slot("reconciler").await;
         }
-        // Three calls of two attempts each; then it is FAILED, begun anew once in an hour.
+        // Three calls of two attempts each; then it is FAILED, and retried once an hour.
         let [status, operation, desired, _] = estate.state().await;
         assert_eq!((status.as_str(), desired.as_str()), ("RUNNING", "STANDBY"));
         assert_eq!(operation, "FAILED");
@@ -64,7 +64,7 @@ on_every_store! {
         let notes = history.iter().flat_map(|row| &row.notes);
         let reason = notes.into_iter().find(|note| note.name == "reason").expect("a reason");
         assert!(format!("{reason:?}").contains("answered 503 (attempt 2 of 2): no room"));
-        // Its user wants it to run after all: there is nothing to be repaired.
+        // The user chooses RUNNING again: nothing has to be repaired.
         estate.wants("RUNNING").await;
         estate.converge().await;
         assert_eq!(estate.state().await, ["RUNNING", "NONE", "RUNNING", "-"]);
@@ -124,7 +124,8 @@ on_every_store! {
         assert_eq!(estate.orchestrator.seen().len(), 3);
     }
 
-    /// A host dies when the orchestrator has done it and the store does not know it yet.
+    /// A host dies after the orchestrator has performed the operation and before the store has
+    /// recorded it.
     async fn what_was_delivered_and_not_marked_is_delivered_again_with_the_same_key(estate: "RUNNING", "") {
         stopping(&mut estate).await;
         let sent = estate.claim().await.remove(0);

@@ -1,4 +1,4 @@
-//! A Redis Cluster: where the keys lie, and what happens to one of its primaries.
+//! A Redis Cluster: the places of the keys, and faults of one of its primaries.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ fn a_slot_that_moves_is_followed_with_what_is_in_it() {
         set(1, &format!("IMPORTING {from}"));
         set(0, &format!("MIGRATING {to}"));
         let port = cluster.nodes[1].port();
-        // Two spaces: in the place of the only key stands nothing.
+        // Two spaces: the command has an empty argument instead of its key.
         let Names { count, members, .. } = &names;
         let _: String = cluster.nodes[0]
             .command(&format!("MIGRATE 127.0.0.1 {port}  0 5000 KEYS {count} {members}"));

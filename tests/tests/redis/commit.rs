@@ -1,4 +1,4 @@
-//! Activity that is kept beside the store is read again just before a commit.
+//! Activity outside the store is read again just before a commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             delivery: None,
         };
         let key = "ws-1".to_owned();
-        // What happens between the decision and the commit; what becomes of it; the row then.
+        // The event between the decision and the commit, the outcome, and the resulting row.
         for (between, expected, n) in [
             ("", Outcome::Committed, 2),
             ("INCR ws_conn:ws-1", Outcome::Skipped("guard".into()), 2),

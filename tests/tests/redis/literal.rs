@@ -1,4 +1,4 @@
-//! A product's own proxy, which knows nothing but INCR, DECR, DEL and SETEX.
+//! A product's own proxy, which uses only INCR, DECR, DEL and SETEX.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use besom_tests::conformance::block_on;
 use besom_tests::servers::redis::{Cluster, Redis};
 use redis::{Cmd, FromRedisValue, RedisError, cmd};
 
-/// What speaks the literal commands, to whichever server holds the key.
+/// A client that sends the literal commands to the server that holds the key.
 trait Proxy {
     fn urls(&self) -> Vec<String>;
     fn servers(&self) -> Vec<&Redis>;
@@ -79,7 +79,7 @@ async fn state(activity: &dyn Activity, id: &str) -> State {
     activity.states(&[id.to_owned()]).await.expect("states")[0]
 }
 
-/// The tables of seed 004: two tabs, a short loss, and the end.
+/// Two tabs, a short loss of connection, and the end.
 async fn a_proxy_alone(proxy: &impl Proxy) {
     let activity = listening(proxy.urls()).await;
     proxy.pass(301);
@@ -111,8 +111,8 @@ fn what_a_proxy_writes_literally_is_read_rightly_on_a_cluster() {
     block_on(async { a_proxy_alone(&cluster()).await });
 }
 
-/// The count is everybody's: ours and the proxy's add up, and a reader of the literal keys
-/// sees them.
+/// The count is the sum of Besom's and the proxy's connections, and a reader of the literal keys
+/// sees it.
 async fn beside_each_other(proxy: &impl Proxy) {
     let activity = listening(proxy.urls()).await;
     activity.connect("ws-1", "a").await.expect("a connect");
@@ -153,7 +153,7 @@ fn our_connections_and_a_proxys_add_up_on_a_cluster() {
     block_on(async { beside_each_other(&cluster()).await });
 }
 
-/// A host that is gone leaves no key behind that another reader would count for ever.
+/// A host that is gone leaves no key behind that another reader would count forever.
 async fn a_host_that_died(proxy: &impl Proxy) {
     let activity = listening(proxy.urls()).await;
     activity.connect("ws-1", "a").await.expect("a connect");
@@ -263,7 +263,7 @@ fn a_timer_that_is_due_is_seen_at_every_moment_of_a_disconnect() {
             done.store(true, std::sync::atomic::Ordering::Relaxed);
         };
         let look = async {
-            // Until the first connection it is idle rightly.
+            // Until the first connection it is rightly idle.
             while state(&*reader, "ws-1").await == State::Idle {
                 tokio::time::timeout(Duration::ZERO, std::future::pending::<()>()).await.ok();
             }

@@ -1,4 +1,4 @@
-//! What cannot be used is refused at the start, with the fix.
+//! Servers and settings that cannot be used are refused at the start, with the fix.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ fn a_wrong_password_is_refused_at_the_start() {
 fn a_user_of_the_access_control_list_needs_what_is_documented() {
     block_on(async {
         let server = Redis::start(&[]);
-        // As the documentation has it.
+        // As in the documentation.
         let _: String = server.command(
             "ACL SETUSER besom on >secret ~ws_conn:* ~idle_timer:* ~besom:* -@all +@connection \
              +evalsha +script|load +info +cluster|slots +time +get +set +del +exists +pttl +pexpire \
@@ -129,7 +129,7 @@ fn by_tls_both_ends_show_a_certificate_of_a_known_authority() {
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
             std::fs::write(&path, text).expect("a file");
-            // Of a key that others can read no use is made.
+            // A key that others can read is not used.
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
             std::fs::set_permissions(&path, mode).expect("its mode");
             path

@@ -1,4 +1,4 @@
-//! What makes Redis unknown: *unknown* is never *idle*.
+//! The events after which activity in Redis is *unknown*, which is never *idle*.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ async fn state(activity: &dyn Activity, id: &str) -> State {
     activity.states(&[id.to_owned()]).await.expect("states")[0]
 }
 
-/// An activity of a server of its own that has been observed for long enough.
+/// An activity on its own server, which was observed for long enough.
 async fn observed(more: &[&str]) -> (Redis, Arc<RedisActivity>) {
     let server = Redis::start(more);
     let activity = listening(vec![server.url()]).await;
@@ -21,7 +21,7 @@ async fn observed(more: &[&str]) -> (Redis, Arc<RedisActivity>) {
     (server, activity)
 }
 
-/// It is unknown now, and idle when that has been observed for long enough.
+/// The key is unknown now, and idle after it was observed for long enough.
 async fn unknown_for_the_idle_timeout(server: &Redis, activity: &dyn Activity) {
     assert_eq!(state(activity, "ws-1").await, State::Unknown);
     server.pass(290_000);
@@ -50,7 +50,7 @@ fn a_restarted_server_knows_nothing() {
         let away = activity.connect("ws-1", "a").await.expect_err("it is away");
         assert!(away.0.contains("Redis"), "{away}");
         server.restart();
-        // The pause after a failed attempt is over some time.
+        // The pause after a failed attempt ends eventually.
         while activity.connect("ws-2", "a").await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -100,7 +100,8 @@ fn a_replica_that_took_over_is_not_believed() {
         let primary = Redis::start(&[]);
         let (server, activity) = observed(&[]).await;
         let keep = server.port();
-        // It follows another, gets what that one has, and leads again: its run is the same.
+        // It becomes a replica, copies the other's data, and is a primary again: its run id is the
+        // same.
         let _: String = server.command(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
         assert_eq!(state(&*activity, "ws-1").await, State::Unknown, "a replica, port {keep}");
         let _: String = server.command("REPLICAOF NO ONE");
@@ -113,7 +114,7 @@ fn a_time_in_which_no_host_looked_is_unknown() {
     block_on(async {
         let (server, activity) = observed(&[]).await;
         drop(activity);
-        // As if the last look were 31 s ago: half of the heartbeat time-out is 30 s.
+        // As if the last check were 31 s ago: half of the heartbeat timeout is 30 s.
         let _: i64 = server.command("HINCRBY besom:observed heard -31000");
         let reader =
             open(Options { servers: vec![server.url()], ..Options::default() }, false).await;

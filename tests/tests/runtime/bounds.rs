@@ -1,4 +1,4 @@
-//! A guest ends when the host says so, delays nobody, and sees nothing but its call.
+//! The host can end a guest at any time; a guest delays no other, and sees only its call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use super::host::{
     Mood, Nobody, Things, act, behaved, call, hostile, items, limits, start, things, told,
 };
 
-/// No end but the host's.
+/// Only the host ends the call.
 fn endless() -> Limits {
     Limits { fuel: u64::MAX / 2, ..limits() }
 }
@@ -72,7 +72,7 @@ async fn dropping_the_call_ends_the_guest_and_makes_room() {
         let given_up = tokio::time::timeout(Duration::from_millis(20), acting).await;
         assert!(given_up.is_err());
     }
-    // There is one permit and one thread: the next call has both only if the guest is gone.
+    // There is one permit and one thread: the next call gets both only if the guest has ended.
     let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(["one"])).await.unwrap();
     assert_eq!(acted.verdicts, [behaved()]);
 }
@@ -84,7 +84,7 @@ async fn a_guest_that_spins_delays_neither_its_caller_nor_its_neighbours() {
     let (spinning, behaving) = (items(["spin"]), items(["one"]));
     let acting = runtime.act(&call, things(), Arc::new(Nobody), &spinning);
     let neighbour = async {
-        // Both share one guest thread, and the caller has but one thread itself.
+        // Both share one guest thread, and the caller has only one thread itself.
         for _ in 0..10 {
             let acted = runtime.act(&call, things(), Arc::new(Nobody), &behaving).await.unwrap();
             assert_eq!(acted.verdicts, [behaved()]);
@@ -118,7 +118,7 @@ async fn a_store_that_hangs_is_not_the_guests_deadline() {
     assert!(message.contains("the store answered too slowly"), "{message}");
 }
 
-/// A read that is under way when the time is up does not excuse a guest that has used the time.
+/// A read in progress at the deadline does not excuse a guest that has used the time itself.
 #[tokio::test]
 async fn a_guest_that_has_used_its_time_is_not_excused_by_its_last_read() {
     let (runtime, loaded) = hostile().await;
@@ -143,7 +143,7 @@ fn not_reached(verdict: &Result<Verdict, Fault>) -> bool {
     verdict.as_ref().is_err_and(Fault::is_not_reached)
 }
 
-/// A call whose tenants are kept apart.
+/// A call without `all_tenants`.
 fn apart(digest: &str, limits: Limits) -> Call {
     Call { all_tenants: false, ..call(digest, limits) }
 }
@@ -158,7 +158,7 @@ fn of_tenants<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<It
     pairs.into_iter().map(of_tenant).collect()
 }
 
-/// Without any time for halving, each tenant has its call all the same.
+/// Even without any time for bisection, each tenant gets its call.
 #[tokio::test]
 async fn tenants_that_are_apart_need_no_time_for_halving_before_one_of_them_fails() {
     let settings = Settings { bisect_walls_max: 0, ..Settings::default() };
@@ -188,7 +188,7 @@ async fn what_is_finished_of_one_tenant_stands_where_the_call_of_another_cannot_
         let acted = runtime.act(&call, view.clone(), Arc::new(Nobody), &batch).await.unwrap();
         assert_eq!([&acted.verdicts[1], &acted.verdicts[3]], [&behaved(), &behaved()]);
         assert!(not_reached(&acted.verdicts[0]) && not_reached(&acted.verdicts[2]));
-        // Where nothing is finished, what is wrong is said.
+        // If nothing was finished, the error is reported.
         let batch = of_tenants([("a", "delete-read"), ("b", "2")]);
         let acted = runtime.act(&call, view, Arc::new(Nobody), &batch).await;
         assert!(matches!(acted, Err(Error::Infrastructure(_) | Error::Refused(..))), "{acted:?}");

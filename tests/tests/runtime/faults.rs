@@ -1,4 +1,4 @@
-//! A failure is named, and is that of the item that caused it.
+//! A failure is named, and is attributed to the item that caused it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use super::host::{
     Mood, Nobody, Things, act, behaved, call, hostile, items, limits, start, things,
 };
 
-/// What becomes of each item, as in a host: what a batch had no time for is tried by itself.
+/// The result of each item, as in a host: items for which a batch had no time are tried alone.
 async fn act_on(limits: Limits, keys: &[&str]) -> Acted {
     let mut acted = act(limits.clone(), keys).await.unwrap();
     for (verdict, key) in acted.verdicts.iter_mut().zip(keys) {
@@ -81,7 +81,7 @@ async fn without_fuel_every_other_bound_holds() {
         assert_eq!(acted.verdicts[1].as_ref().expect_err(key).cause, cause, "{key}");
         assert_eq!(acted.usage.fuel, 0, "{key}");
     }
-    // The same plugin, counted: as it was loaded.
+    // The same plugin with fuel counting, as it was loaded.
     assert!(act(limits(), &["one"]).await.unwrap().usage.fuel > 0);
 }
 
@@ -99,8 +99,8 @@ async fn a_trap_names_the_line_of_the_plugins_source() {
     }
 }
 
-/// A program that notes that it was called. A shell writes it: a file that this process has open for
-/// writing cannot be run.
+/// A program that records that it was called. A shell writes it, because a file that this process
+/// has open for writing cannot be executed.
 fn noting(directory: &Path) -> PathBuf {
     let (program, calls) = (directory.join("program"), directory.join("calls"));
     let line = r#"printf '#!/bin/sh\necho called >>%s\nexit 4\n' "$2" >"$1" && chmod 700 "$1""#;
@@ -111,7 +111,7 @@ fn noting(directory: &Path) -> PathBuf {
 
 #[tokio::test]
 async fn only_where_a_guest_is_at_fault_is_its_place_looked_up() {
-    // It is compiled already.
+    // It is already compiled.
     hostile().await;
     let directory = tempfile::tempdir().unwrap();
     let (program, processor) = (noting(directory.path()), Duration::from_secs(1));
@@ -129,7 +129,7 @@ async fn only_where_a_guest_is_at_fault_is_its_place_looked_up() {
     assert!(was_called() && fault.message.contains("besom_hostile::"), "{}", fault.message);
 }
 
-/// A bug of the host's is found as one of the plugin's is: by the item that brings it about.
+/// A panic of the host is attributed like a fault of the plugin: to the item that causes it.
 #[tokio::test]
 async fn a_panic_of_the_host_is_held_against_the_item_that_brought_it_about() {
     let (runtime, loaded) = hostile().await;

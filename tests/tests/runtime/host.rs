@@ -1,4 +1,4 @@
-//! What the tests call a plugin with: a runtime, a view of two tenants, a batch.
+//! The parts that the tests need to call a plugin: a runtime, a view of two tenants, a batch.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub async fn start(settings: Settings) -> (Runtime, Loaded) {
     (runtime, loaded)
 }
 
-/// Limits that only misdeeds exceed.
+/// Limits that only the misdeeds exceed.
 pub fn limits() -> Limits {
     Limits {
         memory_bytes: 64 << 20,
@@ -118,7 +118,7 @@ pub async fn verdict(key: &str) -> Result<Verdict, Fault> {
     act(limits(), &[key]).await.unwrap().verdicts.remove(0)
 }
 
-/// What the plugin says of an item by skipping it.
+/// The plugin's reason for skipping an item.
 pub async fn told(key: &str) -> String {
     match verdict(key).await.unwrap() {
         Verdict::Skip { reason, .. } => reason,
@@ -126,7 +126,7 @@ pub async fn told(key: &str) -> String {
     }
 }
 
-/// The verdict on an item that is no misdeed.
+/// The verdict on an item without a misdeed.
 pub fn behaved() -> Result<Verdict, Fault> {
     Ok(Verdict::Skip { reason: "behaved".into(), settled: true })
 }
@@ -157,12 +157,12 @@ pub enum Mood {
     Stuck,
     /// With a panic of the host.
     Panics,
-    /// Because the time of the call is up, whoever has used it.
+    /// With the end of the call's time, whatever used it.
     Late,
 }
 
 impl Things {
-    /// In that mood.
+    /// With this end of reads.
     pub fn in_mood(mood: Mood) -> Arc<Things> {
         Arc::new(Things { mood, ..Things::default() })
     }
@@ -231,7 +231,7 @@ impl ReadView for Things {
         keys: &[String],
     ) -> Result<Vec<Option<Delivery>>> {
         self.read().await?;
-        // Of every key there was a message, with the task, the tenant and the topic in its answer.
+        // Every key has a message, with the task, the tenant and the topic in its answer.
         let whose = tenant.map_or("-", Tenant::as_str);
         let delivery = |key: &String| Delivery {
             id: 1,
@@ -251,7 +251,7 @@ impl ReadView for Things {
     }
 }
 
-/// Activity without anybody.
+/// Activity without connections.
 pub struct Nobody;
 
 #[async_trait]

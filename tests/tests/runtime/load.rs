@@ -1,4 +1,4 @@
-//! What is loaded, and what is said of a file that is not.
+//! Which files are loaded, and the errors of the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,8 +79,8 @@ async fn a_file_that_cannot_be_read_is_named() {
     assert!(error.contains("larger than 10 bytes"), "{error}");
 }
 
-/// What 1.1 has added no plugin of 1.0 asks for: what such a plugin imports and exports is what
-/// these do, under the names of 1.0.
+/// A plugin of 1.0 imports nothing that 1.1 has added: it is simulated by renaming the imports and
+/// exports of these plugins to 1.0.
 #[tokio::test]
 async fn a_plugin_built_for_the_first_contract_goes_on_working() {
     let runtime = Runtime::start(Settings::default()).unwrap();
@@ -105,7 +105,7 @@ async fn a_plugin_is_known_by_its_digest_until_it_is_unloaded() {
     assert_eq!(runtime.load_file(plugin_path("hostile")).await.unwrap(), loaded);
     let refused = runtime.load_file_if(plugin_path("hostile"), |_| false).await.unwrap_err();
     assert!(matches!(&refused, LoadError::Refused { digest } if *digest == loaded.digest));
-    // A patch of the contract changes the bytes, and nothing else.
+    // A patch version of the contract changes only the bytes.
     let other = runtime.load(built_for("1.1.9")).await.unwrap();
     assert_ne!(other.digest, loaded.digest);
     for digest in [&loaded.digest, &other.digest] {
@@ -160,8 +160,8 @@ async fn the_built_in_tasks_are_embedded_and_load() {
     assert_eq!(runtime.loaded().len(), built_in::names().count());
 }
 
-/// The code that is in the binary serves the first start; for the other metering it is compiled once,
-/// and each start after that takes what was kept.
+/// The embedded code serves the first start; for the other metering the plugin is compiled once,
+/// and later starts use the cache.
 #[tokio::test]
 async fn a_built_in_task_is_compiled_once_and_only_for_the_other_metering() {
     let directory = tempfile::tempdir().unwrap();

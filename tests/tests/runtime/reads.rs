@@ -1,4 +1,4 @@
-//! What a guest may read: what it asked for, what it was granted, of its own tenant.
+//! A guest may read what its manifest requests and the operator grants, of its own tenant.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use super::host::{Nobody, act, call, hostile, items, limits, things, told};
 #[tokio::test]
 async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
     let cases = [
-        // Asked for by the manifest, not granted by the operator.
+        // Requested by the manifest, not granted by the operator.
         ("read-secrets", "not-granted"),
-        // Granted, not asked for.
+        // Granted, not requested.
         ("read-others", "not-granted"),
         ("read-secret-columns", "not-granted"),
         ("read-column", "not-granted"),
         ("activity", "not-granted"),
         ("read-for-nobody", "no-such-item"),
-        // A topic that is not in the manifest, and a question that names no item.
+        // A topic that is not in the manifest, and a query that names no item.
         ("read-gossip", "not-granted"),
         ("deliveries-for-nobody", "no-such-item"),
         ("tenants", "not-available"),
         ("read-all", "answered"),
-        // What a database would plan for longer than it looks at interrupts.
+        // A query whose planning would take longer than the database's checks for interrupts.
         ("read-many-conditions", "limit-exceeded"),
         ("read-many-columns", "limit-exceeded"),
         ("read-long-prefix", "limit-exceeded"),
@@ -91,8 +91,8 @@ async fn only_a_scan_over_all_tenants_may_ask_for_them() {
     assert_eq!(tenants, [Tenant::from("a"), Tenant::from("b")]);
 }
 
-/// Without all tenants nothing is read of several at once, and no name is made up: it could carry what
-/// was read of one tenant to where the task works for another.
+/// Without `all_tenants` a task cannot read several tenants at once, nor return an invented tenant
+/// name, which could carry data of one tenant to a call for another.
 #[tokio::test]
 async fn a_task_without_all_tenants_may_only_ask_which_there_are() {
     let (runtime, loaded) = hostile().await;
@@ -121,8 +121,8 @@ async fn a_task_without_all_tenants_may_only_ask_which_there_are() {
     assert_eq!(tenants("tenants-invented", true).await.unwrap().len(), 3);
 }
 
-/// Without all tenants a call has the items of one, so that what is read of one is nowhere when the
-/// other's verdicts are made.
+/// Without `all_tenants` a call has items of one tenant only, so that no data of one tenant is
+/// present when verdicts for another are made.
 #[tokio::test]
 async fn items_of_two_tenants_are_in_two_calls_unless_all_are_granted() {
     let (runtime, loaded) = hostile().await;
@@ -136,7 +136,7 @@ async fn items_of_two_tenants_are_in_two_calls_unless_all_are_granted() {
             batch.iter().filter(|item| item.identity.key != "panic").cloned().collect();
         let acted = runtime.act(&call, things(), Arc::new(Nobody), &quiet).await.unwrap();
         assert_eq!(acted.usage.instances, instances);
-        // Each verdict is its item's, in the order in which they were given.
+        // The verdicts are in the order of the items.
         let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
         let failed: Vec<bool> = acted.verdicts.iter().map(Result::is_err).collect();
         assert_eq!(failed, [false, true, false, false]);

@@ -1,4 +1,4 @@
-//! What a guest may propose. A violation is the fault of its item alone.
+//! The checks of proposals. A violation is a fault of its own item only.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ async fn a_proposal_beyond_the_grants_or_limits_fails_its_item_alone() {
     ];
     let keys: Vec<&str> = cases.iter().map(|case| case.0).chain(["fine", "emit"]).collect();
     let acted = act(Limits { hostcall_fuel: 16 << 20, ..limits() }, &keys).await.unwrap();
-    // A verdict that does not hold is no trap: nothing is called again.
+    // An invalid verdict is not a trap: the batch is not called again.
     assert_eq!(acted.usage.instances, 1);
     for ((key, cause, says), verdict) in cases.iter().zip(&acted.verdicts) {
         let fault = verdict.as_ref().expect_err(key);

@@ -20,7 +20,7 @@ use tokio_postgres::Client;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks at something that is about to happen.
+/// The interval between two checks of a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Shares of each part of the test, and the time between two of them.
 const SHARES: i64 = 200;
@@ -91,7 +91,7 @@ impl Site {
         std::fs::rename(self.path("new"), self.path("besom.toml")).expect("renamed");
     }
 
-    /// Statements of the product. Each database has its own words for what differs.
+    /// Runs statements of the product, in each database's own dialect.
     async fn sql(&self, sqlite: &str, postgres: &str) {
         match &self.product {
             Product::File(db) => {
@@ -144,8 +144,8 @@ impl Site {
         .await;
     }
 
-    /// Notes when shares end by the clock of the statement that ends them: `unshared_at` is the
-    /// instant that the task was given, which is earlier.
+    /// Records when shares end, by the clock of the statement that ends them: `unshared_at` is the
+    /// present of the task, which is earlier.
     pub async fn note_ends(&self) {
         self.sql(
             "CREATE TABLE ended (share_id TEXT, at INTEGER);
@@ -228,7 +228,7 @@ impl Site {
         .await
     }
 
-    /// Waits until no statement of Besom's runs at the server any more: none outlives its host.
+    /// Waits until no statement of Besom runs on the server: none outlives its host.
     pub async fn leaves_the_database_alone(&self) {
         let Product::Server(db, _) = &self.product else { return };
         let sql = format!(
@@ -289,7 +289,7 @@ impl Host {
         }
     }
 
-    /// Waits until its log holds these words.
+    /// Waits until its log contains these words.
     pub async fn says(&mut self, words: &str) {
         let (path, child) = (self.log.clone(), &mut self.child);
         wait_for(words, async || {
@@ -299,7 +299,7 @@ impl Host {
         .await;
     }
 
-    /// The most memory that it has had, in KiB.
+    /// The peak of its memory, in KiB.
     pub fn memory_kib_max(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("it runs");
@@ -307,7 +307,7 @@ impl Host {
         line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
     }
 
-    /// Asks it to stop, and waits for its end.
+    /// Sends SIGTERM, and waits until it ends.
     pub async fn stop(&mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it is there");
         let child = &mut self.child;
@@ -318,7 +318,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // One that has ended already cannot be killed, and need not be.
+        // A process that has already ended need not be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -331,14 +331,14 @@ fn log(path: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// The median, the 99th percentile and the most of microseconds, in milliseconds.
+/// The median, the 99th percentile and the maximum of microseconds, in milliseconds.
 fn quantiles(mut all: Vec<i64>) -> [i64; 3] {
     all.sort_unstable();
     assert!(!all.is_empty(), "nothing was measured");
     [50, 99, 100].map(|percent| all[(all.len() * percent).div_ceil(100) - 1] / 1_000)
 }
 
-/// Looks until something is there.
+/// Repeats until there is a result.
 pub async fn wait_for<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

@@ -15,7 +15,7 @@ pub const fn key(code: Code) -> Input {
     Input::Key(Key::plain(code))
 }
 
-/// A dashboard and what it asked of its shell.
+/// A dashboard and its requests to the shell.
 pub struct Dashboard {
     /// The dashboard.
     pub state: State,
@@ -24,7 +24,7 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// One that has no picture yet.
+    /// A dashboard without a snapshot yet.
     pub fn empty() -> Dashboard {
         let options = Options { name: "/run/besom.sock".into(), ..Options::default() };
         let mut dashboard = Dashboard { state: State::new(options), effects: Vec::new() };
@@ -32,7 +32,7 @@ impl Dashboard {
         dashboard
     }
 
-    /// One that shows a picture.
+    /// A dashboard with a snapshot.
     pub fn of(snapshot: Snapshot) -> Dashboard {
         let mut dashboard = Dashboard::empty();
         dashboard.input(Input::Feed(Feed::Connected));
@@ -40,13 +40,13 @@ impl Dashboard {
         dashboard
     }
 
-    /// Takes something in.
+    /// Handles an input.
     pub fn input(&mut self, input: Input) -> &mut Dashboard {
         self.effects.extend(self.state.update(input));
         self
     }
 
-    /// What its shell was to do, beside asking the host what is looked at.
+    /// The effects for the shell, without queries about what is shown.
     pub fn done(&self) -> Vec<Effect> {
         let asks = |effect: &&Effect| matches!(effect, Effect::Ask { .. });
         self.effects.iter().filter(|effect| !asks(effect)).cloned().collect()
@@ -75,7 +75,7 @@ impl Dashboard {
         buffer
     }
 
-    /// The picture of that size as text, without what is empty at the ends of lines.
+    /// The picture of that size as text, without trailing blanks.
     pub fn picture(&mut self, columns: u16, rows: u16) -> String {
         let buffer = self.buffer(columns, rows);
         let row = |y| (0..columns).map(|x| buffer[(x, y)].symbol()).collect::<String>();

@@ -15,7 +15,7 @@ use crate::common::Dashboard;
 pub const PATH: &str = "/etc/besom/besom.toml";
 /// Its digest.
 pub const DIGEST: &str = "5ac1b0f2";
-/// What it says.
+/// Its text.
 pub const FILE: &str = "# The housekeeping of prod.
 [store]
 url = \"postgres://db/prod\"
@@ -40,25 +40,25 @@ const HOSTILE: &str = "\x1b]0;owned\x07\x1b[2J\u{202e}evil\u{200b}\u{9b}31m\r\n\
 
 /// A host.
 pub struct Host {
-    /// What was asked.
+    /// The requests so far.
     pub asked: Vec<Query>,
     /// Why the file cannot be replaced.
     pub lock: Option<String>,
-    /// Why the next saving is refused.
+    /// Why the next save is refused.
     pub refuse: Option<String>,
-    /// What is wrong with every edit.
+    /// The diagnostics of every edit.
     pub problem: Option<Problem>,
-    /// Whether everything it says would steer a terminal.
+    /// Whether all of its texts contain control characters.
     pub hostile: bool,
     file: String,
     digest: String,
-    /// Effects of the dashboard that were looked at.
+    /// The number of effects of the dashboard that were handled.
     seen: usize,
     now: Time,
 }
 
 impl Host {
-    /// One that has what is above.
+    /// A host with the file and the log above.
     pub fn new() -> Host {
         Host {
             asked: Vec::new(),
@@ -73,12 +73,12 @@ impl Host {
         }
     }
 
-    /// Somebody else replaces the file.
+    /// Another user replaces the file.
     pub fn replace(&mut self, text: &str, digest: &str) {
         (self.file, self.digest) = (text.to_owned(), digest.to_owned());
     }
 
-    /// The edits that were asked for.
+    /// The requested edits.
     pub fn edits(&self) -> Vec<Edit> {
         let edit = |query: &Query| match query {
             Query::Edit(edit) => Some(edit.clone()),
@@ -87,7 +87,7 @@ impl Host {
         self.asked.iter().filter_map(edit).collect()
     }
 
-    /// Answers everything that was asked, and what follows from the answers.
+    /// Answers all requests, and those that follow from the answers.
     pub fn answer(&mut self, dashboard: &mut Dashboard) {
         self.seen = self.seen.min(dashboard.effects.len());
         while self.seen < dashboard.effects.len() {
@@ -220,7 +220,7 @@ impl Host {
     }
 }
 
-/// What became of the items of the run that goes on.
+/// The ends of the items of the active run.
 fn detail(run: u64) -> Option<RunDetail> {
     let snapshot = besom_tui::dash::sample::small();
     let run = (**snapshot.run(run)?).clone();

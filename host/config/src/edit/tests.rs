@@ -1,4 +1,4 @@
-//! Edits of texts as people write them. Whatever is not asked for stays, byte for byte.
+//! Edits of texts as people write them. Everything else stays, byte for byte.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn edited(text: &str, changes: &[Change]) -> Edited {
     try_edit(text, changes).unwrap_or_else(|refusal| panic!("{refusal}\n{text}"))
 }
 
-/// The new text, of which nothing may be wrong.
+/// The new text, which must be valid.
 #[track_caller]
 fn check(text: &str, changes: &[Change], expected: &str) {
     let edited = edited(text, changes);
@@ -72,13 +72,13 @@ fn a_new_key_stands_where_it_would_be_written_and_as_its_neighbour_is() {
             "[tasks.sweep]\n{plugin}schedule = \"@hourly\" # often\ntimezone = \"Europe/Berlin\"\noverlap = \"queue\"\njitter = \"5s\"\nundo_retention = \"1d\"\n"
         ),
     );
-    // Without a schedule behind the plugin; indented as it; `=` below `=`.
+    // Without a schedule: after the plugin, with its indentation and alignment of `=`.
     check(
         "[tasks.sweep]\n\tplugin   = \"compaction\"\n\tat_start = true\n",
         &[set(Field::Schedule, "@daily"), set(Field::Jitter, "1m")],
         "[tasks.sweep]\n\tplugin   = \"compaction\"\n\tschedule = \"@daily\"\n\tjitter   = \"1m\"\n\tat_start = true\n",
     );
-    // In a file that does not end with a line.
+    // In a file without a final line end.
     check(
         "[tasks.sweep]\nplugin = \"compaction\"",
         &[set(Field::Schedule, "@daily")],
@@ -270,11 +270,11 @@ fn faults_elsewhere_are_told_but_hinder_only_if_they_are_new() {
     assert!(edited.findings.iter().all(|finding| !finding.new && !finding.of_task));
     assert_eq!(edited.in_the_way(), []);
 
-    // The same fault once more is a new one.
+    // A second occurrence of the same error is a new error.
     let twice = super::tests::edited(&format!("{other}{task}"), &[set(Field::Jitter, "x")]);
     assert_eq!(twice.in_the_way().len(), 1, "{:?}", twice.findings);
 
-    // What was wrong with the task itself before has to be mended as well.
+    // Earlier errors of the edited task have to be corrected as well.
     let broken = "[tasks.sweep]\nplugin = \"compaction\"\nschedule = \"@daily\"\novrlap = 1\n";
     let edited = super::tests::edited(broken, &[set(Field::Jitter, "1s")]);
     assert_eq!(edited.in_the_way().len(), 1, "{:?}", edited.findings);
@@ -330,7 +330,7 @@ fn the_values_that_stand_are_told_without_their_quotes() {
     assert_eq!(current(text, &TaskName::from("other")), None);
 }
 
-/// A task in one of the ways in which it may be written, with comments all over.
+/// A task in one of its possible notations, with comments everywhere.
 fn task_text() -> impl Strategy<Value = String> {
     let keys = prop::sample::subsequence(
         vec![
@@ -414,7 +414,7 @@ proptest! {
         if text.contains('\n') {
             prop_assert_eq!(ends(&text), ends(&edited.text), "line ends of {}", edited.text);
         }
-        // What was there before, set again, is there again.
+        // Setting the previous value restores the text.
         let before = current(&text, &task).expect("the task");
         let back: Vec<Change> = changes
             .iter()

@@ -1,4 +1,4 @@
-//! Files on a real disk: every refusal leaves the file as it was, and nothing beside it.
+//! Files on a real disk: after a refusal the file is unchanged, and no other file is left.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::symlink;
@@ -167,7 +167,7 @@ fn a_directory_that_somebody_holds_is_waited_for() {
         });
         waits.recv().expect("it has begun");
         assert_eq!(site.text(), "a = 1\n");
-        // What the holder does in between counts.
+        // A change by the holder of the lock is detected.
         fs::write(&site.file, "a = 3\n").expect("written");
         drop(held);
         let error = waiting.join().expect("no panic").expect_err("refused");

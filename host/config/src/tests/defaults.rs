@@ -34,7 +34,7 @@ fn the_manual_names_the_defaults() {
         let (table, _) = keys[0].split_once('.').expect("a table");
         for (key, default) in keys.iter().zip(defaults) {
             let name = if key.contains('.') { (*key).to_owned() } else { format!("{table}.{key}") };
-            // The settings of a plugin are its own.
+            // The settings belong to the plugins.
             if table != "settings" {
                 let expected = known.get(&name).or_else(|| known.get(*key));
                 assert_eq!(Some(&default.replace(' ', "")), expected, "{name}");

@@ -1,4 +1,4 @@
-//! Where messages may be sent, judged when the file is read.
+//! The checks of delivery routes when the file is read.
 
 use std::time::Duration;
 

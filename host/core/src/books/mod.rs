@@ -7,9 +7,9 @@
 //! ```
 //!
 //! This module decides which candidates become items, what blocks an identity and what lifts a
-//! block, which dead letters are resolved, where an item goes, and which counters change. It decides neither whether an entry may
-//! be committed (ownership, cursors) nor whether its guards hold: databases differ there, so the
-//! store finds that out and passes it in ([`Judged`]).
+//! block, which dead letters are resolved, where an item goes, and which counters change. It decides
+//! neither whether an entry may be committed (ownership, cursors) nor whether its guards hold:
+//! databases differ there, so the store finds that out and passes it in ([`Judged`]).
 //!
 //! The order of the writes matters only within one item. Writes of different items do not affect
 //! each other, because an identity waits only once; a store may therefore group writes by kind.
@@ -145,7 +145,7 @@ pub enum Write<'a> {
         /// An item of the identity.
         item: &'a Item,
     },
-    /// The item's version is not planned again. A version that was given up stays given up.
+    /// The item's version is not planned again. A discarded version stays discarded.
     Block {
         /// The item.
         item: &'a Item,

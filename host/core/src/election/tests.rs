@@ -171,7 +171,7 @@ fn a_lease_that_may_still_be_held_is_given_up_with_the_resignation() {
     let mut election = Election::new(TIMING, at(0.0));
     step(&mut election, 0.0, Event::Tick);
     step(&mut election, 0.1, won(0.0, 1));
-    // The store never answers: the lease is kept by the node's membership all the same.
+    // The store never answers: the node's membership still keeps the lease alive.
     step(&mut election, 13.0, Event::Tick);
     assert_eq!(step(&mut election, 13.1, Event::Resign), [Command::Resign(fence(1))]);
     step(&mut election, 13.2, Event::Resigned);

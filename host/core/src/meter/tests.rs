@@ -183,7 +183,8 @@ proptest! {
             let count = exact[&told.key];
             prop_assert!(count <= told.count && told.count <= count + bound, "{told:?}: {count}");
         }
-        // What is certainly among the hottest is told: fewer than so many keys can be as hot.
+        // A key that is certainly among the hottest is reported: fewer than this many keys can be
+        // as hot.
         let share = total / hot::TOLD_MAX as u64;
         for (key, count) in exact.iter().filter(|(_, count)| **count > share + bound) {
             prop_assert!(hot.iter().any(|told| told.key == *key), "{key}: {count} of {total}");

@@ -179,12 +179,11 @@ mod together {
         random: Draw,
         table: Vec<PartitionRow>,
         nodes: Vec<Ownership>,
-        /// Events on their way.
+        /// Events in transit.
         post: Vec<(usize, Event)>,
     }
 
-    /// Who should own a partition by the ring at that revision: members come and go with
-    /// its bits.
+    /// The owner of a partition by the ring at that revision, whose bits determine the members.
     fn ring(revision: u64, partition: u32) -> usize {
         let members: Vec<usize> =
             (0..NODES).filter(|node| (revision >> node) & 1 == 1 || *node == 0).collect();
@@ -253,7 +252,8 @@ mod together {
             }
         }
 
-        /// Nobody believes that they own what the table has given to another under that epoch.
+        /// No node believes that it owns a partition that the table assigns to another under that
+        /// epoch.
         fn check(&self) {
             let mut seen = BTreeMap::new();
             for (index, node) in self.nodes.iter().enumerate() {
@@ -292,7 +292,7 @@ mod together {
                     world.check();
                 }
             }
-            // Members that fell out learn of the ring again when they are back.
+            // Members that were lost learn the ring again when they return.
             for node in 0..NODES {
                 world.post.push((node, Event::Ring(position(last), mine(last, node))));
             }

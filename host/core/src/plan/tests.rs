@@ -70,7 +70,8 @@ fn a_slot_on_time_meets_the_overlap_policy() {
         (Queue, state(9), active(), "queued 10, queue 10"),
         (Queue, queued(9, &[5]), active(), "skipped 10, queue 5"),
         (Allow, state(9), active(), "ran 10, start 10"),
-        // The run has ended: what waited goes first, the slot of now meets its run.
+        // The run has ended: the waiting slot runs first, and the current slot finds that run
+        // active.
         (Queue, queued(9, &[5]), vec![], "ran 5, queued 10, start 5, queue 10"),
         (Queue, queued(10, &[5]), vec![], "ran 5, start 5"),
         (Skip, queued(10, &[5, 6]), vec![], "ran 5, start 5, queue 6"),
@@ -272,7 +273,7 @@ fn a_clock_that_goes_back_runs_nothing_twice() {
     let decision = decide(secs(550), TERM, Some(&minutely()), &POLICY, &state(10), &[]);
     assert_eq!((short(&decision).as_str(), decision.next), ("", Some(secs(660))));
     assert_eq!(decision.set_back, None);
-    // A watermark further ahead would be a task that stands still.
+    // A watermark further ahead would stop the task.
     for ahead in [61, 3_600, 10 * 365 * 86_400] {
         let far = TaskState { last_slot: Some(secs(550 + ahead)), ..state(0) };
         let decision = decide(secs(550), TERM, Some(&minutely()), &POLICY, &far, &[]);

@@ -93,7 +93,7 @@ fn where_nobody_reaches_the_store_nobody_stands_aside() {
     world.step(Event::Others(false));
     world.until(100_000);
     world.said(&[(5_000, "misses")]);
-    // It is back, and another was a moment faster.
+    // The store is back, and another node was a moment faster.
     world.step(Event::Others(true));
     world.until(101_000);
     world.answers = true;

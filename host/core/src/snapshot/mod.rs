@@ -2,10 +2,10 @@
 //! line prints, so that each fact has one shape and one set of fields. The command line prints
 //! instants as RFC 3339 text; on the wire they are numbers ([`Time`]).
 //!
-//! A [`Snapshot`] is the state of a deployment at one moment. It is gathered from the store, the coordination and every node's report; nothing is
-//! decided by it. Rows are behind [`Arc`], so that successive snapshots share unchanged rows. What
-//! is unbounded in a deployment (dead letters, runs, events) is limited to its newest entries or
-//! grouped; the rest has to be queried.
+//! A [`Snapshot`] is the state of a deployment at one moment. It is gathered from the store, the
+//! coordination and every node's report; nothing is decided by it. Rows are behind [`Arc`], so that
+//! successive snapshots share unchanged rows. What is unbounded in a deployment (dead letters, runs,
+//! events) is limited to its newest entries or grouped; the rest has to be queried.
 //!
 //! ```text
 //! node ── Report ──> store ──┐

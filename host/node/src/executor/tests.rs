@@ -844,7 +844,7 @@ fn an_answer_about_an_earlier_mark_says_nothing_of_a_later_one() {
     bench.step(Event::Committed(ticket, first.id, unknown()));
     let (_, second) = commits(&bench.step(Event::Found(ticket, first.id, Ok(None)))).remove(0);
     // Copies of earlier answers about the first batch, while the second is being committed.
-    let refused = Err(store::Error::Invalid("the commit was given up".into()));
+    let refused = Err(store::Error::Invalid("the commit was abandoned".into()));
     assert_eq!(bench.step(Event::Committed(ticket, first.id, refused)), []);
     assert_eq!(bench.step(Event::Committed(ticket, first.id, unknown())), []);
     assert_eq!(bench.step(Event::Found(ticket, first.id, Ok(None))), []);

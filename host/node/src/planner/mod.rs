@@ -125,7 +125,7 @@ pub enum Command {
     Scan(Scan),
     /// Record the end of a scan.
     EndScan {
-        /// The leader's fence.
+        /// The leader's fencing token.
         fence: FencingToken,
         /// The run whose scan has ended.
         run: RunId,
@@ -147,7 +147,7 @@ pub enum Command {
 /// A request to scan a page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scan {
-    /// The leader's fence.
+    /// The leader's fencing token.
     pub fence: FencingToken,
     /// The run that scans.
     pub run: RunId,

@@ -464,7 +464,7 @@ impl<'a> Attempt<'a> {
         }
         match opened.try_get::<_, Option<Vec<u8>>>(2)? {
             Some(result) => Err(Stop::Known(postcard::from_bytes(&result).map_err(Failure::from)?)),
-            None => Err(invalid(format!("the commit {} was given up", self.batch.id)).into()),
+            None => Err(invalid(format!("the commit {} was abandoned", self.batch.id)).into()),
         }
     }
 

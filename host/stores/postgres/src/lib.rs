@@ -1,7 +1,7 @@
 //! The store on PostgreSQL: the engine's tables are in a schema of their own, next to the user's.
 //!
-//! This module connects the port's operations to jobs on connections; the modules below decide what
-//! a job does. Transactions use READ COMMITTED: what must not change is locked, in one order, and
+//! This file connects the port's operations to jobs on connections; the modules decide what a job
+//! does. Transactions use READ COMMITTED: what must not change is locked, in one order, and
 //! what depends on it is read by a later statement.
 
 mod anchors;

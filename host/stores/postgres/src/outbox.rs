@@ -1,9 +1,9 @@
 //! The outbox: claims messages for an attempt, records the results, and answers a task's questions
 //! about its messages.
 //!
-//! A message is pending until it is delivered or abandoned. It is the first of its lane (task,
+//! A message is pending until it is delivered or given up. It is the first of its sequence (task,
 //! tenant, topic, key) when the previous one has ended: messages end in order, so only the nearest
-//! has to be checked. A message that became visible behind a later one of its lane, whose attempt
+//! has to be checked. A message that became visible behind a later one of its sequence, whose attempt
 //! is under way, waits for that attempt.
 //!
 //! Payloads are read after the claim is committed, so that a claim whose answer is large or not
@@ -24,7 +24,7 @@ use super::session::{Pipeline, Session, Tx, only, params};
 use super::text::{escaped, plain, tenant_of, tenant_text};
 use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending, Result};
 
-/// Pending messages of a topic that are due and first in their lane.
+/// Pending messages of a topic that are due and first in their sequence.
 const FIRST: &str = "SELECT o.id FROM @.outbox o
     WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = $1 AND o.next_at <= $2
       AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
@@ -121,7 +121,7 @@ async fn with_payloads(session: &Session, claimed: Vec<Claimed>) -> Job<Vec<Clai
     Ok(claimed.into_iter().filter_map(with).collect())
 }
 
-/// Makes abandoned messages pending again, unless their lane contains a later one.
+/// Makes messages pending again that were given up, unless their sequence contains a later one.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let ids: Vec<i64> = selector.ids.iter().map(|id| *id as i64).collect();
     // If numbers are given, only they count.

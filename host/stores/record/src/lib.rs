@@ -1,5 +1,5 @@
-//! The recorded forms of values, rows and sets of rows, which the databases' adapters share. This
-//! module depends on none of them.
+//! The recorded forms of values, rows and sets of rows, which the store adapters share. This crate
+//! depends on no database.
 
 pub mod begun;
 pub mod encoding;

@@ -92,7 +92,7 @@ fn attempt(
     match recorded(tx, batch.id)? {
         Some(Some(result)) => return Ok(postcard::from_bytes(&result)?),
         Some(None) => {
-            return Err(Error::Invalid(format!("the commit {} was given up", batch.id)).into());
+            return Err(Error::Invalid(format!("the commit {} was abandoned", batch.id)).into());
         }
         None => {}
     }

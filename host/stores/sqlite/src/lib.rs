@@ -1,7 +1,7 @@
 //! The store on SQLite: one file, one writer thread, and concurrent readers.
 //!
-//! This module connects the port's operations to jobs on connections; the modules below decide what
-//! a job does. WAL with `synchronous = FULL`: a commit that has returned is on disk. ATTACH is
+//! This file connects the port's operations to jobs on connections; the modules decide what a job
+//! does. WAL with `synchronous = FULL`: a commit that has returned is on disk. ATTACH is
 //! refused, because in WAL mode attached files commit separately.
 
 mod audit;

@@ -1,7 +1,7 @@
 //! The outbox: claims messages for an attempt, records the results, and answers a task's questions
 //! about its messages.
 //!
-//! A message is pending until it is delivered or abandoned. It is the first of its lane (task,
+//! A message is pending until it is delivered or given up. It is the first of its sequence (task,
 //! tenant, topic, key) when the previous one has ended: messages end in order, so only the nearest
 //! has to be checked.
 
@@ -51,7 +51,7 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<()> {
     Ok(())
 }
 
-/// Pending messages of a topic that are due and first in their lane.
+/// Pending messages of a topic that are due and first in their sequence.
 const FIRST: &str = "SELECT o.id FROM besom_outbox o
     WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = ?1 AND o.next_at <= ?2
       AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
@@ -142,7 +142,7 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
     Ok(())
 }
 
-/// Makes abandoned messages pending again, unless their lane contains a later one.
+/// Makes messages pending again that were given up, unless their sequence contains a later one.
 pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let mut again = tx.conn.prepare_cached(
         "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0, next_at = ?3,

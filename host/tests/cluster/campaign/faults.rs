@@ -1,4 +1,5 @@
-//! What is done to the cluster, for how long, and what an operator has to be told meanwhile.
+//! The faults of the campaign: what each does to the cluster, for how long, and what `besom status`
+//! has to report meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,9 +15,9 @@ use crate::wait::wait_at_most;
 const HOLD: Duration = Duration::from_secs(8);
 /// How long a fault of the tables lasts: longer than all attempts of an item take.
 const HOLD_TABLES: Duration = Duration::from_secs(20);
-/// How long an operator waits for the cause.
+/// How long it may take until the cause is reported.
 const TOLD_MAX: Duration = Duration::from_secs(30);
-/// Where Debian has the library that tells a program another time.
+/// Debian's path of the library that changes the time of a program.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
 /// A fault.
@@ -79,7 +80,7 @@ impl Fault {
         Fault::DiskFull,
     ];
 
-    /// Those that the gate tries.
+    /// The kinds that the gate injects.
     pub const GATE: [Fault; 6] = [
         Fault::FollowerAhead,
         Fault::Rename,
@@ -89,14 +90,14 @@ impl Fault {
         Fault::KillLeader,
     ];
 
-    /// The kind of that name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Fault {
         let found = Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name);
         found.unwrap_or_else(|| panic!("there is no fault {name}"))
     }
 
-    /// Words of which `status` has to say one while the fault lasts; none: it is over
-    /// before anybody could ask.
+    /// Words of which `status` has to contain one while the fault lasts; none: the fault is too
+    /// short.
     fn told(self) -> &'static [&'static str] {
         match self {
             Fault::CutLeaderFromStore | Fault::CutFollowerFromStore => &["cannot reach the store"],
@@ -116,7 +117,7 @@ impl Fault {
 }
 
 impl Campaign {
-    /// Does it, waits, and undoes it.
+    /// Injects the fault, waits, and undoes it.
     pub fn strike(&mut self, fault: Fault) {
         let leader = self.leader();
         let follower = (leader + 1) % self.site.hosts.len();
@@ -188,7 +189,7 @@ impl Campaign {
                 self.sql("ALTER TABLE shares_elsewhere RENAME TO shares");
             }
             Fault::LeaderAhead => self.shift_clock(fault, leader, "+1h"),
-            // It may lead with that.
+            // The host may lead with this difference.
             Fault::LeaderAheadABit => self.shift_clock(fault, leader, "+8s"),
             Fault::FollowerAhead => self.shift_clock(fault, follower, "+30s"),
             Fault::LeaderBehind => self.shift_clock(fault, leader, "-1h"),
@@ -197,7 +198,7 @@ impl Campaign {
         }
     }
 
-    /// Waits for so long, and until an operator has been told.
+    /// Waits for this time, and until `status` reports the cause.
     fn hold(&mut self, fault: Fault, span: Duration) {
         self.wait(span);
         self.is_told(fault);
@@ -234,7 +235,7 @@ impl Campaign {
         ));
     }
 
-    /// The server and its connections stay and answer nothing.
+    /// The server and its connections remain but do not answer.
     fn freeze_postgres(&mut self, fault: Fault) {
         let pid = self.site.as_ref().join("servers/postgres/data/postmaster.pid");
         let pid = std::fs::read_to_string(pid).expect("it runs");
@@ -254,11 +255,11 @@ impl Campaign {
         process.signal(Signal::KILL).expect("killed");
     }
 
-    /// One node misses PostgreSQL alone: the others do its share before the cut has ended.
+    /// One node cannot reach PostgreSQL: the others take over its share while the cut lasts.
     fn cut_from_store(&mut self, fault: Fault, host: usize) {
         self.paths[host].store.set_cut(true);
         self.hold(fault, HOLD);
-        // Everything is done in time again, while the cut still lasts.
+        // Everything is executed in time again while the cut still lasts.
         self.drained("while a node is cut from the store");
         self.paths[host].store.set_cut(false);
     }
@@ -273,7 +274,7 @@ impl Campaign {
         }
     }
 
-    /// A host is started with another time of day, and later with the right one.
+    /// A host is started with a wrong clock, and later with the right one.
     fn shift_clock(&mut self, fault: Fault, host: usize, by: &str) {
         assert!(
             Path::new(FAKETIME).exists(),
@@ -295,23 +296,23 @@ impl Campaign {
         self.site.start_host(host);
     }
 
-    /// The data of some seconds ago is put back while the hosts run.
+    /// The database is restored to its state of some seconds ago while the hosts run.
     fn restore(&mut self, fault: Fault) {
         let data = self.site.as_ref().join("servers/postgres").join("data");
         let copy = data.with_file_name("copy");
         self.site.servers.stop(Which::Postgres);
         run("cp", &["-a".as_ref(), &data, &copy]);
-        // The tablespace lies elsewhere, and is of the same moment.
+        // The tablespace is in another directory, and is copied at the same moment.
         let space = self.disk.as_ref().map(|disk| disk.path().join("space"));
         let space_copy = data.with_file_name("space-copy");
         if let Some(space) = &space {
             run("cp", &["-a".as_ref(), space, &space_copy]);
         }
         self.site.servers.restart(Which::Postgres).expect("it starts again");
-        // Reports that the copy does not know: every node finds its own missing.
+        // Reports that the copy lacks: every node finds its own missing.
         self.wait(HOLD);
         self.drained("before the restore");
-        // Terms that the copy does not know.
+        // Terms that the copy lacks.
         let leader = self.leader();
         self.site.hosts[leader].stop();
         self.site.start_host(leader);
@@ -332,12 +333,12 @@ impl Campaign {
     fn fill_disk(&mut self, fault: Fault) {
         let Some(disk) = &self.disk else { return };
         let filler = disk.path().join("filler");
-        // As much as there is.
+        // All of the free space.
         let _ = Command::new("dd")
             .args(["if=/dev/zero", "bs=64k", &format!("of={}", filler.display())])
             .output();
         self.wait(HOLD);
-        // What goes into the room that the table has already needs none of the disk.
+        // Rows that fit into the table's existing pages need no disk space.
         if self.late() > 0 {
             self.is_told(fault);
         }
@@ -351,7 +352,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Mounts it, where this user may; `owner` is PostgreSQL's data, whose owner gets it.
+    /// Mounts it if this user may; it gets the owner of PostgreSQL's data directory `owner`.
     pub fn mount(path: PathBuf, owner: &Path) -> Option<Disk> {
         std::fs::create_dir_all(&path).ok()?;
         let mounted = Command::new("mount")
@@ -374,7 +375,7 @@ impl Disk {
         Some(disk)
     }
 
-    /// Where it is.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -33,14 +33,14 @@ const WRITES: [&str; 3] = [
               AND start_date > now() - interval '7 days' LIMIT 1)",
 ];
 
-/// The product, until it is stopped.
+/// The running product.
 pub struct Load {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Load {
-    /// Starts it on that database. What a server refuses while it is being harmed is left out.
+    /// Starts it on that database. Writes that the server refuses during a fault are dropped.
     pub fn start(database: Config) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -64,7 +64,7 @@ impl Load {
 
 async fn write(client: &Client) {
     for sql in WRITES {
-        // Nobody waits for a server that is frozen; the next round tries again.
+        // It does not wait for a frozen server; the next round tries again.
         let _ = tokio::time::timeout(WRITE_MAX, client.batch_execute(sql)).await;
     }
 }

@@ -1,8 +1,8 @@
-//! A campaign: one fault after the other on a cluster of real processes under load, with a
-//! ledger that triggers keep in the database, apart from the books.
+//! A campaign: one fault after the other in a cluster of real processes under load, with a ledger
+//! that triggers keep in the database, independent of the books.
 //!
-//! After each fault everything due is done again within a bound; after the last one nothing was
-//! early, doubled, lost or set aside, and whatever lasted had been told. `scripts/campaign` runs
+//! After each fault everything due is executed within a bound; after the last one nothing was
+//! early, doubled, lost or set aside, and every lasting fault was reported. `scripts/campaign` runs
 //! any number of faults; the gate runs a few.
 
 mod faults;
@@ -24,14 +24,14 @@ use crate::wait::{wait_at_most, wait_for};
 
 /// Hosts of the cluster.
 const HOSTS: usize = 3;
-/// As whom the hosts work: no superuser, and not the owner of the product's tables.
+/// The hosts' role: neither a superuser nor the owner of the product's tables.
 const ROLE: &str = "housekeeper";
-/// How late a share may end where nothing is wrong.
+/// How late a share may end while there is no fault.
 const LATE_MAX_S: u32 = 3;
-/// How long it may take after a fault until everything due has been done.
+/// How long it may take after a fault until everything due is executed.
 const DRAIN_MAX: Duration = Duration::from_secs(90);
 
-/// What really happened to each share, and when it was due at that moment.
+/// The end of each share, and when it was due at that moment.
 const LEDGER: &str = "
 CREATE TABLE ledger (share text, at timestamptz, due timestamptz, by text);
 CREATE FUNCTION note_in_ledger() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
@@ -44,7 +44,7 @@ CREATE TRIGGER note_in_ledger AFTER UPDATE OF unshared_at ON shares
     FOR EACH ROW EXECUTE FUNCTION note_in_ledger();
 ";
 
-/// What the books know of the shares that are late.
+/// The books' entries of late shares.
 const LATE: &str = "
 SELECT concat_ws(' ', s.share_id, s.start_date + interval '7 days', 'waits:',
   (SELECT string_agg(concat_ws('/', i.place, to_timestamp(i.run_at / 1e6), i.part, i.version), ', ')
@@ -56,19 +56,19 @@ SELECT concat_ws(' ', s.share_id, s.start_date + interval '7 days', 'waits:',
    WHERE h.key LIKE '%' || s.share_id || '%'))
 FROM shares s WHERE s.unshared_at IS NULL AND s.start_date + interval '7 days' < now()";
 
-/// The ways of one host to the servers.
+/// The proxies between one host and the servers.
 struct Paths {
     store: Proxy,
     etcd: Vec<Proxy>,
 }
 
-/// A cluster that is harmed.
+/// The cluster under faults.
 struct Campaign {
     site: Site,
     paths: Vec<Paths>,
-    /// A configuration that reaches the servers past the proxies; nobody serves with it.
+    /// A configuration that bypasses the proxies; no host uses it.
     observer: Host,
-    /// Where the product's shares are; none: this user may not mount.
+    /// The file system with the product's shares; none: this user may not mount one.
     disk: Option<Disk>,
     random: StdRng,
 }
@@ -116,7 +116,7 @@ impl Campaign {
             paths.push(Paths { store, etcd: etcds });
         }
         site.create_model();
-        // The product's tables are the product's; the role has what its tasks are granted.
+        // The product owns its tables; the role has the privileges of `besom grants`.
         site.sql(&format!(
             "DO $$ DECLARE t text; BEGIN
                FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
@@ -141,7 +141,7 @@ impl Campaign {
         campaign
     }
 
-    /// So many faults: every kind before any comes again, in an order by chance.
+    /// A plan of this many faults: every kind once before any is repeated, in random order.
     fn plan(&mut self, count: usize) -> Vec<Fault> {
         let mut faults = Vec::new();
         while faults.len() < count {
@@ -168,7 +168,7 @@ impl Campaign {
             self.strike(*fault);
             let healed = Instant::now();
             self.drained(&format!("{fault:?}"));
-            // The next one meets a cluster that is whole, with every host up.
+            // The next fault starts on a complete cluster.
             for host in &self.site.hosts {
                 assert!(host.is_alive(), "{} has ended after {fault:?}", host.name());
             }
@@ -208,7 +208,7 @@ impl Campaign {
         ))
     }
 
-    /// Waits until nothing is late any more.
+    /// Waits until no share is late.
     #[track_caller]
     fn drained(&mut self, after: &str) {
         let begun = Instant::now();
@@ -220,7 +220,7 @@ impl Campaign {
         }
     }
 
-    /// Nothing that the ledger knows is early or doubled, and nothing was set aside.
+    /// No effect in the ledger is early or doubled, and no item was set aside.
     #[track_caller]
     fn judge(&mut self, after: &impl std::fmt::Debug) {
         let early = "SELECT count(*) FROM ledger WHERE at < due AND by LIKE 'besom%'";
@@ -241,7 +241,7 @@ impl Campaign {
         assert_eq!(ended, known, "shares that ended, and those that the ledger knows");
     }
 
-    /// The index of the host that leads, by the store's fence.
+    /// The index of the leader, by the store's fence.
     fn leader(&mut self) -> usize {
         wait_for("somebody to lead", || {
             let out = self
@@ -255,8 +255,8 @@ impl Campaign {
         })
     }
 
-    /// What an operator reads in `status`: from anywhere, and beside each host, which says there
-    /// what it may not be able to write into the store.
+    /// The output of `status`: from any machine, and on the machine of each host, which reports
+    /// there what it cannot write into the store.
     fn everything_said(&self) -> String {
         let mut said = String::new();
         for host in std::iter::once(&self.observer).chain(&self.site.hosts) {

@@ -1,4 +1,4 @@
-//! What is done on the screen is done, and kept with who and why.
+//! Actions of the dashboard take effect, and are recorded with author and reason.
 
 use rusqlite::params;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::terminal::Terminal;
 use super::{GAP, add_with_a_gap, answer, asked, command, entry, leader, stage};
 use crate::site::{Site, wait_for};
 
-/// What the newest command was, why, and what came of it; and by whom it was asked.
+/// The newest command: what, why, its result, and its author.
 #[track_caller]
 fn is_kept(site: &Site, what: &str, reason: &str, result: &str) {
     let newest = &asked(site)[0];
@@ -17,7 +17,7 @@ fn is_kept(site: &Site, what: &str, reason: &str, result: &str) {
     assert!(newest["by"].as_str().is_some_and(|by| by.contains(&who)), "{newest:#}");
 }
 
-/// The open dead letters, newest first, once there are so many.
+/// The open dead letters, newest first, once there are this many.
 #[track_caller]
 fn letters(site: &Site, count: usize) -> Vec<Value> {
     wait_for(&format!("{count} dead letters"), || {
@@ -49,7 +49,7 @@ fn a_task_is_triggered_paused_and_resumed_and_a_run_is_cancelled() {
     answer(&terminal, "Start a run of share-expiry now?", "by hand", "share-expiry: started");
     is_kept(&site, "trigger share-expiry", "by hand", "started");
 
-    // Nothing happens without a reason, and nothing by leaving.
+    // Nothing happens without a reason, or if the dialog is left.
     terminal.keys(&["p"]);
     terminal.shows("Pause share-expiry?");
     terminal.keys(&["Enter"]);
@@ -159,7 +159,7 @@ fn dead_letters_are_retried_and_discarded_singly_and_by_group_and_the_leader_res
     let left = letters(&site, 1);
     assert_eq!(left[0]["key"], "lost");
 
-    // What is left of the group, all of it.
+    // The whole rest of the group.
     terminal.keys(&["X"]);
     terminal.shows("All dead letters of compaction with the error");
     terminal.text("nobody wants it");

@@ -1,5 +1,4 @@
-//! A host dies while somebody looks: it is said how old the picture is, and another host is
-//! found.
+//! A host dies while the dashboard is open: the age of the data is shown, and another host is used.
 
 use super::terminal::Terminal;
 use super::{asked, leader, stage};
@@ -15,7 +14,7 @@ fn the_death_of_the_host_is_shown_with_the_age_until_another_one_is_there() {
     terminal.shows("3 tasks");
     host.kill();
     terminal.shows("✕lost");
-    // The age is counted on, and what was known stays in sight.
+    // The age increases, and the last known state stays visible.
     terminal.shows("✕lost 2s old");
     let screen = terminal.shows("✕lost 3s old");
     assert!(screen.contains("3 tasks"), "{screen}");
@@ -41,7 +40,7 @@ fn a_dashboard_without_any_host_says_what_to_do_and_finds_the_first_one() {
     terminal.shows("`besom serve` starts one");
     let host = leader(&site);
     terminal.shows("●live");
-    // It dies for good: the dashboard can still be left.
+    // The host does not come back: the dashboard can still be left.
     host.kill();
     terminal.shows("✕lost");
     terminal.keys(&["q"]);

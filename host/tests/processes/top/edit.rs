@@ -1,10 +1,10 @@
-//! A schedule is edited on the screen and saved into the file as people wrote it.
+//! A schedule is edited on the screen and saved, and the rest of the file stays as people wrote it.
 
 use super::terminal::Terminal;
 use super::{asked, command, leader};
 use crate::site::{Site, wait_for};
 
-/// As people write it: with comments everywhere, and an order of their own.
+/// As people write it: with comments everywhere, and in their own order.
 const COMMENTED: &str = "\
 # The shares of the product.
 [tasks.share-expiry] # see the handbook
@@ -15,7 +15,7 @@ overlap   = \"skip\"
 # The end of it.
 ";
 
-/// Opens the form and types another schedule, up to what it would come to in the file.
+/// Opens the form and types another schedule, until the preview of the file is shown.
 #[track_caller]
 fn typed(terminal: &Terminal, schedule: &str) {
     command(terminal, "edit schedule of share-expiry");
@@ -27,7 +27,7 @@ fn typed(terminal: &Terminal, schedule: &str) {
     terminal.until("the difference", |screen| {
         screen.lines().any(|line| line.starts_with(" +") && line.contains(schedule))
     });
-    // What is typed is a command again only outside of the field.
+    // Keys are commands again only outside the field.
     terminal.keys(&["Escape"]);
     terminal.shows("W save");
 }
@@ -49,7 +49,7 @@ fn an_edit_on_the_screen_keeps_the_comments_and_moves_the_next_run() {
     let terminal = Terminal::open(&site, 100, 40);
     terminal.top("");
 
-    // A fault is shown under its character, and is not saved.
+    // An error is shown under its character, and is not saved.
     command(&terminal, "edit schedule of share-expiry");
     terminal.shows("besom.toml:5");
     terminal.keys(&["C-u"]);
@@ -101,7 +101,7 @@ fn a_file_that_somebody_else_has_changed_is_not_overwritten_and_what_was_typed_s
     let terminal = Terminal::open(&site, 100, 40);
     terminal.top("");
     typed(&terminal, "30 5 * * *");
-    // Between the reason and its confirmation: too late for the form to see it by itself.
+    // The file changes between the reason and its confirmation: too late for the form to notice.
     terminal.keys(&["W"]);
     terminal.shows("esc back, unsaved");
     terminal.text("after the backup");
@@ -114,7 +114,7 @@ fn a_file_that_somebody_else_has_changed_is_not_overwritten_and_what_was_typed_s
     assert_eq!(whole(), theirs);
     terminal.shows("schedule 30 5 * * *");
 
-    // Theirs is taken, what was typed is kept, and saves.
+    // The other version is loaded, the typed text is kept, and can be saved.
     terminal.keys(&["R"]);
     terminal.until("the difference to theirs", |screen| {
         screen.lines().any(|line| line.starts_with(" +") && line.contains("30 5 * * *"))

@@ -1,11 +1,11 @@
-//! What others wrote steers neither the terminal nor the dashboard.
+//! Hostile text controls neither the terminal nor the dashboard.
 
 use super::terminal::Terminal;
 use super::{add_with_a_gap, asked, leader, stage};
 use crate::site::wait_for;
 
-/// A key that would set the title, clear the screen, turn it red and write elsewhere: in C0 and
-/// C1 sequences, with a bell, a carriage return and a change of the direction of writing.
+/// A key that would set the title, clear the screen, turn it red and write elsewhere: with C0 and
+/// C1 sequences, a bell, a carriage return and a change of the text direction.
 const KEY: &str = "\x1b]2;owned\x07\x1b[2J\x1b[31mevil\r\n\u{9b}5;5Hmoved\u{202e}turned";
 
 #[test]
@@ -44,7 +44,7 @@ fn a_hostile_key_is_shown_and_does_not_reach_the_terminal() {
         assert!(!terminal.looks().contains("\x1b[31m"), "{told}: the key has a say in the colours");
         assert_eq!(terminal.format("#{pane_title}"), title, "{told}");
     }
-    // Nor does it anywhere else, whatever the size.
+    // The same on all other screens, at every size.
     for (columns, rows) in [(80_usize, 24_u16), (40, 10)] {
         terminal.resize(u16::try_from(columns).expect("few"), rows);
         let drawn = |screen: &str| {
@@ -66,15 +66,15 @@ fn pasted_text_is_no_command() {
     terminal.top("");
     terminal.keys(&["2"]);
     terminal.shows("3 tasks");
-    // Each of these letters does something when it is typed; the last would leave.
+    // Each of these letters is a command when it is typed; the last one would leave.
     terminal.paste("t\rp\r6\r:\rquit\rq");
-    // Keys come one after the other: when this is shown, the paste has been taken.
+    // Keys are handled in order: when this is shown, the paste has been handled.
     terminal.keys(&["?"]);
     let screen = terminal.shows("Tasks: keys");
     assert!(screen.contains("On this screen"), "{screen}");
     terminal.keys(&["Escape"]);
     terminal.until("the screen without help", |screen| !screen.contains("Tasks: keys"));
-    // Into a field it goes as one line, and a line end in it confirms nothing.
+    // In a field it is one line, and a line end in it does not confirm.
     terminal.keys(&["p"]);
     terminal.shows("reason (required)");
     terminal.paste("first\rsecond\n\x1b[31mthird");

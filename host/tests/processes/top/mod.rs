@@ -1,7 +1,7 @@
 //! `besom top` as an operator meets it: the real binary in a terminal, beside a host.
 //!
-//! Each test looks at the screen until it shows what it should, and then at what the store
-//! keeps. One file per subject; `terminal` is where somebody types and looks.
+//! Each test waits until the screen shows what it should, and then checks the store. One file per
+//! subject; `terminal` is the terminal.
 
 mod actions;
 mod connection;
@@ -19,7 +19,7 @@ use crate::load::append;
 use crate::site::{Site, hostile};
 use crate::terminal::{self, Terminal};
 
-/// Nothing here runs by itself, and what is set aside is so at the first attempt.
+/// No task has a schedule, and items are set aside at the first attempt.
 const STAGE: &str = r#"
 [host]
 drain_max = "500ms"
@@ -68,7 +68,7 @@ fn leader(site: &Site) -> Host {
     host
 }
 
-/// Answers the open question with a reason, and waits until it is told what came of it.
+/// Confirms the open dialog with a reason, and waits for the result.
 #[track_caller]
 fn answer(terminal: &Terminal, title: &str, reason: &str, told: &str) {
     terminal.shows(title);
@@ -87,8 +87,7 @@ fn command(terminal: &Terminal, words: &str) {
     terminal.keys(&["Enter"]);
 }
 
-/// What was asked of the leader, newest first. What has happened, such as loads of plugins and
-/// imports, stands there as well.
+/// The commands, newest first, including records such as loads of plugins and imports.
 #[track_caller]
 fn asked(site: &Site) -> Vec<Value> {
     let (code, asked) = site.json(&["commands", "ls"]);

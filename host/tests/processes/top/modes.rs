@@ -1,4 +1,4 @@
-//! Whatever ends the dashboard, the terminal is as it was.
+//! However the dashboard ends, the terminal is restored.
 
 use std::mem::ManuallyDrop;
 
@@ -29,7 +29,7 @@ fn the_terminal_is_given_back_after_leaving_and_after_every_signal_that_ends() {
     let before = terminal.modes();
     for (what, end) in ends {
         terminal.clear();
-        // With the mouse, so that there is more to give back.
+        // With the mouse, so that there is more to restore.
         terminal.top("--mouse");
         assert_ne!(terminal.modes(), before, "{what}: it has taken the terminal");
         end(&terminal);
@@ -43,13 +43,13 @@ fn what_cannot_be_shown_leaves_the_terminal_alone() {
     let site = stage();
     let terminal = Terminal::open(&site, 100, 30);
     let before = terminal.modes();
-    // There is nothing to type with: it tells in lines what there is to be told.
+    // Without a terminal, it prints lines.
     terminal.line("\"$BESOM\" top </dev/null");
     terminal.shows("no host listens");
     terminal.is_given_back(&before);
 }
 
-/// Takes the terminal, and neither leaves it nor drops it: only the panic gives it back.
+/// Takes the terminal, and neither leaves it nor drops it: only the panic hook restores it.
 #[test]
 #[ignore = "the test below runs it in a terminal"]
 fn a_panic_with_the_terminal_taken() {

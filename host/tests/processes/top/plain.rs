@@ -20,7 +20,7 @@ fn lines_tell_the_leader_and_each_change_and_end_on_sigterm() {
     let lines = BufReader::new(plain.stdout.take().expect("a pipe")).lines();
     let reader = std::thread::spawn(move || {
         for line in lines {
-            // The test may have failed meanwhile.
+            // The test may have failed in the meantime.
             let _ = tell.send(line.expect("text"));
         }
     });

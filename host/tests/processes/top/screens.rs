@@ -1,9 +1,9 @@
-//! Every screen opens, whatever the size of the terminal and however it changes.
+//! Every screen opens at every size of the terminal, and while the size changes.
 
 use super::terminal::Terminal;
 use super::{leader, stage};
 
-/// The screens' keys, and what each says of itself even in a small terminal.
+/// The screens' keys, and a text of each that is shown even in a small terminal.
 const SCREENS: [(&str, &str); 6] = [
     ("1", "ATTENTION"),
     ("2", "3 tasks"),
@@ -16,13 +16,13 @@ const SCREENS: [(&str, &str); 6] = [
 /// The sizes that the screens were drawn for, with the smallest between them.
 const SIZES: [(u16, u16); 5] = [(160, 48), (80, 24), (1, 1), (40, 10), (160, 48)];
 
-/// Whether a sequence that gives a text its looks sets a colour (ECMA-48, SGR).
+/// Whether a sequence (ECMA-48, SGR) sets a colour.
 fn colours(parameters: &str) -> bool {
     let mut numbers = parameters.split([';', ':']).filter_map(|number| number.parse::<u8>().ok());
     numbers.any(|number| matches!(number, 30..=38 | 40..=48 | 58 | 90..=97 | 100..=107))
 }
 
-/// The parameters of the sequences that give a screen its looks.
+/// The parameters of the SGR sequences of a screen.
 fn parameters(looks: &str) -> Vec<String> {
     let sequences = looks.split("\x1b[").skip(1);
     let ends = sequences.filter_map(|rest| rest.split_once('m'));
@@ -42,13 +42,13 @@ fn every_screen_opens_at_every_size_and_follows_a_change_of_it() {
     for (columns, rows) in SIZES {
         terminal.resize(columns, rows);
         if (columns, rows) == (1, 1) {
-            // Nothing can be read there, but keys are taken.
+            // Nothing can be read at this size, but keys are handled.
             terminal.keys(&["1", "2", "3", "4", "5", "6", "j", "k", "Tab"]);
             continue;
         }
         for (key, title) in SCREENS {
             terminal.keys(&[key]);
-            // The status is always there, above whatever the screen says of itself.
+            // The status line is always shown, above the screen.
             let screen = terminal.until(&format!("the status and `{title}`"), |screen| {
                 let (first, rest) = screen.split_once('\n').unwrap_or_default();
                 first.contains("●live") && rest.contains(title)
@@ -57,9 +57,9 @@ fn every_screen_opens_at_every_size_and_follows_a_change_of_it() {
             assert!(widest <= Some(usize::from(columns)), "{columns} columns:\n{screen}");
         }
     }
-    // Colours are the theme's to choose, and on by default.
+    // The theme decides about colours, which are on by default.
     assert!(parameters(&terminal.looks()).iter().any(|looks| colours(looks)));
-    // Back and forth while it draws: what counts is the last size.
+    // The size changes back and forth while it draws: the last size counts.
     for (columns, rows) in [(3, 2), (200, 60), (1, 1), (41, 11), (80, 24)] {
         terminal.resize(columns, rows);
     }

@@ -42,7 +42,7 @@ impl State {
             Some(Some(done)) => return Ok(done.clone()),
             Some(None) => {
                 let id = batch.id;
-                return Err(Error::Invalid(format!("the commit {id} was given up")));
+                return Err(Error::Invalid(format!("the commit {id} was abandoned")));
             }
             None => {}
         }

@@ -43,8 +43,8 @@ pub(super) struct Origin<'a> {
 }
 
 impl Message {
-    /// The lane: messages that share it are delivered in order.
-    fn lane(&self) -> (Option<&TaskName>, Option<&Tenant>, &str, &str) {
+    /// The sequence: messages that share it are delivered in order.
+    fn sequence(&self) -> (Option<&TaskName>, Option<&Tenant>, &str, &str) {
         (self.task.as_ref(), self.tenant.as_ref(), &self.topic, &self.key)
     }
 
@@ -95,10 +95,10 @@ impl State {
             let mut seen = BTreeSet::new();
             let mut first = Vec::new();
             for message in self.outbox.iter().filter(|m| m.topic == *topic) {
-                // Only the first message of a lane is delivered; it blocks the others even before
+                // Only the first message of a sequence is delivered, and blocks the others even before
                 // it is due.
                 if message.stage == Stage::Pending
-                    && seen.insert(message.lane())
+                    && seen.insert(message.sequence())
                     && message.next_at <= now
                 {
                     first.push((message.next_at, message.id));
@@ -136,7 +136,7 @@ impl State {
             false => ids.contains(&m.id),
         };
         let followed =
-            |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.lane() == m.lane());
+            |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.sequence() == m.sequence());
         let again: BTreeSet<u64> = self
             .outbox
             .iter()
@@ -277,7 +277,7 @@ pub(super) fn deliveries(
     topic: &str,
     keys: &[String],
 ) -> Vec<Option<Delivery>> {
-    let own = |m: &&Message, key: &str| m.lane() == (Some(task), tenant, topic, key);
+    let own = |m: &&Message, key: &str| m.sequence() == (Some(task), tenant, topic, key);
     let latest = |key: &String| outbox.iter().rev().find(|m| own(m, key)).map(Message::delivery);
     keys.iter().map(latest).collect()
 }

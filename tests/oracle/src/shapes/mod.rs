@@ -1,7 +1,7 @@
-//! Documents that need much memory for their bytes, in every format.
+//! Documents that need much memory relative to their size, in every format.
 //!
-//! Decides nothing: what a compaction takes for them, and whether it knew beforehand, tests
-//! and examples ask.
+//! Decides nothing: tests and examples measure what a compaction needs for them, and compare it
+//! with the estimate.
 
 pub mod automerge;
 pub mod loro;
@@ -10,16 +10,16 @@ pub mod yjs;
 /// A kind of document.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// How many of whatever it has many of.
+    /// The number of its repeated parts.
     pub count: usize,
-    /// The rows of a document with that many.
+    /// The rows of a document with this number of parts.
     pub rows: fn(usize) -> Vec<Vec<u8>>,
 }
 
 impl Shape {
-    /// The rows of one with as many as it is meant to have.
+    /// The rows of a document of full size.
     pub fn log(&self) -> Vec<Vec<u8>> {
         (self.rows)(self.count)
     }

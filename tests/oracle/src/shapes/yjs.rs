@@ -1,5 +1,5 @@
-//! Yjs documents that need much memory, written byte by byte: many of these no library would
-//! write, but any client may send them.
+//! Yjs documents that need much memory, written byte by byte: no library would write many of them,
+//! but any client may send them.
 
 use super::Shape;
 
@@ -27,7 +27,7 @@ pub const SHAPES: &[Shape] = &[
     Shape { name: "one long text", count: 4_000_000, rows: text },
 ];
 
-/// Who writes, unless several do: an id as long as those of Yjs.
+/// The client id, unless there are several: as long as those of Yjs.
 const ANN: u64 = 3_000_000_001;
 const BOB: u64 = 3_000_000_002;
 
@@ -39,7 +39,7 @@ const FORMAT: u8 = 6;
 const TYPE: u8 = 7;
 const ANY: u8 = 8;
 
-/// Where a struct stands.
+/// The place of a struct.
 enum Place<'a> {
     /// In the root `r`.
     Root,

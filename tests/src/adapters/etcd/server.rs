@@ -1,4 +1,4 @@
-//! Real servers: one or three members, on free ports, gone when the test process is.
+//! Real servers: one or three members, on free ports, which end with the test process.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,10 +10,10 @@ use crate::servers::guard::{Output, Running, directory, free_ports, ready};
 /// Names the program to be used; by default the one on the path.
 const PROGRAM: &str = "BESOM_TEST_ETCD";
 
-/// How often ports are chosen anew, because somebody else was faster.
+/// How often other ports are chosen, because another process was faster.
 const START_TRIES_MAX: usize = 5;
 
-/// Said by every version once it answers.
+/// Logged by every version once it answers.
 const READY: [&str; 3] = [
     "ready to serve client requests",
     "serving client traffic",
@@ -40,7 +40,7 @@ pub struct Member {
 }
 
 impl Cluster {
-    /// The server of this test binary, started by whoever asks first.
+    /// The server of this test binary, started by the first caller.
     pub fn shared() -> &'static Cluster {
         static SHARED: OnceLock<Cluster> = OnceLock::new();
         SHARED.get_or_init(|| Cluster::start(1))
@@ -89,7 +89,7 @@ impl Cluster {
             Member { url, program: program.to_owned(), arguments, running: None }
         });
         let mut cluster = Cluster { members: members.collect(), _directory: directory };
-        // All before any is waited for: none is ready without a majority.
+        // All are started before the first wait: none is ready without a majority.
         let mut outputs = Vec::new();
         for member in &mut cluster.members {
             outputs.push(member.spawn()?);
@@ -105,7 +105,7 @@ impl Cluster {
         self.members.iter().map(|member| member.url.clone()).collect()
     }
 
-    /// A member, to do something to it.
+    /// A member.
     pub fn member(&mut self, index: usize) -> &mut Member {
         &mut self.members[index]
     }
@@ -123,7 +123,7 @@ impl Member {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }

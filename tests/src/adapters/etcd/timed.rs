@@ -1,8 +1,7 @@
 //! Handles whose leases run on the tests' clock.
 //!
-//! A lease that nobody has renewed for its time on that clock is revoked behind its holder's
-//! back. To etcd and to every client that is the same as its end: its keys are deleted, and
-//! renewing it finds nothing.
+//! A lease that was not renewed in time by that clock is revoked without its holder. For etcd and
+//! every client that equals its expiry: its keys are deleted, and renewing it fails.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,12 +21,12 @@ use crate::conformance::{block_on, world::START};
 /// How long the leases of the suites last.
 pub const TTL: Duration = Duration::from_secs(15);
 
-/// The machine's own clock, for tests in real time, with a wall clock that stands.
+/// The machine's monotonic clock, for tests in real time, with a wall clock that stands still.
 pub fn clocks() -> Clocks {
     Clocks { since_boot: Arc::new(besom_engine::host::clock::since_boot), wall: Arc::new(|| START) }
 }
 
-/// Lease time, and the handles that live in it.
+/// Lease time, and the handles that use it.
 pub struct Timeline {
     urls: Vec<String>,
     cluster: String,
@@ -66,7 +65,7 @@ impl Timeline {
             hostname: format!("{name}.example"),
         };
         let mut options = Options::new(self.urls.clone(), &self.cluster, TTL);
-        // A machine under load may be slow; what is slow on purpose has its own tests.
+        // A machine under load may be slow; slow servers have their own tests.
         options.attempt_timeout = Duration::from_secs(60);
         options.hedge_after = Duration::from_secs(30);
         options.jitter_max = Duration::ZERO;
@@ -97,14 +96,14 @@ impl Timeline {
             return;
         }
         let urls = self.urls.clone();
-        // Called between two awaits of a test, where its own runtime cannot be waited for.
+        // Called between two awaits of a test, where its runtime cannot be blocked on.
         std::thread::scope(|scope| {
             scope.spawn(move || block_on(revoke(&urls, &ended)));
         });
     }
 }
 
-/// Ends the leases that these keys hang on.
+/// Ends the leases of these keys.
 async fn revoke(urls: &[String], keys: &[String]) {
     let mut client = etcd_client::Client::connect(urls, None).await.expect("etcd is there");
     for key in keys {

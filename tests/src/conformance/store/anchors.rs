@@ -18,7 +18,7 @@ fn delete_parent(id: &str) -> Change {
     Change::Delete { collection: "parents".into(), key: vec![text(id)] }
 }
 
-/// Absent means: no row of the filter, in the item's tenant.
+/// Absent means that no row matches the filter in the item's tenant.
 pub async fn an_absence_guard_holds_while_no_row_matches(world: &mut World) {
     world.write(vec![parent("p"), parent("q"), child("q", 1, "attached")]).await;
     world.write(vec![child("p", 1, "detached")]).await;
@@ -29,7 +29,7 @@ pub async fn an_absence_guard_holds_while_no_row_matches(world: &mut World) {
     }
 }
 
-/// An attach that slips in between the read and the commit is seen.
+/// A row that is inserted between the read and the commit is detected.
 pub async fn a_row_inserted_before_the_commit_fails_the_absence_guard(world: &mut World) {
     world.write(vec![parent("p")]).await;
     world.planned("task", vec![candidate("p")]).await;
@@ -41,7 +41,7 @@ pub async fn a_row_inserted_before_the_commit_fails_the_absence_guard(world: &mu
     assert_eq!(world.rows("parents", &["id"]).await, [[text("p")]]);
 }
 
-/// Without the lock of an anchor, an absence would be a hope.
+/// A guard on absence is a violation if its filter does not fix an anchor's key.
 pub async fn an_absence_guard_that_fixes_no_anchor_is_a_violation(world: &mut World) {
     world.write(vec![parent("p")]).await;
     let state = |comparison| Condition { column: "parent".into(), comparison, value: text("p") };
@@ -61,7 +61,7 @@ pub async fn an_absence_guard_that_fixes_no_anchor_is_a_violation(world: &mut Wo
     assert_eq!(world.rows("parents", &["id"]).await.len(), 1);
 }
 
-/// Conditions on one column add up: rows are left out one by one, and another is seen.
+/// Several conditions on one column apply together: each excludes a row, and any other row counts.
 pub async fn an_absence_guard_leaves_out_every_row_that_it_names(world: &mut World) {
     let condition = |column: &str, comparison, value: Value| Condition {
         column: column.into(),

@@ -1,4 +1,4 @@
-//! The audit recounts the books, and finds what is wrong with them.
+//! The audit recounts the books and finds their errors.
 
 use crate::conformance::tables::thing;
 use crate::conformance::world::{
@@ -8,7 +8,7 @@ use crate::conformance::{Corruption, World};
 use besom_core::ids::Seq;
 use besom_core::item::{Candidate, Source};
 
-/// Something in every state, in two tenants and two tasks.
+/// Items in every state, of two tenants and two tasks.
 async fn busy_books(world: &World) {
     world.write(vec![thing("t", 1)]).await;
     let other = Candidate { tenant: None, ..candidate("none") };
@@ -34,7 +34,7 @@ async fn unbalanced(world: &World, corruption: Corruption) {
     assert!(!audit.balanced(), "{corruption:?} was not found: {audit:#?}");
 }
 
-/// Planned is what was committed, skipped, set aside, discarded or waits.
+/// Planned equals committed, skipped, set aside, discarded and waiting together.
 pub async fn the_books_count_every_state_per_task_and_tenant(world: &mut World) {
     busy_books(world).await;
     let audit = world.balanced().await;
@@ -55,7 +55,7 @@ pub async fn the_books_count_every_state_per_task_and_tenant(world: &mut World) 
     assert_eq!(rows, expected);
 }
 
-/// A committed item without its history was never committed.
+/// A missing history row is a violation.
 pub async fn an_audit_finds_a_lost_history_row(world: &mut World) {
     busy_books(world).await;
     let id = world.history().await[0].id;
@@ -71,14 +71,14 @@ pub async fn an_audit_finds_a_gap_in_a_stream(world: &mut World) {
     assert!(violations.iter().any(|v| v.contains("task")), "{violations:?}");
 }
 
-/// A timer that vanished was promised to somebody.
+/// A missing timer is a violation.
 pub async fn an_audit_finds_a_lost_timer(world: &mut World) {
     busy_books(world).await;
     let Source::Timer(id) = world.timers().await[0].source else { panic!("a timer") };
     unbalanced(world, Corruption::LoseTimer(id)).await;
 }
 
-/// Counters are not taken at their word.
+/// Wrong counters are a violation.
 pub async fn an_audit_finds_a_wrong_counter(world: &mut World) {
     busy_books(world).await;
     unbalanced(world, Corruption::MiscountPlanned(task("task"))).await;

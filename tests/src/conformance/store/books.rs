@@ -1,4 +1,4 @@
-//! History and depths: what happened, and what waits.
+//! History, depths and nodes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::conformance::world::{
     ALL, apply, candidate, dead, due, retry, set_n, skip, task, tenant,
 };
 
-/// Every end of an item is a row that answers who, when and why.
+/// Every end of an item has a history row with node, time and reason.
 pub async fn history_says_what_became_of_each_item_and_by_whom(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     let run = world.planned("task", vec![candidate("k")]).await;
@@ -27,7 +27,7 @@ pub async fn history_says_what_became_of_each_item_and_by_whom(world: &mut World
     assert_eq!((row.node, row.commit), (world.node.clone(), batch.id));
 }
 
-/// History is asked for by task, tenant, key and run, newest first, in pages.
+/// The history is read by task, tenant, key and run, newest first, in pages.
 pub async fn history_is_found_by_task_tenant_key_and_run(world: &mut World) {
     let of_b = Candidate { tenant: Some(tenant("b")), ..candidate("x") };
     let mut runs = Vec::new();
@@ -67,7 +67,7 @@ pub async fn history_is_found_by_task_tenant_key_and_run(world: &mut World) {
     }
 }
 
-/// What waits is counted per task, with the age of the oldest.
+/// Waiting items are counted per task, with the age of the oldest.
 pub async fn depths_count_what_waits_and_since_when(world: &mut World) {
     let start = world.now;
     let at = |seconds| start + Duration::from_secs(seconds);
@@ -113,7 +113,7 @@ fn busy(now: Time) -> Report {
     }
 }
 
-/// Nodes say how they are; the last word counts.
+/// Nodes report their state; the last report counts.
 pub async fn nodes_report_themselves(world: &mut World) {
     let report = |name: &str, state: Role| NodeRow {
         node: name.into(),
@@ -141,7 +141,7 @@ pub async fn nodes_report_themselves(world: &mut World) {
     assert_eq!(nodes, [last, report("n2", Role::Following)]);
 }
 
-/// A node that leaves is forgotten at once, one that vanished after its retention.
+/// A node that leaves is removed at once; one that vanished, after its retention.
 pub async fn nodes_are_forgotten(world: &mut World) {
     let seen_at = world.now;
     for name in ["left", "vanished"] {

@@ -1,4 +1,4 @@
-//! A budget of rows per second is a task's, whoever takes from it.
+//! All takers share a task's budget of rows per second.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,7 +14,7 @@ async fn take(world: &World, task: &str, rows: u64, per_second: u32) -> Allowanc
     world.store().take_rows(&task.into(), rows, per_second).await.unwrap()
 }
 
-/// A second's worth is there at the beginning; then rows come at their rate.
+/// The budget starts with one second's rows, then grows at its rate.
 pub async fn rows_are_granted_at_their_rate(world: &mut World) {
     assert_eq!(take(world, "task", 100, 100).await, Allowance::Now);
     assert_eq!(take(world, "task", 50, 100).await, Allowance::Now);
@@ -26,15 +26,15 @@ pub async fn rows_are_granted_at_their_rate(world: &mut World) {
     assert_eq!(take(world, "task", 1, 100).await, Allowance::Now);
 }
 
-/// More than a second's worth is granted at once and paid off afterwards: a commit cannot be
-/// cut.
+/// More than one second's rows are granted at once and paid off afterwards, because a commit cannot
+/// be split.
 pub async fn a_large_batch_is_granted_and_paid_off(world: &mut World) {
     assert_eq!(take(world, "task", 5_000, 1_000).await, Allowance::Now);
     let paid_off = START + Duration::from_secs(4);
     assert_eq!(take(world, "task", 1, 1_000).await, Allowance::NotBefore(paid_off));
 }
 
-/// What was not used is kept for a second, not for ever.
+/// At most one second of unused budget is kept.
 pub async fn an_idle_budget_keeps_one_second(world: &mut World) {
     assert_eq!(take(world, "task", 1, 10).await, Allowance::Now);
     world.advance(Duration::from_secs(3_600));
@@ -43,7 +43,7 @@ pub async fn an_idle_budget_keeps_one_second(world: &mut World) {
     assert_eq!(take(world, "task", 1, 10).await, Allowance::NotBefore(paid_off));
 }
 
-/// A task that has used up its rows holds no other one back; no rows are always free.
+/// A task without budget left does not delay others; taking no rows always succeeds.
 pub async fn a_budget_is_one_tasks(world: &mut World) {
     assert_eq!(take(world, "task", 1_000, 10).await, Allowance::Now);
     assert!(matches!(take(world, "task", 1, 10).await, Allowance::NotBefore(_)));
@@ -51,7 +51,7 @@ pub async fn a_budget_is_one_tasks(world: &mut World) {
     assert_eq!(take(world, "task", 0, 10).await, Allowance::Now);
 }
 
-/// Whoever opens the store again finds the debts.
+/// The debt survives a restart of the store.
 pub async fn a_budget_outlives_the_process(world: &mut World) {
     assert_eq!(take(world, "task", 1_000, 10).await, Allowance::Now);
     world.reopen().await;

@@ -35,7 +35,7 @@ fn increment(id: &str, by: i64) -> Change {
     Change::Increment { collection: "things".into(), key: vec![text(id)], fields }
 }
 
-/// What was inserted is read back, value for value.
+/// Inserted values are read back unchanged.
 pub async fn every_kind_of_value_comes_back_as_it_was(world: &mut World) {
     let full = full_thing("full", 5);
     let mut empty: Vec<Field> =
@@ -62,7 +62,7 @@ pub async fn every_kind_of_value_comes_back_as_it_was(world: &mut World) {
     assert_eq!(rows, [values(&all[0]), values(&all[1]), values(&all[2])]);
 }
 
-/// A column that is not given is null where the database has no default.
+/// A column without a value is null, unless the database has a default.
 pub async fn a_column_that_is_not_given_is_null(world: &mut World) {
     let bare = fields([("id", text("t")), ("title", text("x"))]);
     assert_eq!(change(world, vec![insert(bare)]).await, Outcome::Committed);
@@ -78,14 +78,14 @@ pub async fn an_upsert_keeps_the_columns_it_does_not_name(world: &mut World) {
     assert_eq!(things(world).await, [row("t", "y", 1)]);
 }
 
-/// An update sets what it names, on the one row.
+/// An update sets the named columns of one row.
 pub async fn an_update_touches_one_row_and_the_named_columns(world: &mut World) {
     world.write(vec![thing("t", 1), thing("u", 1)]).await;
     assert_eq!(change(world, vec![set_n("t", 2)]).await, Outcome::Committed);
     assert_eq!(things(world).await, [row("t", "t", 2), row("u", "u", 1)]);
 }
 
-/// Increments add, up and down.
+/// Increments add positive and negative numbers.
 pub async fn an_increment_adds(world: &mut World) {
     world.write(vec![thing("t", 40)]).await;
     assert_eq!(
@@ -95,7 +95,7 @@ pub async fn an_increment_adds(world: &mut World) {
     assert_eq!(things(world).await, [row("t", "t", 42)]);
 }
 
-/// A row that is gone already is no error.
+/// Deleting a missing row is no error.
 pub async fn a_delete_tolerates_a_row_that_is_gone(world: &mut World) {
     world.write(vec![thing("t", 1), thing("u", 1)]).await;
     let delete = || Change::Delete { collection: "things".into(), key: vec![text("t")] };
@@ -123,7 +123,7 @@ pub async fn changes_stay_within_the_tenant_of_the_item(world: &mut World) {
     assert!(things(world).await.is_empty());
 }
 
-/// A collection without tenants is everybody's.
+/// Items of every tenant can change a collection without a tenant column.
 pub async fn a_collection_without_tenants_is_shared(world: &mut World) {
     let set = |value| {
         let fields = fields([("name", text("x")), ("value", Value::Integer(value))]);
@@ -138,7 +138,7 @@ pub async fn a_collection_without_tenants_is_shared(world: &mut World) {
     assert_eq!(world.rows("settings", &["value"]).await, [[Value::Integer(3)]]);
 }
 
-/// Messages leave with the commit, in their order; without a commit, none does.
+/// Messages are written with the commit, in their order; without a commit, none is.
 pub async fn messages_are_emitted_with_the_commit_only(world: &mut World) {
     let emit = |key: &str| Change::Emit {
         topic: "doc-changed".into(),

@@ -1,4 +1,4 @@
-//! Partitions change hands by compare-and-set, and what arrives for their owners is told.
+//! Partitions change their owner by compare-and-set, and owners learn of arrivals.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn claim(partition: u32, seen: OwnerEpoch) -> Claim {
     Claim { partition: Partition(partition), seen }
 }
 
-/// The table names owner, epoch and ring of every partition, in order.
+/// The table has owner, epoch and ring of every partition, in order.
 pub async fn the_table_says_who_owns_every_partition(world: &mut World) {
     let rows = world.store().partition_table().await.unwrap();
     assert_eq!(rows.len(), world.store().partitions() as usize);
@@ -30,7 +30,7 @@ pub async fn the_table_says_who_owns_every_partition(world: &mut World) {
     }
 }
 
-/// A claim takes over what nobody has claimed since it was looked at, and nothing else.
+/// A claim takes over the partitions that nobody has claimed since they were read, and no others.
 pub async fn a_claim_needs_the_epoch_that_was_seen(world: &mut World) {
     let seen = |p: u32| world.epochs[&Partition(p)];
     let stale = OwnerEpoch(seen(1).0 - 1);
@@ -46,8 +46,8 @@ pub async fn a_claim_needs_the_epoch_that_was_seen(world: &mut World) {
     assert_eq!(again, [], "the epochs seen have passed");
 }
 
-/// A node with an older view of the ring takes nothing from one with a newer view; a later
-/// term makes every view of an earlier one old.
+/// A node with an older view of the ring takes nothing from one with a newer view; a view of an
+/// earlier term is older than any of a later one.
 pub async fn an_older_ring_takes_nothing(world: &mut World) {
     let (old, new) = (Incarnation::from("old"), Incarnation::from("new"));
     let store = world.store();
@@ -89,7 +89,7 @@ pub async fn a_claimed_partition_is_executed_by_its_new_owner_only(world: &mut W
     assert_ne!(world.node, former);
 }
 
-/// Whatever a leader puts into the queues is told of, once it was asked for from before.
+/// Everything that a leader adds to the queues after a mark is reported.
 pub async fn arrivals_tell_what_was_planned_or_revived_since(world: &mut World) {
     let store = world.store();
     let start = store.arrivals(0).await.unwrap().mark;
@@ -114,8 +114,8 @@ pub async fn arrivals_tell_what_was_planned_or_revived_since(world: &mut World) 
     assert!(retry.retry.is_some_and(|earliest| earliest <= world.now), "{retry:?}");
 }
 
-/// Who has seen more than the store remembers looks at everything: it was restored, and counts
-/// on from where it was then.
+/// A reader whose mark is ahead of the store's reads everything: the store was restored and
+/// continues from its earlier mark.
 pub async fn a_mark_that_the_store_does_not_know_means_that_anything_may_have_come(
     world: &mut World,
 ) {

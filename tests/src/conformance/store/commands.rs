@@ -1,4 +1,4 @@
-//! Commands: put down by anybody, applied once, under the fence.
+//! Commands: submitted by any process, applied once, under the fence.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn state(world: &World) -> TaskState {
     states.into_iter().find(|state| state.task.as_str() == "task").expect("the task is known")
 }
 
-/// A command waits for a leader, whoever that will be.
+/// A command waits for the next leader.
 pub async fn a_command_waits_until_a_leader_applies_it(world: &mut World) {
     let error = Some("x".into());
     let selector = DeadSelector { ids: vec![1, 2], task: None, error, expect: Some(2) };
@@ -51,7 +51,7 @@ pub async fn a_command_waits_until_a_leader_applies_it(world: &mut World) {
     assert_eq!(world.store().command(9_999).await.unwrap(), None);
 }
 
-/// What was asked is listed with what came of it, the latest first and page by page.
+/// Commands are listed with their results, newest first, in pages.
 pub async fn commands_are_listed_newest_first(world: &mut World) {
     let asked = [pause(), Command::Resign, edited()];
     let mut ids = Vec::new();
@@ -77,7 +77,7 @@ fn edited() -> Command {
     Command::Edited { task: task("task"), change: "schedule = \"@hourly\"".into() }
 }
 
-/// A second leader that applies it again changes nothing.
+/// Applying a command again under a second leader changes nothing.
 pub async fn a_command_is_applied_once(world: &mut World) {
     world.settle(candidate("k"), dead("corrupt")).await;
     let id = submit(world, Command::RetryDead(DeadSelector::default())).await;
@@ -92,7 +92,7 @@ pub async fn a_command_is_applied_once(world: &mut World) {
     assert!(matches!(nothing, Err(Error::Invalid(_))), "{nothing:?}");
 }
 
-/// A trigger starts a run in the same transaction as its mark.
+/// A trigger starts a run in the transaction that marks the command as applied.
 pub async fn a_trigger_starts_a_run(world: &mut World) {
     let id = submit(world, Command::Trigger { task: task("task") }).await;
     let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
@@ -100,14 +100,14 @@ pub async fn a_trigger_starts_a_run(world: &mut World) {
     let active = world.store().active_runs().await.unwrap();
     assert_eq!(applied.runs, active.iter().map(|run| run.id).collect::<Vec<_>>());
     assert_eq!(applied.runs.len(), 1);
-    // Whoever has lost the answer is told of the run that there is.
+    // After a lost answer, the repeated call returns the existing run.
     let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
     world.reopen().await;
     assert_eq!(apply(world, id, CommandEffect::Slots(decision)).await, applied);
     assert_eq!(world.store().active_runs().await.unwrap().len(), 1);
 }
 
-/// A pause says who, why and since when, and no decision about slots lifts it.
+/// A pause has its author, reason and time, and no slot decision ends it.
 pub async fn a_pause_holds_until_it_is_resumed(world: &mut World) {
     let at = world.now;
     let id = submit(world, pause()).await;
@@ -141,7 +141,7 @@ pub async fn a_pause_holds_until_it_is_resumed(world: &mut World) {
     assert_eq!(resumed.last_slot, Some(world.now), "the schedule counts from now");
 }
 
-/// What a cancelled run has planned stays, and ends it.
+/// The items that a cancelled run has planned remain; the run ends with them.
 pub async fn a_cancelled_run_ends_with_its_last_item(world: &mut World) {
     let run = world.run("task").await;
     world.plan("task", run, vec![candidate("a"), due("b", world.now)]).await;
@@ -155,7 +155,7 @@ pub async fn a_cancelled_run_ends_with_its_last_item(world: &mut World) {
     assert_eq!(world.timers().await.len(), 1);
 }
 
-/// A run that is over stays as it ended.
+/// Cancelling an ended run does not change it.
 pub async fn cancelling_a_run_that_has_ended_changes_nothing(world: &mut World) {
     let run = world.planned("task", vec![]).await;
     let before = world.store().run(run).await.unwrap();

@@ -13,7 +13,7 @@ use crate::conformance::world::{
     ALL, apply as commits, candidate, dead, dead_after, due, retry, skip, task, tenant,
 };
 
-/// Pruning what nothing protects.
+/// A retention that keeps nothing beyond the present.
 const ALL_GOES: Retention<'_> =
     Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO, routed: None };
 
@@ -31,7 +31,7 @@ fn by_task(name: &str) -> DeadSelector {
     DeadSelector { task: Some(task(name)), ..DeadSelector::default() }
 }
 
-/// Nothing of an item that is set aside is lost.
+/// An item that is set aside keeps its payload, counters and errors.
 pub async fn a_dead_letter_keeps_its_item_and_every_error(world: &mut World) {
     world.settle(candidate("k"), retry(world.now, 1, "first")).await;
     let waiting = world.retries().await.remove(0);
@@ -72,7 +72,7 @@ pub async fn dead_letters_are_selected_by_id_task_and_error(world: &mut World) {
     assert_eq!(newest.unwrap(), all[..1]);
 }
 
-/// What was repaired is tried at once, as if for the first time.
+/// A retried letter is due at once, with fresh attempts.
 pub async fn a_retried_dead_letter_waits_with_fresh_attempts(world: &mut World) {
     world.settle(candidate("k"), retry(world.now, 4, "first")).await;
     let waiting = world.retries().await.remove(0);
@@ -92,7 +92,7 @@ pub async fn a_retried_dead_letter_waits_with_fresh_attempts(world: &mut World) 
     assert_eq!((counted.planned, counted.skipped, counted.pending), (1, 1, 0));
 }
 
-/// Of several dead letters of one identity the newest goes; while it waits, the others stay.
+/// Of several dead letters of one identity the newest is retried; the others stay while it waits.
 pub async fn a_dead_letter_whose_identity_waits_stays_open(world: &mut World) {
     for version in ["v1", "v2"] {
         let found = Candidate { version: version.into(), ..candidate("k") };
@@ -108,7 +108,7 @@ pub async fn a_dead_letter_whose_identity_waits_stays_open(world: &mut World) {
     world.balanced().await;
 }
 
-/// Who discarded an item, and why, is history.
+/// The history has the author and the reason of a discard.
 pub async fn a_discarded_dead_letter_is_history_with_who_and_why(world: &mut World) {
     world.settle(candidate("k"), dead("corrupt")).await;
     world.settle(candidate("l"), dead("corrupt")).await;
@@ -124,8 +124,8 @@ pub async fn a_discarded_dead_letter_is_history_with_who_and_why(world: &mut Wor
     assert_eq!((counted.planned, counted.dead, counted.discarded), (2, 1, 1));
 }
 
-/// Whoever retries or discards a group has seen how many there are; where that has changed,
-/// nothing happens, and both numbers are told and kept.
+/// A command on a group names the expected number; if another number matches, nothing changes, and
+/// the result has both numbers.
 pub async fn another_number_of_dead_letters_than_expected_is_refused(world: &mut World) {
     for key in ["k", "l"] {
         world.settle(candidate(key), dead("corrupt")).await;
@@ -162,7 +162,7 @@ async fn discard(world: &World, selector: DeadSelector) {
     assert_eq!(apply(world, CommandEffect::DiscardDead(selector)).await.dead, 1);
 }
 
-/// Whether a candidate would be planned; if so, it is left alone again, unsettled.
+/// Whether a candidate would be planned; if so, it is skipped again, unsettled.
 async fn is_planned(world: &World, version: &str) -> bool {
     let run = world.run("task").await;
     let found = Candidate { version: version.into(), ..candidate("k") };
@@ -175,7 +175,7 @@ async fn is_planned(world: &World, version: &str) -> bool {
     planned.planned == 1
 }
 
-/// What somebody gave up stays given up, whatever is pruned, until it changes.
+/// A discarded version is not planned again, whatever is pruned, until it changes.
 pub async fn a_discarded_item_is_not_planned_again_until_its_version_changes(world: &mut World) {
     world.settle(candidate("k"), dead("corrupt")).await;
     discard(world, DeadSelector::default()).await;
@@ -190,7 +190,7 @@ pub async fn a_discarded_item_is_not_planned_again_until_its_version_changes(wor
     assert_eq!((counted.planned, counted.skipped, counted.discarded), (2, 1, 1));
 }
 
-/// Each version that was given up is, in whatever order that was done.
+/// Each discarded version stays discarded, in whatever order they were.
 pub async fn every_discarded_version_of_an_item_is_blocked(world: &mut World) {
     for version in ["v1", "v2"] {
         let found = Candidate { version: version.into(), ..candidate("k") };
@@ -204,7 +204,7 @@ pub async fn every_discarded_version_of_an_item_is_blocked(world: &mut World) {
     assert!(!is_planned(world, "v2").await);
 }
 
-/// What was done after all is no longer given up.
+/// A later commit lifts the block of a discarded version.
 pub async fn a_later_commit_lifts_a_discard(world: &mut World) {
     world.settle(candidate("k"), dead("corrupt")).await;
     discard(world, DeadSelector::default()).await;
@@ -214,7 +214,7 @@ pub async fn a_later_commit_lifts_a_discard(world: &mut World) {
     world.balanced().await;
 }
 
-/// What could not be done and was done later needs nobody; the books keep both items.
+/// A later commit resolves a dead letter; the books count both items.
 pub async fn a_later_commit_resolves_an_open_dead_letter(world: &mut World) {
     world.settle(candidate("k"), dead("corrupt")).await;
     let set_aside = world.history().await[0].run;
@@ -257,7 +257,7 @@ pub async fn a_later_commit_resolves_an_open_dead_letter(world: &mut World) {
     assert_eq!(world.store().run(set_aside).await.unwrap(), None, "nothing refers to its run");
 }
 
-/// A skip does nothing, so it resolves nothing.
+/// A skip resolves no dead letter.
 pub async fn a_later_skip_leaves_a_dead_letter_open(world: &mut World) {
     world.settle(candidate("k"), dead("corrupt")).await;
     let next = Candidate { version: "v2".into(), ..candidate("k") };
@@ -265,7 +265,7 @@ pub async fn a_later_skip_leaves_a_dead_letter_open(world: &mut World) {
     assert_eq!(letters(world, &DeadSelector::default()).await.len(), 1);
 }
 
-/// A page goes on below the last number of the page before.
+/// A page continues below the last number of the page before.
 pub async fn dead_letters_are_read_in_pages(world: &mut World) {
     for key in ["a", "b", "c"] {
         world.settle(candidate(key), dead("broken")).await;
@@ -281,7 +281,8 @@ pub async fn dead_letters_are_read_in_pages(world: &mut World) {
     assert_eq!(keys, [vec!["c", "b"], vec!["a"]]);
 }
 
-/// What is wrong with how many, since when and until when; what is resolved is no trouble.
+/// Open letters are grouped by error, with their number and the first and last time; resolved ones
+/// do not count.
 pub async fn open_dead_letters_are_grouped_by_task_and_last_error(world: &mut World) {
     let start = world.now;
     let long = "e".repeat(5_000);
@@ -321,7 +322,7 @@ pub async fn open_dead_letters_are_grouped_by_task_and_last_error(world: &mut Wo
     ];
     assert_eq!(world.store().dead_groups(10).await.unwrap(), expected);
     assert_eq!(world.store().dead_groups(2).await.unwrap(), expected[..2]);
-    // A command about a group finds what the group counts.
+    // A command on a group selects as many letters as the group counts.
     for group in &expected {
         let selector = DeadSelector { error: Some(group.error.clone()), ..by_task(&group.task) };
         assert_eq!(letters_of(world, &selector).await, group.count);

@@ -8,7 +8,7 @@ use besom_ports::store::{DeadSelector, Letters, Waiting};
 use crate::conformance::World;
 use crate::conformance::world::{ALL, candidate, dead, due, retry, skip};
 
-/// Log, timer and retry, waiting.
+/// Waiting items: one in the log, a timer and a retry.
 async fn three(world: &World) -> Vec<(Source, Item)> {
     world.settle(candidate("retry"), retry(world.now, 1, "failed")).await;
     world.planned("task", vec![candidate("log"), due("timer", world.now)]).await;
@@ -42,7 +42,7 @@ async fn deaths(world: &World) -> Vec<u32> {
     all(world).await.iter().map(|(_, item)| item.deaths).collect()
 }
 
-/// One death for each item that was in flight, wherever it waits; once.
+/// Each item in flight gets one death, wherever it waits, and only once.
 pub async fn the_items_of_a_dead_node_have_one_death_more(world: &mut World) {
     let items = three(world).await;
     begin(world, "dead", &items).await;
@@ -56,7 +56,7 @@ pub async fn the_items_of_a_dead_node_have_one_death_more(world: &mut World) {
     assert_eq!(deaths(world).await, [2, 2, 2]);
 }
 
-/// A node that is alive is still at work.
+/// Batches of a living node count no deaths.
 pub async fn the_batches_of_the_living_are_left_alone(world: &mut World) {
     let items = three(world).await;
     begin(world, "alive", &items).await;
@@ -65,7 +65,7 @@ pub async fn the_batches_of_the_living_are_left_alone(world: &mut World) {
     assert_eq!(bury(world, &["other"]).await.len(), 3);
 }
 
-/// Who leads decides who is dead: nobody else's word counts.
+/// Only the leader can count deaths.
 pub async fn a_stale_leader_counts_no_death(world: &mut World) {
     let items = three(world).await;
     begin(world, "alive", &items).await;
@@ -77,7 +77,7 @@ pub async fn a_stale_leader_counts_no_death(world: &mut World) {
     assert_eq!(world.store().begun_by().await.unwrap(), dead);
 }
 
-/// A batch that will not be committed is forgotten by who began it.
+/// A batch whose record was removed counts no death.
 pub async fn an_abandoned_batch_counts_no_death(world: &mut World) {
     let items = three(world).await;
     let id = begin(world, "dead", &items).await;
@@ -85,7 +85,7 @@ pub async fn an_abandoned_batch_counts_no_death(world: &mut World) {
     assert!(bury(world, &[]).await.is_empty());
 }
 
-/// The commit ends what was begun under its mark.
+/// The commit removes the record of its batch.
 pub async fn a_committed_batch_counts_no_death(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
@@ -97,7 +97,7 @@ pub async fn a_committed_batch_counts_no_death(world: &mut World) {
     assert_eq!(deaths(world).await, [0]);
 }
 
-/// What another owner has finished meanwhile does not wait any more.
+/// An item that another owner has finished gets no death.
 pub async fn an_item_that_is_done_has_no_death(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
@@ -106,7 +106,7 @@ pub async fn an_item_that_is_done_has_no_death(world: &mut World) {
     assert!(bury(world, &[]).await.is_empty());
 }
 
-/// Deaths stay with the item on its way.
+/// An item keeps its deaths when it moves to the retries.
 pub async fn deaths_follow_an_item_into_the_retries(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;

@@ -13,7 +13,7 @@ fn version(version: &str) -> Candidate {
     Candidate { version: version.into(), ..candidate("k") }
 }
 
-/// Plans one candidate and tells how many were planned, deduplicated and blocked.
+/// Plans one candidate; returns how many were planned, deduplicated and blocked.
 async fn offer(world: &World, candidate: Candidate) -> (u64, u64, u64) {
     let run = world.run("task").await;
     let planned = world.plan("task", run, vec![candidate]).await;
@@ -24,7 +24,7 @@ const PLANNED: (u64, u64, u64) = (1, 0, 0);
 const WAITS: (u64, u64, u64) = (0, 1, 0);
 const BLOCKED: (u64, u64, u64) = (0, 0, 1);
 
-/// Task, tenant, key and due make an item what it is; nothing else does.
+/// Task, tenant, key and due time are an item's identity, and nothing else.
 pub async fn the_identity_is_task_tenant_key_and_due(world: &mut World) {
     let soon = world.now + Duration::from_secs(60);
     assert_eq!(offer(world, candidate("k")).await, PLANNED);
@@ -45,7 +45,7 @@ pub async fn the_identity_is_task_tenant_key_and_due(world: &mut World) {
     assert_eq!(world.plan("another", run, vec![candidate("k")]).await.planned, 1);
 }
 
-/// A page that names an item twice plans it once.
+/// A page with an item twice plans it once.
 pub async fn equal_identities_within_a_page_count_once(world: &mut World) {
     let run = world.run("task").await;
     let planned = world.plan("task", run, vec![version("v1"), version("v2")]).await;
@@ -53,7 +53,7 @@ pub async fn equal_identities_within_a_page_count_once(world: &mut World) {
     assert_eq!(world.only("task").await.item.version, "v1");
 }
 
-/// An item that waits to be tried again waits.
+/// An item among the retries is not planned again.
 pub async fn an_item_among_the_retries_is_not_planned_again(world: &mut World) {
     world.settle(candidate("k"), retry(world.now, 1, "later")).await;
     assert_eq!(offer(world, candidate("k")).await, WAITS);
@@ -66,7 +66,7 @@ pub async fn an_unsettled_skip_blocks_nothing(world: &mut World) {
     assert_eq!(offer(world, candidate("k")).await, PLANNED);
 }
 
-/// A document that was left alone is not rebuilt until it changes.
+/// A settled skip blocks its version until the item changes.
 pub async fn a_settled_skip_blocks_its_version_only(world: &mut World) {
     world.settle(version("v1"), settled("left alone")).await;
     assert_eq!(offer(world, version("v1")).await, BLOCKED);
@@ -77,13 +77,13 @@ pub async fn a_settled_skip_blocks_its_version_only(world: &mut World) {
     assert!(row.settled && row.outcome == End::Skipped, "{row:?}");
 }
 
-/// The due time belongs to the identity of what was settled.
+/// A settled skip blocks only the identity with the same due time.
 pub async fn a_settled_skip_does_not_block_another_due_time(world: &mut World) {
     world.settle(candidate("k"), settled("left alone")).await;
     assert_eq!(offer(world, due("k", world.now)).await, PLANNED);
 }
 
-/// The last end of an item is what counts.
+/// The last end of an item decides whether it is blocked.
 pub async fn a_later_commit_lifts_a_settled_skip(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     world.settle(version("v1"), settled("left alone")).await;
@@ -91,7 +91,7 @@ pub async fn a_later_commit_lifts_a_settled_skip(world: &mut World) {
     assert_eq!(offer(world, version("v1")).await, PLANNED);
 }
 
-/// A broken document is set aside until it is repaired.
+/// An open dead letter blocks its version until the item changes.
 pub async fn an_open_dead_letter_blocks_its_version_only(world: &mut World) {
     world.settle(version("v1"), dead("corrupt")).await;
     assert_eq!(offer(world, version("v1")).await, BLOCKED);

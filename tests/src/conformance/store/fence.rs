@@ -12,7 +12,7 @@ fn is_fenced<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(matches!(result, Err(Error::Fenced)), "{result:?}");
 }
 
-/// A raise takes all partitions and raises every epoch.
+/// Raising the fence takes all partitions and raises every epoch.
 pub async fn a_raise_owns_all_partitions_under_new_epochs(world: &mut World) {
     let count = world.store().partitions();
     assert_eq!(world.epochs.len(), count as usize);
@@ -37,7 +37,7 @@ pub async fn only_a_higher_term_raises_the_fence(world: &mut World) {
     assert_eq!((known.term, known.node.as_str()), (Term(5), "node-5"));
 }
 
-/// A raise with a list leaves the other partitions to their owners.
+/// With a list of partitions, the others keep their owners.
 pub async fn a_raise_can_take_over_some_partitions_only(world: &mut World) {
     let taken = [Partition(1), Partition(3)];
     let raised = world.store().raise_fence(&fence(2), &"node-2".into(), Some(&taken)).await;
@@ -47,7 +47,7 @@ pub async fn a_raise_can_take_over_some_partitions_only(world: &mut World) {
     assert!(owned.iter().all(|(p, epoch)| *epoch == next(p)), "{owned:?}");
 }
 
-/// Every write of a leader is refused below the fence, and nothing of it happens.
+/// Every write of a leader below the fence is refused and changes nothing.
 pub async fn a_stale_leader_can_write_nothing(world: &mut World) {
     let run = world.run("task").await;
     let stale = world.fence.clone();
@@ -73,20 +73,20 @@ pub async fn a_stale_leader_can_write_nothing(world: &mut World) {
     assert!(store.task_states().await.unwrap().iter().all(|state| state.paused.is_none()));
 }
 
-/// Two leaders cannot share a term: the token tells them apart.
+/// Two leaders cannot share a term: their tokens differ.
 pub async fn the_right_term_with_a_foreign_token_is_fenced(world: &mut World) {
     let impostor = FencingToken { token_hash: [0xee; 32], ..world.fence.clone() };
     let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
     is_fenced(world.store().decide_slots(&impostor, &decision).await);
 }
 
-/// A term that never raised the fence does not write, even if it is higher.
+/// A term that has not raised the fence cannot write, even if it is higher.
 pub async fn a_leader_writes_only_after_its_raise(world: &mut World) {
     let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
     is_fenced(world.store().decide_slots(&fence(9), &decision).await);
 }
 
-/// The fence and the epochs outlive the process.
+/// The fence and the epochs survive a restart.
 pub async fn the_fence_survives_a_restart(world: &mut World) {
     let stale = world.fence.clone();
     world.lead(2, "node-2").await;
@@ -99,7 +99,7 @@ pub async fn the_fence_survives_a_restart(world: &mut World) {
     assert!(epochs.iter().all(|(partition, epoch)| world.epochs[partition] > *epoch));
 }
 
-/// Every leadership is remembered, and a refused raise is none.
+/// Every leadership is recorded; a refused raise is not.
 pub async fn every_raise_is_remembered_newest_first(world: &mut World) {
     let start = world.now;
     world.advance(Duration::from_secs(5));

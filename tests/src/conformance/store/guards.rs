@@ -11,7 +11,7 @@ use crate::conformance::world::{apply, candidate, tenant};
 
 use Comparison::{AtLeast, AtMost, Equal, NotEqual};
 
-/// Commits one item under a guard, and tells whether the guard held.
+/// Commits one item under a guard; returns whether the guard held.
 async fn holds(world: &World, guard: Guard) -> bool {
     let committed = world.settle(candidate("k"), apply(vec![guard.clone()], vec![])).await;
     match &committed.outcomes[0] {
@@ -119,7 +119,7 @@ pub async fn null_equals_null_and_has_no_order(world: &mut World) {
     }
 }
 
-/// A guard on a row asks for the row, in the item's tenant.
+/// A guard on a row requires that the row exists in the item's tenant.
 pub async fn a_guard_on_columns_needs_the_row_in_its_tenant(world: &mut World) {
     world.write_as(&[(Some(tenant("b")), thing("t", 1))]).await;
     assert!(!holds(world, columns("t", vec![])).await);
@@ -142,7 +142,7 @@ pub async fn rows_exist_in_the_tenant_of_the_item(world: &mut World) {
     assert!(!holds(world, Guard::Exists(filter(none))).await);
 }
 
-/// One guard that fails is enough, and nothing of the item happens.
+/// If one guard fails, no change of the item is applied.
 pub async fn all_guards_hold_or_nothing_is_changed(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     let guards = vec![columns("t", vec![]), columns("u", vec![]), columns("t", vec![])];
@@ -176,7 +176,7 @@ async fn idle_batch(world: &World, key: &str) -> Batch {
     world.batch(vec![world.entry(&item, apply(vec![Guard::Idle(key.into())], vec![]))])
 }
 
-/// Activity that is kept elsewhere was read by the caller just before.
+/// Activity outside the store is read by the caller just before the commit.
 pub async fn an_idle_guard_holds_for_what_the_caller_has_seen_idle(world: &mut World) {
     for (idle, expected) in [
         (vec![(0, "ws-1".to_owned())], Outcome::Committed),

@@ -26,7 +26,7 @@ async fn things(world: &World) -> BTreeMap<String, Vec<(String, Value)>> {
         .collect()
 }
 
-/// Puts images back, the latest first.
+/// Restores images, the latest first.
 fn restore(rows: &mut BTreeMap<String, Vec<(String, Value)>>, images: &[BeforeImage]) {
     for image in images.iter().rev() {
         let id = format!("{:?}", image.key[0]);
@@ -42,7 +42,7 @@ fn restore(rows: &mut BTreeMap<String, Vec<(String, Value)>>, images: &[BeforeIm
     }
 }
 
-/// Whatever an item did to whatever kind of column, its images undo it.
+/// The images undo every change of an item, for every kind of column.
 pub async fn images_restore_everything_an_item_changed(world: &mut World) {
     let full = |id, n| Change::Insert { collection: "things".into(), fields: full_thing(id, n) };
     world.write(vec![full("a", 1), full("b", 2), full("c", 3), thing("d", 4)]).await;
@@ -78,7 +78,7 @@ pub async fn images_restore_everything_an_item_changed(world: &mut World) {
     assert_eq!(rows, before);
 }
 
-/// The bytes that undo costs are on record, and only where it does.
+/// The size of the images is recorded, and only if images are kept.
 pub async fn images_are_kept_only_where_they_are_asked_for(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     world.settle(candidate("kept"), apply(vec![], vec![set_n("t", 2)])).await;

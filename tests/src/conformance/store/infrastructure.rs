@@ -1,4 +1,4 @@
-//! Failures of the infrastructure cost no item anything, and unknown results are found out.
+//! Failures of the infrastructure consume no attempt, and unknown results are looked up.
 
 use besom_core::value::Value;
 use besom_ports::store::{Error, Outcome};
@@ -7,7 +7,7 @@ use crate::conformance::tables::thing;
 use crate::conformance::world::{apply, candidate, set_n, skip};
 use crate::conformance::{Fault, World};
 
-/// What a commit has done can be looked up by its mark, also after a restart.
+/// The result of a commit can be looked up by its mark, also after a restart.
 pub async fn a_commit_is_found_by_its_mark(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
@@ -19,7 +19,7 @@ pub async fn a_commit_is_found_by_its_mark(world: &mut World) {
     assert_eq!(world.store().find_commit(world.mark()).await.unwrap(), None);
 }
 
-/// What was not found will never happen: a copy of the batch that comes late is refused.
+/// A mark that was not found is abandoned: a late copy of the batch is refused.
 pub async fn a_mark_that_was_not_found_is_given_up(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
@@ -46,7 +46,7 @@ pub async fn a_known_mark_is_not_applied_again(world: &mut World) {
     world.balanced().await;
 }
 
-/// After an unknown result the store tells which of the two it was.
+/// After an unknown result the lookup returns whether the batch was committed.
 pub async fn an_unknown_result_is_found_out(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     for (fault, n) in [(Fault::UnknownNotApplied, 1), (Fault::UnknownApplied, 2)] {
@@ -64,7 +64,7 @@ pub async fn an_unknown_result_is_found_out(world: &mut World) {
     }
 }
 
-/// Nothing has changed, no attempt is counted, and the next try succeeds.
+/// Nothing is changed, no attempt is counted, and the next commit succeeds.
 pub async fn a_store_that_is_busy_or_away_costs_no_attempt(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
@@ -82,7 +82,7 @@ pub async fn a_store_that_is_busy_or_away_costs_no_attempt(world: &mut World) {
     world.balanced().await;
 }
 
-/// Whatever was acknowledged is there after a restart.
+/// Everything that was acknowledged survives a restart.
 pub async fn everything_survives_a_restart(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     world.planned("task", vec![candidate("a"), candidate("b")]).await;

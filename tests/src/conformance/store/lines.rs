@@ -1,4 +1,4 @@
-//! What guests log: numbered, bounded, counted, and gone with its run.
+//! The log lines of guests: numbered, bounded, counted, and removed with their run.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn texts(world: &World, run: RunId) -> Vec<(u64, String)> {
     found.lines.into_iter().map(|line| (line.no, line.text)).collect()
 }
 
-/// A line says when, where, how loud and what; numbers grow from 1 in each run.
+/// A line has its time, node, level and text; the numbers of a run start at 1.
 pub async fn lines_are_numbered_within_their_run(world: &mut World) {
     let (one, two) = (world.run("one").await, world.run("two").await);
     let odd = "\u{0}\u{1}\u{1b}[31m \u{e9}\n";
@@ -39,8 +39,7 @@ pub async fn lines_are_numbered_within_their_run(world: &mut World) {
     assert_eq!(texts(world, two).await, [(1, "of two".to_owned())]);
 }
 
-/// Whoever has read up to a line reads what came after it, and what is lost is told to a run
-/// without any line as well.
+/// A reader continues after its last line; lost lines are reported even for a run without lines.
 pub async fn nothing_after_the_last_line_is_nothing(world: &mut World) {
     let run = world.run("task").await;
     assert_eq!(world.store().lines(run, 0, 10).await.unwrap(), RunLines::default());
@@ -52,7 +51,7 @@ pub async fn nothing_after_the_last_line_is_nothing(world: &mut World) {
     }
 }
 
-/// The newest lines stay, and those that go are counted, in one write as over many.
+/// The newest lines are kept and removed ones are counted, in one write as over several.
 pub async fn a_run_keeps_its_newest_lines(world: &mut World) {
     let run = world.run("task").await;
     let store = world.store();
@@ -74,7 +73,7 @@ pub async fn a_run_keeps_its_newest_lines(world: &mut World) {
     assert_eq!(texts(world, run).await, [(22, "22".to_owned())]);
 }
 
-/// A late line of a run that is gone is nobody's.
+/// A late line of a run that no longer exists is ignored.
 pub async fn lines_of_an_unknown_run_are_left_out(world: &mut World) {
     let (known, unknown) = (world.run("task").await, RunId(999));
     let new = [line(world, unknown, "lost", 1), line(world, known, "kept", 0)];
@@ -83,7 +82,7 @@ pub async fn lines_of_an_unknown_run_are_left_out(world: &mut World) {
     assert_eq!(world.store().lines(unknown, 0, 10).await.unwrap(), RunLines::default());
 }
 
-/// A run takes its lines with it, a bounded number at a time.
+/// The lines of a run are removed with it, a bounded number at a time.
 pub async fn lines_go_with_their_run(world: &mut World) {
     world.settle(candidate("old"), skip("no")).await;
     let old = world.history().await[0].run;

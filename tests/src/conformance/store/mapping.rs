@@ -6,7 +6,7 @@ use besom_core::value::Kind;
 use crate::conformance::World;
 use crate::conformance::tables::{collections, thing};
 
-/// The places of what is wrong with a mapping, warnings left out.
+/// The places of the faults of a mapping, without warnings.
 async fn faults(world: &World, change: impl FnOnce(&mut Collections)) -> Vec<(String, String)> {
     let mut changed = (*collections()).clone();
     change(&mut changed);
@@ -24,12 +24,12 @@ fn at(collection: &str, place: &str) -> (String, String) {
     (collection.to_owned(), place.to_owned())
 }
 
-/// A mapping that fits has no fault.
+/// A correct mapping has no fault.
 pub async fn the_mapping_of_the_tables_has_no_fault(world: &mut World) {
     assert_eq!(faults(world, |_| {}).await, []);
 }
 
-/// Each fault is named by its collection and the key of its table.
+/// Each fault names its collection and the key in the collection's table.
 pub async fn each_fault_of_a_mapping_is_named_by_its_place(world: &mut World) {
     fn things(all: &mut Collections) -> &mut besom_core::collection::Collection {
         all.get_mut("things").expect("things are mapped")
@@ -56,7 +56,7 @@ pub async fn each_fault_of_a_mapping_is_named_by_its_place(world: &mut World) {
     assert!(missing.iter().any(|(c, place)| c == "children" && place.starts_with("anchor")));
 }
 
-/// Another mapping is in force at once, and the one before is not.
+/// A new mapping applies at once, and the previous one no longer does.
 pub async fn a_new_mapping_is_in_force_at_once(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     let mut renamed = (*collections()).clone();

@@ -1,5 +1,5 @@
-//! The outbox: who may take a message, in which order, how often, and what is known of it
-//! afterwards.
+//! The outbox: which messages can be claimed, in which order and how often, and what is recorded of
+//! them.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn emit(topic: &str, key: &str, payload: &str) -> Change {
     Change::Emit { topic: topic.into(), key: key.into(), payload: payload.into() }
 }
 
-/// One commit that emits these, in their order.
+/// One commit that emits these messages, in their order.
 async fn emitted(world: &mut World, messages: &[(&str, &str, &str)]) {
     let changes = messages.iter().map(|(topic, key, text)| emit(topic, key, text)).collect();
     world.settle(candidate("k"), apply(vec![], changes)).await;
@@ -60,7 +60,7 @@ async fn latest(
     view.deliveries(&task(of), tenant, topic, &keys).await.expect("deliveries")
 }
 
-/// Messages and bytes of a task's topic; what is delivered does not wait.
+/// The pending messages of a task's topic and their bytes; delivered ones do not count.
 pub async fn what_waits_of_a_topic_is_counted_up_to_a_bound(world: &mut World) {
     emitted(world, &[("t", "k", "one"), ("t", "ü", "three"), ("t", "k", "2"), ("u", "k", "")])
         .await;
@@ -81,7 +81,7 @@ pub async fn what_waits_of_a_topic_is_counted_up_to_a_bound(world: &mut World) {
     assert_eq!(pending(world, "t", 10).await.0, 2);
 }
 
-/// Whoever claims gets the message with its origin, and nobody gets it again before the hold is over.
+/// A claim returns the message with its origin and hides it until the hold is over.
 pub async fn a_claimed_message_is_hidden_for_the_hold(world: &mut World) {
     emitted(world, &[("t", "k", "one")]).await;
     let at = world.now;
@@ -99,7 +99,8 @@ pub async fn a_claimed_message_is_hidden_for_the_hold(world: &mut World) {
     assert_eq!((again[0].id, again[0].attempt), (message.id, 2), "the attempt was counted");
 }
 
-/// Of one task, tenant, topic and key only the first goes; others go beside it.
+/// Of one task, tenant, topic and key only the first message can be claimed; other sequences are
+/// independent.
 pub async fn messages_of_a_key_go_one_after_the_other(world: &mut World) {
     emitted(world, &[("t", "a", "a1"), ("t", "a", "a2"), ("t", "b", "b1"), ("u", "a", "u1")]).await;
     let first = claim(world, "t", 10).await;
@@ -118,7 +119,7 @@ pub async fn messages_of_a_key_go_one_after_the_other(world: &mut World) {
     assert_eq!(payloads(&claim(world, "t", 10).await), ["a2"]);
 }
 
-/// A message that is given up holds nobody up.
+/// A message that was given up does not block the messages behind it.
 pub async fn what_is_given_up_makes_way(world: &mut World) {
     emitted(world, &[("t", "k", "one"), ("t", "k", "two")]).await;
     let first = claim(world, "t", 10).await;
@@ -133,8 +134,8 @@ pub async fn what_is_given_up_makes_way(world: &mut World) {
     assert_eq!(one.delivery.ended_at, Some(world.now));
 }
 
-/// Somebody asks for messages again: they come at once, as if they had never been tried, and what
-/// a later message of their key has followed stays as it is.
+/// Retried messages are due at once, with fresh attempts; a message that a later one of its key has
+/// followed stays as it is.
 pub async fn what_was_given_up_is_tried_again_unless_a_later_one_has_followed(world: &mut World) {
     emitted(world, &[("t", "a", "a1"), ("t", "a", "a2"), ("t", "b", "b1"), ("u", "a", "u1")]).await;
     let given_up = || End::GivenUp { error: "away".into(), reply: Some(reply(503, "no")) };
@@ -166,7 +167,7 @@ pub async fn what_was_given_up_is_tried_again_unless_a_later_one_has_followed(wo
     world.balanced().await;
 }
 
-/// How many are tried again.
+/// How many messages are retried.
 async fn retried(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
     let which = MessageSelector { ids: ids.to_vec(), topic: topic.map(str::to_owned) };
     let command = Command::RetryMessages(which.clone());
@@ -178,7 +179,7 @@ async fn retried(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
     applied.messages
 }
 
-/// Each topic has its own room, and the oldest go first.
+/// The limit applies to each topic, and the oldest messages are claimed first.
 pub async fn claims_are_bounded_by_topic(world: &mut World) {
     let keys: Vec<String> = (0..5).map(|n| n.to_string()).collect();
     let all: Vec<_> = ["t", "u"]
@@ -192,7 +193,7 @@ pub async fn claims_are_bounded_by_topic(world: &mut World) {
     assert_eq!(places, [("t", "0"), ("t", "1"), ("u", "0")]);
 }
 
-/// The oldest go first, of that task and topic alone, and what is at its end is not among them.
+/// The oldest pending messages of that task and topic are removed, and no others.
 pub async fn the_oldest_that_wait_can_be_removed(world: &mut World) {
     let all =
         [("t", "a", "1"), ("t", "b", "2"), ("u", "c", "3"), ("t", "d", "44"), ("t", "e", "5")];
@@ -214,7 +215,8 @@ pub async fn the_oldest_that_wait_can_be_removed(world: &mut World) {
     world.balanced().await;
 }
 
-/// What nobody is to deliver is kept as long as the history; what has a route waits for its receiver.
+/// Messages of a topic without a route are kept as long as the history; others wait for their
+/// receiver.
 pub async fn what_has_no_route_is_forgotten_with_the_history(world: &mut World) {
     emitted(world, &[("t", "a", "1"), ("u", "b", "2"), ("u", "c", "3"), ("v", "d", "4")]).await;
     world.advance(MINUTE * 10);
@@ -234,7 +236,7 @@ pub async fn what_has_no_route_is_forgotten_with_the_history(world: &mut World) 
     world.balanced().await;
 }
 
-/// Nobody is asked to route everything: what has no route stays as it is, where it is not known what has.
+/// If the routes are unknown, no pending message is removed.
 pub async fn a_topic_that_is_not_asked_for_stays_in_the_outbox(world: &mut World) {
     emitted(world, &[("doc-changed", "k", "x")]).await;
     assert!(claim(world, "t", 10).await.is_empty());
@@ -247,7 +249,7 @@ pub async fn a_topic_that_is_not_asked_for_stays_in_the_outbox(world: &mut World
     assert_eq!((left[0].delivery.state, left[0].delivery.attempts), (State::Pending, 0));
 }
 
-/// Somebody who led once neither takes nor ends anything.
+/// A former leader can neither claim a message nor record a result.
 pub async fn a_stale_leader_neither_claims_nor_marks(world: &mut World) {
     emitted(world, &[("t", "k", "one"), ("t", "l", "two")]).await;
     let stale = world.fence.clone();
@@ -279,7 +281,7 @@ pub async fn an_attempt_that_is_not_the_latest_changes_nothing(world: &mut World
     assert_eq!((of.reply, of.ended_at), (Some(reply(201, "done")), Some(world.now)));
 }
 
-/// The latest message of each key, to its own task and tenant, with the reply.
+/// A task reads the latest message of each key, with the reply, only of its own task and tenant.
 pub async fn a_task_sees_what_became_of_its_own_messages(world: &mut World) {
     emitted(world, &[("t", "a", "old"), ("t", "b", "b")]).await;
     let first = claim(world, "t", 10).await;
@@ -308,7 +310,7 @@ pub async fn a_task_sees_what_became_of_its_own_messages(world: &mut World) {
     }
 }
 
-/// A snapshot does not see what was answered after it.
+/// A snapshot does not see later answers.
 pub async fn a_snapshot_holds_deliveries_as_they_were(world: &mut World) {
     emitted(world, &[("t", "k", "one")]).await;
     let message = claim(world, "t", 1).await.remove(0);
@@ -326,7 +328,7 @@ pub async fn a_snapshot_holds_deliveries_as_they_were(world: &mut World) {
     assert_eq!(after[0].as_ref().unwrap().state, State::Delivered);
 }
 
-/// Keys and texts may be anything, and long.
+/// Keys and texts may contain any character, and be long.
 pub async fn any_key_is_delivered(world: &mut World) {
     let long = "k".repeat(4_000);
     let odd = "\u{1}0 ü/\n'\"";
@@ -343,7 +345,7 @@ pub async fn any_key_is_delivered(world: &mut World) {
     assert!(seen.iter().all(Option::is_some));
 }
 
-/// What came to its end is forgotten with the history, however it ended.
+/// Ended messages are removed with the history, however they ended.
 pub async fn messages_at_their_end_are_pruned_with_the_history(world: &mut World) {
     emitted(world, &[("t", "a", "1"), ("t", "b", "2"), ("t", "c", "3")]).await;
     let first = claim(world, "t", 2).await;
@@ -360,7 +362,7 @@ pub async fn messages_at_their_end_are_pruned_with_the_history(world: &mut World
     world.balanced().await;
 }
 
-/// A restart changes neither who the store is nor what is on its way.
+/// A restart changes neither the store's identity nor the claimed messages.
 pub async fn the_store_keeps_its_identity_and_its_attempts(world: &mut World) {
     let identity = world.store().identity().to_owned();
     assert!(!identity.is_empty());

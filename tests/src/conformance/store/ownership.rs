@@ -1,4 +1,4 @@
-//! A stale owner changes nothing, and holds nobody up.
+//! A stale owner changes nothing and delays no other item.
 
 use besom_core::ids::{Incarnation, OwnerEpoch};
 use besom_core::value::Value;
@@ -24,7 +24,7 @@ pub async fn a_batch_under_an_old_epoch_is_left_out(world: &mut World) {
     world.balanced().await;
 }
 
-/// The epoch alone is not enough: it is the node's.
+/// The epoch is valid only for its node.
 pub async fn another_node_under_the_right_epoch_is_left_out(world: &mut World) {
     world.planned("task", vec![candidate("k")]).await;
     let item = world.only("task").await;
@@ -45,7 +45,7 @@ pub async fn a_timer_under_an_old_epoch_is_left_out(world: &mut World) {
     assert_eq!(world.timers().await, [timer]);
 }
 
-/// What is left out does not keep its neighbours from being committed.
+/// Entries that are left out do not prevent the others from being committed.
 pub async fn neighbours_of_a_stream_that_is_left_out_commit(world: &mut World) {
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
     world.write(keys.iter().map(|key| thing(key, 1)).collect()).await;

@@ -9,7 +9,7 @@ use besom_ports::store::{PlanPage, Planned};
 use crate::conformance::World;
 use crate::conformance::world::{candidate, due, page, task, tenant};
 
-/// What the scan found arrives as it was.
+/// Items have the data of their candidates.
 pub async fn an_item_is_what_its_candidate_was(world: &mut World) {
     let found = Candidate {
         route: "elsewhere".into(),
@@ -53,7 +53,7 @@ pub async fn a_due_time_makes_a_timer_even_if_it_has_passed(world: &mut World) {
     assert!(timers.iter().all(|t| matches!(t.source, Source::Timer(_))));
 }
 
-/// The quota counts what is planned, and the rest of the page is left with its cursor.
+/// The quota counts planned items; the rest of the page is not planned and the cursor stays.
 pub async fn a_quota_leaves_the_rest_and_the_cursor(world: &mut World) {
     let run = world.run("task").await;
     world.plan("task", run, vec![candidate("waits")]).await;
@@ -74,7 +74,7 @@ pub async fn a_quota_leaves_the_rest_and_the_cursor(world: &mut World) {
     assert_eq!(world.store().cursor(&task("task"), None).await.unwrap(), Some(vec![1]));
 }
 
-/// A quota that is used up by the last candidate has left nothing.
+/// A quota that ends with the last candidate leaves nothing.
 pub async fn a_quota_that_is_just_enough_moves_the_cursor(world: &mut World) {
     let run = world.run("task").await;
     let exact =
@@ -84,7 +84,7 @@ pub async fn a_quota_that_is_just_enough_moves_the_cursor(world: &mut World) {
     assert_eq!(world.store().cursor(&task("task"), None).await.unwrap(), Some(vec![7]));
 }
 
-/// Each task and tenant has its own cursor, and none begins anew.
+/// Each task and tenant has its own cursor, which survives a restart.
 pub async fn cursors_belong_to_a_task_and_a_tenant(world: &mut World) {
     let run = world.run("task").await;
     for (name, cursor) in [(None, 1), (Some("a"), 2), (Some("b"), 3)] {
@@ -117,7 +117,7 @@ pub async fn a_run_counts_what_its_pages_found(world: &mut World) {
     assert_eq!((run.scanned, run.open), (15, 2));
 }
 
-/// An empty page is a page.
+/// An empty page plans nothing and adds nothing to the books.
 pub async fn an_empty_page_plans_nothing(world: &mut World) {
     let run = world.run("task").await;
     assert_eq!(world.plan("task", run, vec![]).await, Planned::default());

@@ -1,4 +1,4 @@
-//! Pruning: what leaves the history is added to a baseline, and the books still balance.
+//! Pruning: removed history is added to a baseline, and the books still balance.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn prune(world: &World, history: Duration, undo: Duration, limit: u32) -> 
     world.store().prune(&world.fence, keep(history, &undo), limit).await.unwrap()
 }
 
-/// One item committed, one skipped, one dead, on each of so many days.
+/// One item committed, one skipped, one dead, on each of this number of days.
 async fn days(world: &mut World, count: u64) {
     world.write(vec![thing("t", 0)]).await;
     for day in 0..count {
@@ -35,7 +35,7 @@ async fn days(world: &mut World, count: u64) {
     }
 }
 
-/// The counters never forget, and neither does the baseline.
+/// Pruning changes no counter: the baseline counts the removed rows.
 pub async fn the_audit_balances_after_pruning(world: &mut World) {
     days(world, 4).await;
     let before = world.balanced().await;
@@ -60,8 +60,8 @@ pub async fn the_audit_balances_after_pruning(world: &mut World) {
     );
 }
 
-/// A host that was killed closes no connection: what it has reported is forgotten once it says no
-/// more than its absence would, and who is idle stays idle.
+/// A killed host closes no connection: its reports are removed once they mean the same as their
+/// absence, and idle keys stay idle.
 pub async fn connections_that_have_long_ended_are_forgotten(world: &mut World) {
     let activity = world.fixture.activity();
     let keys = ["killed".to_owned(), "closed".to_owned(), "open".to_owned()];
@@ -78,7 +78,7 @@ pub async fn connections_that_have_long_ended_are_forgotten(world: &mut World) {
     assert_eq!(prune(world, DAY * 9, DAY * 9, 100).await.other, 0);
 }
 
-/// Images go before their history, and their bytes are no longer held.
+/// Images are removed before their history, and their bytes no longer count.
 pub async fn images_are_pruned_by_their_tasks_retention(world: &mut World) {
     days(world, 2).await;
     world.planned("other", vec![candidate("k")]).await;
@@ -103,7 +103,7 @@ pub async fn images_are_pruned_by_their_tasks_retention(world: &mut World) {
     assert!(bytes("other") > 0);
 }
 
-/// A chunk at a time, oldest first.
+/// One call removes a limited number of rows, oldest first.
 pub async fn pruning_is_bounded_and_goes_on(world: &mut World) {
     days(world, 2).await;
     let before = world.balanced().await;
@@ -117,7 +117,7 @@ pub async fn pruning_is_bounded_and_goes_on(world: &mut World) {
     }
 }
 
-/// What waits needs the definition of its run.
+/// A run is kept while an item of it waits.
 pub async fn a_run_stays_while_something_refers_to_it(world: &mut World) {
     let far = world.now + DAY * 100;
     let waits = world.planned("task", vec![due("waits", far)]).await;
@@ -133,7 +133,7 @@ pub async fn a_run_stays_while_something_refers_to_it(world: &mut World) {
     }
 }
 
-/// A document that was left alone is looked at again once in a retention.
+/// A settled skip blocks for one retention period.
 pub async fn a_settled_skip_is_forgotten_with_the_history(world: &mut World) {
     world.settle(candidate("k"), settled("left alone")).await;
     world.advance(DAY * 2);
@@ -144,7 +144,7 @@ pub async fn a_settled_skip_is_forgotten_with_the_history(world: &mut World) {
     assert_eq!((planned.planned, planned.blocked), (1, 1));
 }
 
-/// Images that leave with their history are counted once, the others by task.
+/// Images that are removed with their history are counted once, the others by task.
 pub async fn the_bound_on_images_is_for_each_task(world: &mut World) {
     world.write(vec![thing("t", 0)]).await;
     for n in 0..4 {
@@ -163,7 +163,7 @@ pub async fn the_bound_on_images_is_for_each_task(world: &mut World) {
     world.balanced().await;
 }
 
-/// Who led long ago is forgotten, but for the latest.
+/// Old leaderships are removed, except for the newest.
 pub async fn the_newest_terms_stay_however_old(world: &mut World) {
     let last = u64::from(TERMS_KEPT) + 3;
     for term in 2..=last {
@@ -178,7 +178,7 @@ pub async fn the_newest_terms_stay_however_old(world: &mut World) {
     assert_eq!(kept, (4..=last).rev().collect::<Vec<_>>());
 }
 
-/// A tenant that is not visited any more leaves no place behind; one that is keeps its own.
+/// The cursor of a tenant that is no longer visited is removed; others are kept.
 pub async fn the_cursor_of_a_tenant_is_forgotten_once_nobody_visits_it(world: &mut World) {
     let run = world.run("task").await;
     let visited = async |world: &World, name: &str| {

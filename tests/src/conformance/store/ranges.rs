@@ -76,7 +76,7 @@ pub async fn a_range_is_the_same_in_pages_of_any_size(world: &mut World) {
         (Range { lower: Some(n(3)), upper: Some(n(2)), ..by_n() }, ""),
         (Range { prefix: vec![n(2)], ..by_n() }, "cd"),
         (Range { prefix: vec![Value::Null], ..by_n() }, "e"),
-        // That the first column is NULL fixes it: the second one gives the order.
+        // The first column is fixed as NULL: the second one gives the order.
         (Range { prefix: vec![Value::Null], ..by_flag() }, "ebcdaf"),
         (Range { prefix: vec![Value::Null], upper: Some(n(2)), ..by_flag() }, "bcd"),
         (Range { conditions: vec![at_least(3)], ..by_n() }, "af"),
@@ -142,7 +142,7 @@ pub async fn a_page_is_bounded_by_bytes(world: &mut World) {
     assert_eq!(joined(&pages(world, &tight, 100).await), "ebcdaf");
 }
 
-/// Pages go on where they were although rows come and go between them.
+/// Paging continues at its place although rows are inserted and deleted in between.
 pub async fn paging_tolerates_rows_that_come_and_go(world: &mut World) {
     write_things(world).await;
     let first = world.read(&Range { limit: 3, ..by_n() }).await.unwrap();
@@ -153,7 +153,7 @@ pub async fn paging_tolerates_rows_that_come_and_go(world: &mut World) {
     assert_eq!(joined(&rest.rows), "dagf");
 }
 
-/// A range tells how much of it was looked at.
+/// A page reports how many rows were examined.
 pub async fn a_range_counts_at_least_what_it_returns(world: &mut World) {
     write_things(world).await;
     let all = world.read(&by_n()).await.unwrap();
@@ -162,7 +162,7 @@ pub async fn a_range_counts_at_least_what_it_returns(world: &mut World) {
     assert!((2..6).contains(&page.scanned), "a page does not look at the whole range: {page:?}");
 }
 
-/// Cursors go through the hands of guests.
+/// Guests can change cursors: a changed one is rejected, or returns rows of its own tenant only.
 pub async fn a_cursor_of_any_bytes_is_invalid_or_stays_with_its_tenant(world: &mut World) {
     write_things(world).await;
     let theirs = [thing("SECRET", 2), thing("SECRET-TOO", 9)];
@@ -192,10 +192,10 @@ pub async fn a_cursor_of_any_bytes_is_invalid_or_stays_with_its_tenant(world: &m
         }
     }
     assert!(read > 0 && refused > 0, "{read} read, {refused} refused");
-    world.settle(candidate("k"), skip("the store goes on")).await;
+    world.settle(candidate("k"), skip("the store continues")).await;
 }
 
-/// What the index cannot serve is refused, not scanned.
+/// A read without a suitable index is refused.
 pub async fn a_range_beyond_its_index_is_invalid(world: &mut World) {
     for range in [
         Range { prefix: vec![n(1), n(2)], ..by_n() },
@@ -207,5 +207,5 @@ pub async fn a_range_beyond_its_index_is_invalid(world: &mut World) {
         let read = world.read(&range).await;
         assert!(matches!(read, Err(Error::Invalid(_))), "{range:?}: {read:?}");
     }
-    world.settle(candidate("k"), skip("the store goes on")).await;
+    world.settle(candidate("k"), skip("the store continues")).await;
 }

@@ -31,7 +31,7 @@ async fn seqs(world: &World) -> Vec<i64> {
     world.rows("children", &["seq"]).await.iter().map(integer).collect()
 }
 
-/// A guard on completeness fails when a row that was read is gone.
+/// A guard on completeness fails if a row that was read no longer exists.
 pub async fn a_read_set_is_complete_while_every_row_is_there(world: &mut World) {
     family(world).await;
     for (rows, expected) in [
@@ -65,7 +65,7 @@ pub async fn exactly_the_rows_that_were_read_are_deleted(world: &mut World) {
     assert_eq!(other.unwrap().rows.len(), 1);
 }
 
-/// Without the guard, rows that are gone already are no error.
+/// Without the guard, missing rows are no error.
 pub async fn deleting_a_read_set_tolerates_rows_that_are_gone(world: &mut World) {
     family(world).await;
     let delete = vec![Change::DeleteReadSet(set(&[5, 6, 7]))];
@@ -75,7 +75,7 @@ pub async fn deleting_a_read_set_tolerates_rows_that_are_gone(world: &mut World)
     assert_eq!(world.latest_images().await.len(), 1);
 }
 
-/// A read set larger than any number of parameters of a statement.
+/// A read set with more rows than a statement can have parameters.
 pub async fn a_read_set_may_be_large(world: &mut World) {
     world.write(vec![parent("p")]).await;
     world.write((1..=3_000).map(|seq| child("p", seq, "x")).collect()).await;

@@ -1,4 +1,4 @@
-//! A batch of everything: each entry ends as its decision says.
+//! A batch with every decision: each entry ends as its decision says.
 
 use besom_core::proposal::Settle;
 use besom_core::value::{Field, Value};
@@ -10,7 +10,7 @@ use crate::conformance::world::{
     apply, candidate, dead, due, in_one_stream, n_is, proposal, retry, set_n, skip,
 };
 
-/// Log, timer and retry, of two tasks, in one commit.
+/// An item of the log, a timer and a retry, of two tasks, in one commit.
 pub async fn one_batch_mixes_tasks_streams_timers_and_retries(world: &mut World) {
     world.write(vec![thing("t", 1), thing("u", 1)]).await;
     world.settle(candidate("again"), retry(world.now, 1, "failed")).await;
@@ -47,7 +47,7 @@ pub async fn one_batch_mixes_tasks_streams_timers_and_retries(world: &mut World)
     assert_eq!(pending, 1);
 }
 
-/// A failed guard can ask for another look, with the item's counters.
+/// A failed guard can retry the item, with its counters.
 pub async fn a_failed_guard_goes_on_as_its_decision_says(world: &mut World) {
     let run_at = world.now + std::time::Duration::from_secs(1);
     let again = Settle::Retry { run_at, attempts: 0, guard_retries: 3, reason: "changed".into() };
@@ -65,7 +65,7 @@ pub async fn a_failed_guard_goes_on_as_its_decision_says(world: &mut World) {
     world.balanced().await;
 }
 
-/// A violation can be retried as well; the reason says what the database said.
+/// A violation can be retried as well; the reason has the database's message.
 pub async fn a_violation_goes_on_as_its_decision_says(world: &mut World) {
     let again =
         Settle::Retry { run_at: world.now, attempts: 1, guard_retries: 0, reason: "bad".into() };
@@ -81,7 +81,7 @@ pub async fn a_violation_goes_on_as_its_decision_says(world: &mut World) {
     assert!(error.starts_with("bad: ") && error.len() > 5, "{error}");
 }
 
-/// What the plugin notes is kept with what it did.
+/// The history row of an item has the plugin's notes.
 pub async fn notes_are_kept_with_the_history_of_a_commit(world: &mut World) {
     let notes = vec![
         Field::new("bytes", Value::Integer(12)),
@@ -103,7 +103,7 @@ pub async fn notes_are_kept_with_the_history_of_a_commit(world: &mut World) {
     assert_eq!((row.outcome.as_str(), row.notes), ("committed", notes));
 }
 
-/// A batch of nothing, or of nothing that is left, is a commit all the same.
+/// An empty batch, or one whose entries are all left out, is still a commit.
 pub async fn an_empty_batch_commits_nothing(world: &mut World) {
     let nothing = world.batch(vec![]);
     assert!(world.store().commit(&nothing).await.unwrap().outcomes.is_empty());
@@ -115,7 +115,7 @@ pub async fn an_empty_batch_commits_nothing(world: &mut World) {
     assert!(world.rows("things", &["id"]).await.is_empty());
 }
 
-/// A group commit of the size that due items come in.
+/// A commit of many due items.
 pub async fn a_batch_may_hold_a_thousand_items(world: &mut World) {
     let keys: Vec<String> = (0..1_000).map(|n| format!("share-{n:04}")).collect();
     world.write(keys.iter().map(|key| thing(key, 0)).collect()).await;

@@ -48,14 +48,14 @@ pub async fn a_run_starts_with_its_definition(world: &mut World) {
     assert_eq!(world.store().run(RunId(9_999)).await.unwrap(), None);
 }
 
-/// A slot that ran names the run it started.
+/// A slot that ran has the number of its run.
 pub async fn a_slot_that_ran_gets_the_id_of_its_run(world: &mut World) {
     let new = NewRun { trigger: Trigger::Schedule, ..new_run("task", at(30)) };
     let ids = decide(world, vec![slot(30, SlotOutcome::Ran, "")], vec![new]).await;
     assert_eq!(slots(world).await[0].run, Some(ids[0]));
 }
 
-/// A decision whose answer was lost is repeated: it is answered with what it has done.
+/// A decision that is repeated after a lost answer returns the runs that it has started.
 pub async fn a_decision_that_is_repeated_changes_nothing(world: &mut World) {
     let new = NewRun { trigger: Trigger::Schedule, ..new_run("task", at(60)) };
     let at_start = NewRun { trigger: Trigger::Takeover, ..new_run("task", at(60)) };
@@ -76,7 +76,7 @@ pub async fn a_decision_that_is_repeated_changes_nothing(world: &mut World) {
     assert_eq!(active.iter().map(|run| run.id).collect::<Vec<_>>(), first);
 }
 
-/// A copy of a decision that comes late, after the slots were decided anew, changes nothing: its
+/// A late copy of a decision, after the slots were decided again, changes nothing; otherwise its
 /// slots would be decided, and shown, twice.
 pub async fn a_late_copy_of_a_decision_changes_nothing(world: &mut World) {
     let state = |seconds: u64| TaskState {
@@ -104,7 +104,7 @@ pub async fn a_late_copy_of_a_decision_changes_nothing(world: &mut World) {
     };
     world.store().decide_slots(&world.fence, &second).await.unwrap();
     let (written, states) = (slots(world).await, world.store().task_states().await.unwrap());
-    // The same in other words, as who comes to it later would put it.
+    // The same decision as a later leader would write it.
     let late = SlotDecision { slots: vec![slot(30, SlotOutcome::Ran, "late")], ..first.clone() };
     for copy in [&first, &late] {
         assert_eq!(world.store().decide_slots(&world.fence, copy).await.unwrap(), ids);
@@ -119,7 +119,7 @@ pub async fn a_late_copy_of_a_decision_changes_nothing(world: &mut World) {
     assert_eq!(world.store().active_runs().await.unwrap().len(), 1);
 }
 
-/// A schedule's slot is run once: another leadership does not start it again.
+/// A slot of a schedule runs once: another leadership does not start it again.
 pub async fn a_slot_has_one_scheduled_run(world: &mut World) {
     let new = NewRun { trigger: Trigger::Schedule, ..new_run("task", at(30)) };
     decide(world, vec![], vec![new.clone()]).await;
@@ -132,7 +132,7 @@ pub async fn a_slot_has_one_scheduled_run(world: &mut World) {
     assert_eq!(world.store().active_runs().await.unwrap().len(), 3);
 }
 
-/// Hours of the same outcome are one row.
+/// Consecutive slots with the same outcome are one row.
 pub async fn equal_consecutive_outcomes_share_a_row(world: &mut World) {
     for seconds in [0, 30, 60] {
         decide(world, vec![slot(seconds, SlotOutcome::Skipped, "busy")], vec![]).await;
@@ -154,7 +154,7 @@ pub async fn equal_consecutive_outcomes_share_a_row(world: &mut World) {
     assert_eq!(rows, expected);
 }
 
-/// The history of slots is asked for by time, and rows that reach into it count.
+/// The history of slots is read by time; rows that overlap it are included.
 pub async fn slots_are_found_by_the_time_they_touch(world: &mut World) {
     for (seconds, reason) in [(0, "x"), (30, "x"), (60, "y"), (90, "z")] {
         decide(world, vec![slot(seconds, SlotOutcome::Missed, reason)], vec![]).await;
@@ -168,7 +168,7 @@ pub async fn slots_are_found_by_the_time_they_touch(world: &mut World) {
     assert!(none.is_empty());
 }
 
-/// The leader's memory of its tasks outlives it.
+/// The states of tasks survive the leader.
 pub async fn task_states_are_stored_and_survive_a_restart(world: &mut World) {
     let state = TaskState {
         task: task("task"),
@@ -197,7 +197,7 @@ pub async fn a_run_without_items_ends_with_its_scan(world: &mut World) {
     assert!(world.store().active_runs().await.unwrap().is_empty());
 }
 
-/// A scan that failed, or goes on, has not looked at everything.
+/// A scan that failed, or has not ended, is not the last complete scan.
 pub async fn the_last_scan_that_came_to_its_end_is_found(world: &mut World) {
     let last = async |world: &World| {
         let run = world.store().last_scanned(&task("task")).await.unwrap();
@@ -216,7 +216,7 @@ pub async fn the_last_scan_that_came_to_its_end_is_found(world: &mut World) {
     assert_eq!(last(world).await, Some(complete));
 }
 
-/// A run ends with the last of its items in the log, whatever became of them.
+/// A run ends with the last of its items in the log, however they ended.
 pub async fn a_run_ends_with_its_last_log_item(world: &mut World) {
     let run = world.run("task").await;
     world.plan("task", run, vec![candidate("a"), candidate("b")]).await;
@@ -230,7 +230,7 @@ pub async fn a_run_ends_with_its_last_log_item(world: &mut World) {
     assert_eq!((run.open, run.ended_at), (0, Some(world.now)));
 }
 
-/// A scan that is not over keeps its run active even if nothing is left in the log.
+/// A scan that has not ended keeps its run active even if the log is empty.
 pub async fn a_run_does_not_end_before_its_scan(world: &mut World) {
     let run = world.run("task").await;
     world.plan("task", run, vec![candidate("a")]).await;
@@ -240,14 +240,15 @@ pub async fn a_run_does_not_end_before_its_scan(world: &mut World) {
     assert!(world.store().end_scan(&world.fence, run, None, None).await.unwrap());
 }
 
-/// Share planning would be skipped for a day otherwise.
+/// Timers do not keep a run active; otherwise the next planning of shares would be skipped for a
+/// day.
 pub async fn timers_outlive_their_run(world: &mut World) {
     let run = world.planned("task", vec![due("k", at(3_600))]).await;
     assert!(world.store().run(run).await.unwrap().unwrap().ended_at.is_some());
     assert_eq!(world.timers().await[0].item.run, run);
 }
 
-/// A scan that failed says so in its run; the tenant cursor goes to the task.
+/// The run has the error of its scan; the task has the tenant cursor.
 pub async fn the_end_of_a_scan_keeps_its_error_and_the_tenant_cursor(world: &mut World) {
     let state = TaskState {
         task: task("task"),
@@ -271,7 +272,7 @@ pub async fn the_end_of_a_scan_keeps_its_error_and_the_tenant_cursor(world: &mut
     assert_eq!(states[0].tenant_cursor, Some(at));
 }
 
-/// What cannot be right on any attempt is refused as such.
+/// A request that can never succeed is refused as invalid.
 pub async fn a_page_for_no_run_or_after_its_scan_is_invalid(world: &mut World) {
     let run = world.planned("task", vec![]).await;
     for (task, run) in [("task", RunId(9_999)), ("other", run), ("task", run)] {

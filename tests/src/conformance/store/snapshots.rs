@@ -16,7 +16,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// Neither a commit nor an operator's write shows in a view that is open.
+/// An open view shows neither a later commit nor an operator's write.
 pub async fn a_snapshot_does_not_see_later_commits(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     let (a, n) = (tenant("a"), names(&["n"]));
@@ -34,7 +34,7 @@ pub async fn a_snapshot_does_not_see_later_commits(world: &mut World) {
     assert_eq!(world.rows("things", &["n"]).await.len(), 2);
 }
 
-/// Rows come in the order of their keys, and columns as they were asked for.
+/// Rows are in the order of the keys, and columns in the requested order.
 pub async fn rows_are_read_by_key_in_the_order_asked_for(world: &mut World) {
     let full = Change::Insert { collection: "things".into(), fields: full_thing("full", 5) };
     world.write(vec![thing("t", 1), full]).await;
@@ -50,7 +50,7 @@ pub async fn rows_are_read_by_key_in_the_order_asked_for(world: &mut World) {
     assert!(none.is_empty());
 }
 
-/// Reads stay within the tenant they are for.
+/// Reads return rows of their tenant only.
 pub async fn a_read_sees_the_rows_of_its_tenant_only(world: &mut World) {
     world.write_as(&[(Some(tenant("b")), thing("t", 1))]).await;
     let view = world.store().snapshot(OPEN).await.unwrap();
@@ -67,8 +67,8 @@ pub async fn a_read_sees_the_rows_of_its_tenant_only(world: &mut World) {
     assert!(view.exists(None, "things", &[]).await.unwrap(), "none means all tenants");
 }
 
-/// Rows that conditions leave out cost as much as others: a page ends where so many were looked at,
-/// and the next one goes on behind them.
+/// Rows that conditions exclude count as examined: a page ends at the limit, and the next one
+/// continues after them.
 pub async fn a_page_ends_where_so_many_rows_were_looked_at(world: &mut World) {
     let things = (0..10).map(|n| thing(&format!("t{n}"), n)).collect();
     world.write(things).await;
@@ -89,7 +89,7 @@ pub async fn a_page_ends_where_so_many_rows_were_looked_at(world: &mut World) {
     assert_eq!((looked, found), (vec![4, 4, 2], vec![vec![text("t9")]]));
 }
 
-/// What the mapping does not have is the caller's fault.
+/// A name that the mapping lacks is an invalid request.
 pub async fn a_read_of_what_is_not_mapped_is_invalid(world: &mut World) {
     let view = world.store().snapshot(OPEN).await.unwrap();
     let a = tenant("a");
@@ -110,8 +110,8 @@ pub async fn a_read_of_what_is_not_mapped_is_invalid(world: &mut World) {
     invalid(view.exists(Some(&a), "things", &[condition]).await.map(drop));
 }
 
-/// However few rows a read names: what it returns is bounded in bytes, and told apart from
-/// everything else that may be wrong with it. The snapshot goes on.
+/// The size of a read's result is bounded, however few rows it names. The error is distinct from
+/// all others, and the snapshot stays open.
 pub async fn a_read_returns_so_many_bytes_and_no_more(world: &mut World) {
     const KIB: usize = 1 << 10;
     let large = |id: &str, bytes: usize| {
@@ -133,14 +133,14 @@ pub async fn a_read_returns_so_many_bytes_and_no_more(world: &mut World) {
         other => panic!("{other:?}"),
     };
     assert_eq!(read(&["m00", "m01", "z"]).await.unwrap().len(), 3);
-    // The same row over and over counts each time, and a single one may be too much.
+    // A row that is named several times counts each time, and a single row may exceed the limit.
     refused(read(&["m00"; 100]).await.unwrap_err());
     refused(read(&["x"]).await.unwrap_err());
     let every: Vec<String> = (0..40).map(|at| format!("m{at:02}")).collect();
     let every: Vec<&str> = every.iter().map(String::as_str).collect();
     refused(read(&every).await.unwrap_err());
 
-    // Of a range, pages end there.
+    // A page of a range ends there.
     let whole = range("things", None, &["data"]);
     let (mut rows, mut after) = (0, None);
     let ended = loop {

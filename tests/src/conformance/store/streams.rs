@@ -12,7 +12,7 @@ use crate::conformance::world::{
 };
 use crate::conformance::{Corruption, World};
 
-/// Positions count from 1 and go on where the page before ended.
+/// Positions start at 1 and continue where the page before ended.
 pub async fn a_stream_is_numbered_without_gaps(world: &mut World) {
     world.planned("task", in_one_stream(&["a", "b"])).await;
     world.planned("task", in_one_stream(&["b", "c", "a", "d"])).await;
@@ -34,7 +34,7 @@ pub async fn each_task_has_its_own_stream(world: &mut World) {
     }
 }
 
-/// The backlog can be asked for by partition.
+/// The backlog is read by partition.
 pub async fn the_backlog_is_found_by_partition(world: &mut World) {
     let keys: Vec<String> = (0..40).map(|n| format!("key-{n}")).collect();
     world.planned("task", keys.iter().map(|k| candidate(k)).collect()).await;
@@ -64,7 +64,7 @@ pub async fn a_read_of_the_log_is_bounded(world: &mut World) {
     }
 }
 
-/// Whatever becomes of an item, the cursor passes it.
+/// The cursor passes an item however it ends.
 pub async fn an_acknowledgement_moves_the_cursor(world: &mut World) {
     world.planned("task", in_one_stream(&["a", "b", "c", "d"])).await;
     let items = world.log("task").await;
@@ -81,7 +81,7 @@ pub async fn an_acknowledgement_moves_the_cursor(world: &mut World) {
     world.balanced().await;
 }
 
-/// A stream that is worked off leaves the backlog, and goes on counting.
+/// An empty stream is not in the backlog, and its numbers continue.
 pub async fn an_empty_stream_goes_on_where_it_was(world: &mut World) {
     for position in 1..=3 {
         world.planned("task", in_one_stream(&["a"])).await;
@@ -92,7 +92,7 @@ pub async fn an_empty_stream_goes_on_where_it_was(world: &mut World) {
     }
 }
 
-/// What somebody has acknowledged already is left out, and what follows on is not.
+/// An item that is already acknowledged is left out; the items that follow are not.
 pub async fn a_stale_cursor_leaves_its_stream_out(world: &mut World) {
     world.planned("task", in_one_stream(&["a", "b"])).await;
     let items = world.log("task").await;
@@ -145,7 +145,7 @@ pub async fn an_item_beyond_the_end_leaves_its_stream_out_alone(world: &mut Worl
     world.balanced().await;
 }
 
-/// A consumer handles the next item only.
+/// An entry that is not next in its stream is left out.
 pub async fn a_batch_that_skips_an_item_is_left_out(world: &mut World) {
     world.planned("task", in_one_stream(&["a", "b", "c"])).await;
     let items = world.log("task").await;
@@ -157,7 +157,7 @@ pub async fn a_batch_that_skips_an_item_is_left_out(world: &mut World) {
     world.balanced().await;
 }
 
-/// A loss is detected, and named.
+/// A missing item is detected and named.
 pub async fn a_gap_in_the_log_is_named(world: &mut World) {
     world.planned("task", in_one_stream(&["a", "b", "c"])).await;
     let stream = world.store().backlog(None).await.unwrap().remove(0);
@@ -171,7 +171,7 @@ pub async fn a_gap_in_the_log_is_named(world: &mut World) {
     }
 }
 
-/// The streams behind a broken one are read, wherever it comes among them.
+/// A broken stream does not prevent reading the others, whatever its place among them.
 pub async fn a_broken_stream_holds_back_itself_alone(world: &mut World) {
     let keys: Vec<String> = (0..40).map(|n| format!("key-{n}")).collect();
     world.planned("task", keys.iter().map(|k| candidate(k)).collect()).await;
@@ -182,7 +182,7 @@ pub async fn a_broken_stream_holds_back_itself_alone(world: &mut World) {
     for partition in [first, last] {
         let stream = all.iter().find(|s| s.partition == partition).expect("a stream");
         assert!(stream.tail.0 >= 1);
-        // A row behind it is there, so that the gap is seen.
+        // A row after it exists, so that the gap shows.
         let route = items.iter().find(|w| w.item.partition == partition).expect("its item");
         let mut again = candidate("another");
         again.key = format!("behind-{}", partition.0);
@@ -209,13 +209,13 @@ async fn repair(world: &World) -> Applied {
     let id = store.submit(&command, "ada", "a row was deleted").await.unwrap();
     let effect = CommandEffect::RepairStreams(task("task"));
     let applied = store.apply_command(fence, id, &effect, "numbered anew").await.unwrap();
-    // A second time it does nothing, and says the same.
+    // Repeating it changes nothing and returns the same result.
     assert_eq!(store.apply_command(fence, id, &effect, "numbered anew").await.unwrap(), applied);
     applied
 }
 
-/// What is left of a stream is done in its order; what is gone is no longer waited for, is in the
-/// books, and may be planned again.
+/// After a repair the remaining items are executed in order; the missing ones are written off in
+/// the books and may be planned again.
 pub async fn a_repair_keeps_what_is_there_and_writes_off_the_rest(world: &mut World) {
     let run = world.planned("task", in_one_stream(&["a", "b", "c", "d", "e"])).await;
     let stream = world.store().backlog(None).await.unwrap().remove(0);
@@ -236,7 +236,7 @@ pub async fn a_repair_keeps_what_is_there_and_writes_off_the_rest(world: &mut Wo
     let counted: Vec<_> = audit.rows.iter().map(|row| &row.counted).collect();
     assert_eq!((counted[0].planned, counted[0].discarded, counted[0].pending), (5, 2, 2));
 
-    // What was begun before it is left out, and the rest goes on behind the last number.
+    // A batch begun before the repair is left out, and the numbers continue after the last one.
     let left = world.commit(vec![(&items[2], skip("done"))]).await;
     assert_eq!(left.outcomes, [Outcome::Left(LeftOut::NotThere)]);
     let rest = world.log("task").await;
@@ -261,7 +261,7 @@ pub async fn there_is_nothing_to_repair_where_no_stream_is_broken(world: &mut Wo
     world.balanced().await;
 }
 
-/// A timer that vanished is written off with its run, and may be planned again.
+/// A missing timer is written off with its run and may be planned again.
 pub async fn a_repair_writes_off_lost_timers(world: &mut World) {
     let due = world.now + std::time::Duration::from_secs(60);
     let timer = || timed("timed", due);
@@ -275,7 +275,7 @@ pub async fn a_repair_writes_off_lost_timers(world: &mut World) {
     world.balanced().await;
 }
 
-/// A stream without any of its rows is broken as one with a gap is.
+/// A stream without any of its rows is broken, like one with a gap.
 pub async fn a_stream_that_has_lost_everything_is_broken(world: &mut World) {
     world.planned("task", in_one_stream(&["a"])).await;
     let stream = world.store().backlog(None).await.unwrap().remove(0);
@@ -287,7 +287,8 @@ pub async fn a_stream_that_has_lost_everything_is_broken(world: &mut World) {
     assert_eq!(read.looked, [stream.partition]);
 }
 
-/// What there was no room for was not looked at, and is neither whole nor broken.
+/// A stream for which there was no room was not examined, and counts neither as intact nor as
+/// broken.
 pub async fn a_read_says_which_streams_it_has_looked_at(world: &mut World) {
     let keys: Vec<String> = (0..40).map(|n| format!("key-{n}")).collect();
     world.planned("task", keys.iter().map(|k| candidate(k)).collect()).await;

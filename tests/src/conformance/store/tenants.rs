@@ -31,7 +31,7 @@ fn names(tenants: Vec<Tenant>) -> Vec<String> {
     tenants.iter().map(Tenant::to_string).collect()
 }
 
-/// Tenants without candidates do not come, and none comes twice.
+/// Tenants without candidates are not returned, and none is returned twice.
 pub async fn tenants_come_once_in_order_if_they_have_a_row(world: &mut World) {
     let view = view(world).await;
     for (range, expected) in [
@@ -47,7 +47,7 @@ pub async fn tenants_come_once_in_order_if_they_have_a_row(world: &mut World) {
     }
 }
 
-/// The cycle goes on after a tenant, whether that is still there or not.
+/// The cycle continues after a tenant, whether it still exists or not.
 pub async fn tenants_are_paged_by_the_last_one(world: &mut World) {
     let view = view(world).await;
     for (after, limit, expected) in [

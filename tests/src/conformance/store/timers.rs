@@ -14,7 +14,7 @@ use crate::conformance::world::{ALL, apply, candidate, due, retry, set_n, skip, 
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The clock of the store decides, to the microsecond.
+/// The store's clock decides what is due, to the microsecond.
 pub async fn a_timer_is_never_committed_before_it_is_due(world: &mut World) {
     world.planned("task", vec![due("k", world.now + SECOND)]).await;
     let timer = world.timers().await.remove(0);
@@ -29,8 +29,8 @@ pub async fn a_timer_is_never_committed_before_it_is_due(world: &mut World) {
     world.balanced().await;
 }
 
-/// What a guest decided as of an instant is not committed before it, whatever the node took for
-/// the present; nor does the attempt use the mark up.
+/// A decision as of an instant is not committed before that instant by the store's clock; a
+/// rejected commit does not use up its mark.
 pub async fn what_was_decided_for_later_is_not_committed_before(world: &mut World) {
     world.write(vec![thing("t", 1), thing("u", 1)]).await;
     world.planned("task", vec![candidate("k")]).await;
@@ -65,7 +65,7 @@ pub async fn a_timer_is_acknowledged_once(world: &mut World) {
     world.balanced().await;
 }
 
-/// Timers come by due time and are paged by their place in that order.
+/// Timers are read by due time, in pages.
 pub async fn timers_are_read_in_the_order_of_their_due_times(world: &mut World) {
     let at = |seconds| world.now + SECOND * seconds;
     let found = vec![due("c", at(3)), due("a", at(1)), due("b2", at(2)), due("b1", at(2))];
@@ -88,7 +88,7 @@ pub async fn timers_are_read_in_the_order_of_their_due_times(world: &mut World) 
     assert!(some.iter().all(|timer| timer.item.partition == wanted[0]));
 }
 
-/// Those of some tasks are read without the others', however many these have and how early they are due.
+/// Timers of selected tasks are read without those of others, however many and early these are.
 pub async fn what_waits_is_read_by_task(world: &mut World) {
     let at = |seconds| world.now + SECOND * seconds;
     let many = (0..5).map(|n| due(&format!("early {n}"), at(n))).collect();
@@ -112,7 +112,7 @@ pub async fn what_waits_is_read_by_task(world: &mut World) {
     assert!(retries(&none).await.is_empty());
 }
 
-/// Due times before the epoch are due times.
+/// Due times before 1970 are valid.
 pub async fn a_timer_may_be_due_before_the_epoch(world: &mut World) {
     world.planned("task", vec![due("k", Time(-1)), due("l", Time::EPOCH)]).await;
     let all = world.timers().await;
@@ -131,7 +131,7 @@ pub async fn a_retry_keeps_counters_and_errors(world: &mut World) {
     assert_eq!((first.run_at, first.item.attempts), (run_at, 1));
     assert_eq!(first.item.errors, ["first"]);
 
-    // Back-off is the host's choice: the store takes a retry before its time.
+    // The host decides about back-off: the store commits a retry before its time.
     let again = world.now + SECOND;
     world.commit(vec![(&first, retry(again, 2, "second"))]).await;
     let second = world.retries().await.remove(0);
@@ -166,7 +166,7 @@ pub async fn a_timer_that_fails_becomes_a_retry_of_the_same_identity(world: &mut
     assert_eq!(again.deduplicated, 1);
 }
 
-/// Retries come by time, whatever order they were written in.
+/// Retries are read by time, in whatever order they were written.
 pub async fn retries_are_read_in_the_order_of_their_times(world: &mut World) {
     for (key, seconds) in [("c", 3), ("a", 1), ("b", 2)] {
         world.settle(candidate(key), retry(world.now + SECOND * seconds, 1, "later")).await;

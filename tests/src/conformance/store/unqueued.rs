@@ -37,7 +37,7 @@ async fn aside(world: &World) -> Vec<HistoryRow> {
     rows.filter(|row| row.identity.task.as_str() == "aside").collect()
 }
 
-/// From any node; with its history, its before-images and its counters.
+/// Any node can commit it; it has history, before-images and counters.
 pub async fn an_item_that_was_never_queued_is_planned_and_ended_by_its_commit(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     let committed = outcome(world, entry(world, 1, n_is("t", 1))).await;
@@ -55,7 +55,7 @@ pub async fn an_item_that_was_never_queued_is_planned_and_ended_by_its_commit(wo
     assert_eq!((counts.counted.planned, counts.counted.committed), (1, 1));
 }
 
-/// It is recorded as skipped.
+/// An item whose guard fails is recorded as skipped.
 pub async fn one_whose_guard_fails_changes_nothing(world: &mut World) {
     world.write(vec![thing("t", 5)]).await;
     let skipped = outcome(world, entry(world, 1, n_is("t", 1))).await;
@@ -81,7 +81,7 @@ pub async fn one_below_the_fence_is_refused(world: &mut World) {
     world.balanced().await;
 }
 
-/// A queued item of the same identity waits on, and its run stays complete.
+/// A queued item of the same identity keeps waiting, and its run stays complete.
 pub async fn what_waits_under_the_same_identity_is_left_alone(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     world.planned("aside", vec![candidate("t")]).await;
@@ -94,7 +94,7 @@ pub async fn what_waits_under_the_same_identity_is_left_alone(world: &mut World)
     world.balanced().await;
 }
 
-/// It could neither wait for a retry nor be set aside.
+/// An item that could be retried or set aside is rejected: it could not wait anywhere.
 pub async fn one_that_does_not_end_is_invalid(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     let dead = Settle::Dead { attempts: 1, reason: "dead".into() };

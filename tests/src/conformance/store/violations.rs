@@ -23,7 +23,7 @@ fn increment(by: Value) -> Change {
     Change::Increment { collection: "things".into(), key: vec![text("t")], fields }
 }
 
-/// Everything that a database or a mapping may refuse.
+/// Changes that a database or a mapping refuses.
 fn refused() -> Vec<(&'static str, Change)> {
     let settings = |key| Change::Delete { collection: "settings".into(), key };
     vec![
@@ -52,7 +52,7 @@ fn refused() -> Vec<(&'static str, Change)> {
     ]
 }
 
-/// What was done before the violation is taken back, and the reason says what was wrong.
+/// Earlier changes of the item are undone, and the reason names the violation.
 pub async fn a_violation_fails_the_item_and_takes_its_changes_back(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     for (what, change) in refused() {
@@ -72,7 +72,7 @@ pub async fn a_violation_fails_the_item_and_takes_its_changes_back(world: &mut W
     world.balanced().await;
 }
 
-/// NULL plus one would silently be NULL.
+/// An increment of NULL is a violation, because the result would silently be NULL.
 pub async fn null_cannot_be_incremented(world: &mut World) {
     world.write(vec![thing("t", 1), update("n", Value::Null)]).await;
     let decision = apply(vec![], vec![increment(Value::Integer(1))]);
@@ -80,7 +80,7 @@ pub async fn null_cannot_be_incremented(world: &mut World) {
     assert!(matches!(&committed.outcomes[0], Outcome::Dead(_)), "{committed:?}");
 }
 
-/// A guard that cannot be evaluated neither holds nor fails.
+/// A guard that cannot be evaluated is a violation.
 pub async fn a_guard_on_what_is_not_mapped_is_a_violation(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     let on = |collection: &str, column: &str, value| Guard::Columns {
@@ -100,7 +100,7 @@ pub async fn a_guard_on_what_is_not_mapped_is_a_violation(world: &mut World) {
     assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(1)]]);
 }
 
-/// An item without a tenant has no row in a table of tenants.
+/// An item without a tenant cannot change a collection with a tenant column.
 pub async fn an_item_without_a_tenant_reaches_no_row_that_has_one(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
     let guard =
@@ -117,7 +117,7 @@ pub async fn an_item_without_a_tenant_reaches_no_row_that_has_one(world: &mut Wo
     assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(1)]]);
 }
 
-/// Its neighbours commit, in the same stream and batch.
+/// The other items of the stream and the batch are committed.
 pub async fn a_violation_leaves_its_neighbours_alone(world: &mut World) {
     world.write(vec![thing("t", 1), thing("u", 1), thing("w", 1)]).await;
     world.planned("task", in_one_stream(&["a", "b", "c", "d"])).await;

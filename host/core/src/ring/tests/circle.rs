@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use crate::ring::Circle;
 
-/// The owner as the definition has it: every point looked at.
+/// The owner by definition: every point is examined.
 fn oracle(points: &[(u64, u32)], hash: u64) -> Option<u32> {
     let after = points.iter().filter(|(at, _)| *at >= hash).min();
     after.or_else(|| points.iter().min()).map(|(_, owner)| *owner)

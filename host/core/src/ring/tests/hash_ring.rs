@@ -15,7 +15,7 @@ fn ring<H: Hasher>(hasher: H, placement: Placement, names: &[&str]) -> HashRing<
     ring
 }
 
-/// Where every key lies.
+/// The server of every key.
 fn places<H: Hasher>(ring: &HashRing<H>) -> BTreeMap<String, NodeName> {
     let names: Vec<NodeName> = ring.servers().map(|(name, ..)| name.clone()).collect();
     let keys = names.iter().flat_map(|name| {
@@ -188,7 +188,7 @@ proptest! {
             let mut ring = HashRing::new(Md5, placement, count(5));
             for (n, weight, add) in &changes {
                 let name = format!("server_{n}");
-                // Adding what is there and removing what is not changes nothing.
+                // Adding an existing server or removing a missing one changes nothing.
                 let _ = if *add {
                     ring.add_server(name, count(*weight), false)
                 } else {

@@ -1,5 +1,6 @@
 //! The experiments: 1,000,000 keys on 4 servers with MD5. An independent program in another
-//! language computed the exact figures; comments give the figures stated in the seed's text.
+//! language computed the exact figures; comments give the rounded figures of the original
+//! description.
 
 use std::sync::OnceLock;
 
@@ -105,7 +106,7 @@ fn an_added_server_takes_only_what_becomes_its_own() {
     assert_eq!((modulo.moved, modulo.rehashed), (Some(799_849), KEYS));
 }
 
-/// The ring that stores keys and the simulation that only counts say the same.
+/// The ring that stores keys and the simulation that only counts have the same results.
 #[test]
 fn a_ring_of_stored_keys_moves_what_the_simulation_counts() {
     const FEW: u64 = 20_000;

@@ -24,7 +24,7 @@ async fn a_violation_settles_its_item_alone_with_the_words_of_the_database() {
     let waiting = f.plan(&["a", "b", "c", "d", "e"]).await;
     let changes = vec![
         vec![update("a", "server_seq", Value::Integer(5))],
-        // The second change fails: the first one is taken back.
+        // The second change fails: the first one is undone.
         vec![update("b", "server_seq", Value::Integer(5)), document("a")],
         vec![update("c", "server_seq", Value::Integer(5))],
         vec![update("d", "server_seq", Value::Integer(5))],
@@ -226,8 +226,8 @@ async fn a_deferred_foreign_key_fails_its_item_and_not_the_commit() {
     f.balanced().await;
 }
 
-/// The one writer is everybody's: guards that look at many rows have a time, the batch is refused
-/// as a whole so that its items come back one by one, and whatever else is written goes on.
+/// All tasks share the writer: guards that examine many rows have a time limit, the batch is
+/// refused as a whole so that its items are tried one by one, and other writes continue.
 #[tokio::test]
 async fn guards_that_take_too_long_are_interrupted_and_change_nothing() {
     let f = Fixture::with(|o| Options { guard_timeout: Duration::ZERO, ..o }).await;
@@ -239,7 +239,7 @@ async fn guards_that_take_too_long_are_interrupted_and_change_nothing() {
         Guard::Exists(Filter { collection: "documents".into(), conditions })
     };
     let advance = |key: &str| vec![update(key, "server_seq", Value::Integer(5))];
-    // No row is of that epoch, and no index tells so.
+    // No row has that epoch, and there is no index on it.
     let looks = apply(vec![exists("epoch", Value::Integer(77))], advance("d0000"));
     let seeks = apply(vec![exists("doc_id", text("d1999"))], advance("d0001"));
     let entries = vec![(slow, looks), (quick, seeks), (plain, apply(vec![], advance("d0002")))];
@@ -247,10 +247,10 @@ async fn guards_that_take_too_long_are_interrupted_and_change_nothing() {
     let Err(Error::Invalid(said)) = said else { panic!("{said:?}") };
     assert!(said.contains("store.guard_timeout"), "{said}");
     f.balanced().await;
-    // Statements of everybody else are not interrupted, whatever they look at.
+    // Other statements are not interrupted, however many rows they examine.
     f.write(vec![document("later")]).await;
     assert!(f.store.audit().await.is_ok());
-    // The others alone, from where the stream stands: the item that is to blame has failed.
+    // The items alone, from the stream's cursor: the item to blame has failed.
     let failed = Settle::Dead { attempts: 1, reason: said };
     let [(slow, _), quick, plain] = entries.try_into().expect("three items");
     let committed = f.commit(vec![(slow, Decision::Settle(failed)), quick, plain]).await.outcomes;

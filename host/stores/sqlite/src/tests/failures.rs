@@ -23,7 +23,7 @@ async fn another_process_that_writes_makes_a_commit_busy_and_loses_nothing() {
     let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE; UPDATE documents SET epoch = 7").unwrap();
     assert!(matches!(f.store.commit(&batch).await, Err(Error::Busy(_))));
-    // Reads go on meanwhile.
+    // Reads continue meanwhile.
     assert_eq!(f.store.backlog(None).await.unwrap().len(), 1);
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(f.store.commit(&batch).await.unwrap().outcomes, [Outcome::Committed]);
@@ -150,12 +150,12 @@ async fn a_death_is_counted_once_for_what_a_lost_process_had_begun() {
     assert_eq!(counted, std::slice::from_ref(&waiting.item.identity));
     assert!(f.store.bury(&f.fence, &[node()]).await.unwrap().is_empty());
     assert_eq!(f.plan(&[]).await[0].item.deaths, 1);
-    // A clock that is adjusted is none that was set.
+    // A clock that is slewed was not set back.
     f.clock.store(START.micros() - 500_000, Ordering::Relaxed);
     assert!(f.store.now().await.unwrap() >= START);
 }
 
-/// A row of the log that somebody has spoilt is named with its place, and taken out by a repair.
+/// A damaged row of the log is named with its place, and removed by a repair.
 #[tokio::test]
 async fn a_row_that_cannot_be_read_is_named_and_removed_by_a_repair() {
     let f = Fixture::new().await;
@@ -183,7 +183,7 @@ async fn a_row_that_cannot_be_read_is_named_and_removed_by_a_repair() {
     assert_eq!(keys, ["a", "c"]);
 }
 
-/// A host has died while it executed what somebody has spoilt since: its successor leads.
+/// A host has died while it executed items whose rows were damaged since: its successor can lead.
 #[tokio::test]
 async fn notes_of_what_was_begun_that_cannot_be_read_keep_nobody_from_leading() {
     let f = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! A store in a directory of its own, a manual clock, and a leader.
+//! A store in its own directory, a manual clock, and a leader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -85,7 +85,7 @@ impl Fixture {
         }
     }
 
-    /// Plans items without due times, all in one stream, and returns them as they wait.
+    /// Plans items without due times, all in one stream, and returns the waiting items.
     pub(super) async fn plan(&self, keys: &[&str]) -> Vec<Waiting> {
         self.plan_candidates(keys.iter().map(|key| self.candidate(key, None)).collect()).await;
         let stream = self.store.backlog(None).await.expect("reads").pop().expect("a stream");

@@ -89,7 +89,7 @@ async fn every_fault_is_named_with_its_place_and_the_fix() {
     assert_eq!(f.store.check(&all).await.unwrap(), []);
 }
 
-/// The first page comes in the order of the index; the one behind it begins among equal values.
+/// The first page is in the order of the index; the next one begins among equal values.
 #[tokio::test]
 async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
     let f = Fixture::new().await;
@@ -117,7 +117,7 @@ async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
     };
-    // An index of SQLite's ends with the row's number, which is this key.
+    // An index of SQLite ends with the rowid, which is this key.
     let mut counted = Collection { table: "counted".into(), ..sessions.clone() };
     counted.name = "counted".into();
     counted.columns.insert("session_id".into(), column(Kind::Integer));
@@ -129,7 +129,7 @@ async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
     let (_, fix) = fault.message.split_once("the key: ").unwrap();
     assert_eq!(fix, "CREATE INDEX sessions_by_expiry_key ON sessions (expires_at, session_id)");
 
-    // What is advised is enough, with the other index still there.
+    // The suggested index is sufficient, with the other index still present.
     database.execute_batch(fix).unwrap();
     assert_eq!(f.store.check(&all).await.unwrap(), []);
     f.store.set_collections(Arc::new(all));

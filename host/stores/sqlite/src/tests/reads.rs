@@ -128,7 +128,7 @@ async fn what_the_conditions_leave_out_is_counted_as_scanned() {
     let page = view.read_range(Some(&f.tenant), &range).await.unwrap();
     assert_eq!((page.rows.len(), page.scanned), (1, 20));
     assert_eq!(page.keys, [vec![text("d13")]]);
-    // Over the index of what is pending, only the one that matches is looked at.
+    // With the index on pending rows, only the matching row is examined.
     let pending = Range {
         index: Some("by_pending".into()),
         lower: Some(Value::Integer(1)),
@@ -182,7 +182,7 @@ async fn a_snapshot_sees_one_moment_and_ends_at_its_time() {
     assert!(matches!(ended, Err(Error::Refused(Cause::Slow, _))));
 }
 
-/// The time of a call ends its reads, whoever counts calls: each looks at the clock as it runs.
+/// The deadline of a call ends its reads: each read checks the clock while it runs.
 #[tokio::test]
 async fn a_read_ends_with_the_time_of_its_call() {
     let f = Fixture::new().await;
@@ -204,7 +204,7 @@ async fn a_read_ends_with_the_time_of_its_call() {
     assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
     let late = view.exists(tenant, "documents", &nobody).await;
     assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
-    // What has more time goes on.
+    // A read with more time continues.
     view.read_by(Instant::now() + LONG);
     assert!(!view.exists(tenant, "documents", &nobody).await.unwrap());
 }
