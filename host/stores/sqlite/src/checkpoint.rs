@@ -16,8 +16,9 @@ use besom_ports::store::{Error, Result};
 
 /// From this size on, in pages, the log is written back.
 const PAGES: c_int = 1_000;
-/// From this size on, in pages, the writer does it: 32 MiB with pages of 4 KiB.
-const PAGES_MAX: c_int = 8_000;
+/// From this size on, in pages, the writer does it, unless the thread is at it: 16 MiB with pages of
+/// 4 KiB.
+const PAGES_MAX: c_int = 4_000;
 
 /// Takes `beside`, a connection to the same database, for a thread that writes back the log of
 /// `writer`. The thread ends when `writer` is closed.
