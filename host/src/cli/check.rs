@@ -87,7 +87,7 @@ impl Args {
         let errors = diagnostics.iter().filter(|d| d.is_error()).count();
         let warnings = diagnostics.len() - errors;
         if !diagnostics.is_empty() {
-            eprintln!("{}", Problems(diagnostics.clone()));
+            to_stderr!("{}", Problems(diagnostics.clone()));
         }
         let json = serde_json::json!({
             "ok": errors == 0 && unreachable.is_none(),

@@ -54,12 +54,12 @@ pub struct Args {
 impl Args {
     /// Creates the data, then runs the tasks: once to completion, or as a host.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let mut say = |words: &str| eprintln!("{}", besom_config::printable(words));
+        let mut say = |words: &str| to_stderr!("{}", besom_config::printable(words));
         let fail = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
         let traces = self.traces.clone();
         let replayed = tokio::task::spawn_blocking(move || {
             demo::import::replay(&traces, &mut |words| {
-                eprintln!("{}", besom_config::printable(words));
+                to_stderr!("{}", besom_config::printable(words));
             })
         })
         .await
@@ -105,7 +105,7 @@ impl Args {
             let (store, leader) = (ports.store.clone(), ports.coordination.clone());
             let wake = Wake::of(&assembly.config, store.clone(), leader, &ports.node);
             let _living = live(store, product, ports.activity.clone(), wake);
-            eprintln!(
+            to_stderr!(
                 "besom is running in {}; press Ctrl-C to stop. In another terminal: \
                  besom --config {} status",
                 self.dir.display(),
@@ -135,7 +135,7 @@ impl Args {
         let before = demo::measure(store).await.map_err(fail)?;
         // A workspace becomes idle when the idle timeout has passed since its last connection.
         let idle = assembly.config.activity.idle_timeout;
-        eprintln!("waiting {idle:?} until workspaces without a connection count as idle");
+        to_stderr!("waiting {idle:?} until workspaces without a connection count as idle");
         tokio::time::sleep(idle + Duration::from_millis(200)).await;
         let passed = run::pass(assembly).await?;
         let after = demo::measure(store).await.map_err(fail)?;

@@ -180,7 +180,7 @@ async fn import(
             }
             Err(failure) => {
                 failed = true;
-                eprintln!(
+                to_stderr!(
                     "besom: {}: {}",
                     printable_path(path),
                     besom_config::printable(&failure.to_string())

@@ -88,11 +88,11 @@ impl From<Failure> for Exit {
             Failure::Unreachable(text) | Failure::Denied(text) => (Exit::Unreachable, text),
             Failure::Configuration(problems) => {
                 // Diagnostics are already escaped, line by line.
-                eprintln!("{problems}");
+                to_stderr!("{problems}");
                 return Exit::Configuration;
             }
         };
-        eprintln!("besom: {}", printable(text));
+        to_stderr!("besom: {}", printable(text));
         exit
     }
 }

@@ -203,7 +203,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
         return Err(absent(config));
     }
     if !problems.is_empty() {
-        eprintln!("{}", problems.join("\n"));
+        to_stderr!("{}", problems.join("\n"));
         tracing::warn!("a host would refuse this configuration; reading the store anyway");
     }
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
@@ -512,7 +512,7 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedde
 
 fn warn(warnings: &Problems) {
     if !warnings.0.is_empty() {
-        eprintln!("{warnings}");
+        to_stderr!("{warnings}");
     }
 }
 

@@ -144,7 +144,7 @@ pub fn show_list(
 ) -> Result<(), Failure> {
     show(format, value, text)?;
     if rows == limit as usize {
-        eprintln!("cut at --limit {limit}: there may be more");
+        to_stderr!("cut at --limit {limit}: there may be more");
     }
     Ok(())
 }

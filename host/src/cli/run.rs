@@ -94,7 +94,7 @@ impl Args {
         let waiting = assembly.ports.store.pending_commands(COMMANDS).await?;
         let waiting = waiting.iter().filter(|row| !row.command.is_record()).count();
         if waiting > 0 {
-            eprintln!("commands waiting for a host: {waiting} (see `besom commands ls`)");
+            to_stderr!("commands waiting for a host: {waiting} (see `besom commands ls`)");
         }
         output::show(global.output, &passed, || text(&passed))?;
         let whole = passed.iter().all(|task| task.error.is_none());
@@ -128,7 +128,7 @@ async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(
                 "{words}; resume it with `besom task resume {task}`, or run it with --even-paused"
             )));
         }
-        eprintln!("{}", printable(&format!("{words}; skipping it")));
+        to_stderr!("{}", printable(&format!("{words}; skipping it")));
     }
     assembly.config.tasks.retain(|name, _| !paused.contains_key(name));
     Ok(())

@@ -122,7 +122,7 @@ fn failed(error: anyhow::Error) -> Failure {
 
 fn say(words: &str) {
     for line in words.lines() {
-        eprintln!("{}", printable(line));
+        to_stderr!("{}", printable(line));
     }
 }
 

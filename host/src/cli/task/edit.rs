@@ -99,7 +99,7 @@ impl Args {
         let others = edited.findings.iter().filter(|finding| !finding.is_in_the_way());
         let others: Vec<_> = others.map(|finding| finding.diagnostic.clone()).collect();
         if !others.is_empty() {
-            eprintln!("{}", Problems(others));
+            to_stderr!("{}", Problems(others));
         }
         let store = open::beside(global).await;
         let forecast = match &store {

@@ -48,7 +48,7 @@ impl Quiet {
         self.take();
         drop(self.lines);
         for line in self.kept {
-            eprintln!("{line}");
+            to_stderr!("{line}");
         }
         done
     }
