@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 
 use besom_core::books::{Blocks, Closed, Judged, close};
-use besom_core::ids::{CommitId, OwnerEpoch, Seq, TaskName};
+use besom_core::ids::{CommitId, OwnerEpoch, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::Proposal;
-use rusqlite::{OptionalExtension, ffi, params};
+use rusqlite::{OptionalExtension, ToSql, ffi, params};
 
 use super::effects::{Effects, Stop};
 use super::error::{Failure, Job};
@@ -120,7 +120,8 @@ fn attempt(
             judged.push(Err(why));
             continue;
         }
-        if !matches!(entry.source, Source::Log(_) | Source::Unqueued(_)) {
+        // Those of the log were found with their streams.
+        if !matches!(entry.source, Source::Log(_)) {
             let Some(progress) = take(tx, entry)? else {
                 judged.push(Err(LeftOut::NotThere));
                 continue;
@@ -254,43 +255,35 @@ fn deferred_violation(tx: &Tx<'_>) -> bool {
     current != 0
 }
 
-/// Removes a timer or a retry and returns its progress; none if this item is not there, because
-/// another commit has taken it or the store was restored to an earlier state.
+/// Removes a timer or a retry, and finds an item of the log, which is removed when its stream is
+/// acknowledged. Returns the progress; none if this item is not there, because another commit has
+/// taken it or the store was restored to an earlier state.
 fn take(tx: &mut Tx<'_>, entry: &Entry) -> Job<Option<Option<Vec<u8>>>> {
-    let named = Named::of(tx, &entry.item.identity)?;
-    let (sql, id) = match entry.source {
-        Source::Timer(id) => (
-            "DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3 AND tenant = ?4
-               AND key = ?5 AND run = ?6 RETURNING progress",
-            id,
-        ),
-        Source::Retry(id) => (
-            "DELETE FROM besom_retry WHERE task = ?1 AND due = ?2 AND id = ?3 AND tenant = ?4
-               AND key = ?5 AND run = ?6 RETURNING progress",
-            id,
-        ),
-        Source::Log(_) | Source::Unqueued(_) => return Ok(None),
-    };
-    let run = entry.item.run.0;
-    Ok(tx
-        .conn
-        .prepare_cached(sql)?
-        .query_row(params![named.task, named.due, id, named.tenant, named.key, run], |r| r.get(0))
-        .optional()?)
-}
-
-/// The progress of an item of the log; none if this item is not at this position.
-fn logged(tx: &mut Tx<'_>, entry: &Entry, seq: Seq) -> Job<Option<Option<Vec<u8>>>> {
-    let named = Named::of(tx, &entry.item.identity)?;
+    let Named { task, tenant, key, due } = Named::of(tx, &entry.item.identity)?;
     let (part, run) = (entry.item.partition.0, entry.item.run.0);
-    Ok(tx
-        .conn
-        .prepare_cached(
+    let progress = |sql, params: &[&dyn ToSql]| -> Job<Option<Option<Vec<u8>>>> {
+        let mut statement = tx.conn.prepare_cached(sql)?;
+        Ok(statement.query_row(params, |r| r.get(0)).optional()?)
+    };
+    match entry.source {
+        Source::Log(seq) => progress(
             "SELECT progress FROM besom_log WHERE task = ?1 AND part = ?2 AND seq = ?3
                AND tenant = ?4 AND key = ?5 AND run = ?6",
-        )?
-        .query_row(params![named.task, part, seq.0, named.tenant, named.key, run], |r| r.get(0))
-        .optional()?)
+            params![task, part, seq.0, tenant, key, run],
+        ),
+        Source::Timer(id) => progress(
+            "DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3 AND tenant = ?4
+               AND key = ?5 AND run = ?6 RETURNING progress",
+            params![task, due, id, tenant, key, run],
+        ),
+        Source::Retry(id) => progress(
+            "DELETE FROM besom_retry WHERE task = ?1 AND due = ?2 AND id = ?3 AND tenant = ?4
+               AND key = ?5 AND run = ?6 RETURNING progress",
+            params![task, due, id, tenant, key, run],
+        ),
+        // It waits nowhere.
+        Source::Unqueued(_) => Ok(Some(None)),
+    }
 }
 
 /// The partitions and stream heads of a batch, as of its transaction.
@@ -345,7 +338,7 @@ impl Heads {
                     head.left_out = Some(LeftOut::NotThere);
                     continue;
                 }
-                match logged(tx, entry, seq)? {
+                match take(tx, entry)? {
                     Some(progress) => heads.count_deaths(i, entry, progress.as_deref()),
                     None => head.left_out = Some(LeftOut::NotThere),
                 }
