@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::clock::{Clock, TimeSource, wall_clock};
 use super::error::{Failure, Job};
@@ -22,6 +22,9 @@ use besom_ports::store::{Error, Result};
 
 /// Older versions can corrupt a WAL file when two connections write or checkpoint.
 const SQLITE_MIN: (i32, &str) = (3_051_003, "3.51.3");
+
+/// The time between two attempts to switch a new file to the write-ahead log.
+const SWITCH_AGAIN: Duration = Duration::from_millis(5);
 
 /// Prepared statements kept on the write connection.
 const STATEMENTS: usize = 512;
@@ -93,8 +96,8 @@ impl SqliteStore {
         };
         refuse_another_log(path)?;
         let mut conn = connect(path, &options).map_err(named)?;
-        let beside = connect(path, &options).map_err(named)?;
         let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
+        let beside = connect(path, &options).map_err(named)?;
         let place = Place::of(path)?;
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let wait_max = options.reader_wait_max;
@@ -154,7 +157,7 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
     let conn = Connection::open_with_flags(path, flags)?;
     // During the open, another process may be recovering or migrating the file.
     conn.busy_timeout(options.busy_max)?;
-    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0))?;
+    let mode = journal_mode(&conn, options.busy_max)?;
     if mode != "wal" {
         return Err(Error::Unavailable(format!(
             "the database cannot use a write-ahead log here (journal_mode is {mode}): \
@@ -171,6 +174,25 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
     names_are_names(&conn)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(conn)
+}
+
+/// Switches to the write-ahead log and returns the mode that the database is in. SQLite does not
+/// wait where two connections want to switch a new file at once: it reads before it writes, and a
+/// reader that waited to write would wait for the other reader.
+fn journal_mode(conn: &Connection, busy_max: Duration) -> rusqlite::Result<String> {
+    let until = Instant::now() + busy_max;
+    loop {
+        let mode = conn.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0));
+        match mode {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < until =>
+            {
+                std::thread::sleep(SWITCH_AGAIN);
+            }
+            mode => return mode,
+        }
+    }
 }
 
 /// Makes a quoted name of a missing column an error instead of a text: otherwise a migration that

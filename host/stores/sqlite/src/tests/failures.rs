@@ -71,13 +71,20 @@ async fn a_file_of_a_newer_schema_is_refused_with_both_versions_named() {
     assert!(said.contains("99") && said.contains("besom.db"), "{said}");
 }
 
-/// The migration runs in a transaction that excludes other writers.
+/// The migration runs in a transaction that excludes other writers; the switch to the write-ahead
+/// log before it does not wait for others by itself.
 #[test]
 fn processes_that_open_a_new_file_together_create_one_store() {
+    for _ in 0..16 {
+        open_a_new_file_together();
+    }
+}
+
+fn open_a_new_file_together() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("besom.db");
     let opened: Vec<_> = std::thread::scope(|scope| {
-        let opening: Vec<_> = (0..4)
+        let opening: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| SqliteStore::open(&path, super::super::Options::default())))
             .collect();
         opening.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
