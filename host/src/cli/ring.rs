@@ -22,7 +22,7 @@ pub enum Verb {
     Show(show::Show),
     /// Show the partition of a key, and the node that should own it.
     Owner(show::Owner),
-    /// Serve a ring of servers and keys over HTTP, configured in [ring].
+    /// Serve a ring of servers and keys over HTTP, configured in the section `ring`.
     Serve(serve::Args),
 }
 

@@ -321,7 +321,7 @@ impl Server {
         made.join().expect("a thread").expect("the template is made");
     }
 
-    /// A new database with the engine's tables, as [`Options::default`] make them.
+    /// A new database with the engine's tables, as the default options make them.
     pub fn database(&'static self) -> Database {
         self.template.get_or_init(|| {
             self.prepare();

@@ -1,4 +1,4 @@
-//! Formats figures that are neither counts nor durations ([`text`](crate::dash::text) has those):
+//! Formats figures that are neither counts nor durations ([`text`] has those):
 //! percentages, and instants with more than the time of day.
 
 use besom_core::time::Time;
