@@ -540,7 +540,14 @@ impl Resolved {
 
     /// Adds faults of the mapping that the store has found, at their places in the file.
     pub fn mapping_faults(&mut self, faults: &[MappingFault]) {
-        for fault in faults {
+        let found = self.placed(faults);
+        self.problems.extend(found);
+    }
+
+    /// Returns faults of the mapping that the store has found as diagnostics, at their places in the
+    /// file.
+    pub fn placed(&self, faults: &[MappingFault]) -> Vec<Diagnostic> {
+        let placed = faults.iter().map(|fault| {
             let place = match self.places.get(&fault.collection) {
                 Some(places) => {
                     let parent = fault.place.split('.').next().unwrap_or_default();
@@ -562,8 +569,9 @@ impl Resolved {
                     fault.collection
                 ));
             }
-            self.problems.push(diagnostic);
-        }
+            diagnostic
+        });
+        placed.collect()
     }
 
     /// Returns the configuration with its warnings.
