@@ -508,6 +508,13 @@ impl Resolved {
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
+    /// Adds an error about a task that its database shows.
+    pub fn task_fault(&mut self, task: &TaskName, message: impl Into<String>, fix: &str) {
+        let span = self.schedules.get(task);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        self.problems.push(Diagnostic::error(place, message).fix(fix));
+    }
+
     /// Adds a warning about a task's setting.
     pub fn warn_setting(
         &mut self,

@@ -247,6 +247,32 @@ const SESSIONS: &str = "PRAGMA journal_mode = WAL;
     CREATE INDEX by_expiry ON sessions (expires_at, session_id);";
 const INDEXES: &str = "indexes = { by_expiry = [\"expires_at\"] }";
 
+/// The manifest does not name the indexes that a plugin reads by; its first page shows them.
+#[test]
+fn a_read_of_a_scan_that_the_store_refuses_is_named_before_anything_runs() {
+    let site = Site::new("");
+    site.drop_in("session_sweep.wasm", "session_sweep.wasm");
+    site.database().execute_batch(SESSIONS).expect("a table");
+    for (settings, indexes, words) in [
+        ("", INDEXES, None),
+        ("", "", Some("has no index \"by_expiry\"")),
+        ("index = \"by_end\"", INDEXES, Some("has no index \"by_end\"; it has: by_expiry")),
+    ] {
+        site.configure(&sweep("text", settings, indexes));
+        let (code, said) = site.said(&["check", "--store"]);
+        let Some(words) = words else {
+            assert_eq!(code, 0, "{said}");
+            continue;
+        };
+        assert_eq!(code, 78, "{said}");
+        for words in [words, "besom.toml:3:", "the scan of `sweep` fails", "create the index"] {
+            assert!(said.contains(words), "{words} is not in {said}");
+        }
+        // The check without the store does not know.
+        assert_eq!(site.said(&["check"]).0, 0);
+    }
+}
+
 /// A setting of a type that the plugin does not declare is refused without the store.
 #[test]
 fn a_setting_of_another_type_than_the_plugin_declares_is_refused() {
