@@ -357,7 +357,7 @@ impl Executor {
 
     /// Whether a single item is to blame for the store's rejections as if it were away: they have
     /// repeated `max` times in a row for this item alone.
-    fn is_doubted(&mut self, batch: &Batch, max: u32) -> bool {
+    pub(super) fn is_doubted(&mut self, batch: &Batch, max: u32) -> bool {
         let [single] = batch.entries.as_slice() else { return false };
         if self.doubted.len() >= Self::SLOW_KEPT_MAX {
             self.doubted.clear();

@@ -437,6 +437,30 @@ fn an_item_for_which_alone_the_database_raises_an_error_uses_an_attempt_after_a_
     }
 }
 
+/// A row whose commit ends the connection, for example because its trigger crashes the server's
+/// process: other items are committed in the meantime, so the store is not away.
+#[test]
+fn an_item_that_alone_loses_its_connection_uses_an_attempt_if_others_are_committed() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
+    let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    let (_, both) = commits(&bench.step(Event::Acted(ticket, acted(&["5", "6"])))).remove(0);
+    let batch = |key: u64| {
+        let mut single = both.clone();
+        single.entries.retain(|entry| entry.item.identity.key == key.to_string());
+        single
+    };
+    let max = Executor::TROUBLED_MAX;
+    for times in 1..=max {
+        assert_eq!(bench.executor.is_doubted(&batch(5), max), times == max, "the {times}. time");
+    }
+    // It starts again, and a commit of the item ends it.
+    assert!(!bench.executor.is_doubted(&batch(5), max));
+    assert!(!bench.executor.is_doubted(&both, 1), "several items are not to blame");
+    bench.step(for_ticket(all_committed(&both), ticket));
+    assert!(bench.executor.doubted.is_empty());
+}
+
 #[test]
 fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
