@@ -7,7 +7,7 @@ use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
 use besom_core::value::Kind;
 use besom_ports::store::Error;
-use besom_record::encoding::uuid_parse;
+use besom_record::encoding::{unscaled, uuid_parse};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
@@ -68,6 +68,9 @@ pub(super) struct Sample {
     unread: u64,
     /// The storage classes of the odd ones.
     classes: BTreeMap<String, u64>,
+    /// For instants as numbers that are implausible in the column's unit: how often another unit
+    /// would make them plausible.
+    units: BTreeMap<&'static str, u64>,
 }
 
 /// What is wrong with the mapping of a column.
@@ -82,6 +85,17 @@ pub(super) fn fault(declared: &Declared, column: Column, sample: &Sample) -> Opt
     let (unlike, mapped) = (declared.is_unlike(column), in_words(column));
     let Sample { values, odd, .. } = *sample;
     if odd == 0 {
+        if let Some((unit, _)) = sample.units.iter().find(|(_, count)| **count == values) {
+            let message = format!(
+                "the column is mapped as {mapped}, but {} an instant of our time only in another \
+                 unit: write encoding = \"{unit}\"",
+                match values {
+                    1 => "the only value looked at is".to_owned(),
+                    values => format!("each of the {values} values looked at is"),
+                }
+            );
+            return Some(Fault { message, warning: true });
+        }
         return unlike.then(|| Fault {
             message: format!(
                 "the column is declared {} but mapped as {mapped}: correct the kind or the encoding",
@@ -164,6 +178,11 @@ impl Sample {
             self.odd += 1;
             *self.classes.entry(class).or_default() += 1;
         }
+        if let (Kind::Timestamp, ValueRef::Integer(number)) = (column.kind, value)
+            && let Some(unit) = other_unit(number, column.encoding)
+        {
+            *self.units.entry(unit).or_default() += 1;
+        }
     }
 
     fn classes(&self) -> String {
@@ -238,6 +257,22 @@ fn fits(column: Column, class: &str, value: ValueRef<'_>) -> (bool, bool) {
     }
 }
 
+/// The encoding in which a number is an instant between 1973 and 5138, if it is before 1980 or after
+/// the year 9999 in its column's encoding. Smaller and larger numbers, such as 0 and the last
+/// instant, stand for none.
+fn other_unit(number: i64, encoding: Encoding) -> Option<&'static str> {
+    const UNITS: [(&str, Encoding, std::ops::Range<i64>); 3] = [
+        ("seconds", Encoding::Seconds, 100_000_000..100_000_000_000),
+        ("millis", Encoding::Millis, 100_000_000_000..100_000_000_000_000),
+        ("native", Encoding::Native, 100_000_000_000_000..100_000_000_000_000_000),
+    ];
+    const YEAR_1980: i64 = 315_532_800_000_000;
+    const YEAR_10000: i64 = 253_402_300_800_000_000;
+    let is_plausible = (YEAR_1980..YEAR_10000).contains(&unscaled(number, encoding));
+    let (unit, other, _) = UNITS.iter().find(|(.., range)| range.contains(&number))?;
+    (!is_plausible && *other != encoding).then_some(*unit)
+}
+
 /// A kind and an encoding as people write them.
 fn in_words(column: Column) -> String {
     format!("{:?} ({:?})", column.kind, column.encoding).to_lowercase()
@@ -280,6 +315,32 @@ pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Er
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_is_an_instant_of_our_time_in_another_unit_names_it() {
+        use Encoding::{Millis, Native, Seconds};
+        for (number, encoding, expected) in [
+            (1_700_000_000, Seconds, None),
+            (1_700_000_000, Millis, Some("seconds")),
+            (1_700_000_000, Native, Some("seconds")),
+            (1_700_000_000_000, Millis, None),
+            (1_700_000_000_000, Seconds, Some("millis")),
+            (1_700_000_000_000, Native, Some("millis")),
+            (1_700_000_000_000_000, Native, None),
+            (1_700_000_000_000_000, Seconds, Some("native")),
+            (1_700_000_000_000_000, Millis, Some("native")),
+            // In the last year with four digits, and what stands for no instant.
+            (253_402_300_799, Seconds, None),
+            (253_402_300_799_000, Millis, None),
+            (0, Native, None),
+            (7, Native, None),
+            (-1, Native, None),
+            (i64::MAX, Native, None),
+            (i64::MAX, Seconds, None),
+        ] {
+            assert_eq!(other_unit(number, encoding), expected, "{number} ({encoding:?})");
+        }
+    }
 
     #[test]
     fn a_value_fits_as_its_kind_is_read_and_as_its_encoding_is_stored() {

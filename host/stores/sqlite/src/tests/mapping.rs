@@ -226,6 +226,17 @@ async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_an
             )),
         ),
         (
+            "INSERT INTO sessions VALUES ('a', 1700000000, NULL), ('b', 1700000001, NULL);",
+            Kind::Text,
+            Encoding::Native,
+            Some((
+                "columns.expires_at",
+                true,
+                "the column is mapped as timestamp (native), but each of the 2 values looked at is an \
+                 instant of our time only in another unit: write encoding = \"seconds\"",
+            )),
+        ),
+        (
             &one_text,
             Kind::Text,
             Encoding::Seconds,
