@@ -508,6 +508,13 @@ impl Resolved {
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
+    /// Adds an error about a task that its database shows.
+    pub fn task_fault(&mut self, task: &TaskName, message: impl Into<String>, fix: &str) {
+        let span = self.schedules.get(task);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        self.problems.push(Diagnostic::error(place, message).fix(fix));
+    }
+
     /// Adds a warning about a task's setting.
     pub fn warn_setting(
         &mut self,
@@ -540,7 +547,14 @@ impl Resolved {
 
     /// Adds faults of the mapping that the store has found, at their places in the file.
     pub fn mapping_faults(&mut self, faults: &[MappingFault]) {
-        for fault in faults {
+        let found = self.placed(faults);
+        self.problems.extend(found);
+    }
+
+    /// Returns faults of the mapping that the store has found as diagnostics, at their places in the
+    /// file.
+    pub fn placed(&self, faults: &[MappingFault]) -> Vec<Diagnostic> {
+        let placed = faults.iter().map(|fault| {
             let place = match self.places.get(&fault.collection) {
                 Some(places) => {
                     let parent = fault.place.split('.').next().unwrap_or_default();
@@ -562,8 +576,9 @@ impl Resolved {
                     fault.collection
                 ));
             }
-            self.problems.push(diagnostic);
-        }
+            diagnostic
+        });
+        placed.collect()
     }
 
     /// Returns the configuration with its warnings.

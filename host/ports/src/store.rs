@@ -46,6 +46,11 @@ pub enum Error {
     /// The store is unreachable, full, read-only or damaged. Nothing was changed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// A trigger or a function in the database has raised an error that names the infrastructure as
+    /// its cause, but the connection works. Nothing was changed. If it repeats for the same item
+    /// alone, that item is to blame.
+    #[error("the database raised: {0}")]
+    Raised(String),
     /// The database refuses the connection, for example because the password is wrong. Only opening a
     /// store fails with it, and it fails again until somebody corrects the cause.
     #[error("{0}")]

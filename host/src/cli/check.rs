@@ -17,6 +17,8 @@ use besom_config::quantity::show_duration;
 use besom_config::schedule::{longest_gap, remark};
 use besom_config::task::schedule_for;
 use besom_config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
+use besom_engine::host::reads;
+use besom_ports::guests::Guests;
 use besom_ports::store::{self, MappingFault, Range, Store};
 use besom_product::doc;
 use besom_runtime::built_in::{self, Absence};
@@ -68,12 +70,16 @@ impl Args {
                 unreachable = Some(format!("the database {path} does not exist"));
             } else {
                 let used = resolved.used_collections();
-                match looked(resolved.partial(), &used).await {
-                    Ok((faults, remarks)) => {
+                match looked(resolved.partial(), &used, loader.runtime()).await {
+                    Ok(Looked { faults, remarks, refused }) => {
                         resolved.mapping_faults(&faults);
                         absences(&mut resolved);
                         for (task, message, fix) in remarks {
                             resolved.warn_schedule(&task, message, &fix);
+                        }
+                        for (task, why) in refused {
+                            let message = format!("the scan of `{task}` fails: {why}");
+                            resolved.task_fault(&task, message, READS_FIX);
                         }
                     }
                     Err(error) => unreachable = Some(error.to_string()),
@@ -124,14 +130,22 @@ impl Args {
     }
 }
 
-/// Checks the mapping, the privileges and the shares in the database. Privileges and shares are checked
-/// only if the mapping has no errors.
-async fn looked(config: &Config, used: &Collections) -> Result<Looked, store::Error> {
+/// The fix for a read that the store refuses.
+const READS_FIX: &str =
+    "create the index, or correct [collections.NAME] or the settings of the task";
+
+/// Checks the mapping, the privileges, the reads of scans and the shares in the database; all but the
+/// mapping only if the mapping has no errors.
+async fn looked(
+    config: &Config,
+    used: &Collections,
+    guests: &dyn Guests,
+) -> Result<Looked, store::Error> {
     let store = open_store(config).await?;
     let mut faults = store.check(used).await?;
     if faults.iter().any(|fault| !fault.warning) {
-        // Privileges and shares cannot be read from tables that do not match the mapping.
-        return Ok((faults, Vec::new()));
+        // Nothing can be read from tables that do not match the mapping.
+        return Ok(Looked { faults, ..Looked::default() });
     }
     let mut granted: BTreeMap<String, Operations> = BTreeMap::new();
     for (name, operations) in config.tasks.values().flat_map(|task| &task.grants) {
@@ -141,11 +155,24 @@ async fn looked(config: &Config, used: &Collections) -> Result<Looked, store::Er
         all.delete |= operations.delete;
     }
     faults.extend(store.privileges(used, &granted).await?);
-    Ok((faults, short_shares(&*store, config).await?))
+    let mut refused = Vec::new();
+    for task in config.tasks.values() {
+        let found = reads::refused(&*store, guests, task).await?;
+        refused.extend(found.into_iter().map(|why| (task.name.clone(), why)));
+    }
+    Ok(Looked { faults, remarks: short_shares(&*store, config).await?, refused })
 }
 
-/// Faults of the mapping; and for tasks, a warning about the schedule with its fix.
-type Looked = (Vec<MappingFault>, Vec<(TaskName, String, String)>);
+/// What the database shows about a configuration.
+#[derive(Default)]
+struct Looked {
+    /// Faults of the mapping.
+    faults: Vec<MappingFault>,
+    /// For tasks: a warning about the schedule with its fix.
+    remarks: Vec<(TaskName, String, String)>,
+    /// For tasks: why the store refuses a read of the scan.
+    refused: Vec<(TaskName, String)>,
+}
 
 /// Returns an error message if `store.path` exists and is not a regular file.
 fn no_file(config: &Config) -> Option<String> {

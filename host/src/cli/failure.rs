@@ -63,6 +63,7 @@ impl From<store::Error> for Failure {
             }
             store::Error::Denied(_) => Failure::Denied(error.to_string()),
             store::Error::Fenced
+            | store::Error::Raised(_)
             | store::Error::Refused(..)
             | store::Error::Invalid(_)
             | store::Error::TooLarge(_) => Failure::Failed(error.to_string()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use besom_core::command::counted;
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -14,13 +15,16 @@ use besom_config::printable;
 use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
 use besom_ports::members::Members as _;
-use besom_ports::store::{Command, Counts, Store};
+use besom_ports::store::{Command, Counts, DeadSelector, Letters, Store};
 
 /// Interval between two reads of the progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// Maximum number of runs searched for failed scans.
 const RUNS: u32 = 200;
+
+/// Number of dead letters read at a time.
+const LETTERS: u32 = 1_000;
 
 /// Maximum number of waiting commands that are counted.
 const COMMANDS: u32 = 1_000;
@@ -96,6 +100,10 @@ impl Args {
         if waiting > 0 {
             to_stderr!("commands waiting for a host: {waiting} (see `besom commands ls`)");
         }
+        for task in passed.iter().filter(|task| task.dead > 0) {
+            let (letters, task) = (counted(task.dead, "new dead letter"), &task.task);
+            to_stderr!("{letters} of {task} (see `besom dead ls --task {task}`)");
+        }
         output::show(global.output, &passed, || text(&passed))?;
         let whole = passed.iter().all(|task| task.error.is_none());
         Ok(if whole { Exit::Fine } else { Exit::Failed })
@@ -158,6 +166,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     let mut watch = Watch::begin(store, assembly.config.tasks.keys()).await;
     work_off(assembly, assembly.start(true), &mut watch).await?;
     let mut failed = failed(store, since).await?;
+    let mut dead = set_aside(store, since).await?;
     watch.finish(store, &failed).await;
     let after = counts(store).await?;
     let of = |counts: &BTreeMap<String, Counts>, task: &str| {
@@ -170,7 +179,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             planned: new.planned - old.planned,
             committed: new.committed - old.committed,
             skipped: new.skipped - old.skipped,
-            dead: new.dead.saturating_sub(old.dead),
+            dead: dead.remove(task.as_str()).unwrap_or(0),
             pending: new.pending,
             error: failed.remove(task.as_str()),
         }
@@ -189,6 +198,27 @@ async fn failed(store: &dyn Store, since: Time) -> Result<BTreeMap<String, Strin
         }
     }
     Ok(failed)
+}
+
+/// Returns the open dead letters of each task that were set aside after `since`. A difference of
+/// totals would hide them behind letters that the pass has retried or discarded by command.
+async fn set_aside(store: &dyn Store, since: Time) -> Result<BTreeMap<String, u64>, Failure> {
+    let (mut dead, mut before) = (BTreeMap::new(), None);
+    loop {
+        // Newest first.
+        let selector = DeadSelector::default();
+        let page = store.dead_letters(&selector, Letters::Open, before, LETTERS).await?;
+        let new = page.iter().take_while(|letter| letter.at >= since);
+        let mut counted = 0;
+        for letter in new {
+            *dead.entry(letter.item.identity.task.to_string()).or_default() += 1;
+            counted += 1;
+        }
+        before = page.last().map(|letter| letter.id);
+        if counted < page.len() || page.len() < LETTERS as usize {
+            return Ok(dead);
+        }
+    }
 }
 
 async fn refuse_beside_a_leader(assembly: &Assembly) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use super::open::Loader;
 use super::{Exit, Failure, Global, exposed, kept};
 use besom_config::activity::Activity;
 use besom_config::api::Api;
-use besom_config::{self as config, Config, Overrides};
+use besom_config::{self as config, Config, Overrides, Problems, Resolved};
 use besom_engine::api::{
     self, Bounds, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens,
 };
@@ -352,10 +352,13 @@ async fn reload(
     loop {
         let sign = files.changed().await;
         let loaded = match config::read(&global.config, &Overrides::from_env(global.set.clone())) {
-            Ok(parsed) => loader.resolve(parsed).await.finish(),
+            Ok(parsed) => {
+                let resolved = loader.resolve(parsed).await;
+                resolved.clone().finish().map(|new| (new, resolved))
+            }
             Err(problems) => Err(problems),
         };
-        let new = match loaded {
+        let (new, resolved) = match loaded {
             Ok(new) => new,
             Err(problems) => {
                 told.recorder.config_refused(problems.to_string());
@@ -420,6 +423,23 @@ async fn reload(
         for digest in gone {
             // Calls in progress keep their version.
             loader.runtime().unload(&digest);
+        }
+        say_mapping(told.store.as_ref(), &resolved).await;
+    }
+}
+
+/// Logs where the mapping differs from the database. It comes after the reload, which may be meant
+/// to stop a task at once; a task that meets a difference is held, and the others continue.
+async fn say_mapping(store: &dyn Store, resolved: &Resolved) {
+    match store.check(&resolved.used_collections()).await {
+        Ok(faults) => {
+            let found = resolved.placed(&faults);
+            if !found.is_empty() {
+                tracing::warn!("the mapping differs from the database\n{}", Problems(found));
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the mapping could not be compared with the database");
         }
     }
 }

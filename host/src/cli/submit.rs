@@ -42,11 +42,25 @@ impl Asking {
                 Some(result) if asked.refused => facts.add("refused", result),
                 Some(result) => facts.add("result", result),
                 None if asked.applied => facts.add("result", "applied"),
-                None => facts.add("result", "not applied yet; the next leader will apply it"),
+                None => facts.add("result", unapplied(command)),
             };
             facts.render()
         })?;
         Ok(if asked.refused { Exit::Failed } else { Exit::Fine })
+    }
+}
+
+/// Says what will apply a command that no leader has applied in time.
+fn unapplied(command: &Command) -> &'static str {
+    match command {
+        Command::RetryDead(_)
+        | Command::DiscardDead(_)
+        | Command::RetryMessages(_)
+        | Command::RepairStreams { .. } => {
+            "not applied yet; the next `besom serve` or `besom run` applies it"
+        }
+        Command::Resign => "not applied; a later leader refuses it",
+        _ => "not applied yet; the next `besom serve` applies it",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::site::Site;
+use crate::site::{Site, row_of, wait_for};
 
 /// The texts of the diagnostics.
 #[track_caller]
@@ -228,4 +228,101 @@ fn besoms_own_tables_and_the_catalog_cannot_be_mapped() {
         assert_eq!(code, 78, "{table}: {said}");
         assert!(said.contains(table), "{said}");
     }
+}
+
+/// A task on the table `sessions`, with this type of its key and these settings and indexes.
+fn sweep(key: &str, settings: &str, indexes: &str) -> String {
+    format!(
+        "[tasks.sweep]\nplugin = \"session_sweep.wasm\"\nschedule = \"@every 1s\"\n\
+         [tasks.sweep.settings]\n{settings}\n\
+         [tasks.sweep.grants]\nsessions = [\"read\", \"delete\"]\n\
+         [collections.sessions]\nkey = [\"session_id\"]\n\
+         columns = {{ session_id = \"{key}\", expires_at = {{ type = \"timestamp\", encoding = \"seconds\" }} }}\n\
+         {indexes}\n"
+    )
+}
+
+const SESSIONS: &str = "PRAGMA journal_mode = WAL;
+    CREATE TABLE sessions (session_id TEXT PRIMARY KEY, expires_at INTEGER);
+    CREATE INDEX by_expiry ON sessions (expires_at, session_id);";
+const INDEXES: &str = "indexes = { by_expiry = [\"expires_at\"] }";
+
+/// The manifest does not name the indexes that a plugin reads by; its first page shows them.
+#[test]
+fn a_read_of_a_scan_that_the_store_refuses_is_named_before_anything_runs() {
+    let site = Site::new("");
+    site.drop_in("session_sweep.wasm", "session_sweep.wasm");
+    site.database().execute_batch(SESSIONS).expect("a table");
+    for (settings, indexes, words) in [
+        ("", INDEXES, None),
+        ("", "", Some("has no index \"by_expiry\"")),
+        ("index = \"by_end\"", INDEXES, Some("has no index \"by_end\"; it has: by_expiry")),
+    ] {
+        site.configure(&sweep("text", settings, indexes));
+        let (code, said) = site.said(&["check", "--store"]);
+        let Some(words) = words else {
+            assert_eq!(code, 0, "{said}");
+            continue;
+        };
+        assert_eq!(code, 78, "{said}");
+        for words in [words, "besom.toml:3:", "the scan of `sweep` fails", "create the index"] {
+            assert!(said.contains(words), "{words} is not in {said}");
+        }
+        // The check without the store does not know.
+        assert_eq!(site.said(&["check"]).0, 0);
+    }
+}
+
+/// A setting of a type that the plugin does not declare is refused without the store.
+#[test]
+fn a_setting_of_another_type_than_the_plugin_declares_is_refused() {
+    let site = Site::new("");
+    site.drop_in("session_sweep.wasm", "session_sweep.wasm");
+    for (settings, words) in [
+        ("keep = true", "`keep` must be a duration"),
+        ("index = 7", "`index` must be a string"),
+        ("kep = \"1h\"", "did you mean `keep`?"),
+    ] {
+        site.configure(&sweep("text", settings, INDEXES));
+        let (code, said) = site.said(&["check"]);
+        assert_eq!(code, 78, "{said}");
+        assert!(said.contains(words), "{words} is not in {said}");
+    }
+}
+
+/// The rows show that a column is mapped as another kind than it holds.
+#[test]
+fn a_column_of_another_kind_is_an_error_of_the_mapping_and_no_dead_letter() {
+    let site = Site::new("");
+    site.drop_in("session_sweep.wasm", "session_sweep.wasm");
+    site.configure(&sweep("integer", "", INDEXES));
+    let db = site.database();
+    db.execute_batch(SESSIONS).expect("a table");
+    // An empty table shows nothing but its declaration, and a host starts.
+    let (code, said) = site.said(&["check", "--store"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("is declared TEXT but mapped as integer (native)"), "{said}");
+    let mut host = site.serve();
+    host.leads();
+    db.execute_batch("INSERT INTO sessions VALUES ('over', 1), ('gone', 2)").expect("sessions");
+    host.says("sweep is held");
+    host.says("all 2 values looked at are stored as text");
+    let (code, said) = site.said(&["check", "--store"]);
+    assert_eq!(code, 78, "{said}");
+    for words in [
+        "collection `sessions`, columns.session_id: the column is declared TEXT and mapped as integer \
+         (native), but all 2 values looked at are stored as text: map it as text",
+        "besom.toml:10:",
+    ] {
+        assert!(said.contains(words), "{words} is not in {said}");
+    }
+    // A reload compares the mapping as a start does, and the task continues once it is correct.
+    site.configure(&sweep("integer", "keep = \"1s\"", INDEXES));
+    host.says("the mapping differs from the database");
+    site.configure(&sweep("text", "", INDEXES));
+    let left = || db.query_row("SELECT count(*) FROM sessions", [], |r| r.get::<_, i64>(0));
+    wait_for("the sessions to be swept", || left().ok().filter(|left| *left == 0));
+    host.stop();
+    let audit = site.balanced();
+    assert_eq!(row_of(&audit["tasks"], "sweep")["dead"], 0, "{audit:#}");
 }

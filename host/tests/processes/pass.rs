@@ -45,6 +45,13 @@ fn document(db: &mut Connection, name: &str) {
     }
 }
 
+/// Fills a gap in the log of a document.
+fn append_at(db: &Connection, name: &str, seq: i64) {
+    let sql = "INSERT INTO changes (project_id, doc_id, server_seq, actor_id, client_seq, lamport, payload)
+               VALUES ('first', ?1, ?2, 'author', ?2, ?2, ?3)";
+    db.execute(sql, rusqlite::params![name, seq, entry(2)]).expect("a change");
+}
+
 /// A document to compact, one with a gap, an expired share and one that ends later.
 fn site() -> Site {
     let site = Site::new(CONFIG);
@@ -239,6 +246,56 @@ fn a_pass_whose_scan_has_failed_says_so_and_ends_with_1() {
     let (code, passed) = site.json(&["run"]);
     assert_eq!((code, &of(&passed, "sweep")["error"]), (0, &Value::Null), "{passed:#}");
     assert_eq!(left(), 0);
+}
+
+/// A pass leads: it applies what was asked for while nobody led, before it plans anything.
+#[test]
+fn a_pass_applies_the_waiting_commands_before_its_tasks_run() {
+    let site = site();
+    let (code, said) = site.said(&["run", "compaction"]);
+    assert_eq!(code, 0, "{said}");
+    let words = "1 new dead letter of compaction (see `besom dead ls --task compaction`)";
+    assert!(said.contains(words), "{said}");
+
+    // The gap is filled, and the document retried.
+    let db = site.database();
+    append_at(&db, "gap", 2);
+    let asked = site.besom(&["dead", "retry", "--all", "--wait", "0s"]);
+    let said = String::from_utf8_lossy(&asked.stdout);
+    assert!(asked.status.success(), "{asked:?}");
+    assert!(said.contains("the next `besom serve` or `besom run` applies it"), "{said}");
+    // It concerns a task that is not in this pass, so it stays for a host.
+    let (code, trigger) = site.json(&["task", "trigger", "share-expiry", "--wait", "0s"]);
+    assert_eq!(code, 0, "{trigger:#}");
+    let (code, said) = site.said(&["run", "compaction"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("commands waiting for a host: 1"), "{said}");
+    assert!(!said.contains("new dead letter"), "{said}");
+    let (_, shown) = site.json(&["doc", "show", "first/gap"]);
+    assert_eq!(shown["rows"], 1, "it is compacted: {shown:#}");
+    assert_eq!(site.json(&["dead", "ls"]).1, serde_json::json!([]));
+    let trigger = trigger["command"].to_string();
+    let result = || site.json(&["commands", "show", &trigger]).1["result"].clone();
+    assert_eq!(result(), Value::Null);
+
+    // The task of the trigger is in this pass.
+    assert_eq!(site.said(&["run", "share-expiry"]).0, 0);
+    assert_eq!(result(), "started");
+    site.balanced();
+}
+
+/// Discarding needs no task at all.
+#[test]
+fn a_pass_discards_dead_letters_of_tasks_that_it_does_not_run() {
+    let site = site();
+    assert_eq!(site.said(&["run", "compaction"]).0, 0);
+    let discard = ["dead", "discard", "--all", "--reason", "known", "--wait", "0s"];
+    assert_eq!(site.said(&discard).0, 0);
+    let (code, passed) = site.json(&["run", "share-expiry"]);
+    assert_eq!((code, &of(&passed, "share-expiry")["dead"]), (0, &0.into()), "{passed:#}");
+    assert_eq!(site.json(&["dead", "ls"]).1, serde_json::json!([]));
+    let audit = site.balanced();
+    assert_eq!(row_of(&audit["tasks"], "compaction")["discarded"], 1, "{audit:#}");
 }
 
 /// A pass does not run a paused task, whether or not a host has applied the pause yet.

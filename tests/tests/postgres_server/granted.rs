@@ -25,6 +25,11 @@ struct Site {
 
 impl Site {
     fn new() -> Site {
+        Site::with("")
+    }
+
+    /// The task has these keys in addition.
+    fn with(task: &str) -> Site {
         let site = Site {
             directory: tempfile::tempdir().expect("a directory"),
             database: Server::shared().bare(),
@@ -32,7 +37,7 @@ impl Site {
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-cache");
         let config = format!(
             "[store]\nurl = {:?}\n[tasks.share-expiry]\nplugin = \"share-expiry\"\n\
-             schedule = \"@every 1m\"\n[runtime]\ncache = {:?}\n",
+             schedule = \"@every 1m\"\n{task}\n[runtime]\ncache = {:?}\n",
             site.database.url_of("e2e_host"),
             cache.display().to_string()
         );
@@ -109,4 +114,33 @@ fn a_pass_and_the_verbs_that_look_need_no_more_than_besom_prints() {
     let refused = site.besom(reader, &pause);
     assert_ne!(refused.status.code(), Some(0), "{refused:?}");
     assert_eq!(site.json(reader, &["commands", "ls"]), serde_json::json!([]));
+}
+
+/// A pass would never end if it waited for a database that a trigger declares to be away.
+#[test]
+fn a_row_whose_trigger_raises_a_shutdown_becomes_a_dead_letter_and_its_neighbours_are_committed() {
+    let site = Site::with("retry = { attempts_max = 1 }");
+    block_on(async {
+        let product = site.database.connect().await;
+        product
+            .batch_execute(&format!(
+                "{SHARES}
+                 INSERT INTO shares SELECT 'p', 'over-' || n, 'f', now() - interval '1 day', 600, NULL
+                 FROM generate_series(1, 9) n;
+                 CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
+                   BEGIN RAISE EXCEPTION 'shutting down' USING ERRCODE = '57P01'; END $$;
+                 CREATE TRIGGER raises BEFORE UPDATE ON shares FOR EACH ROW
+                 WHEN (old.share_id = 'over') EXECUTE FUNCTION raises()"
+            ))
+            .await
+            .expect("the product's tables");
+    });
+    let superuser = "postgres";
+    let passed = site.json(superuser, &["run"]);
+    let counts = (&passed[0]["committed"], &passed[0]["dead"], &passed[0]["pending"]);
+    assert_eq!(counts, (&9.into(), &1.into(), &0.into()), "{passed:#}");
+    let dead = site.json(superuser, &["dead", "ls"]);
+    let error = dead[0]["error"].as_str().expect("why");
+    assert!(error.contains("shutting down (57P01)"), "{error}");
+    assert_eq!(site.json(superuser, &["audit"])["balanced"], true);
 }

@@ -202,6 +202,65 @@ const DENY: &str = "CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS $
   RAISE EXCEPTION 'permission denied for table things' USING ERRCODE = '42501'; END $$;
   CREATE TRIGGER deny BEFORE UPDATE ON things FOR EACH ROW";
 
+/// The SQLSTATEs are those of a lost connection, a shutdown, a full disk and an internal error. The
+/// connection works, so they come from the product's own code.
+#[test]
+fn a_trigger_that_raises_an_error_of_the_server_does_not_pass_for_a_server_that_is_away() {
+    block_on(async {
+        for (code, when) in [
+            ("08006", "BEFORE UPDATE"),
+            ("57P01", "BEFORE UPDATE"),
+            ("53100", "BEFORE UPDATE"),
+            ("XX000", "BEFORE UPDATE"),
+            ("57P01", "AFTER UPDATE"),
+        ] {
+            let mut product = Product::new().await;
+            let batch = product.batch(&["a", "b"]).await;
+            let constraint = match when {
+                "AFTER UPDATE" => ("CONSTRAINT", "DEFERRABLE INITIALLY DEFERRED"),
+                _ => ("", ""),
+            };
+            product
+                .sql(&format!(
+                    "CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
+                     BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '{code}'; END $$;
+                     CREATE {} TRIGGER raises {when} ON things {} FOR EACH ROW
+                     WHEN (old.id = 'b') EXECUTE FUNCTION raises()",
+                    constraint.0, constraint.1
+                ))
+                .await;
+            for _ in 0..3 {
+                let raised = product.world.store().commit(&batch).await;
+                let Err(Error::Raised(why)) = raised else { panic!("{code} {when}: {raised:?}") };
+                assert!(why.contains(&format!("lost ({code})")), "{why}");
+            }
+            product.sql("DROP TRIGGER raises ON things").await;
+            let committed = product.until_committed(&batch).await;
+            assert_eq!(committed.outcomes, vec![Outcome::Committed; 2], "{code} {when}");
+            product.world.balanced().await;
+        }
+    });
+}
+
+/// The server itself ends the connection: nobody's item is to blame.
+#[test]
+fn a_connection_that_the_server_ends_is_a_server_that_is_away() {
+    block_on(async {
+        let mut product = Product::new().await;
+        let batch = product.batch(&["a"]).await;
+        product
+            .sql(
+                "CREATE FUNCTION ends() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+                 BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(9);
+                   RETURN new; END $$;
+                 CREATE TRIGGER ends BEFORE UPDATE ON things FOR EACH ROW EXECUTE FUNCTION ends()",
+            )
+            .await;
+        let away = product.world.store().commit(&batch).await;
+        assert!(matches!(away, Err(Error::Unavailable(_) | Error::Unknown(_))), "{away:?}");
+    });
+}
+
 #[test]
 fn a_missing_privilege_is_nobodys_item_and_heals_once_it_is_granted() {
     block_on(async {

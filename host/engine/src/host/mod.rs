@@ -13,6 +13,7 @@ pub mod health;
 pub mod lines;
 pub mod perform;
 pub mod quota;
+pub mod reads;
 pub mod recorder;
 pub mod reload;
 pub mod setup;

@@ -244,14 +244,14 @@ impl Ports {
     /// connection pool, says nothing about it.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
         use store::Error::{
-            Busy, Denied, Fenced, Invalid, Refused, TooLarge, Unavailable, Unknown,
+            Busy, Denied, Fenced, Invalid, Raised, Refused, TooLarge, Unavailable, Unknown,
         };
         match answer {
             Err(error @ (Unavailable(_) | Denied(_) | Unknown(_))) => {
                 self.health.missed(Part::Store, error);
             }
             Err(Busy(_)) => {}
-            Ok(_) | Err(Fenced | Invalid(_) | TooLarge(_) | Refused(..)) => {
+            Ok(_) | Err(Fenced | Raised(_) | Invalid(_) | TooLarge(_) | Refused(..)) => {
                 self.health.answered(Part::Store);
             }
         }
@@ -749,6 +749,7 @@ fn of_store(error: store::Error) -> ScanError {
         store::Error::Unknown(words) => ScanError::Unknown(words),
         store::Error::Busy(words)
         | store::Error::Unavailable(words)
+        | store::Error::Raised(words)
         | store::Error::Denied(words) => ScanError::Infrastructure(words),
     }
 }

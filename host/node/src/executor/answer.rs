@@ -297,9 +297,19 @@ impl Executor {
                 self.set_apart(ticket, flight, *batch, words, out);
             }
             store::Error::Unavailable(words) if self.is_of_one(&flight, &batch, since, false) => {
-                self.set_apart(ticket, flight, *batch, words, out);
+                match self.is_doubted(&batch, Self::TROUBLED_MAX) {
+                    true => self.refused(ticket, flight, *batch, words, out),
+                    false => self.set_apart(ticket, flight, *batch, words, out),
+                }
+            }
+            store::Error::Raised(words) if !batch.entries.iter().all(is_settled) => {
+                match self.is_doubted(&batch, Self::RAISED_MAX) {
+                    true => self.refused(ticket, flight, *batch, words, out),
+                    false => self.set_apart(ticket, flight, *batch, words, out),
+                }
             }
             error @ (store::Error::Busy(_)
+            | store::Error::Raised(_)
             | store::Error::Unavailable(_)
             | store::Error::Denied(_)) => {
                 let wait = HOLDS.pause(flight.failures, 0);
@@ -339,11 +349,27 @@ impl Executor {
     /// again. A store that answers may have one such item among several; if it does not answer, a
     /// single item is judged by what other batches committed in the meantime.
     fn is_of_one(&self, flight: &Flight, batch: &Batch, since: Time, answers: bool) -> bool {
-        let settled = |entry: &Entry| matches!(entry.decision, Decision::Settle(_));
         let again = flight.failures > 0 || self.now.since(since) >= Self::LOCK_WAITED;
         let others = self.committed_at.is_some_and(|at| at > since);
         let several = answers && batch.entries.len() > 1;
-        again && (several || others) && !batch.entries.iter().all(settled)
+        again && (several || others) && !batch.entries.iter().all(is_settled)
+    }
+
+    /// Whether a single item is to blame for the store's rejections as if it were away: they have
+    /// repeated `max` times in a row for this item alone.
+    pub(super) fn is_doubted(&mut self, batch: &Batch, max: u32) -> bool {
+        let [single] = batch.entries.as_slice() else { return false };
+        if self.doubted.len() >= Self::SLOW_KEPT_MAX {
+            self.doubted.clear();
+        }
+        let identity = &single.item.identity;
+        let times = self.doubted.entry(identity.clone()).or_default();
+        *times += 1;
+        let blamed = *times >= max;
+        if blamed {
+            self.doubted.remove(identity);
+        }
+        blamed
     }
 
     /// Postpones a single item while the others continue; if there are several items, each is tried

@@ -42,6 +42,9 @@ impl Executor {
                 Outcome::Left(why) => Some(why),
                 _ => None,
             };
+            if left.is_none() && !self.doubted.is_empty() && !is_settled(entry) {
+                self.doubted.remove(&entry.item.identity);
+            }
             match outcome {
                 Outcome::Committed => report.committed += 1,
                 Outcome::Skipped(_) => report.skipped += 1,

@@ -270,6 +270,8 @@ pub struct Executor {
     broken: BTreeMap<(TaskName, Partition), Hold>,
     /// Items whose reads used up the time of a call of their own.
     slow: HashMap<Identity, Slow>,
+    /// Items that the store rejected alone as if it were away, and how often in a row.
+    doubted: HashMap<Identity, u32>,
     /// Tasks whose last calls failed because of the infrastructure.
     troubled: HashMap<TaskName, Slow>,
     /// When the store last committed a batch.
@@ -297,11 +299,14 @@ impl Executor {
     /// How often in a row a task's calls may fail because of the infrastructure, while other work
     /// is committed, before its items are to blame.
     const TROUBLED_MAX: u32 = 10;
+    /// How often in a row the database may raise an error for an item alone, as if it were away,
+    /// before the item is to blame.
+    const RAISED_MAX: u32 = 3;
     /// A commit that took this long has waited for a lock of another transaction.
     const LOCK_WAITED: Duration = Duration::from_secs(1);
     /// How long an item is postponed that the store rejects while it accepts others.
     const POSTPONED: Duration = Duration::from_secs(2);
-    /// Maximum number of items whose slow reads are counted.
+    /// Maximum number of items whose slow reads are counted, and of those that are doubted.
     const SLOW_KEPT_MAX: usize = 1_000;
     /// How long an unreadable stream is skipped.
     const BROKEN: Backoff = Backoff::new(HOLDS.first, Duration::from_secs(30));
@@ -335,6 +340,7 @@ impl Executor {
             failures: 0,
             held: BTreeMap::new(),
             slow: HashMap::new(),
+            doubted: HashMap::new(),
             troubled: HashMap::new(),
             committed_at: None,
             broken: BTreeMap::new(),
@@ -685,4 +691,9 @@ impl Executor {
             self.retries.added(Time(i64::MIN));
         }
     }
+}
+
+/// Whether the entry changes no row of the product.
+fn is_settled(entry: &Entry) -> bool {
+    matches!(entry.decision, Decision::Settle(_))
 }

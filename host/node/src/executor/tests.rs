@@ -370,6 +370,97 @@ fn a_row_that_somebody_has_locked_delays_its_own_item_alone() {
     );
 }
 
+/// A trigger of the product raises an error for one row as if the server were shutting down. The
+/// database answers, so a single item is to blame after a few repetitions, even if nothing else is
+/// committed in the meantime.
+#[test]
+fn an_item_for_which_alone_the_database_raises_an_error_uses_an_attempt_after_a_few() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
+    let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    let (_, both) = commits(&bench.step(Event::Acted(ticket, acted(&["5", "6"])))).remove(0);
+    let raised = || Err(store::Error::Raised("terminating connection".into()));
+    // Each is tried alone.
+    let begun = acts(&bench.step(Event::Committed(ticket, both.id, raised())));
+    let [(first, five), (other, six)] = &begun[..] else { panic!("{begun:?}") };
+    assert_eq!((&five[..], &six[..]), (&["5".to_owned()][..], &["6".to_owned()][..]));
+    let mut ticket = *first;
+    let (_, neighbour) = commits(&bench.step(Event::Acted(*other, acted(&["6"])))).remove(0);
+    bench.step(for_ticket(all_committed(&neighbour), *other));
+    let mut retry = Waiting { source: Source::Retry(9), ..timer("sweep", 5, at(400)) };
+    for times in 1..=Executor::RAISED_MAX {
+        let (_, single) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+        let told = bench.step(Event::Committed(ticket, single.id, raised()));
+        let postponed = bench.now + Executor::POSTPONED;
+        if times == 1 {
+            // It moves to the retries, and its stream or timer continues.
+            let (_, apart) = commits(&told).remove(0);
+            assert!(
+                matches!(
+                    &apart.entries[0].decision,
+                    Decision::Settle(Settle::Retry { run_at, attempts: 0, reason, .. })
+                        if *run_at == postponed && reason == "terminating connection"
+                ),
+                "{:?}",
+                apart.entries
+            );
+            let outcomes = vec![Outcome::Retried(postponed)];
+            let done = Committed { outcomes, at: bench.now, runs_ended: vec![] };
+            bench.step(Event::Committed(ticket, apart.id, Ok(done)));
+        } else if times < Executor::RAISED_MAX {
+            assert_eq!(commits(&told), [], "the {times}. time");
+        } else {
+            let (_, failed) = commits(&told).remove(0);
+            assert!(
+                matches!(
+                    &failed.entries[0].decision,
+                    Decision::Settle(Settle::Retry { attempts: 1, reason, .. })
+                        if reason == "terminating connection"
+                ),
+                "{:?}",
+                failed.entries
+            );
+            return;
+        }
+        bench.now = postponed;
+        retry.run_at = postponed;
+        let commands = bench.fill();
+        let read = commands.iter().find_map(|command| match command {
+            Command::ReadRetries(read, ..) => Some(read.number),
+            _ => None,
+        });
+        let commands = match read {
+            Some(number) => bench.step(Event::RetriesRead(number, Ok(vec![retry.clone()]))),
+            None => commands,
+        };
+        ticket = acts(&commands)[0].0;
+    }
+}
+
+/// A row whose commit ends the connection, for example because its trigger crashes the server's
+/// process: other items are committed in the meantime, so the store is not away.
+#[test]
+fn an_item_that_alone_loses_its_connection_uses_an_attempt_if_others_are_committed() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
+    let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    let (_, both) = commits(&bench.step(Event::Acted(ticket, acted(&["5", "6"])))).remove(0);
+    let batch = |key: u64| {
+        let mut single = both.clone();
+        single.entries.retain(|entry| entry.item.identity.key == key.to_string());
+        single
+    };
+    let max = Executor::TROUBLED_MAX;
+    for times in 1..=max {
+        assert_eq!(bench.executor.is_doubted(&batch(5), max), times == max, "the {times}. time");
+    }
+    // It starts again, and a commit of the item ends it.
+    assert!(!bench.executor.is_doubted(&batch(5), max));
+    assert!(!bench.executor.is_doubted(&both, 1), "several items are not to blame");
+    bench.step(for_ticket(all_committed(&both), ticket));
+    assert!(bench.executor.doubted.is_empty());
+}
+
 #[test]
 fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);

@@ -23,6 +23,10 @@ impl Planner {
             return;
         }
         while let Some(row) = self.commands.pop_front() {
+            if self.is_for_a_host(&row) {
+                self.left.insert(row.id);
+                continue;
+            }
             let Some((effect, result)) = self.effect(fence, &row) else {
                 self.parked.push(row);
                 continue;
@@ -38,6 +42,38 @@ impl Planner {
         }
     }
 
+    /// Whether a pass has to leave this command to a running host, because only a host can apply
+    /// it: its task or run is not part of the pass, or it concerns the leadership.
+    fn is_for_a_host(&self, row: &CommandRow) -> bool {
+        self.settings.pass
+            && match &row.command {
+                Asked::Trigger { task } | Asked::Pause { task } | Asked::Resume { task } => {
+                    !self.tasks.contains_key(task)
+                }
+                Asked::Cancel { run } => !self.runs.contains_key(run),
+                Asked::Resign => row.at >= self.since,
+                Asked::Edited { .. }
+                | Asked::Loaded { .. }
+                | Asked::Reloaded { .. }
+                | Asked::Imported { .. }
+                | Asked::Drained { .. }
+                | Asked::Rejoined { .. }
+                | Asked::RetryDead(_)
+                | Asked::DiscardDead(_)
+                | Asked::RetryMessages(_)
+                | Asked::RepairStreams { .. } => false,
+                // A later version may know it.
+                Asked::Unknown => true,
+            }
+    }
+
+    /// Whether the commands that were waiting when the leadership began have been applied, and none
+    /// of those read since then is left.
+    pub(super) fn has_applied_commands(&self) -> bool {
+        let none = self.commands.is_empty() && self.unanswered.is_none();
+        self.has_fetched && none && !self.applying && !self.fetching
+    }
+
     pub(super) fn fetched(
         &mut self,
         result: store::Result<Vec<CommandRow>>,
@@ -47,12 +83,17 @@ impl Planner {
         self.fetch_at = Some(self.now + self.settings.command_poll);
         match result {
             Ok(rows) => {
-                if rows.len() >= COMMANDS_PAGE as usize {
+                self.has_fetched = true;
+                let is_full = rows.len() >= COMMANDS_PAGE as usize;
+                let mut known: HashSet<u64> =
+                    self.commands.iter().chain(&self.parked).map(|row| row.id).collect();
+                known.extend(&self.left);
+                let before = self.commands.len();
+                self.commands.extend(rows.into_iter().filter(|row| !known.contains(&row.id)));
+                // A page of known commands only would be read again and again.
+                if is_full && self.commands.len() > before {
                     self.fetch_at = Some(self.now);
                 }
-                let known: HashSet<u64> =
-                    self.commands.iter().chain(&self.parked).map(|row| row.id).collect();
-                self.commands.extend(rows.into_iter().filter(|row| !known.contains(&row.id)));
             }
             Err(error) => self.failed(&error, notices),
         }
@@ -172,6 +213,7 @@ impl Planner {
                     store::Error::Invalid(_) | store::Error::TooLarge(_) => self.doubt = true,
                     store::Error::Busy(_)
                     | store::Error::Unavailable(_)
+                    | store::Error::Raised(_)
                     | store::Error::Denied(_)
                     | store::Error::Refused(..)
                     | store::Error::Fenced => self.commands.push_front(applying.row),

@@ -280,6 +280,8 @@ pub struct Planner {
     commands: VecDeque<CommandRow>,
     /// Commands that wait for a run to end.
     parked: Vec<CommandRow>,
+    /// In a pass: commands that concern other tasks or a running host. They stay in the store.
+    left: HashSet<u64>,
     applying: bool,
     /// A command whose result is unknown. It is sent again unchanged, which has no further effect.
     unanswered: Option<Box<Applying>>,
@@ -294,6 +296,8 @@ pub struct Planner {
     /// Runs that were seen in the store but are not (yet) known here.
     strangers: BTreeSet<RunId>,
     fetching: bool,
+    /// Whether the commands have been read since the leadership began.
+    has_fetched: bool,
     fetch_at: Option<Time>,
     hold_until: Option<Time>,
     failures: u32,
@@ -348,6 +352,7 @@ impl Planner {
             runs: BTreeMap::new(),
             commands: VecDeque::new(),
             parked: Vec::new(),
+            left: HashSet::new(),
             applying: false,
             unanswered: None,
             asked: Vec::new(),
@@ -356,6 +361,7 @@ impl Planner {
             ended_meanwhile: BTreeSet::new(),
             strangers: BTreeSet::new(),
             fetching: false,
+            has_fetched: false,
             fetch_at: None,
             hold_until: None,
             failures: 0,
@@ -464,6 +470,7 @@ impl Planner {
             && self.unfinished.is_empty()
             && self.runs.is_empty()
             && self.tasks.values().all(|task| !task.deciding)
+            && self.has_applied_commands()
     }
 
     /// The runs that have not ended, and whether they are scanning.
@@ -523,7 +530,11 @@ impl Planner {
         if self.doubt || self.rereading {
             self.look_again(out);
         } else if self.settings.pass {
-            self.next_round(&fence, idle, out);
+            // A retried item belongs to this pass, and a resumed task runs in it.
+            self.poll_commands(&fence, out);
+            if self.has_applied_commands() {
+                self.next_round(&fence, idle, out);
+            }
         } else {
             self.decide_due(&fence, out);
             self.poll_commands(&fence, out);

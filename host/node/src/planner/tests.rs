@@ -288,3 +288,51 @@ fn a_command_whose_answer_is_lost_is_sent_again_as_it_was_and_its_run_is_found()
     assert_eq!(planner.active().count(), 1, "it is led, though nobody has answered");
     assert_eq!(apply(&plan(&mut planner, at(2))).as_ref(), Some(&first));
 }
+
+/// A pass leads, so it applies what was asked for while nobody led; what concerns other tasks or a
+/// running host stays in the store, and does not keep the pass from ending.
+#[test]
+fn a_pass_applies_waiting_commands_before_its_first_round_and_leaves_those_for_a_host() {
+    let mut planner = Planner::new(Settings { pass: true, ..Settings::default() });
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    planner.lead(at(0), fence(), Loaded::default(), &tasks(&["sweep"]), &mut notices, &mut out);
+    let idle = |planner: &mut Planner, now| {
+        let mut out = Vec::new();
+        planner.plan(now, true, &mut out);
+        out
+    };
+    assert_eq!(idle(&mut planner, at(0)), [Command::FetchCommands], "nothing is planned yet");
+    let asked = [
+        Asked::Pause { task: "other".into() },
+        Asked::RetryDead(Default::default()),
+        Asked::Cancel { run: RunId(7) },
+    ];
+    let rows = asked.into_iter().zip(1..).map(|(command, id)| CommandRow {
+        id,
+        command,
+        by: "ops".into(),
+        reason: String::new(),
+        at: at(-1),
+        applied_at: None,
+        result: None,
+        refused: false,
+    });
+    let rows: Vec<CommandRow> = rows.collect();
+    step(&mut planner, at(0), Event::Commands(Ok(rows.clone())));
+    let commands = idle(&mut planner, at(0));
+    let [Command::Apply(_, applying)] = commands.as_slice() else { panic!("{commands:?}") };
+    assert_eq!(applying.row.id, 2);
+    assert!(!planner.pass_is_complete());
+    step(&mut planner, at(0), Event::Applied(applying.clone(), Ok(Applied::default())));
+    let decided = decisions(&idle(&mut planner, at(0)));
+    assert_eq!(decided.len(), 1, "then its first round begins");
+    step(&mut planner, at(0), Event::Decided(decided[0].clone(), Ok(vec![RunId(1)])));
+    planner.ended(RunId(1), &mut Vec::new());
+    assert!(planner.pass_is_complete());
+    // The others are read again, and left again.
+    let left: Vec<CommandRow> = rows.into_iter().filter(|row| row.id != 2).collect();
+    assert_eq!(idle(&mut planner, at(1)), [Command::FetchCommands]);
+    step(&mut planner, at(1), Event::Commands(Ok(left)));
+    assert_eq!(idle(&mut planner, at(1)), []);
+    assert!(planner.pass_is_complete());
+}

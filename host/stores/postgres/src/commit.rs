@@ -27,7 +27,8 @@ use super::direct;
 use super::effects::{self, Effect};
 use super::embedded::{self, Observation, idle_keys};
 use super::error::{
-    Failure, Fault as Blame, Job, classify, classify_commit, fault, invalid, words,
+    Failure, Fault as Blame, Job, classify, classify_commit, fault, invalid,
+    is_raised_in_a_function, may_be_raised, words,
 };
 use super::fault::Fault;
 use super::guards::{self, Verdict};
@@ -138,6 +139,12 @@ pub(super) async fn commit(
                     }
                     Stop::Failed(failure) => {
                         session.doubted(&failure);
+                        if let Failure::Sql(e) = &failure
+                            && may_be_raised(e)
+                            && session.answers().await
+                        {
+                            return Err(Error::Raised(words(e)));
+                        }
                         return Err(failure.into());
                     }
                 }
@@ -696,6 +703,10 @@ impl<'a> Attempt<'a> {
                 // A deferred constraint, checked at the end of the transaction.
                 if blames_items(&e) && !self.care.savepoints {
                     return Err(Stop::Repeat(Care { savepoints: true, ..self.care.clone() }));
+                }
+                // A deferred trigger: the answer means that nothing was committed.
+                if is_raised_in_a_function(&e) {
+                    return Err(e.into());
                 }
                 Err(classify_commit(&e).into())
             }

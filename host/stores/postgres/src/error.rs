@@ -133,6 +133,24 @@ pub(super) fn ends_connection(e: &tokio_postgres::Error) -> bool {
     }
 }
 
+/// Whether the product's own code may have raised an error that names the server or a connection
+/// as its cause. The server reports its own shutdown, and what is wrong with this connection, by
+/// ending the connection; here it has only ended the statement. An error about resources or the
+/// system may be the server's own all the same, so there only a RAISE of PL/pgSQL counts.
+pub(super) fn may_be_raised(e: &tokio_postgres::Error) -> bool {
+    let Some(said) = e.as_db_error() else { return false };
+    fault(e) == Fault::Away
+        && !ends_connection(e)
+        && (said.routine() == Some("exec_stmt_raise")
+            || matches!(&said.code().code()[..2], "08" | "57" | "XX"))
+}
+
+/// Like [`may_be_raised`], with the call of the function that raised it: a connection pooler has
+/// none to show.
+pub(super) fn is_raised_in_a_function(e: &tokio_postgres::Error) -> bool {
+    may_be_raised(e) && e.as_db_error().is_some_and(|said| said.where_().is_some())
+}
+
 fn driver(e: &tokio_postgres::Error) -> bool {
     let text = e.to_string();
     text.starts_with("error serializing parameter")

@@ -247,6 +247,11 @@ impl Session {
         }
     }
 
+    /// Whether the server answers on this connection, outside a transaction.
+    pub(super) async fn answers(&self) -> bool {
+        !self.open && self.batch("SELECT 1").await.is_ok()
+    }
+
     /// Returns a handle that cancels this connection's current statement.
     pub(super) fn canceller(&self) -> Job<CancelToken> {
         Ok(self.client()?.cancel_token())

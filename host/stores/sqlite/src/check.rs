@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use besom_core::collection::{Anchor, Collection, Collections, Encoding};
-use besom_core::value::Kind;
+use besom_core::collection::{Anchor, Collection, Collections};
 use rusqlite::Connection;
 
 use super::error::Job;
 use super::mapping::Table;
 use super::range::fault_of_next_page;
+use super::stored::{self, Declared, Sample};
 use besom_ports::store::MappingFault;
 
 /// The minimum similarity of a suggested name (0 to 1).
@@ -27,8 +27,8 @@ pub(super) fn check(conn: &Connection, collections: &Collections) -> Job<Vec<Map
             found.fault("table", format!("there is no table {table:?} in the database{nearest}"));
             continue;
         };
-        let columns = columns(conn, &collection.table)?;
-        found.columns(&columns);
+        let columns = stored::declared(conn, &collection.table)?;
+        found.columns(conn, &columns)?;
         if kind == "table" {
             let indexes = indexes(conn, &collection.table, &columns)?;
             found.key(&indexes);
@@ -57,31 +57,36 @@ impl Found<'_> {
     }
 
     /// The tenant column and every mapped column exist and fit their kinds.
-    fn columns(&mut self, columns: &[ColumnFound]) {
-        let table = &self.collection.table;
+    fn columns(&mut self, conn: &Connection, columns: &[Declared]) -> Job<()> {
+        let collection = self.collection;
+        let table = &collection.table;
         let missing = |name: &str| {
             let nearest = nearest(name, columns.iter().map(|c| c.name.as_str()));
             format!("the table {table:?} has no column {name:?}{nearest}")
         };
         let find = |name: &str| columns.iter().find(|c| same(&c.name, name));
-        if let Some(tenant) = self.collection.tenant.as_deref().filter(|t| find(t).is_none()) {
+        if let Some(tenant) = collection.tenant.as_deref().filter(|t| find(t).is_none()) {
             self.fault("tenant", missing(tenant));
         }
-        for (name, column) in &self.collection.columns {
-            match find(name) {
-                None => self.fault(format!("columns.{name}"), missing(name)),
-                Some(found) => {
-                    if let Some(message) = found.unlike(column.kind, column.encoding) {
-                        self.push(format!("columns.{name}"), message, true);
-                    }
-                }
+        let present = collection.columns.iter().filter(|(name, _)| find(name).is_some());
+        let present: Vec<_> = present.map(|(name, column)| (name, *column)).collect();
+        let mut samples = Sample::of(conn, table, &present)?.into_iter();
+        for (name, column) in &collection.columns {
+            let Some(found) = find(name) else {
+                self.fault(format!("columns.{name}"), missing(name));
+                continue;
+            };
+            let sample = samples.next().unwrap_or_default();
+            if let Some(fault) = stored::fault(found, *column, &sample) {
+                self.push(format!("columns.{name}"), fault.message, fault.warning);
             }
         }
-        for name in &self.collection.key {
-            if !self.collection.columns.contains_key(name) {
+        for name in &collection.key {
+            if !collection.columns.contains_key(name) {
                 self.fault("key", format!("the key column {name:?} is not among the columns"));
             }
         }
+        Ok(())
     }
 
     /// The key, with the tenant, identifies at most one row.
@@ -212,60 +217,13 @@ fn tables(conn: &Connection) -> Job<Vec<(String, String)>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// A column of the database.
-struct ColumnFound {
-    name: String,
-    declared: String,
-    key_position: u32,
-}
-
-impl ColumnFound {
-    /// Why a column of this declared type is unusual for that kind.
-    fn unlike(&self, kind: Kind, encoding: Encoding) -> Option<String> {
-        let declared = self.declared.to_uppercase();
-        let integer = declared.contains("INT");
-        let text = ["CHAR", "CLOB", "TEXT"].iter().any(|t| declared.contains(t));
-        let odd = match kind {
-            Kind::Integer | Kind::Bool => text,
-            Kind::Timestamp => match encoding {
-                Encoding::Rfc3339 => integer,
-                _ => text,
-            },
-            Kind::Text | Kind::Json | Kind::Decimal => integer,
-            Kind::Bytes => integer || text,
-            Kind::Uuid => integer || (text && encoding == Encoding::Raw),
-            Kind::Float => text,
-        };
-        let kind = format!("{kind:?}").to_lowercase();
-        let encoding = format!("{encoding:?}").to_lowercase();
-        odd.then(|| {
-            format!(
-                "the column is declared {} but mapped as {kind} ({encoding}): correct the kind or \
-                 the encoding",
-                self.declared
-            )
-        })
-    }
-}
-
-fn columns(conn: &Connection, table: &str) -> Job<Vec<ColumnFound>> {
-    // `hidden` is 1 for columns of virtual tables; 2 and 3 are generated columns, which can be
-    // read.
-    let mut statement =
-        conn.prepare("SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1")?;
-    let rows = statement.query_map([table], |r| {
-        Ok(ColumnFound { name: r.get(0)?, declared: r.get(1)?, key_position: r.get(2)? })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
 /// An index of the database over all rows.
 struct Index {
     unique: bool,
     columns: Vec<String>,
 }
 
-fn indexes(conn: &Connection, table: &str, columns: &[ColumnFound]) -> Job<Vec<Index>> {
+fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> Job<Vec<Index>> {
     let mut statement =
         conn.prepare("SELECT name, \"unique\" FROM pragma_index_list(?1) WHERE partial = 0")?;
     let named = statement
@@ -280,7 +238,7 @@ fn indexes(conn: &Connection, table: &str, columns: &[ColumnFound]) -> Job<Vec<I
         indexes.push(Index { unique, columns: columns.collect::<rusqlite::Result<_>>()? });
     }
     // An INTEGER PRIMARY KEY is the table itself and is in no list of indexes.
-    let mut key: Vec<&ColumnFound> = columns.iter().filter(|c| c.key_position > 0).collect();
+    let mut key: Vec<&Declared> = columns.iter().filter(|c| c.key_position > 0).collect();
     key.sort_by_key(|c| c.key_position);
     if !key.is_empty() {
         indexes.push(Index { unique: true, columns: key.iter().map(|c| c.name.clone()).collect() });

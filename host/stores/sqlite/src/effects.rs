@@ -7,9 +7,11 @@ use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::{Failure, is_violation};
-use super::mapping::{Mapping, Params, Table, push_quoted, quote};
+use super::mapping::{Mapping, Params, Refusal, Table, push_quoted, quote};
 use super::questions::Questions;
+use super::stored;
 use super::writer::Tx;
+use besom_ports::store::Error;
 use besom_record::images::{Broken, Images};
 use besom_record::kept;
 
@@ -44,8 +46,17 @@ impl From<Broken> for Stop {
 }
 
 impl From<String> for Stop {
-    fn from(refusal: String) -> Stop {
-        Stop::Violation(refusal)
+    fn from(said: String) -> Stop {
+        Stop::Violation(said)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        match refusal {
+            Refusal::Said(said) => Stop::Violation(said),
+            Refusal::Unlike(unlike) => Stop::Failure(Failure::Unlike(unlike)),
+        }
     }
 }
 
@@ -98,8 +109,23 @@ impl<'a> Effects<'a> {
         self.guarded.push(Guarded { collection, key, row });
     }
 
+    /// Decides whether a value of another kind is the fault of its item or of the mapping.
+    pub(super) fn judged<T>(&self, done: Result<T, Stop>) -> Result<T, Stop> {
+        let Err(Stop::Failure(Failure::Unlike(unlike))) = done else { return done };
+        let table = self.mapping.table(&unlike.collection)?;
+        Err(match stored::judged(self.conn, table, unlike)? {
+            Error::Invalid(said) => Stop::Violation(said),
+            error => Stop::Failure(error.into()),
+        })
+    }
+
     /// Applies one change.
     pub(super) fn apply(&mut self, change: &'a Change) -> Result<(), Stop> {
+        let applied = self.try_to_apply(change);
+        self.judged(applied)
+    }
+
+    fn try_to_apply(&mut self, change: &'a Change) -> Result<(), Stop> {
         let mapping = self.mapping;
         match change {
             Change::Insert { collection, fields } => {

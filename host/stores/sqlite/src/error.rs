@@ -3,6 +3,7 @@
 use besom_core::snapshot::Cause;
 use rusqlite::ErrorCode;
 
+use super::mapping::Unlike;
 use besom_ports::store::Error;
 use besom_record::images::Broken;
 
@@ -13,6 +14,8 @@ pub(super) enum Failure {
     Sql(rusqlite::Error),
     /// The store refuses, or a packed value cannot be read.
     Port(Error),
+    /// A value and its column have different kinds. Who is to blame is found out by the rows.
+    Unlike(Unlike),
     /// A change failed after others of its item had been applied: the transaction has to be
     /// repeated with a savepoint around each item, and `poison` counts as violated.
     Repeat {
@@ -50,6 +53,7 @@ impl From<Failure> for Error {
         match failure {
             Failure::Port(e) => e,
             Failure::Sql(e) => classify(&e),
+            Failure::Unlike(unlike) => Error::Invalid(unlike.said),
             Failure::Repeat { .. } => Error::Invalid("a batch was repeated too often".into()),
         }
     }

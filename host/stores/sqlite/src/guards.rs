@@ -38,6 +38,17 @@ impl<'a> Effects<'a> {
         activity: &Activity<'_>,
         now: Time,
     ) -> Result<bool, Stop> {
+        let holds = self.try_to_hold(guard, changes, activity, now);
+        self.judged(holds)
+    }
+
+    fn try_to_hold(
+        &mut self,
+        guard: &'a Guard,
+        changes: &[Change],
+        activity: &Activity<'_>,
+        now: Time,
+    ) -> Result<bool, Stop> {
         match guard {
             Guard::Columns { collection, key, conditions } => {
                 let table = self.mapping.table(collection)?;

@@ -38,6 +38,7 @@ mod readset;
 mod runs;
 mod schema;
 mod snapshot;
+mod stored;
 mod streams;
 mod tally;
 mod tenants;

@@ -6,17 +6,20 @@ use besom_core::value::{Row, RowKey};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params_from_iter};
 
-use super::error::Job;
+use super::error::{Failure, Job};
 use super::hint;
-use super::mapping::{Mapping, Table, quote};
+use super::mapping::{Mapping, Refusal, Table, quote};
 use super::plan::refuse_full_scan;
 use super::values::cells;
 use besom_ports::store::Error;
 use besom_record::room::Room;
 
-/// A refusal is the caller's fault, on any attempt.
-pub(super) fn invalid(refusal: String) -> Error {
-    Error::Invalid(refusal)
+/// A refusal is the caller's fault, on any attempt, unless it is that of the mapping.
+pub(super) fn invalid(refusal: impl Into<Refusal>) -> Failure {
+    match refusal.into() {
+        Refusal::Said(said) => Failure::Port(Error::Invalid(said)),
+        Refusal::Unlike(unlike) => Failure::Unlike(unlike),
+    }
 }
 
 /// The named columns, quoted, with their definitions.
@@ -50,7 +53,7 @@ pub(super) fn get_many(
         let mut params = Vec::new();
         if tenant.is_none() && table.tenant().is_some() {
             if key.len() != table.collection.key.len() {
-                return Err(invalid(format!("the key of {collection:?} is incomplete")).into());
+                return Err(invalid(format!("the key of {collection:?} is incomplete")));
             }
             text.push('1');
             table.push_equal(key.iter(), &mut text, &mut params).map_err(invalid)?;
@@ -70,7 +73,9 @@ pub(super) fn get_many(
             None => None,
             Some(row) => {
                 room.take(weight(row, kinds.len())?)?;
-                Some(cells(row, 0, kinds.iter())?)
+                let values = cells(row, 0, kinds.iter())?;
+                table.refuse_unlike(conn, columns, &kinds, &values)?;
+                Some(values)
             }
         });
     }

@@ -3,7 +3,9 @@
 //! A plugin's names never reach the database; only names that the mapping contains do, quoted.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use besom_core::collection::{Collection, Collections, Column, Encoding};
 use besom_core::ids::Tenant;
@@ -14,14 +16,47 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use super::error::Job;
 use super::hint::{self, Created};
+use super::stored;
 use super::values::{Round, encode, tenant_cell};
+use besom_ports::store::Error;
 use besom_record::images::{Lent, Origin};
 
 /// Parameters in the order of the statement's question marks.
 pub(super) type Params<'a> = Vec<ToSqlOutput<'a>>;
 
-/// Why something cannot be read or changed: a name that is not mapped, a value of another kind.
-pub(super) type Refusal = String;
+/// Why something cannot be read or changed.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// A name that is not mapped, a missing value.
+    Said(String),
+    /// A value of another kind than its column's: the caller's fault, or that of the mapping.
+    Unlike(Unlike),
+}
+
+/// A value and a column of different kinds.
+#[derive(Debug)]
+pub(super) struct Unlike {
+    pub(super) collection: String,
+    pub(super) column: String,
+    /// Both kinds, in words.
+    pub(super) said: String,
+}
+
+impl From<String> for Refusal {
+    fn from(said: String) -> Refusal {
+        Refusal::Said(said)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Refusal::Said(said) | Refusal::Unlike(Unlike { said, .. })) = self;
+        f.write_str(said)
+    }
+}
+
+/// How long a column that was found to be mapped correctly is not looked at again.
+const SOUND_FOR: Duration = Duration::from_secs(10);
 
 /// A collection with the SQL that is the same for every use.
 pub(super) struct Table {
@@ -36,6 +71,8 @@ pub(super) struct Table {
     tenant: Option<String>,
     /// The database's indexes, read on first use.
     created: OnceLock<Vec<Created>>,
+    /// The columns found to be mapped correctly, and when.
+    sound: Mutex<BTreeMap<String, Instant>>,
 }
 
 /// All collections.
@@ -50,7 +87,9 @@ impl Mapping {
     }
 
     pub(super) fn table(&self, collection: &str) -> Result<&Table, Refusal> {
-        self.tables.get(collection).ok_or_else(|| format!("there is no collection {collection:?}"))
+        self.tables
+            .get(collection)
+            .ok_or_else(|| Refusal::Said(format!("there is no collection {collection:?}")))
     }
 }
 
@@ -82,6 +121,7 @@ impl Table {
             tenant: collection.tenant.as_deref().map(quote),
             columns,
             created: OnceLock::new(),
+            sound: Mutex::default(),
             collection: collection.clone(),
         }
     }
@@ -123,7 +163,20 @@ impl Table {
         if self.collection.tenant.as_deref() == Some(name) {
             return Ok(Column { kind: Kind::Text, encoding: Encoding::Native });
         }
-        Err(format!("the collection {:?} has no column {name:?}", self.collection.name))
+        let said = format!("the collection {:?} has no column {name:?}", self.collection.name);
+        Err(said.into())
+    }
+
+    /// Whether the column was found to be mapped correctly a moment ago.
+    pub(super) fn knows_as_sound(&self, column: &str) -> bool {
+        let sound = self.sound.lock().unwrap_or_else(PoisonError::into_inner);
+        sound.get(column).is_some_and(|at| at.elapsed() < SOUND_FOR)
+    }
+
+    /// See [`Table::knows_as_sound`].
+    pub(super) fn note_as_sound(&self, column: &str) {
+        let mut sound = self.sound.lock().unwrap_or_else(PoisonError::into_inner);
+        sound.insert(column.to_owned(), Instant::now());
     }
 
     /// A value as the column stores it.
@@ -133,15 +186,52 @@ impl Table {
         value: &'v Value,
         round: Round,
     ) -> Result<ToSqlOutput<'v>, Refusal> {
-        encode(&self.column(name)?, value, round)
-            .map_err(|e| format!("{}.{name}: {e}", self.collection.name))
+        let column = self.column(name)?;
+        encode(&column, value, round).map_err(|e| {
+            let said = format!("{}.{name}: {e}", self.collection.name);
+            match value.kind() == Some(column.kind) {
+                true => Refusal::Said(said),
+                false => Refusal::Unlike(Unlike {
+                    collection: self.collection.name.clone(),
+                    column: name.to_owned(),
+                    said,
+                }),
+            }
+        })
+    }
+
+    /// Refuses values that were read as another kind than that of their column, if that is the
+    /// fault of the mapping. One row of another kind is the caller's problem.
+    pub(super) fn refuse_unlike(
+        &self,
+        conn: &Connection,
+        names: &[String],
+        columns: &[Column],
+        values: &[Value],
+    ) -> Job<()> {
+        for ((name, column), value) in names.iter().zip(columns).zip(values) {
+            let Some(kind) = value.kind().filter(|kind| *kind != column.kind) else { continue };
+            if self.knows_as_sound(name) {
+                continue;
+            }
+            let (wanted, found) = (format!("{:?}", column.kind), format!("{kind:?}"));
+            let (wanted, found) = (wanted.to_lowercase(), found.to_lowercase());
+            let said = format!("{}.{name}: expected {wanted}, found {found}", self.collection.name);
+            let collection = self.collection.name.clone();
+            let unlike = Unlike { collection, column: name.clone(), said };
+            if let refused @ Error::Refused(..) = stored::judged(conn, self, unlike)? {
+                return Err(refused.into());
+            }
+        }
+        Ok(())
     }
 
     /// A value to write: of a mapped column, never the tenant's.
     pub(super) fn written<'v>(&self, field: &'v Field) -> Result<ToSqlOutput<'v>, Refusal> {
         if !self.collection.columns.contains_key(&field.name) {
             let name = &self.collection.name;
-            return Err(format!("the collection {name:?} has no column {:?}", field.name));
+            let said = format!("the collection {name:?} has no column {:?}", field.name);
+            return Err(said.into());
         }
         self.cell(&field.name, &field.value, Round::Down)
     }
@@ -156,9 +246,8 @@ impl Table {
         if let Some(column) = &self.tenant {
             if tenant.is_none() {
                 let name = &self.collection.name;
-                return Err(format!(
-                    "the collection {name:?} has tenants, but no tenant was given"
-                ));
+                let said = format!("the collection {name:?} has tenants, but no tenant was given");
+                return Err(said.into());
             }
             sql.push_str(column);
             sql.push_str(" = ?");
@@ -179,13 +268,14 @@ impl Table {
     ) -> Result<(), Refusal> {
         let columns = &self.collection.key;
         if key.len() != columns.len() {
-            return Err(format!(
+            let said = format!(
                 "the key of {:?} has {} columns ({}), but {} values were given",
                 self.collection.name,
                 columns.len(),
                 columns.join(", "),
                 key.len()
-            ));
+            );
+            return Err(said.into());
         }
         self.push_tenant(tenant, sql, params)?;
         self.push_equal(key, sql, params)

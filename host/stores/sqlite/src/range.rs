@@ -134,10 +134,10 @@ impl<'a> Reading<'a> {
             ))
         })?;
         if range.prefix.len() > index.len() {
-            return Err(invalid(format!("the prefix is longer than the index {index:?}")).into());
+            return Err(invalid(format!("the prefix is longer than the index {index:?}")));
         }
         if range.prefix.len() == index.len() && (range.lower.is_some() || range.upper.is_some()) {
-            return Err(invalid(format!("{index:?} has no column left for bounds")).into());
+            return Err(invalid(format!("{index:?} has no column left for bounds")));
         }
         let mut order: Vec<String> = Vec::new();
         for name in index[range.prefix.len()..].iter().chain(&table.collection.key) {
@@ -204,7 +204,7 @@ impl<'a> Reading<'a> {
             return self.step(conn, tenant, &[], None);
         };
         if after.len() != self.order.len() {
-            return Err(invalid("the cursor belongs to another read".to_owned()).into());
+            return Err(invalid("the cursor belongs to another read".to_owned()));
         }
         for equal in (0..after.len()).rev() {
             let stopped = self.step(conn, tenant, &after[..equal], Some(&after[equal]))?;
@@ -351,9 +351,12 @@ impl<'a> Reading<'a> {
                 self.room.holds(weight)?;
                 self.bytes += weight;
                 let values = cells(row, 0, self.columns.iter())?;
+                self.table.refuse_unlike(conn, &self.range.columns, &self.columns, &values)?;
                 self.page.rows.push(values);
                 if self.range.keys {
-                    self.page.keys.push(cells(row, keys_at, self.key.iter())?);
+                    let key = cells(row, keys_at, self.key.iter())?;
+                    self.table.refuse_unlike(conn, &self.table.collection.key, &self.key, &key)?;
+                    self.page.keys.push(key);
                 }
             }
             // Only if the page may end here: the next page continues after this row.

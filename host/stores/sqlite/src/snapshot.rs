@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use super::error::{Failure, Job};
 use super::mapping::Mapping;
 use super::readers::{Reader, Readers};
-use super::{lookup, outbox, range, tenants};
+use super::{lookup, outbox, range, stored, tenants};
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
 use besom_record::room::Room;
 
@@ -147,7 +147,15 @@ impl SqliteSnapshot {
         let inner = &self.inner;
         let guard = inner.reader.lock().unwrap_or_else(|e| e.into_inner());
         let Some(reader) = guard.as_ref() else { return Err(inner.overdue()) };
-        match job(&reader.conn, &inner.mapping) {
+        let done = match job(&reader.conn, &inner.mapping) {
+            Err(Failure::Unlike(unlike)) => match inner.mapping.table(&unlike.collection) {
+                Ok(table) => Err(stored::judged(&reader.conn, table, unlike)
+                    .map_or_else(|failure| failure, Failure::Port)),
+                Err(_) => Err(Failure::Unlike(unlike)),
+            },
+            done => done,
+        };
+        match done {
             Err(Failure::Sql(e))
                 if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) =>
             {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::error::Job;
 use super::lookup::invalid;
-use super::mapping::{Mapping, Table, quote, text};
+use super::mapping::{Mapping, Refusal, Table, quote, text};
 use super::plan::refuse_full_scan;
 use super::values::Round;
 use besom_ports::store::Range;
@@ -21,7 +21,7 @@ pub(super) fn tenants(
 ) -> Job<Vec<Tenant>> {
     let table = mapping.table(&range.collection).map_err(invalid)?;
     if table.tenant().is_none() {
-        return Err(invalid(format!("the collection {:?} has no tenants", range.collection)).into());
+        return Err(invalid(format!("the collection {:?} has no tenants", range.collection)));
     }
     let mut found = Vec::new();
     let mut current = next_tenant(conn, table, after, false)?;
@@ -74,7 +74,7 @@ fn has_row(conn: &Connection, table: &Table, range: &Range, tenant: &Tenant) -> 
     let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
     let mut params = Vec::new();
     table.push_tenant(Some(tenant), &mut sql, &mut params).map_err(invalid)?;
-    let mut and = |name: &str, operator: &str, value, round| -> Result<(), String> {
+    let mut and = |name: &str, operator: &str, value, round| -> Result<(), Refusal> {
         sql.push_str(" AND ");
         sql.push_str(&quote(name));
         sql.push_str(operator);

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
+use besom_core::proposal::{Change, Condition, Guard};
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
 
-use super::fixture::Fixture;
-use besom_ports::store::{Range, Store};
+use super::fixture::{Fixture, apply, text};
+use besom_ports::store::{Error, Outcome, Range, Store};
 use besom_product::model::default_collections;
 
 #[tokio::test]
@@ -146,4 +148,176 @@ async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
     let first = view.read_range(None, &range).await.unwrap();
     range.after = first.next;
     assert_eq!(view.read_range(None, &range).await.unwrap().rows, [[Value::Text("c".into())]]);
+}
+
+/// Sessions with `rows`, mapped with another kind of key and another encoding if asked for.
+async fn sessions(rows: &str, kind: Kind, encoding: Encoding) -> (Fixture, Collections) {
+    let f = Fixture::new().await;
+    rusqlite::Connection::open(f.dir.path().join("besom.db"))
+        .unwrap()
+        .execute_batch(&format!(
+            "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, expires_at, seen DATETIME);
+             CREATE INDEX by_expiry ON sessions (expires_at, session_id);
+             {rows}"
+        ))
+        .unwrap();
+    let native = |kind| Column { kind, encoding: Encoding::Native };
+    let sessions = Collection {
+        name: "sessions".into(),
+        table: "sessions".into(),
+        tenant: None,
+        key: vec!["session_id".into()],
+        columns: [
+            ("session_id".to_owned(), native(kind)),
+            ("expires_at".to_owned(), Column { kind: Kind::Timestamp, encoding }),
+            ("seen".to_owned(), Column { kind: Kind::Timestamp, encoding: Encoding::Rfc3339 }),
+        ]
+        .into(),
+        indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
+        anchors: Vec::new(),
+    };
+    let all: Collections = [("sessions".to_owned(), sessions)].into();
+    f.store.set_collections(Arc::new(all.clone()));
+    (f, all)
+}
+
+const INSERT: &str = "INSERT INTO sessions VALUES
+    ('a', 1, '2026-01-31T00:00:00Z'), ('b', 2, '2026-01-31T00:00:00Z'), ('c', 3, NULL);";
+
+/// SQLite stores any value in any column: the rows show what a declaration does not.
+#[tokio::test]
+async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_and_the_fix() {
+    let one_text = format!("{INSERT} INSERT INTO sessions VALUES ('d', '2026-01-31', NULL);");
+    let no_zone = "INSERT INTO sessions VALUES ('a', 1, '2026-01-31 00:00:00');";
+    for (rows, kind, encoding, expected) in [
+        (INSERT, Kind::Text, Encoding::Seconds, None),
+        (
+            INSERT,
+            Kind::Integer,
+            Encoding::Seconds,
+            Some((
+                "columns.session_id",
+                false,
+                "the column is declared TEXT and mapped as integer (native), but all 3 values looked \
+                 at are stored as text: map it as text, or correct the rows",
+            )),
+        ),
+        (
+            "",
+            Kind::Integer,
+            Encoding::Seconds,
+            Some((
+                "columns.session_id",
+                true,
+                "the column is declared TEXT but mapped as integer (native): correct the kind or the \
+                 encoding",
+            )),
+        ),
+        (
+            INSERT,
+            Kind::Text,
+            Encoding::Rfc3339,
+            Some((
+                "columns.expires_at",
+                true,
+                "the column is mapped as timestamp (rfc3339), but all 3 values looked at are stored \
+                 as integer: write the encoding of the numbers (\"seconds\", \"millis\" or \
+                 \"native\", which is microseconds)",
+            )),
+        ),
+        (
+            "INSERT INTO sessions VALUES ('a', 1700000000, NULL), ('b', 1700000001, NULL);",
+            Kind::Text,
+            Encoding::Native,
+            Some((
+                "columns.expires_at",
+                true,
+                "the column is mapped as timestamp (native), but each of the 2 values looked at is an \
+                 instant of our time only in another unit: write encoding = \"seconds\"",
+            )),
+        ),
+        (
+            &one_text,
+            Kind::Text,
+            Encoding::Seconds,
+            Some((
+                "columns.expires_at",
+                true,
+                "the column is mapped as timestamp (seconds), but 1 of 4 values looked at is stored \
+                 as text: write encoding = \"rfc3339\" if these are instants in UTC such as \
+                 2026-01-31T00:00:00Z, or map the column as text",
+            )),
+        ),
+        (
+            no_zone,
+            Kind::Text,
+            Encoding::Seconds,
+            Some((
+                "columns.seen",
+                true,
+                "the column is declared DATETIME and mapped as timestamp (rfc3339), but the only value \
+                 looked at is stored as text: write encoding = \"rfc3339\" if these are instants in \
+                 UTC such as 2026-01-31T00:00:00Z, or map the column as text",
+            )),
+        ),
+    ] {
+        let (f, all) = sessions(rows, kind, encoding).await;
+        let faults = f.store.check(&all).await.unwrap();
+        let found: Vec<_> =
+            faults.iter().map(|f| (f.place.as_str(), f.warning, f.message.as_str())).collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{rows}");
+    }
+}
+
+/// If every row is of another kind, the task is held with the reason; if a single row is, its item
+/// fails alone.
+#[tokio::test]
+async fn a_wrong_kind_in_the_mapping_is_no_fault_of_an_item() {
+    let (f, _) = sessions(INSERT, Kind::Integer, Encoding::Seconds).await;
+    let view = f.store.snapshot(Duration::from_secs(60)).await.unwrap();
+    let key = vec![text("a")];
+    let names = ["session_id".to_owned()];
+    let by_key = view.get_many(None, "sessions", std::slice::from_ref(&key), &names).await;
+    let range = Range {
+        collection: "sessions".into(),
+        columns: names.to_vec(),
+        limit: 2,
+        bytes_max: 1 << 20,
+        ..Range::default()
+    };
+    let by_range = view.read_range(None, &range).await.map(|page| page.rows);
+    let waiting = f.plan(&["a"]).await.pop().unwrap();
+    let delete = Change::Delete { collection: "sessions".into(), key: key.clone() };
+    let batch = f.batch(vec![(waiting, apply(vec![], vec![delete]))]);
+    let committed = f.store.commit(&batch).await.map(|_| ());
+    for refused in [by_key.map(|_| ()), by_range.map(|_| ()), committed] {
+        let Err(Error::Refused(Cause::Schema, why)) = refused else { panic!("{refused:?}") };
+        for words in [
+            "sessions.session_id: expected integer, found text",
+            "all 3 values looked at are stored as text",
+            "work continues once they match",
+        ] {
+            assert!(why.contains(words), "{why}");
+        }
+    }
+    f.balanced().await;
+
+    // One instant of several is a text without a zone.
+    let one = format!("{INSERT} INSERT INTO sessions VALUES ('d', 'soon', NULL);");
+    let (f, _) = sessions(&one, Kind::Text, Encoding::Seconds).await;
+    let view = f.store.snapshot(Duration::from_secs(60)).await.unwrap();
+    let range = Range { columns: vec!["expires_at".into()], limit: 9, ..range };
+    let rows = view.read_range(None, &range).await.unwrap().rows;
+    assert_eq!(rows[3], [text("soon")], "it is the item's problem");
+    let waiting = f.plan(&["d"]).await.pop().unwrap();
+    let seen = Guard::Columns {
+        collection: "sessions".into(),
+        key: vec![text("d")],
+        conditions: vec![Condition::equal("expires_at", text("soon"))],
+    };
+    let delete = Change::Delete { collection: "sessions".into(), key: vec![text("d")] };
+    let done = f.commit(vec![(waiting, apply(vec![seen], vec![delete]))]).await;
+    let [Outcome::Dead(why)] = done.outcomes.as_slice() else { panic!("{done:?}") };
+    assert!(why.contains("sessions.expires_at: expected timestamp, found text"), "{why}");
+    f.balanced().await;
 }
