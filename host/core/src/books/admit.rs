@@ -46,7 +46,29 @@ pub struct Planned {
     pub earliest_due: Option<Time>,
 }
 
-/// What a store knows about a candidate's identity.
+/// What a store finds about a candidate: rows of its identity.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The identity waits in the log, as a timer or as a retry.
+    pub waits: bool,
+    /// The candidate's version was settled or discarded.
+    pub settled: bool,
+    /// There is an open dead letter of the candidate's version.
+    pub dead: bool,
+}
+
+impl Found {
+    /// What these rows mean for the candidate.
+    pub fn known(self) -> Known {
+        match self {
+            Found { waits: true, .. } => Known::Waits,
+            Found { settled: true, .. } | Found { dead: true, .. } => Known::Blocked,
+            Found { waits: false, settled: false, dead: false } => Known::New,
+        }
+    }
+}
+
+/// What becomes of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// It is waiting. This counts even if its version is blocked as well.

@@ -23,6 +23,13 @@ pub struct DeadLetter {
     pub resolved_at: Option<Time>,
 }
 
+impl DeadLetter {
+    /// Whether it is open: it blocks its version, and can be retried or discarded.
+    pub fn is_open(&self) -> bool {
+        self.resolved_at.is_none()
+    }
+}
+
 /// Moves open letters, newest first, to the retries: of several letters of one identity only the
 /// newest. A store leaves a letter where it is if its identity already waits, and tallies the others
 /// ([`Tally::revived`]).

@@ -26,7 +26,7 @@ mod tests;
 
 use std::borrow::Cow;
 
-pub use admit::{Admitted, Known, New, PlanPage, Planned, admit};
+pub use admit::{Admitted, Found, Known, New, PlanPage, Planned, admit};
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
 pub use letters::{DeadLetter, discard, retry};

@@ -96,15 +96,15 @@ impl Model {
 
     fn known(&self, identity: &Identity, version: &str) -> Known {
         let open = |letter: &DeadLetter| {
-            let DeadLetter { item, resolved_at, .. } = letter;
-            item.identity == *identity && item.version == version && resolved_at.is_none()
+            let item = &letter.item;
+            item.identity == *identity && item.version == version && letter.is_open()
         };
-        let settled = self.blocked.get(identity).is_some_and(|of| of.contains_key(version));
-        match () {
-            () if self.waits(identity) => Known::Waits,
-            () if settled || self.letters.values().any(open) => Known::Blocked,
-            () => Known::New,
-        }
+        let found = Found {
+            waits: self.waits(identity),
+            settled: self.blocked.get(identity).is_some_and(|of| of.contains_key(version)),
+            dead: self.letters.values().any(open),
+        };
+        found.known()
     }
 
     fn plan(&mut self, page: &PlanPage) {
@@ -217,7 +217,7 @@ impl Model {
                 Write::Resolve { item } => {
                     for letter in self.letters.values_mut() {
                         let same = letter.item.identity == item.identity;
-                        if same && letter.resolved_at.is_none() {
+                        if same && letter.is_open() {
                             letter.resolved_at = Some(Time::EPOCH);
                             tally.resolved(&item.identity, letter.item.run);
                         }
@@ -277,7 +277,7 @@ impl Model {
     }
 
     fn open_letters(&self, of: u8) -> Vec<DeadLetter> {
-        let chosen = self.letters.values().rev().filter(|letter| letter.resolved_at.is_none());
+        let chosen = self.letters.values().rev().filter(|letter| letter.is_open());
         chosen.filter(|letter| of >> (letter.id % 8) & 1 == 1).cloned().collect()
     }
 
@@ -381,7 +381,7 @@ proptest! {
                     // A store that knows what blocks gets the same result as one that does not.
                     let exact = Blocks {
                         settled: !model.blocked.is_empty(),
-                        dead: model.letters.values().any(|letter| letter.resolved_at.is_none()),
+                        dead: model.letters.values().any(DeadLetter::is_open),
                     };
                     let mut knowing = model.clone();
                     knowing.settle(&entries, &judged, exact);

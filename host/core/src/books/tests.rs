@@ -112,6 +112,20 @@ fn a_stream_is_acknowledged_once_and_not_if_it_is_left_out() {
 }
 
 #[test]
+fn what_waits_is_known_before_what_blocks() {
+    for (waits, settled, dead, known) in [
+        (false, false, false, Known::New),
+        (false, true, false, Known::Blocked),
+        (false, false, true, Known::Blocked),
+        (true, false, false, Known::Waits),
+        (true, true, true, Known::Waits),
+    ] {
+        let found = Found { waits, settled, dead };
+        assert_eq!(found.known(), known, "{found:?}");
+    }
+}
+
+#[test]
 fn a_candidate_beyond_the_quota_is_left_and_one_that_waits_is_not() {
     let candidate = |key: &str| Candidate {
         tenant: None,

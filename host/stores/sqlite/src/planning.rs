@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use besom_core::books::{Admitted, Blocks, Known, New, admit};
+use besom_core::books::{Admitted, Blocks, Found, Known, New, admit};
 use besom_core::ids::{FencingToken, Partition, RunId, TaskName, Tenant};
 use besom_core::item::Candidate;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
@@ -124,27 +124,22 @@ impl<'c> Questions<'c> {
     fn known(&mut self, tx: &Tx<'_>, candidate: &Candidate, room: bool) -> Job<Known> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let identity = params![self.task, tenant, candidate.key, DueCell(candidate.due)];
-        let blocked = self.blocked(tx, candidate)?;
-        if room && !blocked {
-            let new = self.into_waiting.execute(identity)?;
-            return Ok(if new == 1 { Known::New } else { Known::Waits });
-        }
-        let waits = tx
-            .conn
-            .prepare_cached(
-                "SELECT 1 FROM besom_waiting
-                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
-            )?
-            .exists(identity)?;
-        Ok(match (waits, blocked) {
-            (true, _) => Known::Waits,
-            (false, true) => Known::Blocked,
-            (false, false) => Known::New,
-        })
+        let mut found = self.versions(tx, candidate)?;
+        found.waits = if room && found.known() == Known::New {
+            self.into_waiting.execute(identity)? == 0
+        } else {
+            tx.conn
+                .prepare_cached(
+                    "SELECT 1 FROM besom_waiting
+                     WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+                )?
+                .exists(identity)?
+        };
+        Ok(found.known())
     }
 
-    /// Whether a settled skip, a discard or an open dead letter of the same version blocks it.
-    fn blocked(&self, tx: &Tx<'_>, candidate: &Candidate) -> Job<bool> {
+    /// The rows of the candidate's version; whether it waits is not looked up.
+    fn versions(&self, tx: &Tx<'_>, candidate: &Candidate) -> Job<Found> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let due = DueCell(candidate.due);
         let versioned = params![self.task, tenant, candidate.key, due, candidate.version];
@@ -156,10 +151,7 @@ impl<'c> Questions<'c> {
                  WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5",
                 )?
                 .exists(versioned)?;
-        if settled {
-            return Ok(true);
-        }
-        Ok(self.blocks.dead
+        let dead = self.blocks.dead
             && tx
                 .conn
                 .prepare_cached(
@@ -167,7 +159,8 @@ impl<'c> Questions<'c> {
                  WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5
                    AND resolved_at IS NULL",
                 )?
-                .exists(versioned)?)
+                .exists(versioned)?;
+        Ok(Found { waits: false, settled, dead })
     }
 }
 

@@ -81,7 +81,7 @@ impl State {
         }
         for letter in self.dead.values() {
             add(&letter.item.identity, |counts| counts.dead += 1);
-            if letter.resolved_at.is_some() {
+            if !letter.is_open() {
                 add(&letter.item.identity, |counts| counts.resolved += 1);
             }
         }
@@ -184,7 +184,7 @@ impl State {
 
     fn prune_others(&mut self, before: Time, limit: u32) -> u64 {
         let resolved = self.prune_resolved(before, limit);
-        let open = self.dead.values().filter(|letter| letter.resolved_at.is_none());
+        let open = self.dead.values().filter(|letter| letter.is_open());
         let referred: BTreeSet<RunId> = self
             .all_waiting()
             .chain(open.map(|letter| &letter.item))

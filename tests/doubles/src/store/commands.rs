@@ -107,7 +107,7 @@ impl State {
         letters: Letters,
     ) -> Vec<&DeadLetter> {
         let wanted = |letter: &&DeadLetter| {
-            (letters == Letters::All || letter.resolved_at.is_none()) && matches(selector, letter)
+            (letters == Letters::All || letter.is_open()) && matches(selector, letter)
         };
         self.dead.values().rev().filter(wanted).collect()
     }
@@ -115,7 +115,7 @@ impl State {
     /// Open dead letters by task and last error.
     pub(super) fn dead_groups(&self, limit: u32) -> Vec<DeadGroup> {
         let mut groups: BTreeMap<(&str, &str), (DeadGroup, u64)> = BTreeMap::new();
-        for letter in self.dead.values().filter(|letter| letter.resolved_at.is_none()) {
+        for letter in self.dead.values().filter(|letter| letter.is_open()) {
             let task = letter.item.identity.task.as_str();
             let error = letter.item.errors.last().map_or("", String::as_str);
             let fresh = || {

@@ -89,7 +89,7 @@ impl State {
                 }
                 Write::Resolve { item } => {
                     let open = |letter: &&mut DeadLetter| {
-                        letter.item.identity == item.identity && letter.resolved_at.is_none()
+                        letter.item.identity == item.identity && letter.is_open()
                     };
                     for letter in self.dead.values_mut().filter(open) {
                         letter.resolved_at = Some(by.now);

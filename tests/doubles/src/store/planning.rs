@@ -1,6 +1,6 @@
 //! The leader's writes while planning: slots and runs, pages of candidates, the end of a scan.
 
-use besom_core::books::{Admitted, Known, admit};
+use besom_core::books::{Admitted, Found, Known, admit};
 use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Tenant, Term};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::plan::{
@@ -159,19 +159,16 @@ impl State {
     fn known(&self, task: &TaskName, candidate: &Candidate) -> Known {
         let Candidate { tenant, key, due, version, .. } = candidate.clone();
         let identity = Identity { task: task.clone(), tenant, key, due };
-        let settled = self.settled.get(&identity).is_some_and(|marks| marks.contains_key(&version));
         let dead = |letter: &DeadLetter| {
             let item = &letter.item;
-            let open = letter.resolved_at.is_none();
-            open && item.identity == identity && item.version == version
+            letter.is_open() && item.identity == identity && item.version == version
         };
-        if self.waiting.contains(&identity) {
-            Known::Waits
-        } else if settled || self.dead.values().any(dead) {
-            Known::Blocked
-        } else {
-            Known::New
-        }
+        let found = Found {
+            waits: self.waiting.contains(&identity),
+            settled: self.settled.get(&identity).is_some_and(|of| of.contains_key(&version)),
+            dead: self.dead.values().any(dead),
+        };
+        found.known()
     }
 
     /// Adds a new item to where it waits.
