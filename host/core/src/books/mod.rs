@@ -7,7 +7,8 @@
 //! ```
 //!
 //! This module decides which candidates become items, what blocks an identity and what lifts a
-//! block, which dead letters are resolved, where an item goes, and which counters change. It decides
+//! block, which dead letters are resolved, where an item goes, when a run ends, and which counters
+//! change. It decides
 //! neither whether an entry may be committed (ownership, cursors) nor whether its guards hold:
 //! databases differ there, so the store finds that out and passes it in ([`Judged`]).
 //!
@@ -20,6 +21,7 @@ mod entry;
 mod letters;
 #[cfg(test)]
 mod property;
+mod run;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ pub use admit::{Admitted, Found, Known, New, PlanPage, Planned, admit};
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
 pub use letters::{DeadLetter, discard, retry};
+pub use run::RunFacts;
 pub use tally::{Delta, Leaving, Tally};
 
 use crate::ids::{Partition, Seq, TaskName};

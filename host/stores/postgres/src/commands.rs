@@ -18,7 +18,7 @@ use super::outbox;
 use super::runs::{close_scan, json, named, parse, write_decision};
 use super::session::{Pipeline, Session, Tx, only, params};
 use super::streams;
-use super::tally::{Counters, END_RUNS, write_runs};
+use super::tally::{Counters, end_runs, write_runs};
 use super::tasks::Tasks;
 use super::text::{escaped, plain};
 use besom_ports::store::{
@@ -148,7 +148,7 @@ async fn applied(
         CommandEffect::Resume(task) => resume(tx, number(task)).await?,
         CommandEffect::Cancel(run, error) => {
             close_scan(tx, *run, Some(error)).await?;
-            tx.query(END_RUNS, params![vec![run.0 as i64], Some(tx.now.0)]).await?;
+            end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
         }
         CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied).await?,
         CommandEffect::DiscardDead(selector) => {

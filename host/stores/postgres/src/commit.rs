@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use besom_core::books::{Closed, Judged, Tally, Write, close};
-use besom_core::ids::{CommitId, TaskName};
+use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::proposal::{Change, Guard};
 use tokio_postgres::Row;
 
@@ -37,7 +37,7 @@ use super::mapping::Mapping;
 use super::ownership;
 use super::readset;
 use super::session::{Pipeline, Session, params};
-use super::tally::{END_RUNS, ended_runs, runs_left, write_runs};
+use super::tally::{self, END_RUNS, RUN_FACTS, ending, runs_left, write_runs};
 use super::waiting::mark;
 use super::work::{Work, waves};
 use besom_ports::activity::State;
@@ -316,7 +316,8 @@ impl<'a> Attempt<'a> {
         }
         let taken = ledger.take_all(&mut pipeline);
         write_runs(&tally, &mut pipeline);
-        let ended = pipeline.push(END_RUNS, params![runs_left(&tally), Some(now.0)]);
+        let left = runs_left(&tally);
+        let runs = (!left.is_empty()).then(|| pipeline.push(RUN_FACTS, params![left]));
         // The history of the last wave needs its images first. The server removes the items while
         // the other records are built here.
         let awaits_images = |write: &Write<'_>| match write {
@@ -339,7 +340,9 @@ impl<'a> Attempt<'a> {
         for write in late {
             record(&mut ledger, &mut tally, &mut decided, write)?;
         }
-        let committed = Committed { outcomes, at: now, runs_ended: ended_runs(&answers[ended])? };
+        let ending = runs.map_or_else(|| Ok(Vec::new()), |runs| ending(&answers[runs]))?;
+        let runs_ended = ending.iter().map(|run| RunId(*run as u64)).collect();
+        let committed = Committed { outcomes, at: now, runs_ended };
         self.close(session, ledger, &tally, committed).await
     }
 
@@ -656,7 +659,7 @@ impl<'a> Attempt<'a> {
         Ok(None)
     }
 
-    /// Writes the books and commits in one round trip; the runs are checked once more afterwards.
+    /// Writes the books and commits in one round trip; the runs are looked at once more afterwards.
     async fn close(
         &self,
         session: &mut Session,
@@ -664,8 +667,12 @@ impl<'a> Attempt<'a> {
         tally: &Tally<'a>,
         mut committed: Committed,
     ) -> Step<Committed> {
-        let runs = runs_left(tally);
+        let (left, ended) = (runs_left(tally), &committed.runs_ended);
         let mut pipeline = Pipeline::default();
+        if !ended.is_empty() {
+            let runs: Vec<i64> = ended.iter().map(|run| run.0 as i64).collect();
+            pipeline.push(END_RUNS, params![runs, Some(committed.at.0)]);
+        }
         let result = postcard::to_stdvec(&committed).map_err(Failure::from)?;
         ledger.close(&mut pipeline, tally, Some(self.batch.id), &self.batch.node, result);
         pipeline.push("DELETE FROM @.inflight WHERE commit_id = $1", params![mark(self.batch.id)]);
@@ -674,9 +681,8 @@ impl<'a> Attempt<'a> {
             return Err(Error::Unknown("the connection broke during COMMIT".into()).into());
         }
         let written = pipeline.len();
-        let at = committed.at;
         pipeline.simple("COMMIT");
-        let again = pipeline.push(END_RUNS, params![runs, Some(at.0)]);
+        let again = (!left.is_empty()).then(|| pipeline.push(RUN_FACTS, params![left]));
         match session.run_until(pipeline, written).await {
             Ok(answers) => {
                 session.ended();
@@ -684,9 +690,13 @@ impl<'a> Attempt<'a> {
                     session.sever();
                     return Err(Error::Unknown("the connection broke after COMMIT".into()).into());
                 }
-                // The commit has succeeded, whatever happens to the check after it.
-                if let Some(Ok(rows)) = answers.get(again) {
-                    committed.runs_ended.extend(ended_runs(rows)?);
+                // The commit has succeeded, whatever happens to the look behind it.
+                if let Some(Ok(rows)) = again.and_then(|again| answers.get(again)) {
+                    let more = tally::end(session, ending(rows)?, Some(committed.at)).await;
+                    match more {
+                        Ok(runs) => committed.runs_ended.extend(runs),
+                        Err(failure) => session.doubted(&failure),
+                    }
                 }
                 Ok(committed)
             }

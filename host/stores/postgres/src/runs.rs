@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::error::{Job, invalid};
 use super::leadership::{check_fence, hold_fence};
 use super::session::{Param, Pipeline, Session, Tx, params};
-use super::tally::{END_RUNS, fold};
+use super::tally::{end_runs, fold};
 use super::tasks::Tasks;
 use super::text::{tenant_of, tenant_text};
 use besom_ports::store::{
@@ -239,9 +239,9 @@ pub(super) async fn end_scan(
         return Err(failure.into());
     }
     tx.session.commit().await?;
-    // A commit that took the last item in the meantime did not see the scan's end: see END_RUNS.
-    let (id, given) = (run.0 as i64, clock.given());
-    tx.session.query(END_RUNS, params![vec![id], given]).await?;
+    // A commit that took the last item in the meantime did not see the scan's end: see RUN_FACTS.
+    let id = run.0 as i64;
+    end_runs(&tx.session, vec![id], clock.given().map(Time)).await?;
     let row = tx
         .row("SELECT ended_at IS NOT NULL FROM @.run WHERE id = $1", params![id])
         .await?
@@ -258,7 +258,7 @@ async fn ended(tx: &Tx, run: RunId, cursor: Option<String>, error: Option<&str>)
         )
         .await?;
     }
-    tx.query(END_RUNS, params![vec![run.0 as i64], Some(tx.now.0)]).await?;
+    end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
     fold(&tx.session).await
 }
 

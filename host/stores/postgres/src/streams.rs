@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use super::arrivals;
 use super::error::Job;
 use super::session::{Pipeline, Session, Tx, params};
-use super::tally::END_RUNS;
+use super::tally::end_runs;
 use besom_ports::store::{Repaired, Stream, StreamRow};
 
 /// Streams with unacknowledged items, and the number of items that exist.
@@ -127,7 +127,7 @@ pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
     for row in tx.query(WRITE_OFF_RUNS, params![task]).await? {
         runs.push(row.try_get::<_, i64>(0)?);
     }
-    tx.query(END_RUNS, params![runs, Some(tx.now.0)]).await?;
+    end_runs(&tx.session, runs, Some(tx.now)).await?;
     let mut pipeline = Pipeline::default();
     arrivals::note(&mut pipeline, !parts.is_empty(), None, None);
     tx.session.run(pipeline).await?;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use besom_core::activity::Book;
+use besom_core::books::RunFacts;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
@@ -255,14 +256,19 @@ impl State {
 
     // ---- runs
 
-    /// Ends a run whose scan has ended and that has nothing in the log.
+    /// Ends a run if it is at its end; returns whether it ended now.
     pub(super) fn end_if_complete(&mut self, id: RunId, now: Time) -> bool {
         let Some(run) = self.runs.get_mut(&id) else { return false };
-        if run.ended_at.is_some() || !run.scan_done || run.open > 0 {
-            return false;
+        let facts = RunFacts {
+            run: id,
+            scan_done: run.scan_done,
+            open: run.open as i64,
+            ended: run.ended_at.is_some(),
+        };
+        if facts.ends() {
+            run.ended_at = Some(now);
         }
-        run.ended_at = Some(now);
-        true
+        facts.ends()
     }
 }
 
