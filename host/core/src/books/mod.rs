@@ -31,7 +31,7 @@ use std::borrow::Cow;
 pub use admit::{Admitted, Found, Known, New, PlanPage, Planned, admit};
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
-pub use letters::{DeadLetter, discard, retry};
+pub use letters::{DeadLetter, Past, discard, retry};
 pub use run::RunFacts;
 pub use tally::{Delta, Leaving, Tally};
 
@@ -155,8 +155,8 @@ pub enum Write<'a> {
         /// Whether an operator discarded it; otherwise the task settled it.
         given_up: bool,
     },
-    /// Moves a dead letter to the retries, due immediately and with fresh attempts; its errors are
-    /// kept. Nothing is moved if the identity already waits; see [`Tally::revived`].
+    /// Moves a dead letter to the retries; its errors are kept. Nothing is moved if the identity
+    /// already waits; see [`Tally::revived`].
     Revive {
         /// The index of the letter.
         at: usize,
@@ -164,6 +164,10 @@ pub enum Write<'a> {
         letter: u64,
         /// Its item.
         item: &'a Item,
+        /// The earliest time of the next attempt.
+        run_at: Time,
+        /// What the item has been through from now on.
+        past: Past,
     },
     /// Removes a dead letter.
     Discard {

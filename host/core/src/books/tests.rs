@@ -112,6 +112,22 @@ fn a_stream_is_acknowledged_once_and_not_if_it_is_left_out() {
 }
 
 #[test]
+fn the_newest_letter_of_an_identity_is_due_at_once_with_a_clean_past() {
+    let letter = |id: u64, key: &str| {
+        let item = Item { attempts: 5, guard_retries: 2, deaths: 3, ..item(key) };
+        DeadLetter { id, item, at: Time::EPOCH, resolved_at: None }
+    };
+    let letters = [letter(3, "a"), letter(2, "b"), letter(1, "a")];
+    let now = Time::from_secs(60);
+    let past = Past { attempts: 0, guard_retries: 0, deaths: 0 };
+    let revive = |at: usize| {
+        let DeadLetter { id, item, .. } = &letters[at];
+        Write::Revive { at, letter: *id, item, run_at: now, past }
+    };
+    assert_eq!(retry(&letters, now), [revive(0), revive(1)]);
+}
+
+#[test]
 fn what_waits_is_known_before_what_blocks() {
     for (waits, settled, dead, known) in [
         (false, false, false, Known::New),

@@ -202,7 +202,7 @@ async fn retry_dead(tx: &Tx, selector: &DeadSelector, applied: &mut Applied) -> 
     }
     let numbers = tx.numbers(numbers_needed(letters.len())).await?;
     let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
-    for write in books::retry(&letters) {
+    for write in books::retry(&letters, tx.now) {
         ledger.push(write, None)?;
     }
     let mut pipeline = Pipeline::default();

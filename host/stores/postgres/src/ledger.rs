@@ -51,8 +51,8 @@ pub(super) struct Ledger<'a> {
     /// Identities whose dead letters are resolved.
     resolved: Identities<'a>,
     outbox: Outbox<'a>,
-    /// Dead letters that move to the retries, and their numbers there.
-    revived: (Vec<i64>, Vec<i64>),
+    /// Dead letters that move to the retries.
+    revived: Revived,
     /// Dead letters that are removed.
     discarded: Vec<i64>,
 }
@@ -149,6 +149,17 @@ struct Dead<'a> {
     errors: Vec<Cow<'a, str>>,
 }
 
+#[derive(Default)]
+struct Revived {
+    letters: Vec<i64>,
+    /// Their numbers among the retries.
+    to: Vec<i64>,
+    run_at: Vec<i64>,
+    attempts: Vec<i32>,
+    guard_retries: Vec<i32>,
+    deaths: Vec<i32>,
+}
+
 /// Ranges of positions to acknowledge.
 #[derive(Default)]
 struct Ranges {
@@ -202,7 +213,7 @@ impl<'a> Ledger<'a> {
             lifted: Identities::default(),
             resolved: Identities::default(),
             outbox: Outbox::default(),
-            revived: Default::default(),
+            revived: Revived::default(),
             discarded: Vec::new(),
         })
     }
@@ -278,10 +289,15 @@ impl<'a> Ledger<'a> {
                 self.blocked.versions.push(escaped(&item.version));
                 self.blocked.given_up.push(given_up);
             }
-            Write::Revive { at, letter, .. } => {
-                let number = self.number(at)?;
-                self.revived.0.push(letter as i64);
-                self.revived.1.push(number);
+            Write::Revive { at, letter, run_at, past, .. } => {
+                let to = self.number(at)?;
+                let rows = &mut self.revived;
+                rows.letters.push(letter as i64);
+                rows.to.push(to);
+                rows.run_at.push(run_at.0);
+                rows.attempts.push(past.attempts as i32);
+                rows.guard_retries.push(past.guard_retries as i32);
+                rows.deaths.push(past.deaths as i32);
             }
             Write::Discard { letter } => self.discarded.push(letter as i64),
         }
@@ -355,8 +371,9 @@ impl<'a> Ledger<'a> {
     /// Moves dead letters to the retries, except those whose identity already waits. The answer has
     /// the numbers of those that moved.
     pub(super) fn revive(&mut self, pipeline: &mut Pipeline<'_>) -> usize {
-        let (letters, numbers) = std::mem::take(&mut self.revived);
-        pipeline.push(REVIVE, params![letters, numbers, self.now.0])
+        let Revived { letters, to, run_at, attempts, guard_retries, deaths } =
+            std::mem::take(&mut self.revived);
+        pipeline.push(REVIVE, params![letters, to, run_at, attempts, guard_retries, deaths])
     }
 
     /// Writes the records and the sums, and the commit's row with its result; a discard by a
@@ -433,14 +450,15 @@ fn stored(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// A letter moves unless it was resolved or its identity waits.
+/// The letters are locked since they were selected.
 const REVIVE: &str = "WITH moved AS (
     INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place, tenant, key,
-      version, payload, route, errors)
-    SELECT d.task, d.due, u.no, $3::int8, d.run, d.planned_at, d.part, 2, d.tenant, d.key,
-      d.version, d.payload, d.route, d.errors
-    FROM unnest($1::int8[], $2::int8[]) u(id, no) JOIN @.dead d ON d.id = u.id
-    WHERE d.resolved_at IS NULL
+      version, payload, route, attempts, guard_retries, deaths, errors)
+    SELECT d.task, d.due, u.no, u.run_at, d.run, d.planned_at, d.part, 2, d.tenant, d.key,
+      d.version, d.payload, d.route, u.attempts, u.guard_retries, u.deaths, d.errors
+    FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int4[], $5::int4[], $6::int4[])
+      u(id, no, run_at, attempts, guard_retries, deaths)
+    JOIN @.dead d ON d.id = u.id
     ON CONFLICT DO NOTHING RETURNING no)
   DELETE FROM @.dead d
   USING unnest($1::int8[], $2::int8[]) u(id, no) JOIN moved m ON m.no = u.no

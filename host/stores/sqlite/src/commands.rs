@@ -161,7 +161,7 @@ fn selected(tx: &Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<
 fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
     let letters = selected(tx, selector, applied)?;
     let (mut ledger, mut moved) = (Ledger::open(tx)?, Tally::default());
-    ledger.write(tx, books::retry(&letters), &mut moved, Vec::new(), &BTreeMap::new())?;
+    ledger.write(tx, books::retry(&letters, tx.now), &mut moved, Vec::new(), &BTreeMap::new())?;
     tally::write(tx, &moved)?;
     applied.dead = ledger.revived;
     Ok(())

@@ -147,7 +147,7 @@ impl State {
     fn retry_dead(&mut self, selector: &DeadSelector, now: Time, applied: &mut Applied) {
         let (letters, dead) = (self.selected(selector, applied), self.dead.len());
         let mut tally = Tally::default();
-        self.command(books::retry(&letters), &mut tally, now);
+        self.command(books::retry(&letters, now), &mut tally, now);
         applied.dead = (dead - self.dead.len()) as u64;
         self.arrived(false, None, (applied.dead > 0).then_some(now));
     }

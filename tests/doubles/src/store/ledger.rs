@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use besom_core::books::{Delta, Tally, Write};
+use besom_core::books::{Delta, Past, Tally, Write};
 use besom_core::ids::{CommitId, Incarnation, RunId, Seq};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::time::Time;
@@ -102,13 +102,14 @@ impl State {
                     let mark = Mark { at: by.now, given_up: given_up || before };
                     marks.insert(item.version.clone(), mark);
                 }
-                Write::Revive { letter, item, .. } => {
+                Write::Revive { letter, item, run_at, past, .. } => {
                     if self.waiting.contains(&item.identity) {
                         continue;
                     }
                     if let Some(DeadLetter { item: mut revived, .. }) = self.dead.remove(&letter) {
-                        (revived.attempts, revived.guard_retries, revived.deaths) = (0, 0, 0);
-                        self.add_retry(by.now, revived);
+                        let Past { attempts, guard_retries, deaths } = past;
+                        revived = Item { attempts, guard_retries, deaths, ..revived };
+                        self.add_retry(run_at, revived);
                         tally.revived(&item.identity);
                     }
                 }
