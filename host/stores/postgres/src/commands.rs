@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use besom_core::books::{self, Tally};
+use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
@@ -286,14 +287,12 @@ async fn select_letters(
     (letters, before, limit): (Letters, Option<u64>, Option<u32>),
     held: &str,
 ) -> Job<Vec<(i32, DeadLetter)>> {
-    let ids: Option<Vec<i64>> = match selector.ids.as_slice() {
-        [] => None,
-        ids => Some(ids.iter().map(|id| i64::try_from(*id).unwrap_or(i64::MAX)).collect()),
-    };
+    let DeadCriteria { ids, task, error } = selector.criteria();
+    let ids: Option<Vec<i64>> =
+        ids.map(|ids| ids.iter().map(|id| i64::try_from(*id).unwrap_or(i64::MAX)).collect());
     let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
-    let by_ids = ids.is_some();
-    let task = selector.task.as_ref().filter(|_| !by_ids).map(|t| t.as_str().to_owned());
-    let error = selector.error.as_ref().filter(|_| !by_ids).map(|e| escaped(e).into_owned());
+    let task = task.map(|task| task.as_str().to_owned());
+    let error = error.map(|error| escaped(error).into_owned());
     let rows = session
         .query(
             &format!(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use besom_core::books::{self, Tally};
+use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
@@ -196,18 +197,15 @@ pub(super) fn dead_letters(
     before: Option<u64>,
     limit: Option<u32>,
 ) -> Job<Vec<DeadLetter>> {
-    let ids = match selector.ids.as_slice() {
-        [] => None,
-        ids => Some(json(&ids)?),
-    };
-    let task = match (&selector.task, &ids) {
-        (Some(task), None) => match task_id(conn, task)? {
+    let DeadCriteria { ids, task, error } = selector.criteria();
+    let ids = ids.map(|ids| json(&ids)).transpose()?;
+    let task = match task {
+        Some(task) => match task_id(conn, task)? {
             Some(id) => Some(id),
             None => return Ok(Vec::new()),
         },
-        _ => None,
+        None => None,
     };
-    let error = selector.error.as_ref().filter(|_| ids.is_none());
     let mut statement = conn.prepare_cached(&format!(
         "SELECT d.id, d.at, t.name, d.resolved_at, {} FROM besom_dead d JOIN besom_task t ON t.id = d.task
          WHERE (?1 IS NULL OR d.id IN (SELECT value FROM json_each(?1)))

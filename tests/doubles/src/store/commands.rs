@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use besom_core::books::{self, Tally, Write};
+use besom_core::command::DeadCriteria;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, TaskName};
 use besom_core::plan::{Pause, TaskState};
 use besom_core::snapshot::DeadGroup;
@@ -106,8 +107,9 @@ impl State {
         selector: &DeadSelector,
         letters: Letters,
     ) -> Vec<&DeadLetter> {
+        let criteria = selector.criteria();
         let wanted = |letter: &&DeadLetter| {
-            (letters == Letters::All || letter.is_open()) && matches(selector, letter)
+            (letters == Letters::All || letter.is_open()) && matches(criteria, letter)
         };
         self.dead.values().rev().filter(wanted).collect()
     }
@@ -175,11 +177,9 @@ impl State {
     }
 }
 
-fn matches(selector: &DeadSelector, letter: &DeadLetter) -> bool {
-    if !selector.ids.is_empty() {
-        return selector.ids.contains(&letter.id);
-    }
-    let item = &letter.item;
-    selector.task.as_ref().is_none_or(|task| *task == item.identity.task)
-        && selector.error.as_ref().is_none_or(|error| item.errors.last() == Some(error))
+fn matches(criteria: DeadCriteria<'_>, letter: &DeadLetter) -> bool {
+    let (DeadCriteria { ids, task, error }, item) = (criteria, &letter.item);
+    ids.is_none_or(|ids| ids.contains(&letter.id))
+        && task.is_none_or(|task| *task == item.identity.task)
+        && error.is_none_or(|error| item.errors.last().is_some_and(|last| last == error))
 }

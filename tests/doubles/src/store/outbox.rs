@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::command::MessageCriteria;
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stage};
 use besom_core::ids::{FencingToken, TaskName, Tenant};
 use besom_core::time::Time;
@@ -130,10 +131,9 @@ impl State {
 
     /// See [`store::CommandEffect::RetryMessages`].
     pub(super) fn retry_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
-        let MessageSelector { ids, topic } = selector;
-        let chosen = |m: &Message| match ids.is_empty() {
-            true => topic.as_ref().is_none_or(|topic| m.topic == *topic),
-            false => ids.contains(&m.id),
+        let MessageCriteria { ids, topic } = selector.criteria();
+        let chosen = |m: &Message| {
+            ids.is_none_or(|ids| ids.contains(&m.id)) && topic.is_none_or(|topic| m.topic == topic)
         };
         let followed =
             |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.sequence() == m.sequence());
