@@ -112,6 +112,19 @@ pub use besom_core::plan::{
 
 pub use besom_core::books::{PlanPage, Planned};
 
+/// The run of a slot that already has one, for a leader that starts it again: it is the same if this
+/// leadership has started it, and only the answer was lost.
+///
+/// # Errors
+/// [`Error::Invalid`] if another leadership has started it.
+pub fn started(run: &NewRun, term: Term, (id, of): (RunId, Term)) -> Result<RunId> {
+    if of == term {
+        return Ok(id);
+    }
+    let NewRun { task, slot, .. } = run;
+    Err(Error::Invalid(format!("{task} already has a run for the slot {slot}")))
+}
+
 /// The answer to a slot decision that was based on an outdated state of the store: the runs that
 /// the same term has already started for these slots (`started`).
 ///
