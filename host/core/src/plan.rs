@@ -327,6 +327,12 @@ impl SlotDecision {
     }
 }
 
+/// The last decided slot of a task that was paused and is resumed `now`: its schedule counts from
+/// now on, because slots in between were paused, not missed.
+pub fn last_slot_on_resume(last_slot: Option<Time>, now: Time) -> Time {
+    last_slot.map_or(now, |last| last.max(now))
+}
+
 /// The state of a task's slots when a decision about them was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {

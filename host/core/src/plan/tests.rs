@@ -313,6 +313,13 @@ fn a_slot_that_ran_names_the_run_that_its_decision_started() {
 }
 
 #[test]
+fn a_resumed_schedule_counts_from_now_and_never_goes_back() {
+    assert_eq!(last_slot_on_resume(None, secs(60)), secs(60));
+    assert_eq!(last_slot_on_resume(Some(secs(30)), secs(60)), secs(60));
+    assert_eq!(last_slot_on_resume(Some(secs(90)), secs(60)), secs(90));
+}
+
+#[test]
 fn jitter_delays_the_start_and_keeps_the_slot() {
     let policy = Policy { jitter: Duration::from_secs(3_600), ..POLICY };
     let task = TaskName::from("sweep");

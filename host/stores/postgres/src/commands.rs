@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use besom_core::books::{self, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
+use besom_core::plan::last_slot_on_resume;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -184,13 +185,16 @@ async fn pause(tx: &Tx, task: i32, row: &CommandRow) -> Job<()> {
     Ok(())
 }
 
-/// The schedule counts from now: slots in between were paused, not missed.
+/// Ends a pause, if there is one.
 async fn resume(tx: &Tx, task: i32) -> Job<()> {
+    let paused = "SELECT last_slot FROM @.task WHERE id = $1 AND paused_since IS NOT NULL
+       FOR NO KEY UPDATE";
+    let Some(row) = tx.row(paused, params![task]).await? else { return Ok(()) };
+    let last_slot = row.try_get::<_, Option<i64>>(0)?.map(Time);
     tx.execute(
         "UPDATE @.task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
-           last_slot = greatest(coalesce(last_slot, $2), $2)
-         WHERE id = $1 AND paused_since IS NOT NULL",
-        params![task, tx.now.0],
+           last_slot = $2 WHERE id = $1",
+        params![task, last_slot_on_resume(last_slot, tx.now).0],
     )
     .await?;
     Ok(())

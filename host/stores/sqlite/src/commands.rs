@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use besom_core::books::{self, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
+use besom_core::plan::last_slot_on_resume;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::Job;
 use super::items;
@@ -140,14 +141,22 @@ fn pause(tx: &mut Tx<'_>, task: &TaskName, row: &CommandRow) -> Job<()> {
     Ok(())
 }
 
-/// The schedule counts from now: slots in between were paused, not missed.
+/// Ends a pause, if there is one.
 fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
     let task = tx.task(task)?;
+    let paused: Option<Option<i64>> = tx
+        .conn
+        .query_row(
+            "SELECT last_slot FROM besom_task WHERE id = ?1 AND paused_since IS NOT NULL",
+            [task],
+            |r| r.get(0),
+        )
+        .optional()?;
+    let Some(last_slot) = paused else { return Ok(()) };
     tx.conn.execute(
         "UPDATE besom_task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
-           last_slot = max(coalesce(last_slot, ?2), ?2)
-         WHERE id = ?1 AND paused_since IS NOT NULL",
-        params![task, tx.now.0],
+           last_slot = ?2 WHERE id = ?1",
+        params![task, last_slot_on_resume(last_slot.map(Time), tx.now).0],
     )?;
     Ok(())
 }

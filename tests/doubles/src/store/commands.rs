@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use besom_core::books::{self, Tally, Write};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, TaskName};
-use besom_core::plan::{Pause, TaskState};
+use besom_core::plan::{Pause, TaskState, last_slot_on_resume};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
@@ -61,7 +61,7 @@ impl State {
             CommandEffect::Resume(task) => {
                 let state = self.task_state(task);
                 if state.paused.take().is_some() {
-                    state.last_slot = state.last_slot.max(Some(now));
+                    state.last_slot = Some(last_slot_on_resume(state.last_slot, now));
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
