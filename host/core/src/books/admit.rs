@@ -111,6 +111,18 @@ impl New<'_> {
     }
 }
 
+/// What becomes of the cursor of a page's task and tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CursorMove<'a> {
+    /// It stays, because candidates were left for a later page.
+    #[default]
+    Stay,
+    /// It is removed: the next scan starts from the beginning.
+    Begin,
+    /// The next scan continues here.
+    To(&'a [u8]),
+}
+
 /// What planning a page does to the books.
 #[derive(Debug, Default)]
 pub struct Admitted<'a> {
@@ -118,6 +130,8 @@ pub struct Admitted<'a> {
     pub items: Vec<New<'a>>,
     /// How many of them are appended to streams.
     pub logged: u64,
+    /// What becomes of the cursor.
+    pub cursor: CursorMove<'a>,
     /// The additions to the counters.
     pub tally: Tally<'a>,
     /// The result.
@@ -136,7 +150,7 @@ pub fn admit<'a, E>(
     mut known: impl FnMut(usize, bool) -> Result<Known, E>,
 ) -> Result<Admitted<'a>, E> {
     let mut admitted = Admitted::default();
-    let Admitted { items, logged, tally, planned } = &mut admitted;
+    let Admitted { items, logged, cursor, tally, planned } = &mut admitted;
     let mut new: HashSet<(Option<&Tenant>, &str, Option<Time>)> = HashSet::new();
     let mut grown = BTreeSet::new();
     for (at, candidate) in page.candidates.iter().enumerate() {
@@ -178,5 +192,8 @@ pub fn admit<'a, E>(
         }
     }
     planned.partitions = grown.into_iter().collect();
+    if planned.left == 0 {
+        *cursor = page.cursor.as_deref().map_or(CursorMove::Begin, CursorMove::To);
+    }
     Ok(admitted)
 }

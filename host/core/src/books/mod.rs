@@ -1,16 +1,16 @@
 //! The books: what the engine does to its own tables, decided without a database.
 //!
 //! ```text
-//!   facts, found under ──> admit   a page    ──> writes and sums ──> the store executes them
-//!   the store's locks      close   a batch
-//!                          retry, discard   dead letters
+//!   facts, found under ──> admit             a page        ──> writes and sums ──> the store
+//!   the store's locks      left_out, close   a batch                               executes them
+//!                          retry, discard    dead letters
 //! ```
 //!
 //! This module decides which candidates become items, what blocks an identity and what lifts a
-//! block, which dead letters are resolved, where an item goes, when a run ends, and which counters
-//! change. It decides
-//! neither whether an entry may be committed (ownership, cursors) nor whether its guards hold:
-//! databases differ there, so the store finds that out and passes it in ([`Judged`]).
+//! block, which entries are left out of a commit, which dead letters are resolved, where an item
+//! goes, when a run ends, and which counters and cursors change. It does not decide whether the
+//! guards of an entry hold: databases differ there, so the store finds that out and passes it in
+//! ([`Judged`]).
 //!
 //! The order of the writes matters only within one item. Writes of different items do not affect
 //! each other, because an identity waits only once; a store may therefore group writes by kind.
@@ -19,6 +19,7 @@ mod admit;
 mod close;
 mod entry;
 mod letters;
+mod place;
 #[cfg(test)]
 mod property;
 mod run;
@@ -28,10 +29,11 @@ mod tests;
 
 use std::borrow::Cow;
 
-pub use admit::{Admitted, Found, Known, New, PlanPage, Planned, admit};
+pub use admit::{Admitted, CursorMove, Found, Known, New, PlanPage, Planned, admit};
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
 pub use letters::{DeadLetter, Past, discard, retry};
+pub use place::{Owner, Places, left_out};
 pub use run::RunFacts;
 pub use tally::{Delta, Leaving, Tally};
 

@@ -2,17 +2,19 @@
 //! settlements with repetitions, and commands. The writes are folded into maps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
 use proptest::prelude::*;
 
 use super::tests::apply;
 use super::*;
-use crate::ids::{OwnerEpoch, RunId, Term};
+use crate::ids::{Incarnation, OwnerEpoch, RunId, Term};
 use crate::item::{Candidate, Identity};
 use crate::proposal::Settle;
 use crate::queue::Decision;
 
 const PARTITIONS: u32 = 2;
+const NODE: &str = "node";
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Stream {
@@ -77,6 +79,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
+impl Places for Model {
+    type Error = Infallible;
+
+    fn owner(&mut self, entry: &Entry) -> Result<Option<Owner<'_>>, Infallible> {
+        Ok(Some(Owner { node: NODE, epoch: entry.epoch }))
+    }
+
+    fn acked(&mut self, _: &TaskName, partition: Partition) -> Result<Option<Seq>, Infallible> {
+        Ok(self.streams.get(&partition).map(|stream| Seq(stream.acked)))
+    }
+
+    fn is_there(&mut self, _: usize, entry: &Entry) -> Result<bool, Infallible> {
+        let place = (entry.source, &entry.item.identity, entry.item.partition);
+        let mut waiting = self.waiting();
+        Ok(waiting.any(|(source, item)| (source, &item.identity, item.partition) == place))
+    }
+}
+
 impl Model {
     fn number(&mut self) -> u64 {
         self.last += 1;
@@ -113,14 +133,14 @@ impl Model {
             Identity { task: page.task.clone(), tenant, key, due }
         };
         let known = |at: usize, _| {
-            Ok::<_, std::convert::Infallible>(
-                self.known(&identity(at), &page.candidates[at].version),
-            )
+            Ok::<_, Infallible>(self.known(&identity(at), &page.candidates[at].version))
         };
-        let Admitted { items, logged, tally, planned } = admit(page, PARTITIONS, known).unwrap();
+        let Admitted { items, logged, cursor, tally, planned } =
+            admit(page, PARTITIONS, known).unwrap();
         let asked = planned.planned + planned.deduplicated + planned.blocked + planned.left;
         assert_eq!(asked, page.candidates.len() as u64, "every candidate is counted once");
         assert!(planned.planned <= page.quota);
+        assert_eq!(planned.left > 0, cursor == CursorMove::Stay, "what is left is scanned again");
         for new in items {
             let item = new.item(page, Time::EPOCH);
             *self.planned.entry(item.identity.clone()).or_default() += 1;
@@ -170,16 +190,12 @@ impl Model {
     }
 
     fn settle(&mut self, entries: &[Entry], judged: &[Judged], blocks: Blocks) {
-        let there = |entry: &Entry| {
-            let place = (entry.source, &entry.item.identity, entry.item.partition);
-            let mut waiting = self.waiting();
-            matches!(entry.source, Source::Unqueued(_))
-                || waiting.any(|(source, item)| (source, &item.identity, item.partition) == place)
-        };
-        let judged: Vec<_> = entries
-            .iter()
+        let node = Incarnation::from(NODE);
+        let left = left_out(entries, &node, Time::EPOCH, self).unwrap();
+        let judged: Vec<_> = left
+            .into_iter()
             .zip(judged)
-            .map(|(entry, judged)| there(entry).then(|| judged.clone()).ok_or(LeftOut::NotThere))
+            .map(|(left, judged)| left.map_or_else(|| Ok(judged.clone()), Err))
             .collect();
         let Closed { writes, mut tally, outcomes } = close(entries, judged, |_| blocks);
         assert_eq!(outcomes.len(), entries.len());

@@ -39,8 +39,12 @@ pub(super) fn apply(changes: Vec<Change>, otherwise: Settle) -> Decision {
     }
 }
 
+pub(super) fn entry_of(item: Item, source: Source, decision: Decision) -> Entry {
+    Entry { source, item, epoch: OwnerEpoch(1), decision }
+}
+
 fn entry(key: &str, source: Source, decision: Decision) -> Entry {
-    Entry { source, item: item(key), epoch: OwnerEpoch(1), decision }
+    entry_of(item(key), source, decision)
 }
 
 const NOTHING: Blocks = Blocks { settled: false, dead: false };
@@ -169,4 +173,14 @@ fn a_candidate_beyond_the_quota_is_left_and_one_that_waits_is_not() {
     let Planned { planned, deduplicated, left, .. } = admitted.planned;
     assert_eq!((planned, deduplicated, left), (1, 2, 2));
     assert_eq!(asked, [(0, true), (2, false), (3, false)]);
+    assert_eq!(admitted.cursor, CursorMove::Stay);
+    for (at, moves) in [(None, CursorMove::Begin), (Some(vec![7]), CursorMove::To(&[7]))] {
+        let page = PlanPage { quota: 3, cursor: at.clone(), ..page.clone() };
+        let admitted = admit(&page, 1, |_, _| Ok::<_, ()>(Known::New)).unwrap();
+        let cursor = (admitted.planned.left == 0).then_some(admitted.cursor);
+        assert_eq!(cursor, None, "one of the four is left");
+        let page = PlanPage { quota: 4, ..page };
+        let admitted = admit(&page, 1, |_, _| Ok::<_, ()>(Known::New)).unwrap();
+        assert_eq!(admitted.cursor, moves);
+    }
 }

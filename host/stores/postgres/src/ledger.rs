@@ -363,7 +363,9 @@ impl<'a> Ledger<'a> {
         let mut log = None;
         if !ranges.tasks.is_empty() {
             let Ranges { tasks, parts, from, to, .. } = ranges;
-            log = Some((pipeline.push(ACKNOWLEDGE, params![tasks, parts, from, to]), of_the_log));
+            let streams = tasks.len();
+            let place = pipeline.push(ACKNOWLEDGE, params![tasks, parts, from, to]);
+            log = Some(Acknowledged { place, items: of_the_log, streams });
         }
         Taken { items: expected, log }
     }
@@ -431,7 +433,16 @@ impl<'a> Ledger<'a> {
 /// Statements that remove items, and the number of rows that each must affect.
 pub(super) struct Taken {
     pub(super) items: Vec<(usize, usize)>,
-    pub(super) log: Option<(usize, usize)>,
+    pub(super) log: Option<Acknowledged>,
+}
+
+/// The place of the answer to an acknowledgement, and what it must count.
+pub(super) struct Acknowledged {
+    pub(super) place: usize,
+    /// The items removed.
+    pub(super) items: usize,
+    /// The cursors moved.
+    pub(super) streams: usize,
 }
 
 fn number_of(tasks: &HashMap<TaskName, i32>, task: &TaskName) -> i32 {
@@ -496,11 +507,15 @@ const TAKE: &str = "DELETE FROM @.item i
     AND i.place = u.place AND i.no = u.no
   RETURNING 1";
 
-const ACKNOWLEDGE: &str = "WITH gone AS (DELETE FROM @.item i
-    USING unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)
+/// Moves the cursors, and removes the items that only end.
+const ACKNOWLEDGE: &str = "WITH u AS MATERIALIZED (
+    SELECT * FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)),
+  moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
+    WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
+  gone AS (DELETE FROM @.item i USING u
     WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
     RETURNING 1)
-  SELECT count(*) FROM gone";
+  SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM moved)";
 
 const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, version, given_up, at)
   SELECT DISTINCT u.*, $7::int8

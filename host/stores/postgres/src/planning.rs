@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use besom_core::books::{Admitted, Found, Known, New, admit};
+use besom_core::books::{Admitted, CursorMove, Found, Known, New, admit};
 use besom_core::ids::{FencingToken, Partition, TaskName, Tenant};
 use besom_core::item::Candidate;
 use besom_core::time::Time;
@@ -188,7 +188,7 @@ impl<'a> Columns<'a> {
 impl Page<'_> {
     async fn write(self, tx: &mut Tx) -> Job<Planned> {
         let Page { page, task, slot, numbers, admitted } = self;
-        let Admitted { items, logged, tally, planned } = admitted;
+        let Admitted { items, logged, cursor, tally, planned } = admitted;
         let run = page.run.0 as i64;
         let mut pipeline = Pipeline::default();
         // Stream by stream, each in order.
@@ -242,9 +242,7 @@ impl Page<'_> {
              WHERE id = $1",
             params![run, new, deduplicated, blocked, logged as i64, scanned],
         );
-        if planned.left == 0 {
-            move_cursor(&mut pipeline, task, page, tx.now);
-        }
+        move_cursor(&mut pipeline, task, page.tenant.as_ref(), cursor, tx.now);
         Counters::of(&tally, |_| task).write(&mut pipeline);
         arrivals::note(&mut pipeline, logged > 0, planned.earliest_due, None);
         tx.session.run(pipeline).await?;
@@ -252,16 +250,23 @@ impl Page<'_> {
     }
 }
 
-fn move_cursor<'a>(pipeline: &mut Pipeline<'a>, task: i32, page: &'a PlanPage, now: Time) {
-    let tenant = tenant_text(page.tenant.as_ref());
-    match &page.cursor {
-        Some(cursor) => pipeline.push(
+fn move_cursor<'a>(
+    pipeline: &mut Pipeline<'a>,
+    task: i32,
+    tenant: Option<&'a Tenant>,
+    cursor: CursorMove<'a>,
+    now: Time,
+) {
+    let tenant = tenant_text(tenant);
+    match cursor {
+        CursorMove::Stay => 0,
+        CursorMove::To(cursor) => pipeline.push(
             "INSERT INTO @.cursor (task, tenant, cursor, moved_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (task, tenant)
              DO UPDATE SET cursor = excluded.cursor, moved_at = excluded.moved_at",
-            params![task, tenant, cursor.clone(), now.0],
+            params![task, tenant, cursor, now.0],
         ),
-        None => pipeline
+        CursorMove::Begin => pipeline
             .push("DELETE FROM @.cursor WHERE task = $1 AND tenant = $2", params![task, tenant]),
     };
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use besom_core::books::{Admitted, Found, Known, admit};
+use besom_core::books::{Admitted, CursorMove, Found, Known, admit};
 use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Tenant, Term};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::plan::{NewRun, Placed, Run, Seen, SlotDecision, SlotRecord, TaskState};
@@ -117,19 +117,19 @@ impl State {
         };
         let known =
             |at: usize, _| -> Result<Known> { Ok(self.known(&page.task, &page.candidates[at])) };
-        let Admitted { items, logged, tally, planned } = admit(page, self.partitions, known)?;
+        let Admitted { items, logged, cursor, tally, planned } =
+            admit(page, self.partitions, known)?;
         for new in items {
             self.enqueue(new.item(page, slot), now);
         }
         self.add(&tally, now);
         self.arrived(!planned.partitions.is_empty(), planned.earliest_due, None);
-        if planned.left == 0 {
-            let account = (page.task.clone(), page.tenant.clone());
-            match &page.cursor {
-                Some(cursor) => self.cursors.insert(account, (now, cursor.clone())),
-                None => self.cursors.remove(&account),
-            };
-        }
+        let account = (page.task.clone(), page.tenant.clone());
+        match cursor {
+            CursorMove::Stay => None,
+            CursorMove::Begin => self.cursors.remove(&account),
+            CursorMove::To(cursor) => self.cursors.insert(account, (now, cursor.to_vec())),
+        };
         if let Some(run) = self.runs.get_mut(&page.run) {
             run.planned += planned.planned;
             run.open += logged;
