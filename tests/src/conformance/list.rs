@@ -74,6 +74,7 @@ macro_rules! store_conformance {
                 a_later_commit_lifts_a_discard,
                 a_later_commit_resolves_an_open_dead_letter,
                 a_later_skip_leaves_a_dead_letter_open,
+                a_discard_beside_a_commit_of_its_item_blocks_nothing,
                 dead_letters_are_read_in_pages,
                 open_dead_letters_are_grouped_by_task_and_last_error,
             }

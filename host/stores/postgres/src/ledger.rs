@@ -18,9 +18,11 @@ use super::tally::Counters;
 use super::text::{escaped, tenant_text};
 use super::waiting::mark;
 
-/// The answer to [`BLOCKS`], from column `at` on.
+/// The answer to [`BLOCKS`], from column `at` on. Before the commit ends, an operator may discard a
+/// letter that is open now: then its version is blocked.
 pub(super) fn blocks(row: &Row, at: usize) -> Job<Blocks> {
-    Ok(Blocks { settled: row.try_get(at)?, dead: row.try_get(at + 1)? })
+    let (settled, dead): (bool, bool) = (row.try_get(at)?, row.try_get(at + 1)?);
+    Ok(Blocks { settled: settled || dead, dead })
 }
 
 /// What may block items of the tasks `{tasks}`, as two columns.
@@ -396,13 +398,14 @@ impl<'a> Ledger<'a> {
             let (sql, params) = self.history.insert(self.commit);
             pipeline.push(sql, params);
         }
-        if !self.lifted.is_empty() {
-            let i = self.lifted;
-            pipeline.push(LIFTED, params![i.tasks, i.tenants, i.keys, i.dues]);
-        }
         if !self.resolved.is_empty() {
             let i = self.resolved;
             pipeline.push(RESOLVE, params![i.tasks, i.tenants, i.keys, i.dues, self.now.0]);
+        }
+        // After the letters, which a discard holds until its versions are blocked.
+        if !self.lifted.is_empty() {
+            let i = self.lifted;
+            pipeline.push(LIFTED, params![i.tasks, i.tenants, i.keys, i.dues]);
         }
         if !self.blocked.versions.is_empty() {
             let Blocked { identities: i, versions, given_up } = self.blocked;
