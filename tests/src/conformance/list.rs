@@ -11,6 +11,7 @@ macro_rules! store_conformance {
                 a_row_inserted_before_the_commit_fails_the_absence_guard,
                 an_absence_guard_leaves_out_every_row_that_it_names,
                 an_absence_guard_that_fixes_no_anchor_is_a_violation,
+                an_absence_guard_without_the_row_of_its_anchor_fails,
             }
             audit {
                 the_books_count_every_state_per_task_and_tenant,

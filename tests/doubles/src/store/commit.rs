@@ -13,10 +13,10 @@ use std::convert::Infallible;
 
 use besom_core::activity;
 use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
-use besom_core::collection::{Collection, Collections};
+use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
-use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal};
+use besom_core::proposal::{Change, Filter, Guard, Proposal};
 use besom_core::time::Time;
 
 use super::ledger::By;
@@ -170,10 +170,8 @@ impl State {
                 Ok(row.is_some_and(|row| meets(row, conditions)))
             }
             Guard::Exists(filter) => self.tables.exists(collections, tenant, filter),
-            Guard::Absent(filter) => {
-                check_anchored(collection(collections, &filter.collection)?, filter)?;
-                Ok(!self.tables.exists(collections, tenant, filter)?)
-            }
+            Guard::Absent(filter) => Ok(self.is_anchored(collections, tenant, filter)?
+                && !self.tables.exists(collections, tenant, filter)?),
             Guard::Complete(set) => is_complete(&self.tables, collections, tenant, set),
             Guard::Idle(key) if commit.batch.activity_in_store => {
                 Ok(self.activity.state(key, commit.now) == activity::State::Idle)
@@ -182,6 +180,24 @@ impl State {
                 Ok(commit.batch.idle.iter().any(|(entry, idle)| *entry == at && idle == key))
             }
         }
+    }
+
+    /// Whether there is an anchor for the absence of rows that match. One mutex needs none, but a
+    /// guard that fails on another store fails here as well.
+    fn is_anchored(
+        &self,
+        collections: &Collections,
+        tenant: Option<&Tenant>,
+        filter: &Filter,
+    ) -> Result<bool, Violation> {
+        let of = collection(collections, &filter.collection)?;
+        for (anchor, key) in of.anchors_of(filter).map_err(Violation)? {
+            let target = collection(collections, &anchor.collection)?;
+            if self.tables.row(target, tenant, &key)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Applies all changes of an item, or none. Messages are not sent by it.
@@ -228,20 +244,4 @@ impl State {
         }
         counted
     }
-}
-
-/// An absence of rows is only certain under an anchor whose key the filter fixes. A single writer
-/// needs no lock, but a guard that another store would refuse is refused here as well.
-fn check_anchored(collection: &Collection, filter: &Filter) -> Result<(), Violation> {
-    let fixed = |column: &String| {
-        let equal = |c: &Condition| c.column == *column && c.comparison == Comparison::Equal;
-        filter.conditions.iter().any(equal)
-    };
-    if collection.anchors.iter().any(|anchor| anchor.columns.iter().all(fixed)) {
-        return Ok(());
-    }
-    let name = &collection.name;
-    Err(Violation(format!(
-        "a guard on the absence of {name} does not fix the key of any of its anchors"
-    )))
 }
