@@ -116,6 +116,14 @@ const VIOLATIONS: &[&str] = &[
            EXCEPT SELECT task, tenant, key, due FROM besom_waiting)",
     "SELECT 'run ' || r.id || ': ' || r.open || ' items open, ' || count(l.seq) || ' in the log'
      FROM besom_run r LEFT JOIN (SELECT run, seq FROM besom_log) l ON l.run = r.id
+    "SELECT 'run ' || r.id || ': ' || r.items || ' items are its own, ' || coalesce(h.there, 0)
+       || ' are there'
+     FROM besom_run r LEFT JOIN (SELECT run, count(*) AS there
+       FROM (SELECT run FROM besom_log UNION ALL SELECT run FROM besom_timer
+             UNION ALL SELECT run FROM besom_retry
+             UNION ALL SELECT run FROM besom_dead WHERE resolved_at IS NULL)
+       GROUP BY run) h ON h.run = r.id
+     WHERE r.items <> coalesce(h.there, 0)",
      WHERE r.open <> 0 OR r.ended_at IS NULL OR l.seq IS NOT NULL
      GROUP BY r.id HAVING count(l.seq) <> r.open",
     "SELECT 'run ' || id || ': ended with its scan or ' || open || ' items open'
