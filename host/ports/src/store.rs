@@ -666,7 +666,8 @@ pub struct Retention<'a> {
     /// Nodes, counted from when they were last seen.
     pub nodes: Duration,
     /// The topics that have a route. Messages waiting for any other topic cannot be delivered and
-    /// are kept as long as the history. `None`: the routes are unknown, and all waiting messages
+    /// are kept as long as the history; of each topic, one call examines as many as it may remove,
+    /// in the order of their next attempts. `None`: the routes are unknown, and all waiting messages
     /// are kept.
     pub routed: Option<&'a [String]>,
 }

@@ -154,6 +154,7 @@ macro_rules! store_conformance {
                 a_topic_that_is_not_asked_for_stays_in_the_outbox,
                 the_oldest_that_wait_can_be_removed,
                 what_has_no_route_is_forgotten_with_the_history,
+                what_has_no_route_goes_in_the_order_of_its_attempts,
                 a_stale_leader_neither_claims_nor_marks,
                 an_attempt_that_is_not_the_latest_changes_nothing,
                 a_task_sees_what_became_of_its_own_messages,

@@ -1,6 +1,6 @@
 //! The outbox: emitted messages and their deliveries.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -239,7 +239,8 @@ impl State {
         gone
     }
 
-    /// Removes old pending messages of topics without a route.
+    /// Removes old pending messages of topics without a route: of each topic those that are due
+    /// first, as many as `limit` are examined.
     pub(super) fn prune_unrouted(
         &mut self,
         before: Time,
@@ -247,14 +248,20 @@ impl State {
         limit: u32,
     ) -> u64 {
         let Some(routed) = routed else { return 0 };
-        let mut pruned = 0;
-        Arc::make_mut(&mut self.outbox).retain(|m| {
-            let old = m.stage == Stage::Pending && m.at < before && !routed.contains(&m.topic);
-            let goes = old && pruned < u64::from(limit);
-            pruned += u64::from(goes);
-            !goes
-        });
-        pruned
+        let mut unrouted: BTreeMap<&str, Vec<&Message>> = BTreeMap::new();
+        for message in self.outbox.iter().filter(|m| m.stage == Stage::Pending) {
+            if !routed.contains(&message.topic) {
+                unrouted.entry(&message.topic).or_default().push(message);
+            }
+        }
+        let mut gone = BTreeSet::new();
+        for mut messages in unrouted.into_values() {
+            messages.sort_by_key(|m| (m.next_at, m.id));
+            let examined = messages.into_iter().take(limit as usize);
+            gone.extend(examined.filter(|m| m.at < before).map(|m| m.id));
+        }
+        Arc::make_mut(&mut self.outbox).retain(|m| !gone.contains(&m.id));
+        gone.len() as u64
     }
 
     /// Removes messages that ended long ago.
