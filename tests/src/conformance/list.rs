@@ -74,9 +74,9 @@ macro_rules! store_conformance {
                 a_discarded_item_is_not_planned_again_until_its_version_changes,
                 every_discarded_version_of_an_item_is_blocked,
                 a_later_commit_lifts_a_discard,
+                a_discard_beside_a_commit_of_its_item_blocks_nothing,
                 a_later_commit_resolves_an_open_dead_letter,
                 a_later_skip_leaves_a_dead_letter_open,
-                a_discard_beside_a_commit_of_its_item_blocks_nothing,
                 dead_letters_are_read_in_pages,
                 open_dead_letters_are_grouped_by_task_and_last_error,
             }
@@ -250,6 +250,7 @@ macro_rules! store_conformance {
                 a_stale_cursor_leaves_its_stream_out,
                 an_item_that_is_not_the_one_at_its_place_is_left_out,
                 an_item_beyond_the_end_leaves_its_stream_out_alone,
+                an_item_lost_inside_a_stream_leaves_its_stream_out_alone,
                 a_batch_that_skips_an_item_is_left_out,
                 a_gap_in_the_log_is_named,
                 a_broken_stream_holds_back_itself_alone,
