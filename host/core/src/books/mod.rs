@@ -23,6 +23,7 @@ mod place;
 #[cfg(test)]
 mod property;
 mod run;
+mod recount;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use letters::{DeadLetter, Past, discard, retry};
 pub use place::{Owner, Places, left_out};
 pub use run::RunFacts;
 pub use tally::{Delta, Leaving, Tally};
+pub use recount::Counts;
 
 use crate::ids::{Partition, Seq, TaskName};
 pub use crate::item::End;
