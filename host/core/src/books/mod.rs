@@ -19,11 +19,12 @@ mod admit;
 mod close;
 mod entry;
 mod letters;
+mod loss;
 mod place;
 #[cfg(test)]
 mod property;
-mod run;
 mod recount;
+mod run;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -34,10 +35,11 @@ pub use admit::{Admitted, CursorMove, Found, Known, New, PlanPage, Planned, admi
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
 pub use letters::{DeadLetter, Past, discard, retry};
+pub use loss::{RunItems, WaitingCounts, write_off, write_off_run};
 pub use place::{Owner, Places, left_out};
+pub use recount::Counts;
 pub use run::RunFacts;
 pub use tally::{Delta, Leaving, Tally};
-pub use recount::Counts;
 
 use crate::ids::{Partition, Seq, TaskName};
 pub use crate::item::End;

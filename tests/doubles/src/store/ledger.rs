@@ -157,7 +157,8 @@ impl State {
     }
 }
 
-fn add(counts: &mut Counts, delta: &Delta) {
+/// Adds to the counters of a task and tenant.
+pub(super) fn add(counts: &mut Counts, delta: &Delta) {
     bump(&mut counts.planned, delta.planned);
     bump(&mut counts.committed, delta.committed);
     bump(&mut counts.skipped, delta.skipped);
@@ -167,7 +168,8 @@ fn add(counts: &mut Counts, delta: &Delta) {
     bump(&mut counts.resolved, delta.resolved);
 }
 
-fn bump(count: &mut u64, by: i64) {
+/// Adds to one counter; a negative number subtracts.
+pub(super) fn bump(count: &mut u64, by: i64) {
     *count = count.checked_add_signed(by).expect("no count is negative");
 }
 
