@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::{Partition, RunId, Term};
+use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Filter, Guard};
 use besom_core::value::{Field, Value};
 use besom_ports::store::{
@@ -532,6 +533,34 @@ fn a_dead_letter_resolved_beside_its_discard_is_counted_once() {
         stage.product("COMMIT").await;
         assert_eq!(discard.await.unwrap().unwrap().dead, 0);
         assert_eq!(stage.world.history().await.len(), 1, "nothing was discarded");
+    });
+}
+
+/// A letter that is discarded while the item is committed leaves no version behind that is blocked.
+#[test]
+fn a_version_that_is_discarded_beside_a_commit_of_its_item_is_not_blocked() {
+    block_on(async {
+        let stage = stage().await;
+        stage.world.settle(candidate("k"), dead("corrupt")).await;
+        let repaired = Candidate { version: "v2".into(), ..candidate("k") };
+        stage.world.planned("task", vec![repaired]).await;
+        let item = stage.world.only("task").await;
+        let batch = stage.world.batch(vec![stage.world.entry(&item, apply(vec![], vec![]))]);
+        // The commit has looked for blocks and found the letter; its books wait.
+        stage.product("BEGIN; LOCK TABLE besom.tally IN SHARE MODE").await;
+        let commit = stage.commit(&batch);
+        stage.until_waiting(1).await;
+        let discard = "BEGIN; DELETE FROM besom.dead;
+            INSERT INTO besom.settled (task, tenant, key, due, version, given_up, at)
+            SELECT task, tenant, key, due, 'v1', true, 1 FROM besom.item";
+        stage.rival.batch_execute(discard).await.expect("the letter is discarded");
+        stage.product("COMMIT").await;
+        stage.until_waiting(1).await;
+        stage.rival.batch_execute("COMMIT").await.expect("the discard is committed");
+        assert_eq!(commit.await.unwrap().unwrap().outcomes, [Outcome::Committed]);
+        let run = stage.world.run("task").await;
+        let planned = stage.world.plan("task", run, vec![candidate("k")]).await;
+        assert_eq!((planned.planned, planned.blocked), (1, 0));
     });
 }
 

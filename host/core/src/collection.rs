@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::value::Kind;
+use crate::proposal::{Comparison, Condition, Filter};
+use crate::value::{Kind, Value};
 
 /// How a column stores its kind where the database leaves a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,10 +62,8 @@ pub struct Collection {
     /// Indexes usable for range reads, by name. The database's index begins with the tenant column
     /// (if there is one), followed by these columns. The key is always an index; its name is "".
     pub indexes: BTreeMap<String, Vec<String>>,
-    /// The rows that keep others from inserting while a guard on absence is evaluated. Such a guard
-    /// holds under the first anchor whose columns its filter fixes with
-    /// [`Equal`](crate::proposal::Comparison::Equal): those values are the anchor's key. A filter
-    /// that fixes none of them is refused.
+    /// The rows that keep others from inserting while a guard on absence is evaluated: see
+    /// [`Collection::anchors_of`].
     pub anchors: Vec<Anchor>,
 }
 
@@ -75,6 +74,32 @@ impl Collection {
             None | Some("") => Some(&self.key),
             Some(name) => self.indexes.get(name).map(Vec::as_slice),
         }
+    }
+
+    /// The anchors whose keys a filter fixes, with those keys: it compares each of an anchor's columns
+    /// with [`Comparison::Equal`]. The absence of rows that match the filter holds only if the row of
+    /// at least one of them exists: without one, nothing keeps others from inserting.
+    ///
+    /// # Errors
+    /// A refusal, in words, if the filter fixes none.
+    pub fn anchors_of(&self, filter: &Filter) -> Result<Vec<(&Anchor, Vec<Value>)>, String> {
+        let fixed = |column: &String| {
+            let equal = |c: &&Condition| c.column == *column && c.comparison == Comparison::Equal;
+            filter.conditions.iter().find(equal).map(|c| c.value.clone())
+        };
+        let fixed = |anchor: &Anchor| anchor.columns.iter().map(fixed).collect::<Option<Vec<_>>>();
+        let anchors: Vec<_> = self
+            .anchors
+            .iter()
+            .filter_map(|anchor| fixed(anchor).map(|key| (anchor, key)))
+            .collect();
+        if anchors.is_empty() {
+            let name = &self.name;
+            return Err(format!(
+                "a guard on the absence of {name} does not fix the key of any of its anchors"
+            ));
+        }
+        Ok(anchors)
     }
 
     /// The columns of an index followed by the key: the order of a range over it, which is total.

@@ -166,6 +166,25 @@ pub struct MessageSelector {
     pub topic: Option<String>,
 }
 
+/// What a [`MessageSelector`] asks of a message; nothing is asked where there is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageCriteria<'a> {
+    /// Its number is among these.
+    pub ids: Option<&'a [u64]>,
+    /// It has this topic.
+    pub topic: Option<&'a str>,
+}
+
+impl MessageSelector {
+    /// What a message has to meet.
+    pub fn criteria(&self) -> MessageCriteria<'_> {
+        match self.ids.as_slice() {
+            [] => MessageCriteria { ids: None, topic: self.topic.as_deref() },
+            ids => MessageCriteria { ids: Some(ids), topic: None },
+        }
+    }
+}
+
 impl std::fmt::Display for MessageSelector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.ids.as_slice(), &self.topic) {
@@ -192,10 +211,32 @@ pub struct DeadSelector {
     pub expect: Option<u64>,
 }
 
+/// What a [`DeadSelector`] asks of a letter; nothing is asked where there is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadCriteria<'a> {
+    /// Its number is among these.
+    pub ids: Option<&'a [u64]>,
+    /// Its item is of this task.
+    pub task: Option<&'a TaskName>,
+    /// Its last error is this one, exactly.
+    pub error: Option<&'a str>,
+}
+
 impl DeadSelector {
+    /// What a letter has to meet.
+    pub fn criteria(&self) -> DeadCriteria<'_> {
+        match self.ids.as_slice() {
+            [] => {
+                DeadCriteria { ids: None, task: self.task.as_ref(), error: self.error.as_deref() }
+            }
+            ids => DeadCriteria { ids: Some(ids), task: None, error: None },
+        }
+    }
+
     /// Whether it selects by number, task or error.
     pub fn is_narrow(&self) -> bool {
-        !self.ids.is_empty() || self.task.is_some() || self.error.is_some()
+        let DeadCriteria { ids, task, error } = self.criteria();
+        ids.is_some() || task.is_some() || error.is_some()
     }
 
     /// Why nothing is changed if `found` letters match; none: `found` is as expected.
@@ -250,4 +291,32 @@ pub enum Action {
         /// The node's name, the same after a restart.
         node: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_override_every_other_criterion() {
+        let (task, error, topic) = (TaskName::from("t"), "refused", "done");
+        let dead = |ids: &[u64]| DeadSelector {
+            ids: ids.to_vec(),
+            task: Some(task.clone()),
+            error: Some(error.into()),
+            expect: None,
+        };
+        let by_numbers = DeadCriteria { ids: Some(&[1, 2]), task: None, error: None };
+        assert_eq!(dead(&[1, 2]).criteria(), by_numbers);
+        let by_others = DeadCriteria { ids: None, task: Some(&task), error: Some(error) };
+        assert_eq!(dead(&[]).criteria(), by_others);
+        let all = DeadCriteria { ids: None, task: None, error: None };
+        assert_eq!(DeadSelector::default().criteria(), all);
+        let messages =
+            |ids: &[u64]| MessageSelector { ids: ids.to_vec(), topic: Some(topic.into()) };
+        let by_numbers = MessageCriteria { ids: Some(&[3]), topic: None };
+        assert_eq!(messages(&[3]).criteria(), by_numbers);
+        let by_topic = MessageCriteria { ids: None, topic: Some(topic) };
+        assert_eq!(messages(&[]).criteria(), by_topic);
+    }
 }

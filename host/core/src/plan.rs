@@ -153,19 +153,50 @@ impl SlotRecord {
     /// Merges the next row of the same task if it says the same about later slots; returns whether
     /// it did. A row that started a run is never merged.
     pub fn absorb(&mut self, next: &SlotRecord) -> bool {
-        let same = self.task == next.task
-            && self.outcome == next.outcome
-            && self.outcome != SlotOutcome::Ran
-            && self.reason == next.reason
-            && self.run == next.run
-            && self.term == next.term
-            && self.to < next.from;
+        let same = self.says_what(next) && self.outcome != SlotOutcome::Ran && self.to < next.from;
         if same {
             self.to = next.to;
             self.count += next.count;
         }
         same
     }
+
+    /// Whether both rows say the same, about whichever slots.
+    fn says_what(&self, other: &SlotRecord) -> bool {
+        self.task == other.task
+            && self.outcome == other.outcome
+            && self.reason == other.reason
+            && self.run == other.run
+            && self.term == other.term
+    }
+
+    /// What becomes of the row in a history: of its task, the last row (by `to`, then by age) first,
+    /// and every other row that covers the same slots.
+    pub fn place(self, history: &[SlotRecord]) -> Placed {
+        let covers = |known: &SlotRecord| {
+            known.says_what(&self) && known.from <= self.from && known.to >= self.to
+        };
+        if history.iter().any(covers) {
+            return Placed::Known;
+        }
+        if let Some(mut last) = history.first().cloned()
+            && last.absorb(&self)
+        {
+            return Placed::Last(last);
+        }
+        Placed::New(self)
+    }
+}
+
+/// What becomes of a row of decided slots in the stored history.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Placed {
+    /// A row that says so exists; nothing is written.
+    Known,
+    /// The last row is replaced by this one.
+    Last(SlotRecord),
+    /// The row is added.
+    New(SlotRecord),
 }
 
 /// What started a run.
@@ -188,6 +219,14 @@ pub enum Trigger {
 }
 
 impl Trigger {
+    /// Whether a slot has at most one run of this kind: one on schedule, and one at a takeover.
+    pub fn is_of_slot(&self) -> bool {
+        match self {
+            Trigger::Schedule | Trigger::Takeover => true,
+            Trigger::Manual { .. } | Trigger::Pass => false,
+        }
+    }
+
     /// The word for it, in JSON as well as on screens.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -272,6 +311,26 @@ pub struct SlotDecision {
     /// The state that the decision was based on. If the store's state differs, the decision is a
     /// late copy, or its author has not read what happened since: nothing is written.
     pub seen: Vec<Seen>,
+}
+
+impl SlotDecision {
+    /// The rows to be written, given the ids of the started runs, in order: a `Ran` row without a
+    /// run gets the run of its task and time.
+    pub fn rows(&self, started: &[RunId]) -> Vec<SlotRecord> {
+        let with_run = |slot: &SlotRecord| {
+            let own = |(new, _): &(&NewRun, &RunId)| new.task == slot.task && new.slot == slot.to;
+            let ran = slot.outcome == SlotOutcome::Ran;
+            let run = || self.runs.iter().zip(started).find(own).filter(|_| ran);
+            SlotRecord { run: slot.run.or_else(|| run().map(|(_, id)| *id)), ..slot.clone() }
+        };
+        self.slots.iter().map(with_run).collect()
+    }
+}
+
+/// The last decided slot of a task that was paused and is resumed `now`: its schedule counts from
+/// now on, because slots in between were paused, not missed.
+pub fn last_slot_on_resume(last_slot: Option<Time>, now: Time) -> Time {
+    last_slot.map_or(now, |last| last.max(now))
 }
 
 /// The state of a task's slots when a decision about them was made.

@@ -117,6 +117,19 @@ pub use besom_core::plan::{
 
 pub use besom_core::books::{PlanPage, Planned};
 
+/// The run of a slot that already has one, for a leader that starts it again: it is the same if this
+/// leadership has started it, and only the answer was lost.
+///
+/// # Errors
+/// [`Error::Invalid`] if another leadership has started it.
+pub fn started(run: &NewRun, term: Term, (id, of): (RunId, Term)) -> Result<RunId> {
+    if of == term {
+        return Ok(id);
+    }
+    let NewRun { task, slot, .. } = run;
+    Err(Error::Invalid(format!("{task} already has a run for the slot {slot}")))
+}
+
 /// The answer to a slot decision that was based on an outdated state of the store: the runs that
 /// the same term has already started for these slots (`started`).
 ///
@@ -522,46 +535,7 @@ pub struct HistoryQuery {
     pub limit: u32,
 }
 
-/// The counters of one task and tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counts {
-    /// Items ever planned.
-    pub planned: u64,
-    /// Items whose effects were committed.
-    pub committed: u64,
-    /// Items that ended without effects.
-    pub skipped: u64,
-    /// Items set aside and neither retried nor discarded. A resolved dead letter still counts: the
-    /// later item of the same identity that resolved it was planned and is counted separately.
-    pub dead: u64,
-    /// Dead letters that were discarded.
-    pub discarded: u64,
-    /// Items waiting in the log, as timers or as retries.
-    pub pending: u64,
-    /// How many of the dead letters are resolved. Used by the recount only; not part of the sum or
-    /// of any report.
-    #[serde(skip)]
-    pub resolved: u64,
-}
-
-impl std::ops::AddAssign<&Counts> for Counts {
-    fn add_assign(&mut self, more: &Counts) {
-        self.planned += more.planned;
-        self.committed += more.committed;
-        self.skipped += more.skipped;
-        self.dead += more.dead;
-        self.discarded += more.discarded;
-        self.pending += more.pending;
-        self.resolved += more.resolved;
-    }
-}
-
-impl Counts {
-    /// Whether the books balance: every planned item has ended, was set aside or is waiting.
-    pub fn conserved(&self) -> bool {
-        self.planned == self.committed + self.skipped + self.dead + self.discarded + self.pending
-    }
-}
+pub use besom_core::books::Counts;
 
 /// The counters of one task and tenant, and their recount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -658,7 +632,8 @@ pub struct Retention<'a> {
     /// Nodes, counted from when they were last seen.
     pub nodes: Duration,
     /// The topics that have a route. Messages waiting for any other topic cannot be delivered and
-    /// are kept as long as the history. `None`: the routes are unknown, and all waiting messages
+    /// are kept as long as the history; of each topic, one call examines as many as it may remove,
+    /// in the order of their next attempts. `None`: the routes are unknown, and all waiting messages
     /// are kept.
     pub routed: Option<&'a [String]>,
 }

@@ -93,6 +93,7 @@ impl Fixture for Memory {
             }
             Corruption::LoseTimer(id) => memory::Corruption::LoseTimer(id),
             Corruption::MiscountPlanned(task) => memory::Corruption::MiscountPlanned(task),
+            Corruption::MiscountRun(run) => memory::Corruption::MiscountRun(run),
         });
     }
 }

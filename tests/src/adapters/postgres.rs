@@ -218,6 +218,10 @@ impl Fixture for Postgres {
                      SELECT id, 'a', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM besom.task WHERE name = $1";
                 client.execute(sql, &[&task.as_str()]).await
             }
+            Corruption::MiscountRun(run) => {
+                let sql = "INSERT INTO besom.run_share VALUES ($1, -1, 0, -1)";
+                client.execute(sql, &[&(run.0 as i64)]).await
+            }
         };
         assert_eq!(damaged.expect("the damage is done"), 1, "{corruption:?}");
     }

@@ -161,6 +161,9 @@ impl Fixture for Sqlite {
                  WHERE task = (SELECT id FROM besom_task WHERE name = ?1)",
                 [task.as_str()],
             ),
+            Corruption::MiscountRun(run) => {
+                conn.execute("UPDATE besom_run SET items = items + 1 WHERE id = ?1", [run.0])
+            }
         };
         assert_eq!(damaged.expect("the damage is done"), 1, "{corruption:?}");
     }

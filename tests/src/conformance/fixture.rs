@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use besom_core::collection::Collections;
-use besom_core::ids::{Partition, Seq, TaskName, Tenant};
+use besom_core::ids::{Partition, RunId, Seq, TaskName, Tenant};
 use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_ports::activity::Activity;
@@ -36,6 +36,8 @@ pub enum Corruption {
     LoseTimer(u64),
     /// A counter of a task has one planned item too many.
     MiscountPlanned(TaskName),
+    /// A run has one item too many.
+    MiscountRun(RunId),
 }
 
 /// A store under test with its clock, its tables and its faults.

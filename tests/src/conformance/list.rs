@@ -11,6 +11,7 @@ macro_rules! store_conformance {
                 a_row_inserted_before_the_commit_fails_the_absence_guard,
                 an_absence_guard_leaves_out_every_row_that_it_names,
                 an_absence_guard_that_fixes_no_anchor_is_a_violation,
+                an_absence_guard_without_the_row_of_its_anchor_fails,
             }
             audit {
                 the_books_count_every_state_per_task_and_tenant,
@@ -18,6 +19,7 @@ macro_rules! store_conformance {
                 an_audit_finds_a_gap_in_a_stream,
                 an_audit_finds_a_lost_timer,
                 an_audit_finds_a_wrong_counter,
+                an_audit_finds_a_run_that_counts_other_items,
             }
             books {
                 history_says_what_became_of_each_item_and_by_whom,
@@ -72,6 +74,7 @@ macro_rules! store_conformance {
                 a_discarded_item_is_not_planned_again_until_its_version_changes,
                 every_discarded_version_of_an_item_is_blocked,
                 a_later_commit_lifts_a_discard,
+                a_discard_beside_a_commit_of_its_item_blocks_nothing,
                 a_later_commit_resolves_an_open_dead_letter,
                 a_later_skip_leaves_a_dead_letter_open,
                 dead_letters_are_read_in_pages,
@@ -151,6 +154,7 @@ macro_rules! store_conformance {
                 a_topic_that_is_not_asked_for_stays_in_the_outbox,
                 the_oldest_that_wait_can_be_removed,
                 what_has_no_route_is_forgotten_with_the_history,
+                what_has_no_route_goes_in_the_order_of_its_attempts,
                 a_stale_leader_neither_claims_nor_marks,
                 an_attempt_that_is_not_the_latest_changes_nothing,
                 a_task_sees_what_became_of_its_own_messages,
@@ -246,6 +250,7 @@ macro_rules! store_conformance {
                 a_stale_cursor_leaves_its_stream_out,
                 an_item_that_is_not_the_one_at_its_place_is_left_out,
                 an_item_beyond_the_end_leaves_its_stream_out_alone,
+                an_item_lost_inside_a_stream_leaves_its_stream_out_alone,
                 a_batch_that_skips_an_item_is_left_out,
                 a_gap_in_the_log_is_named,
                 a_broken_stream_holds_back_itself_alone,

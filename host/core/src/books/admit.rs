@@ -46,7 +46,29 @@ pub struct Planned {
     pub earliest_due: Option<Time>,
 }
 
-/// What a store knows about a candidate's identity.
+/// What a store finds about a candidate: rows of its identity.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The identity waits in the log, as a timer or as a retry.
+    pub waits: bool,
+    /// The candidate's version was settled or discarded.
+    pub settled: bool,
+    /// There is an open dead letter of the candidate's version.
+    pub dead: bool,
+}
+
+impl Found {
+    /// What these rows mean for the candidate.
+    pub fn known(self) -> Known {
+        match self {
+            Found { waits: true, .. } => Known::Waits,
+            Found { settled: true, .. } | Found { dead: true, .. } => Known::Blocked,
+            Found { waits: false, settled: false, dead: false } => Known::New,
+        }
+    }
+}
+
+/// What becomes of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// It is waiting. This counts even if its version is blocked as well.
@@ -89,6 +111,18 @@ impl New<'_> {
     }
 }
 
+/// What becomes of the cursor of a page's task and tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CursorMove<'a> {
+    /// It stays, because candidates were left for a later page.
+    #[default]
+    Stay,
+    /// It is removed: the next scan starts from the beginning.
+    Begin,
+    /// The next scan continues here.
+    To(&'a [u8]),
+}
+
 /// What planning a page does to the books.
 #[derive(Debug, Default)]
 pub struct Admitted<'a> {
@@ -96,6 +130,8 @@ pub struct Admitted<'a> {
     pub items: Vec<New<'a>>,
     /// How many of them are appended to streams.
     pub logged: u64,
+    /// What becomes of the cursor.
+    pub cursor: CursorMove<'a>,
     /// The additions to the counters.
     pub tally: Tally<'a>,
     /// The result.
@@ -114,7 +150,7 @@ pub fn admit<'a, E>(
     mut known: impl FnMut(usize, bool) -> Result<Known, E>,
 ) -> Result<Admitted<'a>, E> {
     let mut admitted = Admitted::default();
-    let Admitted { items, logged, tally, planned } = &mut admitted;
+    let Admitted { items, logged, cursor, tally, planned } = &mut admitted;
     let mut new: HashSet<(Option<&Tenant>, &str, Option<Time>)> = HashSet::new();
     let mut grown = BTreeSet::new();
     for (at, candidate) in page.candidates.iter().enumerate() {
@@ -156,5 +192,8 @@ pub fn admit<'a, E>(
         }
     }
     planned.partitions = grown.into_iter().collect();
+    if planned.left == 0 {
+        *cursor = page.cursor.as_deref().map_or(CursorMove::Begin, CursorMove::To);
+    }
     Ok(admitted)
 }

@@ -23,16 +23,40 @@ pub struct DeadLetter {
     pub resolved_at: Option<Time>,
 }
 
-/// Moves open letters, newest first, to the retries: of several letters of one identity only the
-/// newest. A store leaves a letter where it is if its identity already waits, and tallies the others
-/// ([`Tally::revived`]).
-pub fn retry(letters: &[DeadLetter]) -> Vec<Write<'_>> {
+impl DeadLetter {
+    /// Whether it is open: it blocks its version, and can be retried or discarded.
+    pub fn is_open(&self) -> bool {
+        self.resolved_at.is_none()
+    }
+}
+
+/// What counts against an item.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Past {
+    /// The number of failed executions.
+    pub attempts: u32,
+    /// The number of failed guards.
+    pub guard_retries: u32,
+    /// The number of hosts that died while they executed it.
+    pub deaths: u32,
+}
+
+/// Moves open letters, newest first, to the retries, due immediately and with a clean past: of
+/// several letters of one identity only the newest. A store leaves a letter where it is if its
+/// identity already waits, and tallies the others ([`Tally::revived`]).
+pub fn retry(letters: &[DeadLetter], now: Time) -> Vec<Write<'_>> {
     let mut seen = HashSet::new();
     letters
         .iter()
         .enumerate()
         .filter(|(_, letter)| seen.insert(&letter.item.identity))
-        .map(|(at, letter)| Write::Revive { at, letter: letter.id, item: &letter.item })
+        .map(|(at, DeadLetter { id, item, .. })| Write::Revive {
+            at,
+            letter: *id,
+            item,
+            run_at: now,
+            past: Past::default(),
+        })
         .collect()
 }
 

@@ -1,15 +1,16 @@
 //! The books: what the engine does to its own tables, decided without a database.
 //!
 //! ```text
-//!   facts, found under ──> admit   a page    ──> writes and sums ──> the store executes them
-//!   the store's locks      close   a batch
-//!                          retry, discard   dead letters
+//!   facts, found under ──> admit             a page        ──> writes and sums ──> the store
+//!   the store's locks      left_out, close   a batch                               executes them
+//!                          retry, discard    dead letters
 //! ```
 //!
 //! This module decides which candidates become items, what blocks an identity and what lifts a
-//! block, which dead letters are resolved, where an item goes, and which counters change. It decides
-//! neither whether an entry may be committed (ownership, cursors) nor whether its guards hold:
-//! databases differ there, so the store finds that out and passes it in ([`Judged`]).
+//! block, which entries are left out of a commit, which dead letters are resolved, where an item
+//! goes, when a run ends, and which counters and cursors change. It does not decide whether the
+//! guards of an entry hold: databases differ there, so the store finds that out and passes it in
+//! ([`Judged`]).
 //!
 //! The order of the writes matters only within one item. Writes of different items do not affect
 //! each other, because an identity waits only once; a store may therefore group writes by kind.
@@ -18,18 +19,26 @@ mod admit;
 mod close;
 mod entry;
 mod letters;
+mod loss;
+mod place;
 #[cfg(test)]
 mod property;
+mod recount;
+mod run;
 mod tally;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
-pub use admit::{Admitted, Known, New, PlanPage, Planned, admit};
+pub use admit::{Admitted, CursorMove, Found, Known, New, PlanPage, Planned, admit};
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
-pub use letters::{DeadLetter, discard, retry};
+pub use letters::{DeadLetter, Past, discard, retry};
+pub use loss::{RunItems, WaitingCounts, write_off, write_off_run};
+pub use place::{Owner, Places, left_out};
+pub use recount::Counts;
+pub use run::RunFacts;
 pub use tally::{Delta, Leaving, Tally};
 
 use crate::ids::{Partition, Seq, TaskName};
@@ -152,8 +161,8 @@ pub enum Write<'a> {
         /// Whether an operator discarded it; otherwise the task settled it.
         given_up: bool,
     },
-    /// Moves a dead letter to the retries, due immediately and with fresh attempts; its errors are
-    /// kept. Nothing is moved if the identity already waits; see [`Tally::revived`].
+    /// Moves a dead letter to the retries; its errors are kept. Nothing is moved if the identity
+    /// already waits; see [`Tally::revived`].
     Revive {
         /// The index of the letter.
         at: usize,
@@ -161,6 +170,10 @@ pub enum Write<'a> {
         letter: u64,
         /// Its item.
         item: &'a Item,
+        /// The earliest time of the next attempt.
+        run_at: Time,
+        /// What the item has been through from now on.
+        past: Past,
     },
     /// Removes a dead letter.
     Discard {

@@ -2,17 +2,19 @@
 //! settlements with repetitions, and commands. The writes are folded into maps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
 use proptest::prelude::*;
 
 use super::tests::apply;
 use super::*;
-use crate::ids::{OwnerEpoch, RunId, Term};
+use crate::ids::{Incarnation, OwnerEpoch, RunId, Term};
 use crate::item::{Candidate, Identity};
 use crate::proposal::Settle;
 use crate::queue::Decision;
 
 const PARTITIONS: u32 = 2;
+const NODE: &str = "node";
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Stream {
@@ -77,6 +79,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
+impl Places for Model {
+    type Error = Infallible;
+
+    fn owner(&mut self, entry: &Entry) -> Result<Option<Owner<'_>>, Infallible> {
+        Ok(Some(Owner { node: NODE, epoch: entry.epoch }))
+    }
+
+    fn acked(&mut self, _: &TaskName, partition: Partition) -> Result<Option<Seq>, Infallible> {
+        Ok(self.streams.get(&partition).map(|stream| Seq(stream.acked)))
+    }
+
+    fn is_there(&mut self, _: usize, entry: &Entry) -> Result<bool, Infallible> {
+        let place = (entry.source, &entry.item.identity, entry.item.partition);
+        let mut waiting = self.waiting();
+        Ok(waiting.any(|(source, item)| (source, &item.identity, item.partition) == place))
+    }
+}
+
 impl Model {
     fn number(&mut self) -> u64 {
         self.last += 1;
@@ -96,15 +116,15 @@ impl Model {
 
     fn known(&self, identity: &Identity, version: &str) -> Known {
         let open = |letter: &DeadLetter| {
-            let DeadLetter { item, resolved_at, .. } = letter;
-            item.identity == *identity && item.version == version && resolved_at.is_none()
+            let item = &letter.item;
+            item.identity == *identity && item.version == version && letter.is_open()
         };
-        let settled = self.blocked.get(identity).is_some_and(|of| of.contains_key(version));
-        match () {
-            () if self.waits(identity) => Known::Waits,
-            () if settled || self.letters.values().any(open) => Known::Blocked,
-            () => Known::New,
-        }
+        let found = Found {
+            waits: self.waits(identity),
+            settled: self.blocked.get(identity).is_some_and(|of| of.contains_key(version)),
+            dead: self.letters.values().any(open),
+        };
+        found.known()
     }
 
     fn plan(&mut self, page: &PlanPage) {
@@ -113,14 +133,14 @@ impl Model {
             Identity { task: page.task.clone(), tenant, key, due }
         };
         let known = |at: usize, _| {
-            Ok::<_, std::convert::Infallible>(
-                self.known(&identity(at), &page.candidates[at].version),
-            )
+            Ok::<_, Infallible>(self.known(&identity(at), &page.candidates[at].version))
         };
-        let Admitted { items, logged, tally, planned } = admit(page, PARTITIONS, known).unwrap();
+        let Admitted { items, logged, cursor, tally, planned } =
+            admit(page, PARTITIONS, known).unwrap();
         let asked = planned.planned + planned.deduplicated + planned.blocked + planned.left;
         assert_eq!(asked, page.candidates.len() as u64, "every candidate is counted once");
         assert!(planned.planned <= page.quota);
+        assert_eq!(planned.left > 0, cursor == CursorMove::Stay, "what is left is scanned again");
         for new in items {
             let item = new.item(page, Time::EPOCH);
             *self.planned.entry(item.identity.clone()).or_default() += 1;
@@ -170,16 +190,12 @@ impl Model {
     }
 
     fn settle(&mut self, entries: &[Entry], judged: &[Judged], blocks: Blocks) {
-        let there = |entry: &Entry| {
-            let place = (entry.source, &entry.item.identity, entry.item.partition);
-            let mut waiting = self.waiting();
-            matches!(entry.source, Source::Unqueued(_))
-                || waiting.any(|(source, item)| (source, &item.identity, item.partition) == place)
-        };
-        let judged: Vec<_> = entries
-            .iter()
+        let node = Incarnation::from(NODE);
+        let left = left_out(entries, &node, Time::EPOCH, self).unwrap();
+        let judged: Vec<_> = left
+            .into_iter()
             .zip(judged)
-            .map(|(entry, judged)| there(entry).then(|| judged.clone()).ok_or(LeftOut::NotThere))
+            .map(|(left, judged)| left.map_or_else(|| Ok(judged.clone()), Err))
             .collect();
         let Closed { writes, mut tally, outcomes } = close(entries, judged, |_| blocks);
         assert_eq!(outcomes.len(), entries.len());
@@ -217,7 +233,7 @@ impl Model {
                 Write::Resolve { item } => {
                     for letter in self.letters.values_mut() {
                         let same = letter.item.identity == item.identity;
-                        if same && letter.resolved_at.is_none() {
+                        if same && letter.is_open() {
                             letter.resolved_at = Some(Time::EPOCH);
                             tally.resolved(&item.identity, letter.item.run);
                         }
@@ -277,7 +293,7 @@ impl Model {
     }
 
     fn open_letters(&self, of: u8) -> Vec<DeadLetter> {
-        let chosen = self.letters.values().rev().filter(|letter| letter.resolved_at.is_none());
+        let chosen = self.letters.values().rev().filter(|letter| letter.is_open());
         chosen.filter(|letter| of >> (letter.id % 8) & 1 == 1).cloned().collect()
     }
 
@@ -381,7 +397,7 @@ proptest! {
                     // A store that knows what blocks gets the same result as one that does not.
                     let exact = Blocks {
                         settled: !model.blocked.is_empty(),
-                        dead: model.letters.values().any(|letter| letter.resolved_at.is_none()),
+                        dead: model.letters.values().any(DeadLetter::is_open),
                     };
                     let mut knowing = model.clone();
                     knowing.settle(&entries, &judged, exact);
@@ -417,7 +433,7 @@ proptest! {
                 Step::Retry { of } => {
                     let letters = model.open_letters(*of);
                     let mut tally = Tally::default();
-                    model.write(retry(&letters), &mut tally);
+                    model.write(retry(&letters, Time::EPOCH), &mut tally);
                     model.add(&tally);
                 }
                 Step::Discard { of } => {

@@ -39,8 +39,12 @@ pub(super) fn apply(changes: Vec<Change>, otherwise: Settle) -> Decision {
     }
 }
 
+pub(super) fn entry_of(item: Item, source: Source, decision: Decision) -> Entry {
+    Entry { source, item, epoch: OwnerEpoch(1), decision }
+}
+
 fn entry(key: &str, source: Source, decision: Decision) -> Entry {
-    Entry { source, item: item(key), epoch: OwnerEpoch(1), decision }
+    entry_of(item(key), source, decision)
 }
 
 const NOTHING: Blocks = Blocks { settled: false, dead: false };
@@ -112,6 +116,36 @@ fn a_stream_is_acknowledged_once_and_not_if_it_is_left_out() {
 }
 
 #[test]
+fn the_newest_letter_of_an_identity_is_due_at_once_with_a_clean_past() {
+    let letter = |id: u64, key: &str| {
+        let item = Item { attempts: 5, guard_retries: 2, deaths: 3, ..item(key) };
+        DeadLetter { id, item, at: Time::EPOCH, resolved_at: None }
+    };
+    let letters = [letter(3, "a"), letter(2, "b"), letter(1, "a")];
+    let now = Time::from_secs(60);
+    let past = Past { attempts: 0, guard_retries: 0, deaths: 0 };
+    let revive = |at: usize| {
+        let DeadLetter { id, item, .. } = &letters[at];
+        Write::Revive { at, letter: *id, item, run_at: now, past }
+    };
+    assert_eq!(retry(&letters, now), [revive(0), revive(1)]);
+}
+
+#[test]
+fn what_waits_is_known_before_what_blocks() {
+    for (waits, settled, dead, known) in [
+        (false, false, false, Known::New),
+        (false, true, false, Known::Blocked),
+        (false, false, true, Known::Blocked),
+        (true, false, false, Known::Waits),
+        (true, true, true, Known::Waits),
+    ] {
+        let found = Found { waits, settled, dead };
+        assert_eq!(found.known(), known, "{found:?}");
+    }
+}
+
+#[test]
 fn a_candidate_beyond_the_quota_is_left_and_one_that_waits_is_not() {
     let candidate = |key: &str| Candidate {
         tenant: None,
@@ -139,4 +173,14 @@ fn a_candidate_beyond_the_quota_is_left_and_one_that_waits_is_not() {
     let Planned { planned, deduplicated, left, .. } = admitted.planned;
     assert_eq!((planned, deduplicated, left), (1, 2, 2));
     assert_eq!(asked, [(0, true), (2, false), (3, false)]);
+    assert_eq!(admitted.cursor, CursorMove::Stay);
+    for (at, moves) in [(None, CursorMove::Begin), (Some(vec![7]), CursorMove::To(&[7]))] {
+        let page = PlanPage { quota: 3, cursor: at.clone(), ..page.clone() };
+        let admitted = admit(&page, 1, |_, _| Ok::<_, ()>(Known::New)).unwrap();
+        let cursor = (admitted.planned.left == 0).then_some(admitted.cursor);
+        assert_eq!(cursor, None, "one of the four is left");
+        let page = PlanPage { quota: 4, ..page };
+        let admitted = admit(&page, 1, |_, _| Ok::<_, ()>(Known::New)).unwrap();
+        assert_eq!(admitted.cursor, moves);
+    }
 }

@@ -249,6 +249,77 @@ fn rows_grow_together_only_while_they_say_the_same() {
 }
 
 #[test]
+fn a_row_is_written_once_and_extends_only_the_last_one_before_it() {
+    let row = |from: i64, to: i64, outcome: SlotOutcome| SlotRecord {
+        task: "sweep".into(),
+        from: secs(from),
+        to: secs(to),
+        count: 1,
+        outcome,
+        reason: "so".into(),
+        run: None,
+        term: Term(1),
+    };
+    let skipped = |from, to| row(from, to, SlotOutcome::Skipped);
+    let paused = |from, to| row(from, to, SlotOutcome::Paused);
+    let longer = |from, to, count| SlotRecord { count, ..skipped(from, to) };
+    let ran = |at| row(at, at, SlotOutcome::Ran);
+    for (slot, history, placed) in [
+        (skipped(60, 60), vec![], Placed::New(skipped(60, 60))),
+        (skipped(60, 60), vec![skipped(30, 30)], Placed::Last(longer(30, 60, 2))),
+        (skipped(60, 60), vec![skipped(60, 60)], Placed::Known),
+        (skipped(60, 60), vec![skipped(30, 90)], Placed::Known),
+        (skipped(60, 60), vec![paused(90, 90), skipped(30, 60)], Placed::Known),
+        (skipped(60, 60), vec![paused(30, 30)], Placed::New(skipped(60, 60))),
+        // It overlaps what is known, or lies before it: no row may cover a slot twice.
+        (skipped(60, 90), vec![skipped(60, 60)], Placed::New(skipped(60, 90))),
+        (skipped(30, 30), vec![skipped(60, 60)], Placed::New(skipped(30, 30))),
+        (ran(60), vec![ran(30)], Placed::New(ran(60))),
+        (ran(60), vec![ran(60)], Placed::Known),
+    ] {
+        assert_eq!(slot.clone().place(&history), placed, "{slot:?} after {history:?}");
+    }
+}
+
+#[test]
+fn a_slot_that_ran_names_the_run_that_its_decision_started() {
+    let new = |slot| NewRun {
+        task: "sweep".into(),
+        slot: secs(slot),
+        trigger: Trigger::Schedule,
+        digest: String::new(),
+        definition: String::new(),
+    };
+    let row = |at: i64, outcome, run| SlotRecord {
+        task: "sweep".into(),
+        from: secs(at),
+        to: secs(at),
+        count: 1,
+        outcome,
+        reason: String::new(),
+        run,
+        term: Term(1),
+    };
+    let slots = vec![
+        row(60, SlotOutcome::Ran, None),
+        row(60, SlotOutcome::Skipped, None),
+        row(60, SlotOutcome::Ran, Some(RunId(3))),
+        row(90, SlotOutcome::Ran, None),
+    ];
+    let decision = SlotDecision { slots, runs: vec![new(30), new(60)], ..SlotDecision::default() };
+    let runs: Vec<_> =
+        decision.rows(&[RunId(7), RunId(8)]).into_iter().map(|row| row.run).collect();
+    assert_eq!(runs, [Some(RunId(8)), None, Some(RunId(3)), None]);
+}
+
+#[test]
+fn a_resumed_schedule_counts_from_now_and_never_goes_back() {
+    assert_eq!(last_slot_on_resume(None, secs(60)), secs(60));
+    assert_eq!(last_slot_on_resume(Some(secs(30)), secs(60)), secs(60));
+    assert_eq!(last_slot_on_resume(Some(secs(90)), secs(60)), secs(90));
+}
+
+#[test]
 fn jitter_delays_the_start_and_keeps_the_slot() {
     let policy = Policy { jitter: Duration::from_secs(3_600), ..POLICY };
     let task = TaskName::from("sweep");

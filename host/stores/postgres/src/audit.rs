@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use besom_core::ids::Tenant;
+use besom_core::item::End;
+use tokio_postgres::Row;
 
 use super::error::Job;
 use super::session::{Pipeline, Session, params};
@@ -33,30 +35,27 @@ async fn recounted(session: &Session) -> Job<Audit> {
     let counted = "SELECT task, tenant, planned, committed, skipped, dead, discarded,
         log + timers + retries, resolved FROM @.books";
     for row in session.query(counted, params![]).await? {
-        let count =
-            |at: usize| -> Job<u64> { Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0)) };
         let counts = Counts {
-            planned: count(2)?,
-            committed: count(3)?,
-            skipped: count(4)?,
-            dead: count(5)?,
-            discarded: count(6)?,
-            pending: count(7)?,
-            resolved: count(8)?,
+            planned: count(&row, 2)?,
+            committed: count(&row, 3)?,
+            skipped: count(&row, 4)?,
+            dead: count(&row, 5)?,
+            discarded: count(&row, 6)?,
+            pending: count(&row, 7)?,
+            resolved: count(&row, 8)?,
         };
         books.entry((row.try_get(0)?, tenant_of(row.try_get(1)?))).or_default().0 = counts;
     }
     for (sql, add) in RECOUNTS {
         for row in session.query(sql, params![]).await? {
             let place = (row.try_get(0)?, tenant_of(row.try_get(1)?));
-            add(&mut books.entry(place).or_default().1, row.try_get::<_, i64>(2)? as u64);
+            add(&mut books.entry(place).or_default().1, &row)?;
         }
     }
     let rows = books
         .into_iter()
-        .filter_map(|((task, tenant), (counted, mut recounted))| {
-            let c = &mut recounted;
-            c.planned = c.committed + c.skipped + c.dead + c.discarded + c.pending;
+        .filter_map(|((task, tenant), (counted, recounted))| {
+            let recounted = recounted.recounted();
             let task = names.get(&task)?.clone();
             // A counter that is back at zero needs no row.
             let nothing = counted == Counts::default() && recounted == Counts::default();
@@ -66,32 +65,39 @@ async fn recounted(session: &Session) -> Job<Audit> {
     Ok(Audit { rows, violations: violations(session).await? })
 }
 
-type Add = fn(&mut Counts, u64);
+type Add = fn(&mut Counts, &Row) -> Job<()>;
 
-const RECOUNTS: [(&str, Add); 10] = [
-    ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 1 GROUP BY 1, 2", |c, n| {
-        c.committed += n;
+const RECOUNTS: [(&str, Add); 4] = [
+    ("SELECT task, tenant, outcome, count(*) FROM @.history GROUP BY 1, 2, 3", |counts, row| {
+        let end = End::of(i64::from(row.try_get::<_, i16>(2)?));
+        counts.count_ended(end, count(row, 3)?);
+        Ok(())
     }),
-    ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 2 GROUP BY 1, 2", |c, n| {
-        c.skipped += n;
+    ("SELECT task, tenant, committed, skipped, discarded, dead FROM @.baseline", |counts, row| {
+        for (at, end) in [(2, End::Committed), (3, End::Skipped), (4, End::Discarded)] {
+            counts.count_ended(end, count(row, at)?);
+        }
+        let pruned = count(row, 5)?;
+        counts.count_letters(pruned, pruned);
+        Ok(())
     }),
-    ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 4 GROUP BY 1, 2", |c, n| {
-        c.discarded += n;
-    }),
-    ("SELECT task, tenant, committed FROM @.baseline", |c, n| c.committed += n),
-    ("SELECT task, tenant, skipped FROM @.baseline", |c, n| c.skipped += n),
-    ("SELECT task, tenant, discarded FROM @.baseline", |c, n| c.discarded += n),
-    ("SELECT task, tenant, dead FROM @.baseline", |c, n| {
-        c.dead += n;
-        c.resolved += n;
-    }),
-    ("SELECT task, tenant, count(*) FROM @.dead GROUP BY 1, 2", |c, n| c.dead += n),
     (
-        "SELECT task, tenant, count(*) FROM @.dead WHERE resolved_at IS NOT NULL GROUP BY 1, 2",
-        |c, n| c.resolved += n,
+        "SELECT task, tenant, count(*), count(resolved_at) FROM @.dead GROUP BY 1, 2",
+        |counts, row| {
+            counts.count_letters(count(row, 2)?, count(row, 3)?);
+            Ok(())
+        },
     ),
-    ("SELECT task, tenant, count(*) FROM @.item GROUP BY 1, 2", |c, n| c.pending += n),
+    ("SELECT task, tenant, count(*) FROM @.item GROUP BY 1, 2", |counts, row| {
+        counts.pending += count(row, 2)?;
+        Ok(())
+    }),
 ];
+
+/// A number of the books. A negative one counts as zero, and so differs from its recount.
+fn count(row: &Row, at: usize) -> Job<u64> {
+    Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
+}
 
 /// Each query lists violations, one per row, as text. An item cannot wait twice, or wait and be
 /// plannable: it is one row, keyed by its identity.

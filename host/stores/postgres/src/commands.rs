@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use besom_core::books::{self, Tally};
+use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
+use besom_core::plan::last_slot_on_resume;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -18,7 +20,7 @@ use super::outbox;
 use super::runs::{close_scan, json, named, parse, write_decision};
 use super::session::{Pipeline, Session, Tx, only, params};
 use super::streams;
-use super::tally::{Counters, END_RUNS, write_runs};
+use super::tally::{Counters, end_runs, write_runs};
 use super::tasks::Tasks;
 use super::text::{escaped, plain};
 use besom_ports::store::{
@@ -148,7 +150,7 @@ async fn applied(
         CommandEffect::Resume(task) => resume(tx, number(task)).await?,
         CommandEffect::Cancel(run, error) => {
             close_scan(tx, *run, Some(error)).await?;
-            tx.query(END_RUNS, params![vec![run.0 as i64], Some(tx.now.0)]).await?;
+            end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
         }
         CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied).await?,
         CommandEffect::DiscardDead(selector) => {
@@ -183,13 +185,16 @@ async fn pause(tx: &Tx, task: i32, row: &CommandRow) -> Job<()> {
     Ok(())
 }
 
-/// The schedule counts from now: slots in between were paused, not missed.
+/// Ends a pause, if there is one.
 async fn resume(tx: &Tx, task: i32) -> Job<()> {
+    let paused = "SELECT last_slot FROM @.task WHERE id = $1 AND paused_since IS NOT NULL
+       FOR NO KEY UPDATE";
+    let Some(row) = tx.row(paused, params![task]).await? else { return Ok(()) };
+    let last_slot = row.try_get::<_, Option<i64>>(0)?.map(Time);
     tx.execute(
         "UPDATE @.task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
-           last_slot = greatest(coalesce(last_slot, $2), $2)
-         WHERE id = $1 AND paused_since IS NOT NULL",
-        params![task, tx.now.0],
+           last_slot = $2 WHERE id = $1",
+        params![task, last_slot_on_resume(last_slot, tx.now).0],
     )
     .await?;
     Ok(())
@@ -202,7 +207,7 @@ async fn retry_dead(tx: &Tx, selector: &DeadSelector, applied: &mut Applied) -> 
     }
     let numbers = tx.numbers(numbers_needed(letters.len())).await?;
     let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
-    for write in books::retry(&letters) {
+    for write in books::retry(&letters, tx.now) {
         ledger.push(write, None)?;
     }
     let mut pipeline = Pipeline::default();
@@ -286,14 +291,12 @@ async fn select_letters(
     (letters, before, limit): (Letters, Option<u64>, Option<u32>),
     held: &str,
 ) -> Job<Vec<(i32, DeadLetter)>> {
-    let ids: Option<Vec<i64>> = match selector.ids.as_slice() {
-        [] => None,
-        ids => Some(ids.iter().map(|id| i64::try_from(*id).unwrap_or(i64::MAX)).collect()),
-    };
+    let DeadCriteria { ids, task, error } = selector.criteria();
+    let ids: Option<Vec<i64>> =
+        ids.map(|ids| ids.iter().map(|id| i64::try_from(*id).unwrap_or(i64::MAX)).collect());
     let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
-    let by_ids = ids.is_some();
-    let task = selector.task.as_ref().filter(|_| !by_ids).map(|t| t.as_str().to_owned());
-    let error = selector.error.as_ref().filter(|_| !by_ids).map(|e| escaped(e).into_owned());
+    let task = task.map(|task| task.as_str().to_owned());
+    let error = error.map(|error| escaped(error).into_owned());
     let rows = session
         .query(
             &format!(

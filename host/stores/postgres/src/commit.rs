@@ -1,9 +1,9 @@
 //! The commit: ownership and cursors, anchors, guards, changes, before-images, history, counters,
 //! outbox and acknowledgement in one transaction.
 //!
-//! It takes three round trips, whatever the number of items: (1) reads the owners, moves the
-//! cursors, locks anchors and evaluates guards; (2) applies the changes and removes the items from
-//! where they were waiting; (3) writes the books and sends COMMIT. Each further wave (`work`) costs
+//! It takes three round trips, whatever the number of items: (1) locks owners and cursors, looks up
+//! the items, locks anchors and evaluates guards; (2) applies the changes, removes the items from
+//! where they were waiting and moves the cursors; (3) writes the books and sends COMMIT. Each further wave (`work`) costs
 //! two more. Plain items are judged and changed in the first round trip (`direct`), and rolled back
 //! if they are not this node's.
 //!
@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use besom_core::books::{Closed, Judged, Tally, Write, close};
-use besom_core::ids::{CommitId, TaskName};
+use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::proposal::{Change, Guard};
 use tokio_postgres::Row;
 
@@ -33,12 +33,12 @@ use super::error::{
 use super::fault::Fault;
 use super::guards::{self, Verdict};
 use super::leadership;
-use super::ledger::{self, BLOCKS, Ledger, Taken, numbers_needed};
+use super::ledger::{self, Acknowledged, BLOCKS, Ledger, Taken, numbers_needed};
 use super::mapping::Mapping;
 use super::ownership;
 use super::readset;
 use super::session::{Pipeline, Session, params};
-use super::tally::{END_RUNS, ended_runs, runs_left, write_runs};
+use super::tally::{self, END_RUNS, RUN_FACTS, ending, runs_left, write_runs};
 use super::waiting::mark;
 use super::work::{Work, waves};
 use besom_ports::activity::State;
@@ -249,7 +249,7 @@ impl<'a> Attempt<'a> {
         }
         let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
         let blocks = ledger::blocks(opened, 4)?;
-        let left_out = owners.read(&answers, batch, self.tasks, now)?;
+        let left_out = owners.read(&answers, batch, self.setting.tasks, now)?;
         if self.care.savepoints {
             self.lock(session, &waves).await?;
             let mut pipeline = Pipeline::default();
@@ -323,7 +323,8 @@ impl<'a> Attempt<'a> {
         }
         let taken = ledger.take_all(&mut pipeline);
         write_runs(&tally, &mut pipeline);
-        let ended = pipeline.push(END_RUNS, params![runs_left(&tally), Some(now.0)]);
+        let left = runs_left(&tally);
+        let runs = (!left.is_empty()).then(|| pipeline.push(RUN_FACTS, params![left]));
         // The history of the last wave needs its images first. The server removes the items while
         // the other records are built here.
         let awaits_images = |write: &Write<'_>| match write {
@@ -346,7 +347,9 @@ impl<'a> Attempt<'a> {
         for write in late {
             record(&mut ledger, &mut tally, &mut decided, write)?;
         }
-        let committed = Committed { outcomes, at: now, runs_ended: ended_runs(&answers[ended])? };
+        let ending = runs.map_or_else(|| Ok(Vec::new()), |runs| ending(&answers[runs]))?;
+        let runs_ended = ending.iter().map(|run| RunId(*run as u64)).collect();
+        let committed = Committed { outcomes, at: now, runs_ended };
         self.close(session, ledger, &tally, committed).await
     }
 
@@ -663,7 +666,7 @@ impl<'a> Attempt<'a> {
         Ok(None)
     }
 
-    /// Writes the books and commits in one round trip; the runs are checked once more afterwards.
+    /// Writes the books and commits in one round trip; the runs are looked at once more afterwards.
     async fn close(
         &self,
         session: &mut Session,
@@ -671,8 +674,12 @@ impl<'a> Attempt<'a> {
         tally: &Tally<'a>,
         mut committed: Committed,
     ) -> Step<Committed> {
-        let runs = runs_left(tally);
+        let (left, ended) = (runs_left(tally), &committed.runs_ended);
         let mut pipeline = Pipeline::default();
+        if !ended.is_empty() {
+            let runs: Vec<i64> = ended.iter().map(|run| run.0 as i64).collect();
+            pipeline.push(END_RUNS, params![runs, Some(committed.at.0)]);
+        }
         let result = postcard::to_stdvec(&committed).map_err(Failure::from)?;
         ledger.close(&mut pipeline, tally, Some(self.batch.id), &self.batch.node, result);
         pipeline.push("DELETE FROM @.inflight WHERE commit_id = $1", params![mark(self.batch.id)]);
@@ -681,9 +688,8 @@ impl<'a> Attempt<'a> {
             return Err(Error::Unknown("the connection broke during COMMIT".into()).into());
         }
         let written = pipeline.len();
-        let at = committed.at;
         pipeline.simple("COMMIT");
-        let again = pipeline.push(END_RUNS, params![runs, Some(at.0)]);
+        let again = (!left.is_empty()).then(|| pipeline.push(RUN_FACTS, params![left]));
         match session.run_until(pipeline, written).await {
             Ok(answers) => {
                 session.ended();
@@ -691,9 +697,13 @@ impl<'a> Attempt<'a> {
                     session.sever();
                     return Err(Error::Unknown("the connection broke after COMMIT".into()).into());
                 }
-                // The commit has succeeded, whatever happens to the check after it.
-                if let Some(Ok(rows)) = answers.get(again) {
-                    committed.runs_ended.extend(ended_runs(rows)?);
+                // The commit has succeeded, whatever happens to the look behind it.
+                if let Some(Ok(rows)) = again.and_then(|again| answers.get(again)) {
+                    let more = tally::end(session, ending(rows)?, Some(committed.at)).await;
+                    match more {
+                        Ok(runs) => committed.runs_ended.extend(runs),
+                        Err(failure) => session.doubted(&failure),
+                    }
                 }
                 Ok(committed)
             }
@@ -800,13 +810,12 @@ fn check_taken(taken: &Taken, answers: &[Vec<Row>]) -> Step<()> {
     if taken.items.iter().any(|(place, rows)| answers[*place].len() != *rows) {
         return Err(Stop::Overtaken);
     }
-    if let Some((place, expected)) = taken.log {
-        let removed: i64 = super::session::only(&answers[place])?;
-        if removed != expected as i64 {
-            return Err(invalid(format!(
-                "a stream has a gap: {expected} of its items are acknowledged, {removed} are there"
-            ))
-            .into());
+    if let Some(Acknowledged { place, items, streams }) = taken.log {
+        let row = answers[place].first().ok_or_else(|| invalid("the database gave no answer"))?;
+        // Both were there when they were locked and looked up.
+        if row.try_get::<_, i64>(0)? != items as i64 || row.try_get::<_, i64>(1)? != streams as i64
+        {
+            return Err(Stop::Overtaken);
         }
     }
     Ok(())

@@ -10,10 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::collection::{Anchor, Collection};
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, ReadSet};
-use besom_core::value::Value;
+use besom_core::proposal::{Change, Filter, Guard, ReadSet};
 use tokio_postgres::Row;
 
 use super::anchors::{self, Anchors, Hold, Images, wanted_image};
@@ -201,15 +199,9 @@ impl<'m> Asking<'m> {
     ) -> Result<Vec<AnchorRow<'m>>, Refusal> {
         let table = self.mapping.table(&filter.collection)?;
         let mut anchors = Vec::new();
-        for (anchor, key) in fixed_anchors(&table.collection, filter) {
+        for (anchor, key) in table.collection.anchors_of(filter)? {
             let target = self.mapping.table(&anchor.collection)?;
             anchors.push((target, target.key_cells(tenant, &key)?));
-        }
-        if anchors.is_empty() {
-            let name = &table.collection.name;
-            return Err(format!(
-                "a guard on the absence of {name} does not fix the key of any of its anchors"
-            ));
         }
         Ok(anchors)
     }
@@ -316,19 +308,6 @@ pub(super) fn matched(key: &[(String, Form)]) -> String {
         form.equals(&format!("t.{name}"), &format!("u.v{at}"))
     };
     key.iter().enumerate().map(each).collect::<Vec<_>>().join(" AND ")
-}
-
-/// The anchors of a collection whose keys a filter fixes, with those keys.
-fn fixed_anchors<'c>(collection: &'c Collection, filter: &Filter) -> Vec<(&'c Anchor, Vec<Value>)> {
-    let fixed = |column: &String| {
-        let equal = |c: &&Condition| c.column == *column && c.comparison == Comparison::Equal;
-        filter.conditions.iter().find(equal).map(|c| c.value.clone())
-    };
-    let key = |anchor: &'c Anchor| {
-        let key: Option<Vec<Value>> = anchor.columns.iter().map(fixed).collect();
-        key.map(|key| (anchor, key))
-    };
-    collection.anchors.iter().filter_map(key).collect()
 }
 
 impl Asked {

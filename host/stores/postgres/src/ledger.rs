@@ -18,9 +18,11 @@ use super::tally::Counters;
 use super::text::{escaped, tenant_text};
 use super::waiting::mark;
 
-/// The answer to [`BLOCKS`], from column `at` on.
+/// The answer to [`BLOCKS`], from column `at` on. Before the commit ends, an operator may discard a
+/// letter that is open now: then its version is blocked.
 pub(super) fn blocks(row: &Row, at: usize) -> Job<Blocks> {
-    Ok(Blocks { settled: row.try_get(at)?, dead: row.try_get(at + 1)? })
+    let (settled, dead): (bool, bool) = (row.try_get(at)?, row.try_get(at + 1)?);
+    Ok(Blocks { settled: settled || dead, dead })
 }
 
 /// What may block items of the tasks `{tasks}`, as two columns.
@@ -51,8 +53,8 @@ pub(super) struct Ledger<'a> {
     /// Identities whose dead letters are resolved.
     resolved: Identities<'a>,
     outbox: Outbox<'a>,
-    /// Dead letters that move to the retries, and their numbers there.
-    revived: (Vec<i64>, Vec<i64>),
+    /// Dead letters that move to the retries.
+    revived: Revived,
     /// Dead letters that are removed.
     discarded: Vec<i64>,
 }
@@ -149,6 +151,17 @@ struct Dead<'a> {
     errors: Vec<Cow<'a, str>>,
 }
 
+#[derive(Default)]
+struct Revived {
+    letters: Vec<i64>,
+    /// Their numbers among the retries.
+    to: Vec<i64>,
+    run_at: Vec<i64>,
+    attempts: Vec<i32>,
+    guard_retries: Vec<i32>,
+    deaths: Vec<i32>,
+}
+
 /// Ranges of positions to acknowledge.
 #[derive(Default)]
 struct Ranges {
@@ -202,7 +215,7 @@ impl<'a> Ledger<'a> {
             lifted: Identities::default(),
             resolved: Identities::default(),
             outbox: Outbox::default(),
-            revived: Default::default(),
+            revived: Revived::default(),
             discarded: Vec::new(),
         })
     }
@@ -278,10 +291,15 @@ impl<'a> Ledger<'a> {
                 self.blocked.versions.push(escaped(&item.version));
                 self.blocked.given_up.push(given_up);
             }
-            Write::Revive { at, letter, .. } => {
-                let number = self.number(at)?;
-                self.revived.0.push(letter as i64);
-                self.revived.1.push(number);
+            Write::Revive { at, letter, run_at, past, .. } => {
+                let to = self.number(at)?;
+                let rows = &mut self.revived;
+                rows.letters.push(letter as i64);
+                rows.to.push(to);
+                rows.run_at.push(run_at.0);
+                rows.attempts.push(past.attempts as i32);
+                rows.guard_retries.push(past.guard_retries as i32);
+                rows.deaths.push(past.deaths as i32);
             }
             Write::Discard { letter } => self.discarded.push(letter as i64),
         }
@@ -347,7 +365,9 @@ impl<'a> Ledger<'a> {
         let mut log = None;
         if !ranges.tasks.is_empty() {
             let Ranges { tasks, parts, from, to, .. } = ranges;
-            log = Some((pipeline.push(ACKNOWLEDGE, params![tasks, parts, from, to]), of_the_log));
+            let streams = tasks.len();
+            let place = pipeline.push(ACKNOWLEDGE, params![tasks, parts, from, to]);
+            log = Some(Acknowledged { place, items: of_the_log, streams });
         }
         Taken { items: expected, log }
     }
@@ -355,8 +375,9 @@ impl<'a> Ledger<'a> {
     /// Moves dead letters to the retries, except those whose identity already waits. The answer has
     /// the numbers of those that moved.
     pub(super) fn revive(&mut self, pipeline: &mut Pipeline<'_>) -> usize {
-        let (letters, numbers) = std::mem::take(&mut self.revived);
-        pipeline.push(REVIVE, params![letters, numbers, self.now.0])
+        let Revived { letters, to, run_at, attempts, guard_retries, deaths } =
+            std::mem::take(&mut self.revived);
+        pipeline.push(REVIVE, params![letters, to, run_at, attempts, guard_retries, deaths])
     }
 
     /// Writes the records and the sums, and the commit's row with its result; a discard by a
@@ -377,13 +398,14 @@ impl<'a> Ledger<'a> {
             let (sql, params) = self.history.insert(self.commit);
             pipeline.push(sql, params);
         }
-        if !self.lifted.is_empty() {
-            let i = self.lifted;
-            pipeline.push(LIFTED, params![i.tasks, i.tenants, i.keys, i.dues]);
-        }
         if !self.resolved.is_empty() {
             let i = self.resolved;
             pipeline.push(RESOLVE, params![i.tasks, i.tenants, i.keys, i.dues, self.now.0]);
+        }
+        // After the letters, which a discard holds until its versions are blocked.
+        if !self.lifted.is_empty() {
+            let i = self.lifted;
+            pipeline.push(LIFTED, params![i.tasks, i.tenants, i.keys, i.dues]);
         }
         if !self.blocked.versions.is_empty() {
             let Blocked { identities: i, versions, given_up } = self.blocked;
@@ -414,7 +436,16 @@ impl<'a> Ledger<'a> {
 /// Statements that remove items, and the number of rows that each must affect.
 pub(super) struct Taken {
     pub(super) items: Vec<(usize, usize)>,
-    pub(super) log: Option<(usize, usize)>,
+    pub(super) log: Option<Acknowledged>,
+}
+
+/// The place of the answer to an acknowledgement, and what it must count.
+pub(super) struct Acknowledged {
+    pub(super) place: usize,
+    /// The items removed.
+    pub(super) items: usize,
+    /// The cursors moved.
+    pub(super) streams: usize,
 }
 
 fn number_of(tasks: &HashMap<TaskName, i32>, task: &TaskName) -> i32 {
@@ -433,14 +464,15 @@ fn stored(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// A letter moves unless it was resolved or its identity waits.
+/// The letters are locked since they were selected.
 const REVIVE: &str = "WITH moved AS (
     INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place, tenant, key,
-      version, payload, route, errors)
-    SELECT d.task, d.due, u.no, $3::int8, d.run, d.planned_at, d.part, 2, d.tenant, d.key,
-      d.version, d.payload, d.route, d.errors
-    FROM unnest($1::int8[], $2::int8[]) u(id, no) JOIN @.dead d ON d.id = u.id
-    WHERE d.resolved_at IS NULL
+      version, payload, route, attempts, guard_retries, deaths, errors)
+    SELECT d.task, d.due, u.no, u.run_at, d.run, d.planned_at, d.part, 2, d.tenant, d.key,
+      d.version, d.payload, d.route, u.attempts, u.guard_retries, u.deaths, d.errors
+    FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int4[], $5::int4[], $6::int4[])
+      u(id, no, run_at, attempts, guard_retries, deaths)
+    JOIN @.dead d ON d.id = u.id
     ON CONFLICT DO NOTHING RETURNING no)
   DELETE FROM @.dead d
   USING unnest($1::int8[], $2::int8[]) u(id, no) JOIN moved m ON m.no = u.no
@@ -478,11 +510,15 @@ const TAKE: &str = "DELETE FROM @.item i
     AND i.place = u.place AND i.no = u.no
   RETURNING 1";
 
-const ACKNOWLEDGE: &str = "WITH gone AS (DELETE FROM @.item i
-    USING unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)
+/// Moves the cursors, and removes the items that only end.
+const ACKNOWLEDGE: &str = "WITH u AS MATERIALIZED (
+    SELECT * FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)),
+  moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
+    WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
+  gone AS (DELETE FROM @.item i USING u
     WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
     RETURNING 1)
-  SELECT count(*) FROM gone";
+  SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM moved)";
 
 const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, version, given_up, at)
   SELECT DISTINCT u.*, $7::int8

@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use besom_core::command::MessageCriteria;
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
 use besom_core::ids::{FencingToken, TaskName, Tenant};
 use besom_core::time::Time;
@@ -123,13 +124,12 @@ async fn with_payloads(session: &Session, claimed: Vec<Claimed>) -> Job<Vec<Clai
 
 /// Makes messages pending again that were given up, unless their sequence contains a later one.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
-    let ids: Vec<i64> = selector.ids.iter().map(|id| *id as i64).collect();
-    // If numbers are given, only they count.
-    let topic = selector.topic.as_deref().filter(|_| ids.is_empty());
+    let MessageCriteria { ids, topic } = selector.criteria();
+    let ids: Option<Vec<i64>> = ids.map(|ids| ids.iter().map(|id| *id as i64).collect());
     tx.execute(
         "UPDATE @.outbox o SET given_up_at = NULL, attempts = 0, next_at = $3,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
-         WHERE o.given_up_at IS NOT NULL AND (cardinality($1::int8[]) = 0 OR o.id = ANY($1))
+         WHERE o.given_up_at IS NOT NULL AND ($1::int8[] IS NULL OR o.id = ANY($1))
            AND ($2::text IS NULL OR o.topic = $2)
            AND NOT EXISTS (SELECT 1 FROM @.outbox l WHERE l.lane = o.lane AND l.id > o.id)",
         params![ids, topic.map(|topic| escaped(topic).into_owned()), tx.now.0],

@@ -1,146 +1,77 @@
-//! Decides which entries of a batch may be committed: partitions and their epochs, the cursors of
-//! streams, and whether timers and retries still exist.
+//! What there is of the entries of a batch: the owners of their partitions, the cursors of their
+//! streams, and which of their items are where they should be.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use besom_core::ids::OwnerEpoch;
+use besom_core::books::{Owner, Places, left_out};
+use besom_core::ids::{OwnerEpoch, Partition, Seq, TaskName};
 use besom_core::item::Source;
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
-use super::error::Job;
+use super::error::{Failure, Job};
 use super::items::{Identities, place};
 use super::session::{Pipeline, params};
-use besom_ports::store::{Batch, LeftOut};
+use besom_ports::store::{Batch, Entry, LeftOut};
 
 /// Locks the partitions until the commit ends: a takeover waits for it.
 const OWNERS: &str = "SELECT id, owner, owner_epoch FROM @.partition WHERE id = ANY($1::int4[])
   ORDER BY id FOR SHARE";
 
-/// Moves the cursors that are where the batch expects them, under the expected owner and epoch, if
-/// the items up to there are those of the batch: after a restore, others may have their positions.
-const MOVE: &str = "WITH there AS (SELECT u.task, u.part, count(*) AS items
-    FROM unnest($7::int4[], $8::int4[], $9::text[], $10::text[], $11::int8[], $12::int8[],
-      $13::int8[]) u(task, part, tenant, key, due, no, run)
-    JOIN @.item i ON i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-      AND i.part = u.part AND i.place = 0 AND i.no = u.no AND i.run = u.run
-    GROUP BY u.task, u.part)
-  UPDATE @.stream_head h SET acked = u.upto
-  FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[], $5::int8[])
-    u(task, part, behind, upto, epoch)
-  JOIN @.partition p ON p.id = u.part AND p.owner = $6 AND p.owner_epoch = u.epoch
-  JOIN there t ON t.task = u.task AND t.part = u.part AND t.items = u.upto - u.behind
-  WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind
-  RETURNING h.task, h.part";
+/// Locks the cursors until the commit ends: another commit of the same stream waits for it, and then
+/// finds the cursor moved.
+const CURSORS: &str = "SELECT h.task, h.part, h.acked FROM @.stream_head h
+  WHERE (h.task, h.part) IN (SELECT * FROM unnest($1::int4[], $2::int4[]))
+  ORDER BY h.task, h.part FOR NO KEY UPDATE";
 
-const THERE: &str = "SELECT u.at FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[],
-    $5::int2[], $6::int8[], $7::int8[], $8::int4[]) u(task, tenant, key, due, place, no, run, at)
+/// The entries whose items are at their places. After a restore, others may have these places.
+const THERE: &str = "SELECT array_agg(u.at) FROM unnest($1::int4[], $2::text[], $3::text[],
+    $4::int8[], $5::int4[], $6::int2[], $7::int8[], $8::int8[], $9::int4[])
+    u(task, tenant, key, due, part, place, no, run, at)
   JOIN @.item i ON i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-    AND i.place = u.place AND i.no = u.no AND i.run = u.run";
+    AND i.part = u.part AND i.place = u.place AND i.no = u.no AND i.run = u.run";
 
-/// A stream of the batch.
-struct Stream {
-    behind: u64,
-    epoch: OwnerEpoch,
-    entries: usize,
-    /// Whether its positions are consecutive, under one epoch.
-    sound: bool,
-}
-
-/// The entries of the log.
-#[derive(Default)]
-struct Logged<'a> {
-    identities: Identities<'a>,
-    parts: Vec<i32>,
-    numbers: Vec<i64>,
-    runs: Vec<i64>,
-}
-
-/// The questions about ownership, and the positions of their answers.
+/// The positions of the answers to the questions about a batch.
 pub(super) struct Asked {
     owners: usize,
-    moved: Option<usize>,
+    cursors: Option<usize>,
     there: Option<usize>,
 }
 
-/// Asks for the owners of what the batch touches, and moves the cursors; `tasks` contains the
-/// number of each entry's task.
+/// Asks about the entries of a batch; `tasks` contains the number of each entry's task.
 pub(super) fn ask<'a>(pipeline: &mut Pipeline<'a>, batch: &'a Batch, tasks: &[i32]) -> Asked {
-    let mut streams: BTreeMap<(i32, u32), Stream> = BTreeMap::new();
-    let mut parts: Vec<i32> = Vec::new();
-    let mut others = Identities::default();
-    let (mut places, mut numbers, mut at) = (Vec::new(), Vec::new(), Vec::new());
-    let mut runs = Vec::new();
-    let mut logged = Logged::default();
-    for (i, entry) in batch.entries.iter().enumerate() {
-        let (item, task) = (&entry.item, tasks[i]);
-        if let Source::Unqueued(_) = entry.source {
-            continue;
+    let mut parts: BTreeSet<i32> = BTreeSet::new();
+    let mut streams: BTreeSet<(i32, i32)> = BTreeSet::new();
+    let mut identities = Identities::default();
+    let (mut of, mut places, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut runs, mut at) = (Vec::new(), Vec::new());
+    for (i, Entry { source, item, .. }) in batch.entries.iter().enumerate() {
+        let (task, part) = (tasks[i], item.partition.0 as i32);
+        match source {
+            Source::Unqueued(_) => continue,
+            Source::Log(_) => drop(streams.insert((task, part))),
+            Source::Timer(_) | Source::Retry(_) => {}
         }
-        parts.push(item.partition.0 as i32);
-        match entry.source {
-            Source::Log(seq) => {
-                let stream = streams.entry((task, item.partition.0)).or_insert(Stream {
-                    behind: seq.0.saturating_sub(1),
-                    epoch: entry.epoch,
-                    entries: 0,
-                    sound: seq.0 > 0,
-                });
-                stream.entries += 1;
-                stream.sound &=
-                    seq.0 == stream.behind + stream.entries as u64 && entry.epoch == stream.epoch;
-                logged.identities.push(task, &item.identity);
-                logged.parts.push(item.partition.0 as i32);
-                logged.numbers.push(seq.0 as i64);
-                logged.runs.push(item.run.0 as i64);
-            }
-            source => {
-                others.push(task, &item.identity);
-                let (place, no) = place(source);
-                places.push(place);
-                numbers.push(no);
-                runs.push(item.run.0 as i64);
-                at.push(i as i32);
-            }
-        }
+        parts.insert(part);
+        identities.push(task, &item.identity);
+        let (place, no) = place(*source);
+        of.push(part);
+        places.push(place);
+        numbers.push(no);
+        runs.push(item.run.0 as i64);
+        at.push(i as i32);
     }
-    parts.sort_unstable();
-    parts.dedup();
-    let owners = pipeline.push(OWNERS, params![parts]);
-    let moved = push_moves(pipeline, batch, &streams, logged);
-    let Identities { tasks, tenants, keys, dues } = others;
-    let there = (!tasks.is_empty()).then(|| {
-        pipeline.push(THERE, params![tasks, tenants, keys, dues, places, numbers, runs, at])
+    let owners = pipeline.push(OWNERS, params![parts.into_iter().collect::<Vec<_>>()]);
+    // The items are looked up last: while a lock was awaited, another commit may have taken them.
+    let cursors = (!streams.is_empty()).then(|| {
+        let (tasks, parts): (Vec<i32>, Vec<i32>) = streams.into_iter().unzip();
+        pipeline.push(CURSORS, params![tasks, parts])
     });
-    Asked { owners, moved, there }
-}
-
-fn push_moves<'a>(
-    pipeline: &mut Pipeline<'a>,
-    batch: &'a Batch,
-    streams: &BTreeMap<(i32, u32), Stream>,
-    logged: Logged<'a>,
-) -> Option<usize> {
-    let (mut tasks, mut parts) = (Vec::new(), Vec::new());
-    let (mut behind, mut upto, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
-    for ((task, part), stream) in streams.iter().filter(|(_, stream)| stream.sound) {
-        tasks.push(*task);
-        parts.push(*part as i32);
-        behind.push(stream.behind as i64);
-        upto.push((stream.behind + stream.entries as u64) as i64);
-        epochs.push(stream.epoch.0 as i64);
-    }
-    let node = batch.node.as_str().to_owned();
-    let Logged { identities: i, parts: of, numbers, runs } = logged;
-    (!tasks.is_empty()).then(|| {
-        pipeline.push(
-            MOVE,
-            params![
-                tasks, parts, behind, upto, epochs, node, i.tasks, of, i.tenants, i.keys, i.dues,
-                numbers, runs
-            ],
-        )
-    })
+    let there = (!at.is_empty()).then(|| {
+        let Identities { tasks, tenants, keys, dues } = identities;
+        pipeline.push(THERE, params![tasks, tenants, keys, dues, of, places, numbers, runs, at])
+    });
+    Asked { owners, cursors, there }
 }
 
 impl Asked {
@@ -149,59 +80,56 @@ impl Asked {
         &self,
         answers: &[Vec<Row>],
         batch: &Batch,
-        tasks: &[i32],
+        tasks: &HashMap<TaskName, i32>,
         now: Time,
     ) -> Job<Vec<Option<LeftOut>>> {
-        let mut owned: HashMap<u32, OwnerEpoch> = HashMap::new();
+        let mut found = Found {
+            tasks,
+            owners: HashMap::new(),
+            cursors: BTreeMap::new(),
+            there: HashSet::new(),
+        };
         for row in &answers[self.owners] {
-            let owner: Option<String> = row.try_get(1)?;
-            if owner.as_deref() == Some(batch.node.as_str()) {
-                let (id, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(2)?);
-                owned.insert(id as u32, OwnerEpoch(epoch as u64));
+            if let Some(owner) = row.try_get(1)? {
+                let epoch = OwnerEpoch(row.try_get::<_, i64>(2)? as u64);
+                found.owners.insert(row.try_get(0)?, (owner, epoch));
             }
         }
-        let mut moved: HashSet<(i32, u32)> = HashSet::new();
-        for row in self.moved.into_iter().flat_map(|place| &answers[place]) {
-            moved.insert((row.try_get(0)?, row.try_get::<_, i32>(1)? as u32));
+        for row in self.cursors.into_iter().flat_map(|at| &answers[at]) {
+            let acked = Seq(row.try_get::<_, i64>(2)? as u64);
+            found.cursors.insert((row.try_get(0)?, row.try_get(1)?), acked);
         }
-        let mut there: HashSet<usize> = HashSet::new();
-        for row in self.there.into_iter().flat_map(|place| &answers[place]) {
-            there.insert(row.try_get::<_, i32>(0)? as usize);
+        for row in self.there.into_iter().flat_map(|at| &answers[at]) {
+            found.there.extend(row.try_get::<_, Option<Vec<i32>>>(0)?.unwrap_or_default());
         }
-        let owns = |part: u32, epoch: OwnerEpoch| owned.get(&part) == Some(&epoch);
-        let mut strangers: HashSet<(i32, u32)> = HashSet::new();
-        for (task, entry) in tasks.iter().zip(&batch.entries) {
-            if !owns(entry.item.partition.0, entry.epoch) {
-                strangers.insert((*task, entry.item.partition.0));
-            }
-        }
-        let mut seen: HashSet<Source> = HashSet::new();
-        let left_out = batch
-            .entries
-            .iter()
-            .enumerate()
-            .map(|(i, entry)| {
-                let partition = entry.item.partition.0;
-                let task = tasks[i];
-                match entry.source {
-                    Source::Unqueued(_) => None,
-                    // A stream is left out as a whole.
-                    Source::Log(_) if moved.contains(&(task, partition)) => None,
-                    Source::Log(_) if strangers.contains(&(task, partition)) => {
-                        Some(LeftOut::NotOwner)
-                    }
-                    Source::Log(_) => Some(LeftOut::NotThere),
-                    _ if !owns(partition, entry.epoch) => Some(LeftOut::NotOwner),
-                    Source::Timer(_) if entry.item.identity.due.is_some_and(|due| due > now) => {
-                        Some(LeftOut::NotDue)
-                    }
-                    source if !there.contains(&i) || !seen.insert(source) => {
-                        Some(LeftOut::NotThere)
-                    }
-                    Source::Timer(_) | Source::Retry(_) => None,
-                }
-            })
-            .collect();
-        Ok(left_out)
+        left_out(&batch.entries, &batch.node, now, &mut found)
+    }
+}
+
+/// The answers.
+struct Found<'a> {
+    /// The numbers of the tasks.
+    tasks: &'a HashMap<TaskName, i32>,
+    owners: HashMap<i32, (String, OwnerEpoch)>,
+    cursors: BTreeMap<(i32, i32), Seq>,
+    /// The indexes of entries.
+    there: HashSet<i32>,
+}
+
+impl Places for Found<'_> {
+    type Error = Failure;
+
+    fn owner(&mut self, entry: &Entry) -> Job<Option<Owner<'_>>> {
+        let owner = self.owners.get(&(entry.item.partition.0 as i32));
+        Ok(owner.map(|(node, epoch)| Owner { node, epoch: *epoch }))
+    }
+
+    fn acked(&mut self, task: &TaskName, partition: Partition) -> Job<Option<Seq>> {
+        let Some(task) = self.tasks.get(task) else { return Ok(None) };
+        Ok(self.cursors.get(&(*task, partition.0 as i32)).copied())
+    }
+
+    fn is_there(&mut self, at: usize, _: &Entry) -> Job<bool> {
+        Ok(self.there.contains(&(at as i32)))
     }
 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use besom_core::books::{Admitted, Known, New, admit};
+use besom_core::books::{Admitted, CursorMove, Found, Known, New, admit};
 use besom_core::ids::{FencingToken, Partition, TaskName, Tenant};
 use besom_core::item::Candidate;
 use besom_core::time::Time;
@@ -41,14 +41,13 @@ pub(super) async fn cursor(
 
 const RUN: &str = "SELECT slot, task, scan_done FROM @.run WHERE id = $1";
 
-/// Which candidates of a page are already waiting, and which are blocked by a settled skip, a
-/// discard or an open dead letter of the same version.
-const KNOWN: &str = "SELECT
+/// What there is of each candidate of a page, as [`Found`] has it.
+const FOUND: &str = "SELECT
     EXISTS (SELECT 1 FROM @.item w WHERE w.task = $1 AND w.tenant = u.tenant AND w.key = u.key
             AND w.due = u.due),
     EXISTS (SELECT 1 FROM @.settled s WHERE s.task = $1 AND s.tenant = u.tenant AND s.key = u.key
-            AND s.due = u.due AND s.version = u.version)
-    OR EXISTS (SELECT 1 FROM @.dead d WHERE d.task = $1 AND d.tenant = u.tenant AND d.key = u.key
+            AND s.due = u.due AND s.version = u.version),
+    EXISTS (SELECT 1 FROM @.dead d WHERE d.task = $1 AND d.tenant = u.tenant AND d.key = u.key
             AND d.due = u.due AND d.version = u.version AND d.resolved_at IS NULL)
   FROM unnest($2::text[], $3::text[], $4::int8[], $5::text[])
     WITH ORDINALITY u(tenant, key, due, version, i) ORDER BY u.i";
@@ -75,7 +74,7 @@ pub(super) async fn plan_page(
     first.push(RUN, params![page.run.0 as i64]);
     first.push(NUMBERS, params![dues as i32]);
     let Identities { tenants, keys, dues, .. } = identities;
-    first.push(KNOWN, params![task, tenants, keys, dues, versions]);
+    first.push(FOUND, params![task, tenants, keys, dues, versions]);
     let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match decide(&answers, page, task, partitions) {
         Ok((slot, numbers, admitted)) => {
@@ -120,11 +119,8 @@ fn decide<'a>(
     let numbers = numbers(&answers[2])?;
     let known = |at: usize, _| -> Job<Known> {
         let row = answers[3].get(at).ok_or_else(|| invalid("a page without answers"))?;
-        Ok(match (row.try_get(0)?, row.try_get(1)?) {
-            (true, _) => Known::Waits,
-            (false, true) => Known::Blocked,
-            (false, false) => Known::New,
-        })
+        let (waits, settled, dead) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(Found { waits, settled, dead }.known())
     };
     Ok((slot, numbers, admit(page, partitions, known)?))
 }
@@ -192,7 +188,7 @@ impl<'a> Columns<'a> {
 impl Page<'_> {
     async fn write(self, tx: &mut Tx) -> Job<Planned> {
         let Page { page, task, slot, numbers, admitted } = self;
-        let Admitted { items, logged, tally, planned } = admitted;
+        let Admitted { items, logged, cursor, tally, planned } = admitted;
         let run = page.run.0 as i64;
         let mut pipeline = Pipeline::default();
         // Stream by stream, each in order.
@@ -246,9 +242,7 @@ impl Page<'_> {
              WHERE id = $1",
             params![run, new, deduplicated, blocked, logged as i64, scanned],
         );
-        if planned.left == 0 {
-            move_cursor(&mut pipeline, task, page, tx.now);
-        }
+        move_cursor(&mut pipeline, task, page.tenant.as_ref(), cursor, tx.now);
         Counters::of(&tally, |_| task).write(&mut pipeline);
         arrivals::note(&mut pipeline, logged > 0, planned.earliest_due, None);
         tx.session.run(pipeline).await?;
@@ -256,16 +250,23 @@ impl Page<'_> {
     }
 }
 
-fn move_cursor<'a>(pipeline: &mut Pipeline<'a>, task: i32, page: &'a PlanPage, now: Time) {
-    let tenant = tenant_text(page.tenant.as_ref());
-    match &page.cursor {
-        Some(cursor) => pipeline.push(
+fn move_cursor<'a>(
+    pipeline: &mut Pipeline<'a>,
+    task: i32,
+    tenant: Option<&'a Tenant>,
+    cursor: CursorMove<'a>,
+    now: Time,
+) {
+    let tenant = tenant_text(tenant);
+    match cursor {
+        CursorMove::Stay => 0,
+        CursorMove::To(cursor) => pipeline.push(
             "INSERT INTO @.cursor (task, tenant, cursor, moved_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (task, tenant)
              DO UPDATE SET cursor = excluded.cursor, moved_at = excluded.moved_at",
-            params![task, tenant, cursor.clone(), now.0],
+            params![task, tenant, cursor, now.0],
         ),
-        None => pipeline
+        CursorMove::Begin => pipeline
             .push("DELETE FROM @.cursor WHERE task = $1 AND tenant = $2", params![task, tenant]),
     };
 }

@@ -1,9 +1,11 @@
 //! Pruning: removes rows older than their retention; the baseline keeps the history's counts.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::books::Delta;
+use besom_core::books::{Counts, Delta};
 use besom_core::ids::FencingToken;
+use besom_core::item::End;
 use besom_core::time::Time;
 
 use super::clock::Clock;
@@ -83,29 +85,70 @@ const HISTORY: &str = "WITH oldest AS (
   gone AS (DELETE FROM @.history h USING oldest o
     WHERE h.id = o.id AND o.at < $1 AND h.id < coalesce(
       (SELECT min(id) FROM oldest WHERE at >= $1), 9223372036854775807)
-    RETURNING h.task, h.tenant, h.outcome, h.undo_bytes, h.undo IS NOT NULL AS held),
-  based AS (INSERT INTO @.baseline AS b (task, tenant, committed, skipped, discarded, dead)
-    SELECT task, tenant, count(*) FILTER (WHERE outcome = 1), count(*) FILTER (WHERE outcome = 2),
-      count(*) FILTER (WHERE outcome = 4), 0
-    FROM gone GROUP BY task, tenant
-    ON CONFLICT (task, tenant) DO UPDATE SET committed = b.committed + excluded.committed,
-      skipped = b.skipped + excluded.skipped, discarded = b.discarded + excluded.discarded)
-  SELECT task, tenant, count(*), count(*) FILTER (WHERE held), sum(undo_bytes)::int8
-  FROM gone GROUP BY task, tenant";
+    RETURNING h.task, h.tenant, h.outcome, h.undo_bytes, h.undo IS NOT NULL AS held)
+  SELECT task, tenant, outcome, count(*), count(*) FILTER (WHERE held), sum(undo_bytes)::int8
+  FROM gone GROUP BY task, tenant, outcome";
+
+const BASELINE: &str =
+    "INSERT INTO @.baseline AS b (task, tenant, committed, skipped, discarded, dead)
+  SELECT u.*, 0 FROM unnest($1::int4[], $2::text[], $3::int8[], $4::int8[], $5::int8[]) u
+  ON CONFLICT (task, tenant) DO UPDATE SET committed = b.committed + excluded.committed,
+    skipped = b.skipped + excluded.skipped, discarded = b.discarded + excluded.discarded";
+
+/// Additions to the baseline, in columns: ends of items that no history row tells any more.
+#[derive(Default)]
+pub(super) struct Baseline {
+    tasks: Vec<i32>,
+    tenants: Vec<String>,
+    committed: Vec<i64>,
+    skipped: Vec<i64>,
+    discarded: Vec<i64>,
+}
+
+impl Baseline {
+    /// Adds ends of items of a task and tenant.
+    pub(super) fn push(&mut self, task: i32, tenant: String, ended: &Counts) {
+        self.tasks.push(task);
+        self.tenants.push(tenant);
+        self.committed.push(ended.committed as i64);
+        self.skipped.push(ended.skipped as i64);
+        self.discarded.push(ended.discarded as i64);
+    }
+
+    /// Writes them.
+    pub(super) fn write(self, pipeline: &mut Pipeline<'_>) {
+        if !self.tasks.is_empty() {
+            let Baseline { tasks, tenants, committed, skipped, discarded } = self;
+            pipeline.push(BASELINE, params![tasks, tenants, committed, skipped, discarded]);
+        }
+    }
+}
 
 async fn prune_history(tx: &Tx, cutoff: Time, limit: i64, pruned: &mut Pruned) -> Job<()> {
     let mut counters = Counters::default();
+    let mut gone: BTreeMap<(i32, String), Counts> = BTreeMap::new();
     for row in tx.query(HISTORY, params![cutoff.0, limit]).await? {
+        let (task, tenant): (i32, String) = (row.try_get(0)?, row.try_get(1)?);
         let (rows, images, bytes): (i64, i64, i64) =
-            (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+            (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
         pruned.history += rows as u64;
         pruned.undo += images as u64;
+        let end = End::of(i64::from(row.try_get::<_, i16>(2)?));
+        gone.entry((task, tenant.clone())).or_default().count_ended(end, rows as u64);
         if bytes > 0 {
             let delta = Delta { undo_bytes: -bytes, ..Delta::default() };
-            counters.push(row.try_get(0)?, row.try_get::<_, String>(1)?.into(), &delta);
+            counters.push(task, tenant.into(), &delta);
         }
     }
-    write(tx, counters).await
+    let mut baseline = Baseline::default();
+    for ((task, tenant), counts) in gone {
+        baseline.push(task, tenant, &counts);
+    }
+    let mut pipeline = Pipeline::default();
+    baseline.write(&mut pipeline);
+    counters.write(&mut pipeline);
+    tx.session.run(pipeline).await?;
+    Ok(())
 }
 
 async fn write(tx: &Tx, counters: Counters<'_>) -> Job<()> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant, Term};
+use besom_core::plan::Placed;
 use besom_core::time::Time;
 use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
@@ -11,11 +12,11 @@ use super::clock::Clock;
 use super::error::{Job, invalid};
 use super::leadership::{check_fence, hold_fence};
 use super::session::{Param, Pipeline, Session, Tx, params};
-use super::tally::{END_RUNS, fold};
+use super::tally::{end_runs, fold};
 use super::tasks::Tasks;
 use super::text::{tenant_of, tenant_text};
 use besom_ports::store::{
-    NewRun, Pause, Result, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, late_copy,
+    NewRun, Pause, Result, Run, Seen, SlotDecision, SlotRecord, TaskState, late_copy, started,
 };
 
 /// The tasks that a decision names.
@@ -60,13 +61,8 @@ pub(super) async fn write_decision(
     for run in &decision.runs {
         ids.push(start(tx, tasks, term, run).await?);
     }
-    for slot in &decision.slots {
-        let run = slot.run.or_else(|| {
-            let started = |new: &NewRun| new.task == slot.task && new.slot == slot.to;
-            let ran = slot.outcome == SlotOutcome::Ran;
-            ran.then(|| decision.runs.iter().position(started).map(|i| ids[i])).flatten()
-        });
-        write_slot(tx, tasks, slot, run).await?;
+    for slot in decision.rows(&ids) {
+        write_slot(tx, tasks, slot).await?;
     }
     for state in &decision.states {
         write_state(tx, tasks, state).await?;
@@ -100,8 +96,7 @@ async fn started_before(
     Ok(late_copy(task, decision, ids)?)
 }
 
-/// The existing run of a slot, with its term: a scheduled run, or one started at a takeover, is the
-/// slot's only run.
+/// The existing run of a slot with the same trigger, and its term.
 async fn run_of_slot(tx: &Tx, task: i32, run: &NewRun) -> Job<Option<(RunId, Term)>> {
     let sql = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
     let Some(row) = tx.row(sql, params![task, run.slot.0, json(&run.trigger)?]).await? else {
@@ -135,67 +130,60 @@ async fn start(tx: &Tx, tasks: &HashMap<TaskName, i32>, term: Term, run: &NewRun
     if let Some(row) = row {
         return Ok(RunId(row.try_get::<_, i64>(0)? as u64));
     }
-    // The slot already has a run. If this leadership has started it, only the answer was lost.
+    // The unique index of `Trigger::is_of_slot` has kept it out.
     let found = run_of_slot(tx, task, run).await?;
-    let (id, of) = found.ok_or_else(|| invalid("a run without its definition"))?;
-    if of != term {
-        let (name, slot) = (&run.task, run.slot);
-        return Err(invalid(format!("{name} already has a run for the slot {slot}")));
-    }
-    Ok(id)
+    let known = found.ok_or_else(|| invalid("a run without its definition"))?;
+    Ok(started(run, term, known)?)
 }
 
-/// Adds a row to the slot history, or extends an equal last one. A row that exists is not written
-/// again.
-async fn write_slot(
-    tx: &Tx,
-    tasks: &HashMap<TaskName, i32>,
-    slot: &SlotRecord,
-    run: Option<RunId>,
-) -> Job<()> {
+/// A row of the slot history has these columns, for [`read_slot`].
+const SLOT: &str = "id, from_slot, to_slot, count, outcome, reason, run, term";
+
+/// Adds a row to the slot history, or extends the last one.
+async fn write_slot(tx: &Tx, tasks: &HashMap<TaskName, i32>, slot: SlotRecord) -> Job<()> {
     let task = number(tasks, &slot.task)?;
-    let outcome = json(&slot.outcome)?;
-    let run = run.map(|r| r.0 as i64);
-    let (term, count) = (slot.term.0 as i64, slot.count as i64);
-    let written = tx
-        .row(
-            "SELECT 1 FROM @.slot WHERE task = $1 AND to_slot >= $2 AND from_slot <= $3
-               AND outcome = $4 AND reason = $5 AND run IS NOT DISTINCT FROM $6 AND term = $7
-             LIMIT 1",
-            params![task, slot.to.0, slot.from.0, outcome.clone(), slot.reason.clone(), run, term],
-        )
-        .await?;
-    if written.is_some() {
-        return Ok(());
-    }
-    let merged = tx
-        .execute(
-            "UPDATE @.slot SET to_slot = $2, count = count + $3
-             WHERE id = (SELECT id FROM @.slot WHERE task = $1 ORDER BY to_slot DESC, id DESC
-                         LIMIT 1)
-               AND outcome = $4 AND reason = $5 AND run IS NOT DISTINCT FROM $6 AND term = $7
-               AND to_slot < $8",
-            params![
-                task,
-                slot.to.0,
-                count,
-                outcome.clone(),
-                slot.reason.clone(),
-                run,
-                term,
-                slot.from.0
-            ],
-        )
-        .await?;
-    if merged == 0 {
-        tx.execute(
-            "INSERT INTO @.slot (task, from_slot, to_slot, count, outcome, reason, run, term)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-            params![task, slot.from.0, slot.to.0, count, outcome, slot.reason.clone(), run, term],
-        )
-        .await?;
+    let known = format!(
+        "SELECT {SLOT} FROM @.slot WHERE task = $1 AND to_slot >= $2 AND from_slot <= $3
+         UNION (SELECT {SLOT} FROM @.slot WHERE task = $1 ORDER BY to_slot DESC, id DESC LIMIT 1)
+         ORDER BY to_slot DESC, id DESC"
+    );
+    let rows = tx.query(&known, params![task, slot.to.0, slot.from.0]).await?;
+    let read = |row: &Row| read_slot(&slot.task, row);
+    let history = rows.iter().map(read).collect::<Job<Vec<_>>>()?;
+    match slot.place(&history) {
+        Placed::Known => {}
+        Placed::Last(last) => {
+            let id: i64 = rows.first().ok_or_else(|| invalid("no last slot"))?.try_get(0)?;
+            tx.execute(
+                "UPDATE @.slot SET to_slot = $2, count = $3 WHERE id = $1",
+                params![id, last.to.0, last.count as i64],
+            )
+            .await?;
+        }
+        Placed::New(SlotRecord { from, to, count, outcome, reason, run, term, .. }) => {
+            let (outcome, run) = (json(&outcome)?, run.map(|run| run.0 as i64));
+            tx.execute(
+                "INSERT INTO @.slot (task, from_slot, to_slot, count, outcome, reason, run, term)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+                params![task, from.0, to.0, count as i64, outcome, reason, run, term.0 as i64],
+            )
+            .await?;
+        }
     }
     Ok(())
+}
+
+fn read_slot(task: &TaskName, row: &Row) -> Job<SlotRecord> {
+    Ok(SlotRecord {
+        task: task.clone(),
+        from: Time(row.try_get(1)?),
+        to: Time(row.try_get(2)?),
+        count: row.try_get::<_, i64>(3)? as u64,
+        outcome: parse(&row.try_get::<_, String>(4)?)?,
+        reason: row.try_get(5)?,
+        run: row.try_get::<_, Option<i64>>(6)?.map(|run| RunId(run as u64)),
+        term: Term(row.try_get::<_, i64>(7)? as u64),
+    })
 }
 
 /// Writes every field but the pause, which only commands change.
@@ -239,9 +227,9 @@ pub(super) async fn end_scan(
         return Err(failure.into());
     }
     tx.session.commit().await?;
-    // A commit that took the last item in the meantime did not see the scan's end: see END_RUNS.
-    let (id, given) = (run.0 as i64, clock.given());
-    tx.session.query(END_RUNS, params![vec![id], given]).await?;
+    // A commit that took the last item in the meantime did not see the scan's end: see RUN_FACTS.
+    let id = run.0 as i64;
+    end_runs(&tx.session, vec![id], clock.given().map(Time)).await?;
     let row = tx
         .row("SELECT ended_at IS NOT NULL FROM @.run WHERE id = $1", params![id])
         .await?
@@ -258,7 +246,7 @@ async fn ended(tx: &Tx, run: RunId, cursor: Option<String>, error: Option<&str>)
         )
         .await?;
     }
-    tx.query(END_RUNS, params![vec![run.0 as i64], Some(tx.now.0)]).await?;
+    end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
     fold(&tx.session).await
 }
 
@@ -384,29 +372,14 @@ pub(super) async fn slots(
     to: Time,
     limit: u32,
 ) -> Job<Vec<SlotRecord>> {
-    let rows = session
-        .query(
-            "SELECT from_slot, to_slot, count, outcome, reason, run, term FROM @.slot
-             WHERE task = (SELECT id FROM @.task WHERE name = $1) AND to_slot >= $2
-               AND from_slot <= $3
-             ORDER BY to_slot DESC, id DESC LIMIT $4",
-            params![task.as_str().to_owned(), from.0, to.0, i64::from(limit)],
-        )
-        .await?;
-    let mut slots = Vec::with_capacity(rows.len());
-    for r in rows {
-        slots.push(SlotRecord {
-            task: task.clone(),
-            from: Time(r.try_get(0)?),
-            to: Time(r.try_get(1)?),
-            count: r.try_get::<_, i64>(2)? as u64,
-            outcome: parse(&r.try_get::<_, String>(3)?)?,
-            reason: r.try_get(4)?,
-            run: r.try_get::<_, Option<i64>>(5)?.map(|run| RunId(run as u64)),
-            term: Term(r.try_get::<_, i64>(6)? as u64),
-        });
-    }
-    Ok(slots)
+    let sql = format!(
+        "SELECT {SLOT} FROM @.slot
+         WHERE task = (SELECT id FROM @.task WHERE name = $1) AND to_slot >= $2
+           AND from_slot <= $3
+         ORDER BY to_slot DESC, id DESC LIMIT $4"
+    );
+    let named = params![task.as_str().to_owned(), from.0, to.0, i64::from(limit)];
+    session.query(&sql, named).await?.iter().map(|row| read_slot(task, row)).collect()
 }
 
 /// A value as JSON text.

@@ -1,12 +1,14 @@
 //! Streams that have lost items: their state, and their repair.
 
-use besom_core::ids::{Partition, Seq, TaskName};
+use besom_core::books::{Counts, RunItems, Tally, WaitingCounts, write_off, write_off_run};
+use besom_core::ids::{Partition, RunId, Seq, TaskName};
 use tokio_postgres::Row;
 
 use super::arrivals;
 use super::error::Job;
+use super::prune::Baseline;
 use super::session::{Pipeline, Session, Tx, params};
-use super::tally::END_RUNS;
+use super::tally::{Counters, end_runs, write_runs};
 use besom_ports::store::{Repaired, Stream, StreamRow};
 
 /// Streams with unacknowledged items, and the number of items that exist.
@@ -68,35 +70,22 @@ const MOVE_TAILS: &str = "UPDATE @.stream_tail s SET tail = b.base + (
     WHERE i.task = $1 AND i.part = b.part AND i.place = 0 AND i.no > b.base)
   FROM unnest($2::int4[], $3::int8[]) b(part, base) WHERE s.task = $1 AND s.part = b.part";
 
-/// Writes off items that are in the counters but exist nowhere, in one view of both.
-const WRITE_OFF: &str = "WITH there AS (
+/// Items in the counters and items that exist, in one view of both.
+const ITEMS: &str = "SELECT b.tenant, b.log, b.timers, b.retries, coalesce(i.log, 0),
+    coalesce(i.timers, 0), coalesce(i.retries, 0)
+  FROM @.books b LEFT JOIN (
     SELECT tenant, count(*) FILTER (WHERE place = 0) AS log,
       count(*) FILTER (WHERE place = 1) AS timers, count(*) FILTER (WHERE place = 2) AS retries
-    FROM @.item WHERE task = $1 GROUP BY tenant),
-  lost AS (
-    SELECT b.tenant, greatest(b.log - coalesce(i.log, 0), 0) AS log,
-      greatest(b.timers - coalesce(i.timers, 0), 0) AS timers,
-      greatest(b.retries - coalesce(i.retries, 0), 0) AS retries
-    FROM @.books b LEFT JOIN there i ON i.tenant = b.tenant WHERE b.task = $1),
-  gone AS (
-    SELECT *, log + timers + retries AS items FROM lost WHERE log + timers + retries > 0),
-  counted AS (
-    INSERT INTO @.tally (task, tenant, planned, committed, skipped, dead, discarded, log, timers,
-      retries, resolved, undo_bytes)
-    SELECT $1, tenant, 0, 0, 0, 0, items, -log, -timers, -retries, 0, 0 FROM gone),
-  kept AS (
-    INSERT INTO @.baseline AS b (task, tenant, committed, skipped, discarded, dead)
-    SELECT $1, tenant, 0, 0, items, 0 FROM gone
-    ON CONFLICT (task, tenant) DO UPDATE SET discarded = b.discarded + excluded.discarded)
-  SELECT coalesce(sum(items), 0)::int8 FROM gone";
+    FROM @.item WHERE task = $1 GROUP BY tenant) i ON i.tenant = b.tenant
+  WHERE b.task = $1";
 
-/// The same for the runs that planned them.
-const WRITE_OFF_RUNS: &str = "INSERT INTO @.run_share AS s (run, share, unlogged, ended)
-  SELECT r.id, 0, greatest(r.open - r.logged, 0), greatest(r.held - r.there, 0) FROM (
+/// The same for the runs that planned them: items in the log, and all that refer to a run.
+const ITEMS_OF_RUNS: &str = "SELECT * FROM (
     SELECT r.id,
-      r.logged - coalesce((SELECT sum(s.unlogged) FROM @.run_share s WHERE s.run = r.id), 0)
+      r.logged - coalesce((SELECT sum(s.unlogged)::int8 FROM @.run_share s WHERE s.run = r.id), 0)
         AS open,
-      r.planned - coalesce((SELECT sum(s.ended) FROM @.run_share s WHERE s.run = r.id), 0) AS held,
+      r.planned - coalesce((SELECT sum(s.ended)::int8 FROM @.run_share s WHERE s.run = r.id), 0)
+        AS held,
       coalesce(w.logged, 0) AS logged,
       coalesce(w.there, 0) + coalesce(d.there, 0) AS there
     FROM @.run r
@@ -105,10 +94,48 @@ const WRITE_OFF_RUNS: &str = "INSERT INTO @.run_share AS s (run, share, unlogged
     LEFT JOIN (SELECT run, count(*) AS there FROM @.dead
                WHERE task = $1 AND resolved_at IS NULL GROUP BY run) d ON d.run = r.id
     WHERE r.task = $1) r
-  WHERE r.open > r.logged OR r.held > r.there
-  ON CONFLICT (run, share) DO UPDATE SET unlogged = s.unlogged + excluded.unlogged,
-    ended = s.ended + excluded.ended
-  RETURNING run";
+  WHERE open <> logged OR held <> there";
+
+/// Writes off items that are in the counters but exist nowhere. Commits in between change neither
+/// what is lost nor how it is subtracted.
+async fn write_off_items(tx: &Tx, task: i32) -> Job<i64> {
+    let waiting = |row: &Row, at: usize| -> Job<WaitingCounts> {
+        let (log, timers) = (row.try_get(at)?, row.try_get(at + 1)?);
+        Ok(WaitingCounts { log, timers, retries: row.try_get(at + 2)? })
+    };
+    let (mut counters, mut baseline, mut sum) = (Counters::default(), Baseline::default(), 0);
+    for row in tx.query(ITEMS, params![task]).await? {
+        let Some(delta) = write_off(waiting(&row, 1)?, waiting(&row, 4)?) else { continue };
+        let tenant: String = row.try_get(0)?;
+        let discarded = delta.discarded.unsigned_abs();
+        baseline.push(task, tenant.clone(), &Counts { discarded, ..Counts::default() });
+        counters.push(task, tenant.into(), &delta);
+        sum += delta.discarded;
+    }
+    let mut pipeline = Pipeline::default();
+    counters.write(&mut pipeline);
+    baseline.write(&mut pipeline);
+    tx.session.run(pipeline).await?;
+    Ok(sum)
+}
+
+/// The same for the runs; ends those that wait for nothing else.
+async fn write_off_runs(tx: &Tx, task: i32) -> Job<()> {
+    let mut tally = Tally::default();
+    for row in tx.query(ITEMS_OF_RUNS, params![task]).await? {
+        let counted = RunItems { log: row.try_get(1)?, all: row.try_get(2)? };
+        let there = RunItems { log: row.try_get(3)?, all: row.try_get(4)? };
+        if let Some(leaving) = write_off_run(counted, there) {
+            tally.runs.insert(RunId(row.try_get::<_, i64>(0)? as u64), leaving);
+        }
+    }
+    let mut pipeline = Pipeline::default();
+    write_runs(&tally, &mut pipeline);
+    tx.session.run(pipeline).await?;
+    let runs = tally.runs.keys().map(|run| run.0 as i64).collect();
+    end_runs(&tx.session, runs, Some(tx.now)).await?;
+    Ok(())
+}
 
 /// Renumbers the broken streams of a task, and writes off what they have lost.
 pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
@@ -121,13 +148,8 @@ pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
     for sql in [NUMBER_ANEW, MOVE_HEADS, MOVE_TAILS] {
         tx.execute(sql, params![task, parts.clone(), bases.clone()]).await?;
     }
-    let lost = tx.query(WRITE_OFF, params![task]).await?;
-    let lost: i64 = super::session::only(&lost)?;
-    let mut runs = Vec::new();
-    for row in tx.query(WRITE_OFF_RUNS, params![task]).await? {
-        runs.push(row.try_get::<_, i64>(0)?);
-    }
-    tx.query(END_RUNS, params![runs, Some(tx.now.0)]).await?;
+    let lost = write_off_items(tx, task).await?;
+    write_off_runs(tx, task).await?;
     let mut pipeline = Pipeline::default();
     arrivals::note(&mut pipeline, !parts.is_empty(), None, None);
     tx.session.run(pipeline).await?;

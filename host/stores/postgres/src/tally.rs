@@ -5,8 +5,9 @@
 
 use std::borrow::Cow;
 
-use besom_core::books::{Delta, Tally};
+use besom_core::books::{Delta, RunFacts, Tally};
 use besom_core::ids::{RunId, TaskName};
+use besom_core::time::Time;
 use tokio_postgres::Row;
 
 use super::error::Job;
@@ -104,25 +105,55 @@ pub(super) fn write_runs(tally: &Tally<'_>, pipeline: &mut Pipeline<'_>) {
     );
 }
 
-/// Ends those of the runs `$1` whose scan has ended and whose items have left the log, at `$2`
-/// (none: by the server's clock), and returns them.
+/// What there is of the runs `$1`, for [`ending`].
 ///
 /// Two commits that take the last items at the same time do not see each other, so a commit asks
 /// again after committing, and the later of the two ends the run.
+pub(super) const RUN_FACTS: &str = "SELECT r.id, r.scan_done,
+    r.logged - coalesce((SELECT sum(s.unlogged)::int8 FROM @.run_share s WHERE s.run = r.id), 0),
+    r.ended_at IS NOT NULL
+  FROM @.run r WHERE r.id = ANY($1::int8[]) ORDER BY r.id";
+
+/// The runs that end, according to the answer to [`RUN_FACTS`].
+pub(super) fn ending(rows: &[Row]) -> Job<Vec<i64>> {
+    let mut ending = Vec::new();
+    for row in rows {
+        let id: i64 = row.try_get(0)?;
+        let (run, scan_done) = (RunId(id as u64), row.try_get(1)?);
+        let facts = RunFacts { run, scan_done, open: row.try_get(2)?, ended: row.try_get(3)? };
+        if facts.ends() {
+            ending.push(id);
+        }
+    }
+    Ok(ending)
+}
+
+/// Ends the runs `$1` at `$2` (none: by the server's clock). Whoever comes second to an end changes
+/// nothing.
 pub(super) const END_RUNS: &str = "UPDATE @.run r
   SET ended_at = coalesce($2::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8)
-  WHERE r.id = ANY($1::int8[]) AND r.scan_done AND r.ended_at IS NULL
-    AND r.logged = coalesce((SELECT sum(s.unlogged) FROM @.run_share s WHERE s.run = r.id), 0)
-  RETURNING r.id";
+  WHERE r.id = ANY($1::int8[]) AND r.ended_at IS NULL RETURNING r.id";
 
-/// The answer to [`END_RUNS`], in order.
-pub(super) fn ended_runs(rows: &[Row]) -> Job<Vec<RunId>> {
-    let mut runs = Vec::with_capacity(rows.len());
-    for row in rows {
-        runs.push(RunId(row.try_get::<_, i64>(0)? as u64));
+/// Ends those of the runs that are at their end; returns them.
+pub(super) async fn end_runs(
+    session: &Session,
+    runs: Vec<i64>,
+    at: Option<Time>,
+) -> Job<Vec<RunId>> {
+    let ending = ending(&session.query(RUN_FACTS, params![runs]).await?)?;
+    end(session, ending, at).await
+}
+
+/// Ends these runs; returns those that had not ended before.
+pub(super) async fn end(session: &Session, runs: Vec<i64>, at: Option<Time>) -> Job<Vec<RunId>> {
+    if runs.is_empty() {
+        return Ok(Vec::new());
     }
-    runs.sort_unstable();
-    Ok(runs)
+    let rows = session.query(END_RUNS, params![runs, at.map(|at| at.0)]).await?;
+    let id = |row: &Row| Ok(RunId(row.try_get::<_, i64>(0)? as u64));
+    let mut ended = rows.iter().map(id).collect::<Job<Vec<_>>>()?;
+    ended.sort_unstable();
+    Ok(ended)
 }
 
 /// Adds the tally to the counters. Only a leader does this, under its fence.

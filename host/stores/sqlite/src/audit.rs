@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use besom_core::item::End;
 use rusqlite::{Connection, Row};
 
 use super::error::Job;
@@ -34,52 +35,49 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
         };
         books.entry((r.get(0)?, r.get(1)?)).or_default().0 = counted;
     }
-    let mut recount = |sql: &str, add: &dyn Fn(&mut Counts, u64)| -> Job<()> {
+    let mut recount = |sql: &str, add: &dyn Fn(&mut Counts, &Row<'_>) -> Job<()>| -> Job<()> {
         let mut statement = conn.prepare(sql)?;
         let mut rows = statement.query([])?;
         while let Some(r) = rows.next()? {
-            add(&mut books.entry((r.get(0)?, r.get(1)?)).or_default().1, count(r, 2)?);
+            add(&mut books.entry((r.get(0)?, r.get(1)?)).or_default().1, r)?;
         }
         Ok(())
     };
-    for (outcome, add) in [
-        (1, (|c, n| c.committed += n) as fn(&mut Counts, u64)),
-        (2, |c, n| c.skipped += n),
-        (4, |c, n| c.discarded += n),
-    ] {
-        let sql = format!(
-            "SELECT task, tenant, count(*) FROM besom_history WHERE outcome = {outcome} GROUP BY 1, 2"
-        );
-        recount(&sql, &add)?;
-    }
-    for (column, add) in [
-        ("committed", (|c, n| c.committed += n) as fn(&mut Counts, u64)),
-        ("skipped", |c, n| c.skipped += n),
-        ("discarded", |c, n| c.discarded += n),
-        ("dead", |c, n| {
-            c.dead += n;
-            c.resolved += n;
-        }),
-    ] {
-        recount(&format!("SELECT task, tenant, {column} FROM besom_baseline"), &add)?;
-    }
-    for (table, add) in [
-        ("besom_dead", (|c, n| c.dead += n) as fn(&mut Counts, u64)),
-        ("besom_log", |c, n| c.pending += n),
-        ("besom_timer", |c, n| c.pending += n),
-        ("besom_retry", |c, n| c.pending += n),
-    ] {
-        recount(&format!("SELECT task, tenant, count(*) FROM {table} GROUP BY 1, 2"), &add)?;
-    }
     recount(
-        "SELECT task, tenant, count(*) FROM besom_dead WHERE resolved_at IS NOT NULL GROUP BY 1, 2",
-        &|c, n| c.resolved += n,
+        "SELECT task, tenant, outcome, count(*) FROM besom_history GROUP BY 1, 2, 3",
+        &|counts, r| {
+            counts.count_ended(End::of(r.get(2)?), count(r, 3)?);
+            Ok(())
+        },
     )?;
+    recount("SELECT task, tenant, committed, skipped, discarded, dead FROM besom_baseline", &{
+        |counts, r| {
+            for (at, end) in [(2, End::Committed), (3, End::Skipped), (4, End::Discarded)] {
+                counts.count_ended(end, count(r, at)?);
+            }
+            let pruned = count(r, 5)?;
+            counts.count_letters(pruned, pruned);
+            Ok(())
+        }
+    })?;
+    recount(
+        "SELECT task, tenant, count(*), count(resolved_at) FROM besom_dead GROUP BY 1, 2",
+        &|counts, r| {
+            counts.count_letters(count(r, 2)?, count(r, 3)?);
+            Ok(())
+        },
+    )?;
+    for table in ["besom_log", "besom_timer", "besom_retry"] {
+        let waiting = format!("SELECT task, tenant, count(*) FROM {table} GROUP BY 1, 2");
+        recount(&waiting, &|counts, r| {
+            counts.pending += count(r, 2)?;
+            Ok(())
+        })?;
+    }
     let rows = books
         .into_iter()
-        .filter_map(|((task, tenant), (counted, mut recounted))| {
-            let c = &mut recounted;
-            c.planned = c.committed + c.skipped + c.dead + c.discarded + c.pending;
+        .filter_map(|((task, tenant), (counted, recounted))| {
+            let recounted = recounted.recounted();
             let task = names.get(&task)?.clone();
             Some(AuditRow { task, tenant: tenant.0, counted, recounted })
         })
@@ -118,6 +116,14 @@ const VIOLATIONS: &[&str] = &[
      FROM besom_run r LEFT JOIN (SELECT run, seq FROM besom_log) l ON l.run = r.id
      WHERE r.open <> 0 OR r.ended_at IS NULL OR l.seq IS NOT NULL
      GROUP BY r.id HAVING count(l.seq) <> r.open",
+    "SELECT 'run ' || r.id || ': ' || r.items || ' items are its own, ' || coalesce(h.there, 0)
+       || ' are there'
+     FROM besom_run r LEFT JOIN (SELECT run, count(*) AS there
+       FROM (SELECT run FROM besom_log UNION ALL SELECT run FROM besom_timer
+             UNION ALL SELECT run FROM besom_retry
+             UNION ALL SELECT run FROM besom_dead WHERE resolved_at IS NULL)
+       GROUP BY run) h ON h.run = r.id
+     WHERE r.items <> coalesce(h.there, 0)",
     "SELECT 'run ' || id || ': ended with its scan or ' || open || ' items open'
      FROM besom_run WHERE ended_at IS NOT NULL AND (open <> 0 OR scan_done = 0)",
     "SELECT 'task ' || t.name || ': ' || t.undo_bytes || ' bytes of before-images counted, '

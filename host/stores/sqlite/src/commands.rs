@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use besom_core::books::{self, Tally};
+use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
+use besom_core::plan::last_slot_on_resume;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::Job;
 use super::items;
@@ -139,14 +141,22 @@ fn pause(tx: &mut Tx<'_>, task: &TaskName, row: &CommandRow) -> Job<()> {
     Ok(())
 }
 
-/// The schedule counts from now: slots in between were paused, not missed.
+/// Ends a pause, if there is one.
 fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
     let task = tx.task(task)?;
+    let paused: Option<Option<i64>> = tx
+        .conn
+        .query_row(
+            "SELECT last_slot FROM besom_task WHERE id = ?1 AND paused_since IS NOT NULL",
+            [task],
+            |r| r.get(0),
+        )
+        .optional()?;
+    let Some(last_slot) = paused else { return Ok(()) };
     tx.conn.execute(
         "UPDATE besom_task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
-           last_slot = max(coalesce(last_slot, ?2), ?2)
-         WHERE id = ?1 AND paused_since IS NOT NULL",
-        params![task, tx.now.0],
+           last_slot = ?2 WHERE id = ?1",
+        params![task, last_slot_on_resume(last_slot.map(Time), tx.now).0],
     )?;
     Ok(())
 }
@@ -161,7 +171,7 @@ fn selected(tx: &Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<
 fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
     let letters = selected(tx, selector, applied)?;
     let (mut ledger, mut moved) = (Ledger::open(tx)?, Tally::default());
-    ledger.write(tx, books::retry(&letters), &mut moved, Vec::new(), &BTreeMap::new())?;
+    ledger.write(tx, books::retry(&letters, tx.now), &mut moved, Vec::new(), &BTreeMap::new())?;
     tally::write(tx, &moved)?;
     applied.dead = ledger.revived;
     Ok(())
@@ -196,18 +206,15 @@ pub(super) fn dead_letters(
     before: Option<u64>,
     limit: Option<u32>,
 ) -> Job<Vec<DeadLetter>> {
-    let ids = match selector.ids.as_slice() {
-        [] => None,
-        ids => Some(json(&ids)?),
-    };
-    let task = match (&selector.task, &ids) {
-        (Some(task), None) => match task_id(conn, task)? {
+    let DeadCriteria { ids, task, error } = selector.criteria();
+    let ids = ids.map(|ids| json(&ids)).transpose()?;
+    let task = match task {
+        Some(task) => match task_id(conn, task)? {
             Some(id) => Some(id),
             None => return Ok(Vec::new()),
         },
-        _ => None,
+        None => None,
     };
-    let error = selector.error.as_ref().filter(|_| ids.is_none());
     let mut statement = conn.prepare_cached(&format!(
         "SELECT d.id, d.at, t.name, d.resolved_at, {} FROM besom_dead d JOIN besom_task t ON t.id = d.task
          WHERE (?1 IS NULL OR d.id IN (SELECT value FROM json_each(?1)))

@@ -8,10 +8,10 @@
 //! item, so a batch is first tried without: a violation by any statement that may have changed a row
 //! repeats the transaction with savepoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 
-use besom_core::books::{Blocks, Closed, Judged, close};
-use besom_core::ids::{CommitId, OwnerEpoch, TaskName};
+use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
+use besom_core::ids::{CommitId, OwnerEpoch, Partition, Seq, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::Proposal;
 use rusqlite::{OptionalExtension, ToSql, ffi, params};
@@ -25,7 +25,7 @@ use super::ledger::{Ledger, Named, Undo, blocks};
 use super::mapping::Mapping;
 use super::tally;
 use super::writer::{Durability, Tx, Writing};
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error};
 use besom_record::images::Images;
 
 /// Commits a batch.
@@ -102,7 +102,9 @@ fn attempt(
     if let Some(ahead) = batch.ahead_of(tx.now) {
         return Ok(ahead);
     }
-    let mut heads = Heads::read(tx, batch)?;
+    let mut found = Found { tx, owners: BTreeMap::new(), deaths: BTreeMap::new() };
+    let left = left_out(&batch.entries, &batch.node, found.tx.now, &mut found)?;
+    let Found { tx, deaths, .. } = found;
     let mut idle: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     if !batch.activity_in_store {
         for (i, key) in &batch.idle {
@@ -112,23 +114,15 @@ fn attempt(
     let mut facts: BTreeMap<&TaskName, Blocks> = BTreeMap::new();
     let mut judged = Vec::with_capacity(batch.entries.len());
     let mut undo: Undo = Vec::with_capacity(batch.entries.len());
-    for (i, entry) in batch.entries.iter().enumerate() {
+    for (i, (entry, left)) in batch.entries.iter().zip(left).enumerate() {
         undo.push(None);
-        let name = &entry.item.identity.task;
-        let task = tx.task(name)?;
-        if let Some(why) = heads.left_out(tx, batch, entry, task)? {
+        if let Some(why) = left {
             judged.push(Err(why));
             continue;
         }
-        // Those of the log were found with their streams.
-        if !matches!(entry.source, Source::Log(_)) {
-            let Some(progress) = take(tx, entry)? else {
-                judged.push(Err(LeftOut::NotThere));
-                continue;
-            };
-            heads.count_deaths(i, entry, progress.as_deref());
-        }
+        let name = &entry.item.identity.task;
         if !facts.contains_key(name) {
+            let task = tx.task(name)?;
             facts.insert(name, blocks(tx, task)?);
         }
         let activity = if batch.activity_in_store {
@@ -163,7 +157,7 @@ fn attempt(
     let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
     let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
     let mut ledger = Ledger::open(tx)?;
-    ledger.write(tx, writes, &mut tally, undo, &heads.deaths)?;
+    ledger.write(tx, writes, &mut tally, undo, &deaths)?;
     let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };
     ledger.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
     tx.conn
@@ -273,131 +267,66 @@ fn take(tx: &mut Tx<'_>, entry: &Entry) -> Job<Option<Option<Vec<u8>>>> {
         ),
         Source::Timer(id) => progress(
             "DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3 AND tenant = ?4
-               AND key = ?5 AND run = ?6 RETURNING progress",
-            params![task, due, id, tenant, key, run],
+               AND key = ?5 AND run = ?6 AND part = ?7 RETURNING progress",
+            params![task, due, id, tenant, key, run, part],
         ),
         Source::Retry(id) => progress(
             "DELETE FROM besom_retry WHERE task = ?1 AND due = ?2 AND id = ?3 AND tenant = ?4
-               AND key = ?5 AND run = ?6 RETURNING progress",
-            params![task, due, id, tenant, key, run],
+               AND key = ?5 AND run = ?6 AND part = ?7 RETURNING progress",
+            params![task, due, id, tenant, key, run, part],
         ),
         // It waits nowhere.
         Source::Unqueued(_) => Ok(Some(None)),
     }
 }
 
-/// The partitions and stream heads of a batch, as of its transaction.
-struct Heads {
+/// What the store finds about the entries of a batch, as of its transaction.
+struct Found<'t, 'c> {
+    tx: &'t mut Tx<'c>,
     owners: BTreeMap<u32, (Option<String>, OwnerEpoch)>,
-    streams: BTreeMap<(i64, u32), Head>,
     /// By index of the entry: the deaths of its item, where more were counted since it was read.
     deaths: BTreeMap<usize, u32>,
 }
 
-struct Head {
-    acked: u64,
-    tail: u64,
-    /// The number of the batch's entries of this stream.
-    entries: u64,
-    /// Why the whole stream is left out.
-    left_out: Option<LeftOut>,
-}
+impl Places for Found<'_, '_> {
+    type Error = Failure;
 
-impl Heads {
-    fn read(tx: &mut Tx<'_>, batch: &Batch) -> Job<Heads> {
-        let mut heads =
-            Heads { owners: BTreeMap::new(), streams: BTreeMap::new(), deaths: BTreeMap::new() };
-        for (i, entry) in batch.entries.iter().enumerate() {
-            let Heads { owners, streams, .. } = &mut heads;
-            if let Source::Unqueued(_) = entry.source {
-                continue;
-            }
-            let partition = entry.item.partition.0;
-            if let std::collections::btree_map::Entry::Vacant(unknown) = owners.entry(partition) {
-                let owner = tx
+    fn owner(&mut self, entry: &Entry) -> Job<Option<Owner<'_>>> {
+        let partition = entry.item.partition.0;
+        let (node, epoch) = match self.owners.entry(partition) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(unknown) => {
+                let owner = self
+                    .tx
                     .conn
                     .prepare_cached("SELECT owner, owner_epoch FROM besom_partition WHERE id = ?1")?
                     .query_row([partition], |r| Ok((r.get(0)?, OwnerEpoch(r.get(1)?))))
                     .optional()?;
-                unknown.insert(owner.unwrap_or((None, OwnerEpoch(0))));
+                unknown.insert(owner.unwrap_or((None, OwnerEpoch(0))))
             }
-            let Source::Log(seq) = entry.source else { continue };
-            let task = tx.task(&entry.item.identity.task)?;
-            let head = match streams.entry((task, partition)) {
-                std::collections::btree_map::Entry::Occupied(head) => head.into_mut(),
-                std::collections::btree_map::Entry::Vacant(unknown) => {
-                    unknown.insert(Head::read(tx, task, partition)?)
-                }
-            };
-            let expected = head.acked + head.entries + 1;
-            head.entries += 1;
-            if !owns(owners, batch, entry) {
-                head.left_out = Some(LeftOut::NotOwner);
-            } else if head.left_out.is_none() {
-                if seq.0 != expected || seq.0 > head.tail {
-                    head.left_out = Some(LeftOut::NotThere);
-                    continue;
-                }
-                match take(tx, entry)? {
-                    Some(progress) => heads.count_deaths(i, entry, progress.as_deref()),
-                    None => head.left_out = Some(LeftOut::NotThere),
-                }
-            }
-        }
-        Ok(heads)
+        };
+        let epoch = *epoch;
+        Ok(node.as_deref().map(|node| Owner { node, epoch }))
     }
 
-    fn count_deaths(&mut self, at: usize, entry: &Entry, progress: Option<&[u8]>) {
+    fn acked(&mut self, task: &TaskName, partition: Partition) -> Job<Option<Seq>> {
+        let task = self.tx.task(task)?;
+        Ok(self
+            .tx
+            .conn
+            .prepare_cached("SELECT acked FROM besom_stream WHERE task = ?1 AND part = ?2")?
+            .query_row(params![task, partition.0], |r| Ok(Seq(r.get(0)?)))
+            .optional()?)
+    }
+
+    fn is_there(&mut self, at: usize, entry: &Entry) -> Job<bool> {
+        let Some(progress) = take(self.tx, entry)? else { return Ok(false) };
         if progress.is_some() {
-            let deaths = Progress::unpack(progress).deaths;
+            let deaths = Progress::unpack(progress.as_deref()).deaths;
             if deaths > entry.item.deaths {
                 self.deaths.insert(at, deaths);
             }
         }
-    }
-
-    /// Why this entry is left out before anything of it is touched.
-    fn left_out(
-        &self,
-        tx: &Tx<'_>,
-        batch: &Batch,
-        entry: &Entry,
-        task: i64,
-    ) -> Job<Option<LeftOut>> {
-        let unqueued = matches!(entry.source, Source::Unqueued(_));
-        if !unqueued && !owns(&self.owners, batch, entry) {
-            return Ok(Some(LeftOut::NotOwner));
-        }
-        Ok(match entry.source {
-            Source::Log(_) => {
-                self.streams.get(&(task, entry.item.partition.0)).and_then(|head| head.left_out)
-            }
-            Source::Timer(_) if entry.item.identity.due.is_some_and(|due| due > tx.now) => {
-                Some(LeftOut::NotDue)
-            }
-            Source::Timer(_) | Source::Retry(_) | Source::Unqueued(_) => None,
-        })
-    }
-}
-
-fn owns(
-    owners: &BTreeMap<u32, (Option<String>, OwnerEpoch)>,
-    batch: &Batch,
-    entry: &Entry,
-) -> bool {
-    owners.get(&entry.item.partition.0).is_some_and(|(owner, epoch)| {
-        owner.as_deref() == Some(batch.node.as_str()) && *epoch == entry.epoch
-    })
-}
-
-impl Head {
-    fn read(tx: &Tx<'_>, task: i64, partition: u32) -> Job<Head> {
-        let (acked, tail) = tx
-            .conn
-            .prepare_cached("SELECT acked, tail FROM besom_stream WHERE task = ?1 AND part = ?2")?
-            .query_row(params![task, partition], |r| Ok((r.get(0)?, r.get(1)?)))
-            .optional()?
-            .unwrap_or((0, 0));
-        Ok(Head { acked, tail, entries: 0, left_out: None })
+        Ok(true)
     }
 }

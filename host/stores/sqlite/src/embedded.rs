@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::SqliteStore;
 use super::error::Job;
 use super::guards::activity_of;
-use super::queue::Lane;
+use super::queue::Priority;
 use super::writer::Tx;
 use besom_ports::activity::State;
 use besom_ports::coordination::LeaderRecord;
@@ -93,7 +93,9 @@ impl LeaseLedger for SqliteStore {
         at_least: Option<Term>,
     ) -> Result<Option<Term>> {
         let (seen, next) = (seen.cloned(), next.clone());
-        self.writer.run(Lane::Lease, move |tx| take_lease(tx, seen.as_ref(), &next, at_least)).await
+        self.writer
+            .run(Priority::Lease, move |tx| take_lease(tx, seen.as_ref(), &next, at_least))
+            .await
     }
 
     async fn renew_lease(
@@ -109,7 +111,7 @@ impl LeaseLedger for SqliteStore {
         let fence = fence.clone();
         // Losing a renewal in a power failure only shortens the lease.
         self.writer
-            .run_light(Lane::Lease, move |tx| {
+            .run_light(Priority::Lease, move |tx| {
                 let renewed = tx
                     .conn
                     .prepare_cached(
@@ -132,7 +134,7 @@ impl LeaseLedger for SqliteStore {
     async fn release_lease(&self, fence: &FencingToken) -> Result<()> {
         let fence = fence.clone();
         self.writer
-            .run(Lane::Lease, move |tx| {
+            .run(Priority::Lease, move |tx| {
                 tx.conn.execute(
                     "UPDATE besom_lease SET expires_at = 0 WHERE term = ?1 AND token_hash = ?2",
                     params![fence.term.0, fence.token_hash],
@@ -161,7 +163,7 @@ impl ActivityLedger for SqliteStore {
     async fn activity_seen(&self, key: &str, connection: &str) -> Result<()> {
         let (key, connection) = (key.to_owned(), connection.to_owned());
         self.writer
-            .run_light(Lane::Due, move |tx| {
+            .run_light(Priority::Due, move |tx| {
                 tx.conn
                     .prepare_cached(
                         "INSERT INTO besom_activity VALUES (?1, ?2, ?3)
@@ -178,7 +180,7 @@ impl ActivityLedger for SqliteStore {
         let (key, connection, observation) =
             (key.to_owned(), connection.to_owned(), self.observation());
         self.writer
-            .run_light(Lane::Due, move |tx| {
+            .run_light(Priority::Due, move |tx| {
                 let known = tx
                     .conn
                     .prepare_cached(

@@ -1,8 +1,7 @@
 //! Evaluates guards inside the commit's transaction.
 
 use besom_core::activity::{Listening, state_of};
-use besom_core::collection::Collection;
-use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard};
+use besom_core::proposal::{Change, Filter, Guard};
 use besom_core::time::Time;
 use besom_core::value::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -68,10 +67,7 @@ impl<'a> Effects<'a> {
                 Ok(true)
             }
             Guard::Exists(filter) => self.matches(filter),
-            Guard::Absent(filter) => {
-                anchored(&self.mapping.table(&filter.collection)?.collection, filter)?;
-                Ok(!self.matches(filter)?)
-            }
+            Guard::Absent(filter) => Ok(self.is_anchored(filter)? && !self.matches(filter)?),
             Guard::Complete(set) => self.complete(set),
             Guard::Idle(key) => Ok(match activity {
                 Activity::Table(observation) => {
@@ -80,6 +76,23 @@ impl<'a> Effects<'a> {
                 Activity::Keys(idle) => idle.contains(&key.as_str()),
             }),
         }
+    }
+
+    /// Whether there is an anchor for the absence of rows that match. The single writer needs none,
+    /// but a task that is correct on one store has to be correct on every other.
+    fn is_anchored(&self, filter: &Filter) -> Result<bool, Stop> {
+        let collection = &self.mapping.table(&filter.collection)?.collection;
+        for (anchor, key) in collection.anchors_of(filter)? {
+            let table = self.mapping.table(&anchor.collection)?;
+            let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+            let mut params = Vec::new();
+            table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+            let mut statement = self.conn.prepare_cached(&sql)?;
+            if statement.exists(params_from_iter(params.iter()))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn matches(&self, filter: &Filter) -> Result<bool, Stop> {
@@ -106,20 +119,6 @@ fn replaces(changes: &[Change], of: &str, row: &[Value]) -> bool {
         | Change::DeleteReadSet(_)
         | Change::Emit { .. } => false,
     })
-}
-
-/// Refuses a guard on absence without an anchor. The single writer would make it hold here, but a
-/// task that is correct on one store has to be correct on every other.
-fn anchored(collection: &Collection, filter: &Filter) -> Result<(), String> {
-    let fixed = |column: &String| {
-        let equal = |c: &Condition| c.column == *column && c.comparison == Comparison::Equal;
-        filter.conditions.iter().any(equal)
-    };
-    if collection.anchors.iter().any(|anchor| anchor.columns.iter().all(fixed)) {
-        return Ok(());
-    }
-    let name = &collection.name;
-    Err(format!("a guard on the absence of {name} does not fix the key of any of its anchors"))
 }
 
 /// The state of an activity key in the embedded table.

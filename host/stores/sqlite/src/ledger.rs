@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::books::{Blocks, Tally, Write};
+use besom_core::books::{Blocks, Past, Tally, Write};
 use besom_core::ids::{CommitId, Incarnation, RunId};
 use besom_core::item::{Identity, Item};
 use besom_core::time::Time;
@@ -162,12 +162,13 @@ impl<'c> Ledger<'c> {
                         tally.resolved(&item.identity, run);
                     }
                 }
-                Write::Revive { letter, item, .. } => {
+                Write::Revive { letter, item, run_at, past, .. } => {
                     let named = Named::of(tx, &item.identity)?;
                     if waits_from_now(tx, &named)? {
+                        let Past { attempts, guard_retries, deaths } = past;
                         let errors = item.errors.clone();
-                        let progress = Progress { errors, ..Progress::default() };
-                        put_retry(tx, &named, item, tx.now, &progress)?;
+                        let progress = Progress { attempts, guard_retries, deaths, errors };
+                        put_retry(tx, &named, item, run_at, &progress)?;
                         remove_letter(tx, letter)?;
                         tally.revived(&item.identity);
                         self.revived += 1;

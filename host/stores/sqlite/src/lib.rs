@@ -74,7 +74,7 @@ use self::error::Failure;
 use self::guards::Observation;
 use self::mapping::Mapping;
 use self::place::{Gone, Loss, Place};
-use self::queue::Lane;
+use self::queue::Priority;
 use self::readers::Readers;
 use self::writer::{Tx, Writer};
 use besom_ports::embedded::{Dialect, Scripts};
@@ -115,21 +115,25 @@ impl SqliteStore {
     }
 }
 
-/// The writer's lane for work in a lane of the node. The operator decides the lane, so whether an
+/// The writer's priority for work in a lane. The operator decides the lane, so whether an
 /// item is due makes no difference.
-fn lane_of(lane: guests::Lane) -> Lane {
-    if lane.row().punctual { Lane::Due } else { Lane::Normal }
+fn priority_of(lane: guests::Lane) -> Priority {
+    if lane.row().punctual { Priority::Due } else { Priority::Normal }
 }
 
-fn lane_of_batch(batch: &Batch) -> Lane {
-    let lane = lane_of(batch.lane);
+fn priority_of_batch(batch: &Batch) -> Priority {
+    let priority = priority_of(batch.lane);
     let bulky = |entry: &Entry| match &entry.decision {
         Decision::Apply { proposal, .. } => {
             proposal.changes.iter().any(|change| matches!(change, Change::DeleteReadSet(_)))
         }
         Decision::Settle(_) => false,
     };
-    if lane == Lane::Normal && batch.entries.iter().any(bulky) { Lane::Heavy } else { lane }
+    if priority == Priority::Normal && batch.entries.iter().any(bulky) {
+        Priority::Heavy
+    } else {
+        priority
+    }
 }
 
 #[async_trait]
@@ -141,7 +145,7 @@ impl Scripts for SqliteStore {
     async fn run(&self, script: &str) -> Result<()> {
         let script = script.to_owned();
         let run = move |tx: &mut Tx<'_>| tx.conn.execute_batch(&script).map_err(Failure::from);
-        self.writer.run(Lane::Heavy, run).await
+        self.writer.run(Priority::Heavy, run).await
     }
 }
 
@@ -156,7 +160,7 @@ impl Store for SqliteStore {
         let saved = match loss {
             // The only copy of the log is the one that this process has open.
             Loss::Log(Gone::Removed) => {
-                let written = self.writer.with(Lane::Lease, |writing| writing.write_out());
+                let written = self.writer.with(Priority::Lease, |writing| writing.write_out());
                 matches!(tokio::time::timeout(WRITE_OUT_MAX, written).await, Ok(Ok(true)))
             }
             // Next to another log, or in another file, it would cause damage.
@@ -193,7 +197,7 @@ impl Store for SqliteStore {
         let partitions = partitions.map(<[Partition]>::to_vec);
         let raised = self
             .writer
-            .run(Lane::Lease, move |tx| {
+            .run(Priority::Lease, move |tx| {
                 leadership::raise_fence(tx, &fence, &node, partitions.as_deref())
             })
             .await?;
@@ -221,7 +225,7 @@ impl Store for SqliteStore {
     ) -> Result<Vec<(Partition, OwnerEpoch)>> {
         let (node, claims) = (node.clone(), claims.to_vec());
         self.writer
-            .run(Lane::Lease, move |tx| leadership::claim_partitions(tx, &node, at, &claims))
+            .run(Priority::Lease, move |tx| leadership::claim_partitions(tx, &node, at, &claims))
             .await
     }
 
@@ -246,7 +250,7 @@ impl Store for SqliteStore {
         decision: &SlotDecision,
     ) -> Result<Vec<RunId>> {
         let (fence, decision) = (fence.clone(), decision.clone());
-        self.writer.run(Lane::Normal, move |tx| runs::decide_slots(tx, &fence, &decision)).await
+        self.writer.run(Priority::Normal, move |tx| runs::decide_slots(tx, &fence, &decision)).await
     }
 
     async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
@@ -257,7 +261,7 @@ impl Store for SqliteStore {
     async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
         let (fence, page, partitions) = (fence.clone(), page.clone(), self.founded.partitions);
         self.writer
-            .run(Lane::Normal, move |tx| planning::plan_page(tx, &fence, &page, partitions))
+            .run(Priority::Normal, move |tx| planning::plan_page(tx, &fence, &page, partitions))
             .await
     }
 
@@ -271,7 +275,7 @@ impl Store for SqliteStore {
         let (fence, cursor) = (fence.clone(), tenant_cursor.cloned());
         let error = error.map(str::to_owned);
         self.writer
-            .run(Lane::Normal, move |tx| {
+            .run(Priority::Normal, move |tx| {
                 runs::end_scan(tx, &fence, run, cursor.as_ref(), error.as_deref())
             })
             .await
@@ -279,7 +283,9 @@ impl Store for SqliteStore {
 
     async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
         let (command, by, reason) = (command.clone(), by.to_owned(), reason.to_owned());
-        self.writer.run(Lane::Normal, move |tx| commands::submit(tx, &command, &by, &reason)).await
+        self.writer
+            .run(Priority::Normal, move |tx| commands::submit(tx, &command, &by, &reason))
+            .await
     }
 
     async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
@@ -303,7 +309,7 @@ impl Store for SqliteStore {
     ) -> Result<Applied> {
         let (fence, effect, result) = (fence.clone(), effect.clone(), result.to_owned());
         self.writer
-            .run(Lane::Normal, move |tx| commands::apply(tx, &fence, id, &effect, &result))
+            .run(Priority::Normal, move |tx| commands::apply(tx, &fence, id, &effect, &result))
             .await
     }
 
@@ -394,7 +400,7 @@ impl Store for SqliteStore {
         per_second: NonZeroU32,
     ) -> Result<Allowance> {
         let task = task.clone();
-        self.writer.run(Lane::Normal, move |tx| budget::take(tx, &task, rows, per_second)).await
+        self.writer.run(Priority::Normal, move |tx| budget::take(tx, &task, rows, per_second)).await
     }
 
     async fn begin(
@@ -406,11 +412,13 @@ impl Store for SqliteStore {
     ) -> Result<()> {
         let begun = begun::pack(items).map_err(Failure::from)?;
         let node = node.clone();
-        self.writer.run_light(lane_of(lane), move |tx| waiting::begin(tx, id, &node, &begun)).await
+        self.writer
+            .run_light(priority_of(lane), move |tx| waiting::begin(tx, id, &node, &begun))
+            .await
     }
 
     async fn abandon(&self, id: CommitId) -> Result<()> {
-        self.writer.run_light(Lane::Normal, move |tx| waiting::abandon(tx, id)).await
+        self.writer.run_light(Priority::Normal, move |tx| waiting::abandon(tx, id)).await
     }
 
     async fn begun_by(&self) -> Result<Vec<Incarnation>> {
@@ -419,20 +427,20 @@ impl Store for SqliteStore {
 
     async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>> {
         let (fence, dead) = (fence.clone(), dead.to_vec());
-        self.writer.run(Lane::Normal, move |tx| waiting::bury(tx, &fence, &dead)).await
+        self.writer.run(Priority::Normal, move |tx| waiting::bury(tx, &fence, &dead)).await
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         let (batch, mapping, observation) = (batch.clone(), self.mapping(), self.observation());
         self.writer
-            .with(lane_of_batch(&batch), move |writing| {
+            .with(priority_of_batch(&batch), move |writing| {
                 commit::commit(writing, &batch, &mapping, &observation)
             })
             .await
     }
 
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
-        self.writer.run(Lane::Normal, move |tx| commit::find(tx, id)).await
+        self.writer.run(Priority::Normal, move |tx| commit::find(tx, id)).await
     }
 
     async fn claim_messages(
@@ -446,17 +454,19 @@ impl Store for SqliteStore {
             return Ok(Vec::new());
         }
         let (fence, room) = (fence.clone(), room.to_vec());
-        self.writer.run(Lane::Heavy, move |tx| outbox::claim(tx, &fence, &room, hold)).await
+        self.writer.run(Priority::Heavy, move |tx| outbox::claim(tx, &fence, &room, hold)).await
     }
 
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
         let (fence, attempts) = (fence.clone(), attempts.to_vec());
-        self.writer.run(Lane::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
+        self.writer.run(Priority::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
     }
 
     async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {
         let (task, topic) = (task.clone(), topic.to_owned());
-        self.writer.run(Lane::Heavy, move |tx| outbox::drop_oldest(tx, &task, &topic, count)).await
+        self.writer
+            .run(Priority::Heavy, move |tx| outbox::drop_oldest(tx, &task, &topic, count))
+            .await
     }
 
     async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
@@ -536,7 +546,7 @@ impl Store for SqliteStore {
         lines_max: u32,
     ) -> Result<()> {
         let new = lines::Lines { lines: lines.to_vec(), lost: lost.to_vec(), lines_max };
-        self.writer.run_light(Lane::Heavy, move |tx| lines::write(tx, &new)).await
+        self.writer.run_light(Priority::Heavy, move |tx| lines::write(tx, &new)).await
     }
 
     async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines> {
@@ -549,7 +559,7 @@ impl Store for SqliteStore {
 
     async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
         let node = node.clone();
-        self.writer.run_light(Lane::Normal, move |tx| inspection::report_node(tx, &node)).await
+        self.writer.run_light(Priority::Normal, move |tx| inspection::report_node(tx, &node)).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRow>> {
@@ -558,7 +568,7 @@ impl Store for SqliteStore {
 
     async fn forget_node(&self, node: &Incarnation) -> Result<()> {
         let node = node.clone();
-        self.writer.run_light(Lane::Normal, move |tx| inspection::forget_node(tx, &node)).await
+        self.writer.run_light(Priority::Normal, move |tx| inspection::forget_node(tx, &node)).await
     }
 
     async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
@@ -567,7 +577,7 @@ impl Store for SqliteStore {
         let routed = keep.routed.map(<[String]>::to_vec);
         let silent = self.timeouts.forgotten();
         self.writer
-            .run(Lane::Heavy, move |tx| {
+            .run(Priority::Heavy, move |tx| {
                 let keep = Retention { history, nodes, undo: &undo, routed: routed.as_deref() };
                 prune::prune(tx, &fence, keep, silent, limit)
             })

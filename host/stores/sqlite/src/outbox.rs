@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use besom_core::command::MessageCriteria;
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
 use besom_core::ids::{FencingToken, TaskName, Tenant};
 use besom_core::time::Time;
@@ -14,6 +15,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
+use super::runs::json;
 use super::values::{TenantCell, tenant_cell};
 use super::writer::Tx;
 use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending};
@@ -144,23 +146,19 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
 
 /// Makes messages pending again that were given up, unless their sequence contains a later one.
 pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
+    let MessageCriteria { ids, topic } = selector.criteria();
     let mut again = tx.conn.prepare_cached(
         "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0, next_at = ?3,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
-         WHERE o.given_up_at IS NOT NULL AND (?1 IS NULL OR o.id = ?1)
+         WHERE o.given_up_at IS NOT NULL
+           AND (?1 IS NULL OR o.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR o.topic = ?2)
            AND NOT EXISTS (SELECT 1 FROM besom_outbox l
              WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.task IS o.task
                AND l.id > o.id)",
     )?;
-    if selector.ids.is_empty() {
-        return Ok(again.execute(params![None::<i64>, selector.topic, tx.now.0])? as u64);
-    }
-    let mut pending = 0;
-    for id in &selector.ids {
-        pending += again.execute(params![*id as i64, None::<String>, tx.now.0])?;
-    }
-    Ok(pending as u64)
+    let ids = ids.map(|ids| json(&ids)).transpose()?;
+    Ok(again.execute(params![ids, topic, tx.now.0])? as u64)
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,

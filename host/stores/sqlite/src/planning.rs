@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use besom_core::books::{Admitted, Blocks, Known, New, admit};
+use besom_core::books::{Admitted, Blocks, CursorMove, Found, Known, New, admit};
 use besom_core::ids::{FencingToken, Partition, RunId, TaskName, Tenant};
 use besom_core::item::Candidate;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
@@ -43,7 +43,7 @@ pub(super) fn plan_page(
     let slot = open_scan(tx, page.run, task)?;
     let mut questions = Questions::open(tx, task)?;
     let known = |at: usize, room| questions.known(tx, &page.candidates[at], room);
-    let Admitted { items, logged, tally, planned } = admit(page, partitions, known)?;
+    let Admitted { items, logged, cursor, tally, planned } = admit(page, partitions, known)?;
     write(tx, page, task, slot, &items)?;
     tally::write(tx, &tally)?;
     tx.conn
@@ -60,9 +60,7 @@ pub(super) fn plan_page(
             logged,
             page.scanned
         ])?;
-    if planned.left == 0 {
-        move_cursor(tx, task, page)?;
-    }
+    move_cursor(tx, task, page.tenant.as_ref(), cursor)?;
     Ok(planned)
 }
 
@@ -83,10 +81,11 @@ fn open_scan(tx: &Tx<'_>, run: RunId, task: i64) -> Job<i64> {
     }
 }
 
-fn move_cursor(tx: &Tx<'_>, task: i64, page: &PlanPage) -> Job<()> {
-    let tenant = tenant_cell(page.tenant.as_ref());
-    match &page.cursor {
-        Some(cursor) => tx
+fn move_cursor(tx: &Tx<'_>, task: i64, tenant: Option<&Tenant>, cursor: CursorMove<'_>) -> Job<()> {
+    let tenant = tenant_cell(tenant);
+    match cursor {
+        CursorMove::Stay => 0,
+        CursorMove::To(cursor) => tx
             .conn
             .prepare_cached(
                 "INSERT INTO besom_cursor (task, tenant, cursor, moved_at) VALUES (?1, ?2, ?3, ?4)
@@ -94,7 +93,7 @@ fn move_cursor(tx: &Tx<'_>, task: i64, page: &PlanPage) -> Job<()> {
                  DO UPDATE SET cursor = excluded.cursor, moved_at = excluded.moved_at",
             )?
             .execute(params![task, tenant, cursor, tx.now.0])?,
-        None => tx
+        CursorMove::Begin => tx
             .conn
             .prepare_cached("DELETE FROM besom_cursor WHERE task = ?1 AND tenant = ?2")?
             .execute(params![task, tenant])?,
@@ -124,27 +123,22 @@ impl<'c> Questions<'c> {
     fn known(&mut self, tx: &Tx<'_>, candidate: &Candidate, room: bool) -> Job<Known> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let identity = params![self.task, tenant, candidate.key, DueCell(candidate.due)];
-        let blocked = self.blocked(tx, candidate)?;
-        if room && !blocked {
-            let new = self.into_waiting.execute(identity)?;
-            return Ok(if new == 1 { Known::New } else { Known::Waits });
-        }
-        let waits = tx
-            .conn
-            .prepare_cached(
-                "SELECT 1 FROM besom_waiting
-                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
-            )?
-            .exists(identity)?;
-        Ok(match (waits, blocked) {
-            (true, _) => Known::Waits,
-            (false, true) => Known::Blocked,
-            (false, false) => Known::New,
-        })
+        let mut found = self.versions(tx, candidate)?;
+        found.waits = if room && found.known() == Known::New {
+            self.into_waiting.execute(identity)? == 0
+        } else {
+            tx.conn
+                .prepare_cached(
+                    "SELECT 1 FROM besom_waiting
+                     WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+                )?
+                .exists(identity)?
+        };
+        Ok(found.known())
     }
 
-    /// Whether a settled skip, a discard or an open dead letter of the same version blocks it.
-    fn blocked(&self, tx: &Tx<'_>, candidate: &Candidate) -> Job<bool> {
+    /// The rows of the candidate's version; whether it waits is not looked up.
+    fn versions(&self, tx: &Tx<'_>, candidate: &Candidate) -> Job<Found> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let due = DueCell(candidate.due);
         let versioned = params![self.task, tenant, candidate.key, due, candidate.version];
@@ -156,10 +150,7 @@ impl<'c> Questions<'c> {
                  WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5",
                 )?
                 .exists(versioned)?;
-        if settled {
-            return Ok(true);
-        }
-        Ok(self.blocks.dead
+        let dead = self.blocks.dead
             && tx
                 .conn
                 .prepare_cached(
@@ -167,7 +158,8 @@ impl<'c> Questions<'c> {
                  WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5
                    AND resolved_at IS NULL",
                 )?
-                .exists(versioned)?)
+                .exists(versioned)?;
+        Ok(Found { waits: false, settled, dead })
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use besom_core::books::Counts;
 use besom_core::ids::{FencingToken, TaskName};
+use besom_core::item::End;
 use besom_core::time::Time;
 use rusqlite::{OptionalExtension, params};
 
@@ -51,7 +53,7 @@ fn prune_history(
     held: &mut BTreeMap<i64, i64>,
     pruned: &mut Pruned,
 ) -> Job<()> {
-    let mut gone: BTreeMap<(i64, TenantCell), [i64; 5]> = BTreeMap::new();
+    let mut gone: BTreeMap<(i64, TenantCell), Counts> = BTreeMap::new();
     let mut last = None;
     {
         let mut statement = tx.conn.prepare_cached(
@@ -64,8 +66,8 @@ fn prune_history(
             if r.get::<_, i64>(5)? >= cutoff.0 {
                 break;
             }
-            let (task, outcome, undo): (i64, usize, i64) = (r.get(1)?, r.get(3)?, r.get(4)?);
-            gone.entry((task, r.get(2)?)).or_default()[outcome.min(4)] += 1;
+            let (task, outcome, undo): (i64, i64, i64) = (r.get(1)?, r.get(3)?, r.get(4)?);
+            gone.entry((task, r.get(2)?)).or_default().count_ended(End::of(outcome), 1);
             *held.entry(task).or_default() -= undo;
             pruned.undo += u64::from(r.get::<_, bool>(6)?);
             last = Some(r.get::<_, i64>(0)?);
@@ -73,7 +75,7 @@ fn prune_history(
         }
     }
     let Some(last) = last else { return Ok(()) };
-    for ((task, tenant), [_, committed, skipped, _, discarded]) in gone {
+    for ((task, tenant), Counts { committed, skipped, discarded, .. }) in gone {
         tx.conn
             .prepare_cached(
                 "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)

@@ -1,14 +1,14 @@
-//! The jobs that wait for the writer, in lanes.
+//! The jobs that wait for the writer, by priority.
 //!
-//! A job of a higher lane goes first. So that nothing starves, the lowest waiting lane is served
-//! after [`PASSED_OVER_MAX`] jobs have overtaken it.
+//! A job of a higher priority goes first. So that nothing starves, the lowest priority with a waiting
+//! job is served after [`PASSED_OVER_MAX`] jobs have overtaken it.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 
-/// The lanes, highest first.
+/// The priorities, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum Priority {
     /// The lease and the fence.
     Lease,
     /// Commits with due items.
@@ -19,37 +19,37 @@ pub(super) enum Lane {
     Heavy,
 }
 
-const LANES: usize = 4;
+const PRIORITIES: usize = 4;
 
-/// How many jobs may overtake a waiting one of a lower lane.
+/// How many jobs may overtake a waiting one of a lower priority.
 const PASSED_OVER_MAX: u32 = 16;
 
-/// A priority queue with a few lanes; it is closed when its owner ends.
+/// A priority queue; it is closed when its owner ends.
 pub(super) struct Queue<J> {
     state: Mutex<State<J>>,
     filled: Condvar,
 }
 
 struct State<J> {
-    lanes: [VecDeque<J>; LANES],
+    jobs: [VecDeque<J>; PRIORITIES],
     passed_over: u32,
     closed: bool,
 }
 
 impl<J> Queue<J> {
     pub(super) fn new() -> Queue<J> {
-        let lanes = std::array::from_fn(|_| VecDeque::new());
-        let state = Mutex::new(State { lanes, passed_over: 0, closed: false });
+        let jobs = std::array::from_fn(|_| VecDeque::new());
+        let state = Mutex::new(State { jobs, passed_over: 0, closed: false });
         Queue { state, filled: Condvar::new() }
     }
 
     /// Adds a job; returns it if the queue is closed.
-    pub(super) fn push(&self, lane: Lane, job: J) -> Result<(), J> {
+    pub(super) fn push(&self, priority: Priority, job: J) -> Result<(), J> {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         if state.closed {
             return Err(job);
         }
-        state.lanes[lane as usize].push_back(job);
+        state.jobs[priority as usize].push_back(job);
         self.filled.notify_one();
         Ok(())
     }
@@ -77,12 +77,12 @@ impl<J> Queue<J> {
 
 impl<J> State<J> {
     fn next(&mut self) -> Option<J> {
-        let highest = self.lanes.iter().position(|lane| !lane.is_empty())?;
-        let lowest = self.lanes.iter().rposition(|lane| !lane.is_empty())?;
+        let highest = self.jobs.iter().position(|jobs| !jobs.is_empty())?;
+        let lowest = self.jobs.iter().rposition(|jobs| !jobs.is_empty())?;
         let turn =
             if highest < lowest && self.passed_over >= PASSED_OVER_MAX { lowest } else { highest };
         self.passed_over = if turn == lowest { 0 } else { self.passed_over + 1 };
-        self.lanes[turn].pop_front()
+        self.jobs[turn].pop_front()
     }
 }
 
@@ -91,21 +91,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_higher_lane_goes_first() {
+    fn a_higher_priority_goes_first() {
         let queue = Queue::new();
-        for (lane, job) in [(Lane::Heavy, 4), (Lane::Normal, 3), (Lane::Due, 2), (Lane::Lease, 1)] {
-            queue.push(lane, job).unwrap();
+        for (priority, job) in
+            [(Priority::Heavy, 4), (Priority::Normal, 3), (Priority::Due, 2), (Priority::Lease, 1)]
+        {
+            queue.push(priority, job).unwrap();
         }
         queue.close();
         assert_eq!(std::iter::from_fn(|| queue.pop()).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]
-    fn a_lower_lane_has_its_turn_in_the_end() {
+    fn a_lower_priority_has_its_turn_in_the_end() {
         let queue = Queue::new();
-        queue.push(Lane::Heavy, 0).unwrap();
+        queue.push(Priority::Heavy, 0).unwrap();
         for job in 1..=100 {
-            queue.push(Lane::Due, job).unwrap();
+            queue.push(Priority::Due, job).unwrap();
         }
         queue.close();
         let order: Vec<i32> = std::iter::from_fn(|| queue.pop()).collect();
@@ -117,6 +119,6 @@ mod tests {
     fn a_closed_queue_takes_no_job() {
         let queue = Queue::new();
         queue.close();
-        assert_eq!(queue.push(Lane::Normal, 7), Err(7));
+        assert_eq!(queue.push(Priority::Normal, 7), Err(7));
     }
 }

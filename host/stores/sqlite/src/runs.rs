@@ -1,6 +1,7 @@
 //! Slots, runs and task states: the decisions about schedules.
 
 use besom_core::ids::{RunId, TaskName, Term};
+use besom_core::plan::Placed;
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use sha2::{Digest, Sha256};
@@ -11,8 +12,7 @@ use super::tally::end_if_done;
 use super::writer::Tx;
 use besom_core::ids::{FencingToken, Tenant};
 use besom_ports::store::{
-    Error, NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
-    late_copy,
+    Error, NewRun, Pause, Run, Seen, SlotDecision, SlotRecord, TaskState, late_copy, started,
 };
 
 /// Writes decided slots, runs and states, under the fence.
@@ -40,13 +40,8 @@ pub(super) fn write_decision(
     for run in &decision.runs {
         ids.push(start(tx, term, run)?);
     }
-    for slot in &decision.slots {
-        let run = slot.run.or_else(|| {
-            let started = |new: &NewRun| new.task == slot.task && new.slot == slot.to;
-            let ran = slot.outcome == SlotOutcome::Ran;
-            ran.then(|| decision.runs.iter().position(started).map(|i| ids[i])).flatten()
-        });
-        write_slot(tx, slot, run)?;
+    for slot in decision.rows(&ids) {
+        write_slot(tx, slot)?;
     }
     for state in &decision.states {
         write_state(tx, state)?;
@@ -74,15 +69,14 @@ fn started_before(
 ) -> Job<Vec<RunId>> {
     let mut ids = Vec::new();
     for run in &decision.runs {
-        let started = run_of_slot(tx, run)?.filter(|(_, of)| *of == term.0);
-        ids.extend(started.map(|(id, _)| RunId(id)));
+        let started = run_of_slot(tx, run)?.filter(|(_, of)| *of == term);
+        ids.extend(started.map(|(id, _)| id));
     }
     Ok(late_copy(task, decision, ids)?)
 }
 
-/// The existing run of a slot, with its term: a scheduled run, or one started at a takeover, is the
-/// slot's only run.
-fn run_of_slot(tx: &mut Tx<'_>, run: &NewRun) -> Job<Option<(u64, u64)>> {
+/// The existing run of a slot with the same trigger, and its term.
+fn run_of_slot(tx: &mut Tx<'_>, run: &NewRun) -> Job<Option<(RunId, Term)>> {
     let task = tx.task(&run.task)?;
     let trigger = json(&run.trigger)?;
     Ok(tx
@@ -90,26 +84,17 @@ fn run_of_slot(tx: &mut Tx<'_>, run: &NewRun) -> Job<Option<(u64, u64)>> {
         .prepare_cached(
             "SELECT id, term FROM besom_run WHERE task = ?1 AND slot = ?2 AND trigger = ?3",
         )?
-        .query_row(params![task, run.slot.0, trigger], |r| Ok((r.get(0)?, r.get(1)?)))
+        .query_row(params![task, run.slot.0, trigger], |r| Ok((RunId(r.get(0)?), Term(r.get(1)?))))
         .optional()?)
 }
 
 fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
     let task = tx.task(&run.task)?;
     let trigger = json(&run.trigger)?;
-    if matches!(run.trigger, Trigger::Schedule | Trigger::Takeover) {
-        match run_of_slot(tx, run)? {
-            // This leadership has started it: only the answer was lost.
-            Some((id, of)) if of == term.0 => return Ok(RunId(id)),
-            Some(_) => {
-                let (name, slot) = (&run.task, run.slot);
-                return Err(Error::Invalid(format!(
-                    "{name} already has a run for the slot {slot}"
-                ))
-                .into());
-            }
-            None => {}
-        }
+    if run.trigger.is_of_slot()
+        && let Some(known) = run_of_slot(tx, run)?
+    {
+        return Ok(started(run, term, known)?);
     }
     let hash = Sha256::digest(run.definition.as_bytes());
     tx.conn
@@ -135,51 +120,58 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
     Ok(RunId(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0)))
 }
 
-/// Adds a row to the slot history, or extends an equal last one. A row that exists is not written
-/// again.
-fn write_slot(tx: &mut Tx<'_>, slot: &SlotRecord, run: Option<RunId>) -> Job<()> {
+/// A row of the slot history has these columns, for [`read_slot`].
+const SLOT: &str = "id, from_slot, to_slot, count, outcome, reason, run, term";
+
+/// Adds a row to the slot history, or extends the last one.
+fn write_slot(tx: &mut Tx<'_>, slot: SlotRecord) -> Job<()> {
     let task = tx.task(&slot.task)?;
-    let outcome = json(&slot.outcome)?;
-    let run = run.map(|r| r.0);
-    let written = tx
-        .conn
-        .prepare_cached(
-            "SELECT 1 FROM besom_slot WHERE task = ?1 AND to_slot >= ?2 AND from_slot <= ?3
-               AND outcome = ?4 AND reason = ?5 AND run IS ?6 AND term = ?7",
-        )?
-        .exists(params![task, slot.to.0, slot.from.0, outcome, slot.reason, run, slot.term.0])?;
-    if written {
-        return Ok(());
+    let (mut ids, mut history): (Vec<i64>, Vec<SlotRecord>) = Default::default();
+    {
+        let mut known = tx.conn.prepare_cached(&format!(
+            "SELECT {SLOT} FROM besom_slot WHERE task = ?1 AND to_slot >= ?2 AND from_slot <= ?3
+             UNION SELECT * FROM (SELECT {SLOT} FROM besom_slot WHERE task = ?1
+               ORDER BY to_slot DESC, id DESC LIMIT 1)
+             ORDER BY to_slot DESC, id DESC"
+        ))?;
+        let mut rows = known.query(params![task, slot.to.0, slot.from.0])?;
+        while let Some(r) = rows.next()? {
+            ids.push(r.get(0)?);
+            history.push(read_slot(&slot.task, r)?);
+        }
     }
-    let merged = tx
-        .conn
-        .prepare_cached(
-            "UPDATE besom_slot SET to_slot = ?2, count = count + ?3
-             WHERE id = (SELECT id FROM besom_slot WHERE task = ?1 ORDER BY to_slot DESC, id DESC
-                         LIMIT 1)
-               AND outcome = ?4 AND reason = ?5 AND run IS ?6 AND term = ?7 AND to_slot < ?8",
-        )?
-        .execute(params![
-            task,
-            slot.to.0,
-            slot.count,
-            outcome,
-            slot.reason,
-            run,
-            slot.term.0,
-            slot.from.0
-        ])?;
-    if merged == 0 {
-        tx.conn
-            .prepare_cached(
-                "INSERT INTO besom_slot (task, from_slot, to_slot, count, outcome, reason, run, term)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            )?
-            .execute(params![
-                task, slot.from.0, slot.to.0, slot.count, outcome, slot.reason, run, slot.term.0
-            ])?;
+    match slot.place(&history) {
+        Placed::Known => {}
+        Placed::Last(last) => {
+            tx.conn
+                .prepare_cached("UPDATE besom_slot SET to_slot = ?2, count = ?3 WHERE id = ?1")?
+                .execute(params![ids.first(), last.to.0, last.count])?;
+        }
+        Placed::New(SlotRecord { from, to, count, outcome, reason, run, term, .. }) => {
+            let (outcome, run) = (json(&outcome)?, run.map(|run| run.0));
+            tx.conn
+                .prepare_cached(
+                    "INSERT INTO besom_slot
+                       (task, from_slot, to_slot, count, outcome, reason, run, term)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                )?
+                .execute(params![task, from.0, to.0, count, outcome, reason, run, term.0])?;
+        }
     }
     Ok(())
+}
+
+fn read_slot(task: &TaskName, r: &Row<'_>) -> Job<SlotRecord> {
+    Ok(SlotRecord {
+        task: task.clone(),
+        from: Time(r.get(1)?),
+        to: Time(r.get(2)?),
+        count: r.get(3)?,
+        outcome: parse(&r.get::<_, String>(4)?)?,
+        reason: r.get(5)?,
+        run: r.get::<_, Option<u64>>(6)?.map(RunId),
+        term: Term(r.get(7)?),
+    })
 }
 
 /// Writes every field but the pause, which only commands change.
@@ -343,25 +335,16 @@ pub(super) fn slots(
     to: Time,
     limit: u32,
 ) -> Job<Vec<SlotRecord>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT from_slot, to_slot, count, outcome, reason, run, term FROM besom_slot
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT {SLOT} FROM besom_slot
          WHERE task = (SELECT id FROM besom_task WHERE name = ?1) AND to_slot >= ?2
            AND from_slot <= ?3
-         ORDER BY to_slot DESC, id DESC LIMIT ?4",
-    )?;
+         ORDER BY to_slot DESC, id DESC LIMIT ?4"
+    ))?;
     let mut rows = statement.query(params![task.as_str(), from.0, to.0, limit])?;
     let mut slots = Vec::new();
     while let Some(r) = rows.next()? {
-        slots.push(SlotRecord {
-            task: task.clone(),
-            from: Time(r.get(0)?),
-            to: Time(r.get(1)?),
-            count: r.get(2)?,
-            outcome: parse(&r.get::<_, String>(3)?)?,
-            reason: r.get(4)?,
-            run: r.get::<_, Option<u64>>(5)?.map(RunId),
-            term: Term(r.get(6)?),
-        });
+        slots.push(read_slot(task, r)?);
     }
     Ok(slots)
 }

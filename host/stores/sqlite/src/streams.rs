@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use besom_core::books::Delta;
+use besom_core::books::{RunItems, WaitingCounts, write_off, write_off_run};
 use besom_core::ids::{Partition, RunId, Seq, TaskName};
 use besom_core::item::Identity;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::error::Job;
 use super::items;
@@ -59,7 +59,7 @@ pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
         tx.conn.prepare_cached(moved)?.execute(params![id, part, base, next])?;
         repaired.streams += 1;
     }
-    repaired.lost = write_off(tx, id)?;
+    repaired.lost = write_off_items(tx, id)?;
     write_off_runs(tx, id)?;
     Ok(repaired)
 }
@@ -113,7 +113,7 @@ fn rows_of(
 }
 
 /// Writes off items that are in the counters but exist nowhere. They may be planned again.
-fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
+fn write_off_items(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
     tx.conn.execute(
         "DELETE FROM besom_waiting WHERE (task, tenant, key, due) IN (
            SELECT task, tenant, key, due FROM besom_waiting WHERE task = ?1
@@ -122,36 +122,37 @@ fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
              UNION ALL SELECT task, tenant, key, due FROM besom_retry))",
         [task],
     )?;
+    let there = |table: &str| {
+        format!("(SELECT tenant, count(*) AS n FROM {table} WHERE task = ?1 GROUP BY tenant)")
+    };
+    let mut statement = tx.conn.prepare(&format!(
+        "SELECT c.tenant, c.log, c.timers, c.retries, coalesce(l.n, 0), coalesce(t.n, 0),
+           coalesce(r.n, 0)
+         FROM besom_counter c LEFT JOIN {} l ON l.tenant = c.tenant
+         LEFT JOIN {} t ON t.tenant = c.tenant LEFT JOIN {} r ON r.tenant = c.tenant
+         WHERE c.task = ?1",
+        there("besom_log"),
+        there("besom_timer"),
+        there("besom_retry")
+    ))?;
+    let waiting = |r: &Row<'_>, at: usize| -> rusqlite::Result<WaitingCounts> {
+        Ok(WaitingCounts { log: r.get(at)?, timers: r.get(at + 1)?, retries: r.get(at + 2)? })
+    };
+    let facts: Vec<(TenantCell, WaitingCounts, WaitingCounts)> = statement
+        .query_map([task], |r| Ok((r.get(0)?, waiting(r, 1)?, waiting(r, 4)?)))?
+        .collect::<rusqlite::Result<_>>()?;
     let mut sum = 0;
-    for (column, table) in
-        [("log", "besom_log"), ("timers", "besom_timer"), ("retries", "besom_retry")]
-    {
-        let mut statement = tx.conn.prepare(&format!(
-            "SELECT c.tenant, c.{column} - coalesce(w.there, 0) FROM besom_counter c
-             LEFT JOIN (SELECT tenant, count(*) AS there FROM {table} WHERE task = ?1
-                        GROUP BY tenant) w ON w.tenant = c.tenant
-             WHERE c.task = ?1 AND c.{column} > coalesce(w.there, 0)"
-        ))?;
-        let lost: Vec<(TenantCell, i64)> = statement
-            .query_map([task], |r| Ok((r.get(0)?, r.get(1)?)))?
-            .collect::<rusqlite::Result<_>>()?;
-        for (tenant, lost) in &lost {
-            let mut delta = Delta { discarded: *lost, ..Delta::default() };
-            match column {
-                "log" => delta.log -= lost,
-                "timers" => delta.timers -= lost,
-                _ => delta.retries -= lost,
-            }
-            tally::add(tx, task, tenant.0.as_ref(), &delta)?;
-            sum += lost;
-            tx.conn.execute(
-                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
-                 VALUES (?1, ?2, 0, 0, ?3)
-                 ON CONFLICT (task, tenant) DO UPDATE SET
-                   discarded = discarded + excluded.discarded",
-                params![task, tenant, lost],
-            )?;
-        }
+    for (tenant, counted, there) in facts {
+        let Some(delta) = write_off(counted, there) else { continue };
+        tally::add(tx, task, tenant.0.as_ref(), &delta)?;
+        sum += delta.discarded;
+        tx.conn.execute(
+            "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
+             VALUES (?1, ?2, 0, 0, ?3)
+             ON CONFLICT (task, tenant) DO UPDATE SET
+               discarded = discarded + excluded.discarded",
+            params![task, tenant, delta.discarded],
+        )?;
     }
     Ok(u64::try_from(sum).unwrap_or(0))
 }
@@ -159,7 +160,7 @@ fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
 /// Subtracts lost items from the runs that planned them, and ends runs that wait for nothing else.
 fn write_off_runs(tx: &mut Tx<'_>, task: i64) -> Job<()> {
     let mut statement = tx.conn.prepare(
-        "SELECT r.id, max(r.open - coalesce(l.there, 0), 0), max(r.items - coalesce(h.there, 0), 0)
+        "SELECT r.id, r.open, r.items, coalesce(l.there, 0), coalesce(h.there, 0)
          FROM besom_run r
          LEFT JOIN (SELECT run, count(*) AS there FROM besom_log WHERE task = ?1 GROUP BY run) l
            ON l.run = r.id
@@ -170,15 +171,18 @@ fn write_off_runs(tx: &mut Tx<'_>, task: i64) -> Job<()> {
              UNION ALL SELECT run FROM besom_dead WHERE task = ?1 AND resolved_at IS NULL)
            GROUP BY run) h ON h.run = r.id
          WHERE r.task = ?1
-           AND (r.open > coalesce(l.there, 0) OR r.items > coalesce(h.there, 0))",
+           AND (r.open <> coalesce(l.there, 0) OR r.items <> coalesce(h.there, 0))",
     )?;
-    let runs: Vec<(u64, i64, i64)> = statement
-        .query_map([task], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?
-        .collect::<rusqlite::Result<_>>()?;
-    for (run, open, items) in runs {
+    let facts = statement.query_map([task], |r| {
+        let counted = RunItems { log: r.get(1)?, all: r.get(2)? };
+        Ok((r.get(0)?, counted, RunItems { log: r.get(3)?, all: r.get(4)? }))
+    })?;
+    let facts = facts.collect::<rusqlite::Result<Vec<(u64, RunItems, RunItems)>>>()?;
+    for (run, counted, there) in facts {
+        let Some(leaving) = write_off_run(counted, there) else { continue };
         tx.conn.execute(
             "UPDATE besom_run SET open = open - ?2, items = items - ?3 WHERE id = ?1",
-            params![run, open, items],
+            params![run, leaving.log, leaving.ended],
         )?;
         end_if_done(tx, RunId(run))?;
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::books::{Delta, Tally};
+use besom_core::books::{Delta, RunFacts, Tally};
 use besom_core::ids::{RunId, Tenant};
-use rusqlite::params;
+use rusqlite::{OptionalExtension, Row, params};
 
 use super::error::Job;
 use super::values::tenant_cell;
@@ -21,12 +21,16 @@ pub(super) fn write(tx: &mut Tx<'_>, tally: &Tally<'_>) -> Job<Vec<RunId>> {
     add_undo(tx, &undo)?;
     let mut ended = Vec::new();
     for (run, leaving) in &tally.runs {
-        tx.conn
+        let facts = tx
+            .conn
             .prepare_cached(
-                "UPDATE besom_run SET open = open - ?2, items = items - ?3 WHERE id = ?1",
+                "UPDATE besom_run SET open = open - ?2, items = items - ?3 WHERE id = ?1
+                 RETURNING id, scan_done, open, ended_at IS NOT NULL",
             )?
-            .execute(params![run.0, leaving.log, leaving.ended])?;
-        if leaving.log > 0 && end_if_done(tx, *run)? {
+            .query_row(params![run.0, leaving.log, leaving.ended], read_facts)
+            .optional()?;
+        if leaving.log > 0 && facts.is_some_and(|facts| facts.ends()) {
+            end(tx, *run)?;
             ended.push(*run);
         }
     }
@@ -73,14 +77,29 @@ pub(super) fn add_undo(tx: &Tx<'_>, undo: &BTreeMap<i64, i64>) -> Job<()> {
     Ok(())
 }
 
-/// Ends a run whose scan has ended and whose items have left the log. Returns whether it ended now.
-pub(super) fn end_if_done(tx: &Tx<'_>, run: RunId) -> Job<bool> {
-    let ended = tx
+/// Ends a run if it is at its end.
+pub(super) fn end_if_done(tx: &Tx<'_>, run: RunId) -> Job<()> {
+    let facts = tx
         .conn
         .prepare_cached(
-            "UPDATE besom_run SET ended_at = ?2
-             WHERE id = ?1 AND scan_done = 1 AND open = 0 AND ended_at IS NULL",
+            "SELECT id, scan_done, open, ended_at IS NOT NULL FROM besom_run WHERE id = ?1",
         )?
+        .query_row([run.0], read_facts)
+        .optional()?;
+    if facts.is_some_and(|facts| facts.ends()) {
+        end(tx, run)?;
+    }
+    Ok(())
+}
+
+fn read_facts(r: &Row<'_>) -> rusqlite::Result<RunFacts> {
+    let (run, scan_done) = (RunId(r.get(0)?), r.get(1)?);
+    Ok(RunFacts { run, scan_done, open: r.get(2)?, ended: r.get(3)? })
+}
+
+fn end(tx: &Tx<'_>, run: RunId) -> Job<()> {
+    tx.conn
+        .prepare_cached("UPDATE besom_run SET ended_at = ?2 WHERE id = ?1")?
         .execute(params![run.0, tx.now.0])?;
-    Ok(ended == 1)
+    Ok(())
 }

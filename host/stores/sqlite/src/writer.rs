@@ -23,7 +23,7 @@ use super::error::{Job, classify_commit};
 use super::fault::{Fault, Faults};
 use super::open::Options;
 use super::questions::Questions;
-use super::queue::{Lane, Queue};
+use super::queue::{Priority, Queue};
 use super::wal::Watch;
 use besom_ports::store::{Error, Result};
 
@@ -48,7 +48,7 @@ type Boxed = Box<dyn FnOnce(&mut Writing) + Send>;
 /// The handle to the writer's thread.
 pub(super) struct Writer {
     queue: Arc<Queue<Boxed>>,
-    /// Limits the waiting jobs; the lease lane needs no permit.
+    /// Limits the waiting jobs; those of the lease need no permit.
     room: Semaphore,
     /// The writer, then the one that writes back its log, which ends after it.
     threads: Vec<JoinHandle<()>>,
@@ -96,19 +96,19 @@ impl Writer {
     /// Runs `job` on the writer's connection, outside any transaction.
     pub(super) async fn with<T: Send + 'static>(
         &self,
-        lane: Lane,
+        priority: Priority,
         job: impl FnOnce(&mut Writing) -> Job<T> + Send + 'static,
     ) -> Result<T> {
         let gone = || Error::Unavailable("the store's writer has stopped".into());
-        let _permit = match lane {
-            Lane::Lease => None,
+        let _permit = match priority {
+            Priority::Lease => None,
             _ => Some(self.room.acquire().await.map_err(|_| gone())?),
         };
         let (reply, answer) = oneshot::channel();
         let boxed: Boxed = Box::new(move |writing| {
             let _ = reply.send(job(writing).map_err(Error::from));
         });
-        self.queue.push(lane, boxed).map_err(|_| gone())?;
+        self.queue.push(priority, boxed).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| {
             Err(Error::Unavailable("the store's writer panicked; nothing was changed".into()))
         })
@@ -117,19 +117,19 @@ impl Writer {
     /// Runs `job` in one transaction that survives a crash of the machine.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        lane: Lane,
+        priority: Priority,
         job: impl FnOnce(&mut Tx<'_>) -> Job<T> + Send + 'static,
     ) -> Result<T> {
-        self.with(lane, move |writing| writing.transaction(Durability::Full, job)).await
+        self.with(priority, move |writing| writing.transaction(Durability::Full, job)).await
     }
 
     /// Runs `job` in one transaction that survives a crash of the process.
     pub(super) async fn run_light<T: Send + 'static>(
         &self,
-        lane: Lane,
+        priority: Priority,
         job: impl FnOnce(&mut Tx<'_>) -> Job<T> + Send + 'static,
     ) -> Result<T> {
-        self.with(lane, move |writing| writing.transaction(Durability::Process, job)).await
+        self.with(priority, move |writing| writing.transaction(Durability::Process, job)).await
     }
 }
 

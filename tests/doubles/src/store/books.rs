@@ -9,8 +9,8 @@ use besom_core::time::Time;
 
 use super::state::{Account, Recorded, State, account};
 use besom_ports::store::{
-    Audit, AuditRow, BeforeImage, Counts, DeadLetter, End, HistoryQuery, HistoryRow, Pruned,
-    Result, Retention, TERMS_KEPT,
+    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, Pruned, Result,
+    Retention, TERMS_KEPT,
 };
 
 impl State {
@@ -54,39 +54,28 @@ impl State {
     // ---- the audit
 
     pub(super) fn audit(&self) -> Audit {
-        let mut recounted = self.baseline.clone();
-        for Recount { account, bump } in self.recount() {
-            bump(recounted.entry(account).or_default());
-        }
+        let recounted = self.recount();
         let accounts: BTreeSet<&Account> = self.counts.keys().chain(recounted.keys()).collect();
         let row = |who: &Account| {
-            let mut recounted = recounted.get(who).cloned().unwrap_or_default();
-            let Counts { committed, skipped, dead, discarded, pending, .. } = recounted;
-            recounted.planned = committed + skipped + dead + discarded + pending;
+            let recounted = recounted.get(who).cloned().unwrap_or_default().recounted();
             let counted = self.counts.get(who).cloned().unwrap_or_default();
             AuditRow { task: who.0.clone(), tenant: who.1.clone(), counted, recounted }
         };
         Audit { rows: accounts.into_iter().map(row).collect(), violations: self.violations() }
     }
 
-    fn recount(&self) -> Vec<Recount> {
-        let mut all = Vec::new();
-        let mut add = |identity: &Identity, bump: fn(&mut Counts)| {
-            all.push(Recount { account: account(identity), bump });
-        };
-        for recorded in self.history.values() {
-            if let Some(bump) = at_its_end(recorded.row.outcome) {
-                add(&recorded.row.identity, bump);
-            }
+    /// Counts every row, and the pruned ones.
+    fn recount(&self) -> BTreeMap<Account, Counts> {
+        let mut all = self.baseline.clone();
+        for Recorded { row, .. } in self.history.values() {
+            all.entry(account(&row.identity)).or_default().count_ended(row.outcome, 1);
         }
         for letter in self.dead.values() {
-            add(&letter.item.identity, |counts| counts.dead += 1);
-            if letter.resolved_at.is_some() {
-                add(&letter.item.identity, |counts| counts.resolved += 1);
-            }
+            let counts = all.entry(account(&letter.item.identity)).or_default();
+            counts.count_letters(1, u64::from(!letter.is_open()));
         }
         for item in self.all_waiting() {
-            add(&item.identity, |counts| counts.pending += 1);
+            all.entry(account(&item.identity)).or_default().pending += 1;
         }
         all
     }
@@ -159,9 +148,8 @@ impl State {
         let old: Vec<u64> = old.map(|recorded| recorded.row.id).take(limit as usize).collect();
         let mut pruned = Pruned::default();
         for recorded in old.iter().filter_map(|id| self.history.remove(id)) {
-            if let Some(bump) = at_its_end(recorded.row.outcome) {
-                bump(self.baseline.entry(account(&recorded.row.identity)).or_default());
-            }
+            let counts = self.baseline.entry(account(&recorded.row.identity)).or_default();
+            counts.count_ended(recorded.row.outcome, 1);
             pruned.history += 1;
             pruned.undo += u64::from(recorded.images.is_some());
         }
@@ -184,7 +172,7 @@ impl State {
 
     fn prune_others(&mut self, before: Time, limit: u32) -> u64 {
         let resolved = self.prune_resolved(before, limit);
-        let open = self.dead.values().filter(|letter| letter.resolved_at.is_none());
+        let open = self.dead.values().filter(|letter| letter.is_open());
         let referred: BTreeSet<RunId> = self
             .all_waiting()
             .chain(open.map(|letter| &letter.item))
@@ -226,8 +214,7 @@ impl State {
         old.truncate(limit as usize);
         for letter in old.iter().filter_map(|(_, id)| self.dead.remove(id)) {
             let counts = self.baseline.entry(account(&letter.item.identity)).or_default();
-            counts.dead += 1;
-            counts.resolved += 1;
+            counts.count_letters(1, 1);
         }
         old.len() as u64
     }
@@ -262,23 +249,6 @@ impl State {
             !marks.is_empty()
         });
         pruned
-    }
-}
-
-/// A finding of the recount, and its contribution to the books.
-struct Recount {
-    account: Account,
-    bump: fn(&mut Counts),
-}
-
-/// A history row's contribution to the books. A dead letter counts its item, until it is retried or
-/// discarded.
-fn at_its_end(outcome: End) -> Option<fn(&mut Counts)> {
-    match outcome {
-        End::Committed => Some(|counts| counts.committed += 1),
-        End::Skipped => Some(|counts| counts.skipped += 1),
-        End::Discarded => Some(|counts| counts.discarded += 1),
-        End::Dead | End::Unknown => None,
     }
 }
 

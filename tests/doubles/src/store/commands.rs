@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use besom_core::books::{self, Tally, Write};
+use besom_core::command::DeadCriteria;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, TaskName};
-use besom_core::plan::{Pause, TaskState};
+use besom_core::plan::{Pause, TaskState, last_slot_on_resume};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
@@ -60,7 +61,7 @@ impl State {
             CommandEffect::Resume(task) => {
                 let state = self.task_state(task);
                 if state.paused.take().is_some() {
-                    state.last_slot = state.last_slot.max(Some(now));
+                    state.last_slot = Some(last_slot_on_resume(state.last_slot, now));
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
@@ -106,8 +107,9 @@ impl State {
         selector: &DeadSelector,
         letters: Letters,
     ) -> Vec<&DeadLetter> {
+        let criteria = selector.criteria();
         let wanted = |letter: &&DeadLetter| {
-            (letters == Letters::All || letter.resolved_at.is_none()) && matches(selector, letter)
+            (letters == Letters::All || letter.is_open()) && matches(criteria, letter)
         };
         self.dead.values().rev().filter(wanted).collect()
     }
@@ -115,7 +117,7 @@ impl State {
     /// Open dead letters by task and last error.
     pub(super) fn dead_groups(&self, limit: u32) -> Vec<DeadGroup> {
         let mut groups: BTreeMap<(&str, &str), (DeadGroup, u64)> = BTreeMap::new();
-        for letter in self.dead.values().filter(|letter| letter.resolved_at.is_none()) {
+        for letter in self.dead.values().filter(|letter| letter.is_open()) {
             let task = letter.item.identity.task.as_str();
             let error = letter.item.errors.last().map_or("", String::as_str);
             let fresh = || {
@@ -147,7 +149,7 @@ impl State {
     fn retry_dead(&mut self, selector: &DeadSelector, now: Time, applied: &mut Applied) {
         let (letters, dead) = (self.selected(selector, applied), self.dead.len());
         let mut tally = Tally::default();
-        self.command(books::retry(&letters), &mut tally, now);
+        self.command(books::retry(&letters, now), &mut tally, now);
         applied.dead = (dead - self.dead.len()) as u64;
         self.arrived(false, None, (applied.dead > 0).then_some(now));
     }
@@ -175,11 +177,9 @@ impl State {
     }
 }
 
-fn matches(selector: &DeadSelector, letter: &DeadLetter) -> bool {
-    if !selector.ids.is_empty() {
-        return selector.ids.contains(&letter.id);
-    }
-    let item = &letter.item;
-    selector.task.as_ref().is_none_or(|task| *task == item.identity.task)
-        && selector.error.as_ref().is_none_or(|error| item.errors.last() == Some(error))
+fn matches(criteria: DeadCriteria<'_>, letter: &DeadLetter) -> bool {
+    let (DeadCriteria { ids, task, error }, item) = (criteria, &letter.item);
+    ids.is_none_or(|ids| ids.contains(&letter.id))
+        && task.is_none_or(|task| *task == item.identity.task)
+        && error.is_none_or(|error| item.errors.last().is_some_and(|last| last == error))
 }

@@ -2,33 +2,64 @@
 //! history, counters, outbox and acknowledgement.
 //!
 //! ```text
-//!   entry ── owner, epoch ── cursor, due ──> guards ──> changes ──> committed
-//!              │ no             │ no           │ no        │ violation, taken back
-//!              └────────────────┴──> left      └───────────┴──> skip, retry or dead
+//!   entry ── left out? ──> guards ──> changes ──> committed
+//!               │ yes        │ no        │ violation, taken back
+//!             left           └───────────┴──> skip, retry or dead
 //! ```
 //!
 //! One mutex takes the place of the single writer: an anchor needs no lock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
 use besom_core::activity;
-use besom_core::books::{Blocks, Closed, Judged, close};
-use besom_core::collection::{Collection, Collections};
+use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
+use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
-use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal};
+use besom_core::proposal::{Change, Filter, Guard, Proposal};
 use besom_core::time::Time;
 
 use super::ledger::By;
 use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
-use besom_ports::store::{Batch, BeforeImage, Committed, Decision, Entry, Error, LeftOut};
+use besom_ports::store::{Batch, BeforeImage, Committed, Decision, Entry, Error};
 
 /// What applies to the whole commit.
 struct Commit<'a> {
     batch: &'a Batch,
     collections: &'a Collections,
     now: Time,
+}
+
+/// What the store finds about the entries of a node's batch.
+struct Found<'a> {
+    state: &'a State,
+    node: &'a Incarnation,
+}
+
+impl Places for Found<'_> {
+    type Error = Infallible;
+
+    fn owner(&mut self, entry: &Entry) -> Result<Option<Owner<'_>>, Infallible> {
+        if self.state.fence_disabled {
+            return Ok(Some(Owner { node: self.node.as_str(), epoch: entry.epoch }));
+        }
+        let owner = self.state.owners.get(&entry.item.partition);
+        Ok(owner.map(|owner| Owner { node: owner.node.as_str(), epoch: owner.epoch }))
+    }
+
+    fn acked(&mut self, task: &TaskName, partition: Partition) -> Result<Option<Seq>, Infallible> {
+        Ok(self.state.streams.get(&(task.clone(), partition)).map(|stream| stream.acked))
+    }
+
+    fn is_there(&mut self, _: usize, entry: &Entry) -> Result<bool, Infallible> {
+        let Entry { source, item, .. } = entry;
+        let there = self.state.waiting_at(&item.identity.task, item.partition, *source);
+        Ok(there.is_some_and(|there| {
+            (&there.identity, there.partition, there.run)
+                == (&item.identity, item.partition, item.run)
+        }))
+    }
 }
 
 impl State {
@@ -56,7 +87,8 @@ impl State {
             return Ok(ahead);
         }
         let commit = Commit { batch, collections, now };
-        let left = self.left_out(&commit);
+        let mut found = Found { state: self, node: &batch.node };
+        let Ok(left) = left_out(&batch.entries, &batch.node, now, &mut found);
         let mut undo = vec![None; batch.entries.len()];
         let mut judged = Vec::with_capacity(batch.entries.len());
         for (at, left) in left.into_iter().enumerate() {
@@ -80,62 +112,6 @@ impl State {
     /// still pending somewhere is never applied.
     pub(super) fn find_commit(&mut self, id: CommitId) -> Option<Committed> {
         self.commits.entry(id).or_default().clone()
-    }
-
-    /// The entries that are left out with their effects, and why.
-    fn left_out(&self, commit: &Commit<'_>) -> Vec<Option<LeftOut>> {
-        let entries = &commit.batch.entries;
-        let mut streams: BTreeMap<(&TaskName, Partition), Vec<(Seq, &Entry)>> = BTreeMap::new();
-        for entry in entries {
-            if let Source::Log(seq) = entry.source {
-                let place = (&entry.item.identity.task, entry.item.partition);
-                streams.entry(place).or_default().push((seq, entry));
-            }
-        }
-        let streams: BTreeMap<_, _> = streams
-            .into_iter()
-            .map(|(place, entries)| (place, self.stream_left_out(commit, place, &entries)))
-            .collect();
-        let mut taken = BTreeSet::new();
-        let check = |entry: &Entry| match entry.source {
-            Source::Log(_) => streams[&(&entry.item.identity.task, entry.item.partition)],
-            Source::Unqueued(_) => None,
-            Source::Timer(_) | Source::Retry(_) => match self.entry_left_out(commit, entry) {
-                None if !taken.insert(entry.source) => Some(LeftOut::NotThere),
-                left => left,
-            },
-        };
-        entries.iter().map(check).collect()
-    }
-
-    /// A stream continues at its cursor under its owner; otherwise it is left out entirely.
-    fn stream_left_out(
-        &self,
-        commit: &Commit<'_>,
-        (task, partition): (&TaskName, Partition),
-        entries: &[(Seq, &Entry)],
-    ) -> Option<LeftOut> {
-        if let Some(why) = entries.iter().find_map(|(_, e)| self.entry_left_out(commit, e)) {
-            return Some(why);
-        }
-        let acked = self.streams.get(&(task.clone(), partition))?.acked;
-        let expected = (acked.0 + 1..).map(Seq);
-        let follows = entries.iter().map(|(seq, _)| *seq).zip(expected).all(|(a, b)| a == b);
-        (!follows).then_some(LeftOut::NotThere)
-    }
-
-    fn entry_left_out(&self, commit: &Commit<'_>, entry: &Entry) -> Option<LeftOut> {
-        let (identity, partition) = (&entry.item.identity, entry.item.partition);
-        if !self.owns(&commit.batch.node, partition, entry.epoch) {
-            return Some(LeftOut::NotOwner);
-        }
-        match self.waiting_at(&identity.task, partition, entry.source) {
-            Some((item, run_at)) if item.identity == *identity && item.run == entry.item.run => {
-                let timer = matches!(entry.source, Source::Timer(_));
-                (timer && run_at.is_some_and(|at| at > commit.now)).then_some(LeftOut::NotDue)
-            }
-            Some(_) | None => Some(LeftOut::NotThere),
-        }
     }
 
     /// Evaluates the guards of an entry, and applies its changes if they hold.
@@ -194,10 +170,8 @@ impl State {
                 Ok(row.is_some_and(|row| meets(row, conditions)))
             }
             Guard::Exists(filter) => self.tables.exists(collections, tenant, filter),
-            Guard::Absent(filter) => {
-                check_anchored(collection(collections, &filter.collection)?, filter)?;
-                Ok(!self.tables.exists(collections, tenant, filter)?)
-            }
+            Guard::Absent(filter) => Ok(self.is_anchored(collections, tenant, filter)?
+                && !self.tables.exists(collections, tenant, filter)?),
             Guard::Complete(set) => is_complete(&self.tables, collections, tenant, set),
             Guard::Idle(key) if commit.batch.activity_in_store => {
                 Ok(self.activity.state(key, commit.now) == activity::State::Idle)
@@ -206,6 +180,24 @@ impl State {
                 Ok(commit.batch.idle.iter().any(|(entry, idle)| *entry == at && idle == key))
             }
         }
+    }
+
+    /// Whether there is an anchor for the absence of rows that match. One mutex needs none, but a
+    /// guard that fails on another store fails here as well.
+    fn is_anchored(
+        &self,
+        collections: &Collections,
+        tenant: Option<&Tenant>,
+        filter: &Filter,
+    ) -> Result<bool, Violation> {
+        let of = collection(collections, &filter.collection)?;
+        for (anchor, key) in of.anchors_of(filter).map_err(Violation)? {
+            let target = collection(collections, &anchor.collection)?;
+            if self.tables.row(target, tenant, &key)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Applies all changes of an item, or none. Messages are not sent by it.
@@ -252,20 +244,4 @@ impl State {
         }
         counted
     }
-}
-
-/// An absence of rows is only certain under an anchor whose key the filter fixes. A single writer
-/// needs no lock, but a guard that another store would refuse is refused here as well.
-fn check_anchored(collection: &Collection, filter: &Filter) -> Result<(), Violation> {
-    let fixed = |column: &String| {
-        let equal = |c: &Condition| c.column == *column && c.comparison == Comparison::Equal;
-        filter.conditions.iter().any(equal)
-    };
-    if collection.anchors.iter().any(|anchor| anchor.columns.iter().all(fixed)) {
-        return Ok(());
-    }
-    let name = &collection.name;
-    Err(Violation(format!(
-        "a guard on the absence of {name} does not fix the key of any of its anchors"
-    )))
 }

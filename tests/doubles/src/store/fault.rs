@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-use besom_core::ids::{Seq, TaskName};
+use besom_core::ids::{RunId, Seq, TaskName};
 
 use super::MemoryStore;
 use super::state::State;
@@ -104,6 +104,8 @@ pub enum Corruption {
     LoseTimer(u64),
     /// A task's counter shows one more planned item (of its first tenant).
     MiscountPlanned(TaskName),
+    /// A run counts one more item in the log, which is all that this store counts of it.
+    MiscountRun(RunId),
 }
 
 impl MemoryStore {
@@ -126,6 +128,11 @@ impl MemoryStore {
                 let mut counts = state.counts.iter_mut();
                 if let Some((_, counts)) = counts.find(|((owner, _), _)| owner == task) {
                     counts.planned += 1;
+                }
+            }
+            Corruption::MiscountRun(run) => {
+                if let Some(run) = state.runs.get_mut(run) {
+                    run.open += 1;
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use besom_core::books::{Delta, Tally, Write};
+use besom_core::books::{Delta, Past, Tally, Write};
 use besom_core::ids::{CommitId, Incarnation, RunId, Seq};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::time::Time;
@@ -89,7 +89,7 @@ impl State {
                 }
                 Write::Resolve { item } => {
                     let open = |letter: &&mut DeadLetter| {
-                        letter.item.identity == item.identity && letter.resolved_at.is_none()
+                        letter.item.identity == item.identity && letter.is_open()
                     };
                     for letter in self.dead.values_mut().filter(open) {
                         letter.resolved_at = Some(by.now);
@@ -102,13 +102,14 @@ impl State {
                     let mark = Mark { at: by.now, given_up: given_up || before };
                     marks.insert(item.version.clone(), mark);
                 }
-                Write::Revive { letter, item, .. } => {
+                Write::Revive { letter, item, run_at, past, .. } => {
                     if self.waiting.contains(&item.identity) {
                         continue;
                     }
                     if let Some(DeadLetter { item: mut revived, .. }) = self.dead.remove(&letter) {
-                        (revived.attempts, revived.guard_retries, revived.deaths) = (0, 0, 0);
-                        self.add_retry(by.now, revived);
+                        let Past { attempts, guard_retries, deaths } = past;
+                        revived = Item { attempts, guard_retries, deaths, ..revived };
+                        self.add_retry(run_at, revived);
                         tally.revived(&item.identity);
                     }
                 }
@@ -156,7 +157,8 @@ impl State {
     }
 }
 
-fn add(counts: &mut Counts, delta: &Delta) {
+/// Adds to the counters of a task and tenant.
+pub(super) fn add(counts: &mut Counts, delta: &Delta) {
     bump(&mut counts.planned, delta.planned);
     bump(&mut counts.committed, delta.committed);
     bump(&mut counts.skipped, delta.skipped);
@@ -166,7 +168,8 @@ fn add(counts: &mut Counts, delta: &Delta) {
     bump(&mut counts.resolved, delta.resolved);
 }
 
-fn bump(count: &mut u64, by: i64) {
+/// Adds to one counter; a negative number subtracts.
+pub(super) fn bump(count: &mut u64, by: i64) {
     *count = count.checked_add_signed(by).expect("no count is negative");
 }
 

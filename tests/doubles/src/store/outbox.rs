@@ -1,9 +1,10 @@
 //! The outbox: emitted messages and their deliveries.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::command::MessageCriteria;
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stage};
 use besom_core::ids::{FencingToken, TaskName, Tenant};
 use besom_core::time::Time;
@@ -130,10 +131,9 @@ impl State {
 
     /// See [`store::CommandEffect::RetryMessages`].
     pub(super) fn retry_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
-        let MessageSelector { ids, topic } = selector;
-        let chosen = |m: &Message| match ids.is_empty() {
-            true => topic.as_ref().is_none_or(|topic| m.topic == *topic),
-            false => ids.contains(&m.id),
+        let MessageCriteria { ids, topic } = selector.criteria();
+        let chosen = |m: &Message| {
+            ids.is_none_or(|ids| ids.contains(&m.id)) && topic.is_none_or(|topic| m.topic == topic)
         };
         let followed =
             |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.sequence() == m.sequence());
@@ -239,7 +239,8 @@ impl State {
         gone
     }
 
-    /// Removes old pending messages of topics without a route.
+    /// Removes old pending messages of topics without a route: of each topic those that are due
+    /// first, as many as `limit` are examined.
     pub(super) fn prune_unrouted(
         &mut self,
         before: Time,
@@ -247,14 +248,20 @@ impl State {
         limit: u32,
     ) -> u64 {
         let Some(routed) = routed else { return 0 };
-        let mut pruned = 0;
-        Arc::make_mut(&mut self.outbox).retain(|m| {
-            let old = m.stage == Stage::Pending && m.at < before && !routed.contains(&m.topic);
-            let goes = old && pruned < u64::from(limit);
-            pruned += u64::from(goes);
-            !goes
-        });
-        pruned
+        let mut unrouted: BTreeMap<&str, Vec<&Message>> = BTreeMap::new();
+        for message in self.outbox.iter().filter(|m| m.stage == Stage::Pending) {
+            if !routed.contains(&message.topic) {
+                unrouted.entry(&message.topic).or_default().push(message);
+            }
+        }
+        let mut gone = BTreeSet::new();
+        for mut messages in unrouted.into_values() {
+            messages.sort_by_key(|m| (m.next_at, m.id));
+            let examined = messages.into_iter().take(limit as usize);
+            gone.extend(examined.filter(|m| m.at < before).map(|m| m.id));
+        }
+        Arc::make_mut(&mut self.outbox).retain(|m| !gone.contains(&m.id));
+        gone.len() as u64
     }
 
     /// Removes messages that ended long ago.

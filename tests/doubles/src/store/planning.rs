@@ -1,15 +1,15 @@
 //! The leader's writes while planning: slots and runs, pages of candidates, the end of a scan.
 
-use besom_core::books::{Admitted, Known, admit};
+use std::cmp::Reverse;
+
+use besom_core::books::{Admitted, CursorMove, Found, Known, admit};
 use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Tenant, Term};
 use besom_core::item::{Candidate, Identity, Item};
-use besom_core::plan::{
-    NewRun, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
-};
+use besom_core::plan::{NewRun, Placed, Run, Seen, SlotDecision, SlotRecord, TaskState};
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
-use besom_ports::store::{DeadLetter, Error, PlanPage, Planned, Result, late_copy};
+use besom_ports::store::{DeadLetter, Error, PlanPage, Planned, Result, late_copy, started};
 
 impl State {
     pub(super) fn decide_slots(
@@ -25,20 +25,13 @@ impl State {
             return late_copy(&task.task, decision, started);
         }
         for new in &decision.runs {
-            if self.run_of_slot(new).is_some_and(|run| run.term != fence.term) {
-                let NewRun { task, slot, .. } = new;
-                return Err(Error::Invalid(format!("the slot {slot} of {task} already has a run")));
+            if let Some(run) = self.run_of_slot(new) {
+                started(new, fence.term, (run.id, run.term))?;
             }
         }
         let ids: Vec<RunId> =
             decision.runs.iter().map(|new| self.start(new, fence.term, now)).collect();
-        for slot in &decision.slots {
-            let mut slot = slot.clone();
-            if slot.outcome == SlotOutcome::Ran && slot.run.is_none() {
-                let started = decision.runs.iter().zip(&ids);
-                let own = |new: &NewRun| new.task == slot.task && new.slot == slot.to;
-                slot.run = started.into_iter().find(|(new, _)| own(new)).map(|(_, id)| *id);
-            }
+        for slot in decision.rows(&ids) {
             self.record_slot(slot);
         }
         for state in &decision.states {
@@ -55,17 +48,15 @@ impl State {
         }
     }
 
-    /// The existing run of a slot: a scheduled run, or one started at a takeover, is the slot's
-    /// only run.
+    /// The existing run of a slot, if it can have only one.
     fn run_of_slot(&self, new: &NewRun) -> Option<&Run> {
-        let only = matches!(new.trigger, Trigger::Schedule | Trigger::Takeover);
         self.runs.values().find(|run| {
-            only && (&new.task, new.slot, &new.trigger) == (&run.task, run.slot, &run.trigger)
+            new.trigger.is_of_slot()
+                && (&new.task, new.slot, &new.trigger) == (&run.task, run.slot, &run.trigger)
         })
     }
 
     fn start(&mut self, new: &NewRun, term: Term, now: Time) -> RunId {
-        // This leadership has started it: only the answer was lost.
         if let Some(run) = self.run_of_slot(new) {
             return run.id;
         }
@@ -92,24 +83,17 @@ impl State {
         id
     }
 
-    /// Consecutive slots of a task with equal outcomes share a row. A row that exists is not
-    /// written again.
+    /// Adds a row to the slot history, or extends the last one.
     fn record_slot(&mut self, slot: SlotRecord) {
-        let same = |last: &SlotRecord| {
-            (&last.outcome, &last.reason, last.run, last.term)
-                == (&slot.outcome, &slot.reason, slot.run, slot.term)
-        };
-        let mut of_task = self.slots.iter().filter(|known| known.task == slot.task);
-        if of_task.any(|known| same(known) && known.from <= slot.from && known.to >= slot.to) {
-            return;
-        }
-        let last = self.slots.iter_mut().rev().find(|last| last.task == slot.task);
-        match last {
-            Some(last) if same(last) => {
-                last.to = slot.to;
-                last.count += slot.count;
-            }
-            _ => self.slots.push(slot),
+        let of_task = self.slots.iter().enumerate().filter(|(_, known)| known.task == slot.task);
+        let mut history: Vec<(usize, SlotRecord)> =
+            of_task.map(|(at, known)| (at, known.clone())).collect();
+        history.sort_by_key(|(at, known)| Reverse((known.to, *at)));
+        let (at, history): (Vec<usize>, Vec<SlotRecord>) = history.into_iter().unzip();
+        match slot.place(&history) {
+            Placed::Known => {}
+            Placed::Last(last) => self.slots[at[0]] = last,
+            Placed::New(slot) => self.slots.push(slot),
         }
     }
 
@@ -133,19 +117,19 @@ impl State {
         };
         let known =
             |at: usize, _| -> Result<Known> { Ok(self.known(&page.task, &page.candidates[at])) };
-        let Admitted { items, logged, tally, planned } = admit(page, self.partitions, known)?;
+        let Admitted { items, logged, cursor, tally, planned } =
+            admit(page, self.partitions, known)?;
         for new in items {
             self.enqueue(new.item(page, slot), now);
         }
         self.add(&tally, now);
         self.arrived(!planned.partitions.is_empty(), planned.earliest_due, None);
-        if planned.left == 0 {
-            let account = (page.task.clone(), page.tenant.clone());
-            match &page.cursor {
-                Some(cursor) => self.cursors.insert(account, (now, cursor.clone())),
-                None => self.cursors.remove(&account),
-            };
-        }
+        let account = (page.task.clone(), page.tenant.clone());
+        match cursor {
+            CursorMove::Stay => None,
+            CursorMove::Begin => self.cursors.remove(&account),
+            CursorMove::To(cursor) => self.cursors.insert(account, (now, cursor.to_vec())),
+        };
         if let Some(run) = self.runs.get_mut(&page.run) {
             run.planned += planned.planned;
             run.open += logged;
@@ -159,19 +143,16 @@ impl State {
     fn known(&self, task: &TaskName, candidate: &Candidate) -> Known {
         let Candidate { tenant, key, due, version, .. } = candidate.clone();
         let identity = Identity { task: task.clone(), tenant, key, due };
-        let settled = self.settled.get(&identity).is_some_and(|marks| marks.contains_key(&version));
         let dead = |letter: &DeadLetter| {
             let item = &letter.item;
-            let open = letter.resolved_at.is_none();
-            open && item.identity == identity && item.version == version
+            letter.is_open() && item.identity == identity && item.version == version
         };
-        if self.waiting.contains(&identity) {
-            Known::Waits
-        } else if settled || self.dead.values().any(dead) {
-            Known::Blocked
-        } else {
-            Known::New
-        }
+        let found = Found {
+            waits: self.waiting.contains(&identity),
+            settled: self.settled.get(&identity).is_some_and(|of| of.contains_key(&version)),
+            dead: self.dead.values().any(dead),
+        };
+        found.known()
     }
 
     /// Adds a new item to where it waits.

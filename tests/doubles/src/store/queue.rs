@@ -105,7 +105,7 @@ impl State {
         for (_, item) in self.retries.values() {
             of(&item.identity.task, &|depth| depth.retries += 1);
         }
-        for letter in self.dead.values().filter(|letter| letter.resolved_at.is_none()) {
+        for letter in self.dead.values().filter(|letter| letter.is_open()) {
             of(&letter.item.identity.task, &|depth| depth.dead += 1);
         }
         for recorded in self.history.values().filter(|recorded| recorded.images.is_some()) {

@@ -1,12 +1,13 @@
-//! The store's content, and the rules that several operations share: the fence, the ownership of
-//! partitions, what is waiting, and when a run ends.
+//! The store's content, and what several operations share: the fence, what is waiting, and the end
+//! of runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use besom_core::activity::Book;
+use besom_core::books::RunFacts;
 use besom_core::ids::{
-    CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
+    CommitId, FencingToken, Incarnation, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotRecord, TaskState};
@@ -201,29 +202,22 @@ impl State {
         Err(Error::Fenced)
     }
 
-    /// Whether the node owns the partition under that epoch.
-    pub(super) fn owns(&self, node: &Incarnation, partition: Partition, epoch: OwnerEpoch) -> bool {
-        let owner = self.owners.get(&partition);
-        self.fence_disabled
-            || owner.is_some_and(|owner| owner.node == *node && owner.epoch == epoch)
-    }
-
     // ---- what waits
 
-    /// The item that waits at a place, and the earliest time of its execution (none: at once).
+    /// The item that waits at a place.
     pub(super) fn waiting_at(
         &self,
         task: &TaskName,
         partition: Partition,
         source: Source,
-    ) -> Option<(&Item, Option<Time>)> {
+    ) -> Option<&Item> {
         match source {
             Source::Log(seq) => {
                 let stream = self.streams.get(&(task.clone(), partition))?;
-                stream.items.get(&seq).map(|(_, item)| (item, None))
+                stream.items.get(&seq).map(|(_, item)| item)
             }
-            Source::Timer(id) => self.timers.get(&id).map(|item| (item, item.identity.due)),
-            Source::Retry(id) => self.retries.get(&id).map(|(at, item)| (item, Some(*at))),
+            Source::Timer(id) => self.timers.get(&id),
+            Source::Retry(id) => self.retries.get(&id).map(|(_, item)| item),
             Source::Unqueued(_) => None,
         }
     }
@@ -255,14 +249,19 @@ impl State {
 
     // ---- runs
 
-    /// Ends a run whose scan has ended and that has nothing in the log.
+    /// Ends a run if it is at its end; returns whether it ended now.
     pub(super) fn end_if_complete(&mut self, id: RunId, now: Time) -> bool {
         let Some(run) = self.runs.get_mut(&id) else { return false };
-        if run.ended_at.is_some() || !run.scan_done || run.open > 0 {
-            return false;
+        let facts = RunFacts {
+            run: id,
+            scan_done: run.scan_done,
+            open: run.open as i64,
+            ended: run.ended_at.is_some(),
+        };
+        if facts.ends() {
+            run.ended_at = Some(now);
         }
-        run.ended_at = Some(now);
-        true
+        facts.ends()
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use besom_core::books::{RunItems, WaitingCounts, write_off, write_off_run};
 use besom_core::ids::{RunId, Seq, TaskName};
 use besom_core::time::Time;
 
+use super::ledger::{add, bump};
 use super::state::{Account, State, StreamState, account};
 use besom_ports::store::{Repaired, Stream, StreamRow};
 
@@ -27,13 +29,13 @@ impl State {
         for (_, stream) in streams {
             repaired.streams += u64::from(stream.number_anew());
         }
-        repaired.lost = self.write_off(task);
+        repaired.lost = self.write_off_items(task);
         self.write_off_runs(task, now);
         repaired
     }
 
     /// Writes off items that are in the counters but exist nowhere.
-    fn write_off(&mut self, task: &TaskName) -> u64 {
+    fn write_off_items(&mut self, task: &TaskName) -> u64 {
         let mut there: BTreeMap<Account, u64> = BTreeMap::new();
         for item in self.all_waiting().filter(|item| item.identity.task == *task) {
             *there.entry(account(&item.identity)).or_default() += 1;
@@ -42,11 +44,14 @@ impl State {
         self.waiting.retain(|identity| identity.task != *task || held.contains(identity));
         let mut lost = 0;
         for (who, counts) in self.counts.iter_mut().filter(|((of, _), _)| of == task) {
-            let gone = counts.pending.saturating_sub(there.get(who).copied().unwrap_or_default());
-            counts.pending -= gone;
-            counts.discarded += gone;
-            self.baseline.entry(who.clone()).or_default().discarded += gone;
-            lost += gone;
+            // This store counts what waits in one sum.
+            let sum = |log: u64| WaitingCounts { log: log as i64, ..WaitingCounts::default() };
+            let there = there.get(who).copied().unwrap_or_default();
+            let Some(delta) = write_off(sum(counts.pending), sum(there)) else { continue };
+            add(counts, &delta);
+            let discarded = delta.discarded.unsigned_abs();
+            self.baseline.entry(who.clone()).or_default().discarded += discarded;
+            lost += discarded;
         }
         lost
     }
@@ -59,8 +64,13 @@ impl State {
         let runs: Vec<RunId> =
             self.runs.values().filter(|run| run.task == *task).map(|run| run.id).collect();
         for id in runs {
-            if let Some(run) = self.runs.get_mut(&id) {
-                run.open = open.get(&id).copied().unwrap_or_default();
+            // This store counts of a run only what is in the log.
+            let items = |log: u64| RunItems { log: log as i64, all: 0 };
+            let there = items(open.get(&id).copied().unwrap_or_default());
+            if let Some(run) = self.runs.get_mut(&id)
+                && let Some(leaving) = write_off_run(items(run.open), there)
+            {
+                bump(&mut run.open, -leaving.log);
             }
             self.end_if_complete(id, now);
         }

@@ -61,6 +61,16 @@ pub async fn an_absence_guard_that_fixes_no_anchor_is_a_violation(world: &mut Wo
     assert_eq!(world.rows("parents", &["id"]).await.len(), 1);
 }
 
+/// Without its anchor's row nothing keeps others from inserting, so the guard fails.
+pub async fn an_absence_guard_without_the_row_of_its_anchor_fails(world: &mut World) {
+    world.write(vec![parent("q")]).await;
+    for (id, expected) in [("p", Outcome::Skipped("guard".into())), ("q", Outcome::Committed)] {
+        let decision = apply(vec![nobody_attached(id)], vec![]);
+        let committed = world.settle(candidate(id), decision).await;
+        assert_eq!(committed.outcomes, [expected], "{id}");
+    }
+}
+
 /// Several conditions on one column apply together: each excludes a row, and any other row counts.
 pub async fn an_absence_guard_leaves_out_every_row_that_it_names(world: &mut World) {
     let condition = |column: &str, comparison, value: Value| Condition {

@@ -78,6 +78,15 @@ pub async fn an_audit_finds_a_lost_timer(world: &mut World) {
     unbalanced(world, Corruption::LoseTimer(id)).await;
 }
 
+/// A run that counts other items than there are would be pruned too early, or never.
+pub async fn an_audit_finds_a_run_that_counts_other_items(world: &mut World) {
+    busy_books(world).await;
+    let run = world.log("task").await[0].item.run;
+    unbalanced(world, Corruption::MiscountRun(run)).await;
+    let violations = world.store().audit().await.unwrap().violations;
+    assert!(violations.iter().any(|v| v.contains(&format!("run {run}"))), "{violations:?}");
+}
+
 /// Wrong counters are a violation.
 pub async fn an_audit_finds_a_wrong_counter(world: &mut World) {
     busy_books(world).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use besom_core::item::Candidate;
 use besom_core::snapshot::DeadGroup;
 use besom_ports::store::{
-    Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters, Retention,
+    Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters, Outcome, Retention,
 };
 
 use crate::conformance::World;
@@ -212,6 +212,38 @@ pub async fn a_later_commit_lifts_a_discard(world: &mut World) {
     world.settle(repaired, commits(vec![], vec![])).await;
     assert!(is_planned(world, "v1").await);
     world.balanced().await;
+}
+
+/// Whichever comes first, nothing of an item is blocked after its commit: a discard before it is
+/// lifted, and one after it finds the letter resolved.
+pub async fn a_discard_beside_a_commit_of_its_item_blocks_nothing(world: &mut World) {
+    for _ in 0..10 {
+        world.settle(candidate("k"), dead("corrupt")).await;
+        let repaired = Candidate { version: "v2".into(), ..candidate("k") };
+        world.planned("task", vec![repaired]).await;
+        let item = world.only("task").await;
+        let batch = world.batch(vec![world.entry(&item, commits(vec![], vec![]))]);
+        let id = world
+            .store()
+            .submit(&Command::DiscardDead(DeadSelector::default()), "ann", "useless")
+            .await
+            .unwrap();
+        let effect = CommandEffect::DiscardDead(DeadSelector::default());
+        let store = world.store();
+        let (committed, discarded) = tokio::join!(
+            store.commit(&batch),
+            store.apply_command(&world.fence, id, &effect, "done")
+        );
+        assert_eq!(committed.unwrap().outcomes, [Outcome::Committed]);
+        let all = DeadSelector::default();
+        let all = world.store().dead_letters(&all, Letters::All, None, ALL).await.unwrap();
+        let resolved = all.iter().filter(|letter| !letter.is_open()).count() as u64;
+        assert_eq!(discarded.unwrap().dead + resolved, 1, "{all:?}");
+        assert!(is_planned(world, "v1").await);
+        world.balanced().await;
+        world.advance(Duration::from_secs(60));
+        world.store().prune(&world.fence, ALL_GOES, 100).await.unwrap();
+    }
 }
 
 /// A later commit resolves a dead letter; the books count both items.

@@ -236,6 +236,24 @@ pub async fn what_has_no_route_is_forgotten_with_the_history(world: &mut World) 
     world.balanced().await;
 }
 
+/// Of each topic, a call examines only as many messages as it may remove: those that are due for an
+/// attempt first.
+pub async fn what_has_no_route_goes_in_the_order_of_its_attempts(world: &mut World) {
+    emitted(world, &[("u", "a", "1"), ("u", "b", "2"), ("v", "c", "3")]).await;
+    assert_eq!(payloads(&claim(world, "u", 1).await), ["1"], "its next attempt is later");
+    world.advance(MINUTE * 10);
+    let prune = async || {
+        let keep =
+            Retention { history: MINUTE, undo: &[], nodes: MINUTE * 1_000, routed: Some(&[]) };
+        world.store().prune(&world.fence, keep, 1).await.unwrap();
+        let query = MessageQuery { limit: 10, ..MessageQuery::default() };
+        let left = world.store().messages(&query).await.unwrap();
+        left.into_iter().map(|message| message.key).collect::<Vec<_>>()
+    };
+    assert_eq!(prune().await, ["a"], "one of each topic");
+    assert!(prune().await.is_empty());
+}
+
 /// If the routes are unknown, no pending message is removed.
 pub async fn a_topic_that_is_not_asked_for_stays_in_the_outbox(world: &mut World) {
     emitted(world, &[("doc-changed", "k", "x")]).await;

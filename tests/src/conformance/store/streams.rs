@@ -145,6 +145,28 @@ pub async fn an_item_beyond_the_end_leaves_its_stream_out_alone(world: &mut Worl
     world.balanced().await;
 }
 
+/// A stream that has lost an item in its middle is left out, and its neighbours are not: the audit
+/// and every read name it until it is repaired.
+pub async fn an_item_lost_inside_a_stream_leaves_its_stream_out_alone(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b", "c"])).await;
+    world.planned("other", vec![candidate("d")]).await;
+    let (items, other) = (world.log("task").await, world.only("other").await);
+    let partition = items[0].item.partition;
+    world.fixture.corrupt(&Corruption::LoseLog(task("task"), partition, Seq(2))).await;
+    let decisions = [&items[0], &items[1], &items[2], &other].map(|item| (item, skip("done")));
+    let outcomes = world.commit(decisions.into()).await.outcomes;
+    let left = Outcome::Left(LeftOut::NotThere);
+    assert_eq!(outcomes, [left.clone(), left.clone(), left, Outcome::Skipped("done".into())]);
+    assert_eq!(world.history().await.len(), 1);
+    let violations = world.store().audit().await.unwrap().violations;
+    assert!(violations.iter().any(|v| v.contains("task")), "{violations:?}");
+    let head = [(partition, Seq(0))];
+    let read = world.store().read_logs(&task("task"), &head, ALL, ALL, usize::MAX).await.unwrap();
+    assert_eq!(read.broken.len(), 1, "{read:?}");
+    assert_eq!(repair(world).await.repaired, Repaired { streams: 1, lost: 1 });
+    world.balanced().await;
+}
+
 /// An entry that is not next in its stream is left out.
 pub async fn a_batch_that_skips_an_item_is_left_out(world: &mut World) {
     world.planned("task", in_one_stream(&["a", "b", "c"])).await;

@@ -41,7 +41,7 @@ async fn a_full_disk_changes_nothing_and_the_store_goes_on_when_there_is_room() 
     let waiting = f.plan(&["a"]).await.pop().unwrap();
     f.store
         .writer
-        .with(super::super::Lane::Normal, |writing| writing.limit_pages(Some(1)))
+        .with(super::super::Priority::Normal, |writing| writing.limit_pages(Some(1)))
         .await
         .unwrap();
     let big = vec![7_u8; 1 << 20];
@@ -51,7 +51,7 @@ async fn a_full_disk_changes_nothing_and_the_store_goes_on_when_there_is_room() 
     assert_eq!(f.store.backlog(None).await.unwrap().len(), 1);
     f.store
         .writer
-        .with(super::super::Lane::Normal, |writing| writing.limit_pages(None))
+        .with(super::super::Priority::Normal, |writing| writing.limit_pages(None))
         .await
         .unwrap();
     assert_eq!(f.store.commit(&batch).await.unwrap().outcomes, [Outcome::Committed]);
@@ -120,7 +120,7 @@ async fn attach_is_refused() {
     let attached = f
         .store
         .writer
-        .run(super::super::Lane::Normal, |tx| {
+        .run(super::super::Priority::Normal, |tx| {
             Ok(tx.conn.execute_batch("ATTACH ':memory:' AS other").is_ok())
         })
         .await
