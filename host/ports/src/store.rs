@@ -43,9 +43,13 @@ pub enum Error {
     /// retried.
     #[error("the store is busy: {0}")]
     Busy(String),
-    /// The store is unreachable, full, read-only or damaged. Nothing was changed.
+    /// The store is unreachable, full or read-only. Nothing was changed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// The database is malformed. Nothing was changed; nothing more is written until somebody restores
+    /// it, and [`Store::lost`] says so from now on.
+    #[error("{0}")]
+    Damaged(String),
     /// The database refuses the connection, for example because the password is wrong. Only opening a
     /// store fails with it, and it fails again until somebody corrects the cause.
     #[error("{0}")]
@@ -880,7 +884,7 @@ pub trait Store: Send + Sync {
     ) -> Result<Raised>;
 
     /// Why this store is permanently not the one that other processes find at the same place (its
-    /// file was replaced); `None`: it is still the same. Before it reports a loss, the adapter
+    /// file was replaced, or is malformed); `None`: it is still the same. Before it reports a loss, the adapter
     /// saves what it can.
     async fn lost(&self) -> Option<String> {
         None

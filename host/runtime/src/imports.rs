@@ -70,6 +70,7 @@ impl From<StoreError> for Failure {
             StoreError::Fenced
             | StoreError::Busy(_)
             | StoreError::Unavailable(_)
+            | StoreError::Damaged(_)
             | StoreError::Denied(_)
             | StoreError::Unknown(_) => Halt::Infrastructure(error.to_string()).into(),
         }

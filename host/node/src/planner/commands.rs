@@ -172,6 +172,7 @@ impl Planner {
                     store::Error::Invalid(_) | store::Error::TooLarge(_) => self.doubt = true,
                     store::Error::Busy(_)
                     | store::Error::Unavailable(_)
+                    | store::Error::Damaged(_)
                     | store::Error::Denied(_)
                     | store::Error::Refused(..)
                     | store::Error::Fenced => self.commands.push_front(applying.row),
