@@ -43,7 +43,7 @@ pub enum Error {
     /// retried.
     #[error("the store is busy: {0}")]
     Busy(String),
-    /// The store is unreachable, full, read-only or damaged. Nothing was changed.
+    /// The store is unreachable, full or read-only. Nothing was changed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// A trigger or a function in the database has raised an error that names the infrastructure as
@@ -51,6 +51,10 @@ pub enum Error {
     /// alone, that item is to blame.
     #[error("the database raised: {0}")]
     Raised(String),
+    /// The database is malformed. Nothing was changed; nothing more is written until somebody restores
+    /// it, and [`Store::lost`] says so from now on.
+    #[error("{0}")]
+    Damaged(String),
     /// The database refuses the connection, for example because the password is wrong. Only opening a
     /// store fails with it, and it fails again until somebody corrects the cause.
     #[error("{0}")]
@@ -860,7 +864,7 @@ pub trait Store: Send + Sync {
     ) -> Result<Raised>;
 
     /// Why this store is permanently not the one that other processes find at the same place (its
-    /// file was replaced); `None`: it is still the same. Before it reports a loss, the adapter
+    /// file was replaced, or is malformed); `None`: it is still the same. Before it reports a loss, the adapter
     /// saves what it can.
     async fn lost(&self) -> Option<String> {
         None

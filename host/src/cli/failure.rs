@@ -58,9 +58,10 @@ pub enum Failure {
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Failure {
         match error {
-            store::Error::Busy(_) | store::Error::Unavailable(_) | store::Error::Unknown(_) => {
-                Failure::Unreachable(error.to_string())
-            }
+            store::Error::Busy(_)
+            | store::Error::Unavailable(_)
+            | store::Error::Damaged(_)
+            | store::Error::Unknown(_) => Failure::Unreachable(error.to_string()),
             store::Error::Denied(_) => Failure::Denied(error.to_string()),
             store::Error::Fenced
             | store::Error::Raised(_)

@@ -6,6 +6,7 @@ mod activity;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use besom_core::activity::Timeouts;
 use besom_core::clock::SkewBounds;
@@ -31,6 +32,10 @@ use besom_sqlite as sqlite;
 use besom_system::child;
 use besom_system::secret;
 
+/// How long a host checks the structure of a SQLite file before it uses it. Besom's own tables come
+/// first; files of several hundred MiB are checked as a whole.
+const CHECK_MAX: Duration = Duration::from_secs(2);
+
 /// Opens the store of a configuration, and creates the file and the engine's tables if they do not exist.
 ///
 /// # Errors
@@ -55,6 +60,14 @@ pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::
 pub async fn open_scripted(
     config: &Config,
 ) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), store::Error> {
+    open_within(config, sqlite::Options::default().check_max).await
+}
+
+/// Opens the store; checks the structure of a file for at most `check_max`.
+async fn open_within(
+    config: &Config,
+    check_max: Duration,
+) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), store::Error> {
     let timeouts = Timeouts {
         idle: config.activity.idle_timeout,
         heartbeat: config.activity.heartbeat_timeout,
@@ -67,6 +80,7 @@ pub async fn open_scripted(
         None => {
             let options = sqlite::Options {
                 activity: timeouts,
+                check_max,
                 guard_timeout: config.store.guard_timeout,
                 ..sqlite::Options::default()
             };
@@ -494,9 +508,10 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedde
         return Err(missing(&global.config));
     }
     let max = resolved.partial().host.connect_wait_max;
+    let open = async || Ok(open_within(resolved.partial(), CHECK_MAX).await?.0);
     let opened = match resolved.partial().store.url.is_some() && !faulty {
-        true => patiently(max, async || Ok(open_embedded(resolved.partial()).await?)).await,
-        false => open_embedded(resolved.partial()).await.map_err(Failure::from),
+        true => patiently(max, open).await,
+        false => open().await,
     };
     let store = match opened {
         Ok(store) => store,

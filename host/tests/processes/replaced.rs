@@ -1,5 +1,5 @@
-//! The database's file or its write-ahead log is moved, removed or replaced while a host has it open:
-//! the host ends, and says what happened.
+//! The database's file or its write-ahead log is moved, removed, replaced or overwritten while a host
+//! has it open: the host ends, and says what happened.
 
 use std::fs;
 
@@ -92,6 +92,58 @@ fn a_host_ends_when_its_write_ahead_log_is_removed_and_what_it_held_is_not_lost(
     assert!(log.contains("besom.db-wal was moved or removed"), "{log}");
     assert!(log.contains("nothing is lost"), "{log}");
     assert_eq!(open(), 0, "what was committed is in the database");
+    let mut host = site.serve();
+    host.leads();
+    host.stop();
+    site.balanced();
+}
+
+/// A copy over the file keeps its inode. Pages that are not in the write-ahead log are then those of the
+/// backup.
+#[test]
+fn a_host_ends_when_a_backup_is_copied_over_its_database_and_none_starts_on_it() {
+    let site = Site::new(CONFIG);
+    site.create_tables();
+    let (db, backup) = (site.path("besom.db"), site.path("backup.db"));
+    let written_out = || {
+        wait_for("the log to be written out", || {
+            let whole = "PRAGMA wal_checkpoint(TRUNCATE)";
+            let busy = site.database().query_row(whole, [], |row| row.get::<_, bool>(0));
+            busy.is_ok_and(|busy| !busy).then_some(())
+        });
+    };
+    let add = |from: i64, count: i64| {
+        let product = site.database();
+        product.execute_batch("BEGIN").expect("begun");
+        for n in from..from + count {
+            let name = format!("{n}-{}", "x".repeat(2_000));
+            add_share(&product, &name, now_us() + n % 2 * 3_600 * SECOND_US);
+        }
+        product.execute_batch("COMMIT").expect("committed");
+    };
+    written_out();
+    fs::copy(&db, &backup).expect("copied");
+    let mut host = site.serve();
+    host.leads();
+    add(0, 1_000);
+    written_out();
+    add(1_000, 200);
+    fs::copy(&backup, &db).expect("copied over it");
+    assert_eq!(host.ends().code(), Some(69), "{}", host.log());
+    let log = host.log();
+    assert!(log.contains("besom.db is malformed"), "{log}");
+    assert!(log.contains("restore a backup"), "{log}");
+    let mut again = site.serve();
+    assert_eq!(again.ends().code(), Some(69), "{}", again.log());
+    assert!(again.log().contains("besom.db is malformed"), "{}", again.log());
+    let (code, said) = site.said(&["status"]);
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("besom.db is malformed") && said.contains("restore a backup"), "{said}");
+    // As the message says.
+    for beside in ["besom.db-wal", "besom.db-shm"] {
+        let _ = fs::remove_file(site.path(beside));
+    }
+    fs::copy(&backup, &db).expect("restored");
     let mut host = site.serve();
     host.leads();
     host.stop();

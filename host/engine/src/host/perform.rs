@@ -244,10 +244,10 @@ impl Ports {
     /// connection pool, says nothing about it.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
         use store::Error::{
-            Busy, Denied, Fenced, Invalid, Raised, Refused, TooLarge, Unavailable, Unknown,
+            Busy, Damaged, Denied, Fenced, Invalid, Raised, Refused, TooLarge, Unavailable, Unknown,
         };
         match answer {
-            Err(error @ (Unavailable(_) | Denied(_) | Unknown(_))) => {
+            Err(error @ (Unavailable(_) | Damaged(_) | Denied(_) | Unknown(_))) => {
                 self.health.missed(Part::Store, error);
             }
             Err(Busy(_)) => {}
@@ -262,10 +262,10 @@ impl Ports {
     async fn probe(&self, sent: Mono) -> (bool, Option<Term>) {
         let answer = self.store.fence().await;
         self.heard(&answer);
-        use store::Error::{Busy, Unavailable, Unknown};
+        use store::Error::{Busy, Damaged, Unavailable, Unknown};
         match answer {
             Ok(state) => (true, Some(state.map_or(Term(0), |state| state.term))),
-            Err(Busy(_) | Unavailable(_) | Unknown(_)) => {
+            Err(Busy(_) | Unavailable(_) | Damaged(_) | Unknown(_)) => {
                 (self.health.store_answered_since(sent), None)
             }
             Err(_) => (true, None),
@@ -715,8 +715,8 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
 /// of the store, and its end is logged elsewhere.
 fn say_waits(what: &str, error: &store::Error) {
     // Unavailability and rejections are logged by the host's health.
-    use store::Error::{Fenced, Refused, Unavailable, Unknown};
-    if !matches!(error, Fenced | Unavailable(_) | Unknown(_) | Refused(..)) {
+    use store::Error::{Damaged, Fenced, Refused, Unavailable, Unknown};
+    if !matches!(error, Fenced | Unavailable(_) | Damaged(_) | Unknown(_) | Refused(..)) {
         tracing::warn!(%error, "{what}; retrying");
     }
 }
@@ -750,6 +750,7 @@ fn of_store(error: store::Error) -> ScanError {
         store::Error::Busy(words)
         | store::Error::Unavailable(words)
         | store::Error::Raised(words)
+        | store::Error::Damaged(words)
         | store::Error::Denied(words) => ScanError::Infrastructure(words),
     }
 }

@@ -311,6 +311,7 @@ impl Executor {
             error @ (store::Error::Busy(_)
             | store::Error::Raised(_)
             | store::Error::Unavailable(_)
+            | store::Error::Damaged(_)
             | store::Error::Denied(_)) => {
                 let wait = HOLDS.pause(flight.failures, 0);
                 flight.failures += 1;

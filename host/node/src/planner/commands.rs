@@ -214,6 +214,7 @@ impl Planner {
                     store::Error::Busy(_)
                     | store::Error::Unavailable(_)
                     | store::Error::Raised(_)
+                    | store::Error::Damaged(_)
                     | store::Error::Denied(_)
                     | store::Error::Refused(..)
                     | store::Error::Fenced => self.commands.push_front(applying.row),

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
+use super::damage::Damage;
 use besom_ports::store::{Error, Result};
 
 /// From this size on, in pages, the log is written back.
@@ -22,7 +23,11 @@ const PAGES_MAX: c_int = 4_000;
 
 /// Takes `beside`, a connection to the same database, for a thread that writes back the log of
 /// `writer`. The thread ends when `writer` is closed.
-pub(super) fn start(writer: &mut Connection, beside: Connection) -> Result<JoinHandle<()>> {
+pub(super) fn start(
+    writer: &mut Connection,
+    beside: Connection,
+    damage: Damage,
+) -> Result<JoinHandle<()>> {
     let (wanted, wants) = sync_channel(1);
     let failed = |e: &dyn std::fmt::Display| {
         Error::Unavailable(format!("cannot write back the write-ahead log: {e}"))
@@ -32,7 +37,10 @@ pub(super) fn start(writer: &mut Connection, beside: Connection) -> Result<JoinH
     writer.wal_hook(Some(hook)).map_err(|e| failed(&e))?;
     std::thread::Builder::new()
         .name("besom-sqlite-wal".into())
-        .spawn(move || write_back(&beside, &wants))
+        .spawn(move || {
+            write_back(&beside, &wants, &damage);
+            damage.spare(&beside);
+        })
         .map_err(|e| failed(&e))
 }
 
@@ -49,8 +57,8 @@ fn on_commit(wal: &mut Wal, pages: c_int, wanted: &SyncSender<()>) -> rusqlite::
     Ok(())
 }
 
-fn write_back(conn: &Connection, wants: &Receiver<()>) {
-    while wants.recv().is_ok() {
+fn write_back(conn: &Connection, wants: &Receiver<()>, damage: &Damage) {
+    while wants.recv().is_ok() && damage.found().is_none() {
         // A reader or another checkpoint may be in the way; the next commit asks again.
         let done = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(error) = done {
@@ -89,7 +97,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.db");
         let mut writer = open(&path);
-        let thread = start(&mut writer, open(&path)).unwrap();
+        let thread = start(&mut writer, open(&path), Damage::of(&path)).unwrap();
         writer.execute_batch(MIB_16).unwrap();
         while rows_without_the_log(&path) == 0 {
             std::thread::yield_now();

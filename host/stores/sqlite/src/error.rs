@@ -66,14 +66,17 @@ pub(super) type Job<T> = std::result::Result<T, Failure>;
 pub(super) fn classify(e: &rusqlite::Error) -> Error {
     let text = e.to_string();
     match e.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) if is_of_the_file(e) => {
+            Error::Damaged(text)
+        }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::SchemaChanged) => {
             Error::Busy(text)
         }
         Some(
             ErrorCode::DiskFull
-            | ErrorCode::SystemIoFailure
             | ErrorCode::DatabaseCorrupt
             | ErrorCode::NotADatabase
+            | ErrorCode::SystemIoFailure
             | ErrorCode::ReadOnly
             | ErrorCode::CannotOpen
             | ErrorCode::OutOfMemory
@@ -91,6 +94,12 @@ pub(super) fn classify(e: &rusqlite::Error) -> Error {
         ),
         _ => Error::Invalid(text),
     }
+}
+
+/// Whether damage is in the file itself: a virtual table, such as a full-text index, can be corrupt in
+/// an intact file.
+fn is_of_the_file(e: &rusqlite::Error) -> bool {
+    e.sqlite_error().is_none_or(|e| e.extended_code != rusqlite::ffi::SQLITE_CORRUPT_VTAB)
 }
 
 /// Whether a statement found a table, a column or an index missing. SQLite has one error code for

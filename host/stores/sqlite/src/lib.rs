@@ -11,6 +11,7 @@ mod checkpoint;
 mod clock;
 mod commands;
 mod commit;
+mod damage;
 mod effects;
 mod embedded;
 mod error;
@@ -70,6 +71,7 @@ pub use self::fault::{Fault, Faults};
 pub use self::open::Options;
 
 use self::clock::Clock;
+use self::damage::{Damage, Watched};
 use self::error::Failure;
 use self::guards::Observation;
 use self::mapping::Mapping;
@@ -89,6 +91,8 @@ const WRITE_OUT_MAX: Duration = Duration::from_secs(30);
 pub struct SqliteStore {
     path: PathBuf,
     place: Place,
+    damage: Damage,
+    watched: Watched,
     founded: schema::Foundation,
     clock: Clock,
     writer: Writer,
@@ -156,7 +160,17 @@ impl Store for SqliteStore {
     }
 
     async fn lost(&self) -> Option<String> {
-        let loss = self.place.lost()?;
+        if let Some(told) = self.damage.found() {
+            return Some(told.to_owned());
+        }
+        let Some(loss) = self.place.lost() else {
+            if let Some(max) = self.watched.check_due(&self.place) {
+                // The caller renews its lease and does not wait; the next call reports what is found.
+                let readers = Arc::clone(&self.inspection);
+                tokio::task::spawn_blocking(move || readers.examine(max));
+            }
+            return None;
+        };
         let saved = match loss {
             // The only copy of the log is the one that this process has open.
             Loss::Log(Gone::Removed) => {

@@ -10,6 +10,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::clock::{Clock, TimeSource, wall_clock};
+use super::damage::{self, Damage, Watched};
 use super::error::{Failure, Job};
 use super::fault::Faults;
 use super::mapping::Mapping;
@@ -46,6 +47,8 @@ pub struct Options {
     pub readers_max: usize,
     /// How long a read waits for a connection.
     pub reader_wait_max: Duration,
+    /// How long the structure of the file is checked at the opening; zero: not at all.
+    pub check_max: Duration,
     /// Memory for the writer's page cache, in KiB.
     pub cache_kib: u32,
     /// The timeouts of the embedded activity.
@@ -66,6 +69,7 @@ impl Default for Options {
             snapshots_max: 16,
             readers_max: 4,
             reader_wait_max: Duration::from_secs(10),
+            check_max: Duration::from_millis(200),
             cache_kib: 64 * 1024,
             activity: Timeouts::default(),
             time: wall_clock(),
@@ -80,33 +84,39 @@ impl SqliteStore {
     /// # Errors
     /// [`Error::Unavailable`] if the file cannot be opened, read or written, or has replaced another
     /// database whose write-ahead log still exists; [`Error::Invalid`] if SQLite is too old or the
-    /// schema is newer than this program.
+    /// schema is newer than this program; [`Error::Damaged`] if it is malformed, as far as that is
+    /// found within [`Options::check_max`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<SqliteStore>> {
         supported(rusqlite::version_number(), rusqlite::version())?;
         let path = path.as_ref();
         let clock = Clock::new(options.time.clone());
         let since = clock.now();
+        let damage = Damage::of(path);
         let named = |e: Failure| match Error::from(e) {
             Error::Unavailable(said) => {
                 let denied = denied(path, &openable).unwrap_or_default();
                 Error::Unavailable(format!("{}: {said}{denied}", path.display()))
             }
             Error::Invalid(said) => Error::Invalid(format!("{}: {said}", path.display())),
-            other => other,
+            other => damage.note(other),
         };
         refuse_another_log(path)?;
         let mut conn = connect(path, &options).map_err(named)?;
+        if !options.check_max.is_zero() {
+            damage::examine(&mut conn, options.check_max).map_err(named)?;
+        }
         let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
         let beside = connect(path, &options).map_err(named)?;
         let place = Place::of(path)?;
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let wait_max = options.reader_wait_max;
-        let pool = |size| Readers::new(path.clone(), place.clone(), size, wait_max);
+        let seen = || (place.clone(), damage.clone());
+        let pool = |size| Readers::new(path.clone(), seen(), size, wait_max);
         Ok(Arc::new(SqliteStore {
             acts: pool(options.snapshots_max),
             inspection: pool(options.readers_max),
             founded,
-            writer: Writer::start(conn, beside, clock.clone(), &options)?,
+            writer: Writer::start(conn, beside, clock.clone(), damage.clone(), &options)?,
             clock,
             mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),
             timeouts: options.activity,
@@ -114,6 +124,8 @@ impl SqliteStore {
             listening_since: OnceLock::new(),
             path,
             place: place.clone(),
+            damage: damage.clone(),
+            watched: Watched::of(&place),
         }))
     }
 }

@@ -8,6 +8,7 @@ use std::fmt::{Display, Formatter};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use besom_ports::store::{Error, Result};
 
@@ -73,6 +74,12 @@ impl Place {
         let path = std::path::absolute(path).map_err(|error| unreadable(path, &error))?;
         let file = Inode::of(&path).map_err(|error| unreadable(&path, &error))?;
         Ok(Place { file, log: Inode::of(&beside(&path, "-wal")).ok(), path })
+    }
+
+    /// The size of the database file, in bytes, and when it was written last; none: unknown.
+    pub(super) fn mark(&self) -> Option<(u64, SystemTime)> {
+        let data = std::fs::metadata(&self.path).ok()?;
+        Some((data.len(), data.modified().ok()?))
     }
 
     /// Which of the opened files is no longer at its path; none: both are there, as far as can be

@@ -8,7 +8,8 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::error::{Job, classify};
+use super::damage::{Damage, examine};
+use super::error::{Failure, Job, classify};
 use super::place::Place;
 use besom_ports::store::{Error, Result};
 
@@ -19,6 +20,7 @@ const STATEMENTS: usize = 128;
 pub(super) struct Readers {
     path: PathBuf,
     place: Place,
+    damage: Damage,
     idle: Mutex<Vec<Connection>>,
     room: Arc<Semaphore>,
     wait_max: Duration,
@@ -33,12 +35,13 @@ pub(super) struct Reader {
 impl Readers {
     pub(super) fn new(
         path: PathBuf,
-        place: Place,
+        (place, damage): (Place, Damage),
         readers_max: usize,
         wait_max: Duration,
     ) -> Arc<Readers> {
         let room = Arc::new(Semaphore::new(readers_max));
-        Arc::new(Readers { path, place, idle: Mutex::new(Vec::new()), room, wait_max })
+        let idle = Mutex::default();
+        Arc::new(Readers { path, place, damage, idle, room, wait_max })
     }
 
     /// Takes a connection; waits if all are in use.
@@ -54,7 +57,7 @@ impl Readers {
             None => {
                 // The file that is read must be the one that is written.
                 self.place.check()?;
-                self.open().map_err(|e| classify(&e))?
+                self.open().map_err(|e| self.failed(classify(&e)))?
             }
         };
         Ok(Reader { conn, permit })
@@ -79,10 +82,24 @@ impl Readers {
         tokio::task::spawn_blocking(move || {
             let done = in_transaction(&reader.conn, job);
             pool.put(reader);
-            done.map_err(Error::from)
+            done.map_err(|failure| pool.failed(failure))
         })
         .await
         .unwrap_or_else(|e| Err(Error::Unavailable(format!("a reader failed: {e}"))))
+    }
+
+    /// Checks the structure of the file for at most `max`, and remembers whether it is malformed.
+    pub(super) fn examine(&self, max: Duration) {
+        let examined = self.open().map_err(Failure::from);
+        if let Err(failure) = examined.and_then(|mut conn| examine(&mut conn, max)) {
+            let error = self.failed(failure);
+            tracing::debug!(%error, "the database could not be checked");
+        }
+    }
+
+    /// The error of a failed read; remembers that the file is malformed.
+    pub(super) fn failed(&self, failure: impl Into<Error>) -> Error {
+        self.damage.note(failure.into())
     }
 
     fn open(&self) -> rusqlite::Result<Connection> {

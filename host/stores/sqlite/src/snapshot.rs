@@ -164,7 +164,7 @@ impl SqliteSnapshot {
                     false => inner.overdue(),
                 })
             }
-            other => other.map_err(Error::from),
+            other => other.map_err(|failure| inner.pool.failed(failure)),
         }
     }
 }

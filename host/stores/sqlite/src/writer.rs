@@ -19,7 +19,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::checkpoint;
 use super::clock::Clock;
-use super::error::{Job, classify_commit};
+use super::damage::Damage;
+use super::error::{Failure, Job, classify_commit};
 use super::fault::{Fault, Faults};
 use super::open::Options;
 use super::questions::Questions;
@@ -50,6 +51,7 @@ pub(super) struct Writer {
     queue: Arc<Queue<Boxed>>,
     /// Limits the waiting jobs; those of the lease need no permit.
     room: Semaphore,
+    damage: Damage,
     /// The writer, then the one that writes back its log, which ends after it.
     threads: Vec<JoinHandle<()>>,
 }
@@ -60,12 +62,13 @@ impl Writer {
         mut conn: Connection,
         beside: Connection,
         clock: Clock,
+        damage: Damage,
         options: &Options,
     ) -> Result<Writer> {
         let queue = Arc::new(Queue::<Boxed>::new());
         let jobs = Arc::clone(&queue);
         let wal = Watch::new(&conn);
-        let checkpoints = checkpoint::start(&mut conn, beside)?;
+        let checkpoints = checkpoint::start(&mut conn, beside, damage.clone())?;
         let questions = Questions::watch(&mut conn, options.guard_timeout)
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
         let mut writing = Writing {
@@ -78,6 +81,7 @@ impl Writer {
             wal,
             questions,
         };
+        let seen = damage.clone();
         let thread = std::thread::Builder::new()
             .name("besom-sqlite".into())
             .spawn(move || {
@@ -87,10 +91,12 @@ impl Writer {
                         writing.clean();
                     }
                 }
+                seen.spare(&writing.conn);
             })
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
         let threads = vec![thread, checkpoints];
-        Ok(Writer { queue, room: Semaphore::new(options.queued_max), threads })
+        let room = Semaphore::new(options.queued_max);
+        Ok(Writer { queue, room, damage, threads })
     }
 
     /// Runs `job` on the writer's connection, outside any transaction.
@@ -100,13 +106,17 @@ impl Writer {
         job: impl FnOnce(&mut Writing) -> Job<T> + Send + 'static,
     ) -> Result<T> {
         let gone = || Error::Unavailable("the store's writer has stopped".into());
+        self.damage.check()?;
         let _permit = match priority {
             Priority::Lease => None,
             _ => Some(self.room.acquire().await.map_err(|_| gone())?),
         };
         let (reply, answer) = oneshot::channel();
+        let damage = self.damage.clone();
         let boxed: Boxed = Box::new(move |writing| {
-            let _ = reply.send(job(writing).map_err(Error::from));
+            // Another job may have found it in the meantime.
+            let done = damage.check().map_err(Failure::from).and_then(|()| job(writing));
+            let _ = reply.send(done.map_err(|failure| damage.note(failure.into())));
         });
         self.queue.push(priority, boxed).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| {
