@@ -889,6 +889,36 @@ fn a_reload_knows_what_changes() {
 }
 
 #[test]
+fn a_reload_of_a_truncated_file_is_refused_with_the_fix() {
+    let task = "[tasks.a]\nplugin = \"sweep\"\n";
+    let is_blank = |text: &str| {
+        RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default()).is_blank()
+    };
+    let refused = |old: &str, new: &str| {
+        let old = load(old).expect("valid");
+        let blank = is_blank(new);
+        let new = load(new).expect("valid");
+        let refused = old.refuse_truncated(&new, Path::new("besom.toml"), blank);
+        refused.err().map(|problems| problems.to_string())
+    };
+    for (new, said) in [
+        ("", "the file is empty, which would remove 1 task of this host"),
+        ("\u{feff} \n\t# [tasks.a]\n", "the file is empty, which would remove 1 task"),
+        ("[lease]\nttl = \"30s\"\n", "the file names no task, which would remove 1 task"),
+    ] {
+        let said_too = refused(task, new).unwrap_or_else(|| panic!("`{new}` was accepted"));
+        assert!(said_too.contains(said) && said_too.contains("fix: restore"), "{said_too}");
+    }
+    let said = refused("[lease]\nttl = \"30s\"\n", "#").expect("refused");
+    assert!(said.contains("every setting of this host"), "{said}");
+    // A host that was started so keeps what it has.
+    assert_eq!(refused("", "# nothing\n"), None);
+    assert_eq!(refused("", task), None);
+    assert_eq!(refused(task, "[tasks.b]\nplugin = \"sweep\"\n"), None);
+    assert!(!is_blank("[lease]"));
+}
+
+#[test]
 fn a_file_that_is_no_text_is_named_as_a_whole_or_at_the_byte() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("besom.toml");
