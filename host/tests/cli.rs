@@ -378,6 +378,10 @@ fn an_edit_that_cannot_be_leaves_the_file_and_says_where_and_why() {
     let site = Site::new(EDITABLE);
     let (code, said) = site.fails(&["task", "edit", "sweep", "--schedule", "0 22-2 * * *"]);
     assert_eq!(code, 78, "{said}");
+    let out = site.besom(&["task", "edit", "sweep", "--schedule", "0 22-2 * * *"]);
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "", "the error only");
+    let (code, json) = site.json(&["task", "edit", "sweep", "--schedule", "0 22-2 * * *"]);
+    assert_eq!((code, &json["saved"]), (78, &Value::Bool(false)), "{json:#}");
     let caret = "  3 | schedule = \"0 22-2 * * *\" # at night\n    |               ^^^^ write `22-23,0-2` to wrap around";
     assert!(said.contains("besom.toml:3:15") && said.contains(caret), "{said}");
     for (args, exit, words) in [
