@@ -485,7 +485,7 @@ impl Screen for RunsScreen {
     fn words(&self) -> &'static [Hint] {
         &[
             ("PLANNED", "items that the run planned"),
-            ("OPEN", "of these, items not done yet"),
+            ("OPEN", "of these, items still in the log, not timers and retries"),
             ("BY", "what or who started it"),
             ("already queued", "candidates with an item in the queue"),
             ("left alone", "settled or set aside before; unchanged since"),
