@@ -319,6 +319,12 @@ impl Parsed {
         self.tasks.iter().map(|task| (task.name(), task.plugin(), task.pin())).collect()
     }
 
+    /// The tasks in which a plugin reads rows of several tenants at once.
+    pub fn spanning_tenants(&self, manifest: &Manifest, collections: &Collections) -> Vec<&str> {
+        let spans = |task: &&RawTask| task.spans_tenants(manifest, collections);
+        self.tasks.iter().filter(spans).map(RawTask::name).collect()
+    }
+
     /// The files of a plugin that may be loaded for its tasks, by digest; `None`: any file.
     pub fn admitted(&self, plugin: &str) -> Option<Vec<String>> {
         let mut admitted = Vec::new();

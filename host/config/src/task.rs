@@ -353,6 +353,21 @@ impl RawTask {
         self.plain.sha256.as_deref()
     }
 
+    /// Whether the plugin reads rows of several tenants at once in this task. Only tables with a column
+    /// for the tenant divide their rows by it; one that is not mapped is assumed to.
+    pub fn spans_tenants(
+        &self,
+        manifest: &besom_ports::guests::Manifest,
+        collections: &Collections,
+    ) -> bool {
+        let has_tenants = |name: &str| {
+            let alias = self.aliases.iter().find(|alias| alias.name == name);
+            let real = alias.map_or(name, |alias| alias.collection.as_str());
+            collections.get(real).is_none_or(|collection| collection.tenant.is_some())
+        };
+        !manifest.per_tenant && manifest.collections.iter().any(|r| has_tenants(&r.collection))
+    }
+
     /// The schedule and time zone, with their places.
     pub fn schedule_of(&self) -> super::schedule::Written<'_> {
         let span = |key: &str| self.spans.get(key).unwrap_or(&self.name_span);
