@@ -646,3 +646,17 @@ fn a_database_of_besoms_is_readable_for_its_user_alone() {
     }
     assert!(site.dir().join("besom.db").exists(), "{said}");
 }
+
+#[test]
+fn errors_of_flags_are_not_counted_as_errors_of_the_file() {
+    let site = Site::new("");
+    let summary = |more: &[&str]| {
+        let out = site.besom(&[&["check"], more].concat());
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let said = summary(&["--set", "lease.ttl=soon"]);
+    assert_eq!(said, "./besom.toml with --set: 1 error, 0 warnings\n");
+    assert!(summary(&[]).starts_with("./besom.toml: valid"), "{}", summary(&[]));
+    std::fs::write(site.dir().join("besom.toml"), "[lease]\nttl = 1\n").expect("written");
+    assert!(summary(&[]).starts_with("./besom.toml: 1 error"), "{}", summary(&[]));
+}

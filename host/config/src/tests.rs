@@ -340,7 +340,15 @@ besom.toml:1:8: error: `a b` is not a valid name for a task
     |        ^^^^^ use letters, digits, `-`, `_` and `.`, at most 64
 besom.toml:1:8: error: the plugin `sweep` requires the setting `bucket`: a doc
   1 | [tasks."a b"]
-    |        ^^^^^ add bucket = "text" to [tasks.a b.settings]
+    |        ^^^^^ add bucket = "text" to [tasks."a b".settings]
+"#,
+    );
+    check(
+        "[tasks.\"a.b\"]\nplugin = \"needy\"\n",
+        r#"
+besom.toml:1:8: error: the plugin `sweep` requires the setting `bucket`: a doc
+  1 | [tasks."a.b"]
+    |        ^^^^^ add bucket = "text" to [tasks."a.b".settings]
 "#,
     );
     check(

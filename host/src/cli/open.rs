@@ -165,10 +165,12 @@ pub fn refuse_absent(global: &Global) -> Result<(), Failure> {
     if is_there(resolved.partial()) { Ok(()) } else { Err(absent(resolved.partial())) }
 }
 
-fn absent(config: &Config) -> Failure {
+/// The failure of a verb that needs a database which does not exist, with the fix.
+pub fn absent(config: &Config) -> Failure {
     let path = config.store.path.display();
     Failure::Unreachable(format!(
-        "the database {path} does not exist; `besom serve`, `besom run` and `besom demo` create it"
+        "the database {path} does not exist; `besom serve`, `besom run` and `besom demo` create it; if it \
+         exists elsewhere, correct store.path"
     ))
 }
 

@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 
+use besom_core::command::counted;
 use besom_core::ids::Incarnation;
 use besom_core::ring::Assignment;
 use serde_json::json;
@@ -87,7 +88,8 @@ impl Show {
             let leaving: String = idle(MemberState::Draining)
                 .map(|member| {
                     let name = member.name.as_str();
-                    format!("{name} is draining: it still owns {} partitions\n", owned_by(name))
+                    let owned = counted(owned_by(name) as u64, "partition");
+                    format!("{name} is draining: it still owns {owned}\n")
                 })
                 .collect();
             format!(
