@@ -648,6 +648,40 @@ fn a_database_of_besoms_is_readable_for_its_user_alone() {
 }
 
 #[test]
+fn a_database_that_does_not_exist_is_named_and_not_created() {
+    let site = Site::new("");
+    let typo = ["--set", "store.path=typo.db"];
+    for verb in [
+        &["status"][..],
+        &["audit"],
+        &["check", "--store"],
+        &["commands", "ls"],
+        &["dead", "ls"],
+        &["dead", "retry", "--all"],
+        &["doc", "show", "note"],
+        &["doc", "left-alone"],
+        &["outbox", "ls"],
+        &["run", "--dry-run"],
+        &["runs", "ls"],
+        &["stream", "ls"],
+        &["task", "ls"],
+        &["task", "trigger", "a"],
+    ] {
+        let (code, said) = site.fails(&[verb, &typo].concat());
+        assert_eq!(code, 69, "{verb:?}: {said}");
+        assert!(said.contains("typo.db does not exist"), "{verb:?}: {said}");
+        assert!(said.contains("`besom serve`"), "{verb:?}: {said}");
+        assert!(!site.dir().join("typo.db").exists(), "{verb:?}");
+    }
+    // An import may be the first that happens to a database, and says so.
+    site.log("note.log", &[&[1, 1, 5, 0]]);
+    let (code, said) =
+        site.fails(&[&["doc", "import", "note.log", "--tenant", "a"], &typo[..]].concat());
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("created the database") && said.contains("typo.db"), "{said}");
+}
+
+#[test]
 fn errors_of_flags_are_not_counted_as_errors_of_the_file() {
     let site = Site::new("");
     let summary = |more: &[&str]| {
