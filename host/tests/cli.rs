@@ -378,6 +378,10 @@ fn an_edit_that_cannot_be_leaves_the_file_and_says_where_and_why() {
     let site = Site::new(EDITABLE);
     let (code, said) = site.fails(&["task", "edit", "sweep", "--schedule", "0 22-2 * * *"]);
     assert_eq!(code, 78, "{said}");
+    let out = site.besom(&["task", "edit", "sweep", "--schedule", "0 22-2 * * *"]);
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "", "the error only");
+    let (code, json) = site.json(&["task", "edit", "sweep", "--schedule", "0 22-2 * * *"]);
+    assert_eq!((code, &json["saved"]), (78, &Value::Bool(false)), "{json:#}");
     let caret = "  3 | schedule = \"0 22-2 * * *\" # at night\n    |               ^^^^ write `22-23,0-2` to wrap around";
     assert!(said.contains("besom.toml:3:15") && said.contains(caret), "{said}");
     for (args, exit, words) in [
@@ -641,4 +645,52 @@ fn a_database_of_besoms_is_readable_for_its_user_alone() {
         }
     }
     assert!(site.dir().join("besom.db").exists(), "{said}");
+}
+
+#[test]
+fn a_database_that_does_not_exist_is_named_and_not_created() {
+    let site = Site::new("");
+    let typo = ["--set", "store.path=typo.db"];
+    for verb in [
+        &["status"][..],
+        &["audit"],
+        &["check", "--store"],
+        &["commands", "ls"],
+        &["dead", "ls"],
+        &["dead", "retry", "--all"],
+        &["doc", "show", "note"],
+        &["doc", "left-alone"],
+        &["outbox", "ls"],
+        &["run", "--dry-run"],
+        &["runs", "ls"],
+        &["stream", "ls"],
+        &["task", "ls"],
+        &["task", "trigger", "a"],
+    ] {
+        let (code, said) = site.fails(&[verb, &typo].concat());
+        assert_eq!(code, 69, "{verb:?}: {said}");
+        assert!(said.contains("typo.db does not exist"), "{verb:?}: {said}");
+        assert!(said.contains("`besom serve`"), "{verb:?}: {said}");
+        assert!(!site.dir().join("typo.db").exists(), "{verb:?}");
+    }
+    // An import may be the first that happens to a database, and says so.
+    site.log("note.log", &[&[1, 1, 5, 0]]);
+    let (code, said) =
+        site.fails(&[&["doc", "import", "note.log", "--tenant", "a"], &typo[..]].concat());
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("created the database") && said.contains("typo.db"), "{said}");
+}
+
+#[test]
+fn errors_of_flags_are_not_counted_as_errors_of_the_file() {
+    let site = Site::new("");
+    let summary = |more: &[&str]| {
+        let out = site.besom(&[&["check"], more].concat());
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let said = summary(&["--set", "lease.ttl=soon"]);
+    assert_eq!(said, "./besom.toml with --set: 1 error, 0 warnings\n");
+    assert!(summary(&[]).starts_with("./besom.toml: valid"), "{}", summary(&[]));
+    std::fs::write(site.dir().join("besom.toml"), "[lease]\nttl = 1\n").expect("written");
+    assert!(summary(&[]).starts_with("./besom.toml: 1 error"), "{}", summary(&[]));
 }

@@ -4,7 +4,12 @@
 use besom_core::ids::TaskName;
 use sha2::{Digest as _, Sha256};
 
+use std::path::Path;
+
+use besom_core::command::counted;
+
 use super::Config;
+use super::diagnostic::{Diagnostic, Place, Problems};
 
 /// The differences between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,6 +51,35 @@ impl Config {
         changes.removed =
             self.tasks.keys().filter(|name| !new.tasks.contains_key(*name)).cloned().collect();
         changes
+    }
+
+    /// Refuses a file that a running host with this configuration must not take over, although it is
+    /// valid: one that an editor or a full disk has truncated sets nothing, or names no task any more.
+    /// `blank`: it sets nothing.
+    ///
+    /// # Errors
+    /// The reason, with the fix.
+    pub fn refuse_truncated(&self, new: &Config, file: &Path, blank: bool) -> Result<(), Problems> {
+        let none_left = new.tasks.is_empty() && !self.tasks.is_empty();
+        let tasks = || counted(self.tasks.len() as u64, "task");
+        let message = match (blank, none_left) {
+            (true, true) => {
+                format!("the file is empty, which would remove {} of this host", tasks())
+            }
+            (true, false) if !self.diff(new).is_empty() => {
+                "the file is empty, which would replace every setting of this host by its default"
+                    .to_owned()
+            }
+            (false, true) => {
+                format!("the file names no task, which would remove {} of this host", tasks())
+            }
+            (_, false) => return Ok(()),
+        };
+        let place = Place::File { file: file.display().to_string() };
+        Err(Problems(vec![Diagnostic::error(place, message).fix(
+            "restore the content of the file; to run without any task, pause them with `besom task \
+             pause`, or restart the host with this file",
+        )]))
     }
 
     fn restart_keys(&self, new: &Config) -> Vec<String> {

@@ -3,6 +3,7 @@
 //! Files, environment variables and flags are read from this list, and the suggestions for misspelt
 //! keys, the defaults, the template and the schema are generated from it, so they cannot disagree.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -313,6 +314,16 @@ pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
         .filter(|(distance, name)| *distance <= name.chars().count().max(3) / 3)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
+}
+
+/// Returns a name as it is written as a key in TOML: quoted unless it is a bare key.
+pub fn written(name: &str) -> Cow<'_, str> {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match !name.is_empty() && name.chars().all(is_bare) {
+        true => name.into(),
+        // The escapes of JSON are valid in TOML.
+        false => serde_json::Value::from(name).to_string().into(),
+    }
 }
 
 /// Returns a fix for an unknown name: the most similar name, or all available names.

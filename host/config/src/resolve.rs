@@ -308,9 +308,21 @@ fn holds_password(url: &str) -> bool {
 pub type FindPlugin<'a> = dyn Fn(&str) -> Result<Plugin, PluginFault> + 'a;
 
 impl Parsed {
+    /// Whether the text sets nothing: it is empty, or has only blank lines and comments.
+    pub fn is_blank(&self) -> bool {
+        let text = self.source.text().trim_start_matches('\u{feff}');
+        text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'))
+    }
+
     /// Returns the task, plugin and pin of each task.
     pub fn pins(&self) -> Vec<(&str, &str, Option<&str>)> {
         self.tasks.iter().map(|task| (task.name(), task.plugin(), task.pin())).collect()
+    }
+
+    /// The tasks in which a plugin reads rows of several tenants at once.
+    pub fn spanning_tenants(&self, manifest: &Manifest, collections: &Collections) -> Vec<&str> {
+        let spans = |task: &&RawTask| task.spans_tenants(manifest, collections);
+        self.tasks.iter().filter(spans).map(RawTask::name).collect()
     }
 
     /// The files of a plugin that may be loaded for its tasks, by digest; `None`: any file.

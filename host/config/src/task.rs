@@ -13,7 +13,7 @@ use besom_core::lane;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
 use besom_core::value::{Field, Value};
 
-use super::keys::{Fault, Key, Setter, suggestion};
+use super::keys::{Fault, Key, Setter, suggestion, written};
 use super::quantity::show_duration;
 use super::settings;
 use super::tree::{Entry, Node, Span, Table};
@@ -275,7 +275,7 @@ impl RawTask {
 
     /// Reads the table of a task.
     pub fn read(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> RawTask {
-        let path = format!("tasks.{}", entry.key);
+        let path = format!("tasks.{}", written(&entry.key));
         named(walker, entry);
         let mut plain = TaskTable::default();
         for key in KEYS {
@@ -353,6 +353,21 @@ impl RawTask {
         self.plain.sha256.as_deref()
     }
 
+    /// Whether the plugin reads rows of several tenants at once in this task. Only tables with a column
+    /// for the tenant divide their rows by it; one that is not mapped is assumed to.
+    pub fn spans_tenants(
+        &self,
+        manifest: &besom_ports::guests::Manifest,
+        collections: &Collections,
+    ) -> bool {
+        let has_tenants = |name: &str| {
+            let alias = self.aliases.iter().find(|alias| alias.name == name);
+            let real = alias.map_or(name, |alias| alias.collection.as_str());
+            collections.get(real).is_none_or(|collection| collection.tenant.is_some())
+        };
+        !manifest.per_tenant && manifest.collections.iter().any(|r| has_tenants(&r.collection))
+    }
+
     /// The schedule and time zone, with their places.
     pub fn schedule_of(&self) -> super::schedule::Written<'_> {
         let span = |key: &str| self.spans.get(key).unwrap_or(&self.name_span);
@@ -387,7 +402,7 @@ impl RawTask {
     /// Reports what is wrong with the limits when the plugin is not known; its lane affects only their
     /// defaults.
     pub fn judge_limits(&self, walker: &mut Walker<'_>) {
-        let path = format!("tasks.{}", self.name);
+        let path = format!("tasks.{}", written(&self.name));
         limits::read(walker, &path, &self.limits, Lane::Normal, &self.plain.plugin);
     }
 
@@ -415,7 +430,8 @@ impl RawTask {
         );
         let fix = format!(
             "write act_snapshot_max = \"{longest}\" in [host], or a shorter wall in \
-             [tasks.{name}.limits]"
+             [tasks.{}.limits]",
+            written(name)
         );
         walker.error(span, message, fix);
     }
@@ -446,7 +462,7 @@ impl RawTask {
         collections: &Collections,
     ) -> TaskDefinition {
         let manifest = &plugin.manifest;
-        let path = format!("tasks.{}", self.name);
+        let path = format!("tasks.{}", written(&self.name));
         let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
         let limits = limits::read(walker, &path, &self.limits, manifest.lane, &self.plain.plugin);
         let aliases = self.aliases(walker, plugin, collections);
@@ -476,7 +492,7 @@ impl RawTask {
                 format!(
                     "write {ALL_TENANTS} = true in [tasks.{}.grants] if the plugin names the tenant of each \
                      candidate; otherwise remove `tenant` from the collections",
-                    self.name
+                    written(&self.name)
                 ),
             );
         }
@@ -550,7 +566,7 @@ impl RawTask {
                 walker.error(
                     &alias.collection_span,
                     format!("the collection `{}` is not mapped", alias.collection),
-                    format!("add [collections.{}]", alias.collection),
+                    format!("add [collections.{}]", written(&alias.collection)),
                 );
             }
             aliases.insert(alias.name.clone(), alias.collection.clone());
@@ -619,7 +635,7 @@ impl RawTask {
                         "the plugin `{}` requests the collection `{name}`, which is not mapped",
                         self.plain.plugin
                     ),
-                    format!("add [collections.{name}]"),
+                    format!("add [collections.{}]", written(name)),
                 );
                 continue;
             };
@@ -629,7 +645,7 @@ impl RawTask {
                     walker.error(
                         &plugin_span,
                         format!("the plugin `{}` requests the column `{name}.{column}`{said}, which is not mapped", self.plain.plugin),
-                        format!("add it to [collections.{name}.columns]"),
+                        format!("add it to [collections.{}.columns]", written(name)),
                     );
                 }
             }
@@ -650,8 +666,10 @@ impl RawTask {
                 };
             }
             if !asked.is_empty() || !manifest.topics.is_empty() || manifest.activity {
-                let mut needs: Vec<_> =
-                    asked.iter().map(|(name, ops)| format!("{name} = {}", words(*ops))).collect();
+                let mut needs: Vec<_> = asked
+                    .iter()
+                    .map(|(name, ops)| format!("{} = {}", written(name), words(*ops)))
+                    .collect();
                 if !manifest.topics.is_empty() {
                     needs.push(format!("{TOPICS} = {:?}", manifest.topics));
                 }
@@ -670,7 +688,7 @@ impl RawTask {
                         "the plugin `{}` requests grants, but the task has none",
                         self.plain.plugin
                     ),
-                    format!("add [tasks.{}.grants] with {}", self.name, needs.join(", ")),
+                    format!("add [tasks.{}.grants] with {}", written(&self.name), needs.join(", ")),
                 );
             }
             return Granted::default();
@@ -724,7 +742,12 @@ impl RawTask {
                         self.plain.plugin,
                         missing(has, *wanted)
                     ),
-                    format!("write {name} = {} in [tasks.{}.grants]", words(*wanted), self.name),
+                    format!(
+                        "write {} = {} in [tasks.{}.grants]",
+                        written(name),
+                        words(*wanted),
+                        written(&self.name)
+                    ),
                 );
             }
         }
@@ -737,7 +760,7 @@ impl RawTask {
                         "the plugin `{}` emits to `{topic}`, which is not granted",
                         self.plain.plugin
                     ),
-                    format!("add it to {TOPICS} in [tasks.{}.grants]", self.name),
+                    format!("add it to {TOPICS} in [tasks.{}.grants]", written(&self.name)),
                 );
             }
         }
@@ -758,7 +781,10 @@ impl RawTask {
                         "the plugin `{}` requests the column `{name}.{column}`, which is not granted",
                         self.plain.plugin
                     ),
-                    format!("add it to the columns of `{name}` in [tasks.{}.grants]", self.name),
+                    format!(
+                        "add it to the columns of `{name}` in [tasks.{}.grants]",
+                        written(&self.name)
+                    ),
                 );
             }
         }
@@ -772,7 +798,7 @@ impl RawTask {
                         "the plugin `{}` reads activity, which is not granted",
                         self.plain.plugin
                     ),
-                    format!("write {ACTIVITY} = true in [tasks.{}.grants]", self.name),
+                    format!("write {ACTIVITY} = true in [tasks.{}.grants]", written(&self.name)),
                 );
             }
         }
@@ -832,7 +858,7 @@ impl RawTask {
                     "the plugin `{}` requests the lane `{word}`, which is not granted",
                     self.plain.plugin
                 ),
-                format!("write lane = \"{word}\" in [tasks.{}]", self.name),
+                format!("write lane = \"{word}\" in [tasks.{}]", written(&self.name)),
             ),
             "" => {}
             given if given != word => walker.error(

@@ -340,7 +340,15 @@ besom.toml:1:8: error: `a b` is not a valid name for a task
     |        ^^^^^ use letters, digits, `-`, `_` and `.`, at most 64
 besom.toml:1:8: error: the plugin `sweep` requires the setting `bucket`: a doc
   1 | [tasks."a b"]
-    |        ^^^^^ add bucket = "text" to [tasks.a b.settings]
+    |        ^^^^^ add bucket = "text" to [tasks."a b".settings]
+"#,
+    );
+    check(
+        "[tasks.\"a.b\"]\nplugin = \"needy\"\n",
+        r#"
+besom.toml:1:8: error: the plugin `sweep` requires the setting `bucket`: a doc
+  1 | [tasks."a.b"]
+    |        ^^^^^ add bucket = "text" to [tasks."a.b".settings]
 "#,
     );
     check(
@@ -886,6 +894,36 @@ fn a_reload_knows_what_changes() {
     assert!(old.diff(&old.clone()).is_empty());
     assert_ne!(old.digest(), new.digest());
     assert_eq!(old.digest().len(), 64);
+}
+
+#[test]
+fn a_reload_of_a_truncated_file_is_refused_with_the_fix() {
+    let task = "[tasks.a]\nplugin = \"sweep\"\n";
+    let is_blank = |text: &str| {
+        RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default()).is_blank()
+    };
+    let refused = |old: &str, new: &str| {
+        let old = load(old).expect("valid");
+        let blank = is_blank(new);
+        let new = load(new).expect("valid");
+        let refused = old.refuse_truncated(&new, Path::new("besom.toml"), blank);
+        refused.err().map(|problems| problems.to_string())
+    };
+    for (new, said) in [
+        ("", "the file is empty, which would remove 1 task of this host"),
+        ("\u{feff} \n\t# [tasks.a]\n", "the file is empty, which would remove 1 task"),
+        ("[lease]\nttl = \"30s\"\n", "the file names no task, which would remove 1 task"),
+    ] {
+        let said_too = refused(task, new).unwrap_or_else(|| panic!("`{new}` was accepted"));
+        assert!(said_too.contains(said) && said_too.contains("fix: restore"), "{said_too}");
+    }
+    let said = refused("[lease]\nttl = \"30s\"\n", "#").expect("refused");
+    assert!(said.contains("every setting of this host"), "{said}");
+    // A host that was started so keeps what it has.
+    assert_eq!(refused("", "# nothing\n"), None);
+    assert_eq!(refused("", task), None);
+    assert_eq!(refused(task, "[tasks.b]\nplugin = \"sweep\"\n"), None);
+    assert!(!is_blank("[lease]"));
 }
 
 #[test]

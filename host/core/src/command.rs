@@ -191,7 +191,7 @@ impl std::fmt::Display for MessageSelector {
             ([id], _) => write!(f, "message {id}"),
             ([], Some(topic)) => write!(f, "messages of {topic}"),
             ([], None) => f.write_str("messages"),
-            (ids, _) => write!(f, "{} messages", ids.len()),
+            (ids, _) => f.write_str(&counted(ids.len() as u64, "message")),
         }
     }
 }
@@ -242,7 +242,13 @@ impl DeadSelector {
     /// Why nothing is changed if `found` letters match; none: `found` is as expected.
     pub fn mismatch(&self, found: u64) -> Option<String> {
         if found == 0 && self.is_narrow() && self.expect.is_none() {
-            return Some(format!("{self}: no match among the open dead letters"));
+            let exact = match (&self.error, self.ids.is_empty()) {
+                (Some(_), true) => {
+                    "; the error has to match as a whole, as `besom dead ls --output json` prints it"
+                }
+                _ => "",
+            };
+            return Some(format!("{self}: no match among the open dead letters{exact}"));
         }
         let expected = self.expect.filter(|expected| *expected != found)?;
         Some(format!(
@@ -259,7 +265,7 @@ impl std::fmt::Display for DeadSelector {
             ([id], _) => write!(f, "dead letter {id}"),
             ([], Some(task)) => write!(f, "dead letters of {task}"),
             ([], None) => f.write_str("dead letters"),
-            (ids, _) => write!(f, "{} dead letters", ids.len()),
+            (ids, _) => f.write_str(&counted(ids.len() as u64, "dead letter")),
         }
     }
 }
@@ -318,5 +324,21 @@ mod tests {
         assert_eq!(messages(&[3]).criteria(), by_numbers);
         let by_topic = MessageCriteria { ids: None, topic: Some(topic) };
         assert_eq!(messages(&[]).criteria(), by_topic);
+    }
+
+    #[test]
+    fn a_selection_that_matches_nothing_says_how_an_error_is_written() {
+        let by_error = DeadSelector { error: Some("corrupt".into()), ..DeadSelector::default() };
+        let said = by_error.mismatch(0).expect("nothing matches");
+        assert!(said.contains("match as a whole, as `besom dead ls --output json`"), "{said}");
+        assert_eq!(by_error.mismatch(1), None);
+        let by_task = DeadSelector { task: Some("sweep".into()), ..DeadSelector::default() };
+        let said = by_task.mismatch(0).expect("nothing matches");
+        assert_eq!(said, "dead letters of sweep: no match among the open dead letters");
+    }
+
+    #[test]
+    fn one_is_counted_without_a_plural() {
+        assert_eq!((counted(1, "slot"), counted(0, "slot")), ("1 slot".into(), "0 slots".into()));
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::command::counted;
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
 use besom_core::value::Value;
@@ -97,7 +98,8 @@ pub async fn write(
             write_one(&tenant, trace, now, &mut writer).await?;
         }
         let said = if existed { "already exists" } else { "written" };
-        progress(&format!("{}: {} changes {said}", trace.document, trace.log.edits.len()));
+        let changes = counted(trace.log.edits.len() as u64, "change");
+        progress(&format!("{}: {changes} {said}", trace.document));
         imported.push(Imported {
             document: trace.document.clone(),
             updates: trace.log.edits.len() as u64,

@@ -15,6 +15,7 @@ pub use shares::LIMIT_MIN_S as SHARE_LIMIT_MIN_S;
 
 use std::sync::Arc;
 
+use besom_core::command::counted;
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
 use rand::SeedableRng;
@@ -126,7 +127,7 @@ pub async fn fill(
         seeded.workspaces += workspaces;
         seeded.activity.extend(used);
         seeded.tenants.push(name.to_owned());
-        progress(&format!("{name}: {} documents written", seeded.documents));
+        progress(&format!("{name}: {} written", counted(seeded.documents, "document")));
     }
     writer.flush().await?;
     Ok(seeded)

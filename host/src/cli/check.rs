@@ -12,7 +12,9 @@ use besom_core::value::Value;
 
 use super::open::{Loader, is_there, open_store, store_risk};
 use super::output;
-use super::{Exit, Failure, Global, endpoints, exposed};
+use super::{Exit, Failure, Global, endpoints, exposed, open};
+use besom_config::diagnostic::Place;
+use besom_config::keys::written;
 use besom_config::quantity::show_duration;
 use besom_config::schedule::{longest_gap, remark};
 use besom_config::task::schedule_for;
@@ -66,8 +68,7 @@ impl Args {
             unreachable = Some(words);
         } else if self.store {
             if !is_there(resolved.partial()) {
-                let path = resolved.partial().store.path.display();
-                unreachable = Some(format!("the database {path} does not exist"));
+                unreachable = Some(open::absent(resolved.partial()).to_string());
             } else {
                 let used = resolved.used_collections();
                 match looked(resolved.partial(), &used, loader.runtime()).await {
@@ -103,7 +104,7 @@ impl Args {
             "diagnostics": diagnostics.iter().map(shown).collect::<Vec<_>>(),
         });
         output::show(global.output, &json, || {
-            let file = printable(&global.config.display().to_string());
+            let file = subject(&global.config.display().to_string(), &diagnostics);
             match (errors, warnings) {
                 (0, 0) => format!("{file}: valid, {}\n", counted(tasks as u64, "task")),
                 (0, n) => {
@@ -127,6 +128,20 @@ impl Args {
             (0, Some(message)) => Err(Failure::Unreachable(message)),
             _ => Ok(Exit::Configuration),
         }
+    }
+}
+
+/// Returns what the diagnostics are about: the file, and what overrides it if that is at fault as well.
+fn subject(file: &str, diagnostics: &[Diagnostic]) -> String {
+    let any = |is: fn(&Place) -> bool| diagnostics.iter().any(|d| is(&d.place));
+    let with = [
+        (any(|place| matches!(place, Place::Variable { .. })), "the environment"),
+        (any(|place| matches!(place, Place::Flag { .. })), "--set"),
+    ];
+    let with: Vec<_> = with.into_iter().filter_map(|(any, what)| any.then_some(what)).collect();
+    match with.as_slice() {
+        [] => printable(file),
+        with => format!("{} with {}", printable(file), with.join(" and ")),
     }
 }
 
@@ -252,7 +267,10 @@ async fn short_shares(
                     shortest.as_secs(),
                     show_duration(least)
                 ),
-                format!("lower limit_min in [tasks.{}.settings], or remove it", task.name),
+                format!(
+                    "lower limit_min in [tasks.{}.settings], or remove it",
+                    written(task.name.as_str())
+                ),
             ));
         }
         if shortest < between {

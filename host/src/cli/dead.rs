@@ -74,7 +74,7 @@ pub struct Which {
     /// Only dead letters of this task.
     #[arg(long)]
     task: Option<String>,
-    /// Only dead letters whose last error is exactly this text.
+    /// Only dead letters whose last error is exactly this text, as in the JSON of `besom dead ls`.
     #[arg(long)]
     error: Option<String>,
 }

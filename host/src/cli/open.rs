@@ -85,10 +85,16 @@ async fn open_within(
                 ..sqlite::Options::default()
             };
             let path = config.store.path.clone();
+            let is_new = !path.exists();
             // Opening may wait for another process that is recovering the file.
             let open = move || sqlite::SqliteStore::open(path, options);
             let opened = tokio::task::spawn_blocking(open).await;
             let store = opened.map_err(|e| store::Error::Unavailable(e.to_string()))??;
+            if is_new {
+                // A misspelt path would otherwise go unnoticed.
+                let path = config.store.path.display();
+                tracing::info!(%path, "created the database, because it did not exist");
+            }
             (Arc::clone(&store) as _, store)
         }
     };
@@ -165,10 +171,12 @@ pub fn refuse_absent(global: &Global) -> Result<(), Failure> {
     if is_there(resolved.partial()) { Ok(()) } else { Err(absent(resolved.partial())) }
 }
 
-fn absent(config: &Config) -> Failure {
+/// The failure of a verb that needs a database which does not exist, with the fix.
+pub fn absent(config: &Config) -> Failure {
     let path = config.store.path.display();
     Failure::Unreachable(format!(
-        "the database {path} does not exist; `besom serve`, `besom run` and `besom demo` create it"
+        "the database {path} does not exist; `besom serve`, `besom run` and `besom demo` create it; if it \
+         exists elsewhere, correct store.path"
     ))
 }
 

@@ -4,7 +4,9 @@
 //! under the same name, so write access to the file does not include the grants of the task.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use besom_core::collection::Collections;
 use besom_core::ids::TaskName;
 use clap::Subcommand;
 use serde::Serialize;
@@ -18,6 +20,7 @@ use besom_config::resolve::{Parsed, Plugin};
 use besom_config::{Overrides, read};
 use besom_ports::guests::Manifest;
 use besom_ports::store::{Command, Store};
+use besom_product::model::collections_for;
 
 /// Maximum number of commands searched for the last load of a plugin.
 const COMMANDS_SEEN_MAX: u32 = 10_000;
@@ -79,6 +82,7 @@ impl Verb {
 
 async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, Failure> {
     let mut rows = Vec::new();
+    let collections = mapped(parsed);
     for name in parsed.plugins() {
         let loaded = loader.load(name, parsed.plugins_dir()).await;
         let pins = parsed.pins();
@@ -101,7 +105,14 @@ async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, F
                 _ if pins.contains(&None) => "not pinned",
                 _ => "pinned",
             },
-            asks: loaded.as_ref().map(|plugin| asks(&plugin.manifest)).unwrap_or_default(),
+            asks: loaded
+                .as_ref()
+                .map(|plugin| {
+                    let spanning = parsed.spanning_tenants(&plugin.manifest, &collections);
+                    let spans = of_plugin().any(|(task, ..)| spanning.contains(task));
+                    asks(&plugin.manifest, spans)
+                })
+                .unwrap_or_default(),
             fault: loaded.err().map(|fault| fault.message),
             digest,
         });
@@ -130,8 +141,15 @@ fn short(digest: &str) -> &str {
     digest.get(..16).unwrap_or(digest)
 }
 
-/// Returns what a plugin requests, as one line per request.
-fn asks(manifest: &Manifest) -> BTreeSet<String> {
+/// Returns the collections of a configuration.
+fn mapped(parsed: &Parsed) -> Arc<Collections> {
+    let model = collections_for(&parsed.plugins());
+    Arc::clone(&parsed.clone().outline(&model).partial().collections)
+}
+
+/// Returns what a plugin requests, as one line per request. `spans_tenants`: it reads rows of several
+/// tenants at once.
+fn asks(manifest: &Manifest, spans_tenants: bool) -> BTreeSet<String> {
     let mut asks = BTreeSet::new();
     for request in &manifest.collections {
         let name = &request.collection;
@@ -155,7 +173,7 @@ fn asks(manifest: &Manifest) -> BTreeSet<String> {
     if manifest.activity {
         asks.insert("read activity".to_owned());
     }
-    if !manifest.per_tenant {
+    if spans_tenants {
         asks.insert("scan all tenants at once".to_owned());
     }
     if manifest.lane.row().granted {
@@ -211,6 +229,7 @@ async fn pin(
     let failed = |error: file::Error| Failure::Failed(error.to_string());
     let version = file::read(&global.config).map_err(failed)?;
     let (mut text, mut pinned) = (version.text.clone(), Vec::new());
+    let collections = mapped(parsed);
     for task in tasks {
         let (plugin, loaded) = plugin_of(parsed, loader, &task).await?;
         if loaded.built_in {
@@ -224,7 +243,8 @@ async fn pin(
         })?;
         let written = new != text;
         text = new;
-        let asks = asks(&loaded.manifest);
+        let spanning = parsed.spanning_tenants(&loaded.manifest, &collections);
+        let asks = asks(&loaded.manifest, spanning.contains(&task.as_str()));
         pinned.push(Pinned { task, plugin, digest: loaded.digest, written, asks });
     }
     if text != version.text {
@@ -291,8 +311,12 @@ async fn diff(
         Some(store) => last_load(&*store, &name, pinned, &loaded.digest).await?,
         None => None,
     };
-    let now = asks(&loaded.manifest);
-    let was = before.as_ref().map(|before| asks(&before.manifest)).unwrap_or_default();
+    let collections = mapped(parsed);
+    let asks_for = |manifest: &Manifest| {
+        asks(manifest, parsed.spanning_tenants(manifest, &collections).contains(&task))
+    };
+    let now = asks_for(&loaded.manifest);
+    let was = before.as_ref().map(|before| asks_for(&before.manifest)).unwrap_or_default();
     let minus = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
     let difference = Difference {
         plugin: name,
@@ -390,7 +414,7 @@ mod tests {
             lane: Lane::Due,
             extra: vec![],
         };
-        let asked: Vec<String> = asks(&manifest).into_iter().collect();
+        let asked: Vec<String> = asks(&manifest, true).into_iter().collect();
         let expected = [
             "column sessions.expires_at",
             "delete sessions",
@@ -401,5 +425,6 @@ mod tests {
             "scan all tenants at once",
         ];
         assert_eq!(asked, expected);
+        assert!(!asks(&manifest, false).contains("scan all tenants at once"));
     }
 }

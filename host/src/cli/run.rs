@@ -90,7 +90,7 @@ impl Args {
             let items = rehearse(&assembly).await?;
             output::show(global.output, &items, || {
                 let lines: String = items.iter().map(ToString::to_string).collect();
-                format!("{lines}{} items; nothing was committed.\n", items.len())
+                format!("{lines}{}; nothing was committed.\n", counted(items.len() as u64, "item"))
             })?;
             return Ok(Exit::Fine);
         }

@@ -74,7 +74,7 @@ pub fn line(run: &Run) -> String {
 pub fn table(runs: &[Run]) -> String {
     let mut table = Table::new(
         &[
-            ">RUN", "TASK", "SLOT", "TRIGGER", "STATE", ">PLANNED", ">OPEN", ">SCANNED", "ENDED",
+            ">RUN", "TASK", "SLOT", "TRIGGER", "STATE", ">PLANNED", ">IN LOG", ">SCANNED", "ENDED",
             "ERROR",
         ],
         "No runs yet.",
@@ -154,7 +154,7 @@ fn text(run: &Run, items: &[ItemRow]) -> String {
     facts.add("started", Stamp(run.started_at));
     facts.add("ended", output::text(run.ended_at.map(Stamp)));
     facts.add("planned", run.planned).add("deduplicated", run.deduplicated);
-    facts.add("blocked", run.blocked).add("open", run.open).add("rows scanned", run.scanned);
+    facts.add("blocked", run.blocked).add("in the log", run.open).add("rows scanned", run.scanned);
     if let Some(error) = &run.error {
         facts.add("error", error);
     }

@@ -353,8 +353,12 @@ async fn reload(
         let sign = files.changed().await;
         let loaded = match config::read(&global.config, &Overrides::from_env(global.set.clone())) {
             Ok(parsed) => {
+                let blank = parsed.is_blank();
                 let resolved = loader.resolve(parsed).await;
-                resolved.clone().finish().map(|new| (new, resolved))
+                resolved.clone().finish().and_then(|new| {
+                    config.refuse_truncated(&new, &global.config, blank)?;
+                    Ok((new, resolved))
+                })
             }
             Err(problems) => Err(problems),
         };
@@ -363,7 +367,7 @@ async fn reload(
             Err(problems) => {
                 told.recorder.config_refused(problems.to_string());
                 tracing::error!(
-                    "the changed configuration is invalid and was refused; the running configuration stays\n\
+                    "the changed configuration was refused; the running configuration stays\n\
                      {problems}"
                 );
                 let fault = Some(problems.to_string());
@@ -381,7 +385,13 @@ async fn reload(
         }
         told.recorder.config_taken(&global.config.display().to_string());
         for key in &changes.needs_restart {
-            tracing::warn!(%key, "the change takes effect after a restart");
+            match key.as_str() {
+                "store.path" | "store.url" | "store.schema" => tracing::warn!(
+                    %key,
+                    "the change takes effect after a restart: the host would then use another database"
+                ),
+                _ => tracing::warn!(%key, "the change takes effect after a restart"),
+            }
         }
         let names = |tasks: &[TaskName]| -> String {
             tasks.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", ")

@@ -215,10 +215,18 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         }
         let held = held_of(Some(name));
         let scans: Vec<Scan> = runs.iter().map(Scan::from).collect();
-        let unscanned = match (defined, states.get(name)) {
-            (Some(task), Some(state)) => unscanned(task, state, &scans, !held.is_empty(), now),
-            _ => None,
+        // Passes of `besom run` leave runs, but no state of the schedule.
+        let never_led = TaskState {
+            task: name.clone(),
+            schedule: String::new(),
+            last_slot: None,
+            paused: None,
+            tenant_cursor: None,
+            queued_slots: Vec::new(),
         };
+        let state = states.get(name).unwrap_or(&never_led);
+        let unscanned =
+            defined.and_then(|task| unscanned(task, state, &scans, !held.is_empty(), now));
         let run = runs.into_iter().next();
         let overdue = [depth.oldest, unscanned].into_iter().flatten().min();
         tasks.push(TaskStatus {

@@ -4,6 +4,7 @@ mod edit;
 
 use std::time::Duration;
 
+use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::snapshot::{Explained, Run};
@@ -248,7 +249,7 @@ fn explained_text(found: &Explained) -> String {
     for record in &found.records {
         let (from, to) = (Stamp(record.from), Stamp(record.to));
         let (count, term) = (record.count, record.term);
-        facts.add("recorded", format!("{from} to {to}, {count} slots, term {term}"));
+        facts.add("recorded", format!("{from} to {to}, {}, term {term}", counted(count, "slot")));
     }
     if let Some(run) = &found.run {
         facts.add("run", super::runs::line(run));

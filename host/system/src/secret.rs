@@ -133,21 +133,28 @@ const MASK: char = '*';
 /// The name of a password in URL parameters and in `key = value` texts.
 const WORD: &str = "password";
 
-/// Masks the passwords in a text: `***` in `scheme://user:***@host` and after `password=`. The number of
-/// characters does not change, so that places in the text stay valid. If the end of a password is
-/// ambiguous, more is masked rather than less.
+/// Masks the passwords in a text: `***` in `scheme://user:***@host`, after `password=`, and in the query of
+/// an HTTP URL, where any value may be a token (`https://host/path?key=***`). The number of characters does
+/// not change, so that places in the text stay valid. If the end of a password is ambiguous, more is masked
+/// rather than less.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut spans = Vec::new();
     for (at, _) in text.match_indices("://") {
         let begin = at + 3;
-        let end = begin + url_len(&text[begin..]);
-        spans.extend(in_authority(&text[begin..end]).map(|s| begin + s.start..begin + s.end));
+        let url = &text[begin..begin + url_len(&text[begin..], open_quote(text, at))];
+        spans.extend(in_authority(url).map(|s| begin + s.start..begin + s.end));
+        if is_http(&text[..at]) {
+            spans.extend(in_query(url).map(|s| begin + s.start..begin + s.end));
+        }
     }
     for at in text.char_indices().map(|(at, _)| at) {
         if let Some(len) = word_len(&text[at..]) {
             let begin = at + len;
             let in_url = text[..at].ends_with(['?', '&']);
-            spans.extend(value(&text[begin..], in_url).map(|s| begin + s.start..begin + s.end));
+            let quote = open_quote(text, at);
+            spans.extend(
+                value(&text[begin..], in_url, quote).map(|s| begin + s.start..begin + s.end),
+            );
         }
     }
     if spans.iter().all(Range::is_empty) {
@@ -176,15 +183,55 @@ const QUOTES: [char; 3] = ['"', '\'', '`'];
 /// Characters that may follow the closing quote of a text.
 const CLOSING: &str = ",;)]}>";
 
+/// Returns the quote of the text that is open at a place of a line. A comment opens no text.
+fn open_quote(text: &str, at: usize) -> Option<char> {
+    let line = &text[text[..at].rfind('\n').map_or(0, |end| end + 1)..at];
+    let (mut open, mut chars) = (None, line.chars());
+    while let Some(c) = chars.next() {
+        match open {
+            None if c == '#' => return None,
+            None if QUOTES.contains(&c) => open = Some(c),
+            Some('"') if c == '\\' => drop(chars.next()),
+            Some(quote) if c == quote => open = None,
+            None | Some(_) => {}
+        }
+    }
+    open
+}
+
+/// Whether a text ends with the scheme of an HTTP URL.
+fn is_http(before: &str) -> bool {
+    let begin = before.len() - before.len().min(5);
+    let scheme = before.as_bytes()[begin..].to_ascii_lowercase();
+    scheme.ends_with(b"http") || scheme.ends_with(b"https")
+}
+
+/// Returns the ranges of the values in the query of a URL.
+fn in_query(url: &str) -> impl Iterator<Item = Range<usize>> {
+    let url = &url[..url.find([' ', '\t', '#']).unwrap_or(url.len())];
+    let begin = url.find('?').map_or(url.len(), |at| at + 1);
+    let mut at = begin;
+    url[begin..].split('&').map(move |pair| {
+        let (from, to) = (at + pair.find('=').map_or(0, |equals| equals + 1), at + pair.len());
+        at = to + 1;
+        from..to
+    })
+}
+
 /// Returns the length of a URL after its `://`. It ends at the end of the line, at a closing quote (a quote
-/// inside a password is followed by more of it), or before the next URL.
-fn url_len(rest: &str) -> usize {
+/// inside a password is followed by more of it), or before the next URL. A text that was opened by `quote`
+/// and is not closed on its line continues on the following ones.
+fn url_len(rest: &str, quote: Option<char>) -> usize {
     let ends = |(at, c): (usize, char)| {
         let next = rest[at + c.len_utf8()..].chars().next();
         let last = next.is_none_or(|next| next.is_whitespace() || CLOSING.contains(next));
         c == '\n' || (QUOTES.contains(&c) && last)
     };
     let end = rest.char_indices().find(|at| ends(*at)).map_or(rest.len(), |(at, _)| at);
+    let end = match quote {
+        Some(quote) if rest[end..].starts_with('\n') => end_of_text(rest, quote),
+        _ => end,
+    };
     let next = rest[..end].match_indices("://").find_map(|(at, _)| {
         let scheme =
             rest[..at].trim_end_matches(|c: char| c.is_alphanumeric() || "+-.".contains(c));
@@ -240,17 +287,28 @@ fn word_len(text: &str) -> Option<usize> {
     Some(len)
 }
 
-/// Returns the range of the value after `password`, if there is one.
-fn value(rest: &str, in_url: bool) -> Option<Range<usize>> {
+/// Returns where a text that goes on over several lines ends.
+fn end_of_text(rest: &str, quote: char) -> usize {
+    closing(rest, quote, false).unwrap_or(rest.len())
+}
+
+/// Returns the range of the value after `password`, if there is one. `quote` has opened the text around it.
+fn value(rest: &str, in_url: bool, quote: Option<char>) -> Option<Range<usize>> {
     let value = rest.trim_start().strip_prefix('=')?;
     if in_url {
         let begin = rest.len() - value.len();
-        let end = value.find('&').unwrap_or(value.len()).min(url_len(value));
+        let end = value.find('&').unwrap_or(value.len()).min(url_len(value, quote));
         return Some(begin..begin + end);
     }
     let value = value.trim_start_matches(|c: char| c.is_whitespace() && c != '\n');
     let begin = rest.len() - value.len();
     let line = &value[..value.find('\n').unwrap_or(value.len())];
+    if let Some(quote) = quote.filter(|quote| closing(line, *quote, false).is_none())
+        && line.len() < value.len()
+    {
+        // A line break inside a text is invalid, and what follows may still be the password.
+        return Some(begin..begin + end_of_text(value, quote));
+    }
     // The value may start with a quote, with three quotes, or with an escaped quote inside a quoted text.
     let quote = line.strip_prefix('\\').unwrap_or(line).chars().next();
     if let Some(quote) = quote.filter(|quote| QUOTES.contains(quote)) {
@@ -265,6 +323,10 @@ fn value(rest: &str, in_url: bool) -> Option<Range<usize>> {
             // A text of several lines.
             let inner = &value[opening..];
             let end = inner.find(&line[..opening]).unwrap_or(inner.len());
+            return Some(begin + opening..begin + opening + end);
+        }
+        if !escaped && closing(inner, quote, false).is_none() {
+            let end = end_of_text(&value[opening..], quote);
             return Some(begin + opening..begin + opening + end);
         }
         let end = closing(inner, quote, escaped).unwrap_or(inner.len());
@@ -312,6 +374,20 @@ mod tests {
             ("password = \"\"\"\np\nw\"\"\" # x", "password = \"\"\"\n*\n*\"\"\" # x"),
             ("password = '''p\nw", "password = '''*\n*"),
             ("password = \npw", "password = \npw"),
+            ("password = \"\npw\" # x", "password = \"\n**\" # x"),
+            ("password = \"p\nw", "password = \"*\n*"),
+            ("url = \"postgres://u:\np@h/d\" # x", "url = \"postgres://u:\n*@h/d\" # x"),
+            ("url = \"host=h password=\npw\" # x", "url = \"host=h password=\n**\" # x"),
+            (
+                "url = \"postgres://h/d?password=\npw\" # x",
+                "url = \"postgres://h/d?password=\n**\" # x",
+            ),
+            ("# don't: https://h:x\na = \"@hourly\"", "# don't: https://h:x\na = \"@hourly\""),
+            (
+                "\"https://h/p?key=s3&x=&t0ken#f\" # a?b=c",
+                "\"https://h/p?key=**&x=&*****#f\" # a?b=c",
+            ),
+            ("see HTTPS://h/p?a=b=c for d=e", "see HTTPS://h/p?a=*** for d=e"),
             ("url = \"postgres://u:pa'ss@h/d\"", "url = \"postgres://u:*****@h/d\""),
             ("url = 'postgres://u:p\"a`<>s@h/d'", "url = 'postgres://u:*******@h/d'"),
             ("url = \"postgres://u:p w@h/d\" # a@b", "url = \"postgres://u:***@h/d\" # a@b"),

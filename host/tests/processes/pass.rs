@@ -337,3 +337,15 @@ fn a_pass_that_plans_without_end_is_ended_and_says_by_whom() {
     let books = row_of(&audit["tasks"], "endless");
     assert_eq!((&books["planned"], &books["pending"]), (&5.into(), &0.into()), "{audit:#}");
 }
+
+/// Passes leave no state of the schedule, but their runs show when the tables were scanned last.
+#[test]
+fn a_task_that_only_passes_scan_is_overdue_once_a_slot_has_passed() {
+    let site = Site::new(&CONFIG.replace("@every 1h", "@every 1s"));
+    site.create_tables();
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
+    let overdue = || site.task("share-expiry")["overdue_seconds"].as_f64().expect("a number");
+    assert!(overdue() < 1.0, "{}", overdue());
+    crate::site::wait_for("the task to be overdue", || (overdue() > 5.0).then_some(()));
+}

@@ -114,6 +114,42 @@ fn a_bad_file_is_refused_with_its_faults_and_the_old_one_goes_on() {
     site.balanced();
 }
 
+/// An editor that fails, or a full disk, leaves an empty file.
+#[test]
+fn a_truncated_file_is_refused_and_every_task_goes_on() {
+    let site = Site::new(&shares_every("@every 1s"));
+    site.create_tables();
+    let db = site.database();
+    let mut host = site.serve();
+    host.leads();
+    let whole = std::fs::read(site.path("besom.toml")).expect("the file");
+    for (nth, (text, said)) in [
+        ("", "the file is empty, which would remove 1 task"),
+        ("# [tasks.share-expiry]\n\n", "the file is empty, which would remove 1 task"),
+        ("[lease]\nttl = \"20s\"\n", "the file names no task, which would remove 1 task"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        std::fs::write(site.path("besom.toml"), text).expect("written");
+        wait_for("the refusal", || (host.lines(&["refused"]).len() > nth).then_some(()));
+        assert!(host.log().contains(said), "{said}: {}", host.log());
+        let before = runs(&db, "share-expiry");
+        wait_for("the task to go on", || (runs(&db, "share-expiry") > before + 1).then_some(()));
+    }
+    wait_for("the refusal to be reported", || {
+        let (_, status) = site.json(&["status"]);
+        let fault = status["nodes"][0]["config_fault"].as_str()?.to_owned();
+        fault.contains("restore the content of the file").then_some(())
+    });
+    std::fs::write(site.path("besom.toml"), &whole).expect("written");
+    wait_for("the end of the refusal", || {
+        let (_, status) = site.json(&["status"]);
+        status["nodes"][0]["config_fault"].is_null().then_some(())
+    });
+    host.stop();
+}
+
 #[test]
 fn a_plugin_dropped_in_is_loaded_on_reload_and_at_start() {
     let site = Site::new(&shares_every("@every 1h"));

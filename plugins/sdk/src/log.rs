@@ -44,6 +44,10 @@ pub fn batch(items: &[Item], verdicts: &[Verdict], what: &str, proposed: &str, m
     if dead > NAMED_MAX {
         warn(format!("set aside: {} more", dead - NAMED_MAX));
     }
+    let what = match verdicts.len() {
+        1 => what.strip_suffix('s').unwrap_or(what),
+        _ => what,
+    };
     let mut line = format!("batch of {} {what}: {proposals} {proposed}", verdicts.len());
     for (count, word) in [(skips, "skipped"), (retries, "to be retried"), (dead, "set aside")] {
         if count > 0 {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use besom_core::command::counted;
 use besom_core::snapshot::{
     Attention, NodeState, RunState, Snapshot, Subject, Thresholds, Urgency, attention,
 };
@@ -120,10 +121,10 @@ fn report(snap: &Snapshot, lines: &mut Vec<String>) {
             _ => text::grouped(node.queued),
         };
         lines.push(format!(
-            "node {}: {}, {} partitions, {queued} queued",
+            "node {}: {}, {}, {queued} queued",
             node.name,
             state(node.state),
-            node.owned
+            counted(node.owned.into(), "partition")
         ));
     }
     for task in &snap.tasks {

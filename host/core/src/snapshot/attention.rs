@@ -195,6 +195,7 @@ impl Found {
         if node.state == NodeState::Lost {
             let rest = match node.owned {
                 0 => "its partitions have moved".to_owned(),
+                1 => "1 partition has yet to move".to_owned(),
                 n => format!("{n} partitions have yet to move"),
             };
             let text = format!("{} is lost, silent for {}; {rest}", node.name, span(silent));
@@ -413,7 +414,10 @@ impl Found {
             self.add(Urgency::Warning, Subject::Config, text);
         }
         if snapshot.ring.moving > 0 {
-            let text = format!("{} partitions are being moved", snapshot.ring.moving);
+            let text = match snapshot.ring.moving {
+                1 => "1 partition is being moved".to_owned(),
+                n => format!("{n} partitions are being moved"),
+            };
             self.add(Urgency::Notice, Subject::Ring, text);
         }
     }

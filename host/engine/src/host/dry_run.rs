@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use besom_core::command::counted;
 use besom_core::ids::{RunId, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::proposal::{Change, Verdict};
@@ -174,10 +175,11 @@ fn in_words(change: &Change) -> String {
         }
         Change::Delete { collection, key } => format!("delete from {collection} {}", keyed(key)),
         Change::DeleteReadSet(set) => {
-            format!("delete from {}: the {} rows that were read", set.collection, set.len())
+            let rows = counted(set.len() as u64, "row");
+            format!("delete from {}: the {rows} read before", set.collection)
         }
         Change::Emit { topic, key, payload } => {
-            format!("emit to {topic}: {key}, {} bytes", payload.len())
+            format!("emit to {topic}: {key}, {}", counted(payload.len() as u64, "byte"))
         }
     }
 }
@@ -201,7 +203,7 @@ fn value(value: &Value) -> String {
         Value::Float(f) => format!("{f:?}"),
         Value::Decimal(s) | Value::Json(s) => s.clone(),
         Value::Text(s) => format!("{s:?}"),
-        Value::Bytes(bytes) => format!("{} bytes", bytes.len()),
+        Value::Bytes(bytes) => counted(bytes.len() as u64, "byte"),
         Value::Timestamp(t) => t.to_string(),
         Value::Uuid(bytes) => hex::encode(bytes),
     }

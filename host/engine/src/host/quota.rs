@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use besom_core::command::counted;
 use besom_core::ids::TaskName;
 use besom_core::proposal::{Change, OnGuardFailed, Verdict};
 use besom_core::queue::Decision;
@@ -217,7 +218,7 @@ impl Quota {
     fn over(&self, (task, topic): &Lane, pending: Pending) -> Option<String> {
         let Bounds { pending_messages, pending_bytes, .. } = self.bounds;
         let (what, key) = if pending.messages >= u64::from(pending_messages) {
-            (format!("{} messages", pending.messages), "pending_max")
+            (counted(pending.messages, "message"), "pending_max")
         } else if pending.bytes >= pending_bytes {
             (format!("{} MiB of messages", pending.bytes >> 20), "pending_bytes_max")
         } else {

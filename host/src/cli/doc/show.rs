@@ -2,6 +2,7 @@
 
 use super::super::output::{self, Facts};
 use super::super::{Exit, Failure, Global};
+use besom_core::command::counted;
 use besom_engine::gather::rows::plain;
 use besom_product::doc::{self, Attached, Name};
 
@@ -44,8 +45,10 @@ pub(super) fn print(global: &Global, name: &Name, shown: &doc::Shown) -> Result<
         facts.add(
             "rows",
             format!(
-                "{rows} ({} edits, {} presences, {} snapshots)",
-                shown.edits, shown.presences, shown.snapshots
+                "{rows} ({}, {}, {})",
+                counted(shown.edits, "edit"),
+                counted(shown.presences, "presence"),
+                counted(shown.snapshots, "snapshot")
             ),
         );
         facts.add("bytes", shown.bytes);

@@ -5,12 +5,13 @@
 
 use std::num::NonZeroU32;
 
+use besom_core::command::counted;
 use besom_core::ids::Incarnation;
 use besom_core::ring::Assignment;
 use serde_json::json;
 
 use super::super::node::{configuration, handle};
-use super::super::open::open_store;
+use super::super::open::{absent, is_there, open_store};
 use super::super::output::{self, Table, bar};
 use super::super::{Exit, Failure, Global};
 use besom_ports::members::{MemberState, Members as _, Membership};
@@ -35,6 +36,9 @@ pub struct Owner {
 async fn rings(global: &Global) -> Result<(Membership, Assignment, Vec<PartitionRow>), Failure> {
     let config = configuration(global)?;
     let membership = handle(&config)?.members().await?;
+    if !is_there(&config) {
+        return Err(absent(&config));
+    }
     let store = open_store(&config).await?;
     let partitions = NonZeroU32::new(store.partitions())
         .ok_or_else(|| Failure::Failed("the store has no partitions".into()))?;
@@ -87,7 +91,8 @@ impl Show {
             let leaving: String = idle(MemberState::Draining)
                 .map(|member| {
                     let name = member.name.as_str();
-                    format!("{name} is draining: it still owns {} partitions\n", owned_by(name))
+                    let owned = counted(owned_by(name) as u64, "partition");
+                    format!("{name} is draining: it still owns {owned}\n")
                 })
                 .collect();
             format!(

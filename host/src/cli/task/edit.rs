@@ -108,7 +108,10 @@ impl Args {
         };
         let mut report = Report { edited: &edited, task, now, forecast, saved: None };
         if !in_the_way.is_empty() {
-            report.show(global)?;
+            // A preview of a schedule that is invalid would contradict the error.
+            if global.output == output::Format::Json {
+                report.show(global)?;
+            }
             return Err(Failure::Configuration(Problems(in_the_way)));
         }
         if !self.dry_run && !edited.hunks.is_empty() {

@@ -113,8 +113,12 @@ impl Seen {
 /// The message: what SQLite has found, and the fix.
 fn told(path: &Path, said: &str) -> String {
     let path = path.display();
+    let other = match said.contains("not a database") {
+        true => "It is a file of another kind (check store.path), it",
+        false => "It",
+    };
     format!(
-        "the database {path} is malformed: {said}. It was overwritten while it was open, or the disk \
+        "the database {path} is malformed: {said}. {other} was overwritten while it was open, or the disk \
          has damaged it; this process writes nothing more to it. Stop every process that has it open, \
          keep a copy of {path} and {path}-wal, remove {path}-wal and {path}-shm, and restore a backup \
          to {path}. Check the result with `PRAGMA integrity_check` before you start the host. Never \
@@ -130,6 +134,8 @@ pub(super) fn examine(conn: &mut Connection, max: Duration) -> Job<()> {
     conn.progress_handler(STEPS, Some(expired))?;
     let examined = examine_all(conn);
     conn.progress_handler(0, None::<fn() -> bool>)?;
+    // The pages are not needed again; they would fill the cache of this connection.
+    let _ = conn.execute_batch("PRAGMA shrink_memory");
     match examined {
         Err(Failure::Sql(e)) if e.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
             tracing::debug!(?max, "the database was not checked as a whole");
@@ -228,6 +234,7 @@ mod tests {
         std::fs::write(&path, "no database".repeat(1000)).unwrap();
         let said = refused(&path, Options::default());
         assert!(said.contains("x.db is malformed: file is not a database"), "{said}");
+        assert!(said.contains("check store.path"), "{said}");
     }
 
     /// The time is for Besom's own tables first; a violated constraint is no damage.

@@ -15,7 +15,7 @@ use super::error::{Failure, Job};
 use super::fault::Faults;
 use super::mapping::Mapping;
 use super::place::{Place, beside, refuse_another_log};
-use super::readers::Readers;
+use super::readers::{OpenReads, Readers};
 use super::writer::Writer;
 use super::{SqliteStore, schema};
 use besom_ports::activity::Timeouts;
@@ -110,13 +110,19 @@ impl SqliteStore {
         let place = Place::of(path)?;
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let wait_max = options.reader_wait_max;
-        let seen = || (place.clone(), damage.clone());
+        let reads = OpenReads::default();
+        let seen = || (place.clone(), damage.clone(), reads.clone());
         let pool = |size| Readers::new(path.clone(), seen(), size, wait_max);
         Ok(Arc::new(SqliteStore {
             acts: pool(options.snapshots_max),
             inspection: pool(options.readers_max),
             founded,
-            writer: Writer::start(conn, beside, clock.clone(), damage.clone(), &options)?,
+            writer: Writer::start(
+                (conn, beside),
+                clock.clone(),
+                (damage.clone(), reads.clone()),
+                &options,
+            )?,
             clock,
             mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),
             timeouts: options.activity,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
@@ -21,6 +21,7 @@ pub(super) struct Readers {
     path: PathBuf,
     place: Place,
     damage: Damage,
+    reads: OpenReads,
     idle: Mutex<Vec<Connection>>,
     room: Arc<Semaphore>,
     wait_max: Duration,
@@ -30,18 +31,51 @@ pub(super) struct Readers {
 pub(super) struct Reader {
     pub(super) conn: Connection,
     permit: OwnedSemaphorePermit,
+    read: OpenRead,
+}
+
+/// The reads that this process has open, each of which keeps the write-ahead log from being reset.
+#[derive(Clone, Default)]
+pub(super) struct OpenReads(Arc<Mutex<Vec<Instant>>>);
+
+/// One of them, until it is dropped.
+pub(super) struct OpenRead {
+    all: OpenReads,
+    since: Instant,
+}
+
+impl OpenReads {
+    pub(super) fn begin(&self) -> OpenRead {
+        let since = Instant::now();
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).push(since);
+        OpenRead { all: self.clone(), since }
+    }
+
+    /// For how long the oldest of them has been open.
+    pub(super) fn oldest(&self) -> Option<Duration> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).iter().min().map(Instant::elapsed)
+    }
+}
+
+impl Drop for OpenRead {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(at) = all.iter().position(|since| *since == self.since) {
+            all.swap_remove(at);
+        }
+    }
 }
 
 impl Readers {
     pub(super) fn new(
         path: PathBuf,
-        (place, damage): (Place, Damage),
+        (place, damage, reads): (Place, Damage, OpenReads),
         readers_max: usize,
         wait_max: Duration,
     ) -> Arc<Readers> {
         let room = Arc::new(Semaphore::new(readers_max));
         let idle = Mutex::default();
-        Arc::new(Readers { path, place, damage, idle, room, wait_max })
+        Arc::new(Readers { path, place, damage, reads, idle, room, wait_max })
     }
 
     /// Takes a connection; waits if all are in use.
@@ -60,16 +94,16 @@ impl Readers {
                 self.open().map_err(|e| self.failed(classify(&e)))?
             }
         };
-        Ok(Reader { conn, permit })
+        Ok(Reader { conn, permit, read: self.reads.begin() })
     }
 
     /// Returns a connection without an open transaction.
     pub(super) fn put(&self, reader: Reader) {
-        let Reader { conn, permit } = reader;
+        let Reader { conn, permit, read } = reader;
         if conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok() {
             self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(conn);
         }
-        drop(permit);
+        drop((permit, read));
     }
 
     /// Runs `job` in one read transaction, outside the caller's thread.

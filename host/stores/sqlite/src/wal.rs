@@ -6,8 +6,13 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use super::readers::OpenReads;
+
 /// A log of this size is reported, and again whenever it has doubled.
 pub(super) const LARGE: u64 = 64 << 20;
+
+/// From this age on, a read of this host itself is the cause of a large log.
+const OWN_MIN: Duration = Duration::from_secs(5);
 
 /// The minimum interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -16,15 +21,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub(super) struct Watch {
     /// The log's file; none: the database is not in a file.
     file: Option<PathBuf>,
+    reads: OpenReads,
     looked: Option<Instant>,
     said: Said,
 }
 
 impl Watch {
-    pub(super) fn new(conn: &Connection) -> Watch {
+    pub(super) fn new(conn: &Connection, reads: OpenReads) -> Watch {
         let file = conn.path().filter(|path| !path.is_empty());
         let file = file.map(|path| PathBuf::from(format!("{path}-wal")));
-        Watch { file, looked: None, said: Said::default() }
+        Watch { file, reads, looked: None, said: Said::default() }
     }
 
     /// Checks the size after a commit, if the interval has passed.
@@ -36,13 +42,28 @@ impl Watch {
         self.looked = Some(Instant::now());
         let bytes = std::fs::metadata(file).map_or(0, |found| found.len());
         if self.said.is_news(bytes) {
+            let cause = cause(self.reads.oldest());
             tracing::warn!(
                 file = %file.display(), mib = bytes >> 20,
-                "SQLite's write-ahead log is growing: a connection holds a read transaction open, and \
-                 the log cannot be written back to the database until it ends; end that reader (a \
-                 shell, a backup, a connection of your product)"
+                "SQLite's write-ahead log is growing: {cause}"
             );
         }
+    }
+}
+
+/// Why the log grows, and the fix. `own` is the age of the oldest read that this host has open.
+fn cause(own: Option<Duration>) -> String {
+    match own.filter(|age| *age >= OWN_MIN) {
+        Some(age) => format!(
+            "this host has had a read open for {} s, such as the snapshot of a task's call, and the \
+             log cannot be written back to the database until it ends; shorten calls with the task's \
+             limits.wall, or lower host.act_snapshot_max",
+            age.as_secs()
+        ),
+        None => "no read of this host has been open for long, so another process holds a read \
+                 transaction open, and the log cannot be written back to the database until it ends; \
+                 end that reader (a shell, a backup, a connection of your product)"
+            .to_owned(),
     }
 }
 
@@ -87,6 +108,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_cause_is_the_read_that_is_open_of_this_host_or_of_another_process() {
+        let reads = OpenReads::default();
+        let (first, second) = (reads.begin(), reads.begin());
+        assert!(reads.oldest().is_some_and(|age| cause(Some(age)).contains("another process")));
+        let long = cause(Some(OWN_MIN));
+        assert!(long.contains("this host has had a read open for 5 s"), "{long}");
+        assert!(!long.contains("another process"), "{long}");
+        let still = reads.oldest();
+        drop((first, second));
+        assert!(still.is_some() && reads.oldest().is_none());
+        assert!(cause(None).contains("another process"));
+    }
+
     /// A reader that stays keeps the log growing, and its size is seen.
     #[test]
     fn the_log_beside_a_reader_that_stays_is_measured() {
@@ -100,7 +135,7 @@ mod tests {
             .unwrap();
         let reader = Connection::open(&path).unwrap();
         reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
-        let mut watch = Watch::new(&writer);
+        let mut watch = Watch::new(&writer, OpenReads::default());
         let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4096)
                     INSERT INTO t SELECT randomblob(4000) FROM n";
         // 16 MiB and a little more each time.

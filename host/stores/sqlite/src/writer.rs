@@ -25,6 +25,7 @@ use super::fault::{Fault, Faults};
 use super::open::Options;
 use super::questions::Questions;
 use super::queue::{Priority, Queue};
+use super::readers::OpenReads;
 use super::wal::Watch;
 use besom_ports::store::{Error, Result};
 
@@ -59,15 +60,14 @@ pub(super) struct Writer {
 impl Writer {
     /// Starts the thread; `beside` is another connection to the same database.
     pub(super) fn start(
-        mut conn: Connection,
-        beside: Connection,
+        (mut conn, beside): (Connection, Connection),
         clock: Clock,
-        damage: Damage,
+        (damage, reads): (Damage, OpenReads),
         options: &Options,
     ) -> Result<Writer> {
         let queue = Arc::new(Queue::<Boxed>::new());
         let jobs = Arc::clone(&queue);
-        let wal = Watch::new(&conn);
+        let wal = Watch::new(&conn, reads);
         let checkpoints = checkpoint::start(&mut conn, beside, damage.clone())?;
         let questions = Questions::watch(&mut conn, options.guard_timeout)
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;

@@ -13,6 +13,7 @@ mod phases;
 mod view;
 mod work;
 
+use besom_core::command::counted;
 use besom_core::plan::Trigger;
 use besom_core::snapshot::{Answer, Run, RunState, Snapshot, Subject};
 use besom_core::time::Time;
@@ -379,7 +380,7 @@ impl Detail {
         }
         for line in self.log.lines() {
             if line.dropped > 0 {
-                lines.push(format!("⋮ {} lines dropped", line.dropped));
+                lines.push(format!("⋮ {} dropped", counted(line.dropped, "line")));
             }
             let (at, level) = (clock_ms(line.at), &line.level);
             lines.push(format!("{at} {level:<5} {}  {}", line.node, line.text));
@@ -485,7 +486,7 @@ impl Screen for RunsScreen {
     fn words(&self) -> &'static [Hint] {
         &[
             ("PLANNED", "items that the run planned"),
-            ("OPEN", "of these, items not done yet"),
+            ("OPEN", "of these, items still in the log, not timers and retries"),
             ("BY", "what or who started it"),
             ("already queued", "candidates with an item in the queue"),
             ("left alone", "settled or set aside before; unchanged since"),

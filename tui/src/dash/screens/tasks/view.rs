@@ -1,5 +1,6 @@
 //! Draws the Tasks screen: the table, and the selected task below it or beside it.
 
+use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::snapshot::{RunState, Task};
 use besom_core::time::Time;
@@ -90,7 +91,7 @@ impl TasksScreen {
             filter => format!("   filter: {filter}"),
         };
         let pieces = [
-            (format!("{} tasks", tasks.len()), theme.title),
+            (counted(tasks.len() as u64, "task"), theme.title),
             (format!("  {paused} paused"), theme.text),
             (format!("  {failing} failing"), failing_style),
             (filter, theme.dim),

@@ -5,6 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use besom_core::command::counted;
 use besom_core::snapshot::DiffKind;
 
 use super::super::agenda::{CELLS, Lane, SLOTS};
@@ -142,7 +143,7 @@ fn agenda(agenda: &Agenda, task: &str, theme: &Theme, area: Rect, buf: &mut Buff
         }
     };
     if agenda.left_out > 0 {
-        words += &format!(" ({} tasks were not checked)", agenda.left_out);
+        words += &format!(" ({} not checked)", counted(agenda.left_out as u64, "task"));
     }
     put(buf, inside, 1, y, &words, if together > 0 { theme.warn } else { theme.dim });
 }
