@@ -4,12 +4,15 @@
 //! panic hook on any thread, and after a signal (which the shell turns into a regular end). The
 //! modes are reset in reverse order; resetting twice changes nothing.
 //!
+//! A terminal that was closed ends the program as well, even if no signal says so.
+//!
 //! The theme alone decides about colours. Crossterm's own handling of `NO_COLOR` is turned off,
 //! because it removes reverse video as well.
 
 use std::io::{self, IsTerminal, Stdout, Write};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crossterm::event::{
     DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture, Event,
@@ -23,13 +26,16 @@ use crossterm::{cursor, execute, queue, style};
 use futures::StreamExt as _;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::dash::{Code, Input, Key, MouseKind, State};
 
 /// Whether this program has set the terminal's modes.
 static TAKEN: AtomicBool = AtomicBool::new(false);
-/// The panic hook is installed once.
+/// The panic hook and the thread that watches the terminal are installed once.
 static HOOK: Once = Once::new();
+/// How long the program may take to end by itself after its terminal was closed.
+const CLOSED_GRACE: Duration = Duration::from_secs(2);
 
 /// Whether standard input and output are a terminal that supports drawing.
 pub fn is_possible() -> bool {
@@ -57,6 +63,9 @@ impl Console {
                 give_back();
                 next(panic);
             }));
+            let watch = std::thread::Builder::new().name("besom-terminal".into());
+            // Without the thread, a signal still ends the program in most cases.
+            let _ = watch.spawn(end_with_the_terminal);
         });
         style::force_color_output(true);
         enter(mouse)?;
@@ -199,6 +208,25 @@ fn give_back() {
             cursor::Show,
         );
         let _ = disable_raw_mode();
+    }
+}
+
+/// Ends the program once its terminal was closed, unless it has ended by itself: crossterm reads a
+/// closed terminal in an endless loop, and what waits for its next event notices no signal.
+fn end_with_the_terminal() {
+    let input = io::stdin();
+    loop {
+        // Without any event asked for, only the end of the terminal is reported.
+        let mut polled = [PollFd::new(&input, PollFlags::empty())];
+        match poll(&mut polled, None) {
+            Ok(_) if !polled[0].revents().is_empty() => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+    std::thread::sleep(CLOSED_GRACE);
+    if TAKEN.load(Ordering::SeqCst) {
+        std::process::exit(0);
     }
 }
 

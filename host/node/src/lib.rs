@@ -13,6 +13,8 @@
 //! ```
 
 pub mod executor;
+#[cfg(test)]
+mod fixture;
 pub mod flight;
 pub mod holdings;
 pub mod planner;

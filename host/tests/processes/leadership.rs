@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rustix::process::Signal;
@@ -104,7 +104,7 @@ fn a_leader_frozen_beyond_its_lease_writes_nothing_and_follows() {
         let (old, before) = leader(&site);
         // The leader is frozen during its work.
         add_shares(&db, round, "before");
-        hosts[leading].signal(Signal::STOP);
+        freeze(&hosts[leading], &db);
         let (new, after) = wait_for("the other to lead", || {
             let found = leader(&site);
             (found.0 != old && found.0 != "none").then_some(found)
@@ -130,6 +130,21 @@ fn a_leader_frozen_beyond_its_lease_writes_nothing_and_follows() {
                  GROUP BY task, tenant, key, due HAVING count(*) > 1)";
     assert_eq!(number(&db, twice), 0);
     terms_never_go_back(&db);
+}
+
+/// Freezes a host between two transactions. Frozen within one it would hold SQLite's write lock, and
+/// nobody could take over before it continues or dies.
+fn freeze(host: &Host, db: &Connection) {
+    wait_for("the host to be frozen outside a transaction", || {
+        host.signal(Signal::STOP);
+        db.busy_timeout(Duration::from_millis(100)).expect("set");
+        let free = db.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
+        db.busy_timeout(Duration::from_secs(5)).expect("set");
+        if free.is_err() {
+            host.signal(Signal::CONT);
+        }
+        free.ok()
+    });
 }
 
 /// Once a later leader has written, an earlier term writes nothing.

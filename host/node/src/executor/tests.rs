@@ -1,14 +1,13 @@
 use besom_core::collection::Operations;
 use besom_core::ids::RunId;
 use besom_core::item::Identity;
-use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
-use besom_core::queue::RetryPolicy;
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 
 use super::*;
-use besom_ports::guests::{Fault, Limits, Usage};
+use crate::fixture;
+use besom_ports::guests::{Fault, Usage};
 use besom_ports::store::BrokenStream;
 
 const OWNED: [(Partition, OwnerEpoch); 2] =
@@ -25,54 +24,7 @@ fn at(ms: i64) -> Time {
 }
 
 fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
-    Arc::new(TaskDefinition {
-        name: name.into(),
-        plugin: name.into(),
-        digest: name.into(),
-        schedule: None,
-        timezone: "UTC".into(),
-        overlap: Overlap::Skip,
-        catch_up: CatchUp::Skip,
-        jitter: Duration::ZERO,
-        at_start: false,
-        horizon: Duration::from_secs(60),
-        settings: Vec::new(),
-        limits: Limits {
-            memory_bytes: 1,
-            fuel: 1,
-            hostcall_fuel: 1,
-            wall_ms: 1,
-            batch_items: 4,
-            batch_bytes: 1 << 20,
-            rows_read: 1,
-            read_bytes: 16 << 20,
-            changes: 1,
-            deletes: 1,
-            log_bytes: 1,
-        },
-        grants: Default::default(),
-        topics: Vec::new(),
-        columns: Default::default(),
-        all_tenants: true,
-        aliases: Default::default(),
-        unmapped: Vec::new(),
-        per_tenant: false,
-        activity: false,
-        lane,
-        tenants_per_run: 1,
-        candidates_per_tenant: 1,
-        retry: RetryPolicy {
-            attempts_max: 3,
-            backoff: Duration::from_secs(1),
-            backoff_max: Duration::from_secs(60),
-            guard_retries_max: 3,
-            deaths_max: 3,
-        },
-        undo_retention: Duration::ZERO,
-        queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
-        timers_max: Lane::Normal.row().timers_max,
-        rows_per_second: None,
-    })
+    Arc::new(fixture::definition(name, lane))
 }
 
 fn item(task: &str, key: &str, partition: u32, due: Option<Time>) -> Item {

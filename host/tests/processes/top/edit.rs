@@ -27,9 +27,10 @@ fn typed(terminal: &Terminal, schedule: &str) {
     terminal.until("the difference", |screen| {
         screen.lines().any(|line| line.starts_with(" +") && line.contains(schedule))
     });
-    // Keys are commands again only outside the field.
+    // Keys are commands again only outside the field. Until the program has read the key, one that
+    // follows would be taken for the same sequence.
     terminal.keys(&["Escape"]);
-    terminal.shows("W save");
+    terminal.until("the field to be left", |screen| !screen.contains("esc leave the field"));
 }
 
 /// When the task runs next.

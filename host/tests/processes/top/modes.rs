@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::terminal::Terminal;
 use super::{leader, stage};
+use crate::site::wait_for;
 
 fn signal(terminal: &Terminal, signal: Signal) {
     let pid = Pid::from_raw(terminal.foreground()).expect("a process");
@@ -35,6 +36,23 @@ fn the_terminal_is_given_back_after_leaving_and_after_every_signal_that_ends() {
         end(&terminal);
         terminal.is_given_back(&before);
     }
+    host.stop();
+}
+
+/// A program in a session of its own gets no signal when the terminal is closed.
+#[test]
+fn a_closed_terminal_ends_the_dashboard_without_a_signal() {
+    let site = stage();
+    let host = leader(&site);
+    let terminal = Terminal::open(&site, 100, 30);
+    let noted = site.path("top.pid");
+    terminal.line("setsid --wait sh -c 'echo $$ >top.pid; exec \"$BESOM\" top'");
+    terminal.shows("●live");
+    let pid = std::fs::read_to_string(noted).expect("its number");
+    let process = format!("/proc/{}", pid.trim());
+    assert!(std::fs::exists(&process).expect("asked"), "{process} shows the dashboard");
+    drop(terminal);
+    wait_for("the dashboard to end", || (!std::fs::exists(&process).ok()?).then_some(()));
     host.stop();
 }
 

@@ -1,64 +1,16 @@
 //! A run whose scan has ended is checked until it has ended itself.
 
 use besom_core::ids::Term;
-use besom_core::plan::{CatchUp, Overlap};
-use besom_core::queue::RetryPolicy;
 
 use super::*;
-use besom_ports::guests::{Lane, Limits};
+use crate::fixture;
+use besom_ports::guests::Lane;
 
 const BEGIN: Time = Time::from_secs(1_750_000_000);
 const RUN: RunId = RunId(7);
 
 fn definition() -> Arc<TaskDefinition> {
-    Arc::new(TaskDefinition {
-        name: "task".into(),
-        plugin: "task".into(),
-        digest: "d".into(),
-        schedule: None,
-        timezone: "UTC".into(),
-        overlap: Overlap::Skip,
-        catch_up: CatchUp::Skip,
-        jitter: Duration::ZERO,
-        at_start: false,
-        horizon: Duration::from_secs(60),
-        settings: Vec::new(),
-        columns: Default::default(),
-        all_tenants: true,
-        aliases: Default::default(),
-        limits: Limits {
-            memory_bytes: 1,
-            fuel: 1,
-            hostcall_fuel: 1,
-            wall_ms: 1,
-            batch_items: 1,
-            batch_bytes: 1,
-            rows_read: 1,
-            read_bytes: 16 << 20,
-            changes: 1,
-            deletes: 1,
-            log_bytes: 1,
-        },
-        grants: Default::default(),
-        topics: Vec::new(),
-        unmapped: Vec::new(),
-        per_tenant: false,
-        activity: false,
-        lane: Lane::Normal,
-        tenants_per_run: 1,
-        candidates_per_tenant: 1,
-        retry: RetryPolicy {
-            attempts_max: 3,
-            backoff: Duration::from_secs(1),
-            backoff_max: Duration::from_secs(60),
-            guard_retries_max: 3,
-            deaths_max: 3,
-        },
-        undo_retention: Duration::ZERO,
-        queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
-        timers_max: Lane::Normal.row().timers_max,
-        rows_per_second: None,
-    })
+    Arc::new(fixture::definition("task", Lane::Normal))
 }
 
 /// A run whose scan has ended, and whose last item was taken without the planner noticing.
