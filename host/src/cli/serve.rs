@@ -349,6 +349,7 @@ async fn reload(
     control: tokio::sync::mpsc::Sender<Control>,
     told: Told,
 ) {
+    let started = config.clone();
     loop {
         let sign = files.changed().await;
         let loaded = match config::read(&global.config, &Overrides::from_env(global.set.clone())) {
@@ -375,7 +376,7 @@ async fn reload(
                 continue;
             }
         };
-        let changes = config.diff(&new);
+        let mut changes = config.diff(&new);
         if sign == Sign::Changed && changes.is_empty() {
             told.recorder.config_stands();
             told.defined.send_if_modified(|now| {
@@ -384,6 +385,14 @@ async fn reload(
             continue;
         }
         told.recorder.config_taken(&global.config.display().to_string());
+        let pending = started.diff(&new).needs_restart;
+        changes.needs_restart.retain(|key| {
+            let is_pending = pending.contains(key);
+            if !is_pending {
+                tracing::info!(%key, "the file has the value again that this host runs with");
+            }
+            is_pending
+        });
         for key in &changes.needs_restart {
             match key.as_str() {
                 "store.path" | "store.url" | "store.schema" => tracing::warn!(

@@ -268,9 +268,8 @@ impl Form {
             (_, Cell::Null) => Value::Null,
             (Kind::Bool, Cell::Integer(i @ (0 | 1))) => Value::Bool(i == 1),
             (_, Cell::Bool(b)) => Value::Bool(b),
-            (Kind::Timestamp, Cell::Integer(i)) => {
-                Value::Timestamp(Time(unscaled(i, self.encoding)))
-            }
+            (Kind::Timestamp, Cell::Integer(i)) => unscaled(i, self.encoding)
+                .map_or(Value::Integer(i), |micros| Value::Timestamp(Time(micros))),
             (_, Cell::Integer(i)) => Value::Integer(i),
             (_, Cell::Float(f)) => Value::Float(f),
             (_, Cell::Instant(end @ (i64::MIN | i64::MAX))) => Value::Timestamp(Time(end)),

@@ -27,9 +27,9 @@ pub fn scaled(micros: i64, encoding: Encoding, round: Round) -> i64 {
     if round == Round::Up && micros.rem_euclid(unit) != 0 { down + 1 } else { down }
 }
 
-/// The microseconds of a stored number.
-pub fn unscaled(number: i64, encoding: Encoding) -> i64 {
-    number.saturating_mul(unit(encoding))
+/// The microseconds of a stored number; none: no instant is that far away.
+pub fn unscaled(number: i64, encoding: Encoding) -> Option<i64> {
+    number.checked_mul(unit(encoding))
 }
 
 /// A UUID as text, in groups.
@@ -60,6 +60,15 @@ mod tests {
         assert_eq!(scaled(1_500_000, seconds, Round::Down), 1);
         assert_eq!(scaled(-1_500_000, seconds, Round::Down), -2);
         assert_eq!(scaled(2_000_000, seconds, Round::Up), 2);
+    }
+
+    #[test]
+    fn a_number_beyond_every_instant_is_none() {
+        let last = i64::MAX / 1_000_000;
+        assert_eq!(unscaled(last, Encoding::Seconds), Some(last * 1_000_000));
+        assert_eq!(unscaled(last + 1, Encoding::Seconds), None);
+        assert_eq!(unscaled(i64::MIN, Encoding::Millis), None);
+        assert_eq!(unscaled(i64::MIN, Encoding::Native), Some(i64::MIN));
     }
 
     #[test]

@@ -15,7 +15,8 @@ use rusqlite::hooks::Wal;
 use super::damage::Damage;
 use besom_ports::store::{Error, Result};
 
-/// From this size on, in pages, the log is written back.
+/// Whenever the log has grown by this size, in pages, it is written back. Each time costs a write to the
+/// disk, so that doing it after every commit would slow the writer down.
 const PAGES: c_int = 1_000;
 /// From this size on, in pages, the writer does it, unless the thread is at it: 16 MiB with pages of
 /// 4 KiB.
@@ -32,8 +33,9 @@ pub(super) fn start(
     let failed = |e: &dyn std::fmt::Display| {
         Error::Unavailable(format!("cannot write back the write-ahead log: {e}"))
     };
+    let mut asked = 0;
     // This replaces the checkpoint at each commit.
-    let hook = move |wal: &mut Wal, pages| on_commit(wal, pages, &wanted);
+    let hook = move |wal: &mut Wal, pages| on_commit(wal, pages, &mut asked, &wanted);
     writer.wal_hook(Some(hook)).map_err(|e| failed(&e))?;
     std::thread::Builder::new()
         .name("besom-sqlite-wal".into())
@@ -44,14 +46,27 @@ pub(super) fn start(
         .map_err(|e| failed(&e))
 }
 
-fn on_commit(wal: &mut Wal, pages: c_int, wanted: &SyncSender<()>) -> rusqlite::Result<()> {
-    if pages >= PAGES {
-        let asked = wanted.try_send(());
-        if pages >= PAGES_MAX || matches!(asked, Err(TrySendError::Disconnected(()))) {
-            // The commit has happened: an error here, such as a full disk, must not deny it.
-            if let Err(error) = wal.checkpoint() {
-                tracing::debug!(%error, pages, "the write-ahead log was not written back");
-            }
+/// `asked`: the size of the log when the thread was asked last.
+fn on_commit(
+    wal: &mut Wal,
+    pages: c_int,
+    asked: &mut c_int,
+    wanted: &SyncSender<()>,
+) -> rusqlite::Result<()> {
+    if pages < *asked {
+        // The log has started over.
+        *asked = 0;
+    }
+    let alone = if pages - *asked >= PAGES {
+        *asked = pages;
+        matches!(wanted.try_send(()), Err(TrySendError::Disconnected(())))
+    } else {
+        false
+    };
+    if alone || pages >= PAGES_MAX {
+        // The commit has happened: an error here, such as a full disk, must not deny it.
+        if let Err(error) = wal.checkpoint() {
+            tracing::debug!(%error, pages, "the write-ahead log was not written back");
         }
     }
     Ok(())
@@ -59,7 +74,7 @@ fn on_commit(wal: &mut Wal, pages: c_int, wanted: &SyncSender<()>) -> rusqlite::
 
 fn write_back(conn: &Connection, wants: &Receiver<()>, damage: &Damage) {
     while wants.recv().is_ok() && damage.found().is_none() {
-        // A reader or another checkpoint may be in the way; the next commit asks again.
+        // What a reader or another checkpoint keeps is left for the next request.
         let done = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(error) = done {
             tracing::debug!(%error, "the write-ahead log was not written back");
@@ -112,7 +127,9 @@ mod tests {
         let path = directory.path().join("x.db");
         let mut writer = open(&path);
         let (wanted, wants) = sync_channel(1);
-        writer.wal_hook(Some(move |wal: &mut Wal, pages| on_commit(wal, pages, &wanted))).unwrap();
+        let mut asked = 0;
+        let hook = move |wal: &mut Wal, pages| on_commit(wal, pages, &mut asked, &wanted);
+        writer.wal_hook(Some(hook)).unwrap();
         for _ in 0..8 {
             writer.execute_batch(MIB_16).unwrap();
         }

@@ -268,7 +268,8 @@ fn other_unit(number: i64, encoding: Encoding) -> Option<&'static str> {
     ];
     const YEAR_1980: i64 = 315_532_800_000_000;
     const YEAR_10000: i64 = 253_402_300_800_000_000;
-    let is_plausible = (YEAR_1980..YEAR_10000).contains(&unscaled(number, encoding));
+    let is_plausible =
+        unscaled(number, encoding).is_some_and(|micros| (YEAR_1980..YEAR_10000).contains(&micros));
     let (unit, other, _) = UNITS.iter().find(|(.., range)| range.contains(&number))?;
     (!is_plausible && *other != encoding).then_some(*unit)
 }

@@ -59,9 +59,10 @@ fn lent<'a>(column: &Column, cell: ValueRef<'a>) -> Lent<'a> {
         (Kind::Float, ValueRef::Integer(i)) => Lent::Float(i as f64),
         (Kind::Decimal, ValueRef::Integer(i)) => Lent::Decimal(i.to_string().into()),
         (Kind::Decimal, ValueRef::Real(f)) => Lent::Decimal(f.to_string().into()),
-        (Kind::Timestamp, ValueRef::Integer(i)) => {
-            Lent::Timestamp(Time(unscaled(i, column.encoding)))
-        }
+        // Beyond every instant it stays a number: read as the nearest instant it would never be
+        // equal to what is stored.
+        (Kind::Timestamp, ValueRef::Integer(i)) => unscaled(i, column.encoding)
+            .map_or(Lent::Integer(i), |micros| Lent::Timestamp(Time(micros))),
         (Kind::Uuid, ValueRef::Blob(b)) => b.try_into().map_or(Lent::Bytes(b), Lent::Uuid),
         (_, ValueRef::Integer(i)) => Lent::Integer(i),
         (_, ValueRef::Real(f)) => Lent::Float(f),
