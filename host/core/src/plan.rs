@@ -81,6 +81,20 @@ pub struct TaskState {
     pub queued_slots: Vec<Time>,
 }
 
+impl TaskState {
+    /// The state of a task that the store has never seen.
+    pub fn initial(task: TaskName) -> TaskState {
+        TaskState {
+            task,
+            schedule: String::new(),
+            last_slot: None,
+            paused: None,
+            tenant_cursor: None,
+            queued_slots: Vec::new(),
+        }
+    }
+}
+
 /// A task's pause.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

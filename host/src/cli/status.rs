@@ -216,14 +216,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let held = held_of(Some(name));
         let scans: Vec<Scan> = runs.iter().map(Scan::from).collect();
         // Passes of `besom run` leave runs, but no state of the schedule.
-        let never_led = TaskState {
-            task: name.clone(),
-            schedule: String::new(),
-            last_slot: None,
-            paused: None,
-            tenant_cursor: None,
-            queued_slots: Vec::new(),
-        };
+        let never_led = TaskState::initial(name.clone());
         let state = states.get(name).unwrap_or(&never_led);
         let unscanned =
             defined.and_then(|task| unscanned(task, state, &scans, !held.is_empty(), now));

@@ -423,7 +423,7 @@ impl Executor {
             self.release(flight);
             return;
         }
-        if batch.entries.iter().any(|entry| matches!(entry.decision, Decision::Settle(_))) {
+        if batch.entries.iter().any(is_settled) {
             // The batch contains no item that could be blamed.
             self.note_failure(true);
             out.push(Command::Abandon(flight.commit));

@@ -321,18 +321,6 @@ pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefini
     }
 }
 
-/// The state of a task that the store has never seen.
-fn initial_state(name: &TaskName) -> TaskState {
-    TaskState {
-        task: name.clone(),
-        schedule: String::new(),
-        last_slot: None,
-        paused: None,
-        tenant_cursor: None,
-        queued_slots: Vec::new(),
-    }
-}
-
 impl Planner {
     /// How often in a row the reads of one page may use up the time of their call.
     const SLOW_MAX: u32 = 3;
@@ -440,7 +428,7 @@ impl Planner {
     }
 
     fn insert(&mut self, name: &TaskName, scheduled: Scheduled) {
-        let state = self.absent.remove(name).unwrap_or_else(|| initial_state(name));
+        let state = self.absent.remove(name).unwrap_or_else(|| TaskState::initial(name.clone()));
         let at_start = scheduled.definition.at_start;
         self.tasks.insert(
             name.clone(),

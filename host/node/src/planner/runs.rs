@@ -375,7 +375,7 @@ impl Planner {
         let mut states: BTreeMap<TaskName, TaskState> =
             loaded.states.into_iter().map(|state| (state.task.clone(), state)).collect();
         for (name, task) in &mut self.tasks {
-            task.state = states.remove(name).unwrap_or_else(|| initial_state(name));
+            task.state = states.remove(name).unwrap_or_else(|| TaskState::initial(name.clone()));
             task.next = Some(self.now);
         }
         self.absent = states;

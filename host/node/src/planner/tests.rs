@@ -142,7 +142,7 @@ fn a_slot_that_ran_before_does_not_hold_up_those_behind_it() {
             let states = vec![TaskState {
                 schedule: "@every 10s".into(),
                 last_slot: Some(at(0)),
-                ..initial_state(&"sweep".into())
+                ..TaskState::initial("sweep".into())
             }];
             let loaded = Loaded { states, ..Loaded::default() };
             step(&mut planner, at(now), Event::Reread(Ok(loaded)));

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 
 use super::clock::{Clock, TimeSource, wall_clock};
 use super::damage::{self, Damage, Watched};
@@ -16,16 +16,13 @@ use super::fault::Faults;
 use super::mapping::Mapping;
 use super::place::{Place, beside, refuse_another_log};
 use super::readers::{OpenReads, Readers};
-use super::writer::Writer;
+use super::writer::{Writer, while_busy};
 use super::{SqliteStore, schema};
 use besom_ports::activity::Timeouts;
 use besom_ports::store::{Error, Result};
 
 /// Older versions can corrupt a WAL file when two connections write or checkpoint.
 const SQLITE_MIN: (i32, &str) = (3_051_003, "3.51.3");
-
-/// The time between two attempts to switch a new file to the write-ahead log.
-const SWITCH_AGAIN: Duration = Duration::from_millis(5);
 
 /// Prepared statements kept on the write connection.
 const STATEMENTS: usize = 512;
@@ -198,19 +195,7 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
 /// wait where two connections want to switch a new file at once: it reads before it writes, and a
 /// reader that waited to write would wait for the other reader.
 fn journal_mode(conn: &Connection, busy_max: Duration) -> rusqlite::Result<String> {
-    let until = Instant::now() + busy_max;
-    loop {
-        let mode = conn.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0));
-        match mode {
-            Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && Instant::now() < until =>
-            {
-                std::thread::sleep(SWITCH_AGAIN);
-            }
-            mode => return mode,
-        }
-    }
+    while_busy(busy_max, || conn.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0)))
 }
 
 /// Makes a quoted name of a missing column an error instead of a text: otherwise a migration that

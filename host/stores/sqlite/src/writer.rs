@@ -251,23 +251,35 @@ impl Writing {
             self.durability = Some(durability);
         }
         let started = Instant::now();
-        let mut refusals = 0;
-        loop {
-            match self.conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut b| b.execute([])) {
-                Ok(_) => return Ok(()),
-                Err(e) if is_busy(&e) && started.elapsed() < self.busy_max => {
-                    std::thread::sleep(BUSY_STEPS.pause(refusals, 0));
-                    refusals += 1;
-                }
-                Err(e) if is_busy(&e) => {
-                    let waited = started.elapsed().as_millis();
-                    return Err(Error::Busy(format!(
-                        "another process has been writing for {waited} ms"
-                    ))
-                    .into());
-                }
-                Err(e) => return Err(e.into()),
+        let begun = while_busy(self.busy_max, || {
+            self.conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut b| b.execute([]))
+        });
+        match begun {
+            Ok(_) => Ok(()),
+            Err(e) if is_busy(&e) => {
+                let waited = started.elapsed().as_millis();
+                let said = format!("another process has been writing for {waited} ms");
+                Err(Error::Busy(said).into())
             }
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Tries again while another connection is in the way, for at most `max`.
+pub(super) fn while_busy<T>(
+    max: Duration,
+    mut attempt: impl FnMut() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let started = Instant::now();
+    let mut refusals = 0;
+    loop {
+        match attempt() {
+            Err(e) if is_busy(&e) && started.elapsed() < max => {
+                std::thread::sleep(BUSY_STEPS.pause(refusals, 0));
+                refusals += 1;
+            }
+            done => return done,
         }
     }
 }
