@@ -1,8 +1,8 @@
 //! The commit: ownership and cursors, anchors, guards, changes, before-images, history, counters,
 //! outbox and acknowledgement in one transaction.
 //!
-//! It takes three round trips, whatever the number of items: (1) locks owners and cursors, looks up
-//! the items, locks anchors and evaluates guards; (2) applies the changes, removes the items from
+//! It takes three round trips, whatever the number of items: (1) locks owners and cursors, locks
+//! anchors and evaluates guards; (2) applies the changes, removes the items from
 //! where they were waiting and moves the cursors; (3) writes the books and sends COMMIT. Each further wave (`work`) costs
 //! two more. Plain items are judged and changed in the first round trip (`direct`), and rolled back
 //! if they are not this node's.
@@ -10,7 +10,9 @@
 //! An item's violation must undo that item alone. Savepoints are expensive while nothing fails, so
 //! a batch is first tried without them. An item that fails in a known way is named and the batch
 //! repeated without its effects. If the database refuses a statement for many items, the batch is
-//! repeated with savepoints, and the wave is bisected until the failing item is alone.
+//! repeated with savepoints, and the wave is bisected until the failing item is alone. Likewise, an
+//! item is first taken to be where it was read: its removal shows whether it was, and if not, the
+//! batch is repeated with a lookup.
 //!
 //! After an unknown result the mark decides. Its row is unique, so a lookup waits for the
 //! transaction that may still be writing it; a lookup that finds nothing inserts the mark itself.
@@ -33,7 +35,7 @@ use super::error::{
 use super::fault::Fault;
 use super::guards::{self, Verdict};
 use super::leadership;
-use super::ledger::{self, Acknowledged, BLOCKS, Ledger, Taken, numbers_needed};
+use super::ledger::{self, BLOCKS, Ledger, numbers_needed};
 use super::mapping::Mapping;
 use super::ownership;
 use super::readset;
@@ -76,6 +78,9 @@ struct Care {
     failed: Vec<usize>,
     /// Whether `direct` is skipped, because it would change an item that is not this node's.
     stepwise: bool,
+    /// Whether the items are looked up at their places first, so that those that are not there are
+    /// left out.
+    look_up: bool,
 }
 
 /// Why an attempt stopped early.
@@ -132,8 +137,11 @@ pub(super) async fn commit(
                 match stop {
                     Stop::Known(committed) => return Ok(committed),
                     // Each repetition excludes one more item, or uses savepoints from then on.
-                    Stop::Repeat(next) => care = next,
-                    Stop::Overtaken if repeats < REPEATS_MAX => repeats += 1,
+                    Stop::Repeat(next) => care = Care { look_up: true, ..next },
+                    Stop::Overtaken if repeats < REPEATS_MAX => {
+                        care.look_up = true;
+                        repeats += 1;
+                    }
                     Stop::Overtaken => {
                         return Err(Error::Busy("another commit holds the same items".into()));
                     }
@@ -223,7 +231,7 @@ impl<'a> Attempt<'a> {
         let needed = numbers_needed(batch.entries.len()) as i32;
         first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
         let above = batch.unqueued()?.map(|term| leadership::ask_above(&mut first, term));
-        let owners = ownership::ask(&mut first, batch, self.tasks);
+        let owners = ownership::ask(&mut first, batch, self.tasks, self.care.look_up);
         let together = !self.care.savepoints;
         let direct = (together && !self.care.stepwise)
             .then(|| direct::ask(&mut first, self.setting.mapping, &waves, &is_idle))
@@ -343,7 +351,12 @@ impl<'a> Attempt<'a> {
         if let Some(asked) = &asked {
             self.read_effects(&works, asked, &answers, &mut decided)?;
         }
-        check_taken(&taken, &answers)?;
+        if !taken.is_complete(&answers)? {
+            return Err(match self.care.look_up {
+                true => Stop::Overtaken,
+                false => Stop::Repeat(self.care.clone()),
+            });
+        }
         for write in late {
             record(&mut ledger, &mut tally, &mut decided, write)?;
         }
@@ -803,20 +816,4 @@ fn blames_items(e: &tokio_postgres::Error) -> bool {
 
 fn is_mark(e: &tokio_postgres::Error) -> bool {
     e.as_db_error().is_some_and(|e| e.constraint() == Some("commit_id_key"))
-}
-
-/// Refuses to commit if an item was not where it should be.
-fn check_taken(taken: &Taken, answers: &[Vec<Row>]) -> Step<()> {
-    if taken.items.iter().any(|(place, rows)| answers[*place].len() != *rows) {
-        return Err(Stop::Overtaken);
-    }
-    if let Some(Acknowledged { place, items, streams }) = taken.log {
-        let row = answers[place].first().ok_or_else(|| invalid("the database gave no answer"))?;
-        // Both were there when they were locked and looked up.
-        if row.try_get::<_, i64>(0)? != items as i64 || row.try_get::<_, i64>(1)? != streams as i64
-        {
-            return Err(Stop::Overtaken);
-        }
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use besom_core::books::{Blocks, Tally, Write};
 use besom_core::ids::{CommitId, Incarnation, TaskName};
-use besom_core::item::{Identity, Item, Source};
+use besom_core::item::{Item, Source};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -15,7 +15,7 @@ use super::error::{Job, invalid};
 use super::items::{Identities, key_hash, place};
 use super::session::{Param, Pipeline, params};
 use super::tally::Counters;
-use super::text::{escaped, tenant_text};
+use super::text::{due_number, escaped, tenant_text};
 use super::waiting::mark;
 
 /// The answer to [`BLOCKS`], from column `at` on. Before the commit ends, an operator may discard a
@@ -46,6 +46,8 @@ pub(super) struct Ledger<'a> {
     dead: Dead<'a>,
     /// Finished timers and retries.
     gone: Leaving<'a>,
+    /// Finished items of the log, which an acknowledged range covers.
+    passed: Vec<Passed<'a>>,
     acknowledged: Ranges,
     /// Versions that are blocked from now on.
     blocked: Blocked<'a>,
@@ -59,26 +61,33 @@ pub(super) struct Ledger<'a> {
     discarded: Vec<i64>,
 }
 
-/// Items that leave their place, identified by identity and place.
+/// Items that leave their place, identified by identity, run and place.
 #[derive(Default)]
 struct Leaving<'a> {
     identities: Identities<'a>,
+    runs: Vec<i64>,
+    parts: Vec<i32>,
     places: Vec<i16>,
     numbers: Vec<i64>,
 }
 
 impl<'a> Leaving<'a> {
-    fn push(&mut self, task: i32, identity: &'a Identity, source: Source) {
-        self.identities.push(task, identity);
+    fn push(&mut self, task: i32, item: &'a Item, source: Source) {
+        self.identities.push(task, &item.identity);
         let (at, no) = place(source);
+        self.runs.push(item.run.0 as i64);
+        self.parts.push(item.partition.0 as i32);
         self.places.push(at);
         self.numbers.push(no);
     }
+}
 
-    /// How many leave the log.
-    fn of_the_log(&self) -> usize {
-        self.places.iter().filter(|place| **place == 0).count()
-    }
+/// An item that leaves the log at its end.
+struct Passed<'a> {
+    /// The numbers of its task and its partition.
+    stream: (i32, i32),
+    no: i64,
+    item: &'a Item,
 }
 
 #[derive(Default)]
@@ -171,8 +180,6 @@ struct Ranges {
     from: Vec<i64>,
     /// The new cursors.
     to: Vec<i64>,
-    /// The number of positions in all of them.
-    entries: usize,
 }
 
 #[derive(Default)]
@@ -210,6 +217,7 @@ impl<'a> Ledger<'a> {
             retries: Retries::default(),
             dead: Dead::default(),
             gone: Leaving::default(),
+            passed: Vec::new(),
             acknowledged: Ranges::default(),
             blocked: Blocked::default(),
             lifted: Identities::default(),
@@ -223,15 +231,15 @@ impl<'a> Ledger<'a> {
     /// Adds a write; `undo` are the before-images of a history row, packed.
     pub(super) fn push(&mut self, write: Write<'a>, undo: Option<Vec<u8>>) -> Job<()> {
         match write {
-            // The log is acknowledged as a range.
-            Write::Remove { source: Source::Log(_), .. } => {}
-            Write::Remove { item, source } => {
-                self.gone.push(self.task(item), &item.identity, source);
+            Write::Remove { item, source: Source::Log(seq) } => {
+                let stream = (self.task(item), item.partition.0 as i32);
+                self.passed.push(Passed { stream, no: seq.0 as i64, item });
             }
+            Write::Remove { item, source } => self.gone.push(self.task(item), item, source),
             Write::Retry { at, item, source, run_at, attempts, guard_retries, error } => {
                 let (task, to) = (self.task(item), self.number(at)?);
                 let rows = &mut self.retries;
-                rows.leaving.push(task, &item.identity, source);
+                rows.leaving.push(task, item, source);
                 rows.to.push(to);
                 rows.run_at.push(run_at.0);
                 rows.attempts.push(attempts as i32);
@@ -241,7 +249,7 @@ impl<'a> Ledger<'a> {
             Write::SetAside { at, item, source, attempts, error } => {
                 let (task, id) = (self.task(item), self.number(at)?);
                 let rows = &mut self.dead;
-                rows.leaving.push(task, &item.identity, source);
+                rows.leaving.push(task, item, source);
                 rows.ids.push(id);
                 rows.attempts.push(attempts as i32);
                 rows.errors.push(stored(error));
@@ -253,7 +261,6 @@ impl<'a> Ledger<'a> {
                 rows.parts.push(partition.0 as i32);
                 rows.from.push(after.0 as i64);
                 rows.to.push(upto.0 as i64);
-                rows.entries += (upto.0 - after.0) as usize;
             }
             Write::History { at, item, end, settled, reason, notes } => {
                 let (task, id) = (self.task(item), self.number(at)?);
@@ -314,60 +321,39 @@ impl<'a> Ledger<'a> {
         self.numbers.get(1 + at).copied().ok_or_else(out_of_numbers)
     }
 
-    /// Removes the items from where they were waiting; entries of streams that only end are
-    /// acknowledged as ranges of positions. Returns the indexes of the answers, and the number of
-    /// rows that each must have.
-    pub(super) fn take_all(&mut self, pipeline: &mut Pipeline<'a>) -> Taken {
+    /// Removes the items from where they were waiting. Items of the log that only end are removed
+    /// by the range that is acknowledged.
+    pub(super) fn take_all(&mut self, pipeline: &mut Pipeline<'a>) -> Taken<'a> {
         let mut expected = Vec::new();
         let (retries, dead) = (std::mem::take(&mut self.retries), std::mem::take(&mut self.dead));
-        let ranges = std::mem::take(&mut self.acknowledged);
-        let of_the_log = ranges.entries - retries.leaving.of_the_log() - dead.leaving.of_the_log();
-        let mut ask = |rows: usize, sql: &'static str, params| {
-            expected.push((pipeline.push(sql, params), rows));
+        let mut ask = |rows: usize, sql: &'static str, leaving: Leaving<'a>, more| {
+            let Leaving { identities: i, runs, parts, places, numbers } = leaving;
+            let mut all = params![i.tasks, i.tenants, i.keys, i.dues, runs, parts, places, numbers];
+            all.extend::<Vec<Param<'a>>>(more);
+            expected.push((pipeline.push(sql, all), rows));
         };
         if !retries.to.is_empty() {
             let Retries { leaving, to, run_at, attempts, guard_retries, errors } = retries;
-            let Leaving { identities: i, places, numbers } = leaving;
-            ask(
-                to.len(),
-                RETRY,
-                params![
-                    i.tasks,
-                    i.tenants,
-                    i.keys,
-                    i.dues,
-                    places,
-                    numbers,
-                    to,
-                    run_at,
-                    attempts,
-                    guard_retries,
-                    errors
-                ],
-            );
+            let more = params![to, run_at, attempts, guard_retries, errors];
+            ask(leaving.places.len(), RETRY, leaving, more);
         }
         if !dead.ids.is_empty() {
             let Dead { leaving, ids, attempts, errors } = dead;
-            let Leaving { identities: i, places, numbers } = leaving;
-            ask(
-                ids.len(),
-                BURY,
-                params![
-                    i.tasks, i.tenants, i.keys, i.dues, places, numbers, ids, attempts, errors,
-                    self.now.0
-                ],
-            );
+            let more = params![ids, attempts, errors, self.now.0];
+            ask(leaving.places.len(), BURY, leaving, more);
         }
         if !self.gone.identities.is_empty() {
-            let Leaving { identities: i, places, numbers } = std::mem::take(&mut self.gone);
-            ask(places.len(), TAKE, params![i.tasks, i.tenants, i.keys, i.dues, places, numbers]);
+            let leaving = std::mem::take(&mut self.gone);
+            ask(leaving.places.len(), TAKE, leaving, Vec::new());
         }
         let mut log = None;
-        if !ranges.tasks.is_empty() {
-            let Ranges { tasks, parts, from, to, .. } = ranges;
+        if !self.acknowledged.tasks.is_empty() {
+            let Ranges { tasks, parts, from, to } = std::mem::take(&mut self.acknowledged);
+            let mut items = std::mem::take(&mut self.passed);
+            items.sort_unstable_by_key(|passed| (passed.stream, passed.no));
             let streams = tasks.len();
             let place = pipeline.push(ACKNOWLEDGE, params![tasks, parts, from, to]);
-            log = Some(Acknowledged { place, items: of_the_log, streams });
+            log = Some(Acknowledged { place, items, streams });
         }
         Taken { items: expected, log }
     }
@@ -433,19 +419,57 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Statements that remove items, and the number of rows that each must affect.
-pub(super) struct Taken {
-    pub(super) items: Vec<(usize, usize)>,
-    pub(super) log: Option<Acknowledged>,
+/// Statements that remove items.
+pub(super) struct Taken<'a> {
+    /// The place of each answer, and the number of rows that it must have.
+    items: Vec<(usize, usize)>,
+    log: Option<Acknowledged<'a>>,
 }
 
-/// The place of the answer to an acknowledgement, and what it must count.
-pub(super) struct Acknowledged {
-    pub(super) place: usize,
-    /// The items removed.
-    pub(super) items: usize,
-    /// The cursors moved.
-    pub(super) streams: usize,
+/// The place of the answer to an acknowledgement, and what it must show.
+struct Acknowledged<'a> {
+    place: usize,
+    /// The items removed, in order.
+    items: Vec<Passed<'a>>,
+    /// The number of cursors moved.
+    streams: usize,
+}
+
+impl Taken<'_> {
+    /// Whether exactly the items of the batch were removed.
+    pub(super) fn is_complete(&self, answers: &[Vec<Row>]) -> Job<bool> {
+        if self.items.iter().any(|(place, rows)| answers[*place].len() != *rows) {
+            return Ok(false);
+        }
+        let Some(Acknowledged { place, items, streams }) = &self.log else { return Ok(true) };
+        let row = answers[*place].first().ok_or_else(|| invalid("the database gave no answer"))?;
+        if row.try_get::<_, i64>(0)? != *streams as i64 {
+            return Ok(false);
+        }
+        // Without a row, an aggregate is NULL.
+        let Some(tasks) = row.try_get::<_, Option<Vec<i32>>>(1)? else {
+            return Ok(items.is_empty());
+        };
+        let parts: Vec<i32> = row.try_get(2)?;
+        let numbers: Vec<i64> = row.try_get(3)?;
+        let runs: Vec<i64> = row.try_get(4)?;
+        let tenants: Vec<&str> = row.try_get(5)?;
+        let keys: Vec<&str> = row.try_get(6)?;
+        let dues: Vec<i64> = row.try_get(7)?;
+        // A place in the log is one row, so equally many are the same.
+        Ok(tasks.len() == items.len()
+            && (0..tasks.len()).all(|at| {
+                let place = ((tasks[at], parts[at]), numbers[at]);
+                let found = items.binary_search_by_key(&place, |passed| (passed.stream, passed.no));
+                found.is_ok_and(|found| {
+                    let Item { identity, run, .. } = items[found].item;
+                    runs[at] == run.0 as i64
+                        && tenants[at] == tenant_text(identity.tenant.as_ref())
+                        && keys[at] == escaped(&identity.key)
+                        && dues[at] == due_number(identity.due)
+                })
+            }))
+    }
 }
 
 fn number_of(tasks: &HashMap<TaskName, i32>, task: &TaskName) -> i32 {
@@ -482,43 +506,45 @@ const REVIVE: &str = "WITH moved AS (
 const RETRY: &str = "UPDATE @.item i SET place = 2, no = u.next, run_at = u.run_at,
     attempts = u.attempts, guard_retries = u.guard_retries,
     errors = array_append(coalesce(i.errors, '{}'), u.error)
-  FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[], $7::int8[],
-    $8::int8[], $9::int4[], $10::int4[], $11::text[])
-    u(task, tenant, key, due, place, no, next, run_at, attempts, guard_retries, error)
+  FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[], $7::int2[],
+    $8::int8[], $9::int8[], $10::int8[], $11::int4[], $12::int4[], $13::text[])
+    u(task, tenant, key, due, run, part, place, no, next, run_at, attempts, guard_retries, error)
   WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-    AND i.place = u.place AND i.no = u.no
+    AND i.run = u.run AND i.part = u.part AND i.place = u.place AND i.no = u.no
   RETURNING 1";
 
 const BURY: &str = "WITH u AS MATERIALIZED (
-    SELECT * FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[],
-      $7::int8[], $8::int4[], $9::text[])
-      u(task, tenant, key, due, place, no, id, tried, error)),
+    SELECT * FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[],
+      $7::int2[], $8::int8[], $9::int8[], $10::int4[], $11::text[])
+      u(task, tenant, key, due, run, part, place, no, id, tried, error)),
   gone AS (DELETE FROM @.item i USING u
     WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-      AND i.place = u.place AND i.no = u.no
+      AND i.run = u.run AND i.part = u.part AND i.place = u.place AND i.no = u.no
     RETURNING u.id, u.tried, u.error AS said, i.*)
   INSERT INTO @.dead (id, task, due, at, run, planned_at, part, attempts, guard_retries, deaths,
     tenant, key, version, payload, route, errors, error)
-  SELECT id, task, due, $10::int8, run, planned_at, part, tried, guard_retries, deaths, tenant,
+  SELECT id, task, due, $12::int8, run, planned_at, part, tried, guard_retries, deaths, tenant,
     key, version, payload, route, array_append(coalesce(errors, '{}'), said), said
   FROM gone RETURNING 1";
 
 const TAKE: &str = "DELETE FROM @.item i
-  USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[])
-    u(task, tenant, key, due, place, no)
+  USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[], $7::int2[],
+    $8::int8[]) u(task, tenant, key, due, run, part, place, no)
   WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-    AND i.place = u.place AND i.no = u.no
+    AND i.run = u.run AND i.part = u.part AND i.place = u.place AND i.no = u.no
   RETURNING 1";
 
-/// Moves the cursors, and removes the items that only end.
+/// Moves the cursors, and removes the items that only end. It returns the identities of those that
+/// were there: after a restore, others may have their positions.
 const ACKNOWLEDGE: &str = "WITH u AS MATERIALIZED (
     SELECT * FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)),
   moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
     WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
   gone AS (DELETE FROM @.item i USING u
     WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
-    RETURNING 1)
-  SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM moved)";
+    RETURNING i.*)
+  SELECT (SELECT count(*) FROM moved), array_agg(task), array_agg(part), array_agg(no),
+    array_agg(run), array_agg(tenant), array_agg(key), array_agg(due) FROM gone";
 
 const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, version, given_up, at)
   SELECT DISTINCT u.*, $7::int8

@@ -38,8 +38,14 @@ pub(super) struct Asked {
     there: Option<usize>,
 }
 
-/// Asks about the entries of a batch; `tasks` contains the number of each entry's task.
-pub(super) fn ask<'a>(pipeline: &mut Pipeline<'a>, batch: &'a Batch, tasks: &[i32]) -> Asked {
+/// Asks about the entries of a batch; `tasks` contains the number of each entry's task. Unless the
+/// items are to be looked up, all of them are taken to be at their places.
+pub(super) fn ask<'a>(
+    pipeline: &mut Pipeline<'a>,
+    batch: &'a Batch,
+    tasks: &[i32],
+    look_up: bool,
+) -> Asked {
     let mut parts: BTreeSet<i32> = BTreeSet::new();
     let mut streams: BTreeSet<(i32, i32)> = BTreeSet::new();
     let mut identities = Identities::default();
@@ -53,6 +59,9 @@ pub(super) fn ask<'a>(pipeline: &mut Pipeline<'a>, batch: &'a Batch, tasks: &[i3
             Source::Timer(_) | Source::Retry(_) => {}
         }
         parts.insert(part);
+        if !look_up {
+            continue;
+        }
         identities.push(task, &item.identity);
         let (place, no) = place(*source);
         of.push(part);
@@ -87,7 +96,7 @@ impl Asked {
             tasks,
             owners: HashMap::new(),
             cursors: BTreeMap::new(),
-            there: HashSet::new(),
+            there: self.there.map(|_| HashSet::new()),
         };
         for row in &answers[self.owners] {
             if let Some(owner) = row.try_get(1)? {
@@ -99,8 +108,9 @@ impl Asked {
             let acked = Seq(row.try_get::<_, i64>(2)? as u64);
             found.cursors.insert((row.try_get(0)?, row.try_get(1)?), acked);
         }
-        for row in self.there.into_iter().flat_map(|at| &answers[at]) {
-            found.there.extend(row.try_get::<_, Option<Vec<i32>>>(0)?.unwrap_or_default());
+        for (row, there) in self.there.into_iter().flat_map(|at| &answers[at]).zip(&mut found.there)
+        {
+            there.extend(row.try_get::<_, Option<Vec<i32>>>(0)?.unwrap_or_default());
         }
         left_out(&batch.entries, &batch.node, now, &mut found)
     }
@@ -112,8 +122,8 @@ struct Found<'a> {
     tasks: &'a HashMap<TaskName, i32>,
     owners: HashMap<i32, (String, OwnerEpoch)>,
     cursors: BTreeMap<(i32, i32), Seq>,
-    /// The indexes of entries.
-    there: HashSet<i32>,
+    /// The indexes of entries; none: the items were not looked up.
+    there: Option<HashSet<i32>>,
 }
 
 impl Places for Found<'_> {
@@ -130,6 +140,6 @@ impl Places for Found<'_> {
     }
 
     fn is_there(&mut self, at: usize, _: &Entry) -> Job<bool> {
-        Ok(self.there.contains(&(at as i32)))
+        Ok(self.there.as_ref().is_none_or(|there| there.contains(&(at as i32))))
     }
 }
