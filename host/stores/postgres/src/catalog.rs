@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::error::Job;
 use super::session::{Session, params};
+use besom_tables::check::Index;
 
 /// A column of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,14 +18,6 @@ pub(super) struct ColumnFound {
     pub(super) nullable: bool,
     /// Whether a `numeric` contains only whole numbers, because its scale is 0.
     pub(super) whole: bool,
-}
-
-/// A valid index over all rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct IndexFound {
-    pub(super) unique: bool,
-    /// Columns in their order; an expression is an empty text.
-    pub(super) columns: Vec<String>,
 }
 
 /// A foreign key that is enforced.
@@ -42,7 +35,7 @@ pub(super) struct TableFound {
     /// `r` table, `p` partitioned, `v` view, `m` materialized view, `f` foreign.
     pub(super) kind: String,
     pub(super) columns: Vec<ColumnFound>,
-    pub(super) indexes: Vec<IndexFound>,
+    pub(super) indexes: Vec<Index>,
     pub(super) foreign_keys: Vec<ForeignKey>,
 }
 
@@ -50,14 +43,6 @@ impl TableFound {
     /// A column by name.
     pub(super) fn column(&self, name: &str) -> Option<&ColumnFound> {
         self.columns.iter().find(|column| column.name == name)
-    }
-
-    /// Whether an index begins with these columns.
-    pub(super) fn index_begins(&self, wanted: &[&str]) -> bool {
-        self.indexes.iter().any(|index| {
-            index.columns.len() >= wanted.len()
-                && index.columns.iter().zip(wanted).all(|(a, b)| a == b)
-        })
     }
 }
 
@@ -99,7 +84,7 @@ pub(super) async fn tables(
         each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
     }
     for row in session.query(INDEXES, params![oids.clone()]).await? {
-        let index = IndexFound { unique: row.try_get(1)?, columns: row.try_get(2)? };
+        let index = Index { unique: row.try_get(1)?, columns: row.try_get(2)? };
         each(row.try_get(0)?, &|table| table.indexes.push(index.clone()));
     }
     for row in session.query(FOREIGN_KEYS, params![oids.clone()]).await? {

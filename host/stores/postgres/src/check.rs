@@ -1,22 +1,19 @@
-//! Compares the mapping with the database, so that faults are found when the store is configured
-//! and not when a task runs.
+//! Compares the mapping with PostgreSQL's catalog (see [`besom_tables::check`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::collection::{Anchor, Collection, Collections, Encoding, Operations};
 use besom_core::value::Kind;
 
-use super::catalog::{ColumnFound, IndexFound, TableFound};
+use super::catalog::{ColumnFound, TableFound};
 use super::error::{Job, invalid};
-use super::mapping::{Mapping, Table, quote};
-use super::plan::Good;
+use super::mapping::{DIALECT, Mapping, Table, quote};
 use super::range::fault_of_next_page;
 use super::session::{Pipeline, Session, params};
 use super::snapshot::View;
 use besom_ports::store::MappingFault;
-
-/// The minimum similarity of a suggested name (0 to 1).
-const SIMILAR_MIN: f64 = 0.7;
+use besom_tables::check::Check;
+use besom_tables::plan::Good;
 
 /// All faults of all collections, in the order of their names.
 pub(super) async fn check(
@@ -62,7 +59,7 @@ pub(super) async fn privileges(
             ("UPDATE", operations.update, row.try_get(2)?),
             ("DELETE", operations.delete, row.try_get::<_, bool>(3)?),
         ];
-        let mut found = Found { collection, faults: &mut faults };
+        let mut found = Check { dialect: &DIALECT, collection, faults: &mut faults };
         if let Some(schema) = row.try_get::<_, Option<String>>(4)?
             && open.insert(schema.clone())
         {
@@ -71,7 +68,7 @@ pub(super) async fn privileges(
                  {schema}, and statements on this table may call them: \
                  REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"
             );
-            found.push("table", message, true);
+            found.warning("table", message);
         }
         if row.try_get(5)? {
             let message = format!(
@@ -80,7 +77,7 @@ pub(super) async fn privileges(
                  ON {} TO {role} USING (true)",
                 collection.table, collection.table
             );
-            found.push("table", message, true);
+            found.warning("table", message);
         }
         for (what, granted, may) in wanted {
             if granted && !may {
@@ -104,13 +101,11 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
         View { session, mapping: &mapping, good: &good, bytes_max: u64::MAX, looked: &looked };
     let mut faults = Vec::new();
     for collection in collections.values() {
-        let mut found = Found { collection, faults: &mut faults };
+        let mut found = Check { dialect: &DIALECT, collection, faults: &mut faults };
         let mapped = mapping.table(&collection.name).map_err(invalid)?;
         let Some(table) = &mapped.found else {
             let known = known_tables(session).await?;
-            let name = &collection.table;
-            let nearest = nearest(name, known.iter().map(String::as_str));
-            found.fault("table", format!("there is no table {name:?} in the database{nearest}"));
+            found.no_table(known.iter().map(String::as_str));
             continue;
         };
         if is_of_others(session, table.oid).await? {
@@ -120,7 +115,7 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
             found.fault("table", format!("{name:?} {said}"));
             continue;
         }
-        found.columns(&table.columns);
+        compare_columns(&mut found, &table.columns);
         match table.kind.as_str() {
             "f" => {
                 let name = &collection.table;
@@ -130,11 +125,13 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
             }
             "r" | "p" => {
                 found.key(&table.indexes);
-                found.indexes(table);
+                for (name, columns) in &collection.indexes {
+                    found.index(&table.indexes, name, columns);
+                }
                 let may = Privileges::of(session, table.oid).await?;
-                found.privileges(&may, is_anchor(collection, collections));
+                compare_privileges(&mut found, &may, is_anchor(collection, collections));
                 if may.select && found.is_whole() {
-                    found.pages(&view, mapped, table).await?;
+                    compare_pages(&mut found, &view, mapped, table).await?;
                 }
             }
             _ => {}
@@ -142,7 +139,7 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
         for anchor in &collection.anchors {
             let target = collections.get(&anchor.collection);
             let target = target.and_then(|target| mapping.table(&target.name).ok()?.found.as_ref());
-            found.anchor(table, target, anchor, collections);
+            compare_anchor(&mut found, table, target, anchor, collections);
         }
     }
     Ok(faults)
@@ -201,216 +198,90 @@ async fn known_tables(session: &Session) -> Job<Vec<String>> {
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-struct Found<'a> {
-    collection: &'a Collection,
-    faults: &'a mut Vec<MappingFault>,
+/// The tenant column and every mapped column exist and fit their kinds.
+fn compare_columns(found: &mut Check<'_>, columns: &[ColumnFound]) {
+    let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+    found.columns(&names, |at, column| {
+        let is = &columns[at];
+        let message = match column {
+            Some((_, column)) => unlike(is, column.kind, column.encoding)?,
+            // The tenant is a text, or a type with exactly one textual form.
+            None if INTEGERS.contains(&is.ty.as_str()) => return None,
+            None => unlike(is, Kind::Text, Encoding::Native)?,
+        };
+        Some((message, false))
+    });
 }
 
-impl Found<'_> {
-    fn fault(&mut self, place: impl Into<String>, message: String) {
-        self.push(place, message, false);
+/// Rows can be read and locked. A guard locks the row that it looks at, which requires the
+/// privilege to update it, even if nothing is updated.
+fn compare_privileges(found: &mut Check<'_>, may: &Privileges, is_anchor: bool) {
+    let (table, role) = (&found.collection.table, quote(&may.role));
+    if !may.select {
+        let message = format!("the role may not read {table:?}: GRANT SELECT ON {table} TO {role}");
+        return found.fault("table", message);
     }
-
-    fn push(&mut self, place: impl Into<String>, message: String, warning: bool) {
-        let collection = self.collection.name.clone();
-        self.faults.push(MappingFault { collection, place: place.into(), message, warning });
+    if may.update {
+        return;
     }
+    let column = found.collection.key.first().map(|name| quote(name)).unwrap_or_default();
+    let message = format!(
+        "the role may not lock rows of {table:?}, which guards do: \
+         GRANT UPDATE ({column}) ON {table} TO {role}, which is sufficient for locking"
+    );
+    // A collection that is only read may have no guards.
+    found.push("table", message, !is_anchor);
+}
 
-    /// The tenant column and every mapped column exist and fit their kinds.
-    fn columns(&mut self, columns: &[ColumnFound]) {
-        let table = &self.collection.table;
-        let missing = |name: &str| {
-            let nearest = nearest(name, columns.iter().map(|c| c.name.as_str()));
-            format!("the table {table:?} has no column {name:?}{nearest}")
+/// Pages over an index need no sort. The plan for a small table with known statistics does not
+/// show that; for such a table the columns of its indexes are compared instead.
+async fn compare_pages(
+    found: &mut Check<'_>,
+    view: &View<'_>,
+    mapped: &Table,
+    table: &TableFound,
+) -> Job<()> {
+    let collection = found.collection;
+    for (name, columns) in &collection.indexes {
+        if found.is_begun(&table.indexes, &collection.order_of(columns)) {
+            continue;
+        }
+        let done = match fault_of_next_page(view, mapped, name).await? {
+            Some(fault) => format!("is refused at its second page, which {fault},"),
+            None => "sorts the equal rows at the end of a page,".to_owned(),
         };
-        let find = |name: &str| columns.iter().find(|c| c.name == name);
-        if let Some(tenant) = self.collection.tenant.as_deref() {
-            match find(tenant) {
-                None => self.fault("tenant", missing(tenant)),
-                // The tenant is a text, or a type with exactly one textual form.
-                Some(found) if INTEGERS.contains(&found.ty.as_str()) => {}
-                Some(found) => {
-                    if let Some(message) = unlike(found, Kind::Text, Encoding::Native) {
-                        self.fault("tenant", message);
-                    }
-                }
-            }
-        }
-        for (name, column) in &self.collection.columns {
-            match find(name) {
-                None => self.fault(format!("columns.{name}"), missing(name)),
-                Some(found) => {
-                    if let Some(message) = unlike(found, column.kind, column.encoding) {
-                        self.fault(format!("columns.{name}"), message);
-                    }
-                }
-            }
-        }
-        for name in &self.collection.key {
-            if !self.collection.columns.contains_key(name) {
-                self.fault("key", format!("the key column {name:?} is not among the columns"));
-            }
-        }
+        found.next_page(name, columns, &done);
     }
+    Ok(())
+}
 
-    /// The key, with the tenant, identifies at most one row.
-    fn key(&mut self, indexes: &[IndexFound]) {
-        let wanted: BTreeSet<&str> = self.whole(&self.collection.key).into_iter().collect();
-        let unique = |index: &IndexFound| {
-            index.unique && index.columns.iter().all(|c| wanted.contains(c.as_str()))
-        };
-        if !indexes.iter().any(unique) {
-            let list = self.whole(&self.collection.key).join(", ");
-            let table = &self.collection.table;
-            self.fault(
-                "key",
-                format!(
-                    "nothing keeps two rows of {table:?} from having the same key: \
-                     CREATE UNIQUE INDEX ON {table} ({list}), or name the columns that are unique"
-                ),
-            );
-        }
-    }
-
-    /// Each declared index is covered by an index of the database that begins with it.
-    fn indexes(&mut self, found: &TableFound) {
-        let faults: Vec<(String, String)> = self
-            .collection
-            .indexes
-            .iter()
-            .filter(|(_, columns)| !found.index_begins(&self.whole(columns)))
-            .map(|(name, columns)| {
-                let (table, list) = (&self.collection.table, self.whole(columns).join(", "));
-                // Followed by the key, which pages need.
-                let whole = self.whole(&self.collection.order_of(columns)).join(", ");
-                let message = format!(
-                    "no index of {table:?} begins with ({list}): CREATE INDEX ON {table} ({whole})"
-                );
-                (format!("indexes.{name}"), message)
-            })
-            .collect();
-        for (place, message) in faults {
-            self.fault(place, message);
-        }
-    }
-
-    /// Rows can be read and locked. A guard locks the row that it looks at, which requires the
-    /// privilege to update it, even if nothing is updated.
-    fn privileges(&mut self, may: &Privileges, is_anchor: bool) {
-        let (table, role) = (&self.collection.table, quote(&may.role));
-        if !may.select {
-            let message =
-                format!("the role may not read {table:?}: GRANT SELECT ON {table} TO {role}");
-            return self.fault("table", message);
-        }
-        if may.update {
-            return;
-        }
-        let column = self.collection.key.first().map(|name| quote(name)).unwrap_or_default();
+/// The anchor exists, and an insert here waits for its lock: a foreign key ensures that.
+/// Without one, a guard on absence is not reliable.
+fn compare_anchor<'a>(
+    found: &mut Check<'a>,
+    table: &TableFound,
+    target: Option<&TableFound>,
+    anchor: &'a Anchor,
+    all: &'a Collections,
+) {
+    // A missing table is reported for its own collection.
+    let (Some(reference), Some(target)) = (found.anchor(anchor, all), target) else { return };
+    let wanted: BTreeSet<(&str, &str)> =
+        reference.own.iter().copied().zip(reference.theirs.iter().copied()).collect();
+    let holds = table.foreign_keys.iter().any(|key| {
+        let pairs: BTreeSet<(&str, &str)> =
+            key.own.iter().map(String::as_str).zip(key.theirs.iter().map(String::as_str)).collect();
+        key.target == target.oid && pairs == wanted
+    });
+    if !holds {
+        let (name, other) = (&found.collection.table, &reference.target.table);
+        let (own, theirs) = (reference.own.join(", "), reference.theirs.join(", "));
         let message = format!(
-            "the role may not lock rows of {table:?}, which guards do: \
-             GRANT UPDATE ({column}) ON {table} TO {role}, which is sufficient for locking"
+            "{name:?} has no foreign key on its anchor, so an insert does not wait for the \
+             anchor's lock: ALTER TABLE {name} ADD FOREIGN KEY ({own}) REFERENCES {other} \
+             ({theirs})"
         );
-        // A collection that is only read may have no guards.
-        self.push("table", message, !is_anchor);
-    }
-
-    /// Pages over an index need no sort. The plan for a small table with known statistics does not
-    /// show that; for such a table the columns of its indexes are compared instead.
-    async fn pages(&mut self, view: &View<'_>, mapped: &Table, found: &TableFound) -> Job<()> {
-        let collection = self.collection;
-        for (name, columns) in &collection.indexes {
-            let order = collection.order_of(columns);
-            if found.index_begins(&self.whole(&order)) {
-                continue;
-            }
-            let fault = fault_of_next_page(view, mapped, name).await?;
-            let (table, list) = (&collection.table, self.whole(&order).join(", "));
-            let what = match fault {
-                Some(fault) => format!("is refused at its second page, which {fault},"),
-                None => "sorts the equal rows at the end of a page,".to_owned(),
-            };
-            let message = format!(
-                "a read {what} because no index continues with the key: CREATE INDEX ON {table} ({list})"
-            );
-            // A plugin that reads only one page never needs it.
-            self.push(format!("indexes.{name}"), message, true);
-        }
-        Ok(())
-    }
-
-    /// Whether no fault found so far prevents reading its rows.
-    fn is_whole(&self) -> bool {
-        !self.faults.iter().any(|f| f.collection == self.collection.name && !f.warning)
-    }
-
-    /// The anchor exists, and an insert here waits for its lock: a foreign key ensures that.
-    /// Without one, a guard on absence is not reliable.
-    fn anchor(
-        &mut self,
-        table: &TableFound,
-        found: Option<&TableFound>,
-        anchor: &Anchor,
-        all: &Collections,
-    ) {
-        let Some(target) = all.get(&anchor.collection) else {
-            let nearest = nearest(&anchor.collection, all.keys().map(String::as_str));
-            let name = &anchor.collection;
-            return self.fault("anchor", format!("there is no collection {name:?}{nearest}"));
-        };
-        if anchor.columns.len() != target.key.len() {
-            let (name, key) = (&target.name, target.key.join(", "));
-            return self
-                .fault("anchor", format!("name one column for each of {name:?}'s key ({key})"));
-        }
-        for column in &anchor.columns {
-            if !self.collection.columns.contains_key(column) {
-                let nearest = nearest(column, self.collection.columns.keys().map(String::as_str));
-                return self.fault("anchor", format!("there is no column {column:?}{nearest}"));
-            }
-        }
-        // A missing table is reported for its own collection.
-        let Some(found) = found else { return };
-        let theirs: Vec<&str> =
-            target.tenant.iter().chain(&target.key).map(String::as_str).collect();
-        let own = self.whole(&anchor.columns);
-        let wanted: BTreeSet<(&str, &str)> =
-            own.iter().copied().zip(theirs.iter().copied()).collect();
-        let holds = table.foreign_keys.iter().any(|key| {
-            let pairs: BTreeSet<(&str, &str)> = key
-                .own
-                .iter()
-                .map(String::as_str)
-                .zip(key.theirs.iter().map(String::as_str))
-                .collect();
-            key.target == found.oid && pairs == wanted
-        });
-        if !holds {
-            let (name, list) = (&self.collection.table, own.join(", "));
-            let (other, key) = (&target.table, theirs.join(", "));
-            self.fault(
-                "anchor",
-                format!(
-                    "{name:?} has no foreign key on its anchor, so an insert does not wait for the \
-                     anchor's lock: ALTER TABLE {name} ADD FOREIGN KEY ({list}) REFERENCES {other} \
-                     ({key})"
-                ),
-            );
-        }
-    }
-
-    /// The tenant column followed by these.
-    fn whole<'c>(&'c self, columns: &'c [String]) -> Vec<&'c str> {
-        self.collection.tenant.iter().chain(columns).map(String::as_str).collect()
-    }
-}
-
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let score = |k: &str| strsim::jaro_winkler(&name.to_lowercase(), &k.to_lowercase());
-    let best = known.map(|k| (score(k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
-    match best {
-        Some((alike, k)) if alike >= SIMILAR_MIN => format!("; did you mean {k:?}?"),
-        _ => String::new(),
+        found.fault("anchor", message);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Conditions on columns as SQL over the alias `t`. A condition is true or false, never unknown.
 
-use besom_core::proposal::{Comparison, Condition};
+use besom_core::proposal::Comparison;
 use besom_core::value::Value;
 
 use super::mapping::{Refusal, Table, quote};
+use super::session::Param;
 use super::values::{Cell, Form, Wire};
-use besom_record::encoding::Round;
+use besom_tables::conditions::Term;
 
 /// Conditions with separate values: the SQL is the same for every item whose conditions differ only
 /// in their values.
@@ -25,23 +26,28 @@ enum Part {
 }
 
 impl Conditions {
-    /// The conditions of a filter on a table.
-    pub(super) fn of(table: &Table, conditions: &[Condition]) -> Result<Conditions, Refusal> {
+    /// Comparisons with columns of a table.
+    pub(super) fn of<'v>(
+        table: &Table,
+        terms: impl IntoIterator<Item = impl Into<Term<'v>>>,
+    ) -> Result<Conditions, Refusal> {
         let mut all = Conditions::default();
-        for condition in conditions {
-            let column = format!("t.{}", quote(&condition.column));
-            let form = table.form(&condition.column)?;
-            if condition.value == Value::Null {
-                all.parts.push(Part::Fixed(match condition.comparison {
+        for term in terms {
+            let term: Term<'v> = term.into();
+            let column = format!("t.{}", quote(term.column));
+            let form = table.form(term.column)?;
+            all.parts.push(match cell(table, term)? {
+                None => Part::Fixed(match term.comparison {
                     Comparison::Equal => format!("{column} IS NULL"),
                     Comparison::NotEqual => format!("{column} IS NOT NULL"),
                     Comparison::AtLeast | Comparison::AtMost => "false".to_owned(),
-                }));
-                continue;
-            }
-            all.cells.extend(cell(table, condition)?);
-            all.wires.push(form.wire);
-            all.parts.push(Part::Open(column, condition.comparison, form.clone()));
+                }),
+                Some(cell) => {
+                    all.cells.push(cell);
+                    all.wires.push(form.wire);
+                    Part::Open(column, term.comparison, form.clone())
+                }
+            });
         }
         Ok(all)
     }
@@ -61,19 +67,24 @@ impl Conditions {
         }
         sql
     }
+
+    /// Like [`Conditions::sql`], with its values as the next parameters.
+    pub(super) fn numbered(self, params: &mut Vec<Param<'_>>) -> String {
+        let next = params.len() + 1;
+        let sql = self.sql(|place| format!("${}::{}", next + place, self.wires[place].sql()));
+        params.extend(self.cells.into_iter().map(|cell| Box::new(cell) as Param<'_>));
+        sql
+    }
 }
 
-/// The value that a condition compares with, as its column stores it; none for NULL, which has no
+/// The value that a column is compared with, as the column stores it; none for NULL, which has no
 /// value.
-pub(super) fn cell(table: &Table, condition: &Condition) -> Result<Option<Cell>, Refusal> {
-    if condition.value == Value::Null {
+pub(super) fn cell<'v>(table: &Table, term: impl Into<Term<'v>>) -> Result<Option<Cell>, Refusal> {
+    let term = term.into();
+    if *term.value == Value::Null {
         return Ok(None);
     }
-    let round = match condition.comparison {
-        Comparison::AtLeast => Round::Up,
-        Comparison::Equal | Comparison::NotEqual | Comparison::AtMost => Round::Down,
-    };
-    table.cell(&condition.column, &condition.value, round).map(Some)
+    table.cell(term.column, term.value, term.round()).map(Some)
 }
 
 fn compared(column: &str, comparison: Comparison, form: &Form, value: &str) -> String {

@@ -146,8 +146,7 @@ impl Together {
         let mut wires: Vec<Wire> =
             table.key_columns().ok()?.iter().map(|(_, form)| form.wire).collect();
         let question = |c: &&Condition| (c.column.clone(), c.comparison, c.value == Value::Null);
-        let owned: Vec<Condition> = plain.conditions.iter().copied().cloned().collect();
-        let conditions = Conditions::of(table, &owned).ok()?;
+        let conditions = Conditions::of(table, plain.conditions.iter().copied()).ok()?;
         let first = wires.len();
         let asked = conditions.sql(|place| format!("u.v{}", first + place));
         wires.extend(conditions.wires);
@@ -180,7 +179,7 @@ impl Together {
         }
         let mut cells = table.key_cells(work.tenant, plain.key).ok()?;
         for condition in &plain.conditions {
-            cells.extend(cell(table, condition).ok()?);
+            cells.extend(cell(table, *condition).ok()?);
         }
         for field in plain.fields {
             if self.increment && !matches!(field.value, Value::Integer(_)) {

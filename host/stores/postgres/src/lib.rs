@@ -80,13 +80,13 @@ use self::connect::{Pools, Use};
 use self::embedded::Observation;
 use self::mapping::Mapping;
 use self::nudge::Nudges;
-use self::plan::Good;
 use self::schema::Foundation;
 use self::session::{Session, only, params};
 use self::tasks::Tasks;
 use besom_ports::embedded::{Dialect, Scripts};
 use besom_ports::guests::Lane;
 use besom_ports::store::*;
+use besom_tables::plan::Good;
 
 /// The store in one database of a PostgreSQL server.
 pub struct PostgresStore {

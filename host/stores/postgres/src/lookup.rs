@@ -13,7 +13,7 @@ use super::session::Param;
 use super::set::Set;
 use super::snapshot::View;
 use super::values::{Cell, Form};
-use besom_record::encoding::Round;
+use besom_tables::encoding::Round;
 
 /// The named columns as they are read, and their forms.
 pub(super) fn selected(
@@ -156,9 +156,7 @@ pub(super) async fn exists(
         _ => sql.push_str("true"),
     }
     let of = Conditions::of(table, conditions).map_err(invalid)?;
-    let behind = params.len() + 1;
-    sql.push_str(&of.sql(|place| format!("${}::{}", behind + place, of.wires[place].sql())));
-    params.extend(of.cells.into_iter().map(|cell| Box::new(cell) as Param<'_>));
+    sql.push_str(&of.numbered(&mut params));
     sql.push_str(" LIMIT 1");
     // Without any condition the first row answers, however it is found.
     if !(conditions.is_empty() && params.is_empty()) {

@@ -1,37 +1,43 @@
-//! Collections as SQL: quoted names, and values in the forms of their columns.
-//!
-//! A plugin's names never reach the database; only names that the mapping contains do, quoted. The
-//! forms need the catalog, so the first job that uses a mapping completes it.
+//! Collections as SQL: values in the forms of their columns. The forms need the catalog, so the
+//! first job that uses a mapping completes it.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use besom_core::collection::{Collection, Collections, Encoding};
+use besom_core::collection::{Collection, Collections, Column};
 use besom_core::ids::Tenant;
-use besom_core::value::{Kind, Value};
+use besom_core::value::Value;
 
 use super::catalog::{TableFound, tables};
 use super::error::Job;
 use super::session::Session;
 use super::values::{Cell, Form};
-use besom_record::encoding::Round;
-use besom_record::images::Origin;
+use besom_tables::Dialect;
+use besom_tables::encoding::Round;
+pub(super) use besom_tables::mapping::quote;
+use besom_tables::mapping::{Mapped, unknown};
+
+/// How PostgreSQL differs from other databases.
+pub(super) const DIALECT: Dialect =
+    Dialect { folds_names: false, names_indexes: false, nulls_first: false };
 
 /// Why something cannot be read or changed: a name that is not mapped, a value of another kind.
 pub(super) type Refusal = String;
 
-/// A collection with the SQL that is the same for every use.
+/// A collection with the SQL that is the same for every use, and what the catalog says of its table.
 pub(super) struct Table {
-    /// The definition.
-    pub(super) collection: Collection,
-    /// The quoted name of the table.
-    pub(super) name: String,
-    /// Every mapped column, in the order of their names.
-    pub(super) columns: Vec<(String, Form)>,
-    /// The tenant column, quoted, and its form.
-    pub(super) tenant: Option<(String, Form)>,
-    /// The catalog's information; none: the table does not exist.
+    mapped: Mapped<Form>,
+    /// None: the table does not exist.
     pub(super) found: Option<TableFound>,
+}
+
+impl Deref for Table {
+    type Target = Mapped<Form>;
+
+    fn deref(&self) -> &Mapped<Form> {
+        &self.mapped
+    }
 }
 
 /// All collections.
@@ -55,13 +61,8 @@ impl Mapping {
     }
 
     pub(super) fn table(&self, collection: &str) -> Result<&Arc<Table>, Refusal> {
-        self.tables.get(collection).ok_or_else(|| format!("there is no collection {collection:?}"))
+        self.tables.get(collection).ok_or_else(|| unknown(collection))
     }
-}
-
-/// An identifier, quoted.
-pub(super) fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// A table's name, quoted; a dot separates the schema from it.
@@ -71,49 +72,11 @@ pub(super) fn qualified(name: &str) -> String {
 
 impl Table {
     fn new(collection: &Collection, found: Option<TableFound>) -> Table {
-        let form = |name: &str, kind: Kind, encoding: Encoding| match found
-            .as_ref()
-            .and_then(|table| table.column(name))
-        {
-            Some(column) => Form::of(kind, encoding, &column.ty, &column.full),
-            None => Form::unknown(kind, encoding),
+        let form = |name: &str, column: Column| match found.as_ref().and_then(|t| t.column(name)) {
+            Some(of) => Form::of(column.kind, column.encoding, &of.ty, &of.full),
+            None => Form::unknown(column.kind, column.encoding),
         };
-        Table {
-            name: qualified(&collection.table),
-            columns: collection
-                .columns
-                .iter()
-                .map(|(name, c)| (name.clone(), form(name, c.kind, c.encoding)))
-                .collect(),
-            tenant: collection
-                .tenant
-                .as_deref()
-                .map(|name| (quote(name), form(name, Kind::Text, Encoding::Native))),
-            collection: collection.clone(),
-            found,
-        }
-    }
-
-    /// The origin of before-images of its rows.
-    pub(super) fn origin<'a>(&'a self, tenant: Option<&'a Tenant>) -> Origin<'a> {
-        Origin {
-            collection: &self.collection.name,
-            tenant: tenant.filter(|_| self.tenant.is_some()),
-            key: &self.collection.key,
-        }
-    }
-
-    /// The form of a mapped column.
-    pub(super) fn form(&self, name: &str) -> Result<&Form, Refusal> {
-        let at = self.columns.binary_search_by(|(column, _)| column.as_str().cmp(name));
-        match (at, &self.tenant) {
-            (Ok(at), _) => Ok(&self.columns[at].1),
-            // The tenant column can be read as text.
-            (Err(_), Some((_, form))) if self.collection.tenant.as_deref() == Some(name) => {
-                Ok(form)
-            }
-            _ => Err(format!("the collection {:?} has no column {name:?}", self.collection.name)),
-        }
+        Table { mapped: Mapped::new(collection, qualified(&collection.table), form), found }
     }
 
     /// A value as the column stores it.
@@ -125,24 +88,15 @@ impl Table {
 
     /// A value to write: of a mapped column, never the tenant's.
     pub(super) fn written(&self, name: &str, value: &Value) -> Result<Cell, Refusal> {
-        if !self.collection.columns.contains_key(name) {
-            let collection = &self.collection.name;
-            return Err(format!("the collection {collection:?} has no column {name:?}"));
-        }
+        self.written_form(name)?;
         self.cell(name, value, Round::Down)
     }
 
     /// The tenant as its column stores it; none if the table has no tenants. Otherwise a tenant is
     /// required.
     pub(super) fn tenant_cell(&self, tenant: Option<&Tenant>) -> Result<Option<Cell>, Refusal> {
-        match (&self.tenant, tenant) {
-            (None, _) => Ok(None),
-            (Some(_), Some(tenant)) => Ok(Some(Cell::Text(tenant.as_str().to_owned()))),
-            (Some(_), None) => {
-                let name = &self.collection.name;
-                Err(format!("the collection {name:?} has tenants, but no tenant was given"))
-            }
-        }
+        let given = self.given_tenant(tenant)?;
+        Ok(given.map(|tenant| Cell::Text(tenant.as_str().to_owned())))
     }
 
     /// The values that identify one row: the tenant, then the key.
@@ -151,18 +105,9 @@ impl Table {
         tenant: Option<&Tenant>,
         key: &[Value],
     ) -> Result<Vec<Cell>, Refusal> {
-        let columns = &self.collection.key;
-        if key.len() != columns.len() {
-            return Err(format!(
-                "the key of {:?} has {} columns ({}), but {} values were given",
-                self.collection.name,
-                columns.len(),
-                columns.join(", "),
-                key.len()
-            ));
-        }
+        self.check_key(key.len())?;
         let mut cells: Vec<Cell> = self.tenant_cell(tenant)?.into_iter().collect();
-        for (name, value) in columns.iter().zip(key) {
+        for (name, value) in self.collection.key.iter().zip(key) {
             cells.push(self.cell(name, value, Round::Down)?);
         }
         Ok(cells)
@@ -189,11 +134,6 @@ impl Table {
         column.is_none_or(|column| column.nullable)
     }
 
-    /// The names of its mapped columns, in their order.
-    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
-        self.columns.iter().map(|(name, _)| name)
-    }
-
     /// The mapped columns of a row, from a column on, in the order of their names.
     pub(super) fn values(
         &self,
@@ -210,8 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_quotes_stays_one_identifier() {
-        assert_eq!(quote(r#"a"; DROP TABLE b; --"#), r#""a""; DROP TABLE b; --""#);
+    fn a_dot_separates_the_schema() {
         assert_eq!(qualified("app.docs"), r#""app"."docs""#);
     }
 

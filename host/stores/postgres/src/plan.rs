@@ -9,39 +9,16 @@
 //! from end to end, or hashing the table, costs as little as a seek. Such a plan is accepted and
 //! checked again with each read, because the table may grow.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
-
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
 use super::error::{Job, invalid};
 use super::mapping::Table;
 use super::session::{Param, Session, only, params};
-
-/// The maximum number of remembered queries; beyond it, all are forgotten.
-const REMEMBERED_MAX: usize = 4096;
+use besom_tables::plan::{Good, refusal};
 
 /// A table up to this size, in bytes, may be read entirely: that takes less than a millisecond.
 const SMALL_BYTES_MAX: i64 = 256 << 10;
-
-/// Queries whose plan was accepted, by their text.
-#[derive(Default)]
-pub(super) struct Good(Mutex<HashSet<String>>);
-
-impl Good {
-    fn knows(&self, sql: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(sql)
-    }
-
-    fn learn(&self, sql: &str) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED_MAX {
-            known.clear();
-        }
-        known.insert(sql.to_owned());
-    }
-}
 
 /// Refuses the query if its plan reads the whole table, or sorts more than necessary.
 pub(super) async fn refuse_full_scan(
@@ -63,11 +40,7 @@ pub(super) async fn refuse_full_scan(
         if is_small(session, table).await? {
             return Ok(());
         }
-        let name = &table.collection.name;
-        return Err(invalid(format!(
-            "a read of {name:?} {fault}: create the index that the mapping declares, beginning \
-             with the tenant column, or read by another one"
-        )));
+        return Err(invalid(refusal(&table.collection.name, fault)));
     }
     good.learn(sql);
     Ok(())

@@ -8,8 +8,8 @@ use super::mapping::{Refusal, Table, quote};
 use super::session::Param;
 use super::set::Set;
 use super::values::Cell;
-use besom_record::encoding::Round;
-use besom_record::readset::{Shape, shape};
+use besom_tables::encoding::Round;
+use besom_tables::readset::{Shape, shape};
 
 /// A statement that counts rows.
 pub(super) struct Counting {

@@ -18,11 +18,11 @@ use tokio::task::AbortHandle;
 use super::connect::Canceller;
 use super::error::{Failure, Job};
 use super::mapping::Mapping;
-use super::plan::Good;
 use super::session::{Pipeline, Session};
 use super::{lookup, outbox, range, tenants};
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
-use besom_record::room::Room;
+use besom_tables::plan::Good;
+use besom_tables::room::Room;
 
 /// The savepoint to which a failed read rolls back. Reads change nothing, so one savepoint is
 /// sufficient, and the transaction keeps the view that its first read has fixed.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 
-use besom_record::encoding::{Round, scaled, unscaled, uuid_parse, uuid_text};
+use besom_tables::encoding::{Round, scaled, unlike, unscaled, uuid_parse, uuid_text};
+use besom_tables::range::Stored;
 
 type Fallible<T> = std::result::Result<T, Box<dyn std::error::Error + Sync + Send>>;
 
@@ -110,6 +111,12 @@ impl<'a> FromSql<'a> for Cell {
 
     fn accepts(ty: &Type) -> bool {
         <Cell as ToSql>::accepts(ty)
+    }
+}
+
+impl Stored for Cell {
+    fn is_null(&self) -> bool {
+        *self == Cell::Null
     }
 }
 
@@ -253,12 +260,7 @@ impl Form {
                 Wire::Text => Cell::Text(t.to_string()),
                 _ => Cell::Integer(scaled(t.0, self.encoding, round)),
             },
-            (kind, value) => {
-                let found =
-                    value.kind().map_or("null".to_owned(), |k| format!("{k:?}").to_lowercase());
-                let kind = format!("{kind:?}").to_lowercase();
-                return Err(format!("expected {kind}, found {found}"));
-            }
+            (kind, value) => return Err(unlike(kind, value)),
         })
     }
 

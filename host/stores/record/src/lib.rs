@@ -1,12 +1,9 @@
-//! The recorded forms of values, rows and sets of rows, which the store adapters share. This crate
+//! The recorded forms of rows, batches and reports, which the store adapters share. This crate
 //! depends on no database.
 
 pub mod begun;
-pub mod encoding;
 pub mod images;
 pub mod nodes;
-pub mod readset;
-pub mod room;
 
 /// The reason of an item whose row a guard has seen but the database did not delete.
 pub fn kept(collection: &str) -> String {

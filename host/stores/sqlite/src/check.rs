@@ -1,209 +1,97 @@
-//! Compares the mapping with the database, so that faults are found when the store is configured
-//! and not when a task runs.
+//! Compares the mapping with SQLite's tables (see [`besom_tables::check`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use besom_core::collection::{Anchor, Collection, Collections};
+use besom_core::collection::{Anchor, Collections};
 use rusqlite::Connection;
 
 use super::error::Job;
-use super::mapping::Table;
+use super::mapping::{DIALECT, Table};
 use super::range::fault_of_next_page;
 use super::stored::{self, Declared, Sample};
 use besom_ports::store::MappingFault;
-
-/// The minimum similarity of a suggested name (0 to 1).
-const SIMILAR_MIN: f64 = 0.7;
+use besom_tables::check::{Check, Index, Reference};
 
 /// All faults of all collections, in the order of their names.
 pub(super) fn check(conn: &Connection, collections: &Collections) -> Job<Vec<MappingFault>> {
     let mut faults = Vec::new();
     let tables = tables(conn)?;
     for collection in collections.values() {
-        let mut found = Found { collection, faults: &mut faults };
-        let Some((_, kind)) = tables.iter().find(|(name, _)| same(name, &collection.table)) else {
-            let table = &collection.table;
-            let nearest = nearest(table, tables.iter().map(|(name, _)| name.as_str()));
-            found.fault("table", format!("there is no table {table:?} in the database{nearest}"));
+        let mut found = Check { dialect: &DIALECT, collection, faults: &mut faults };
+        let is_meant = |(name, _): &&(String, String)| DIALECT.same(name, &collection.table);
+        let Some((_, kind)) = tables.iter().find(is_meant) else {
+            found.no_table(tables.iter().map(|(name, _)| name.as_str()));
             continue;
         };
         let columns = stored::declared(conn, &collection.table)?;
-        found.columns(conn, &columns)?;
+        compare_columns(&mut found, conn, &columns)?;
         if kind == "table" {
             let indexes = indexes(conn, &collection.table, &columns)?;
             found.key(&indexes);
-            found.indexes(conn, &indexes)?;
+            compare_indexes(&mut found, conn, &indexes)?;
         }
         for anchor in &collection.anchors {
-            found.anchor(conn, anchor, collections)?;
+            compare_anchor(&mut found, conn, anchor, collections)?;
         }
     }
     Ok(faults)
 }
 
-struct Found<'a> {
-    collection: &'a Collection,
-    faults: &'a mut Vec<MappingFault>,
+/// The tenant column and every mapped column exist and fit their kinds.
+fn compare_columns(found: &mut Check<'_>, conn: &Connection, columns: &[Declared]) -> Job<()> {
+    let collection = found.collection;
+    let is_present = |name: &str| columns.iter().any(|c| DIALECT.same(&c.name, name));
+    let present = collection.columns.iter().filter(|(name, _)| is_present(name));
+    let present: Vec<_> = present.map(|(name, column)| (name, *column)).collect();
+    let mut samples = Sample::of(conn, &collection.table, &present)?.into_iter();
+    let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+    found.columns(&names, |at, column| {
+        let (_, column) = column?;
+        let fault = stored::fault(&columns[at], column, &samples.next().unwrap_or_default())?;
+        Some((fault.message, fault.warning))
+    });
+    Ok(())
 }
 
-impl Found<'_> {
-    fn fault(&mut self, place: impl Into<String>, message: String) {
-        self.push(place.into(), message, false);
-    }
-
-    fn push(&mut self, place: String, message: String, warning: bool) {
-        let collection = self.collection.name.clone();
-        self.faults.push(MappingFault { collection, place, message, warning });
-    }
-
-    /// The tenant column and every mapped column exist and fit their kinds.
-    fn columns(&mut self, conn: &Connection, columns: &[Declared]) -> Job<()> {
-        let collection = self.collection;
-        let table = &collection.table;
-        let missing = |name: &str| {
-            let nearest = nearest(name, columns.iter().map(|c| c.name.as_str()));
-            format!("the table {table:?} has no column {name:?}{nearest}")
-        };
-        let find = |name: &str| columns.iter().find(|c| same(&c.name, name));
-        if let Some(tenant) = collection.tenant.as_deref().filter(|t| find(t).is_none()) {
-            self.fault("tenant", missing(tenant));
-        }
-        let present = collection.columns.iter().filter(|(name, _)| find(name).is_some());
-        let present: Vec<_> = present.map(|(name, column)| (name, *column)).collect();
-        let mut samples = Sample::of(conn, table, &present)?.into_iter();
-        for (name, column) in &collection.columns {
-            let Some(found) = find(name) else {
-                self.fault(format!("columns.{name}"), missing(name));
-                continue;
-            };
-            let sample = samples.next().unwrap_or_default();
-            if let Some(fault) = stored::fault(found, *column, &sample) {
-                self.push(format!("columns.{name}"), fault.message, fault.warning);
-            }
-        }
-        for name in &collection.key {
-            if !collection.columns.contains_key(name) {
-                self.fault("key", format!("the key column {name:?} is not among the columns"));
-            }
-        }
-        Ok(())
-    }
-
-    /// The key, with the tenant, identifies at most one row.
-    fn key(&mut self, indexes: &[Index]) {
-        let wanted: BTreeSet<String> = self.with_tenant(&self.collection.key);
-        let unique = |index: &Index| {
-            index.unique && index.columns.iter().all(|c| wanted.contains(&c.to_lowercase()))
-        };
-        if !indexes.iter().any(unique) {
-            let list = self.listed(&self.collection.key);
-            let table = &self.collection.table;
-            self.fault(
-                "key",
-                format!(
-                    "nothing keeps two rows of {table:?} from having the same key: \
-                     CREATE UNIQUE INDEX ... ON {table} ({list}), or name the columns that are unique"
-                ),
-            );
+/// Each declared index is covered by an index of the database that begins with it, and pages over
+/// it need no sort.
+fn compare_indexes(found: &mut Check<'_>, conn: &Connection, indexes: &[Index]) -> Job<()> {
+    // A missing column has been reported already.
+    let is_whole = found.is_whole();
+    let table = Table::new(found.collection);
+    for (name, columns) in &found.collection.indexes {
+        if found.index(indexes, name, columns)
+            && is_whole
+            && let Some(fault) = fault_of_next_page(conn, &table, name)?
+        {
+            let done = format!("is refused at its second page, which {fault},");
+            found.next_page(name, columns, &done);
         }
     }
-
-    /// Each declared index is covered by an index of the database that begins with it, and pages
-    /// over it need no sort.
-    fn indexes(&mut self, conn: &Connection, indexes: &[Index]) -> Job<()> {
-        let collection = self.collection;
-        // A missing column has been reported already.
-        let is_whole = !self.faults.iter().any(|f| f.collection == collection.name && !f.warning);
-        let table = Table::new(collection);
-        for (name, columns) in &collection.indexes {
-            let wanted: Vec<&String> = collection.tenant.iter().chain(columns).collect();
-            let begins = |index: &Index| {
-                index.columns.len() >= wanted.len()
-                    && index.columns.iter().zip(&wanted).all(|(a, b)| same(a, b))
-            };
-            let (place, of) = (format!("indexes.{name}"), &collection.table);
-            if !indexes.iter().any(begins) {
-                // Followed by the key, which pages need.
-                let (list, whole) =
-                    (self.listed(columns), self.listed(&collection.order_of(columns)));
-                let message = format!(
-                    "no index of {of:?} begins with ({list}): CREATE INDEX {of}_{name} ON {of} ({whole})"
-                );
-                self.fault(place, message);
-            } else if is_whole && let Some(fault) = fault_of_next_page(conn, &table, name)? {
-                let list = self.listed(&collection.order_of(columns));
-                let message = format!(
-                    "a read is refused at its second page, which {fault}, because no index continues \
-                     with the key: CREATE INDEX {of}_{name}_key ON {of} ({list})"
-                );
-                // A plugin that reads only one page never needs it.
-                self.push(place, message, true);
-            }
-        }
-        Ok(())
-    }
-
-    /// The anchor exists, and an insert here waits for its lock. On SQLite the single writer makes
-    /// every guard hold anyway, so a missing foreign key is only a warning.
-    fn anchor(&mut self, conn: &Connection, anchor: &Anchor, all: &Collections) -> Job<()> {
-        let Some(target) = all.get(&anchor.collection) else {
-            let nearest = nearest(&anchor.collection, all.keys().map(String::as_str));
-            let name = &anchor.collection;
-            self.fault("anchor", format!("there is no collection {name:?}{nearest}"));
-            return Ok(());
-        };
-        if anchor.columns.len() != target.key.len() {
-            let (name, key) = (&target.name, target.key.join(", "));
-            self.fault("anchor", format!("name one column for each of {name:?}'s key ({key})"));
-            return Ok(());
-        }
-        for column in &anchor.columns {
-            if !self.collection.columns.contains_key(column) {
-                let nearest = nearest(column, self.collection.columns.keys().map(String::as_str));
-                self.fault("anchor", format!("there is no column {column:?}{nearest}"));
-                return Ok(());
-            }
-        }
-        let own: Vec<String> =
-            self.collection.tenant.iter().chain(&anchor.columns).cloned().collect();
-        let theirs: Vec<String> = target.tenant.iter().chain(&target.key).cloned().collect();
-        if !foreign_key(conn, &self.collection.table, &target.table, &own, &theirs)? {
-            let (table, list) = (&self.collection.table, own.join(", "));
-            let (other, key) = (&target.table, theirs.join(", "));
-            self.push(
-                "anchor".into(),
-                format!(
-                    "{table:?} has no foreign key on its anchor, so rows can be inserted without \
-                     their {other:?}: add FOREIGN KEY ({list}) REFERENCES {other} ({key})"
-                ),
-                true,
-            );
-        }
-        Ok(())
-    }
-
-    fn with_tenant(&self, columns: &[String]) -> BTreeSet<String> {
-        self.collection.tenant.iter().chain(columns).map(|c| c.to_lowercase()).collect()
-    }
-
-    fn listed(&self, columns: &[String]) -> String {
-        let all: Vec<_> = self.collection.tenant.iter().chain(columns).cloned().collect();
-        all.join(", ")
-    }
+    Ok(())
 }
 
-/// SQLite compares names case-insensitively for ASCII.
-fn same(a: &str, b: &str) -> bool {
-    a.eq_ignore_ascii_case(b)
-}
-
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let score = |k: &str| strsim::jaro_winkler(&name.to_lowercase(), &k.to_lowercase());
-    let best = known.map(|k| (score(k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
-    match best {
-        Some((alike, k)) if alike >= SIMILAR_MIN => format!("; did you mean {k:?}?"),
-        _ => String::new(),
+/// The anchor exists, and an insert here waits for its lock. On SQLite the single writer makes
+/// every guard hold anyway, so a missing foreign key is only a warning.
+fn compare_anchor<'a>(
+    found: &mut Check<'a>,
+    conn: &Connection,
+    anchor: &'a Anchor,
+    all: &'a Collections,
+) -> Job<()> {
+    let table = &found.collection.table;
+    if let Some(reference) = found.anchor(anchor, all)
+        && !foreign_key(conn, table, &reference)?
+    {
+        let (own, theirs) = (reference.own.join(", "), reference.theirs.join(", "));
+        let other = &reference.target.table;
+        let said = format!(
+            "{table:?} has no foreign key on its anchor, so rows can be inserted without their \
+             {other:?}: add FOREIGN KEY ({own}) REFERENCES {other} ({theirs})"
+        );
+        found.warning("anchor", said);
     }
+    Ok(())
 }
 
 /// Tables and views of the user, with their kind.
@@ -215,12 +103,6 @@ fn tables(conn: &Connection) -> Job<Vec<(String, String)>> {
     )?;
     let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-/// An index of the database over all rows.
-struct Index {
-    unique: bool,
-    columns: Vec<String>,
 }
 
 fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> Job<Vec<Index>> {
@@ -246,29 +128,22 @@ fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> Job<Vec<Inde
     Ok(indexes)
 }
 
-fn foreign_key(
-    conn: &Connection,
-    table: &str,
-    target: &str,
-    own: &[String],
-    theirs: &[String],
-) -> Job<bool> {
+fn foreign_key(conn: &Connection, table: &str, reference: &Reference<'_>) -> Job<bool> {
     let mut statement = conn.prepare(
         "SELECT id, lower(\"table\"), lower(\"from\"), lower(coalesce(\"to\", ''))
          FROM pragma_foreign_key_list(?1) ORDER BY id, seq",
     )?;
     let mut rows = statement.query([table])?;
-    let mut pairs: std::collections::BTreeMap<i64, BTreeSet<(String, String)>> =
-        std::collections::BTreeMap::new();
+    let mut pairs: BTreeMap<i64, BTreeSet<(String, String)>> = BTreeMap::new();
     while let Some(r) = rows.next()? {
-        if r.get::<_, String>(1)? == target.to_lowercase() {
+        if r.get::<_, String>(1)? == reference.target.table.to_lowercase() {
             pairs.entry(r.get(0)?).or_default().insert((r.get(2)?, r.get(3)?));
         }
     }
-    let wanted: BTreeSet<(String, String)> =
-        own.iter().zip(theirs).map(|(a, b)| (a.to_lowercase(), b.to_lowercase())).collect();
+    let own = || reference.own.iter().map(|name| name.to_lowercase());
+    let theirs = reference.theirs.iter().map(|name| name.to_lowercase());
+    let wanted: BTreeSet<(String, String)> = own().zip(theirs).collect();
     // Without named columns, a foreign key refers to the primary key, in its order.
-    let implied: BTreeSet<(String, String)> =
-        own.iter().map(|a| (a.to_lowercase(), String::new())).collect();
+    let implied: BTreeSet<(String, String)> = own().map(|name| (name, String::new())).collect();
     Ok(pairs.values().any(|pairs| *pairs == wanted || *pairs == implied))
 }

@@ -210,7 +210,7 @@ impl<'a> Effects<'a> {
                 };
                 let mut key = RowKey::with_capacity(columns.len());
                 for (i, name) in columns.iter().enumerate() {
-                    key.push(super::values::decode(&table.column(name)?, row.get_ref(i)?));
+                    key.push(super::values::decode(table.form(name)?, row.get_ref(i)?));
                 }
                 // The statement has to end here; otherwise its change would not be counted as done.
                 while rows.next()?.is_some() {}

@@ -56,7 +56,7 @@ impl<'a> Effects<'a> {
                 let mut sql = format!("SELECT {columns} FROM {} WHERE ", table.name);
                 let mut params = Vec::new();
                 table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
-                table.push_conditions(conditions, &mut sql, &mut params)?;
+                table.push_terms(conditions, &mut sql, &mut params)?;
                 let mut statement = self.conn.prepare_cached(&sql)?;
                 let mut rows = statement.query(params_from_iter(params.iter()))?;
                 let Some(row) = rows.next()? else { return Ok(false) };
@@ -101,7 +101,7 @@ impl<'a> Effects<'a> {
         let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
         let mut params = Vec::new();
         table.push_tenant(self.tenant, &mut sql, &mut params)?;
-        table.push_conditions(&filter.conditions, &mut sql, &mut params)?;
+        table.push_terms(&filter.conditions, &mut sql, &mut params)?;
         let mut statement = self.conn.prepare_cached(&sql)?;
         Ok(self.questions.ask(|| statement.exists(params_from_iter(params.iter())))?)
     }

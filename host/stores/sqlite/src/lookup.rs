@@ -12,7 +12,7 @@ use super::mapping::{Mapping, Refusal, Table, quote};
 use super::plan::refuse_full_scan;
 use super::values::cells;
 use besom_ports::store::Error;
-use besom_record::room::Room;
+use besom_tables::room::Room;
 
 /// A refusal is the caller's fault, on any attempt, unless it is that of the mapping.
 pub(super) fn invalid(refusal: impl Into<Refusal>) -> Failure {
@@ -27,7 +27,7 @@ pub(super) fn selected(
     table: &Table,
     columns: &[String],
 ) -> Job<(String, Vec<besom_core::collection::Column>)> {
-    let kinds = columns.iter().map(|c| table.column(c)).collect::<Result<Vec<_>, _>>();
+    let kinds = columns.iter().map(|c| table.form(c).copied()).collect::<Result<Vec<_>, _>>();
     let names: Vec<_> = columns.iter().map(|c| quote(c)).collect();
     Ok((names.join(", "), kinds.map_err(invalid)?))
 }
@@ -111,7 +111,7 @@ pub(super) fn exists(
     } else {
         table.push_tenant(tenant, &mut sql, &mut params).map_err(invalid)?;
     }
-    table.push_conditions(conditions, &mut sql, &mut params).map_err(invalid)?;
+    table.push_terms(conditions, &mut sql, &mut params).map_err(invalid)?;
     // Without any condition the first row answers, however it is found.
     if !(conditions.is_empty() && params.is_empty()) {
         refuse_full_scan(conn, table, &sql, &params)?;

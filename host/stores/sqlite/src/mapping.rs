@@ -1,25 +1,33 @@
-//! Collections as SQL: quoted names, and keys and conditions as text and parameters.
-//!
-//! A plugin's names never reach the database; only names that the mapping contains do, quoted.
+//! Collections as SQL: keys and conditions as text and parameters.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use besom_core::collection::{Collection, Collections, Column, Encoding};
+use besom_core::collection::{Collection, Collections, Column};
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Comparison, Condition};
-use besom_core::value::{Field, Kind, Value};
+use besom_core::proposal::Comparison;
+use besom_core::value::{Field, Value};
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use super::error::Job;
 use super::hint::{self, Created};
 use super::stored;
-use super::values::{Round, encode, tenant_cell};
+use super::values::encode;
 use besom_ports::store::Error;
-use besom_record::images::{Lent, Origin};
+use besom_record::images::Lent;
+use besom_tables::Dialect;
+use besom_tables::conditions::Term;
+use besom_tables::encoding::{Round, unlike};
+use besom_tables::mapping::{Mapped, unknown};
+pub(super) use besom_tables::mapping::{push_quoted, quote};
+
+/// How SQLite differs from other databases.
+pub(super) const DIALECT: Dialect =
+    Dialect { folds_names: true, names_indexes: true, nulls_first: true };
 
 /// Parameters in the order of the statement's question marks.
 pub(super) type Params<'a> = Vec<ToSqlOutput<'a>>;
@@ -58,21 +66,23 @@ impl fmt::Display for Refusal {
 /// How long a column that was found to be mapped correctly is not looked at again.
 const SOUND_FOR: Duration = Duration::from_secs(10);
 
-/// A collection with the SQL that is the same for every use.
+/// A collection with the SQL that is the same for every use, and what is known of its table.
 pub(super) struct Table {
-    /// The definition.
-    pub(super) collection: Collection,
-    /// The quoted name of the table.
-    pub(super) name: String,
-    /// Every mapped column, in the order of their names.
-    pub(super) columns: Vec<(String, Column)>,
+    mapped: Mapped<Column>,
     /// Every mapped column, quoted, separated by commas.
     pub(super) columns_sql: String,
-    tenant: Option<String>,
     /// The database's indexes, read on first use.
     created: OnceLock<Vec<Created>>,
     /// The columns found to be mapped correctly, and when.
     sound: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Deref for Table {
+    type Target = Mapped<Column>;
+
+    fn deref(&self) -> &Mapped<Column> {
+        &self.mapped
+    }
 }
 
 /// All collections.
@@ -87,42 +97,18 @@ impl Mapping {
     }
 
     pub(super) fn table(&self, collection: &str) -> Result<&Table, Refusal> {
-        self.tables
-            .get(collection)
-            .ok_or_else(|| Refusal::Said(format!("there is no collection {collection:?}")))
+        self.tables.get(collection).ok_or_else(|| Refusal::Said(unknown(collection)))
     }
-}
-
-/// An identifier, quoted for SQLite.
-pub(super) fn quote(name: &str) -> String {
-    let mut sql = String::with_capacity(name.len() + 2);
-    push_quoted(name, &mut sql);
-    sql
-}
-
-/// Like [`quote`], appended to `sql`.
-pub(super) fn push_quoted(name: &str, sql: &mut String) {
-    sql.push('"');
-    for (i, part) in name.split('"').enumerate() {
-        if i > 0 {
-            sql.push_str("\"\"");
-        }
-        sql.push_str(part);
-    }
-    sql.push('"');
 }
 
 impl Table {
     pub(super) fn new(collection: &Collection) -> Table {
-        let columns: Vec<_> = collection.columns.iter().map(|(n, c)| (n.clone(), *c)).collect();
+        let mapped = Mapped::new(collection, quote(&collection.table), |_, column| column);
         Table {
-            name: quote(&collection.table),
-            columns_sql: columns.iter().map(|(n, _)| quote(n)).collect::<Vec<_>>().join(", "),
-            tenant: collection.tenant.as_deref().map(quote),
-            columns,
+            columns_sql: mapped.names().map(|name| quote(name)).collect::<Vec<_>>().join(", "),
+            mapped,
             created: OnceLock::new(),
             sound: Mutex::default(),
-            collection: collection.clone(),
         }
     }
 
@@ -138,33 +124,7 @@ impl Table {
 
     /// The quoted tenant column.
     pub(super) fn tenant(&self) -> Option<&str> {
-        self.tenant.as_deref()
-    }
-
-    /// The origin of before-images of its rows.
-    pub(super) fn origin<'a>(&'a self, tenant: Option<&'a Tenant>) -> Origin<'a> {
-        Origin {
-            collection: &self.collection.name,
-            tenant: tenant.filter(|_| self.tenant.is_some()),
-            key: &self.collection.key,
-        }
-    }
-
-    /// The names of its mapped columns, in their order.
-    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
-        self.columns.iter().map(|(name, _)| name)
-    }
-
-    /// A column by name; the tenant column can be read as text.
-    pub(super) fn column(&self, name: &str) -> Result<Column, Refusal> {
-        if let Some(column) = self.collection.columns.get(name) {
-            return Ok(*column);
-        }
-        if self.collection.tenant.as_deref() == Some(name) {
-            return Ok(Column { kind: Kind::Text, encoding: Encoding::Native });
-        }
-        let said = format!("the collection {:?} has no column {name:?}", self.collection.name);
-        Err(said.into())
+        self.tenant.as_ref().map(|(name, _)| name.as_str())
     }
 
     /// Whether the column was found to be mapped correctly a moment ago.
@@ -186,8 +146,8 @@ impl Table {
         value: &'v Value,
         round: Round,
     ) -> Result<ToSqlOutput<'v>, Refusal> {
-        let column = self.column(name)?;
-        encode(&column, value, round).map_err(|e| {
+        let column = self.form(name)?;
+        encode(column, value, round).map_err(|e| {
             let said = format!("{}.{name}: {e}", self.collection.name);
             match value.kind() == Some(column.kind) {
                 true => Refusal::Said(said),
@@ -210,13 +170,11 @@ impl Table {
         values: &[Value],
     ) -> Job<()> {
         for ((name, column), value) in names.iter().zip(columns).zip(values) {
-            let Some(kind) = value.kind().filter(|kind| *kind != column.kind) else { continue };
-            if self.knows_as_sound(name) {
+            let is_like = value.kind().is_none_or(|kind| kind == column.kind);
+            if is_like || self.knows_as_sound(name) {
                 continue;
             }
-            let (wanted, found) = (format!("{:?}", column.kind), format!("{kind:?}"));
-            let (wanted, found) = (wanted.to_lowercase(), found.to_lowercase());
-            let said = format!("{}.{name}: expected {wanted}, found {found}", self.collection.name);
+            let said = format!("{}.{name}: {}", self.collection.name, unlike(column.kind, value));
             let collection = self.collection.name.clone();
             let unlike = Unlike { collection, column: name.clone(), said };
             if let refused @ Error::Refused(..) = stored::judged(conn, self, unlike)? {
@@ -228,11 +186,7 @@ impl Table {
 
     /// A value to write: of a mapped column, never the tenant's.
     pub(super) fn written<'v>(&self, field: &'v Field) -> Result<ToSqlOutput<'v>, Refusal> {
-        if !self.collection.columns.contains_key(&field.name) {
-            let name = &self.collection.name;
-            let said = format!("the collection {name:?} has no column {:?}", field.name);
-            return Err(said.into());
-        }
+        self.written_form(&field.name)?;
         self.cell(&field.name, &field.value, Round::Down)
     }
 
@@ -243,17 +197,13 @@ impl Table {
         sql: &mut String,
         params: &mut Params<'v>,
     ) -> Result<(), Refusal> {
-        if let Some(column) = &self.tenant {
-            if tenant.is_none() {
-                let name = &self.collection.name;
-                let said = format!("the collection {name:?} has tenants, but no tenant was given");
-                return Err(said.into());
+        match (self.tenant(), self.given_tenant(tenant)?) {
+            (Some(column), Some(tenant)) => {
+                sql.push_str(column);
+                sql.push_str(" = ?");
+                params.push(text(tenant.as_str()));
             }
-            sql.push_str(column);
-            sql.push_str(" = ?");
-            params.push(tenant_cell(tenant));
-        } else {
-            sql.push('1');
+            _ => sql.push('1'),
         }
         Ok(())
     }
@@ -266,17 +216,7 @@ impl Table {
         sql: &mut String,
         params: &mut Params<'v>,
     ) -> Result<(), Refusal> {
-        let columns = &self.collection.key;
-        if key.len() != columns.len() {
-            let said = format!(
-                "the key of {:?} has {} columns ({}), but {} values were given",
-                self.collection.name,
-                columns.len(),
-                columns.join(", "),
-                key.len()
-            );
-            return Err(said.into());
-        }
+        self.check_key(key.len())?;
         self.push_tenant(tenant, sql, params)?;
         self.push_equal(key, sql, params)
     }
@@ -297,35 +237,24 @@ impl Table {
         Ok(())
     }
 
-    /// Appends one condition. It is true or false, never unknown.
-    pub(super) fn push_condition<'v>(
+    /// Appends ` AND condition` for each comparison.
+    pub(super) fn push_terms<'v>(
         &self,
-        condition: &'v Condition,
+        terms: impl IntoIterator<Item = impl Into<Term<'v>>>,
         sql: &mut String,
         params: &mut Params<'v>,
     ) -> Result<(), Refusal> {
-        let (operator, round) = match condition.comparison {
-            Comparison::Equal => (" IS ?", Round::Down),
-            Comparison::NotEqual => (" IS NOT ?", Round::Down),
-            Comparison::AtLeast => (" >= ?", Round::Up),
-            Comparison::AtMost => (" <= ?", Round::Down),
-        };
-        push_quoted(&condition.column, sql);
-        sql.push_str(operator);
-        params.push(self.cell(&condition.column, &condition.value, round)?);
-        Ok(())
-    }
-
-    /// Appends ` AND condition` for each condition.
-    pub(super) fn push_conditions<'v>(
-        &self,
-        conditions: &'v [Condition],
-        sql: &mut String,
-        params: &mut Params<'v>,
-    ) -> Result<(), Refusal> {
-        for condition in conditions {
+        for term in terms {
+            let term: Term<'v> = term.into();
             sql.push_str(" AND ");
-            self.push_condition(condition, sql, params)?;
+            push_quoted(term.column, sql);
+            sql.push_str(match term.comparison {
+                Comparison::Equal => " IS ?",
+                Comparison::NotEqual => " IS NOT ?",
+                Comparison::AtLeast => " >= ?",
+                Comparison::AtMost => " <= ?",
+            });
+            params.push(self.cell(term.column, term.value, term.round())?);
         }
         Ok(())
     }
@@ -349,11 +278,6 @@ pub(super) fn text(s: &str) -> ToSqlOutput<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_with_quotes_stays_one_identifier() {
-        assert_eq!(quote(r#"a"; DROP TABLE b; --"#), r#""a""; DROP TABLE b; --""#);
-    }
 
     #[test]
     fn a_row_of_a_table_with_tenants_needs_a_tenant() {

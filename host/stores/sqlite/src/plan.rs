@@ -1,20 +1,17 @@
 //! Checks the database's own plan of a query: a full scan of the user's table is refused, and so is
 //! a sort of a whole range. An accepted query is remembered by its text.
 
-use std::collections::HashSet;
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
 
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::Job;
 use super::mapping::{Params, Table};
 use besom_ports::store::Error;
-
-/// The maximum number of remembered queries; beyond it, all are forgotten.
-const REMEMBERED_MAX: usize = 4096;
+use besom_tables::plan::{Good, refusal};
 
 /// By database file and query text, because two stores may have different indexes.
-static GOOD: LazyLock<Mutex<HashSet<(String, String)>>> = LazyLock::new(Mutex::default);
+static GOOD: LazyLock<Good> = LazyLock::new(Good::default);
 
 /// Refuses the query if its plan reads the whole table.
 pub(super) fn refuse_full_scan(
@@ -23,23 +20,15 @@ pub(super) fn refuse_full_scan(
     sql: &str,
     params: &Params<'_>,
 ) -> Job<()> {
-    let mark = (conn.path().unwrap_or_default().to_owned(), sql.to_owned());
-    if GOOD.lock().unwrap_or_else(|e| e.into_inner()).contains(&mark) {
+    let mark = format!("{}\0{sql}", conn.path().unwrap_or_default());
+    if GOOD.knows(&mark) {
         return Ok(());
     }
     if let Some((fault, step)) = fault(conn, sql, params)? {
-        let name = &table.collection.name;
-        return Err(Error::Invalid(format!(
-            "a read of {name:?} {fault} (SQLite's plan: {step}): create the index that the \
-             mapping declares, beginning with the tenant column, or read by another one"
-        ))
-        .into());
+        let fault = format!("{fault} (SQLite's plan: {step})");
+        return Err(Error::Invalid(refusal(&table.collection.name, &fault)).into());
     }
-    let mut good = GOOD.lock().unwrap_or_else(|e| e.into_inner());
-    if good.len() >= REMEMBERED_MAX {
-        good.clear();
-    }
-    good.insert(mark);
+    GOOD.learn(&mark);
     Ok(())
 }
 

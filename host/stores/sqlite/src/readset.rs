@@ -8,7 +8,7 @@ use rusqlite::types::ToSqlOutput;
 use super::effects::{Effects, Stop};
 use super::mapping::{Params, Table, push_quoted};
 use besom_record::kept;
-use besom_record::readset::{Shape, shape};
+use besom_tables::readset::{Shape, shape};
 
 /// ` tenant = ? AND prefix = ? AND last BETWEEN ? AND ?`
 fn push_run<'v>(

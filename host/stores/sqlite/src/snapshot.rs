@@ -20,7 +20,7 @@ use super::mapping::Mapping;
 use super::readers::{Reader, Readers};
 use super::{lookup, outbox, range, stored, tenants};
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
-use besom_record::room::Room;
+use besom_tables::room::Room;
 
 /// The error of an interrupted read.
 const SLOW: &str = "a read was cancelled: the call exceeded its deadline";

@@ -7,7 +7,7 @@ use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
 use besom_core::value::Kind;
 use besom_ports::store::Error;
-use besom_record::encoding::{unscaled, uuid_parse};
+use besom_tables::encoding::{unscaled, uuid_parse};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 

@@ -1,15 +1,14 @@
 //! Skip scans: the tenants of a table without reading their rows.
 
 use besom_core::ids::Tenant;
-use besom_core::value::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::error::Job;
 use super::lookup::invalid;
-use super::mapping::{Mapping, Refusal, Table, quote, text};
+use super::mapping::{Mapping, Table, text};
 use super::plan::refuse_full_scan;
-use super::values::Round;
 use besom_ports::store::Range;
+use besom_tables::conditions::of_range;
 
 /// Tenants after `after`, in order, with at least one row in the range.
 pub(super) fn tenants(
@@ -20,9 +19,7 @@ pub(super) fn tenants(
     limit: u32,
 ) -> Job<Vec<Tenant>> {
     let table = mapping.table(&range.collection).map_err(invalid)?;
-    if table.tenant().is_none() {
-        return Err(invalid(format!("the collection {:?} has no tenants", range.collection)));
-    }
+    table.tenants().map_err(invalid)?;
     let mut found = Vec::new();
     let mut current = next_tenant(conn, table, after, false)?;
     while let Some(tenant) = current {
@@ -68,32 +65,11 @@ pub(super) fn next_tenant(
 }
 
 fn has_row(conn: &Connection, table: &Table, range: &Range, tenant: &Tenant) -> Job<bool> {
-    let index = table.collection.index_columns(range.index.as_deref()).ok_or_else(|| {
-        invalid(format!("the collection {:?} has no index {:?}", range.collection, range.index))
-    })?;
+    let index = table.index(range).map_err(invalid)?;
     let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
     let mut params = Vec::new();
     table.push_tenant(Some(tenant), &mut sql, &mut params).map_err(invalid)?;
-    let mut and = |name: &str, operator: &str, value, round| -> Result<(), Refusal> {
-        sql.push_str(" AND ");
-        sql.push_str(&quote(name));
-        sql.push_str(operator);
-        params.push(table.cell(name, value, round)?);
-        Ok(())
-    };
-    for (name, value) in index.iter().zip(&range.prefix) {
-        and(name, " IS ?", value, Round::Down).map_err(invalid)?;
-    }
-    if let Some(bounded) = index.get(range.prefix.len()) {
-        let bounds: [(&Option<Value>, &str, Round); 2] =
-            [(&range.lower, " >= ?", Round::Up), (&range.upper, " <= ?", Round::Down)];
-        for (bound, operator, round) in bounds {
-            if let Some(value) = bound {
-                and(bounded, operator, value, round).map_err(invalid)?;
-            }
-        }
-    }
-    table.push_conditions(&range.conditions, &mut sql, &mut params).map_err(invalid)?;
+    table.push_terms(of_range(range, index), &mut sql, &mut params).map_err(invalid)?;
     sql.push_str(" LIMIT 1");
     refuse_full_scan(conn, table, &sql, &params)?;
     Ok(conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)

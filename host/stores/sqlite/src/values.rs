@@ -7,9 +7,8 @@ use besom_core::time::Time;
 use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
-pub(super) use besom_record::encoding::Round;
-use besom_record::encoding::{scaled, unscaled, uuid_parse, uuid_text};
 use besom_record::images::Lent;
+use besom_tables::encoding::{Round, scaled, unlike, unscaled, uuid_parse, uuid_text};
 
 /// Encodes the value for its column, or returns why it does not fit.
 pub(super) fn encode<'a>(
@@ -38,10 +37,7 @@ pub(super) fn encode<'a>(
             Encoding::Rfc3339 => ToSqlOutput::Owned(Owned::Text(t.to_string())),
             encoding => integer(scaled(t.0, encoding, round)),
         },
-        (kind, value) => {
-            let found = value.kind().map_or("null".to_owned(), |k| format!("{k:?}").to_lowercase());
-            return Err(format!("expected {}, found {found}", format!("{kind:?}").to_lowercase()));
-        }
+        (kind, value) => return Err(unlike(kind, value)),
     })
 }
 

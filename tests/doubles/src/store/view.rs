@@ -20,7 +20,7 @@ use super::tables::{
     Columns, RowId, Tables, Violation, check_conditions, check_kind, collection, meets, visible,
 };
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
-use besom_record::room::Room;
+use besom_tables::room::Room;
 
 /// A read names something that is not mapped: the caller's fault, on any attempt.
 impl From<Violation> for Error {

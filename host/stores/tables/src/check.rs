@@ -1,0 +1,196 @@
+//! Compares the mapping with the database, so that faults are found when the store is configured
+//! and not when a task runs.
+
+use besom_core::collection::{Anchor, Collection, Collections, Column};
+use besom_ports::store::MappingFault;
+
+use crate::Dialect;
+
+/// The minimum similarity of a suggested name (0 to 1).
+const SIMILAR_MIN: f64 = 0.7;
+
+/// An index of the database over all rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    /// Whether it is unique.
+    pub unique: bool,
+    /// Columns in their order; an expression is an empty text.
+    pub columns: Vec<String>,
+}
+
+/// The faults of one collection.
+pub struct Check<'a> {
+    /// The database's.
+    pub dialect: &'a Dialect,
+    /// The collection.
+    pub collection: &'a Collection,
+    /// Those found so far, also of other collections.
+    pub faults: &'a mut Vec<MappingFault>,
+}
+
+/// The columns by which a row refers to its anchor.
+pub struct Reference<'a> {
+    /// The anchor's collection.
+    pub target: &'a Collection,
+    /// Its key, with the tenant.
+    pub theirs: Vec<&'a str>,
+    /// The columns that refer to it, in the same order.
+    pub own: Vec<&'a str>,
+}
+
+impl<'a> Check<'a> {
+    /// Adds a fault.
+    pub fn fault(&mut self, place: impl Into<String>, message: String) {
+        self.push(place, message, false);
+    }
+
+    /// Adds a warning.
+    pub fn warning(&mut self, place: impl Into<String>, message: String) {
+        self.push(place, message, true);
+    }
+
+    /// Adds a fault or a warning.
+    pub fn push(&mut self, place: impl Into<String>, message: String, warning: bool) {
+        let collection = self.collection.name.clone();
+        self.faults.push(MappingFault { collection, place: place.into(), message, warning });
+    }
+
+    /// Whether no fault found so far prevents reading its rows.
+    pub fn is_whole(&self) -> bool {
+        !self.faults.iter().any(|f| f.collection == self.collection.name && !f.warning)
+    }
+
+    /// There is no such table, but these.
+    pub fn no_table<'n>(&mut self, known: impl Iterator<Item = &'n str>) {
+        let table = &self.collection.table;
+        let nearest = nearest(table, known);
+        self.fault("table", format!("there is no table {table:?} in the database{nearest}"));
+    }
+
+    /// The tenant column and every mapped column exist and fit. `unlike` compares one of the columns
+    /// of the table (by position) with a mapped one, or with the tenant (none): the message, and
+    /// whether it is only a warning.
+    pub fn columns(
+        &mut self,
+        present: &[&str],
+        mut unlike: impl FnMut(usize, Option<(&str, Column)>) -> Option<(String, bool)>,
+    ) {
+        let collection = self.collection;
+        let mapped = collection.columns.iter().map(|(name, column)| {
+            (format!("columns.{name}"), name, Some((name.as_str(), *column)))
+        });
+        let tenant = collection.tenant.iter().map(|name| ("tenant".to_owned(), name, None));
+        for (place, name, column) in tenant.chain(mapped) {
+            match present.iter().position(|known| self.dialect.same(known, name)) {
+                None => {
+                    let nearest = nearest(name, present.iter().copied());
+                    let table = &collection.table;
+                    let said = format!("the table {table:?} has no column {name:?}{nearest}");
+                    self.fault(place, said);
+                }
+                Some(at) => {
+                    if let Some((message, warning)) = unlike(at, column) {
+                        self.push(place, message, warning);
+                    }
+                }
+            }
+        }
+        for name in &collection.key {
+            if !collection.columns.contains_key(name) {
+                self.fault("key", format!("the key column {name:?} is not among the columns"));
+            }
+        }
+    }
+
+    /// The key, with the tenant, identifies at most one row.
+    pub fn key(&mut self, indexes: &[Index]) {
+        let wanted = self.whole(&self.collection.key);
+        let known = |column: &String| wanted.iter().any(|name| self.dialect.same(name, column));
+        if indexes.iter().any(|index| index.unique && index.columns.iter().all(known)) {
+            return;
+        }
+        let table = &self.collection.table;
+        let create = self.dialect.create("UNIQUE INDEX", "...", table, &wanted);
+        let said = format!(
+            "nothing keeps two rows of {table:?} from having the same key: {create}, or name the \
+             columns that are unique"
+        );
+        self.fault("key", said);
+    }
+
+    /// Whether an index begins with the tenant and these columns.
+    pub fn is_begun(&self, indexes: &[Index], columns: &[String]) -> bool {
+        let wanted: Vec<&String> = self.collection.tenant.iter().chain(columns).collect();
+        indexes.iter().any(|index| {
+            index.columns.len() >= wanted.len()
+                && index.columns.iter().zip(&wanted).all(|(a, b)| self.dialect.same(a, b))
+        })
+    }
+
+    /// A declared index is covered by an index of the database that begins with it; returns whether
+    /// it is.
+    pub fn index(&mut self, indexes: &[Index], name: &str, columns: &[String]) -> bool {
+        let found = self.is_begun(indexes, columns);
+        if !found {
+            let (table, list) = (&self.collection.table, self.whole(columns).join(", "));
+            // Followed by the key, which pages need.
+            let create = self.created(columns, &format!("{table}_{name}"));
+            let said = format!("no index of {table:?} begins with ({list}): {create}");
+            self.fault(format!("indexes.{name}"), said);
+        }
+        found
+    }
+
+    /// No index continues with the key, so a read over the declared one does what `done` says. A
+    /// plugin that reads only one page never notices.
+    pub fn next_page(&mut self, name: &str, columns: &[String], done: &str) {
+        let create = self.created(columns, &format!("{}_{name}_key", self.collection.table));
+        let said = format!("a read {done} because no index continues with the key: {create}");
+        self.warning(format!("indexes.{name}"), said);
+    }
+
+    fn created(&self, columns: &[String], name: &str) -> String {
+        let order = self.collection.order_of(columns);
+        let whole: Vec<&str> =
+            self.collection.tenant.iter().chain(&order).map(String::as_str).collect();
+        self.dialect.create("INDEX", name, &self.collection.table, &whole)
+    }
+
+    /// The anchor exists. Returns what refers to it, unless there is a fault.
+    pub fn anchor(&mut self, anchor: &'a Anchor, all: &'a Collections) -> Option<Reference<'a>> {
+        let Some(target) = all.get(&anchor.collection) else {
+            let nearest = nearest(&anchor.collection, all.keys().map(String::as_str));
+            let name = &anchor.collection;
+            self.fault("anchor", format!("there is no collection {name:?}{nearest}"));
+            return None;
+        };
+        if anchor.columns.len() != target.key.len() {
+            let (name, key) = (&target.name, target.key.join(", "));
+            self.fault("anchor", format!("name one column for each of {name:?}'s key ({key})"));
+            return None;
+        }
+        for column in &anchor.columns {
+            if !self.collection.columns.contains_key(column) {
+                let nearest = nearest(column, self.collection.columns.keys().map(String::as_str));
+                self.fault("anchor", format!("there is no column {column:?}{nearest}"));
+                return None;
+            }
+        }
+        let theirs = target.tenant.iter().chain(&target.key).map(String::as_str).collect();
+        Some(Reference { target, theirs, own: self.whole(&anchor.columns) })
+    }
+
+    /// The tenant column followed by these.
+    fn whole(&self, columns: &'a [String]) -> Vec<&'a str> {
+        self.collection.tenant.iter().chain(columns).map(String::as_str).collect()
+    }
+}
+
+fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+    let score = |k: &str| strsim::jaro_winkler(&name.to_lowercase(), &k.to_lowercase());
+    let best = known.map(|k| (score(k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        Some((alike, k)) if alike >= SIMILAR_MIN => format!("; did you mean {k:?}?"),
+        _ => String::new(),
+    }
+}

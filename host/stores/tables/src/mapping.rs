@@ -1,0 +1,188 @@
+//! A collection as a table: its quoted names, and the form in which each column stores values.
+//!
+//! A plugin's names never reach the database; only names that the mapping contains do, quoted.
+
+use besom_core::collection::{Collection, Column, Encoding};
+use besom_core::ids::Tenant;
+use besom_core::value::Kind;
+use besom_ports::store::Range;
+use besom_record::images::Origin;
+
+/// A collection with the SQL that is the same for every use.
+pub struct Mapped<F> {
+    /// The definition.
+    pub collection: Collection,
+    /// The quoted name of the table.
+    pub name: String,
+    /// Every mapped column, in the order of their names.
+    pub columns: Vec<(String, F)>,
+    /// The tenant column, quoted, and its form.
+    pub tenant: Option<(String, F)>,
+}
+
+/// An identifier, quoted.
+pub fn quote(name: &str) -> String {
+    let mut sql = String::with_capacity(name.len() + 2);
+    push_quoted(name, &mut sql);
+    sql
+}
+
+/// Like [`quote`], appended to `sql`.
+pub fn push_quoted(name: &str, sql: &mut String) {
+    sql.push('"');
+    for (i, part) in name.split('"').enumerate() {
+        if i > 0 {
+            sql.push_str("\"\"");
+        }
+        sql.push_str(part);
+    }
+    sql.push('"');
+}
+
+/// The refusal of a name that no collection has.
+pub fn unknown(collection: &str) -> String {
+    format!("there is no collection {collection:?}")
+}
+
+/// The tenant column can be read as text.
+const TENANT: Column = Column { kind: Kind::Text, encoding: Encoding::Native };
+
+impl<F> Mapped<F> {
+    /// A table with its quoted name and the forms of its columns.
+    pub fn new(
+        collection: &Collection,
+        name: String,
+        form: impl Fn(&str, Column) -> F,
+    ) -> Mapped<F> {
+        let of = |(name, column): (&String, &Column)| (name.clone(), form(name, *column));
+        Mapped {
+            name,
+            columns: collection.columns.iter().map(of).collect(),
+            tenant: collection.tenant.as_deref().map(|name| (quote(name), form(name, TENANT))),
+            collection: collection.clone(),
+        }
+    }
+
+    /// The origin of before-images of its rows.
+    pub fn origin<'a>(&'a self, tenant: Option<&'a Tenant>) -> Origin<'a> {
+        Origin {
+            collection: &self.collection.name,
+            tenant: tenant.filter(|_| self.tenant.is_some()),
+            key: &self.collection.key,
+        }
+    }
+
+    /// The names of its mapped columns, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.columns.iter().map(|(name, _)| name)
+    }
+
+    /// The form of a column that can be read: a mapped one, or the tenant's.
+    ///
+    /// # Errors
+    /// A refusal if there is no such column.
+    pub fn form(&self, name: &str) -> Result<&F, String> {
+        match &self.tenant {
+            Some((_, form))
+                if self.collection.tenant.as_deref() == Some(name)
+                    && !self.collection.columns.contains_key(name) =>
+            {
+                Ok(form)
+            }
+            _ => self.written_form(name),
+        }
+    }
+
+    /// The form of a column that can be written: a mapped one.
+    ///
+    /// # Errors
+    /// See [`Mapped::form`].
+    pub fn written_form(&self, name: &str) -> Result<&F, String> {
+        match self.columns.binary_search_by(|(column, _)| column.as_str().cmp(name)) {
+            Ok(at) => Ok(&self.columns[at].1),
+            Err(_) => {
+                Err(format!("the collection {:?} has no column {name:?}", self.collection.name))
+            }
+        }
+    }
+
+    /// The tenant whose rows are meant; none if the table has no tenants.
+    ///
+    /// # Errors
+    /// A refusal if the table has tenants and none is given.
+    pub fn given_tenant<'t>(
+        &self,
+        tenant: Option<&'t Tenant>,
+    ) -> Result<Option<&'t Tenant>, String> {
+        match (&self.tenant, tenant) {
+            (None, _) => Ok(None),
+            (Some(_), Some(tenant)) => Ok(Some(tenant)),
+            (Some(_), None) => {
+                let name = &self.collection.name;
+                Err(format!("the collection {name:?} has tenants, but no tenant was given"))
+            }
+        }
+    }
+
+    /// The quoted tenant column, and its form.
+    ///
+    /// # Errors
+    /// A refusal if the table has no tenants.
+    pub fn tenants(&self) -> Result<&(String, F), String> {
+        let name = &self.collection.name;
+        self.tenant.as_ref().ok_or_else(|| format!("the collection {name:?} has no tenants"))
+    }
+
+    /// Checks that a key has a value for each of its columns.
+    ///
+    /// # Errors
+    /// A refusal if it does not.
+    pub fn check_key(&self, values: usize) -> Result<(), String> {
+        let columns = &self.collection.key;
+        if values == columns.len() {
+            return Ok(());
+        }
+        Err(format!(
+            "the key of {:?} has {} columns ({}), but {values} values were given",
+            self.collection.name,
+            columns.len(),
+            columns.join(", "),
+        ))
+    }
+
+    /// The columns of the index of a range.
+    ///
+    /// # Errors
+    /// A refusal if there is no such index.
+    pub fn index(&self, range: &Range) -> Result<&[String], String> {
+        self.collection.index_columns(range.index.as_deref()).ok_or_else(|| {
+            let known: Vec<_> = self.collection.indexes.keys().cloned().collect();
+            format!(
+                "the collection {:?} has no index {:?}; it has: {}",
+                range.collection,
+                range.index.as_deref().unwrap_or_default(),
+                known.join(", ")
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_quotes_stays_one_identifier() {
+        assert_eq!(quote(r#"a"; DROP TABLE b; --"#), r#""a""; DROP TABLE b; --""#);
+    }
+
+    #[test]
+    fn the_tenant_column_can_be_read_and_not_written() {
+        let model = besom_product::model::default_collections();
+        let table = Mapped::new(&model["documents"], quote("documents"), |name, _| name.to_owned());
+        assert_eq!(table.form("project_id").unwrap(), "project_id");
+        assert!(table.written_form("project_id").is_err());
+        assert_eq!(table.written_form("doc_id").unwrap(), "doc_id");
+        assert!(table.form("other").is_err());
+    }
+}
