@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use besom_core::collection::{Collection, Collections, Encoding};
+use besom_core::collection::{Collection, Collections, Encoding, named};
 use besom_core::ids::Tenant;
 use besom_core::value::{Kind, Value};
 
@@ -55,7 +55,7 @@ impl Mapping {
     }
 
     pub(super) fn table(&self, collection: &str) -> Result<&Arc<Table>, Refusal> {
-        self.tables.get(collection).ok_or_else(|| format!("there is no collection {collection:?}"))
+        named(&self.tables, collection)
     }
 }
 
@@ -112,7 +112,7 @@ impl Table {
             (Err(_), Some((_, form))) if self.collection.tenant.as_deref() == Some(name) => {
                 Ok(form)
             }
-            _ => Err(format!("the collection {:?} has no column {name:?}", self.collection.name)),
+            _ => Err(self.collection.lacks(name)),
         }
     }
 
@@ -125,24 +125,16 @@ impl Table {
 
     /// A value to write: of a mapped column, never the tenant's.
     pub(super) fn written(&self, name: &str, value: &Value) -> Result<Cell, Refusal> {
-        if !self.collection.columns.contains_key(name) {
-            let collection = &self.collection.name;
-            return Err(format!("the collection {collection:?} has no column {name:?}"));
-        }
+        self.collection.column_to_write(name)?;
         self.cell(name, value, Round::Down)
     }
 
     /// The tenant as its column stores it; none if the table has no tenants. Otherwise a tenant is
     /// required.
     pub(super) fn tenant_cell(&self, tenant: Option<&Tenant>) -> Result<Option<Cell>, Refusal> {
-        match (&self.tenant, tenant) {
-            (None, _) => Ok(None),
-            (Some(_), Some(tenant)) => Ok(Some(Cell::Text(tenant.as_str().to_owned()))),
-            (Some(_), None) => {
-                let name = &self.collection.name;
-                Err(format!("the collection {name:?} has tenants, but no tenant was given"))
-            }
-        }
+        self.collection.require_tenant(tenant.is_some())?;
+        let tenant = tenant.filter(|_| self.tenant.is_some());
+        Ok(tenant.map(|tenant| Cell::Text(tenant.as_str().to_owned())))
     }
 
     /// The values that identify one row: the tenant, then the key.
@@ -152,15 +144,7 @@ impl Table {
         key: &[Value],
     ) -> Result<Vec<Cell>, Refusal> {
         let columns = &self.collection.key;
-        if key.len() != columns.len() {
-            return Err(format!(
-                "the key of {:?} has {} columns ({}), but {} values were given",
-                self.collection.name,
-                columns.len(),
-                columns.join(", "),
-                key.len()
-            ));
-        }
+        self.collection.require_key(key.len())?;
         let mut cells: Vec<Cell> = self.tenant_cell(tenant)?.into_iter().collect();
         for (name, value) in columns.iter().zip(key) {
             cells.push(self.cell(name, value, Round::Down)?);

@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use besom_core::collection::{Collection, Collections, Column, Encoding};
+use besom_core::collection::{Collection, Collections, Column, named};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Comparison, Condition};
-use besom_core::value::{Field, Kind, Value};
+use besom_core::value::{Field, Value};
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
@@ -87,9 +87,7 @@ impl Mapping {
     }
 
     pub(super) fn table(&self, collection: &str) -> Result<&Table, Refusal> {
-        self.tables
-            .get(collection)
-            .ok_or_else(|| Refusal::Said(format!("there is no collection {collection:?}")))
+        Ok(named(&self.tables, collection)?)
     }
 }
 
@@ -157,14 +155,7 @@ impl Table {
 
     /// A column by name; the tenant column can be read as text.
     pub(super) fn column(&self, name: &str) -> Result<Column, Refusal> {
-        if let Some(column) = self.collection.columns.get(name) {
-            return Ok(*column);
-        }
-        if self.collection.tenant.as_deref() == Some(name) {
-            return Ok(Column { kind: Kind::Text, encoding: Encoding::Native });
-        }
-        let said = format!("the collection {:?} has no column {name:?}", self.collection.name);
-        Err(said.into())
+        Ok(self.collection.column(name)?)
     }
 
     /// Whether the column was found to be mapped correctly a moment ago.
@@ -228,11 +219,7 @@ impl Table {
 
     /// A value to write: of a mapped column, never the tenant's.
     pub(super) fn written<'v>(&self, field: &'v Field) -> Result<ToSqlOutput<'v>, Refusal> {
-        if !self.collection.columns.contains_key(&field.name) {
-            let name = &self.collection.name;
-            let said = format!("the collection {name:?} has no column {:?}", field.name);
-            return Err(said.into());
-        }
+        self.collection.column_to_write(&field.name)?;
         self.cell(&field.name, &field.value, Round::Down)
     }
 
@@ -244,11 +231,7 @@ impl Table {
         params: &mut Params<'v>,
     ) -> Result<(), Refusal> {
         if let Some(column) = &self.tenant {
-            if tenant.is_none() {
-                let name = &self.collection.name;
-                let said = format!("the collection {name:?} has tenants, but no tenant was given");
-                return Err(said.into());
-            }
+            self.collection.require_tenant(tenant.is_some())?;
             sql.push_str(column);
             sql.push_str(" = ?");
             params.push(tenant_cell(tenant));
@@ -266,17 +249,7 @@ impl Table {
         sql: &mut String,
         params: &mut Params<'v>,
     ) -> Result<(), Refusal> {
-        let columns = &self.collection.key;
-        if key.len() != columns.len() {
-            let said = format!(
-                "the key of {:?} has {} columns ({}), but {} values were given",
-                self.collection.name,
-                columns.len(),
-                columns.join(", "),
-                key.len()
-            );
-            return Err(said.into());
-        }
+        self.collection.require_key(key.len())?;
         self.push_tenant(tenant, sql, params)?;
         self.push_equal(key, sql, params)
     }
