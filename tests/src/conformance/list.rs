@@ -262,6 +262,7 @@ macro_rules! store_conformance {
                 there_is_nothing_to_repair_where_no_stream_is_broken,
                 a_stream_whose_position_is_lost_goes_on_after_a_repair,
                 positions_that_are_lost_while_nothing_waits_are_restored,
+                positions_that_were_used_twice_are_made_up_for,
             }
             tenants {
                 tenants_come_once_in_order_if_they_have_a_row,

@@ -79,6 +79,21 @@ const RESTORE_ENDED: &str = "WITH history AS (
   INSERT INTO @.stream_head (task, part, acked) SELECT $1, part, tail FROM tails
   ON CONFLICT DO NOTHING RETURNING part";
 
+/// If every stream has a row again, with too low positions: moves an empty one.
+const MOVE_EMPTY: &str = "WITH missing AS (
+    SELECT (SELECT count(*) FROM @.history
+            WHERE task = $1 AND due = $2 AND run <> 0 AND outcome IN (1, 2))
+      - (SELECT coalesce(sum(tail), 0)::int8 FROM @.stream_tail WHERE task = $1) AS n),
+  place AS (
+    SELECT min(s.part) AS part FROM @.stream_tail s
+    JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+    WHERE s.task = $1 AND s.tail = h.acked),
+  tails AS (
+    UPDATE @.stream_tail s SET tail = s.tail + m.n FROM missing m, place p
+    WHERE m.n > 0 AND s.task = $1 AND s.part = p.part RETURNING s.part, m.n)
+  UPDATE @.stream_head h SET acked = h.acked + t.n FROM tails t
+  WHERE h.task = $1 AND h.part = t.part RETURNING h.part";
+
 /// Those whose rows differ from the positions between head and tail, with a number above all that
 /// were ever used.
 const BROKEN: &str = "SELECT s.part, greatest(s.tail, max(i.no)) AS base
@@ -184,6 +199,9 @@ pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
         streams.insert(row.try_get::<_, i32>(0)?);
     }
     tx.query(HOLD, params![task]).await?;
+    for row in tx.query(MOVE_EMPTY, params![task, NO_DUE]).await? {
+        streams.insert(row.try_get::<_, i32>(0)?);
+    }
     let (mut parts, mut bases) = (Vec::new(), Vec::new());
     for row in tx.query(BROKEN, params![task]).await? {
         parts.push(row.try_get::<_, i32>(0)?);

@@ -81,6 +81,14 @@ fn restore(tx: &Tx<'_>, task: i64) -> Job<BTreeSet<i64>> {
          WHERE h.ended > (SELECT coalesce(sum(tail), 0) FROM besom_stream WHERE task = ?1)
            AND NOT EXISTS (SELECT 1 FROM besom_stream s WHERE s.task = ?1 AND s.part = p.id)
          RETURNING part",
+        // Every stream has a row again, with too low positions: an empty one can be moved.
+        "UPDATE besom_stream SET tail = tail + h.missing, acked = acked + h.missing FROM (
+           SELECT (SELECT count(*) FROM besom_history
+                   WHERE task = ?1 AND due = '' AND run <> 0 AND outcome IN (1, 2))
+             - (SELECT coalesce(sum(tail), 0) FROM besom_stream WHERE task = ?1) AS missing) h
+         WHERE h.missing > 0 AND task = ?1
+           AND part = (SELECT min(part) FROM besom_stream WHERE task = ?1 AND acked = tail)
+         RETURNING part",
     ] {
         let mut statement = tx.conn.prepare(sql)?;
         let parts = statement.query_map([task], |r| r.get::<_, i64>(0))?;

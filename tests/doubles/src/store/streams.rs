@@ -42,6 +42,15 @@ impl State {
                 }
             }
         }
+        let missing = ended.saturating_sub(self.positions(task));
+        let mut streams = self.streams.iter_mut().filter(|((of, _), _)| of == task);
+        if missing > 0
+            && let Some((_, empty)) = streams.find(|(_, stream)| stream.items.is_empty())
+        {
+            empty.tail = Seq(empty.tail.0 + missing);
+            empty.acked = empty.tail;
+            repaired.streams += 1;
+        }
         repaired.lost = self.write_off_items(task);
         self.write_off_runs(task, now);
         repaired

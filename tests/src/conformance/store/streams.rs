@@ -363,3 +363,23 @@ pub async fn positions_that_are_lost_while_nothing_waits_are_restored(world: &mu
     assert_eq!(done.outcomes, [Outcome::Skipped("done".into())]);
     world.balanced().await;
 }
+
+/// New items may have come before the repair: their streams begin at the first position again.
+pub async fn positions_that_were_used_twice_are_made_up_for(world: &mut World) {
+    let keys: Vec<String> = (0..400).map(|n| format!("key-{n}")).collect();
+    for _ in 0..2 {
+        world.planned("task", keys.iter().map(|key| candidate(key)).collect()).await;
+        let items = world.log("task").await;
+        world.commit(items.iter().map(|item| (item, skip("done"))).collect()).await;
+        world.fixture.corrupt(&Corruption::LosePositions(task("task"))).await;
+    }
+    world.planned("task", keys.iter().map(|key| candidate(key)).collect()).await;
+    let items = world.log("task").await;
+    world.commit(items.iter().map(|item| (item, skip("done"))).collect()).await;
+    assert!(!world.store().audit().await.unwrap().balanced());
+    assert!(repair(world).await.repaired.streams >= 1);
+    world.balanced().await;
+    world.planned("task", vec![candidate("next")]).await;
+    assert_eq!(world.log("task").await.len(), 1);
+    world.balanced().await;
+}
