@@ -414,7 +414,7 @@ impl Parsed {
                     }
                     Err(fault) => {
                         let require_pin = self.sections.plugins.require_pin;
-                        task.without_plugin(&mut walker, fault, require_pin);
+                        task.without_plugin(&mut walker, fault, &collections, require_pin);
                     }
                 }
             }

@@ -129,6 +129,10 @@ pub struct Host {
     pub scan_page_items: u32,
     /// Maximum number of rounds of `besom run`.
     pub pass_rounds_max: u32,
+    /// Maximum number of rounds in a row of `besom run` that change nothing.
+    pub pass_idle_rounds_max: u32,
+    /// Number of items refused in a row for the same reason before their task is held.
+    pub refused_items_max: u32,
     /// Maximum time that a stopping host waits for work in flight.
     pub drain_max: Duration,
     /// Maximum time that a starting host waits for a database or etcd that cannot be reached.
@@ -511,6 +515,19 @@ pub static SECTIONS: &[Section] = &[
                 default: "10000",
                 doc: "Maximum number of rounds of `besom run`; a new round follows while the last one has planned items.",
                 setter: Setter::U32(|s| &mut s.host.pass_rounds_max, 1, 1_000_000_000),
+            },
+            Key {
+                name: "pass_idle_rounds_max",
+                default: "10",
+                doc: "Maximum number of rounds in a row of `besom run` that plan items and commit none of them.",
+                setter: Setter::U32(|s| &mut s.host.pass_idle_rounds_max, 1, 1_000_000_000),
+            },
+            Key {
+                name: "refused_items_max",
+                default: "20",
+                doc: "Number of items of a task that are refused in a row for the same reason in its mapping, \
+                      grants or settings before the task is held.",
+                setter: Setter::U32(|s| &mut s.host.refused_items_max, 1, 1_000_000),
             },
             Key {
                 name: "drain_max",

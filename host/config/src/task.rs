@@ -407,13 +407,34 @@ impl RawTask {
     }
 
     /// Reports that the plugin cannot be used.
-    pub fn without_plugin(&self, walker: &mut Walker<'_>, fault: &PluginFault, require_pin: bool) {
+    pub fn without_plugin(
+        &self,
+        walker: &mut Walker<'_>,
+        fault: &PluginFault,
+        collections: &Collections,
+        require_pin: bool,
+    ) {
+        self.judge_unknown(walker, collections);
         if let Some(digest) = &fault.refused {
             self.judge_pin(walker, digest, false, require_pin);
             return;
         }
         let span = self.spans.get("plugin").unwrap_or(&self.name_span);
         walker.error(span, fault.message.as_str(), fault.fix.as_str());
+    }
+
+    /// Reports what is wrong with the task whatever its plugin requests.
+    fn judge_unknown(&self, walker: &mut Walker<'_>, collections: &Collections) {
+        self.judge_limits(walker);
+        for entry in self.grants.iter().flat_map(|table| &table.0) {
+            match entry.key.as_str() {
+                TOPICS => drop(walker.texts("the topics", &entry.span, &entry.node)),
+                ACTIVITY | ALL_TENANTS => {
+                    walker.flag(&entry.key, &entry.span, &entry.node);
+                }
+                _ => drop(granted(walker, entry, collections)),
+            }
+        }
     }
 
     /// Refuses a `limits.wall` that is longer than the snapshot of a call stays open.
@@ -451,6 +472,7 @@ impl RawTask {
         if is_another {
             // Requests of a file that nobody has reviewed must not be suggested as grants.
             walker.problems.truncate(said);
+            self.judge_unknown(walker, collections);
         }
         definition
     }
@@ -711,14 +733,7 @@ impl RawTask {
                 }
                 continue;
             }
-            if !collections.contains_key(&entry.key) {
-                let fix = suggestion(&entry.key, collections.keys().map(String::as_str));
-                let message =
-                    format!("the grant is for the collection `{}`, which is not mapped", entry.key);
-                walker.error(&entry.key_span, message, fix);
-            }
-            let Some((operations, columns)) = grant(walker, entry, collections.get(&entry.key))
-            else {
+            let Some((operations, columns)) = granted(walker, entry, collections) else {
                 broken.push(entry.key.as_str());
                 continue;
             };
@@ -869,6 +884,21 @@ impl RawTask {
             _ => {}
         }
     }
+}
+
+/// Reads the grant for a collection, which has to be mapped.
+fn granted(
+    walker: &mut Walker<'_>,
+    entry: &Entry,
+    collections: &Collections,
+) -> Option<(Operations, Option<Vec<String>>)> {
+    if !collections.contains_key(&entry.key) {
+        let fix = suggestion(&entry.key, collections.keys().map(String::as_str));
+        let message =
+            format!("the grant is for the collection `{}`, which is not mapped", entry.key);
+        walker.error(&entry.key_span, message, fix);
+    }
+    grant(walker, entry, collections.get(&entry.key))
 }
 
 /// Whether a text is a SHA-256 in hexadecimal.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::counted;
 use crate::proposal::{Comparison, Condition, Filter};
 use crate::value::{Kind, Value};
 
@@ -67,7 +68,85 @@ pub struct Collection {
     pub anchors: Vec<Anchor>,
 }
 
+/// The collection of that name.
+///
+/// # Errors
+/// A refusal, in words, if it is not mapped.
+pub fn named<'a, C>(collections: &'a BTreeMap<String, C>, name: &str) -> Result<&'a C, String> {
+    collections.get(name).ok_or_else(|| format!("there is no collection {name:?}"))
+}
+
 impl Collection {
+    /// A column by name; the tenant column can be read as text.
+    ///
+    /// # Errors
+    /// A refusal, in words, if the column is not mapped.
+    pub fn column(&self, name: &str) -> Result<Column, String> {
+        match self.columns.get(name) {
+            Some(column) => Ok(*column),
+            None if self.tenant.as_deref() == Some(name) => {
+                Ok(Column { kind: Kind::Text, encoding: Encoding::Native })
+            }
+            None => Err(self.lacks(name)),
+        }
+    }
+
+    /// A column that a change may set: a mapped column, never the tenant's.
+    ///
+    /// # Errors
+    /// A refusal, in words, if the column is not mapped.
+    pub fn column_to_write(&self, name: &str) -> Result<Column, String> {
+        self.columns.get(name).copied().ok_or_else(|| self.lacks(name))
+    }
+
+    /// The refusal of a column that is not mapped.
+    pub fn lacks(&self, column: &str) -> String {
+        format!("the collection {:?} has no column {column:?}", self.name)
+    }
+
+    /// Checks that an item names a tenant if the table has tenants.
+    ///
+    /// # Errors
+    /// A refusal, in words.
+    pub fn require_tenant(&self, given: bool) -> Result<(), String> {
+        if self.tenant.is_some() && !given {
+            let name = &self.name;
+            return Err(format!("the collection {name:?} has tenants, but no tenant was given"));
+        }
+        Ok(())
+    }
+
+    /// Checks that a key has one value for each column of the key.
+    ///
+    /// # Errors
+    /// A refusal, in words.
+    pub fn require_key(&self, values: usize) -> Result<(), String> {
+        if values == self.key.len() {
+            return Ok(());
+        }
+        let (columns, values) = (counted(self.key.len() as u64, "column"), values as u64);
+        Err(format!(
+            "the key of {:?} has {columns} ({}), but {} given",
+            self.name,
+            self.key.join(", "),
+            match values {
+                1 => "1 value was".to_owned(),
+                values => format!("{values} values were"),
+            }
+        ))
+    }
+
+    /// The refusal of a key that more than one row has.
+    pub fn ambiguous(&self) -> String {
+        format!(
+            "a key of {:?} ({}) has several rows: name the tenant column, or columns that are \
+             unique, in [collections.{}]",
+            self.name,
+            self.key.join(", "),
+            self.name
+        )
+    }
+
     /// The columns of an index; `None` means the key.
     pub fn index_columns(&self, index: Option<&str>) -> Option<&[String]> {
         match index {

@@ -30,6 +30,7 @@ pub mod plan;
 pub mod proposal;
 pub mod queue;
 pub mod reach;
+pub mod refusal;
 pub mod ring;
 pub mod snapshot;
 pub mod time;

@@ -266,6 +266,7 @@ pub struct Node {
     /// The time of the last step.
     last: Now,
     endless: Vec<TaskName>,
+    idle_pass: bool,
 }
 
 /// How often all stored state that is cached in memory is read again.
@@ -300,6 +301,7 @@ impl Node {
             random: StdRng::from_seed(seed),
             last: now,
             endless: Vec::new(),
+            idle_pass: false,
             work,
             settings,
         }
@@ -308,6 +310,11 @@ impl Node {
     /// The tasks of a pass that planned new items in every round allowed.
     pub fn endless(&self) -> &[TaskName] {
         &self.endless
+    }
+
+    /// Whether these tasks planned items round after round and committed none of them.
+    pub fn is_idle_pass(&self) -> bool {
+        self.idle_pass
     }
 
     /// What the node is doing.
@@ -764,6 +771,9 @@ impl Node {
     ) {
         for command in commands {
             if let executor::Command::Report(report) = &command {
+                if report.committed + report.dead > 0 {
+                    self.planner.note_effects();
+                }
                 for run in &report.runs_ended {
                     self.planner.ended(*run, notices);
                 }
@@ -847,6 +857,7 @@ impl Node {
             && self.phase == Phase::Running
         {
             self.endless = self.planner.endless().to_vec();
+            self.idle_pass = self.planner.is_idle_pass();
             self.phase = Phase::Draining { until: now.mono };
         }
     }

@@ -238,16 +238,25 @@ pub struct Fault {
     pub cause: String,
     /// A message for people: the cause, the source location if known, and the end of stderr.
     pub message: String,
+    /// Set if the host refused what the guest asked for, such as a collection that is not granted:
+    /// the reason alone, which other items with the same fault share.
+    #[serde(default)]
+    pub refused: Option<String>,
 }
 
 impl Fault {
     const NOT_REACHED: &str = "not-reached";
 
+    /// A fault of the guest.
+    pub fn new(cause: impl Into<String>, message: impl Into<String>) -> Fault {
+        Fault { cause: cause.into(), message: message.into(), refused: None }
+    }
+
     /// The item was not executed: other items used up the time of the batch, or the call of another
     /// tenant's items could not take place. The item is not at fault.
     pub fn not_reached() -> Fault {
         let message = "not executed: other items used up the time for bisecting the batch";
-        Fault { cause: Fault::NOT_REACHED.into(), message: message.into() }
+        Fault::new(Fault::NOT_REACHED, message)
     }
 
     /// Whether the item was not executed.

@@ -70,6 +70,12 @@ pub(super) struct Refusal {
     pub(super) message: String,
 }
 
+/// Whether a code says that the host refuses a request because of the grants or the mapping, which
+/// all items of a task have in common.
+pub(super) fn is_refusal(code: &str) -> bool {
+    matches!(code, "not-granted" | "invalid-request")
+}
+
 impl Refusal {
     /// Creates a refusal.
     pub(super) fn new(code: &'static str, message: impl Into<String>) -> Refusal {

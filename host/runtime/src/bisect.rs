@@ -69,7 +69,7 @@ mod tests {
     }
 
     fn fault() -> Fault {
-        Fault { cause: "trap".into(), message: String::new() }
+        Fault::new("trap", "")
     }
 
     /// Runs a batch whose calls fail if `fails` returns true for their items; returns the number of

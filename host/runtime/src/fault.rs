@@ -47,12 +47,12 @@ pub(super) fn classify(
     if let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() {
         message.push_str(&frames(backtrace, symbols));
     }
-    Error::Guest(Fault { cause: cause.into(), message: with_tail(message, guest) })
+    Error::Guest(Fault::new(cause, with_tail(message, guest)))
 }
 
 /// A fault that was found in the guest's result.
 pub(super) fn returned(cause: &str, message: String, guest: &Guest) -> Fault {
-    Fault { cause: cause.into(), message: with_tail(message, guest) }
+    Fault::new(cause, with_tail(message, guest))
 }
 
 /// The host panicked during a call. Whatever the guest did to cause it would cause it again, so it
@@ -62,7 +62,7 @@ pub(super) fn panicked(entry: &str, panic: &(dyn Any + Send)) -> Fault {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     let mut message = format!("{entry}: the host panicked in a call from the plugin: {text}");
     message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-    Fault { cause: "host-panic".into(), message }
+    Fault::new("host-panic", message)
 }
 
 fn trapped(error: &wasmtime::Error, guest: &Guest) -> (&'static str, String) {

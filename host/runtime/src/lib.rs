@@ -452,7 +452,7 @@ fn unexpected(answer: &Answer) -> Error {
         // The bindings pair each export with its result type.
         _ => ("contract", "returned the answer of another function".to_owned()),
     };
-    Error::Guest(Fault { cause: cause.into(), message })
+    Error::Guest(Fault::new(cause, message))
 }
 
 fn error_text(error: &wit::Error) -> String {
@@ -674,8 +674,9 @@ impl Batch {
                 return Ok(items.iter().map(|_| Ok(retry.clone())).collect());
             }
             Answer::Error(error) => {
-                let message = error_text(&error);
-                return Err(Error::Guest(fault::returned("error", message, &outcome.guest)));
+                let fault = fault::returned("error", error_text(&error), &outcome.guest);
+                let refused = access::is_refusal(&error.code).then_some(error.message);
+                return Err(Error::Guest(Fault { refused, ..fault }));
             }
             answer => return Err(unexpected(&answer)),
         };

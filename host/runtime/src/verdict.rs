@@ -7,7 +7,7 @@ use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, Verdict};
 use besom_core::value::{Field, Value};
 
-use super::access::{Access, Operation, Refusal};
+use super::access::{Access, Operation, Refusal, is_refusal};
 use super::bindings::besom::task::types as wit;
 use super::readset::ReadSets;
 use super::{bounds, convert};
@@ -47,12 +47,15 @@ pub(super) struct Court<'a> {
 enum Violation {
     Limit(String),
     Contract(String),
+    /// What is not granted: other items may ask for the same.
+    Refused(String),
 }
 
 impl From<Refusal> for Violation {
     fn from(refusal: Refusal) -> Violation {
         match refusal.code {
             "limit-exceeded" => Violation::Limit(refusal.message),
+            code if is_refusal(code) => Violation::Refused(refusal.message),
             _ => Violation::Contract(refusal.message),
         }
     }
@@ -83,10 +86,12 @@ impl Court<'_> {
         tenant: Option<&Tenant>,
         verdict: wit::Verdict,
     ) -> Result<Verdict, Fault> {
-        let fault = |cause: &str, message: String| Fault { cause: cause.into(), message };
         self.verdict(tenant, verdict).map_err(|violation| match violation {
-            Violation::Limit(message) => fault("limit", message),
-            Violation::Contract(message) => fault("contract", message),
+            Violation::Limit(message) => Fault::new("limit", message),
+            Violation::Contract(message) => Fault::new("contract", message),
+            Violation::Refused(message) => {
+                Fault { refused: Some(message.clone()), ..Fault::new("contract", message) }
+            }
         })
     }
 

@@ -10,7 +10,7 @@ use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
 use besom_core::value::Value;
 
-use super::open::{Loader, is_there, open_store, store_risk};
+use super::open::{Loader, is_there, no_file, open_store, store_risk};
 use super::output;
 use super::{Exit, Failure, Global, endpoints, exposed, open};
 use besom_config::diagnostic::Place;
@@ -65,7 +65,7 @@ impl Args {
         }
         let mut unreachable = None;
         if let Some(words) = no_file(resolved.partial()) {
-            unreachable = Some(words);
+            resolved.store_fault(true, words, open::NO_FILE_FIX);
         } else if self.store {
             if !is_there(resolved.partial()) {
                 unreachable = Some(open::absent(resolved.partial()).to_string());
@@ -187,18 +187,6 @@ struct Looked {
     remarks: Vec<(TaskName, String, String)>,
     /// For tasks: why the store refuses a read of the scan.
     refused: Vec<(TaskName, String)>,
-}
-
-/// Returns an error message if `store.path` exists and is not a regular file.
-fn no_file(config: &Config) -> Option<String> {
-    let path = &config.store.path;
-    let kind = std::fs::metadata(path).ok().filter(|_| config.store.url.is_none())?.file_type();
-    let what = match (kind.is_file(), kind.is_dir()) {
-        (true, _) => return None,
-        (false, true) => "a directory",
-        (false, false) => "not a regular file",
-    };
-    Some(format!("store.path refers to {}, which is {what}: set it to a file", path.display()))
 }
 
 /// Maximum number of tenants whose shares are checked.

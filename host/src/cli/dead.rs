@@ -8,7 +8,7 @@ use clap::Subcommand;
 use super::output::{self, Facts, Stamp, Table};
 use super::printed::Printed;
 use super::submit::Asking;
-use super::{Exit, Failure, Global, open};
+use super::{Exit, Failure, Global, open, task};
 use besom_engine::gather::rows;
 use besom_ports::store::{Command, CommandRow, DeadSelector, Letters, Store};
 
@@ -103,12 +103,14 @@ fn chosen(which: Which, ids: Vec<u64>, all: bool) -> Result<DeadSelector, Failur
 impl Verb {
     /// Prints dead letters, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let (store, _) = open::reading(global).await?;
+        let (store, outline) = open::reading(global).await?;
         match self {
             Verb::Ls { which, all, limit } => {
+                let name = which.task.clone();
                 let selector = which.selector(Vec::new());
                 let letters = if all { Letters::All } else { Letters::Open };
                 let found = store.dead_letters(&selector, letters, None, limit).await?;
+                task::known_if_none(&*store, &outline, found.len(), name.as_deref()).await?;
                 let found: Vec<Letter> = found.iter().map(rows::letter).collect();
                 let printed = Printed(&found);
                 output::show_list(global.output, &printed, (found.len(), limit), || list(&found))?;

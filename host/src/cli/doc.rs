@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use besom_core::command::counted;
 use besom_core::ids::{TaskName, Tenant};
+use besom_core::snapshot::Cause;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
@@ -17,7 +18,7 @@ use super::open::Outline;
 use super::output::{self, Table};
 use super::{Exit, Failure, Global, open, submit};
 use besom_config::quantity::{bytes, duration_argument, show_bytes};
-use besom_ports::store::{Command, Store};
+use besom_ports::store::{self, Command, Store};
 use besom_product::doc::{self, Error, Format, LOG_BYTES_MAX, Name};
 use besom_system::child::Limits;
 
@@ -99,7 +100,7 @@ impl Verb {
             }
             Verb::Show { document } => {
                 let (store, outline) = open::reading(global).await?;
-                let name = doc::find(&*store, &document).await?;
+                let name = doc::find(&*store, &document).await.map_err(without_documents)?;
                 let shown = doc::show(&*store, &name, &compactors(&outline)).await?;
                 show::print(global, &name, &shown)
             }
@@ -117,6 +118,16 @@ impl Verb {
                 left_alone::print(global, &words)
             }
         }
+    }
+}
+
+/// Says that a database without the tables of documents has none.
+fn without_documents(error: Error) -> Failure {
+    match error {
+        Error::Store(store::Error::Refused(Cause::Schema, words)) => Failure::Failed(format!(
+            "this database has no documents: {words}; `besom doc import` creates the tables of documents"
+        )),
+        error => error.into(),
     }
 }
 

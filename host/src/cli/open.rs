@@ -84,6 +84,9 @@ async fn open_within(
                 guard_timeout: config.store.guard_timeout,
                 ..sqlite::Options::default()
             };
+            if let Some(words) = no_file(config) {
+                return Err(store::Error::Unavailable(format!("{words}: {NO_FILE_FIX}")));
+            }
             let path = config.store.path.clone();
             let is_new = !path.exists();
             // Opening may wait for another process that is recovering the file.
@@ -153,6 +156,21 @@ pub fn connections(config: &Config) -> usize {
     let store = &config.store;
     let pools = [store.commit_connections, store.act_connections, store.read_connections];
     pools.iter().map(|most| *most as usize).sum::<usize>() + postgres::Options::default().leader_max
+}
+
+/// The fix for [`no_file`].
+pub const NO_FILE_FIX: &str = "set store.path to a file";
+
+/// Returns an error message if `store.path` exists and is not a regular file.
+pub fn no_file(config: &Config) -> Option<String> {
+    let path = &config.store.path;
+    let kind = std::fs::metadata(path).ok().filter(|_| config.store.url.is_none())?.file_type();
+    let what = match (kind.is_file(), kind.is_dir()) {
+        (true, _) => return None,
+        (false, true) => "a directory",
+        (false, false) => "not a regular file",
+    };
+    Some(format!("store.path refers to {}, which is {what}", path.display()))
 }
 
 /// Whether a database exists, as far as it can be known without connecting: a server is assumed to.

@@ -8,7 +8,7 @@ use besom_core::time::Time;
 use serde::Serialize;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
-use super::output::{self, Table};
+use super::output::{self, Format, Table};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, kept, open, submit};
 use besom_config::printable;
@@ -35,6 +35,9 @@ pub struct Args {
     /// Print the changes without committing them.
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run: print every item, not only the first ones.
+    #[arg(long, requires = "dry_run")]
+    all: bool,
     /// Include paused tasks.
     #[arg(long)]
     even_paused: bool,
@@ -87,12 +90,18 @@ impl Args {
             kept::note_loads(store, config, &by, "a pass has begun", |_| true).await;
         }
         if self.dry_run {
-            let items = rehearse(&assembly).await?;
-            output::show(global.output, &items, || {
-                let lines: String = items.iter().map(ToString::to_string).collect();
-                format!("{lines}{}; nothing was committed.\n", counted(items.len() as u64, "item"))
-            })?;
-            return Ok(Exit::Fine);
+            let shown = match (global.output, self.all) {
+                (Format::Table, false) => REHEARSED_SHOWN,
+                _ => usize::MAX,
+            };
+            let rehearsal = rehearse(&assembly, shown).await?;
+            output::show(global.output, &rehearsal.items, || rehearsal.text())?;
+            if global.output != Format::Table {
+                for refusal in rehearsal.refusals() {
+                    to_stderr!("{refusal}");
+                }
+            }
+            return Ok(if rehearsal.holds() { Exit::Failed } else { Exit::Fine });
         }
         let passed = pass(&assembly).await?;
         let waiting = assembly.ports.store.pending_commands(COMMANDS).await?;
@@ -142,15 +151,85 @@ async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(
     Ok(())
 }
 
-async fn rehearse(assembly: &Assembly) -> Result<Vec<DryItem>, Failure> {
+/// Number of items that a dry run prints without `--all`.
+const REHEARSED_SHOWN: usize = 50;
+
+/// The result of a dry run.
+#[derive(Debug, Default)]
+struct Rehearsal {
+    /// The items to print.
+    items: Vec<DryItem>,
+    /// Number of items, printed or not, by task and verdict.
+    verdicts: BTreeMap<(String, &'static str), u64>,
+    /// Number of refused items by task and reason.
+    refused: BTreeMap<(String, String), u64>,
+}
+
+impl Rehearsal {
+    fn add(&mut self, item: DryItem, shown: usize) {
+        *self.verdicts.entry((item.task.clone(), item.verdict)).or_default() += 1;
+        if let Some(reason) = &item.refused {
+            *self.refused.entry((item.task.clone(), reason.clone())).or_default() += 1;
+        }
+        if self.items.len() < shown {
+            self.items.push(item);
+        }
+    }
+
+    /// The refusals by task and reason, the most frequent first.
+    fn refusals(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.refused.iter().collect();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let line = |((task, reason), count): (&(String, String), &u64)| {
+            let refused = counted(*count, "item");
+            printable(&format!("{task}: {refused} would be refused: {reason}"))
+        };
+        all.into_iter().map(line).collect()
+    }
+
+    /// Whether a pass would hold a task: its items are refused, and none is accepted.
+    fn holds(&self) -> bool {
+        let accepted = |task: &String| self.verdicts.contains_key(&(task.clone(), "propose"));
+        self.refused.keys().any(|(task, _)| !accepted(task))
+    }
+
+    fn text(&self) -> String {
+        let mut text: String = self.items.iter().map(ToString::to_string).collect();
+        let total: u64 = self.verdicts.values().sum();
+        let hidden = total - self.items.len() as u64;
+        if hidden > 0 {
+            text.push_str(&format!("... and {hidden} more (--all prints them)\n"));
+        }
+        let mut by_verdict: BTreeMap<&str, u64> = BTreeMap::new();
+        for ((_, verdict), count) in &self.verdicts {
+            *by_verdict.entry(verdict).or_default() += count;
+        }
+        let counts: Vec<_> =
+            by_verdict.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
+        let counts = match counts.as_slice() {
+            [] => String::new(),
+            counts => format!(" ({})", counts.join(", ")),
+        };
+        for refusal in self.refusals() {
+            text.push_str(&format!("{refusal}\n"));
+        }
+        text.push_str(&format!("{}{counts}; nothing was committed.\n", counted(total, "item")));
+        text
+    }
+}
+
+async fn rehearse(assembly: &Assembly, shown: usize) -> Result<Rehearsal, Failure> {
     let page = assembly.config.host.scan_page_items;
-    let mut items = Vec::new();
+    let mut rehearsal = Rehearsal::default();
+    let collections = &assembly.config.collections;
     for (name, scheduled) in assembly.work().tasks {
-        dry_run(&assembly.ports, &scheduled.definition, page, &mut |item| items.push(item))
+        let definition = &scheduled.definition;
+        let mut add = |item| rehearsal.add(item, shown);
+        dry_run(&assembly.ports, collections, definition, page, &mut add)
             .await
             .map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
     }
-    Ok(items)
+    Ok(rehearsal)
 }
 
 /// Acquires the lease under a new term, and runs the tasks of the assembly until nothing new is
@@ -165,6 +244,17 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     let since = store.now().await?;
     let mut watch = Watch::begin(store, assembly.config.tasks.keys()).await;
     work_off(assembly, assembly.start(true), &mut watch).await?;
+    for state in store.task_states().await? {
+        let Some(pause) = state.paused.filter(|pause| pause.since >= since) else { continue };
+        if assembly.config.tasks.contains_key(&state.task) {
+            let (task, by, reason) = (&state.task, &pause.by, &pause.reason);
+            let words = format!(
+                "{task} was paused during the pass by {by}: {reason}; its run was completed, and no \
+                 further one was started"
+            );
+            to_stderr!("{}", printable(&words));
+        }
+    }
     let mut failed = failed(store, since).await?;
     let mut dead = set_aside(store, since).await?;
     watch.finish(store, &failed).await;
@@ -263,6 +353,15 @@ async fn work_off(
                     .map_err(|error| Failure::Failed(format!("the pass failed: {error}")))?;
                 let ended = ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
                 if let Some(task) = ended.endless.first() {
+                    if ended.idle {
+                        let rounds = assembly.config.host.pass_idle_rounds_max;
+                        return Err(Failure::Failed(format!(
+                            "{task} planned items in {rounds} rounds in a row and skipped all of them \
+                             (host.pass_idle_rounds_max): its scan must omit items that it skips; \
+                             `besom runs ls --task {task}` lists the rounds, and `besom runs show` the \
+                             reasons; committed changes are kept"
+                        )));
+                    }
                     let rounds = assembly.config.host.pass_rounds_max;
                     return Err(Failure::Failed(format!(
                         "{task} still plans items after {rounds} rounds (host.pass_rounds_max): its scan must \

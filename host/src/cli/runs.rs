@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::output::{self, Facts, Stamp, Table};
 use super::printed::{self, Printed};
 use super::submit::Asking;
-use super::{Exit, Failure, Global, open};
+use super::{Exit, Failure, Global, open, task};
 use besom_engine::gather::rows;
 use besom_ports::store::{Command, HistoryQuery, Store};
 
@@ -99,11 +99,13 @@ pub fn table(runs: &[Run]) -> String {
 impl Verb {
     /// Prints runs, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let (store, _) = open::reading(global).await?;
+        let (store, outline) = open::reading(global).await?;
         match self {
             Verb::Ls { task, limit } => {
                 let task = task.map(TaskName::from);
                 let runs = store.runs(task.as_ref(), limit).await?;
+                let name = task.as_ref().map(TaskName::as_str);
+                task::known_if_none(&*store, &outline, runs.len(), name).await?;
                 let runs: Vec<Run> = runs.iter().map(Run::from).collect();
                 let rows: Vec<Value> = runs.iter().map(json).collect();
                 output::show_list(global.output, &rows, (rows.len(), limit), || table(&runs))?;

@@ -36,9 +36,18 @@ pub struct Next {
 
 /// Parses an instant in RFC 3339.
 pub fn instant(text: &str) -> Result<Time, String> {
-    text.parse::<jiff::Timestamp>()
-        .map(Time::from_jiff)
-        .map_err(|_| "write an instant as RFC 3339, such as 2026-03-29T01:30:00Z".to_owned())
+    text.parse::<jiff::Timestamp>().map(Time::from_jiff).map_err(|_| {
+        // A date and a time with an offset are an instant, but one that cannot be represented.
+        let pieces = jiff::fmt::temporal::Pieces::parse(text);
+        match pieces.is_ok_and(|found| found.time().is_some() && found.offset().is_some()) {
+            true => format!(
+                "the instant must be between {} and {}",
+                jiff::Timestamp::MIN,
+                jiff::Timestamp::MAX
+            ),
+            false => "write an instant as RFC 3339, such as 2026-03-29T01:30:00Z".to_owned(),
+        }
+    })
 }
 
 impl Verb {
@@ -75,5 +84,24 @@ impl Verb {
             table.render()
         })?;
         Ok(Exit::Fine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_that_is_too_late_is_not_called_malformed() {
+        assert!(instant("2026-03-29T01:30:00Z").is_ok());
+        for late in ["9999-12-31T23:59:59Z", "9999-12-31T23:00:00+00:00"] {
+            let said = instant(late).unwrap_err();
+            assert!(said.contains("9999-12-30T22:00:00"), "{late}: {said}");
+        }
+        for malformed in ["tomorrow", "2026-03-29", "2026-03-29T01:30:00", "99999-12-31T00:00:00Z"]
+        {
+            let said = instant(malformed).unwrap_err();
+            assert!(said.contains("RFC 3339"), "{malformed}: {said}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::plan::{Scan, TaskState, unscanned_since};
@@ -18,7 +19,7 @@ use besom_config::{TaskOutline, printable};
 use besom_engine::api::host::HostStatus;
 use besom_engine::gather::rows;
 use besom_ports::members::MemberState;
-use besom_ports::store::{self, Missing, NodeRow, Pause, Role, Store};
+use besom_ports::store::{self, Missing, NodeRow, Pause, Role, Store, Waiting};
 
 /// `besom status`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +44,8 @@ pub struct Report {
     pub commands_waiting: usize,
     /// Errors of the configuration, as printed.
     pub problems: Vec<String>,
+    /// Tasks that have run from this store and are not in the configuration.
+    pub unconfigured: Vec<String>,
     /// Time of the report, by the store's clock.
     pub now: Stamp,
 }
@@ -145,6 +148,23 @@ pub struct TaskStatus {
     pub held: Vec<HeldPart>,
     /// What the last run left for the next one, as reported by the leader.
     pub cut: Option<Cut>,
+    /// Number of items that have failed and wait for another attempt, up to 1,000.
+    pub failing: usize,
+    /// The latest error of the item with the most attempts among them.
+    pub failing_error: Option<String>,
+}
+
+/// Maximum number of retried items read for a task.
+const RETRIED_READ: u32 = 1_000;
+
+/// Returns the items of a task that have failed at least once and wait for another attempt, the one
+/// with the most attempts first.
+pub async fn retried(store: &dyn Store, task: &TaskName) -> Result<Vec<Waiting>, store::Error> {
+    let of = std::slice::from_ref(task);
+    let mut retried = store.read_retries(Some(of), None, None, RETRIED_READ).await?;
+    retried.retain(|waiting| waiting.item.attempts > 0);
+    retried.sort_by_key(|waiting| std::cmp::Reverse(waiting.item.attempts));
+    Ok(retried)
 }
 
 /// Maximum number of runs read for a task that has never completed a scan.
@@ -213,6 +233,10 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             Some(_) => {}
             None => runs = store.runs(Some(name), RUNS_READ).await?,
         }
+        let failing = match depth.retries {
+            0 => Vec::new(),
+            _ => retried(store, name).await?,
+        };
         let held = held_of(Some(name));
         let scans: Vec<Scan> = runs.iter().map(Scan::from).collect();
         // Passes of `besom run` leave runs, but no state of the schedule.
@@ -241,6 +265,8 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             orphaned: defined.is_none(),
             held,
             cut: cut_of(name),
+            failing: failing.len(),
+            failing_error: failing.first().and_then(|waiting| waiting.item.errors.last().cloned()),
         });
     }
     // Stopped nodes are not shown, nor nodes that vanished longer ago than `retention.nodes`, even if no
@@ -306,6 +332,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             pending.iter().filter(|row| !row.command.is_record()).count()
         },
         problems: outline.problems.clone(),
+        unconfigured: states
+            .keys()
+            .filter(|name| !outline.tasks.contains_key(*name))
+            .map(ToString::to_string)
+            .collect(),
         now: Stamp(now),
     })
 }
@@ -465,6 +496,20 @@ fn text(report: &Report) -> String {
         nodes.render(),
         tasks(&report.tasks, report.now)
     );
+    if report.tasks.iter().all(|task| task.orphaned) && !report.unconfigured.is_empty() {
+        out.push_str(&format!(
+            "The configuration file has no tasks, but this store has run: {}.\n",
+            report.unconfigured.join(", ")
+        ));
+    }
+    let failing = report.tasks.iter().filter_map(|task| Some((task, task.failing_error.as_ref()?)));
+    for (task, error) in failing {
+        let (name, items) = (&task.task, counted(task.failing as u64, "item"));
+        let words = format!(
+            "{name}: {items} retried after errors (see `besom task show {name}`), latest: {error}"
+        );
+        out.push_str(&format!("{}\n", printable(&words)));
+    }
     // The errors of the configuration are on stderr already, as with every verb.
     if !held.is_empty() {
         out.push_str(&format!("\n{held}"));
@@ -484,6 +529,10 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
             (Some(pause), _, _) => format!("paused by {}: {}", pause.by, pause.reason),
             (None, true, _) => "orphaned: not in the configuration".to_owned(),
             (None, false, Some(held)) => format!("held: {}", held.held.0.what),
+            (None, false, None) if t.failing > 0 => {
+                let task = &t.task;
+                format!("{} retried after errors: besom task show {task}", t.failing)
+            }
             (None, false, None) => t.cut.as_ref().map(Cut::words).unwrap_or_default(),
         };
         table.row([

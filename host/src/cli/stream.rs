@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::output::{self, Table};
 use super::submit::Asking;
+use super::task::{known, known_if_none};
 use super::{Exit, Failure, Global, open};
 use besom_ports::store::{Command, LogRead, Store, Stream, StreamRow};
 
@@ -49,7 +50,11 @@ impl Row {
     fn new(row: &StreamRow, why: Option<String>) -> Row {
         let stream = &row.stream;
         let missing = (stream.tail.0 - stream.acked.0).saturating_sub(row.items);
-        let lost = (missing > 0).then(|| format!("{missing} of its items are missing"));
+        let lost = match missing {
+            0 => None,
+            1 => Some("1 of its items is missing".to_owned()),
+            missing => Some(format!("{missing} of its items are missing")),
+        };
         Row {
             task: stream.task.to_string(),
             partition: stream.partition.0,
@@ -91,11 +96,13 @@ async fn rows(store: &dyn Store, task: Option<&TaskName>) -> Result<Vec<Row>, Fa
 impl Verb {
     /// Prints streams, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let (store, _) = open::reading(global).await?;
+        let (store, outline) = open::reading(global).await?;
         match self {
             Verb::Ls { task, broken } => {
                 let task = task.map(TaskName::from);
                 let mut rows = rows(&*store, task.as_ref()).await?;
+                let name = task.as_ref().map(TaskName::as_str);
+                known_if_none(&*store, &outline, rows.len(), name).await?;
                 rows.retain(|row| !broken || row.broken.is_some());
                 let none = match broken {
                     true => "No streams are broken.",
@@ -105,7 +112,8 @@ impl Verb {
                 Ok(Exit::Fine)
             }
             Verb::Repair { task, asking } => {
-                let command = Command::RepairStreams { task: TaskName::from(task) };
+                let task = known(&*store, &outline, &task).await?;
+                let command = Command::RepairStreams { task };
                 asking.run(global, &*store, &command).await
             }
         }

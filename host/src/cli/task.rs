@@ -19,7 +19,7 @@ use super::{Exit, Failure, Global, open, printed, status};
 use besom_config::TaskOutline;
 use besom_config::keys::suggestion;
 use besom_engine::gather::explain::explain;
-use besom_ports::store::{Command, SlotRecord, Store};
+use besom_ports::store::{Command, SlotRecord, Store, Waiting};
 
 /// Maximum number of slot records and runs shown for a task.
 const SHOWN: u32 = 10;
@@ -132,8 +132,11 @@ fn schedule_of(task: &TaskOutline) -> Option<Schedule> {
     Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()
 }
 
-/// Returns the name of a task that the configuration or the store knows, or an error with a suggestion.
-async fn known(store: &dyn Store, outline: &Outline, name: &str) -> Result<TaskName, Failure> {
+/// Returns the name of a task that the configuration or the store knows.
+///
+/// # Errors
+/// Neither knows it; with a suggestion.
+pub async fn known(store: &dyn Store, outline: &Outline, name: &str) -> Result<TaskName, Failure> {
     let task = TaskName::from(name);
     if outline.tasks.contains_key(&task) {
         return Ok(task);
@@ -141,8 +144,35 @@ async fn known(store: &dyn Store, outline: &Outline, name: &str) -> Result<TaskN
     if store.task_states().await?.iter().any(|s| s.task == task) {
         return Ok(task);
     }
-    let fix = suggestion(name, outline.tasks.keys().map(TaskName::as_str));
-    Err(Failure::Usage(format!("there is no task `{name}`; {fix}")))
+    // Passes leave runs, but no state of the schedule.
+    if !store.runs(Some(&task), 1).await?.is_empty()
+        || store.depths().await?.iter().any(|depth| depth.task.as_ref() == Some(&task))
+    {
+        return Ok(task);
+    }
+    let fix = match outline.tasks.is_empty() {
+        true => "no tasks are configured".to_owned(),
+        false => suggestion(name, outline.tasks.keys().map(TaskName::as_str)),
+    };
+    Err(Failure::Usage(format!(
+        "there is no task `{name}`, neither in the configuration nor in the store; {fix}"
+    )))
+}
+
+/// Checks the name of a task for which nothing was found.
+///
+/// # Errors
+/// As for [`known`].
+pub async fn known_if_none(
+    store: &dyn Store,
+    outline: &Outline,
+    found: usize,
+    name: Option<&str>,
+) -> Result<(), Failure> {
+    if let Some(name) = name.filter(|_| found == 0) {
+        known(store, outline, name).await?;
+    }
+    Ok(())
 }
 
 async fn show(
@@ -160,6 +190,7 @@ async fn show(
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
     let runs: Vec<Run> = runs.iter().map(Run::from).collect();
+    let retried = status::retried(store, task).await?;
     let forecast = match defined {
         Some(defined) => edit::forecast_of(store, task, defined, now).await?,
         None => None,
@@ -177,6 +208,7 @@ async fn show(
         "forecast": forecast,
         "slots": slots.iter().map(slot_json).collect::<Vec<_>>(),
         "runs": runs.iter().map(super::runs::json).collect::<Vec<_>>(),
+        "retries": retried.iter().map(retry_json).collect::<Vec<_>>(),
     });
     output::show(global.output, &json, || {
         let mut facts = Facts::default();
@@ -197,8 +229,12 @@ async fn show(
         }
         let state =
             row.map(|r| status::tasks(std::slice::from_ref(r), report.now)).unwrap_or_default();
+        let retries = match retried.is_empty() {
+            true => String::new(),
+            false => format!("\n{}", retry_table(&retried)),
+        };
         format!(
-            "{}\n{state}\n{}\n{}\n{}",
+            "{}\n{state}\n{}\n{}\n{}{retries}",
             facts.render(),
             next.render(),
             slot_table(&slots),
@@ -206,6 +242,44 @@ async fn show(
         )
     })?;
     Ok(Exit::Fine)
+}
+
+/// Maximum number of retried items shown as text.
+const RETRIED_SHOWN: usize = 10;
+
+/// Renders the items that have failed and wait for another attempt.
+fn retry_table(retried: &[Waiting]) -> String {
+    let headings = ["RETRIED", "TENANT", "AGAIN", ">ATTEMPTS", "ERROR"];
+    let mut table = Table::new(&headings, "No items are retried.");
+    for Waiting { item, run_at, .. } in retried.iter().take(RETRIED_SHOWN) {
+        table.row([
+            item.identity.key.clone(),
+            output::text(item.identity.tenant.as_ref()),
+            Stamp(*run_at).to_string(),
+            item.attempts.to_string(),
+            item.errors.last().cloned().unwrap_or_default(),
+        ]);
+    }
+    let hidden = retried.len().saturating_sub(RETRIED_SHOWN);
+    let more = match hidden {
+        0 => String::new(),
+        hidden => format!("... and {hidden} more (--output json lists them)\n"),
+    };
+    table.render() + &more
+}
+
+/// Returns a retried item as JSON for scripts.
+fn retry_json(waiting: &Waiting) -> Value {
+    let item = &waiting.item;
+    serde_json::json!({
+        "tenant": item.identity.tenant,
+        "key": item.identity.key,
+        "due": item.identity.due.map(Stamp),
+        "run": item.run,
+        "again": Stamp(waiting.run_at),
+        "attempts": item.attempts,
+        "errors": item.errors,
+    })
 }
 
 fn slot_table(slots: &[SlotRecord]) -> String {

@@ -15,6 +15,7 @@ mod life;
 mod load;
 mod pass;
 mod plugins;
+mod refused;
 mod reload;
 mod replaced;
 mod replay;

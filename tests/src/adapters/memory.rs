@@ -91,6 +91,7 @@ impl Fixture for Memory {
             Corruption::LoseLog(task, partition, seq) => {
                 memory::Corruption::LoseLog(task, partition, seq)
             }
+            Corruption::LosePositions(task) => memory::Corruption::LosePositions(task),
             Corruption::LoseTimer(id) => memory::Corruption::LoseTimer(id),
             Corruption::MiscountPlanned(task) => memory::Corruption::MiscountPlanned(task),
             Corruption::MiscountRun(run) => memory::Corruption::MiscountRun(run),

@@ -208,6 +208,14 @@ impl Fixture for Postgres {
                 let (part, no) = (partition.0 as i32, seq.0 as i64);
                 client.execute(sql, &[&task.as_str(), &part, &no]).await
             }
+            Corruption::LosePositions(task) => {
+                let of = "task = (SELECT id FROM besom.task WHERE name = $1)";
+                let heads = format!("DELETE FROM besom.stream_head WHERE {of}");
+                let tails = format!("DELETE FROM besom.stream_tail WHERE {of}");
+                let lost = client.execute(&heads, &[&task.as_str()]).await.expect("deleted");
+                let too = client.execute(&tails, &[&task.as_str()]).await;
+                too.map(|tails| tails.min(lost).min(1))
+            }
             Corruption::LoseTimer(id) => {
                 let sql = "DELETE FROM besom.item WHERE place = 1 AND no = $1";
                 client.execute(sql, &[&(*id as i64)]).await

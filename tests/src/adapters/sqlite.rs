@@ -153,6 +153,13 @@ impl Fixture for Sqlite {
                    AND task = (SELECT id FROM besom_task WHERE name = ?1)",
                 params![task.as_str(), partition.0, seq.0],
             ),
+            Corruption::LosePositions(task) => conn
+                .execute(
+                    "DELETE FROM besom_stream
+                     WHERE task = (SELECT id FROM besom_task WHERE name = ?1)",
+                    [task.as_str()],
+                )
+                .map(|rows| rows.min(1)),
             Corruption::LoseTimer(id) => {
                 conn.execute("DELETE FROM besom_timer WHERE id = ?1", [id])
             }

@@ -32,6 +32,8 @@ pub enum Corruption {
     LoseHistory(u64),
     /// An item disappears from the log.
     LoseLog(TaskName, Partition, Seq),
+    /// The positions of a task's streams disappear. Their items stay.
+    LosePositions(TaskName),
     /// A timer disappears.
     LoseTimer(u64),
     /// A counter of a task has one planned item too many.

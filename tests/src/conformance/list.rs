@@ -239,6 +239,7 @@ macro_rules! store_conformance {
                 a_page_ends_where_so_many_rows_were_looked_at,
                 a_read_returns_so_many_bytes_and_no_more,
                 a_read_of_what_is_not_mapped_is_invalid,
+                a_key_of_several_tenants_is_not_read_without_a_tenant,
             }
             streams {
                 a_stream_is_numbered_without_gaps,
@@ -259,6 +260,9 @@ macro_rules! store_conformance {
                 a_stream_that_has_lost_everything_is_broken,
                 a_read_says_which_streams_it_has_looked_at,
                 there_is_nothing_to_repair_where_no_stream_is_broken,
+                a_stream_whose_position_is_lost_goes_on_after_a_repair,
+                positions_that_are_lost_while_nothing_waits_are_restored,
+                positions_that_were_used_twice_are_made_up_for,
             }
             tenants {
                 tenants_come_once_in_order_if_they_have_a_row,

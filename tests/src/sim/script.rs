@@ -308,9 +308,7 @@ async fn due_of(view: &dyn ReadView, item: &Item) -> Result<Option<Time>, Error>
 fn verdict(item: &Item, due: Option<Time>) -> Result<Verdict, Fault> {
     let key = &item.identity.key;
     match fate(key) {
-        Fate::Poison => {
-            Err(Fault { cause: "unreachable".into(), message: format!("poison: {key}") })
-        }
+        Fate::Poison => Err(Fault::new("unreachable", format!("poison: {key}"))),
         Fate::Hopeless => Ok(Verdict::Dead { reason: "hopeless".into() }),
         Fate::Skipped => Ok(Verdict::Skip { reason: "not today".into(), settled: true }),
         Fate::DoneLater if item.attempts < 2 => {

@@ -3,17 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
+use besom_core::collection::Collections;
 use besom_core::command::counted;
 use besom_core::ids::{RunId, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::proposal::{Change, Verdict};
+use besom_core::refusal;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 use serde::Serialize;
 
 use super::perform::{Ports, call_of};
 use besom_config::printable;
-use besom_ports::guests::{Call, StopFlag};
+use besom_ports::guests::{Call, Fault, StopFlag};
 use besom_ports::task::TaskDefinition;
 
 /// Number of tenants requested at a time.
@@ -30,7 +32,8 @@ pub struct DryItem {
     pub key: String,
     /// When it would be executed; `None`: immediately.
     pub due: Option<String>,
-    /// `propose`, `skip`, `retry`, `dead` or `fault`.
+    /// `propose`, `skip`, `retry`, `dead`, `fault`, or `refused`: a proposal that a commit would
+    /// refuse.
     pub verdict: &'static str,
     /// The reason, for verdicts without changes.
     pub reason: Option<String>,
@@ -38,29 +41,35 @@ pub struct DryItem {
     pub guards: usize,
     /// A description of each change.
     pub changes: Vec<String>,
+    /// The reason that other items may share, if the item is refused because of the mapping, the
+    /// grants or the settings of its task.
+    #[serde(skip)]
+    pub refused: Option<String>,
 }
 
 /// Scans everything that the task finds now, in all tenants, acts on it and passes on the result
 /// for each item. Nothing is written.
 pub async fn dry_run(
     ports: &Ports,
+    collections: &Collections,
     definition: &TaskDefinition,
     page: u32,
     show: &mut (dyn FnMut(DryItem) + Send),
 ) -> anyhow::Result<()> {
     let now = ports.store.now().await?;
     let call = call_of(definition, now, 0, &StopFlag::default());
+    let stage = Stage { ports, collections, definition, call };
     if !definition.per_tenant {
-        return scan(ports, definition, &call, None, page, show).await;
+        return stage.scan(None, page, show).await;
     }
     let mut after: Option<Tenant> = None;
     loop {
         let view = ports.store.snapshot(ports.snapshot_max).await?;
         let activity = Arc::clone(&ports.activity);
         let tenants =
-            ports.guests.tenants(&call, view, activity, after.as_ref(), TENANTS_PAGE).await?;
+            ports.guests.tenants(&stage.call, view, activity, after.as_ref(), TENANTS_PAGE).await?;
         for tenant in &tenants {
-            scan(ports, definition, &call, Some(tenant), page, show).await?;
+            stage.scan(Some(tenant), page, show).await?;
         }
         after = tenants.last().cloned();
         if tenants.len() < TENANTS_PAGE as usize {
@@ -69,72 +78,98 @@ pub async fn dry_run(
     }
 }
 
-async fn scan(
-    ports: &Ports,
-    definition: &TaskDefinition,
-    call: &Call,
-    tenant: Option<&Tenant>,
-    limit: u32,
-    show: &mut (dyn FnMut(DryItem) + Send),
-) -> anyhow::Result<()> {
-    let mut cursor: Option<Vec<u8>> = None;
-    loop {
-        let view = ports.store.snapshot(ports.snapshot_max).await?;
-        let activity = Arc::clone(&ports.activity);
-        let page =
-            ports.guests.scan(call, view, activity, tenant, cursor.as_deref(), limit).await?;
-        let items: Vec<Item> = page
-            .candidates
-            .into_iter()
-            .map(|candidate| item(definition, ports.store.partitions(), call.now, candidate))
-            .collect();
-        for batch in items.chunks(definition.limits.batch_items.max(1) as usize) {
-            act(ports, call, batch, show).await?;
-        }
-        match page.next {
-            Some(next) => cursor = Some(next),
-            None => return Ok(()),
-        }
-    }
+/// What the calls of a dry run need.
+struct Stage<'a> {
+    ports: &'a Ports,
+    collections: &'a Collections,
+    definition: &'a TaskDefinition,
+    call: Call,
 }
 
-async fn act(
-    ports: &Ports,
-    call: &Call,
-    items: &[Item],
-    show: &mut (dyn FnMut(DryItem) + Send),
-) -> anyhow::Result<()> {
-    // Items with a later due time are judged as of that time.
-    let due = items.iter().filter_map(|item| item.identity.due).max();
-    let call = Call { now: due.map_or(call.now, |due| due.max(call.now)), ..call.clone() };
-    let view = ports.store.snapshot(ports.snapshot_max).await?;
-    let activity = Arc::clone(&ports.activity);
-    let acted = ports.guests.act(&call, view, activity, items).await?;
-    for (item, verdict) in items.iter().zip(acted.verdicts) {
-        let (verdict, reason, guards, changes) = match verdict {
-            Ok(Verdict::Propose(proposal)) => (
-                "propose",
-                None,
-                proposal.guards.len(),
-                proposal.changes.iter().map(in_words).collect(),
-            ),
-            Ok(Verdict::Skip { reason, .. }) => ("skip", Some(reason), 0, Vec::new()),
-            Ok(Verdict::Retry { reason, .. }) => ("retry", Some(reason), 0, Vec::new()),
-            Ok(Verdict::Dead { reason }) => ("dead", Some(reason), 0, Vec::new()),
-            Err(fault) => ("fault", Some(fault.message), 0, Vec::new()),
-        };
-        show(DryItem {
-            task: item.identity.task.to_string(),
-            tenant: item.identity.tenant.as_ref().map(ToString::to_string),
-            key: item.identity.key.clone(),
-            due: item.identity.due.filter(|due| *due > call.now).map(|due| due.to_string()),
-            verdict,
-            reason,
-            guards,
-            changes,
-        });
+impl Stage<'_> {
+    async fn scan(
+        &self,
+        tenant: Option<&Tenant>,
+        limit: u32,
+        show: &mut (dyn FnMut(DryItem) + Send),
+    ) -> anyhow::Result<()> {
+        let Stage { ports, definition, call, .. } = self;
+        let mut cursor: Option<Vec<u8>> = None;
+        loop {
+            let view = ports.store.snapshot(ports.snapshot_max).await?;
+            let activity = Arc::clone(&ports.activity);
+            let page =
+                ports.guests.scan(call, view, activity, tenant, cursor.as_deref(), limit).await?;
+            let items: Vec<Item> = page
+                .candidates
+                .into_iter()
+                .map(|candidate| item(definition, ports.store.partitions(), call.now, candidate))
+                .collect();
+            for batch in items.chunks(definition.limits.batch_items.max(1) as usize) {
+                self.act(batch, show).await?;
+            }
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(()),
+            }
+        }
     }
-    Ok(())
+
+    async fn act(
+        &self,
+        items: &[Item],
+        show: &mut (dyn FnMut(DryItem) + Send),
+    ) -> anyhow::Result<()> {
+        let Stage { ports, call, .. } = self;
+        // Items with a later due time are judged as of that time.
+        let due = items.iter().filter_map(|item| item.identity.due).max();
+        let call = Call { now: due.map_or(call.now, |due| due.max(call.now)), ..call.clone() };
+        let view = ports.store.snapshot(ports.snapshot_max).await?;
+        let activity = Arc::clone(&ports.activity);
+        let acted = ports.guests.act(&call, view, activity, items).await?;
+        for (item, verdict) in items.iter().zip(acted.verdicts) {
+            show(self.shown(item, verdict, call.now));
+        }
+        Ok(())
+    }
+
+    fn shown(&self, item: &Item, verdict: Result<Verdict, Fault>, now: Time) -> DryItem {
+        let tenant = item.identity.tenant.as_ref();
+        let mut shown = DryItem {
+            task: item.identity.task.to_string(),
+            tenant: tenant.map(ToString::to_string),
+            key: item.identity.key.clone(),
+            due: item.identity.due.filter(|due| *due > now).map(|due| due.to_string()),
+            verdict: "propose",
+            reason: None,
+            guards: 0,
+            changes: Vec::new(),
+            refused: None,
+        };
+        match verdict {
+            Ok(Verdict::Propose(proposal)) => {
+                shown.guards = proposal.guards.len();
+                shown.changes = proposal.changes.iter().map(in_words).collect();
+                if let Err(misfit) = refusal::check(self.collections, tenant, &proposal) {
+                    shown.verdict = "refused";
+                    shown.reason = Some(misfit.reason.clone());
+                    shown.refused = Some(misfit.reason);
+                }
+            }
+            Ok(Verdict::Skip { reason, .. }) => {
+                (shown.verdict, shown.reason) = ("skip", Some(reason));
+            }
+            Ok(Verdict::Retry { reason, .. }) => {
+                (shown.verdict, shown.reason) = ("retry", Some(reason));
+            }
+            Ok(Verdict::Dead { reason }) => (shown.verdict, shown.reason) = ("dead", Some(reason)),
+            Err(fault) => {
+                (shown.verdict, shown.reason) = ("fault", Some(fault.message));
+                shown.refused = fault.refused;
+            }
+        }
+        shown
+    }
 }
 
 fn item(definition: &TaskDefinition, partitions: u32, now: Time, candidate: Candidate) -> Item {
@@ -219,7 +254,7 @@ impl fmt::Display for DryItem {
         }
         match &self.reason {
             Some(reason) => writeln!(f, ", {}", printable(reason))?,
-            None => writeln!(f, " under {} guards", self.guards)?,
+            None => writeln!(f, " under {}", counted(self.guards as u64, "guard"))?,
         }
         for change in &self.changes {
             writeln!(f, "    {}", printable(change))?;

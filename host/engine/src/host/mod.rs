@@ -89,6 +89,8 @@ pub struct Lost(pub String);
 pub struct Ended {
     /// The tasks of a pass that planned new items in every round allowed.
     pub endless: Vec<TaskName>,
+    /// Whether their items were only skipped in the last rounds.
+    pub idle: bool,
 }
 
 /// Runs a node until it is asked to stop (or, in a pass, until it has finished).
@@ -259,7 +261,7 @@ pub async fn run(
     if let Err(error) = ports.store.forget_node(&ports.node).await {
         tracing::debug!(%error, "the row of this node could not be removed");
     }
-    Ok(Ended { endless: node.endless().to_vec() })
+    Ok(Ended { endless: node.endless().to_vec(), idle: node.is_idle_pass() })
 }
 
 fn seed() -> [u8; 32] {

@@ -458,6 +458,14 @@ impl Ports {
                 self.clock.ask();
                 return None;
             }
+            Execute::Hold(task, reason) => {
+                let why = format!(
+                    "{reason}; every item that was tried is refused for this reason and stays where \
+                     it is: correct the mapping, the grants or the settings of the task"
+                );
+                self.health.hold(&task, COMMIT, Cause::Schema, &why);
+                return None;
+            }
             Execute::Report(report) => {
                 tracing::debug!(
                     task = %report.task, committed = report.committed,

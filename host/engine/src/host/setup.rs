@@ -50,6 +50,7 @@ pub fn settings(
             window: config.host.timers_ahead,
             activity_in_store: !config.activity.in_redis(),
             ignore_backoff: pass,
+            refused_items_max: config.host.refused_items_max,
             ..executor::Settings::default()
         },
         planner: planner::Settings {
@@ -57,6 +58,7 @@ pub fn settings(
             grace: GRACE_DEFAULT,
             pass,
             rounds_max: config.host.pass_rounds_max,
+            idle_rounds_max: config.host.pass_idle_rounds_max,
             ..planner::Settings::default()
         },
         drain_max: config.host.drain_max,

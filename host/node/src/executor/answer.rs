@@ -2,6 +2,7 @@
 
 use besom_core::proposal::Verdict;
 use besom_core::snapshot::Cause;
+use besom_ports::guests::Fault;
 
 use super::*;
 
@@ -23,18 +24,24 @@ impl Executor {
             }
             let cursor = self
                 .streams
-                .entry(stream.task)
+                .entry(stream.task.clone())
                 .or_default()
                 .entry(stream.partition)
-                .or_insert(Cursor { acked: stream.acked, tail: stream.tail, held: false });
-            if stream.tail < cursor.tail && !cursor.held {
+                .or_insert_with(|| Cursor::new(&stream));
+            let behind = stream.acked < cursor.acked && !cursor.held;
+            // An answer that was requested after an acknowledgement contains it.
+            let is_certain = cursor.doubt.is_some_and(|seen| stream.acked < seen);
+            if !cursor.held && (stream.tail < cursor.tail || is_certain) {
                 // A position that was seen has disappeared: the store was restored to an earlier
-                // state.
+                // state, or the row of the stream was removed.
                 went_back = true;
-                *cursor = Cursor { acked: stream.acked, tail: stream.tail, held: false };
+                *cursor = Cursor::new(&stream);
                 continue;
             }
-            // The answer may be older than an acknowledgement that was made in the meantime.
+            // The answer may be older than an acknowledgement that was made in the meantime: the
+            // next one decides.
+            cursor.doubt = behind.then_some(cursor.acked);
+            self.backlog_wanted |= behind;
             cursor.tail = cursor.tail.max(stream.tail);
             if !cursor.held {
                 cursor.acked = cursor.acked.max(stream.acked);
@@ -127,21 +134,24 @@ impl Executor {
         if !matches!(result, Err(guests::Error::Infrastructure(_))) {
             self.troubled.remove(&flight.task);
         }
-        let all = |words: &str| items.iter().map(|_| Some(Err(words.to_owned()))).collect();
-        let said: Vec<Option<Result<Verdict, String>>> = match result {
+        let all = |words: &str| items.iter().map(|_| Some(Err(Failed::own(words)))).collect();
+        let said: Vec<Option<Result<Verdict, Failed>>> = match result {
             Ok(acted) if acted.verdicts.len() == items.len() => acted
                 .verdicts
                 .into_iter()
-                .map(|said| match said {
-                    Ok(verdict) => Some(Ok(verdict)),
+                .zip(&items)
+                .map(|(said, waiting)| match said {
+                    Ok(verdict) => Some(self.fitting(waiting, verdict)),
                     Err(fault) if fault.is_not_reached() => None,
-                    Err(fault) => Some(Err(fault.message)),
+                    Err(fault) => Some(Err(fault.into())),
                 })
                 .collect(),
             Ok(acted) => {
                 all(&format!("{} verdicts for {} items", acted.verdicts.len(), items.len()))
             }
-            Err(guests::Error::Guest(fault)) => all(&fault.message),
+            Err(guests::Error::Guest(fault)) => {
+                items.iter().map(|_| Some(Err(fault.clone().into()))).collect()
+            }
             Err(guests::Error::Refused(Cause::Slow, why)) if self.is_blamed(&flight, &items) => {
                 all(&why)
             }
@@ -169,6 +179,14 @@ impl Executor {
                 return;
             }
         };
+        if let Some(reason) = self.refused_by_all(&flight.task, &said) {
+            // Every item of the task has the fault: none is to blame, and each stays where it is.
+            self.hold_task(&flight.task);
+            out.push(Command::Hold(flight.task.clone(), reason));
+            out.push(Command::Abandon(flight.commit));
+            self.release(flight);
+            return;
+        }
         let undecided = said.iter().filter(|said| said.is_none()).count();
         if undecided > 0 {
             // Other items used up the time of the call: each is tried alone.
@@ -185,6 +203,7 @@ impl Executor {
                 self.return_taken(&mut flight, &waiting, self.now);
                 continue;
             };
+            let said = said.map_err(|failed| failed.words);
             let decision = decide(&definition.retry, &waiting.item, self.now, said, undo);
             let may = match &decision {
                 Decision::Apply { proposal, .. } => {
@@ -206,6 +225,41 @@ impl Executor {
             return;
         }
         self.send(ticket, flight, entries, out);
+    }
+
+    /// The verdict, unless it is a proposal that the mapping rules out. A value of another kind than
+    /// its column's is left to the store, which compares the mapping with the rows.
+    fn fitting(&self, waiting: &Waiting, verdict: Verdict) -> Result<Verdict, Failed> {
+        let Verdict::Propose(proposal) = &verdict else { return Ok(verdict) };
+        let tenant = waiting.item.identity.tenant.as_ref();
+        match refusal::check(&self.collections, tenant, proposal) {
+            Err(misfit) if !misfit.is_kind => {
+                let reason = misfit.reason;
+                Err(Failed { words: reason.clone(), refused: Some(reason) })
+            }
+            Ok(()) | Err(_) => Ok(verdict),
+        }
+    }
+
+    /// The reason for which the items of a task have been refused so often in a row that they are
+    /// not to blame.
+    fn refused_by_all(
+        &mut self,
+        task: &TaskName,
+        said: &[Option<Result<Verdict, Failed>>],
+    ) -> Option<String> {
+        let max = self.settings.refused_items_max;
+        let judgements = said.iter().map(|said| match said {
+            Some(Ok(Verdict::Propose(_))) => Judgement::Accepted,
+            Some(Err(Failed { refused: Some(reason), .. })) => Judgement::Refused(reason),
+            Some(Ok(_) | Err(_)) | None => Judgement::Other,
+        });
+        let streak = self.refused.entry(task.clone()).or_default();
+        let reason = streak.add(judgements, max).map(str::to_owned);
+        if streak.is_over() {
+            self.refused.remove(task);
+        }
+        reason
     }
 
     /// Whether the batch is to blame for reads that used up the time of its call. A single item is
@@ -474,6 +528,26 @@ impl Executor {
             (phase, _) => phase,
         };
         self.flights.insert(ticket, flight);
+    }
+}
+
+/// Why an item failed in its execution.
+struct Failed {
+    /// The reason, as recorded with the item.
+    words: String,
+    /// The reason that other items share, if it may be a fault of the whole task.
+    refused: Option<String>,
+}
+
+impl Failed {
+    fn own(words: &str) -> Failed {
+        Failed { words: words.to_owned(), refused: None }
+    }
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Failed {
+        Failed { words: fault.message, refused: fault.refused }
     }
 }
 

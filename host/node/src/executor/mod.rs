@@ -30,6 +30,7 @@ use besom_core::ids::{CommitId, Incarnation, OwnerEpoch, Partition, RunId, Seq, 
 use besom_core::item::{Identity, Item, Source};
 use besom_core::lane::{LANES, Lane, PerLane};
 use besom_core::queue::{Cut, Decision, Touched, decide};
+use besom_core::refusal::{self, Judgement, Streak};
 use besom_core::time::Time;
 
 use super::HOLDS;
@@ -70,6 +71,8 @@ pub struct Settings {
     pub activity_in_store: bool,
     /// Whether retries are executed immediately (in a pass without a host).
     pub ignore_backoff: bool,
+    /// Number of items that are refused in a row for the same reason before their task is held.
+    pub refused_items_max: u32,
 }
 
 impl Default for Settings {
@@ -86,6 +89,7 @@ impl Default for Settings {
             window: 20_000,
             activity_in_store: true,
             ignore_backoff: false,
+            refused_items_max: 20,
         }
     }
 }
@@ -174,6 +178,8 @@ pub enum Command {
     ReadClock,
     /// Report the results of a commit to the planner and the operator.
     Report(Report),
+    /// Report that a task is held, because its items are refused for this reason.
+    Hold(TaskName, String),
 }
 
 /// The results of a commit.
@@ -202,6 +208,14 @@ struct Cursor {
     acked: Seq,
     tail: Seq,
     held: bool,
+    /// The acknowledged position when the store was first seen to be behind it.
+    doubt: Option<Seq>,
+}
+
+impl Cursor {
+    fn new(stream: &Stream) -> Cursor {
+        Cursor { acked: stream.acked, tail: stream.tail, held: false, doubt: None }
+    }
 }
 
 /// A period during which nothing is started of a task or a stream.
@@ -276,6 +290,8 @@ pub struct Executor {
     troubled: HashMap<TaskName, Slow>,
     /// When the store last committed a batch.
     committed_at: Option<Time>,
+    /// Per task, the items that were refused in a row.
+    refused: HashMap<TaskName, Streak>,
     /// How many of the next batches of the task contain a single item, because a batch was rejected
     /// as a whole.
     singly: HashMap<TaskName, u32>,
@@ -344,6 +360,7 @@ impl Executor {
             troubled: HashMap::new(),
             committed_at: None,
             broken: BTreeMap::new(),
+            refused: HashMap::new(),
             singly: HashMap::new(),
             micros_per_kib: 20.0,
             yields: HashMap::new(),
@@ -448,6 +465,7 @@ impl Executor {
         self.hold_until = None;
         self.failures = 0;
         self.held.clear();
+        self.refused.clear();
         self.broken.clear();
         self.long.clear();
     }
@@ -477,6 +495,7 @@ impl Executor {
         self.collections = collections;
         // Rejected requests may be granted or mapped by now.
         self.held.clear();
+        self.refused.clear();
         if !self.owned.is_empty() {
             self.timers.added(Time(i64::MIN));
             self.retries.added(Time(i64::MIN));
@@ -544,6 +563,8 @@ impl Executor {
             && self.streams.iter().all(|(task, streams)| {
                 !self.definitions.contains_key(task) || streams.values().all(|c| c.acked == c.tail)
             })
+            // Timers and retries of a held task are not kept in memory.
+            && self.held.values().all(|hold| hold.over)
             && (!self.settings.ignore_backoff || self.retries.is_empty())
             && self.timers.next().is_none_or(|due| due > now)
             && !self.timers.is_unread()

@@ -1,9 +1,9 @@
-use besom_core::collection::Operations;
+use besom_core::collection::{Collection, Column, Encoding, Operations};
 use besom_core::ids::RunId;
 use besom_core::item::Identity;
 use besom_core::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
 use besom_core::snapshot::Cause;
-use besom_core::value::Value;
+use besom_core::value::{Kind, Value};
 
 use super::*;
 use crate::fixture;
@@ -71,6 +71,21 @@ fn delete(key: &str) -> Verdict {
     })
 }
 
+/// The only collection.
+fn things() -> Arc<Collections> {
+    let column = Column { kind: Kind::Text, encoding: Encoding::Native };
+    let things = Collection {
+        name: "things".into(),
+        table: "things".into(),
+        tenant: None,
+        key: vec!["id".into()],
+        columns: [("id".into(), column)].into(),
+        indexes: BTreeMap::new(),
+        anchors: Vec::new(),
+    };
+    Arc::new([("things".into(), things)].into())
+}
+
 /// An executor under test, its clock, and its commands.
 struct Bench {
     executor: Executor,
@@ -87,7 +102,7 @@ impl Bench {
     fn with(settings: Settings, tasks: &[Arc<TaskDefinition>]) -> Bench {
         let mut executor = Executor::new("n".into(), settings);
         let tasks = tasks.iter().map(|task| (task.name.clone(), Arc::clone(task))).collect();
-        executor.define(tasks, Arc::default());
+        executor.define(tasks, things());
         executor.own(OWNED);
         let mut bench = Bench { executor, now: at(1_000), drawn: 0 };
         bench.fill();
@@ -460,7 +475,7 @@ fn a_fault_costs_its_item_an_attempt_and_its_neighbours_nothing() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
     let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
     let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
-    let fault = Fault { cause: "fuel".into(), message: "all fuel consumed".into() };
+    let fault = Fault::new("fuel", "all fuel consumed");
     let result = Acted { verdicts: vec![Err(fault), Ok(delete("6"))], usage: Usage::default() };
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, Ok(result)))).remove(0);
     let [failed, fine] = batch.entries.as_slice() else { panic!("{batch:?}") };
@@ -1191,6 +1206,97 @@ fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
         Some(Command::Act { items, .. }) => assert_eq!(items[0].1, due.item),
         other => panic!("{other:?}"),
     }
+}
+
+/// A proposal for a collection that is not mapped.
+fn unmapped(key: &str) -> Verdict {
+    let Verdict::Propose(mut proposal) = delete(key) else { panic!("a proposal") };
+    proposal.changes =
+        vec![Change::Delete { collection: "gone".into(), key: vec![Value::Text(key.into())] }];
+    Verdict::Propose(proposal)
+}
+
+/// The verdicts on the items that a command executes, each made by `verdict`.
+fn answered(commands: &[Command], verdict: impl Fn(&str) -> Result<Verdict, Fault>) -> Event {
+    let (ticket, keys) = acts(commands).remove(0);
+    let verdicts = keys.iter().map(|key| verdict(key)).collect();
+    Event::Acted(ticket, Ok(Acted { verdicts, usage: Usage::default() }))
+}
+
+#[test]
+fn items_that_are_refused_in_a_row_for_one_reason_hold_their_task_and_stay() {
+    let settings =
+        Settings { due_ahead: Duration::ZERO, refused_items_max: 3, ..Settings::default() };
+    let mut bench = Bench::with(settings, &[definition("sweep", Lane::Normal)]);
+    let timers: Vec<Waiting> = (4..7).map(|id| timer("sweep", id, at(id as i64))).collect();
+    let begun = bench.fed(&[], timers.clone(), vec![]);
+    let commands = bench.step(answered(&begun, |key| Ok(unmapped(key))));
+    let [Command::Hold(task, reason), Command::Abandon(_), rest @ ..] = commands.as_slice() else {
+        panic!("{commands:?}")
+    };
+    assert_eq!((task.as_str(), reason.as_str()), ("sweep", "there is no collection \"gone\""));
+    assert!(commits(rest).is_empty() && acts(rest).is_empty(), "{rest:?}");
+
+    // The next try holds the task again; once the mapping is corrected, the same items commit.
+    let retry = |bench: &mut Bench| {
+        bench.now = bench.now + Duration::from_secs(10);
+        let commands = bench.fill();
+        let read = commands.iter().find_map(|command| match command {
+            Command::ReadTimers(read, ..) => Some(read.number),
+            _ => None,
+        });
+        bench.step(Event::TimersRead(read.expect("a read"), Ok(timers.clone())))
+    };
+    let begun = retry(&mut bench);
+    let refused = Fault { refused: Some("not granted".into()), ..Fault::new("contract", "no") };
+    let commands = bench.step(answered(&begun, |_| Err(refused.clone())));
+    assert!(matches!(commands[0], Command::Hold(..)), "{commands:?}");
+    let begun = retry(&mut bench);
+    let (_, batch) = commits(&bench.step(answered(&begun, |key| Ok(delete(key))))).remove(0);
+    let attempts: Vec<u32> = batch.entries.iter().map(|entry| entry.item.attempts).collect();
+    assert_eq!(attempts, [0, 0, 0]);
+}
+
+#[test]
+fn a_refused_item_beside_an_accepted_one_fails_alone() {
+    let settings =
+        Settings { due_ahead: Duration::ZERO, refused_items_max: 1, ..Settings::default() };
+    let mut bench = Bench::with(settings, &[definition("sweep", Lane::Normal)]);
+    let timers = (4..7).map(|id| timer("sweep", id, at(id as i64))).collect();
+    let begun = bench.fed(&[], timers, vec![]);
+    let answer = |key: &str| Ok(if key == "5" { delete(key) } else { unmapped(key) });
+    let (_, batch) = commits(&bench.step(answered(&begun, answer))).remove(0);
+    let failed = |entry: &Entry| {
+        matches!(&entry.decision, Decision::Settle(Settle::Retry { attempts: 1, reason, .. })
+            if reason == "there is no collection \"gone\"")
+    };
+    let failed: Vec<bool> = batch.entries.iter().map(failed).collect();
+    assert_eq!(failed, [true, false, true]);
+}
+
+/// Its row was removed while nothing waited, and as many items have arrived since: the position that
+/// was seen still exists.
+#[test]
+fn a_stream_that_begins_again_up_to_the_same_position_is_executed() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 1)], vec![], vec![]));
+    bench.step(Event::LogRead(ticket, Ok(whole(vec![logged("sweep", "a", 0, 1)]))));
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a"])))).remove(0);
+    bench.step(for_ticket(all_committed(&batch), ticket));
+
+    bench.executor.planned(true, None);
+    let stream =
+        Stream { task: "sweep".into(), partition: Partition(0), acked: Seq(0), tail: Seq(1) };
+    assert!(matches!(bench.fill().as_slice(), [Command::Backlog(_)]));
+    // The first answer may be older than the acknowledgement.
+    let commands = bench.step(Event::Backlog(Ok(vec![stream.clone()])));
+    assert!(matches!(commands.as_slice(), [Command::Backlog(_)]), "{commands:?}");
+    let commands = bench.step(Event::Backlog(Ok(vec![stream])));
+    let read = commands.iter().find_map(|command| match command {
+        Command::ReadLog { streams, .. } => Some(streams.clone()),
+        _ => None,
+    });
+    assert_eq!(read, Some(vec![(Partition(0), Seq(0))]), "{commands:?}");
 }
 
 /// The store's clock went back further than a reading of it can be wrong.

@@ -230,6 +230,11 @@ impl Planner {
                 self.start_all(&decision.runs, &applied.runs, notices, out);
             }
             CommandEffect::Pause(task) => {
+                // A pass begins no further run; its current run is completed.
+                if self.settings.pass && row.at >= self.since {
+                    self.unfinished.remove(&task);
+                    self.stopped.insert(task.clone());
+                }
                 if let Some(task) = self.tasks.get_mut(&task) {
                     task.state.paused = Some(besom_core::plan::Pause {
                         by: row.by,
@@ -240,6 +245,9 @@ impl Planner {
                 }
             }
             CommandEffect::Resume(task) => {
+                if self.stopped.remove(&task) && self.tasks.contains_key(&task) {
+                    self.unfinished.insert(task.clone());
+                }
                 if let Some(task) = self.tasks.get_mut(&task) {
                     task.state.paused = None;
                     task.state.last_slot = Some(self.now);

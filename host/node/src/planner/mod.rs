@@ -202,6 +202,9 @@ pub struct Settings {
     /// Maximum number of rounds of a pass. A task that plans new items in every round is reported
     /// as endless.
     pub rounds_max: u32,
+    /// Maximum number of rounds in a row that plan items without committing any of them or setting
+    /// any aside. Then the tasks that planned are reported as endless.
+    pub idle_rounds_max: u32,
 }
 
 impl Default for Settings {
@@ -213,6 +216,7 @@ impl Default for Settings {
             grace: GRACE_DEFAULT,
             pass: false,
             rounds_max: 10_000,
+            idle_rounds_max: 10,
         }
     }
 }
@@ -304,6 +308,11 @@ pub struct Planner {
     /// In a pass: tasks whose last run planned items, or that have not run yet.
     unfinished: HashSet<TaskName>,
     rounds: u32,
+    /// Tasks that were paused during the pass.
+    stopped: BTreeSet<TaskName>,
+    /// Rounds in a row without an effect, and whether the current one has any.
+    idle_rounds: u32,
+    has_effects: bool,
     endless: Vec<TaskName>,
     planned_in_round: HashMap<TaskName, u64>,
     now: Time,
@@ -355,6 +364,9 @@ impl Planner {
             failures: 0,
             unfinished: HashSet::new(),
             rounds: 0,
+            stopped: BTreeSet::new(),
+            idle_rounds: 0,
+            has_effects: false,
             endless: Vec::new(),
             planned_in_round: HashMap::new(),
             now: Time::EPOCH,
@@ -448,6 +460,16 @@ impl Planner {
     /// The tasks of a pass that planned items in its last round.
     pub fn endless(&self) -> &[TaskName] {
         &self.endless
+    }
+
+    /// Whether these tasks have changed nothing for [`Settings::idle_rounds_max`] rounds.
+    pub fn is_idle_pass(&self) -> bool {
+        !self.endless.is_empty() && self.idle_rounds >= self.settings.idle_rounds_max
+    }
+
+    /// Items were committed with effects or set aside, so the next round may find fewer candidates.
+    pub fn note_effects(&mut self) {
+        self.has_effects = true;
     }
 
     /// Whether a pass has found nothing new (or has reached its last round), and all its scans have

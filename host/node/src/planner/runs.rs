@@ -305,7 +305,14 @@ impl Planner {
             return;
         }
         self.rounds += 1;
-        if self.rounds > self.settings.rounds_max {
+        let has_planned = self.planned_in_round.values().any(|planned| *planned > 0);
+        self.idle_rounds = match has_planned && !self.has_effects {
+            true => self.idle_rounds + 1,
+            false => 0,
+        };
+        self.has_effects = false;
+        let is_idle = self.idle_rounds >= self.settings.idle_rounds_max;
+        if self.rounds > self.settings.rounds_max || is_idle {
             let planned = self.planned_in_round.iter().filter(|(_, planned)| **planned > 0);
             self.endless = planned.map(|(task, _)| task.clone()).collect();
             self.endless.sort_unstable();
@@ -314,8 +321,9 @@ impl Planner {
         }
         // The effects of one task may create candidates of another: as long as any task planned
         // items, all of them scan again.
-        if self.planned_in_round.values().any(|planned| *planned > 0) {
-            self.unfinished = self.tasks.keys().cloned().collect();
+        if has_planned {
+            let goes_on = |task: &&TaskName| !self.stopped.contains(*task);
+            self.unfinished = self.tasks.keys().filter(goes_on).cloned().collect();
         }
         self.planned_in_round.clear();
         let mut decision = SlotDecision::default();

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 /// Trusts the CA certificates of a file, or those of the system.
@@ -13,6 +13,26 @@ use rustls::{ClientConfig, RootCertStore};
 /// # Errors
 /// The file cannot be read or contains no certificate, or the system has no CA certificates.
 pub fn client(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
+    client_with(ca, None)
+}
+
+/// The PEM files by which a client identifies itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity<'a> {
+    /// The certificate, followed by the intermediate certificates.
+    pub cert: &'a Path,
+    /// The private key (mode 0600).
+    pub key: &'a Path,
+}
+
+/// Like [`client`], with a client certificate for servers that require one.
+///
+/// # Errors
+/// As for [`client`], or one of the identity's files cannot be used.
+pub fn client_with(
+    ca: Option<&Path>,
+    identity: Option<Identity<'_>>,
+) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
@@ -33,8 +53,18 @@ pub fn client(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
+        .with_root_certificates(roots);
+    let Some(Identity { cert, key }) = identity else { return Ok(config.with_no_client_auth()) };
+    let of = |path: &Path| path.display().to_string();
+    let certificates = CertificateDer::pem_file_iter(cert)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| of(cert))?;
+    anyhow::ensure!(!certificates.is_empty(), "{}: contains no certificate", of(cert));
+    let secret =
+        besom_system::secret::read(key).map_err(|words| anyhow::anyhow!("{}: {words}", of(key)))?;
+    let secret = PrivateKeyDer::from_pem_slice(&secret).with_context(|| of(key))?;
+    let both = || format!("{} with {}", of(cert), of(key));
+    config.with_client_auth_cert(certificates, secret).with_context(both)
 }

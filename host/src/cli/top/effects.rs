@@ -166,7 +166,7 @@ mod tests {
         }
         let token = String::new();
         let remote =
-            super::super::link::Remote::new("127.0.0.1:1", token, None).expect("an address");
+            super::super::link::Remote::new("127.0.0.1:1", token, None, None).expect("an address");
         let said = own_file(&Address::Tcp(std::sync::Arc::new(remote)), file).expect_err("remote");
         assert!(said.contains("edit it there"), "{said}");
     }

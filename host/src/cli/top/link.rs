@@ -70,11 +70,17 @@ impl std::fmt::Debug for Remote {
 
 impl Remote {
     /// Creates a remote for `HOST:PORT`. Uses TLS for any address except loopback, and for loopback if `ca`
-    /// is given. `ca` is a file with the certificate authority; without it, the system's are used.
+    /// or `identity` is given. `ca` is a file with the certificate authority; without it, the system's are
+    /// used. `identity` is for hosts that require client certificates.
     ///
     /// # Errors
     /// An invalid address, or a file with authorities that cannot be read.
-    pub fn new(at: &str, token: String, ca: Option<&Path>) -> anyhow::Result<Remote> {
+    pub fn new(
+        at: &str,
+        token: String,
+        ca: Option<&Path>,
+        identity: Option<tls::Identity<'_>>,
+    ) -> anyhow::Result<Remote> {
         let authority: Authority = at
             .parse()
             .ok()
@@ -83,9 +89,9 @@ impl Remote {
         let host = authority.host();
         let near = host == "localhost"
             || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        let tls = match near && ca.is_none() {
+        let tls = match near && ca.is_none() && identity.is_none() {
             true => None,
-            false => Some(TlsConnector::from(Arc::new(tls::client(ca)?))),
+            false => Some(TlsConnector::from(Arc::new(tls::client_with(ca, identity)?))),
         };
         Ok(Remote { at: authority, token, tls })
     }

@@ -21,6 +21,7 @@ use super::{Exit, Failure, Global};
 use besom_config::{Overrides, read};
 use besom_engine::api::Token;
 use besom_engine::host::clock;
+use besom_services::courier::tls;
 use link::{Address, Link, Remote};
 use quiet::Quiet;
 
@@ -61,6 +62,12 @@ pub struct Args {
     /// address is used without TLS.
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub ca: Option<PathBuf>,
+    /// Client certificate (PEM) for --connect, if the host requires one (api.tls_client_ca).
+    #[arg(long, value_name = "FILE", requires = "connect", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Private key (PEM, mode 0600) of --cert.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
     /// File (mode 0600) with the token for --connect.
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub token_file: Option<PathBuf>,
@@ -105,8 +112,11 @@ impl Args {
     fn addresses(&self, global: &Global) -> Result<Vec<Address>, Failure> {
         if let Some(file) = &self.token_file {
             let token = Token::read(file).map_err(|error| Failure::Usage(error.to_string()))?;
+            let identity = self.cert.as_deref().zip(self.key.as_deref());
+            let identity = identity.map(|(cert, key)| tls::Identity { cert, key });
             let of = |at: &String| {
-                let remote = Remote::new(at, token.secret().to_owned(), self.ca.as_deref());
+                let (secret, ca) = (token.secret().to_owned(), self.ca.as_deref());
+                let remote = Remote::new(at, secret, ca, identity);
                 let remote = remote.map_err(|error| Failure::Usage(format!("{error:#}")))?;
                 Ok(Address::Tcp(Arc::new(remote)))
             };

@@ -101,7 +101,7 @@ fn count(row: &Row, at: usize) -> Job<u64> {
 
 /// Each query lists violations, one per row, as text. An item cannot wait twice, or wait and be
 /// plannable: it is one row, keyed by its identity.
-const VIOLATIONS: [&str; 7] = [
+const VIOLATIONS: [&str; 9] = [
     "SELECT 'stream ' || t.name || '/' || s.part || ': ' || count(i.no) || ' of '
        || (s.tail - h.acked) || ' items between ' || h.acked || ' and ' || s.tail || ' are there'
      FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
@@ -111,19 +111,32 @@ const VIOLATIONS: [&str; 7] = [
      GROUP BY t.name, s.task, s.part, s.tail, h.acked HAVING count(i.no) <> s.tail - h.acked",
     "SELECT 'stream ' || s.task || '/' || s.part || ': has no head' FROM @.stream_tail s
      WHERE NOT EXISTS (SELECT 1 FROM @.stream_head h WHERE h.task = s.task AND h.part = s.part)",
+    "SELECT 'stream ' || h.task || '/' || h.part || ': has no tail' FROM @.stream_head h
+     WHERE NOT EXISTS (SELECT 1 FROM @.stream_tail s WHERE s.task = h.task AND s.part = h.part)",
+    // An item ends at most once by a commit or a skip, so the positions are at least as many. The
+    // due time is that of an item without one.
+    "SELECT 'streams of ' || t.name || ': items that have ended: ' || h.ended || ', positions: '
+       || coalesce(s.positions, 0)
+     FROM @.task t
+     JOIN (SELECT task, count(*) AS ended FROM @.history
+           WHERE due = -9223372036854775808 AND run <> 0 AND outcome IN (1, 2) GROUP BY task) h
+       ON h.task = t.id
+     LEFT JOIN (SELECT task, sum(tail) AS positions FROM @.stream_tail GROUP BY task) s
+       ON s.task = t.id
+     WHERE h.ended > coalesce(s.positions, 0)",
     "SELECT 'log ' || i.task || '/' || i.part || '/' || i.no
        || ': acknowledged or beyond its stream'
      FROM @.item i LEFT JOIN @.stream_tail s ON s.task = i.task AND s.part = i.part
      LEFT JOIN @.stream_head h ON h.task = i.task AND h.part = i.part
      WHERE i.place = 0 AND (h.acked IS NULL OR s.tail IS NULL OR i.no <= h.acked OR i.no > s.tail)",
-    "SELECT 'run ' || r.id || ': ' || r.open || ' items open, ' || r.there || ' in the log'
+    "SELECT 'run ' || r.id || ': ' || 'items open: ' || r.open || ', in the log: ' || r.there
      FROM (SELECT r.id, r.logged - coalesce((SELECT sum(s.unlogged) FROM @.run_share s
                                              WHERE s.run = r.id), 0) AS open,
              coalesce(l.there, 0) AS there
            FROM @.run r LEFT JOIN (SELECT run, count(*) AS there FROM @.item WHERE place = 0
                                    GROUP BY run) l ON l.run = r.id) r
      WHERE r.open <> r.there",
-    "SELECT 'run ' || r.id || ': ' || r.held || ' items are its own, ' || r.there || ' are there'
+    "SELECT 'run ' || r.id || ': ' || 'items of its own: ' || r.held || ', found: ' || r.there
      FROM (SELECT r.id, r.planned - coalesce((SELECT sum(s.ended) FROM @.run_share s
                                               WHERE s.run = r.id), 0) AS held,
              coalesce(w.there, 0) AS there

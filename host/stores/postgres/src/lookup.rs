@@ -73,6 +73,10 @@ pub(super) async fn get_many(
             room.take(weight)?;
             fetch.came(weight);
             let at = row.try_get::<_, i32>(0)? as usize;
+            if found[at].is_some() {
+                // Which of them is meant cannot be known.
+                return Err(invalid(table.collection.ambiguous()));
+            }
             let value = |(i, form): (usize, &Form)| form.value_in(row, i + 1);
             found[at] = Some(forms.iter().enumerate().map(value).collect::<Result<Row, _>>()?);
             Ok(true)
@@ -132,9 +136,7 @@ impl Fetch {
 
 fn plain_key(table: &Table, key: &RowKey) -> Result<Vec<Cell>, Refusal> {
     let columns = &table.collection.key;
-    if key.len() != columns.len() {
-        return Err(format!("the key of {:?} is incomplete", table.collection.name));
-    }
+    table.collection.require_key(key.len())?;
     columns.iter().zip(key).map(|(name, value)| table.cell(name, value, Round::Down)).collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use besom_core::collection::{Collection, Collections, Column};
+use besom_core::collection::{Collection, Collections, Column, named};
 use besom_core::ids::Tenant;
 use besom_core::value::Value;
 
@@ -15,8 +15,8 @@ use super::session::Session;
 use super::values::{Cell, Form};
 use besom_tables::Dialect;
 use besom_tables::encoding::Round;
+use besom_tables::mapping::Mapped;
 pub(super) use besom_tables::mapping::quote;
-use besom_tables::mapping::{Mapped, unknown};
 
 /// How PostgreSQL differs from other databases.
 pub(super) const DIALECT: Dialect =
@@ -61,7 +61,7 @@ impl Mapping {
     }
 
     pub(super) fn table(&self, collection: &str) -> Result<&Arc<Table>, Refusal> {
-        self.tables.get(collection).ok_or_else(|| unknown(collection))
+        named(&self.tables, collection)
     }
 }
 
@@ -105,7 +105,7 @@ impl Table {
         tenant: Option<&Tenant>,
         key: &[Value],
     ) -> Result<Vec<Cell>, Refusal> {
-        self.check_key(key.len())?;
+        self.collection.require_key(key.len())?;
         let mut cells: Vec<Cell> = self.tenant_cell(tenant)?.into_iter().collect();
         for (name, value) in self.collection.key.iter().zip(key) {
             cells.push(self.cell(name, value, Round::Down)?);

@@ -1,5 +1,7 @@
 //! Streams that have lost items: their state, and their repair.
 
+use std::collections::BTreeSet;
+
 use besom_core::books::{Counts, RunItems, Tally, WaitingCounts, write_off, write_off_run};
 use besom_core::ids::{Partition, RunId, Seq, TaskName};
 use tokio_postgres::Row;
@@ -9,6 +11,7 @@ use super::error::Job;
 use super::prune::Baseline;
 use super::session::{Pipeline, Session, Tx, params};
 use super::tally::{Counters, end_runs, write_runs};
+use super::text::NO_DUE;
 use besom_ports::store::{Repaired, Stream, StreamRow};
 
 /// Streams with unacknowledged items, and the number of items that exist.
@@ -41,6 +44,55 @@ pub(super) async fn rows(session: &Session, task: Option<&TaskName>) -> Job<Vec<
 const HOLD: &str = "SELECT s.part FROM @.stream_tail s
   JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
   WHERE s.task = $1 ORDER BY s.part FOR UPDATE";
+
+/// Restores the heads and tails of streams that have lost one or both although items are in their
+/// logs.
+const RESTORE: &str = "WITH lost AS (
+    SELECT p.part, s.tail, h.acked, i.first, i.last FROM (
+      SELECT part FROM @.stream_tail WHERE task = $1
+      UNION SELECT part FROM @.stream_head WHERE task = $1
+      UNION SELECT part FROM @.item WHERE task = $1 AND place = 0) p
+    LEFT JOIN @.stream_tail s ON s.task = $1 AND s.part = p.part
+    LEFT JOIN @.stream_head h ON h.task = $1 AND h.part = p.part
+    LEFT JOIN (SELECT part, min(no) AS first, max(no) AS last FROM @.item
+               WHERE task = $1 AND place = 0 GROUP BY part) i ON i.part = p.part
+    WHERE s.tail IS NULL OR h.acked IS NULL),
+  tails AS (
+    INSERT INTO @.stream_tail (task, part, tail)
+    SELECT $1, part, greatest(acked, last) FROM lost WHERE tail IS NULL ON CONFLICT DO NOTHING),
+  heads AS (
+    INSERT INTO @.stream_head (task, part, acked)
+    SELECT $1, part, coalesce(first - 1, tail) FROM lost WHERE acked IS NULL
+    ON CONFLICT DO NOTHING)
+  SELECT part FROM lost";
+
+/// Restores the streams without a row if more items went through them than there are positions. The
+/// new positions are above all that are known to have been used.
+const RESTORE_ENDED: &str = "WITH history AS (
+    SELECT count(*) AS ended FROM @.history
+    WHERE task = $1 AND due = $2 AND run <> 0 AND outcome IN (1, 2)),
+  tails AS (
+    INSERT INTO @.stream_tail (task, part, tail)
+    SELECT $1, p.id, h.ended FROM @.partition p, history h
+    WHERE h.ended > (SELECT coalesce(sum(tail), 0) FROM @.stream_tail WHERE task = $1)
+    ON CONFLICT DO NOTHING RETURNING part, tail)
+  INSERT INTO @.stream_head (task, part, acked) SELECT $1, part, tail FROM tails
+  ON CONFLICT DO NOTHING RETURNING part";
+
+/// If every stream has a row again, with too low positions: moves an empty one.
+const MOVE_EMPTY: &str = "WITH missing AS (
+    SELECT (SELECT count(*) FROM @.history
+            WHERE task = $1 AND due = $2 AND run <> 0 AND outcome IN (1, 2))
+      - (SELECT coalesce(sum(tail), 0)::int8 FROM @.stream_tail WHERE task = $1) AS n),
+  place AS (
+    SELECT min(s.part) AS part FROM @.stream_tail s
+    JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+    WHERE s.task = $1 AND s.tail = h.acked),
+  tails AS (
+    UPDATE @.stream_tail s SET tail = s.tail + m.n FROM missing m, place p
+    WHERE m.n > 0 AND s.task = $1 AND s.part = p.part RETURNING s.part, m.n)
+  UPDATE @.stream_head h SET acked = h.acked + t.n FROM tails t
+  WHERE h.task = $1 AND h.part = t.part RETURNING h.part";
 
 /// Those whose rows differ from the positions between head and tail, with a number above all that
 /// were ever used.
@@ -137,9 +189,19 @@ async fn write_off_runs(tx: &Tx, task: i32) -> Job<()> {
     Ok(())
 }
 
-/// Renumbers the broken streams of a task, and writes off what they have lost.
+/// Restores and renumbers the broken streams of a task, and writes off what they have lost.
 pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
+    let mut streams = BTreeSet::new();
+    for row in tx.query(RESTORE, params![task]).await? {
+        streams.insert(row.try_get::<_, i32>(0)?);
+    }
+    for row in tx.query(RESTORE_ENDED, params![task, NO_DUE]).await? {
+        streams.insert(row.try_get::<_, i32>(0)?);
+    }
     tx.query(HOLD, params![task]).await?;
+    for row in tx.query(MOVE_EMPTY, params![task, NO_DUE]).await? {
+        streams.insert(row.try_get::<_, i32>(0)?);
+    }
     let (mut parts, mut bases) = (Vec::new(), Vec::new());
     for row in tx.query(BROKEN, params![task]).await? {
         parts.push(row.try_get::<_, i32>(0)?);
@@ -151,7 +213,8 @@ pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
     let lost = write_off_items(tx, task).await?;
     write_off_runs(tx, task).await?;
     let mut pipeline = Pipeline::default();
-    arrivals::note(&mut pipeline, !parts.is_empty(), None, None);
+    streams.extend(parts);
+    arrivals::note(&mut pipeline, !streams.is_empty(), None, None);
     tx.session.run(pipeline).await?;
-    Ok(Repaired { streams: parts.len() as u64, lost: u64::try_from(lost).unwrap_or(0) })
+    Ok(Repaired { streams: streams.len() as u64, lost: u64::try_from(lost).unwrap_or(0) })
 }

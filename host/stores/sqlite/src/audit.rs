@@ -93,6 +93,15 @@ const VIOLATIONS: &[&str] = &[
      LEFT JOIN besom_log l
        ON l.task = s.task AND l.part = s.part AND l.seq > s.acked AND l.seq <= s.tail
      GROUP BY s.task, s.part HAVING count(l.seq) <> s.tail - s.acked",
+    // An item ends at most once by a commit or a skip, so the positions are at least as many.
+    "SELECT 'streams of ' || t.name || ': items that have ended: ' || h.ended || ', positions: '
+       || coalesce(s.positions, 0)
+     FROM besom_task t
+     JOIN (SELECT task, count(*) AS ended FROM besom_history
+           WHERE due = '' AND run <> 0 AND outcome IN (1, 2) GROUP BY task) h ON h.task = t.id
+     LEFT JOIN (SELECT task, sum(tail) AS positions FROM besom_stream GROUP BY task) s
+       ON s.task = t.id
+     WHERE h.ended > coalesce(s.positions, 0)",
     "SELECT 'log ' || l.task || '/' || l.part || '/' || l.seq || ': acknowledged or beyond its stream'
      FROM besom_log l LEFT JOIN besom_stream s ON s.task = l.task AND s.part = l.part
      WHERE s.acked IS NULL OR l.seq <= s.acked OR l.seq > s.tail",
@@ -112,19 +121,19 @@ const VIOLATIONS: &[&str] = &[
              UNION ALL SELECT task, tenant, key, due FROM besom_timer
              UNION ALL SELECT task, tenant, key, due FROM besom_retry)
            EXCEPT SELECT task, tenant, key, due FROM besom_waiting)",
-    "SELECT 'run ' || r.id || ': ' || r.open || ' items open, ' || count(l.seq) || ' in the log'
+    "SELECT 'run ' || r.id || ': ' || 'items open: ' || r.open || ', in the log: ' || count(l.seq)
      FROM besom_run r LEFT JOIN (SELECT run, seq FROM besom_log) l ON l.run = r.id
      WHERE r.open <> 0 OR r.ended_at IS NULL OR l.seq IS NOT NULL
      GROUP BY r.id HAVING count(l.seq) <> r.open",
-    "SELECT 'run ' || r.id || ': ' || r.items || ' items are its own, ' || coalesce(h.there, 0)
-       || ' are there'
+    "SELECT 'run ' || r.id || ': ' || 'items of its own: ' || r.items || ', found: '
+       || coalesce(h.there, 0)
      FROM besom_run r LEFT JOIN (SELECT run, count(*) AS there
        FROM (SELECT run FROM besom_log UNION ALL SELECT run FROM besom_timer
              UNION ALL SELECT run FROM besom_retry
              UNION ALL SELECT run FROM besom_dead WHERE resolved_at IS NULL)
        GROUP BY run) h ON h.run = r.id
      WHERE r.items <> coalesce(h.there, 0)",
-    "SELECT 'run ' || id || ': ended with its scan or ' || open || ' items open'
+    "SELECT 'run ' || id || ': ended before its scan, or with open items: ' || open
      FROM besom_run WHERE ended_at IS NOT NULL AND (open <> 0 OR scan_done = 0)",
     "SELECT 'task ' || t.name || ': ' || t.undo_bytes || ' bytes of before-images counted, '
        || coalesce(h.bytes, 0) || ' held'

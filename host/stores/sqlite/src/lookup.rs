@@ -52,9 +52,7 @@ pub(super) fn get_many(
         let mut text = format!("SELECT {names} FROM {} WHERE ", table.name);
         let mut params = Vec::new();
         if tenant.is_none() && table.tenant().is_some() {
-            if key.len() != table.collection.key.len() {
-                return Err(invalid(format!("the key of {collection:?} is incomplete")));
-            }
+            table.collection.require_key(key.len()).map_err(invalid)?;
             text.push('1');
             table.push_equal(key.iter(), &mut text, &mut params).map_err(invalid)?;
         } else {
@@ -78,6 +76,10 @@ pub(super) fn get_many(
                 Some(values)
             }
         });
+        // Which of them is meant cannot be known.
+        if found.last().is_some_and(Option::is_some) && rows.next()?.is_some() {
+            return Err(invalid(table.collection.ambiguous()));
+        }
     }
     Ok(found)
 }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use besom_core::collection::{Collection, Collections, Column};
+use besom_core::collection::{Collection, Collections, Column, named};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Comparison;
 use besom_core::value::{Field, Value};
@@ -22,7 +22,7 @@ use besom_record::images::Lent;
 use besom_tables::Dialect;
 use besom_tables::conditions::Term;
 use besom_tables::encoding::{Round, unlike};
-use besom_tables::mapping::{Mapped, unknown};
+use besom_tables::mapping::Mapped;
 pub(super) use besom_tables::mapping::{push_quoted, quote};
 
 /// How SQLite differs from other databases.
@@ -97,7 +97,7 @@ impl Mapping {
     }
 
     pub(super) fn table(&self, collection: &str) -> Result<&Table, Refusal> {
-        self.tables.get(collection).ok_or_else(|| Refusal::Said(unknown(collection)))
+        Ok(named(&self.tables, collection)?)
     }
 }
 
@@ -216,7 +216,7 @@ impl Table {
         sql: &mut String,
         params: &mut Params<'v>,
     ) -> Result<(), Refusal> {
-        self.check_key(key.len())?;
+        self.collection.require_key(key.len())?;
         self.push_tenant(tenant, sql, params)?;
         self.push_equal(key, sql, params)
     }

@@ -1,6 +1,6 @@
 //! Streams that have lost items or contain unreadable rows: their state, and their repair.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use besom_core::books::{RunItems, WaitingCounts, write_off, write_off_run};
 use besom_core::ids::{Partition, RunId, Seq, TaskName};
@@ -32,10 +32,11 @@ pub(super) fn rows(conn: &Connection, task: Option<&TaskName>) -> Job<Vec<Stream
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Renumbers the broken streams of a task, and writes off what they have lost.
+/// Restores and renumbers the broken streams of a task, and writes off what they have lost.
 pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
     let Some(id) = task_id(tx.conn, task)? else { return Ok(Repaired::default()) };
-    let mut repaired = Repaired::default();
+    let restored = restore(tx, id)?;
+    let mut repaired = Repaired { streams: restored.len() as u64, ..Repaired::default() };
     let mut seen = HashSet::new();
     for (part, acked, tail) in all(tx, id)? {
         let stream = rows_of(tx, task, id, part, acked, &mut seen)?;
@@ -57,11 +58,43 @@ pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
         }
         let moved = "UPDATE besom_stream SET acked = ?3, tail = ?4 WHERE task = ?1 AND part = ?2";
         tx.conn.prepare_cached(moved)?.execute(params![id, part, base, next])?;
-        repaired.streams += 1;
+        repaired.streams += u64::from(!restored.contains(&part));
     }
     repaired.lost = write_off_items(tx, id)?;
     write_off_runs(tx, id)?;
     Ok(repaired)
+}
+
+/// Restores the rows of streams that have none although items are in their logs, or went through
+/// them. Returns their partitions. The positions are above all that are known to have been used.
+fn restore(tx: &Tx<'_>, task: i64) -> Job<BTreeSet<i64>> {
+    let mut restored = BTreeSet::new();
+    for sql in [
+        "INSERT INTO besom_stream (task, part, tail, acked)
+         SELECT task, part, max(seq), min(seq) - 1 FROM besom_log l WHERE task = ?1
+           AND NOT EXISTS (SELECT 1 FROM besom_stream s WHERE s.task = l.task AND s.part = l.part)
+         GROUP BY task, part RETURNING part",
+        "INSERT INTO besom_stream (task, part, tail, acked)
+         SELECT ?1, p.id, h.ended, h.ended FROM besom_partition p,
+           (SELECT count(*) AS ended FROM besom_history
+            WHERE task = ?1 AND due = '' AND run <> 0 AND outcome IN (1, 2)) h
+         WHERE h.ended > (SELECT coalesce(sum(tail), 0) FROM besom_stream WHERE task = ?1)
+           AND NOT EXISTS (SELECT 1 FROM besom_stream s WHERE s.task = ?1 AND s.part = p.id)
+         RETURNING part",
+        // Every stream has a row again, with too low positions: an empty one can be moved.
+        "UPDATE besom_stream SET tail = tail + h.missing, acked = acked + h.missing FROM (
+           SELECT (SELECT count(*) FROM besom_history
+                   WHERE task = ?1 AND due = '' AND run <> 0 AND outcome IN (1, 2))
+             - (SELECT coalesce(sum(tail), 0) FROM besom_stream WHERE task = ?1) AS missing) h
+         WHERE h.missing > 0 AND task = ?1
+           AND part = (SELECT min(part) FROM besom_stream WHERE task = ?1 AND acked = tail)
+         RETURNING part",
+    ] {
+        let mut statement = tx.conn.prepare(sql)?;
+        let parts = statement.query_map([task], |r| r.get::<_, i64>(0))?;
+        restored.extend(parts.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    Ok(restored)
 }
 
 fn all(tx: &Tx<'_>, task: i64) -> Job<Vec<(i64, i64, i64)>> {

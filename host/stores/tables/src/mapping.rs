@@ -39,11 +39,6 @@ pub fn push_quoted(name: &str, sql: &mut String) {
     sql.push('"');
 }
 
-/// The refusal of a name that no collection has.
-pub fn unknown(collection: &str) -> String {
-    format!("there is no collection {collection:?}")
-}
-
 /// The tenant column can be read as text.
 const TENANT: Column = Column { kind: Kind::Text, encoding: Encoding::Native };
 
@@ -100,9 +95,7 @@ impl<F> Mapped<F> {
     pub fn written_form(&self, name: &str) -> Result<&F, String> {
         match self.columns.binary_search_by(|(column, _)| column.as_str().cmp(name)) {
             Ok(at) => Ok(&self.columns[at].1),
-            Err(_) => {
-                Err(format!("the collection {:?} has no column {name:?}", self.collection.name))
-            }
+            Err(_) => Err(self.collection.lacks(name)),
         }
     }
 
@@ -114,14 +107,8 @@ impl<F> Mapped<F> {
         &self,
         tenant: Option<&'t Tenant>,
     ) -> Result<Option<&'t Tenant>, String> {
-        match (&self.tenant, tenant) {
-            (None, _) => Ok(None),
-            (Some(_), Some(tenant)) => Ok(Some(tenant)),
-            (Some(_), None) => {
-                let name = &self.collection.name;
-                Err(format!("the collection {name:?} has tenants, but no tenant was given"))
-            }
-        }
+        self.collection.require_tenant(tenant.is_some())?;
+        Ok(tenant.filter(|_| self.tenant.is_some()))
     }
 
     /// The quoted tenant column, and its form.
@@ -131,23 +118,6 @@ impl<F> Mapped<F> {
     pub fn tenants(&self) -> Result<&(String, F), String> {
         let name = &self.collection.name;
         self.tenant.as_ref().ok_or_else(|| format!("the collection {name:?} has no tenants"))
-    }
-
-    /// Checks that a key has a value for each of its columns.
-    ///
-    /// # Errors
-    /// A refusal if it does not.
-    pub fn check_key(&self, values: usize) -> Result<(), String> {
-        let columns = &self.collection.key;
-        if values == columns.len() {
-            return Ok(());
-        }
-        Err(format!(
-            "the key of {:?} has {} columns ({}), but {values} values were given",
-            self.collection.name,
-            columns.len(),
-            columns.join(", "),
-        ))
     }
 
     /// The columns of the index of a range.

@@ -1,6 +1,6 @@
 //! A drop-in task that deletes expired rows, such as login sessions or password reset tokens.
 //! `besom.toml` maps a table of yours as the collection `sessions`; the settings name its key
-//! column and its expiry column.
+//! columns and its expiry column. The host adds the tenant, if the mapping names a tenant column.
 
 mod decide;
 
@@ -15,11 +15,12 @@ impl Task for SessionSweep {
         Manifest::new("session-sweep", env!("CARGO_PKG_VERSION"))
             .doc("Deletes sessions that expired longer ago than `keep`.")
             .setting(Setting::duration("keep", "0s").doc("How long an expired session is kept."))
-            .setting(Setting::text("key", "session_id").doc("The key column."))
+            .setting(
+                Setting::text("key", "session_id").doc("The key columns, with commas between."),
+            )
             .setting(Setting::text("expiry", "expires_at").doc("A timestamp; null never expires."))
             .setting(Setting::text("index", "by_expiry").doc("An index that begins with `expiry`."))
             .collection(Access::to("sessions").read().delete())
-            .over_all_tenants()
     }
 
     /// Selects the candidates by an index range, so rows outside it are never read.
@@ -29,13 +30,15 @@ impl Task for SessionSweep {
         Ok(Range::of("sessions")
             .index(&text(ctx, "index")?)
             .upper(latest)
-            .columns([&*key, &*expiry]))
+            .columns(names(&key).chain([&*expiry])))
     }
 
     fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
         let expiry: Option<Time> = row.get(&text(ctx, "expiry")?)?;
         let Some(expiry) = expiry else { return Ok(None) };
-        Ok(Some(Candidate::of(&[row.value(&text(ctx, "key")?)?])?.version(expiry)))
+        let key = text(ctx, "key")?;
+        let key = names(&key).map(|column| row.value(column)).collect::<Result<Vec<_>>>()?;
+        Ok(Some(Candidate::of(&key)?.version(expiry)))
     }
 
     /// Reads all rows again in one call and guards each deletion with the expiry that it read:
@@ -63,6 +66,11 @@ impl Task for SessionSweep {
 
 fn text(ctx: &Context, setting: &str) -> Result<String> {
     ctx.setting(setting)
+}
+
+/// The key columns in the order of the mapping's `key`.
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim)
 }
 
 besom_sdk::export!(SessionSweep);

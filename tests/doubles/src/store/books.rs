@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use besom_core::ids::{CommitId, FencingToken, RunId, TaskName};
+use besom_core::ids::{CommitId, FencingToken, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item};
 use besom_core::plan::{Run, SlotRecord};
 use besom_core::time::Time;
@@ -94,6 +94,18 @@ impl State {
                 if !stream.items.contains_key(&besom_core::ids::Seq(seq)) {
                     found.push(format!("{task}, partition {partition}: a gap at {seq}"));
                 }
+            }
+        }
+        for ((task, partition), stream) in &self.streams {
+            let beyond = stream.items.range(Seq(stream.tail.0 + 1)..).count();
+            if beyond > 0 {
+                found.push(format!("{task}, partition {partition}: {beyond} beyond the tail"));
+            }
+        }
+        for task in self.counts.keys().map(|(task, _)| task).collect::<BTreeSet<_>>() {
+            let (ended, positions) = (self.ended_in_streams(task), self.positions(task));
+            if ended > positions {
+                found.push(format!("the streams of {task}: {ended} ended, {positions} positions"));
             }
         }
         let mut seen: BTreeSet<&Identity> = BTreeSet::new();

@@ -100,6 +100,8 @@ pub enum Corruption {
     LoseHistory(u64),
     /// An item disappears from the log.
     LoseLog(TaskName, besom_core::ids::Partition, Seq),
+    /// The positions of a task's streams disappear. Their items stay.
+    LosePositions(TaskName),
     /// A timer disappears.
     LoseTimer(u64),
     /// A task's counter shows one more planned item (of its first tenant).
@@ -119,6 +121,13 @@ impl MemoryStore {
             Corruption::LoseLog(task, partition, seq) => {
                 if let Some(stream) = state.streams.get_mut(&(task.clone(), *partition)) {
                     stream.items.remove(seq);
+                }
+            }
+            Corruption::LosePositions(task) => {
+                state.streams.retain(|(of, _), stream| of != task || !stream.items.is_empty());
+                let streams = state.streams.iter_mut().filter(|((of, _), _)| of == task);
+                for (_, stream) in streams {
+                    (stream.acked, stream.tail) = (Seq(0), Seq(0));
                 }
             }
             Corruption::LoseTimer(id) => {

@@ -1,9 +1,11 @@
 //! Streams that have lost items: their state, and their repair.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::books::{RunItems, WaitingCounts, write_off, write_off_run};
-use besom_core::ids::{RunId, Seq, TaskName};
+use besom_core::ids::{Partition, RunId, Seq, TaskName};
+use besom_core::item::End;
 use besom_core::time::Time;
 
 use super::ledger::{add, bump};
@@ -24,14 +26,52 @@ impl State {
     }
 
     pub(super) fn repair_streams(&mut self, task: &TaskName, now: Time) -> Repaired {
-        let streams = self.streams.iter_mut().filter(|((of, _), _)| of == task);
         let mut repaired = Repaired::default();
+        let streams = self.streams.iter_mut().filter(|((of, _), _)| of == task);
         for (_, stream) in streams {
             repaired.streams += u64::from(stream.number_anew());
+        }
+        let ended = self.ended_in_streams(task);
+        if ended > self.positions(task) {
+            for partition in (0..self.partitions).map(Partition) {
+                let new =
+                    StreamState { acked: Seq(ended), tail: Seq(ended), items: BTreeMap::new() };
+                if let Entry::Vacant(place) = self.streams.entry((task.clone(), partition)) {
+                    place.insert(new);
+                    repaired.streams += 1;
+                }
+            }
+        }
+        let missing = ended.saturating_sub(self.positions(task));
+        let mut streams = self.streams.iter_mut().filter(|((of, _), _)| of == task);
+        if missing > 0
+            && let Some((_, empty)) = streams.find(|(_, stream)| stream.items.is_empty())
+        {
+            empty.tail = Seq(empty.tail.0 + missing);
+            empty.acked = empty.tail;
+            repaired.streams += 1;
         }
         repaired.lost = self.write_off_items(task);
         self.write_off_runs(task, now);
         repaired
+    }
+
+    /// The number of items of the log that were committed or skipped, as far as the history knows.
+    pub(super) fn ended_in_streams(&self, task: &TaskName) -> u64 {
+        let rows = self.history.values().map(|recorded| &recorded.row);
+        let ended = rows.filter(|row| {
+            row.identity.task == *task
+                && row.identity.due.is_none()
+                && row.run != RunId::NONE
+                && matches!(row.outcome, End::Committed | End::Skipped)
+        });
+        ended.count() as u64
+    }
+
+    /// The number of positions that were used in the streams of a task.
+    pub(super) fn positions(&self, task: &TaskName) -> u64 {
+        let streams = self.streams.iter().filter(|((of, _), _)| of == task);
+        streams.map(|(_, stream)| stream.tail.0).sum()
     }
 
     /// Writes off items that are in the counters but exist nowhere.

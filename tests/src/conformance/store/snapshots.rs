@@ -89,6 +89,19 @@ pub async fn a_page_ends_where_so_many_rows_were_looked_at(world: &mut World) {
     assert_eq!((looked, found), (vec![4, 4, 2], vec![vec![text("t9")]]));
 }
 
+/// Without a tenant, a key that rows of several tenants have identifies none of them.
+pub async fn a_key_of_several_tenants_is_not_read_without_a_tenant(world: &mut World) {
+    for name in ["a", "b"] {
+        world.write_as(&[(Some(tenant(name)), thing("t", 1))]).await;
+    }
+    let view = world.store().snapshot(OPEN).await.unwrap();
+    let (key, id) = ([vec![text("t")]], names(&["id"]));
+    let found = view.get_many(None, "things", &key, &id).await;
+    assert!(matches!(found, Err(Error::Invalid(_))), "{found:?}");
+    let of_one = view.get_many(Some(&tenant("a")), "things", &key, &id).await.unwrap();
+    assert_eq!(of_one, [Some(vec![text("t")])]);
+}
+
 /// A name that the mapping lacks is an invalid request.
 pub async fn a_read_of_what_is_not_mapped_is_invalid(world: &mut World) {
     let view = world.store().snapshot(OPEN).await.unwrap();

@@ -319,3 +319,67 @@ pub async fn a_read_says_which_streams_it_has_looked_at(world: &mut World) {
     let read = world.store().read_logs(&task("task"), &streams, ALL, 1, usize::MAX).await.unwrap();
     assert_eq!((read.items.len(), &read.looked[..]), (1, &[streams[0].0][..]));
 }
+
+/// The row of a stream is lost, and its items are not: they are executed after a repair.
+pub async fn a_stream_whose_position_is_lost_goes_on_after_a_repair(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b", "c"])).await;
+    let items = world.log("task").await;
+    world.commit(vec![(&items[0], skip("done"))]).await;
+    world.fixture.corrupt(&Corruption::LosePositions(task("task"))).await;
+    let audit = world.store().audit().await.unwrap();
+    assert!(!audit.balanced(), "{audit:#?}");
+
+    assert_eq!(repair(world).await.repaired, Repaired { streams: 1, lost: 0 });
+    world.balanced().await;
+    let rest = world.log("task").await;
+    let keys: Vec<_> = rest.iter().map(|w| w.item.identity.key.as_str()).collect();
+    assert_eq!(keys, ["b", "c"]);
+    let done = world.commit(rest.iter().map(|item| (item, skip("done"))).collect()).await;
+    assert_eq!(done.outcomes, vec![Outcome::Skipped("done".into()); 2]);
+    world.planned("task", in_one_stream(&["d"])).await;
+    assert_eq!(world.log("task").await.len(), 1);
+    world.balanced().await;
+}
+
+/// The history shows that items went through streams that have no rows. A repair restores them at
+/// positions that were not used before.
+pub async fn positions_that_are_lost_while_nothing_waits_are_restored(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b"])).await;
+    let items = world.log("task").await;
+    world.commit(items.iter().map(|item| (item, skip("done"))).collect()).await;
+    world.balanced().await;
+    world.fixture.corrupt(&Corruption::LosePositions(task("task"))).await;
+    let violations = world.store().audit().await.unwrap().violations;
+    assert!(violations.iter().any(|v| v.contains("task")), "{violations:?}");
+
+    let repaired = repair(world).await.repaired;
+    assert!(repaired.streams >= 1 && repaired.lost == 0, "{repaired:?}");
+    world.balanced().await;
+    world.planned("task", in_one_stream(&["c"])).await;
+    let next = world.only("task").await;
+    let Source::Log(at) = next.source else { panic!("{next:?}") };
+    assert!(at > Seq(2), "{at:?}");
+    let done = world.commit(vec![(&next, skip("done"))]).await;
+    assert_eq!(done.outcomes, [Outcome::Skipped("done".into())]);
+    world.balanced().await;
+}
+
+/// New items may have come before the repair: their streams begin at the first position again.
+pub async fn positions_that_were_used_twice_are_made_up_for(world: &mut World) {
+    let keys: Vec<String> = (0..400).map(|n| format!("key-{n}")).collect();
+    for _ in 0..2 {
+        world.planned("task", keys.iter().map(|key| candidate(key)).collect()).await;
+        let items = world.log("task").await;
+        world.commit(items.iter().map(|item| (item, skip("done"))).collect()).await;
+        world.fixture.corrupt(&Corruption::LosePositions(task("task"))).await;
+    }
+    world.planned("task", keys.iter().map(|key| candidate(key)).collect()).await;
+    let items = world.log("task").await;
+    world.commit(items.iter().map(|item| (item, skip("done"))).collect()).await;
+    assert!(!world.store().audit().await.unwrap().balanced());
+    assert!(repair(world).await.repaired.streams >= 1);
+    world.balanced().await;
+    world.planned("task", vec![candidate("next")]).await;
+    assert_eq!(world.log("task").await.len(), 1);
+    world.balanced().await;
+}

@@ -269,7 +269,7 @@ async fn over_tcp_a_token_says_what_its_bearer_may_do() {
     let address = listener.address().unwrap().expect("TCP").to_string();
     let serving = site.serve(listener, false);
     let link = |token: &str| {
-        let remote = Remote::new(&address, token.to_owned(), None).expect("an address");
+        let remote = Remote::new(&address, token.to_owned(), None, None).expect("an address");
         Link::new(vec![Address::Tcp(Arc::new(remote))], false)
     };
 
