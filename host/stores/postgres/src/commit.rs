@@ -20,7 +20,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use besom_core::books::{Closed, Judged, Tally, Write, close};
-use besom_core::ids::{CommitId, RunId, TaskName};
+use besom_core::ids::{CommitId, Partition, RunId, TaskName};
+use besom_core::item::{Item, Source};
 use besom_core::proposal::{Change, Guard};
 use tokio_postgres::Row;
 
@@ -125,7 +126,7 @@ pub(super) async fn commit(
         Some(Fault::Away) => return Err(Error::Unavailable("a fault of a test".into())),
         Some(Fault::CommitLost | Fault::CommitUnconfirmed) | None => {}
     }
-    let (mut care, mut repeats) = (Care::default(), 0);
+    let (mut care, mut repeats) = (Care { look_up: !alike(batch), ..Care::default() }, 0);
     let number = |entry: &Entry| setting.tasks.get(&entry.item.identity.task).copied();
     let tasks: Vec<i32> = batch.entries.iter().map(|entry| number(entry).unwrap_or(0)).collect();
     loop {
@@ -329,7 +330,7 @@ impl<'a> Attempt<'a> {
         for write in moves {
             ledger.push(write, None)?;
         }
-        let taken = ledger.take_all(&mut pipeline);
+        let taken = ledger.take_all(&mut pipeline, self.care.look_up);
         write_runs(&tally, &mut pipeline);
         let left = runs_left(&tally);
         let runs = (!left.is_empty()).then(|| pipeline.push(RUN_FACTS, params![left]));
@@ -808,6 +809,18 @@ async fn deferred(session: &Session) -> Job<String> {
         )
         .await?;
     Ok(super::session::only::<Option<String>>(&rows)?.unwrap_or_default())
+}
+
+/// Whether the items of each stream have one run, tenant and due time.
+fn alike(batch: &Batch) -> bool {
+    let logged = batch.entries.iter().filter(|entry| matches!(entry.source, Source::Log(_)));
+    let mut first: HashMap<(&TaskName, Partition), &Item> = HashMap::new();
+    logged.map(|entry| &entry.item).all(|item| {
+        let first = first.entry((&item.identity.task, item.partition)).or_insert(item);
+        item.run == first.run
+            && item.identity.tenant == first.identity.tenant
+            && item.identity.due == first.identity.due
+    })
 }
 
 fn blames_items(e: &tokio_postgres::Error) -> bool {

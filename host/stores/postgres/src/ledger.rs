@@ -322,8 +322,9 @@ impl<'a> Ledger<'a> {
     }
 
     /// Removes the items from where they were waiting. Items of the log that only end are removed
-    /// by the range that is acknowledged.
-    pub(super) fn take_all(&mut self, pipeline: &mut Pipeline<'a>) -> Taken<'a> {
+    /// by the range that is acknowledged. Unless the items were looked up, each of these ranges has
+    /// one run, tenant and due time.
+    pub(super) fn take_all(&mut self, pipeline: &mut Pipeline<'a>, looked_up: bool) -> Taken<'a> {
         let mut expected = Vec::new();
         let (retries, dead) = (std::mem::take(&mut self.retries), std::mem::take(&mut self.dead));
         let mut ask = |rows: usize, sql: &'static str, leaving: Leaving<'a>, more| {
@@ -348,11 +349,17 @@ impl<'a> Ledger<'a> {
         }
         let mut log = None;
         if !self.acknowledged.tasks.is_empty() {
-            let Ranges { tasks, parts, from, to } = std::mem::take(&mut self.acknowledged);
-            let mut items = std::mem::take(&mut self.passed);
-            items.sort_unstable_by_key(|passed| (passed.stream, passed.no));
-            let streams = tasks.len();
-            let place = pipeline.push(ACKNOWLEDGE, params![tasks, parts, from, to]);
+            let ranges = std::mem::take(&mut self.acknowledged);
+            let passed = std::mem::take(&mut self.passed);
+            let streams = ranges.tasks.len();
+            let (place, items) = match looked_up {
+                true => {
+                    let Ranges { tasks, parts, from, to } = ranges;
+                    let place = pipeline.push(ACKNOWLEDGE, params![tasks, parts, from, to]);
+                    (place, Expected::Counted(passed.len()))
+                }
+                false => acknowledge(pipeline, ranges, passed),
+            };
             log = Some(Acknowledged { place, items, streams });
         }
         Taken { items: expected, log }
@@ -429,10 +436,45 @@ pub(super) struct Taken<'a> {
 /// The place of the answer to an acknowledgement, and what it must show.
 struct Acknowledged<'a> {
     place: usize,
-    /// The items removed, in order.
-    items: Vec<Passed<'a>>,
+    items: Expected<'a>,
     /// The number of cursors moved.
     streams: usize,
+}
+
+/// The items that leave the log.
+enum Expected<'a> {
+    /// They were looked up: their number.
+    Counted(usize),
+    /// By their positions in the ranges, one range after the other; none: it leaves otherwise.
+    Named(Vec<Option<&'a Item>>),
+}
+
+/// Acknowledges ranges whose items were not looked up.
+fn acknowledge<'a>(
+    pipeline: &mut Pipeline<'a>,
+    ranges: Ranges,
+    passed: Vec<Passed<'a>>,
+) -> (usize, Expected<'a>) {
+    let Ranges { tasks, parts, from, to } = ranges;
+    let mut places: HashMap<(i32, i32), usize> = HashMap::with_capacity(tasks.len());
+    let (mut bases, mut total) = (Vec::with_capacity(tasks.len()), 0);
+    for (at, stream) in tasks.iter().copied().zip(parts.iter().copied()).enumerate() {
+        places.insert(stream, at);
+        bases.push(total - from[at]);
+        total += to[at] - from[at];
+    }
+    let (mut runs, mut dues) = (vec![0; tasks.len()], vec![0; tasks.len()]);
+    let mut tenants = vec![Cow::Borrowed(""); tasks.len()];
+    let mut items = vec![None; total as usize];
+    for Passed { stream, no, item } in passed {
+        let Some(&at) = places.get(&stream) else { continue };
+        runs[at] = item.run.0 as i64;
+        tenants[at] = tenant_text(item.identity.tenant.as_ref());
+        dues[at] = due_number(item.identity.due);
+        items[(no + bases[at] - 1) as usize] = Some(item);
+    }
+    let params = params![tasks, parts, from, to, bases, runs, tenants, dues];
+    (pipeline.push(ACKNOWLEDGE_NAMED, params), Expected::Named(items))
 }
 
 impl Taken<'_> {
@@ -446,29 +488,20 @@ impl Taken<'_> {
         if row.try_get::<_, i64>(0)? != *streams as i64 {
             return Ok(false);
         }
-        // Without a row, an aggregate is NULL.
-        let Some(tasks) = row.try_get::<_, Option<Vec<i32>>>(1)? else {
-            return Ok(items.is_empty());
+        let items = match items {
+            Expected::Counted(items) => return Ok(row.try_get::<_, i64>(1)? == *items as i64),
+            Expected::Named(items) => items,
         };
-        let parts: Vec<i32> = row.try_get(2)?;
-        let numbers: Vec<i64> = row.try_get(3)?;
-        let runs: Vec<i64> = row.try_get(4)?;
-        let tenants: Vec<&str> = row.try_get(5)?;
-        let keys: Vec<&str> = row.try_get(6)?;
-        let dues: Vec<i64> = row.try_get(7)?;
-        // A place in the log is one row, so equally many are the same.
-        Ok(tasks.len() == items.len()
-            && (0..tasks.len()).all(|at| {
-                let place = ((tasks[at], parts[at]), numbers[at]);
-                let found = items.binary_search_by_key(&place, |passed| (passed.stream, passed.no));
-                found.is_ok_and(|found| {
-                    let Item { identity, run, .. } = items[found].item;
-                    runs[at] == run.0 as i64
-                        && tenants[at] == tenant_text(identity.tenant.as_ref())
-                        && keys[at] == escaped(&identity.key)
-                        && dues[at] == due_number(identity.due)
-                })
-            }))
+        // Without a row, an aggregate is NULL.
+        let positions: Vec<i64> = row.try_get::<_, Option<_>>(1)?.unwrap_or_default();
+        let keys: Vec<&str> = row.try_get::<_, Option<_>>(2)?.unwrap_or_default();
+        let is_expected = |(at, key): (&i64, &&str)| {
+            let item = usize::try_from(at - 1).ok().and_then(|at| items.get(at)).copied().flatten();
+            item.is_some_and(|item| *key == escaped(&item.identity.key))
+        };
+        // A position in the log has one row, so equally many are the same.
+        Ok(positions.len() == items.iter().flatten().count()
+            && positions.iter().zip(&keys).all(is_expected))
     }
 }
 
@@ -534,17 +567,28 @@ const TAKE: &str = "DELETE FROM @.item i
     AND i.run = u.run AND i.part = u.part AND i.place = u.place AND i.no = u.no
   RETURNING 1";
 
-/// Moves the cursors, and removes the items that only end. It returns the identities of those that
-/// were there: after a restore, others may have their positions.
+/// Moves the cursors, and removes the items that only end.
 const ACKNOWLEDGE: &str = "WITH u AS MATERIALIZED (
     SELECT * FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)),
   moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
     WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
   gone AS (DELETE FROM @.item i USING u
     WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
-    RETURNING i.*)
-  SELECT (SELECT count(*) FROM moved), array_agg(task), array_agg(part), array_agg(no),
-    array_agg(run), array_agg(tenant), array_agg(key), array_agg(due) FROM gone";
+    RETURNING 1)
+  SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM gone)";
+
+/// Like [`ACKNOWLEDGE`], for items that were not looked up: after a restore, others may have their
+/// positions. Keys are returned; comparing everything else here is cheaper than returning it.
+const ACKNOWLEDGE_NAMED: &str = "WITH u AS MATERIALIZED (
+    SELECT * FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[], $5::int8[], $6::int8[],
+      $7::text[], $8::int8[]) u(task, part, behind, upto, base, run, tenant, due)),
+  moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
+    WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
+  gone AS (DELETE FROM @.item i USING u
+    WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
+      AND i.run = u.run AND i.tenant = u.tenant AND i.due = u.due
+    RETURNING i.no + u.base AS at, i.key)
+  SELECT (SELECT count(*) FROM moved), array_agg(at), array_agg(key) FROM gone";
 
 const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, version, given_up, at)
   SELECT DISTINCT u.*, $7::int8
