@@ -22,8 +22,8 @@ use besom_tests::adapters::postgres::Postgres;
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::tables::{fields, text};
 use besom_tests::conformance::world::{
-    ALL, apply, candidate, dead, n_is, page, proposal, range, retry, set_n, settled, skip, task,
-    tenant,
+    ALL, LETTERS, apply, candidate, dead, n_is, page, proposal, range, retry, set_n, settled, skip,
+    task, tenant,
 };
 use besom_tests::conformance::{Fixture, World, block_on};
 use rand::rngs::StdRng;
@@ -212,8 +212,8 @@ async fn batch(world: &World, picks: &[(usize, Decision)], stale: bool) -> Batch
 async fn command(world: &World, effect: CommandEffect) -> Result {
     let command = Command::RetryDead(DeadSelector::default());
     let id = world.store().submit(&command, "ann", "why").await.unwrap();
-    let applied = world.store().apply_command(&world.fence, id, &effect, "done").await.unwrap();
-    Result::Count(applied.dead)
+    let applied = world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await;
+    Result::Count(applied.unwrap().dead)
 }
 
 async fn perform(world: &mut World, step: Step, term: u64) -> Result {

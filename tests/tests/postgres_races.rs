@@ -16,7 +16,7 @@ use besom_postgres::Options;
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{counter, parent, text, thing};
 use besom_tests::conformance::world::{
-    apply, candidate, dead, fence, in_one_stream, n_is, new_run, page, set_n, skip, task,
+    LETTERS, apply, candidate, dead, fence, in_one_stream, n_is, new_run, page, set_n, skip, task,
 };
 use besom_tests::conformance::{World, block_on};
 use tokio::task::JoinHandle;
@@ -498,7 +498,9 @@ fn a_command_repeated_beside_its_first_copy_is_applied_once() {
         let apply = || {
             let (store, leader) = (stage.world.store(), stage.world.fence.clone());
             let effect = effect.clone();
-            tokio::spawn(async move { store.apply_command(&leader, id, &effect, "done").await })
+            tokio::spawn(
+                async move { store.apply_command(&leader, id, &effect, "done", LETTERS).await },
+            )
         };
         stage.product("BEGIN; LOCK TABLE besom.history IN SHARE MODE").await;
         let first = apply();
@@ -527,7 +529,7 @@ fn a_dead_letter_resolved_beside_its_discard_is_counted_once() {
         let (store, leader) = (stage.world.store(), stage.world.fence.clone());
         let discard = tokio::spawn(async move {
             let effect = CommandEffect::DiscardDead(selector);
-            store.apply_command(&leader, id, &effect, "done").await
+            store.apply_command(&leader, id, &effect, "done", LETTERS).await
         });
         stage.until_waiting(1).await;
         stage.product("COMMIT").await;

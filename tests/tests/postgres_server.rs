@@ -5,12 +5,16 @@
 mod bounds;
 #[path = "postgres_server/checks.rs"]
 mod checks;
+#[path = "postgres_server/commands.rs"]
+mod commands;
 #[path = "postgres_server/crash.rs"]
 mod crash;
 #[path = "postgres_server/frozen.rs"]
 mod frozen;
 #[path = "postgres_server/granted.rs"]
 mod granted;
+#[path = "postgres_server/lease.rs"]
+mod lease;
 #[path = "postgres_server/migrations.rs"]
 mod migrations;
 #[path = "postgres_server/nudges.rs"]

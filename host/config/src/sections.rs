@@ -127,6 +127,10 @@ pub struct Host {
     pub timers_ahead: u32,
     /// Maximum number of candidates in one page of a scan.
     pub scan_page_items: u32,
+    /// Maximum number of dead letters that one transaction of a command takes.
+    pub command_letters: u32,
+    /// Maximum number of failures of a command in a row, after which it is refused.
+    pub command_attempts_max: u32,
     /// Maximum number of rounds of `besom run`.
     pub pass_rounds_max: u32,
     /// Maximum number of rounds in a row of `besom run` that change nothing.
@@ -509,6 +513,20 @@ pub static SECTIONS: &[Section] = &[
                 default: "1000",
                 doc: "Maximum number of candidates in one page of a scan.",
                 setter: Setter::U32(|s| &mut s.host.scan_page_items, 1, 100_000),
+            },
+            Key {
+                name: "command_letters",
+                default: "1000",
+                doc: "Maximum number of dead letters that one transaction of `besom dead retry` or \
+                      `besom dead discard` takes; further transactions follow.",
+                setter: Setter::U32(|s| &mut s.host.command_letters, 1, 100_000),
+            },
+            Key {
+                name: "command_attempts_max",
+                default: "8",
+                doc: "Number of failures of a command in a row, such as timeouts of the database, after \
+                      which it is refused with the reason.",
+                setter: Setter::U32(|s| &mut s.host.command_attempts_max, 1, 1_000),
             },
             Key {
                 name: "pass_rounds_max",

@@ -374,7 +374,8 @@ pub struct CommandRow {
     pub at: Time,
     /// When a leader applied it; `None`: it is pending.
     pub applied_at: Option<Time>,
-    /// The result for the requester, once a leader has applied or refused it.
+    /// The result for the requester, once a leader has applied or refused it; before that, how far a
+    /// command over many dead letters has come.
     pub result: Option<String>,
     /// Whether the leader refused the command. `result` has the reason.
     pub refused: bool,
@@ -397,7 +398,8 @@ pub enum CommandEffect {
     /// kept. An identity can wait only once: a dead letter whose identity is already waiting is
     /// left where it is, and of several dead letters of one identity only the newest moves. If the
     /// number of matching open letters differs from [`DeadSelector::expect`], the command is
-    /// refused.
+    /// refused. It takes the letters that were open when its first transaction began; one that is
+    /// retried and fails again is not retried twice.
     RetryDead(DeadSelector),
     /// Discards dead letters, each with a history row that names the requester and the reason.
     /// Their versions are not planned again. The command is refused as for
@@ -430,7 +432,13 @@ impl CommandEffect {
     pub fn outcome(&self, words: &str, applied: &Applied) -> (bool, String) {
         match (self, &applied.refused) {
             (_, Some(why)) => (true, why.clone()),
+            (CommandEffect::Refuse(_), None) if applied.dead > 0 => {
+                (true, format!("stopped after {}: {words}", counted(applied.dead, "dead letter")))
+            }
             (CommandEffect::RetryDead(_) | CommandEffect::DiscardDead(_), None) => {
+                if let Some(progress) = &applied.progress {
+                    return (false, format!("in progress: {progress}"));
+                }
                 (false, format!("{words}: {}", counted(applied.dead, "dead letter")))
             }
             (CommandEffect::RepairStreams(_), None) => {
@@ -454,8 +462,11 @@ impl CommandEffect {
 pub struct Applied {
     /// Runs that were started.
     pub runs: Vec<RunId>,
-    /// Number of dead letters moved or discarded.
+    /// Number of dead letters moved or discarded, by all calls for this command.
     pub dead: u64,
+    /// How far a command over dead letters has come; `None`: nothing is left to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// Number of messages that are pending again.
     pub messages: u64,
     /// The streams that were repaired.
@@ -484,7 +495,7 @@ impl Repaired {
 
 // -------------------------------------------------------------------------- inspection
 
-pub use besom_core::books::DeadLetter;
+pub use besom_core::books::{DeadLetter, Progress};
 
 /// Which dead letters of a selection to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -870,6 +881,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Whether the database was found to be malformed ([`Error::Damaged`]); [`Store::lost`] then has
+    /// the reason. It does not wait.
+    fn is_damaged(&self) -> bool {
+        false
+    }
+
     /// The current fence; `None` in a store that never had a leader.
     async fn fence(&self) -> Result<Option<Fence>>;
 
@@ -973,12 +990,17 @@ pub trait Store: Send + Sync {
 
     /// Applies the effect of a command and marks the command as applied, with the result. A command
     /// that is already marked is not applied again; its earlier result is returned.
+    ///
+    /// One call is one transaction and takes at most `letters` dead letters. If more may be left, it
+    /// records its progress instead of the mark ([`Applied::progress`]): the command stays pending,
+    /// and the next call continues, under any leader. `expect` is checked by the first call only.
     async fn apply_command(
         &self,
         fence: &FencingToken,
         id: u64,
         effect: &CommandEffect,
         result: &str,
+        letters: NonZeroU32,
     ) -> Result<Applied>;
 
     // ---- execution

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::command::counted;
+use besom_core::ids::TaskName;
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -14,6 +15,7 @@ use super::{Exit, Failure, Global, kept, open, submit};
 use besom_config::printable;
 use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
+use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Members as _;
 use besom_ports::store::{Command, Counts, DeadSelector, Letters, Store};
 
@@ -64,8 +66,39 @@ pub struct Passed {
     pub dead: u64,
     /// Items still waiting after the pass, such as timers that are due later.
     pub pending: u64,
+    /// Candidates of the last scan that were not planned, because their version has an open dead
+    /// letter, was settled by the task, or was discarded.
+    pub blocked: u64,
+    /// Open dead letters after the pass, new and earlier ones.
+    pub dead_open: u64,
     /// Error of the first failed scan, after which not every row was examined.
     pub error: Option<String>,
+}
+
+impl Passed {
+    /// Says why candidates were not planned, and what can be done about it; none: all were.
+    fn blocked(&self) -> Option<String> {
+        let Passed { task, blocked, dead, dead_open, .. } = self;
+        // The new dead letters are already told.
+        if dead == dead_open && blocked <= dead {
+            return None;
+        }
+        let candidates = counted(*blocked, "candidate");
+        match (blocked, dead_open) {
+            (0, _) => None,
+            (_, 0) => Some(format!(
+                "{candidates} of {task} not planned: settled or discarded until the version changes"
+            )),
+            (_, open) => {
+                let letters = counted(*open, "open dead letter");
+                Some(format!(
+                    "{candidates} of {task} not planned: {letters}, or settled or discarded until \
+                     the version changes (see `besom dead ls --task {task}`; `besom dead retry \
+                     --task {task}` retries them)"
+                ))
+            }
+        }
+    }
 }
 
 impl Args {
@@ -109,9 +142,14 @@ impl Args {
         if waiting > 0 {
             to_stderr!("commands waiting for a host: {waiting} (see `besom commands ls`)");
         }
-        for task in passed.iter().filter(|task| task.dead > 0) {
-            let (letters, task) = (counted(task.dead, "new dead letter"), &task.task);
-            to_stderr!("{letters} of {task} (see `besom dead ls --task {task}`)");
+        for task in &passed {
+            if task.dead > 0 {
+                let (letters, task) = (counted(task.dead, "new dead letter"), &task.task);
+                to_stderr!("{letters} of {task} (see `besom dead ls --task {task}`)");
+            }
+            if let Some(words) = task.blocked() {
+                to_stderr!("{words}");
+            }
         }
         output::show(global.output, &passed, || text(&passed))?;
         let whole = passed.iter().all(|task| task.error.is_none());
@@ -259,6 +297,13 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     let mut dead = set_aside(store, since).await?;
     watch.finish(store, &failed).await;
     let after = counts(store).await?;
+    let blocked = blocked(store, since).await?;
+    let mut open: BTreeMap<TaskName, u64> = BTreeMap::new();
+    for depth in store.depths().await? {
+        if let Some(task) = depth.task {
+            *open.entry(task).or_default() += depth.dead;
+        }
+    }
     let of = |counts: &BTreeMap<String, Counts>, task: &str| {
         counts.get(task).cloned().unwrap_or_default()
     };
@@ -271,6 +316,8 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             skipped: new.skipped - old.skipped,
             dead: dead.remove(task.as_str()).unwrap_or(0),
             pending: new.pending,
+            blocked: blocked.get(task).copied().unwrap_or(0),
+            dead_open: open.get(task).copied().unwrap_or(0),
             error: failed.remove(task.as_str()),
         }
     });
@@ -288,6 +335,16 @@ async fn failed(store: &dyn Store, since: Time) -> Result<BTreeMap<String, Strin
         }
     }
     Ok(failed)
+}
+
+/// Returns the candidates that the last run of each task since then left out because their version
+/// is blocked. Every round of a pass finds the same ones again.
+async fn blocked(store: &dyn Store, since: Time) -> Result<BTreeMap<TaskName, u64>, Failure> {
+    let mut blocked = BTreeMap::new();
+    for run in store.runs(None, RUNS).await?.into_iter().filter(|run| run.started_at >= since) {
+        blocked.entry(run.task).or_insert(run.blocked);
+    }
+    Ok(blocked)
 }
 
 /// Returns the open dead letters of each task that were set aside after `since`. A difference of
@@ -327,12 +384,25 @@ async fn refuse_beside_a_leader(assembly: &Assembly) -> Result<(), Failure> {
         )));
     }
     match assembly.ports.coordination.leader().await? {
-        Some(leader) => Err(Failure::Failed(format!(
-            "{} leads (term {}): use `besom task trigger` instead, or stop it first",
-            leader.node, leader.term
-        ))),
+        Some(leader) => {
+            let now = assembly.ports.store.now().await?;
+            Err(Failure::Failed(leads(&leader, now, assembly.config.lease.ttl)))
+        }
         None => Ok(()),
     }
+}
+
+/// Says who leads and, in case its process no longer runs, until when its lease lasts.
+fn leads(leader: &LeaderRecord, now: Time, ttl: Duration) -> String {
+    // The renewal was noted by the leader's clock, which may differ from the store's.
+    let ago = now.since(leader.renewed_at).min(ttl);
+    let (ago, left) = (ago.as_secs(), (ttl - ago).as_secs_f64().ceil());
+    format!(
+        "{} on {} leads (term {}): use `besom task trigger` instead, or stop it first. It renewed its \
+         lease {ago} s ago; if its process has ended without releasing the lease, the lease expires \
+         in at most {left} s (lease.ttl)",
+        leader.node, leader.hostname, leader.term
+    )
 }
 
 /// Waits for the end of the pass and shows its progress.

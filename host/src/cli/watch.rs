@@ -56,7 +56,9 @@ impl Watch {
             }
             for (task, (now, dead)) in &waiting {
                 let (then, dead_then) = self.base.get(task).copied().unwrap_or_default();
-                let planned = planned.get(task).copied().unwrap_or(0) + then;
+                // Dead letters that a command has retried are work of the pass.
+                let retried = dead_then.saturating_sub(*dead);
+                let planned = planned.get(task).copied().unwrap_or(0) + then + retried;
                 let dead = dead.saturating_sub(dead_then);
                 let done = planned.saturating_sub(now + dead);
                 self.progress.count(task.as_str(), Counts { planned, done, dead });

@@ -77,6 +77,11 @@ macro_rules! store_conformance {
                 a_discard_beside_a_commit_of_its_item_blocks_nothing,
                 a_later_commit_resolves_an_open_dead_letter,
                 a_later_skip_leaves_a_dead_letter_open,
+                a_command_over_many_letters_takes_several_transactions,
+                a_letter_that_is_set_aside_during_a_command_is_left_alone,
+                a_retry_in_several_transactions_takes_an_identity_once,
+                a_discard_in_several_transactions_leaves_out_what_was_resolved,
+                a_command_that_is_given_up_tells_what_it_has_done,
                 dead_letters_are_read_in_pages,
                 open_dead_letters_are_grouped_by_task_and_last_error,
             }

@@ -2,6 +2,7 @@
 //! made of.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,6 +28,9 @@ pub const START: Time = Time::from_secs(1_750_000_000);
 
 /// More than any case reads.
 pub const ALL: u32 = 10_000;
+
+/// More dead letters than any case has, so that a command takes all of them at once.
+pub const LETTERS: NonZeroU32 = NonZeroU32::MAX;
 
 /// A store under test with its leader.
 pub struct World {

@@ -8,7 +8,7 @@ use besom_tests::servers::postgres::{Database, Server};
 use serde_json::Value;
 
 /// The product's table, and an expired share.
-const SHARES: &str = "
+pub(super) const SHARES: &str = "
 CREATE TABLE shares (
     project_id text NOT NULL, share_id text NOT NULL, file_id text NOT NULL,
     start_date timestamptz NOT NULL, limit_seconds bigint, unshared_at timestamptz,
@@ -18,9 +18,9 @@ INSERT INTO shares VALUES ('p', 'over', 'f', now() - interval '1 day', 600, NULL
 CREATE TABLE secrets (id int);";
 
 /// A directory with a configuration, and a database.
-struct Site {
-    directory: tempfile::TempDir,
-    database: Database,
+pub(super) struct Site {
+    pub(super) directory: tempfile::TempDir,
+    pub(super) database: Database,
 }
 
 impl Site {
@@ -29,7 +29,7 @@ impl Site {
     }
 
     /// The task has these keys in addition.
-    fn with(task: &str) -> Site {
+    pub(super) fn with(task: &str) -> Site {
         let site = Site {
             directory: tempfile::tempdir().expect("a directory"),
             database: Server::shared().bare(),
@@ -45,18 +45,23 @@ impl Site {
         site
     }
 
-    fn besom(&self, role: &str, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_besom-under-test"))
+    pub(super) fn besom(&self, role: &str, args: &[&str]) -> Output {
+        self.command(role, args).output().expect("the binary runs")
+    }
+
+    /// A verb, ready to be started.
+    pub(super) fn command(&self, role: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_besom-under-test"));
+        command
             .args(args)
             .env("BESOM_STORE_URL", self.database.url_of(role))
             .env_remove("BESOM_CONFIG")
-            .current_dir(self.directory.path())
-            .output()
-            .expect("the binary runs")
+            .current_dir(self.directory.path());
+        command
     }
 
     #[track_caller]
-    fn json(&self, role: &str, args: &[&str]) -> Value {
+    pub(super) fn json(&self, role: &str, args: &[&str]) -> Value {
         let out = self.besom(role, &[args, &["--output", "json"]].concat());
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(0), "{args:?}: {said}");
@@ -142,5 +147,43 @@ fn a_row_whose_trigger_raises_a_shutdown_becomes_a_dead_letter_and_its_neighbour
     let dead = site.json(superuser, &["dead", "ls"]);
     let error = dead[0]["error"].as_str().expect("why");
     assert!(error.contains("shutting down (57P01)"), "{error}");
+    assert_eq!(site.json(superuser, &["audit"])["balanced"], true);
+}
+
+/// So many rows that raise stand before the good ones that no good row is tried among the first.
+#[test]
+fn rows_whose_triggers_raise_any_sqlstate_become_dead_letters_and_the_others_are_committed() {
+    let site = Site::with("retry = { attempts_max = 1 }");
+    block_on(async {
+        let product = site.database.connect().await;
+        product
+            .batch_execute(&format!(
+                "{SHARES}
+                 INSERT INTO shares SELECT 'p', code || '-' || n, 'f', now() - interval '1 day', 600, NULL
+                 FROM generate_series(1, 3) n,
+                   unnest(ARRAY['0A000', '42P01', '42501', '42703', '55006', '57P01']) code;
+                 INSERT INTO shares SELECT 'p', 'sound-' || n, 'f', now() - interval '1 day', 600, NULL
+                 FROM generate_series(1, 9) n;
+                 CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
+                   BEGIN RAISE EXCEPTION 'not this one'
+                     USING ERRCODE = split_part(old.share_id, '-', 1); END $$;
+                 CREATE TRIGGER raises BEFORE UPDATE ON shares FOR EACH ROW
+                 WHEN (old.share_id ~ '^[0-9]') EXECUTE FUNCTION raises()"
+            ))
+            .await
+            .expect("the product's tables");
+    });
+    let superuser = "postgres";
+    let passed = site.json(superuser, &["run"]);
+    let counts = (&passed[0]["committed"], &passed[0]["dead"], &passed[0]["pending"]);
+    // The share `over` is one of the tables' own rows.
+    assert_eq!(counts, (&10.into(), &18.into(), &0.into()), "{passed:#}");
+    let dead = site.json(superuser, &["dead", "ls", "--limit", "100"]);
+    for letter in dead.as_array().expect("letters") {
+        let key = letter["key"].as_str().expect("a key");
+        let code = key.split(['/', '-']).find(|part| part.len() == 5).expect(key);
+        let error = letter["error"].as_str().expect("why");
+        assert!(error.contains(&format!("not this one ({code})")), "{key}: {error}");
+    }
     assert_eq!(site.json(superuser, &["audit"])["balanced"], true);
 }

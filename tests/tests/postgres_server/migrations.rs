@@ -10,6 +10,7 @@ use besom_tests::conformance::store::read_sets::set;
 use besom_tests::conformance::tables::{child, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate, in_one_stream, n_is, range, set_n};
 use besom_tests::conformance::{World, block_on};
+use besom_tests::servers::postgres::ROLE;
 use tokio_postgres::Client;
 
 /// Every connection of a pool may fail once after a change.
@@ -266,16 +267,93 @@ fn a_missing_privilege_is_nobodys_item_and_heals_once_it_is_granted() {
     block_on(async {
         let mut product = Product::new().await;
         let batch = product.batch(&["a", "b", "c"]).await;
-        product.sql(&format!("{DENY} EXECUTE FUNCTION deny()")).await;
+        product.sql(&format!("REVOKE UPDATE ON things FROM {ROLE}")).await;
         for _ in 0..8 {
             let (cause, why) = product.refused(&batch).await;
             assert_eq!(cause, Cause::Privilege);
             assert!(why.contains("permission denied for table things"), "{why}");
             assert!(why.contains("grant"), "{why}");
         }
-        product.sql("DROP TRIGGER deny ON things").await;
+        product.sql(&format!("GRANT UPDATE ON things TO {ROLE}")).await;
         let committed = product.until_committed(&batch).await;
         assert_eq!(committed.outcomes, vec![Outcome::Committed; 3]);
+        product.world.balanced().await;
+    });
+}
+
+/// The function runs as Besom's role, which may lack what the product's role has.
+#[test]
+fn a_privilege_that_a_trigger_lacks_is_nobodys_item_and_heals_once_it_is_granted() {
+    block_on(async {
+        let mut product = Product::new().await;
+        let batch = product.batch(&["a", "b", "c"]).await;
+        product
+            .sql(
+                &"CREATE TABLE seen (id text);
+                 REVOKE ALL ON seen FROM {ROLE};
+                 CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+                   BEGIN INSERT INTO seen VALUES (new.id); RETURN new; END $$;
+                 CREATE TRIGGER note BEFORE UPDATE ON things FOR EACH ROW EXECUTE FUNCTION note()"
+                    .replace("{ROLE}", ROLE),
+            )
+            .await;
+        for _ in 0..2 {
+            let (cause, why) = product.refused(&batch).await;
+            assert_eq!(cause, Cause::Privilege);
+            assert!(why.contains("permission denied for table seen"), "{why}");
+            assert!(why.contains("a trigger or a function needs it"), "{why}");
+        }
+        product.sql(&format!("GRANT INSERT ON seen TO {ROLE}")).await;
+        let committed = product.until_committed(&batch).await;
+        assert_eq!(committed.outcomes, vec![Outcome::Committed; 3]);
+        product.world.balanced().await;
+    });
+}
+
+/// A trigger may choose any SQLSTATE, also one that otherwise means that the tables differ from
+/// their mapping; and what its function runs into is the row's as well.
+#[test]
+fn a_row_whose_trigger_raises_fails_alone_whatever_it_raises() {
+    block_on(async {
+        for code in ["0A000", "42P01", "42703", "42501", "42883", "55006", "0B000", "38000"] {
+            let mut product = Product::new().await;
+            let batch = product.batch(&["a", "b", "c"]).await;
+            product
+                .sql(&format!(
+                    "CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
+                     BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '{code}'; END $$;
+                     CREATE TRIGGER raises BEFORE UPDATE ON things FOR EACH ROW
+                     EXECUTE FUNCTION raises()"
+                ))
+                .await;
+            // All of them: no neighbour shows that the statement as such is possible.
+            let committed = product.until_committed(&batch).await;
+            let said = format!("not this one ({code})");
+            for outcome in &committed.outcomes {
+                let told = matches!(outcome, Outcome::Dead(why) if why.contains(&said));
+                assert!(told, "{code}: {outcome:?}");
+                let mapped = matches!(outcome, Outcome::Dead(why) if why.contains("mapping"));
+                assert!(!mapped, "{outcome:?}");
+            }
+            product.world.balanced().await;
+        }
+        let mut product = Product::new().await;
+        let batch = product.batch(&["a", "b", "c"]).await;
+        product
+            .sql(
+                "CREATE FUNCTION reads() RETURNS trigger LANGUAGE plpgsql AS $$
+                   BEGIN PERFORM 1 FROM nowhere; RETURN new; END $$;
+                 CREATE TRIGGER reads BEFORE UPDATE ON things FOR EACH ROW
+                 WHEN (old.id = 'b') EXECUTE FUNCTION reads()",
+            )
+            .await;
+        let committed = product.until_committed(&batch).await;
+        let [Outcome::Committed, Outcome::Dead(why), Outcome::Committed] =
+            committed.outcomes.as_slice()
+        else {
+            panic!("{committed:?}")
+        };
+        assert!(why.contains("nowhere"), "{why}");
         product.world.balanced().await;
     });
 }

@@ -1,12 +1,29 @@
 //! What operators' commands do to dead letters.
+//!
+//! A command takes the letters that were open and matched when its first step began, in pages: each
+//! page is one transaction, which records the [`Progress`] with the command.
+//!
+//! ```text
+//!   page 1 ──> writes ──> progress ──> page 2 ──> ... ──> a page that is not full: applied
+//! ```
+//!
+//! The pages follow the order of identities, newest letter first within one, so that the place where
+//! a page ends is enough to know which identities the command has dealt with. Letters have
+//! increasing numbers, so a letter that is set aside during the command, such as one that was
+//! retried and failed again, has a higher number than every selected one and is left alone. (The
+//! numbers are drawn before the commit: on PostgreSQL, a letter whose commit overlaps the first step
+//! may still count as selected.) A letter that is resolved or discarded in the meantime is no longer
+//! open, and is left out.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::{End, Tally, Write};
-use crate::item::Item;
+use crate::command::{DeadSelector, counted};
+use crate::item::{Identity, Item};
 use crate::time::Time;
 
 /// An item that was set aside because it failed for good.
@@ -41,14 +58,77 @@ pub struct Past {
     pub deaths: u32,
 }
 
-/// Moves open letters, newest first, to the retries, due immediately and with a clean past: of
-/// several letters of one identity only the newest. A store leaves a letter where it is if its
+/// The letter that a page ended with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// Its identity.
+    pub identity: Identity,
+    /// Its number.
+    pub letter: u64,
+}
+
+/// How far a command over dead letters has come, recorded in the transaction of each page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The highest number of a letter when the command began; later letters are not the command's.
+    pub newest: u64,
+    /// The number of letters that matched when the command began.
+    pub found: u64,
+    /// Where the next page continues; none: at the beginning.
+    pub after: Option<Reached>,
+    /// The number of letters moved or discarded so far.
+    pub taken: u64,
+}
+
+impl Progress {
+    /// The progress of a command that has not taken any page.
+    pub fn begin(newest: u64) -> Progress {
+        Progress { newest, found: 0, after: None, taken: 0 }
+    }
+
+    /// Why the command is refused; none: it may take its first page, or continues. `found` letters
+    /// match as it begins.
+    pub fn refusal(&mut self, selector: &DeadSelector, found: u64) -> Option<String> {
+        if self.after.is_some() {
+            return None;
+        }
+        self.found = found;
+        selector.mismatch(found)
+    }
+
+    /// The number of letters taken in all, and the progress after a page of at most `limit` letters,
+    /// of which `taken` were moved or discarded; no progress: it was the last page.
+    pub fn advance(
+        mut self,
+        page: &[DeadLetter],
+        limit: u32,
+        taken: u64,
+    ) -> (u64, Option<Progress>) {
+        self.taken += taken;
+        let is_full = page.len() as u64 >= u64::from(limit);
+        let Some(last) = page.last().filter(|_| is_full) else { return (self.taken, None) };
+        self.after = Some(Reached { identity: last.item.identity.clone(), letter: last.id });
+        (self.taken, Some(self))
+    }
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.taken, counted(self.found, "dead letter"))
+    }
+}
+
+/// Moves a page of open letters to the retries, newest first, due immediately and with a clean past:
+/// of several letters of one identity only the newest. The page follows the
+/// letter `after`, whose identity has been dealt with. A store leaves a letter where it is if its
 /// identity already waits, and tallies the others ([`Tally::revived`]).
-pub fn retry(letters: &[DeadLetter], now: Time) -> Vec<Write<'_>> {
-    let mut seen = HashSet::new();
-    letters
-        .iter()
-        .enumerate()
+pub fn retry<'a>(
+    letters: &'a [DeadLetter],
+    after: Option<&'a Reached>,
+    now: Time,
+) -> Vec<Write<'a>> {
+    let mut seen: HashSet<&Identity> = after.map(|reached| &reached.identity).into_iter().collect();
+    newest_first(letters)
         .filter(|(_, letter)| seen.insert(&letter.item.identity))
         .map(|(at, DeadLetter { id, item, .. })| Write::Revive {
             at,
@@ -60,10 +140,17 @@ pub fn retry(letters: &[DeadLetter], now: Time) -> Vec<Write<'_>> {
         .collect()
 }
 
-/// Discards open letters. Their versions are not planned again.
+/// The letters by falling numbers, each with its rank.
+fn newest_first(letters: &[DeadLetter]) -> impl Iterator<Item = (usize, &DeadLetter)> {
+    let mut sorted: Vec<&DeadLetter> = letters.iter().collect();
+    sorted.sort_by_key(|letter| Reverse(letter.id));
+    sorted.into_iter().enumerate()
+}
+
+/// Discards open letters, newest first. Their versions are not planned again.
 pub fn discard<'a>(letters: &'a [DeadLetter], reason: &'a str) -> (Vec<Write<'a>>, Tally<'a>) {
     let (mut writes, mut tally) = (Vec::with_capacity(letters.len() * 3), Tally::default());
-    for (at, DeadLetter { id, item, .. }) in letters.iter().enumerate() {
+    for (at, DeadLetter { id, item, .. }) in newest_first(letters) {
         let delta = tally.of(&item.identity);
         delta.dead -= 1;
         delta.discarded += 1;

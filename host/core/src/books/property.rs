@@ -433,7 +433,7 @@ proptest! {
                 Step::Retry { of } => {
                     let letters = model.open_letters(*of);
                     let mut tally = Tally::default();
-                    model.write(retry(&letters, Time::EPOCH), &mut tally);
+                    model.write(retry(&letters, None, Time::EPOCH), &mut tally);
                     model.add(&tally);
                 }
                 Step::Discard { of } => {

@@ -128,7 +128,7 @@ fn the_newest_letter_of_an_identity_is_due_at_once_with_a_clean_past() {
         let DeadLetter { id, item, .. } = &letters[at];
         Write::Revive { at, letter: *id, item, run_at: now, past }
     };
-    assert_eq!(retry(&letters, now), [revive(0), revive(1)]);
+    assert_eq!(retry(&letters, None, now), [revive(0), revive(1)]);
 }
 
 #[test]

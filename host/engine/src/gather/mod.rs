@@ -150,7 +150,10 @@ impl Gatherer {
             let read = read.unwrap_or_else(|_| {
                 Err(store::Error::Busy(format!("no answer within {} s", READ_MAX.as_secs())))
             });
-            sources.health.note(crate::host::health::Part::Store, &read);
+            match &read {
+                Err(store::Error::Damaged(_)) => sources.health.lose_store(),
+                read => sources.health.note(crate::host::health::Part::Store, read),
+            }
             let snapshot = match read {
                 Ok(reading) => {
                     keep(depths, reading.now, &reading.depths);

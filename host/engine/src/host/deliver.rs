@@ -119,6 +119,8 @@ async fn lead(
 fn refused(what: &str, error: &store::Error) -> Refused {
     match error {
         store::Error::Fenced => Refused::Fenced,
+        // The host ends and says why.
+        store::Error::Damaged(_) => Refused::Later,
         error => {
             tracing::warn!(%error, "messages cannot be {what}; retrying");
             Refused::Later

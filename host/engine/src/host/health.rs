@@ -7,13 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use besom_core::ids::TaskName;
+use besom_core::ids::{TaskName, Term};
 use besom_core::snapshot::{Cause, Held};
 use besom_core::time::{Mono, Time};
+
+use tokio::sync::Notify;
 
 use super::clock;
 use besom_ports::store::Missing;
@@ -56,6 +58,12 @@ pub struct Health {
     held: Mutex<BTreeMap<(Option<TaskName>, String), Holding>>,
     /// When the store answered last.
     store_answered: AtomicU64,
+    /// Whether the store is lost. The host ends and says why; until then nothing is retried, and no
+    /// service is said to be unavailable or to answer again.
+    store_lost: AtomicBool,
+    store_lost_now: Notify,
+    /// The term of the last leader that this node was told to wait for.
+    awaited: AtomicU64,
 }
 
 /// A current or recent hold.
@@ -106,7 +114,31 @@ impl Health {
         Mono(self.store_answered.load(Ordering::Relaxed)) >= since
     }
 
+    /// Records that the store is lost for good.
+    pub fn lose_store(&self) {
+        if !self.store_lost.swap(true, Ordering::Relaxed) {
+            self.store_lost_now.notify_one();
+        }
+    }
+
+    /// Waits until the store is lost; one caller is told, once.
+    pub async fn store_lost(&self) {
+        self.store_lost_now.notified().await;
+    }
+
+    /// Whether this node has not been waiting for the leader of this term yet.
+    pub fn awaits(&self, term: Term) -> bool {
+        self.awaited.swap(term.0, Ordering::Relaxed) != term.0
+    }
+
+    fn is_silent(&self) -> bool {
+        self.store_lost.load(Ordering::Relaxed)
+    }
+
     fn answered_at(&self, part: Part, wall: Time, now: Mono) {
+        if self.is_silent() {
+            return;
+        }
         if part == Part::Store {
             self.store_answered.fetch_max(now.0, Ordering::Relaxed);
         }
@@ -131,6 +163,9 @@ impl Health {
     }
 
     fn missed_at(&self, part: Part, error: &dyn fmt::Display, wall: Time, now: Mono) {
+        if self.is_silent() {
+            return;
+        }
         let mut parts = self.lock();
         if parts.get(&part).is_some_and(|away| {
             !away.flaps && away.back.is_some_and(|back| now.since(back) > FLAP_MAX)

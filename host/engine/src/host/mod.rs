@@ -208,6 +208,13 @@ pub async fn run(
                 }
                 Event::Tick
             }
+            () = ports.health.store_lost() => {
+                lost = ports.store.lost().await;
+                if lost.is_some() {
+                    break 'running;
+                }
+                Event::Tick
+            }
             Some(answer) = answers.recv() => answer,
             asked = control.recv(), if control_open => match asked {
                 Some(Control::Reconfigure(new)) => {

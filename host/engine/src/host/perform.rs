@@ -32,7 +32,7 @@ use besom_node::planner::{
 };
 use besom_node::{Command, Event, Raise};
 use besom_ports::activity::{Activity, State};
-use besom_ports::coordination::{Campaign, Coordination};
+use besom_ports::coordination::{self, Campaign, Coordination, LeaderRecord};
 use besom_ports::guests::{self, Call, Guests, StopFlag};
 use besom_ports::lines::RunLog;
 use besom_ports::members::{Announcement, Members, StoreAway};
@@ -112,21 +112,26 @@ impl Ports {
         Some(match command {
             Command::Campaign { at_least } => {
                 let answer = self.coordination.campaign(at_least).await;
-                self.health.note(Part::Coordination, &answer);
+                self.heard_of_lease(&answer);
                 let result = match answer {
                     Ok(Campaign::Won(fence)) => CampaignResult::Won(fence),
-                    Ok(Campaign::Held { retry_in, .. }) => CampaignResult::Held(retry_in),
+                    Ok(Campaign::Held { leader, retry_in }) => {
+                        self.say_awaited(&leader, retry_in);
+                        CampaignResult::Held(retry_in)
+                    }
                     Err(_) => CampaignResult::Failed,
                 };
                 Event::Campaigned(sent, result)
             }
             Command::Renew(fence) => {
                 let answer = self.coordination.renew(&fence).await;
-                self.health.note(Part::Coordination, &answer);
+                self.heard_of_lease(&answer);
                 Event::Renewed(sent, answer.ok())
             }
             Command::Resign(fence) => {
-                if let Err(error) = self.coordination.resign(&fence).await {
+                if let Err(error) = self.coordination.resign(&fence).await
+                    && !self.store.is_damaged()
+                {
                     tracing::warn!(%error, "the lease could not be released; retrying");
                     return Some(Event::NotResigned(fence));
                 }
@@ -247,7 +252,8 @@ impl Ports {
             Busy, Damaged, Denied, Fenced, Invalid, Raised, Refused, TooLarge, Unavailable, Unknown,
         };
         match answer {
-            Err(error @ (Unavailable(_) | Damaged(_) | Denied(_) | Unknown(_))) => {
+            Err(Damaged(_)) => self.health.lose_store(),
+            Err(error @ (Unavailable(_) | Denied(_) | Unknown(_))) => {
                 self.health.missed(Part::Store, error);
             }
             Err(Busy(_)) => {}
@@ -255,6 +261,28 @@ impl Ports {
                 self.health.answered(Part::Store);
             }
         }
+    }
+
+    /// Records an answer about the lease, which may be kept in the store.
+    fn heard_of_lease<T>(&self, answer: &coordination::Result<T>) {
+        match answer {
+            Err(_) if self.store.is_damaged() => self.health.lose_store(),
+            answer => self.health.note(Part::Coordination, answer),
+        }
+    }
+
+    /// Logs, once for each leader, whose lease this node waits for.
+    fn say_awaited(&self, leader: &LeaderRecord, remaining: Duration) {
+        if leader.node == self.node || !self.health.awaits(leader.term) {
+            return;
+        }
+        let (leads, term, hostname) = (&leader.node, leader.term.0, &leader.hostname);
+        let at_most = format!("{:.0} s", remaining.as_secs_f64().ceil());
+        tracing::info!(
+            leader = %leads, term, hostname, at_most,
+            "another node holds the lease; if it has ended without releasing it, this node waits \
+             until the lease expires"
+        );
     }
 
     /// Whether the store answers the probe, or has answered any call since the probe was sent; and
@@ -506,6 +534,7 @@ impl Ports {
         // Rejections by the database are logged where the task is held.
         if let Err(error) = &result
             && !matches!(error, guests::Error::Refused(..))
+            && !self.store.is_damaged()
         {
             tracing::warn!(task = %definition.name, %error, items = items.len(), "act failed");
         }
@@ -543,6 +572,8 @@ impl Ports {
         match result {
             Ok(_) => self.health.free(task, SCAN),
             Err(ScanError::Refused(cause, why)) => self.health.hold(task, SCAN, *cause, why),
+            // The host ends and says why.
+            Err(_) if self.store.is_damaged() => self.health.lose_store(),
             Err(error) => say_scan(task, run, error),
         }
     }
@@ -621,17 +652,31 @@ impl Ports {
             }
             Plan::FetchCommands => PlanEvent::Commands(store.pending_commands(COMMANDS_PAGE).await),
             Plan::Apply(fence, applying) => {
-                let (id, effect) = (applying.row.id, &applying.effect);
-                let result = store.apply_command(&fence, id, effect, &applying.result).await;
-                if let Ok(applied) = &result {
-                    // A record outside the database, which users with write access to the database
-                    // cannot change.
-                    let row = &applying.row;
-                    let (refused, came) = effect.outcome(&applying.result, applied);
-                    let (verb, subject) = (row.command.verb(), row.command.subject());
-                    let (by, reason) = (&row.by, &row.reason);
-                    let what = if refused { "refused" } else { "applied" };
-                    tracing::info!(command = id, verb, subject, by, reason, came, "{what}");
+                let (row, effect, letters) = (&applying.row, &applying.effect, applying.letters);
+                let (id, verb, subject) = (row.id, row.command.verb(), row.command.subject());
+                let result =
+                    store.apply_command(&fence, id, effect, &applying.result, letters).await;
+                self.heard(&result);
+                match &result {
+                    Ok(applied) if applied.progress.is_some() => {
+                        let (_, came) = effect.outcome(&applying.result, applied);
+                        tracing::debug!(command = id, verb, subject, came, "a step was applied");
+                    }
+                    Ok(applied) => {
+                        // A record outside the database, which users with write access to the
+                        // database cannot change.
+                        let (refused, came) = effect.outcome(&applying.result, applied);
+                        let (by, reason) = (&row.by, &row.reason);
+                        let what = if refused { "refused" } else { "applied" };
+                        tracing::info!(command = id, verb, subject, by, reason, came, "{what}");
+                    }
+                    Err(store::Error::Fenced | store::Error::Damaged(_)) => {}
+                    Err(error) => {
+                        tracing::warn!(
+                            command = id, verb, subject, %error,
+                            "a command could not be applied; it is tried again"
+                        );
+                    }
                 }
                 PlanEvent::Applied(applying, result)
             }

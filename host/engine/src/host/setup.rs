@@ -57,6 +57,9 @@ pub fn settings(
             page: config.host.scan_page_items,
             grace: GRACE_DEFAULT,
             pass,
+            command_letters: NonZeroU32::new(config.host.command_letters)
+                .unwrap_or(NonZeroU32::MIN),
+            command_attempts_max: config.host.command_attempts_max,
             rounds_max: config.host.pass_rounds_max,
             idle_rounds_max: config.host.pass_idle_rounds_max,
             ..planner::Settings::default()

@@ -219,7 +219,8 @@ impl Waker {
                     }
                 }
                 Err(error) => {
-                    if pause == first {
+                    // The host ends and says why if the database is malformed.
+                    if pause == first && !matches!(error, Error::Damaged(_)) {
                         tracing::warn!(%error, "workspaces cannot be woken; retrying");
                     }
                     waiting.put_back(batch);

@@ -32,7 +32,8 @@ impl Planner {
                 continue;
             };
             self.applying = true;
-            let applying = Applying { row, effect, result };
+            let letters = self.letters(row.id);
+            let applying = Applying { row, effect, result, letters };
             out.push(Command::Apply(fence.clone(), Box::new(applying)));
             return;
         }
@@ -99,6 +100,19 @@ impl Planner {
         }
     }
 
+    /// How often in a row the store could not apply this command.
+    fn failures(&self, id: u64) -> u32 {
+        self.failing.get(&id).map_or(0, |failing| failing.0)
+    }
+
+    /// How many dead letters a command takes at once: half as many after each failure, because a
+    /// smaller transaction may be fast enough.
+    fn letters(&self, id: u64) -> NonZeroU32 {
+        let all = self.settings.command_letters;
+        let halved = all.get().checked_shr(self.failures(id)).unwrap_or(0);
+        NonZeroU32::new(halved).unwrap_or(NonZeroU32::MIN)
+    }
+
     /// Reconsiders the commands that were waiting for a run to end.
     pub(super) fn unpark(&mut self) {
         self.commands.extend(self.parked.drain(..));
@@ -107,6 +121,12 @@ impl Planner {
     /// The effect and result of a command; `None`: it waits for a run to end.
     fn effect(&self, fence: &FencingToken, row: &CommandRow) -> Option<(CommandEffect, String)> {
         let refuse = |words: String| (CommandEffect::Refuse(words.clone()), words);
+        // It would otherwise be tried for ever, and nothing else be planned in the meantime.
+        if let Some((failures, why)) = self.failing.get(&row.id)
+            && *failures >= self.settings.command_attempts_max
+        {
+            return Some(refuse(format!("it failed {failures} times in a row: {why}")));
+        }
         Some(match &row.command {
             Asked::Trigger { task } => match self.tasks.get(task) {
                 None => refuse(format!("there is no task {task} in the leader's configuration")),
@@ -202,6 +222,15 @@ impl Planner {
         let applied = match result {
             Ok(applied) => applied,
             Err(error) => {
+                // A store that cannot be reached is waited for, and a stale leader decides nothing.
+                if let store::Error::Busy(_)
+                | store::Error::Raised(_)
+                | store::Error::Invalid(_)
+                | store::Error::TooLarge(_) = &error
+                {
+                    let failures = self.failures(applying.row.id).saturating_add(1);
+                    self.failing.insert(applying.row.id, (failures, error.to_string()));
+                }
                 match error {
                     // The command is sent again unchanged: a new decision could differ.
                     store::Error::Unknown(_) => {
@@ -223,8 +252,17 @@ impl Planner {
                 return;
             }
         };
+        self.failing.remove(&applying.row.id);
         let Applying { effect, row, .. } = *applying;
         self.commands.retain(|waiting| waiting.id != row.id);
+        if applied.progress.is_some() {
+            // The other commands keep their turn behind it.
+            self.commands.push_front(row);
+            if matches!(effect, CommandEffect::RetryDead(_)) {
+                notices.push(Notice::Revived);
+            }
+            return;
+        }
         match effect {
             CommandEffect::Slots(decision) => {
                 self.start_all(&decision.runs, &applied.runs, notices, out);

@@ -16,6 +16,7 @@ mod slots;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +104,8 @@ pub struct Applying {
     pub effect: CommandEffect,
     /// The result for the requester.
     pub result: String,
+    /// Maximum number of dead letters to take at once.
+    pub letters: NonZeroU32,
 }
 
 /// An output of the planner.
@@ -199,6 +202,10 @@ pub struct Settings {
     /// A pass: everything is planned regardless of the schedules until nothing new is found; then
     /// the node stops.
     pub pass: bool,
+    /// Maximum number of dead letters that a command takes in one transaction.
+    pub command_letters: NonZeroU32,
+    /// Maximum number of failures of a command in a row, after which it is refused.
+    pub command_attempts_max: u32,
     /// Maximum number of rounds of a pass. A task that plans new items in every round is reported
     /// as endless.
     pub rounds_max: u32,
@@ -215,6 +222,8 @@ impl Default for Settings {
             pages_max: 64,
             grace: GRACE_DEFAULT,
             pass: false,
+            command_letters: NonZeroU32::new(1_000).unwrap_or(NonZeroU32::MIN),
+            command_attempts_max: 8,
             rounds_max: 10_000,
             idle_rounds_max: 10,
         }
@@ -287,6 +296,8 @@ pub struct Planner {
     /// In a pass: commands that concern other tasks or a running host. They stay in the store.
     left: HashSet<u64>,
     applying: bool,
+    /// Commands that the store could not apply, by number: how often in a row, and the last error.
+    failing: BTreeMap<u64, (u32, String)>,
     /// A command whose result is unknown. It is sent again unchanged, which has no further effect.
     unanswered: Option<Box<Applying>>,
     /// Decisions on their way to the store. A repeated answer is ignored, and a late one does not
@@ -351,6 +362,7 @@ impl Planner {
             parked: Vec::new(),
             left: HashSet::new(),
             applying: false,
+            failing: BTreeMap::new(),
             unanswered: None,
             asked: Vec::new(),
             doubt: false,

@@ -289,3 +289,105 @@ fn a_pass_applies_waiting_commands_before_its_first_round_and_leaves_those_for_a
     assert_eq!(idle(&mut planner, at(1)), []);
     assert!(planner.pass_is_complete());
 }
+
+fn asked(id: u64, command: Asked) -> CommandRow {
+    CommandRow {
+        id,
+        command,
+        by: "ops".into(),
+        reason: String::new(),
+        at: at(0),
+        applied_at: None,
+        result: None,
+        refused: false,
+    }
+}
+
+fn applying(commands: &[Command]) -> Option<Box<Applying>> {
+    commands.iter().find_map(|command| match command {
+        Command::Apply(_, applying) => Some(applying.clone()),
+        _ => None,
+    })
+}
+
+/// The commands behind it keep their turn.
+#[test]
+fn a_command_with_progress_continues_before_the_next_one() {
+    use besom_ports::store::Progress;
+
+    let mut planner = leading(&["sweep"]);
+    let rows = vec![
+        asked(1, Asked::RetryDead(Default::default())),
+        asked(2, Asked::Pause { task: "sweep".into() }),
+    ];
+    step(&mut planner, at(1), Event::Commands(Ok(rows)));
+    for _ in 0..3 {
+        let first = applying(&plan(&mut planner, at(1))).expect("a step");
+        assert_eq!(first.row.id, 1);
+        let some = Applied { dead: 3, progress: Some(Progress::begin(9)), ..Applied::default() };
+        let (mut notices, mut out) = (Vec::new(), Vec::new());
+        planner.step(at(1), Event::Applied(first, Ok(some)), &mut notices, &mut out);
+        assert_eq!(notices, [Notice::Revived], "the first letters are executed at once");
+        assert!(!planner.has_applied_commands());
+    }
+    let last = applying(&plan(&mut planner, at(1))).expect("the last step");
+    step(&mut planner, at(1), Event::Applied(last, Ok(Applied::default())));
+    assert_eq!(applying(&plan(&mut planner, at(1))).expect("the next command").row.id, 2);
+}
+
+#[test]
+fn a_command_that_keeps_failing_takes_fewer_letters_and_is_refused_with_the_reason() {
+    let mut planner = leading(&["sweep"]);
+    step(
+        &mut planner,
+        at(1),
+        Event::Commands(Ok(vec![asked(1, Asked::RetryDead(Default::default()))])),
+    );
+    let mut now = at(1);
+    let mut sizes = Vec::new();
+    for _ in 0..Settings::default().command_attempts_max {
+        now = now + HOLDS.max;
+        let tried = applying(&plan(&mut planner, now)).expect("it is tried again");
+        assert!(!tried.effect.is_refusal());
+        sizes.push(tried.letters.get());
+        let slow = store::Error::Busy("statement timeout".into());
+        step(&mut planner, now, Event::Applied(tried, Err(slow)));
+    }
+    assert_eq!(sizes, [1_000, 500, 250, 125, 62, 31, 15, 7]);
+    // A store that is away is waited for.
+    for _ in 0..20 {
+        now = now + HOLDS.max;
+        let given_up = applying(&plan(&mut planner, now)).expect("it is refused");
+        let words = "it failed 8 times in a row: the store is busy: statement timeout";
+        assert_eq!(given_up.effect, CommandEffect::Refuse(words.into()));
+        let away = store::Error::Unavailable("away".into());
+        step(&mut planner, now, Event::Applied(given_up, Err(away)));
+    }
+    now = now + HOLDS.max;
+    let given_up = applying(&plan(&mut planner, now)).expect("it is refused");
+    step(&mut planner, now, Event::Applied(given_up, Ok(Applied::default())));
+    assert!(applying(&plan(&mut planner, now)).is_none());
+}
+
+#[test]
+fn only_failures_in_a_row_count_against_a_command() {
+    use besom_ports::store::Progress;
+
+    let mut planner = leading(&["sweep"]);
+    step(
+        &mut planner,
+        at(1),
+        Event::Commands(Ok(vec![asked(1, Asked::RetryDead(Default::default()))])),
+    );
+    let mut now = at(1);
+    for round in 0..40 {
+        now = now + HOLDS.max;
+        let tried = applying(&plan(&mut planner, now)).expect("it is tried again");
+        assert!(!tried.effect.is_refusal(), "{round}");
+        let answer = match round % 4 {
+            3 => Ok(Applied { progress: Some(Progress::begin(9)), ..Applied::default() }),
+            _ => Err(store::Error::Busy("deadlock".into())),
+        };
+        step(&mut planner, now, Event::Applied(tried, answer));
+    }
+}

@@ -1,8 +1,9 @@
 //! Operators' commands to the leader, and their application under the fence.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 
-use besom_core::books::{self, Tally};
+use besom_core::books::{self, Progress, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::plan::last_slot_on_resume;
@@ -18,11 +19,11 @@ use super::leadership::{check_fence, hold_fence};
 use super::ledger::{Ledger, numbers_needed};
 use super::outbox;
 use super::runs::{close_scan, json, named, parse, write_decision};
-use super::session::{Pipeline, Session, Tx, only, params};
+use super::session::{Param, Pipeline, Session, Tx, only, params};
 use super::streams;
 use super::tally::{Counters, end_runs, write_runs};
 use super::tasks::Tasks;
-use super::text::{escaped, plain};
+use super::text::{due_number, escaped, plain, tenant_text};
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Letters, Result,
     command_of,
@@ -89,17 +90,25 @@ fn read(r: &Row) -> Job<CommandRow> {
     })
 }
 
+/// A command to be applied, with the leader's decision about it.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) id: u64,
+    pub(super) effect: &'a CommandEffect,
+    pub(super) result: &'a str,
+    /// Maximum number of dead letters that the transaction takes.
+    pub(super) letters: NonZeroU32,
+}
+
 /// Applies a command's effect, once.
 pub(super) async fn apply(
     session: Session,
     clock: &Clock,
     tasks: &Tasks,
     fence: &FencingToken,
-    id: u64,
-    effect: &CommandEffect,
-    result: &str,
+    asked: Asked<'_>,
 ) -> Result<Applied> {
-    let numbers = match effect {
+    let numbers = match asked.effect {
         CommandEffect::Slots(decision) => tasks.numbers(&session, named(decision)).await?,
         CommandEffect::Pause(task) | CommandEffect::Resume(task) => {
             tasks.numbers(&session, std::iter::once(task)).await?
@@ -115,7 +124,7 @@ pub(super) async fn apply(
     hold_fence(&mut first, fence);
     let (tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match check_fence(&answers[0]) {
-        Ok(()) => applied(&tx, &numbers, fence, id, effect, result).await,
+        Ok(()) => applied(&tx, &numbers, fence, asked).await,
         Err(fenced) => Err(fenced),
     };
     tx.finish(done).await
@@ -125,9 +134,7 @@ async fn applied(
     tx: &Tx,
     tasks: &HashMap<TaskName, i32>,
     fence: &FencingToken,
-    id: u64,
-    effect: &CommandEffect,
-    result: &str,
+    Asked { id, effect, result, letters }: Asked<'_>,
 ) -> Job<Applied> {
     // Waits for a copy of this that has not finished its COMMIT.
     let sql = format!("{COMMAND} WHERE id = $1 FOR UPDATE");
@@ -137,11 +144,13 @@ async fn applied(
     };
     let done: Option<String> = row.try_get(8)?;
     let row = read(&row)?;
+    let done: Applied = done.map_or_else(|| Ok(Applied::default()), |done| parse(&done))?;
     if row.applied_at.is_some() {
-        return done.map_or_else(|| Ok(Applied::default()), |done| parse(&done));
+        return Ok(done);
     }
     let number = |task: &TaskName| tasks.get(task).copied().unwrap_or(0);
-    let mut applied = Applied::default();
+    let mut applied = Applied { dead: done.dead, ..Applied::default() };
+    let begun = done.progress;
     match effect {
         CommandEffect::Slots(decision) => {
             applied.runs = write_decision(tx, tasks, fence.term, decision).await?;
@@ -152,9 +161,15 @@ async fn applied(
             close_scan(tx, *run, Some(error)).await?;
             end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
         }
-        CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied).await?,
+        CommandEffect::RetryDead(selector) => {
+            if let Some(page) = Page::take(tx, selector, begun, letters, &mut applied).await? {
+                retry_dead(tx, page, &mut applied).await?;
+            }
+        }
         CommandEffect::DiscardDead(selector) => {
-            discard_dead(tx, selector, &row, &mut applied).await?;
+            if let Some(page) = Page::take(tx, selector, begun, letters, &mut applied).await? {
+                discard_dead(tx, page, &row, &mut applied).await?;
+            }
         }
         CommandEffect::RetryMessages(selector) => {
             applied.messages = outbox::retry(tx, selector).await?;
@@ -166,10 +181,11 @@ async fn applied(
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     let (refused, result) = effect.outcome(result, &applied);
+    let at = applied.progress.is_none().then_some(tx.now.0);
     tx.execute(
         "UPDATE @.command SET applied_at = $2, result = $3, refused = $4, done = $5
          WHERE id = $1",
-        params![id as i64, tx.now.0, escaped(&result).into_owned(), refused, json(&applied)?],
+        params![id as i64, at, escaped(&result).into_owned(), refused, json(&applied)?],
     )
     .await?;
     Ok(applied)
@@ -200,77 +216,154 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
     Ok(())
 }
 
-async fn retry_dead(tx: &Tx, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
-    let (letters, tasks) = held_letters(tx, selector, applied).await?;
-    if letters.is_empty() {
-        return Ok(());
-    }
-    let numbers = tx.numbers(numbers_needed(letters.len())).await?;
-    let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
-    for write in books::retry(&letters, tx.now) {
-        ledger.push(write, None)?;
-    }
-    let mut pipeline = Pipeline::default();
-    let moved = ledger.revive(&mut pipeline);
-    let answers = tx.session.run(pipeline).await?;
+async fn retry_dead(tx: &Tx, page: Page, applied: &mut Applied) -> Job<()> {
     let mut ids = HashSet::new();
-    for row in &answers[moved] {
-        ids.insert(row.try_get::<_, i64>(0)? as u64);
+    if !page.letters.is_empty() {
+        let (letters, tasks) = (&page.letters, &page.tasks);
+        let numbers = tx.numbers(numbers_needed(letters.len())).await?;
+        let mut ledger = Ledger::open(numbers, tasks, tx.now)?;
+        for write in books::retry(letters, page.progress.after.as_ref(), tx.now) {
+            ledger.push(write, None)?;
+        }
+        let mut pipeline = Pipeline::default();
+        let moved = ledger.revive(&mut pipeline);
+        let answers = tx.session.run(pipeline).await?;
+        for row in &answers[moved] {
+            ids.insert(row.try_get::<_, i64>(0)? as u64);
+        }
+        let mut tally = Tally::default();
+        for letter in letters.iter().filter(|letter| ids.contains(&letter.id)) {
+            tally.revived(&letter.item.identity);
+        }
+        let mut pipeline = Pipeline::default();
+        Counters::of(&tally, |task| tasks.get(task).copied().unwrap_or(0)).write(&mut pipeline);
+        arrivals::note(&mut pipeline, false, None, (!ids.is_empty()).then_some(tx.now));
+        tx.session.run(pipeline).await?;
     }
-    let mut tally = Tally::default();
-    for letter in letters.iter().filter(|letter| ids.contains(&letter.id)) {
-        tally.revived(&letter.item.identity);
-    }
-    let mut pipeline = Pipeline::default();
-    Counters::of(&tally, |task| tasks.get(task).copied().unwrap_or(0)).write(&mut pipeline);
-    arrivals::note(&mut pipeline, false, None, (!ids.is_empty()).then_some(tx.now));
-    tx.session.run(pipeline).await?;
-    applied.dead = ids.len() as u64;
+    page.taken(ids.len() as u64, applied);
     Ok(())
 }
 
-async fn discard_dead(
-    tx: &Tx,
-    selector: &DeadSelector,
-    row: &CommandRow,
-    applied: &mut Applied,
-) -> Job<()> {
-    let (letters, tasks) = held_letters(tx, selector, applied).await?;
-    if letters.is_empty() {
-        return Ok(());
+async fn discard_dead(tx: &Tx, page: Page, row: &CommandRow, applied: &mut Applied) -> Job<()> {
+    if !page.letters.is_empty() {
+        let numbers = tx.numbers(numbers_needed(page.letters.len())).await?;
+        let reason = format!("{}: {}", row.by, row.reason);
+        let (writes, tally) = books::discard(&page.letters, &reason);
+        let mut ledger = Ledger::open(numbers, &page.tasks, tx.now)?;
+        for write in writes {
+            ledger.push(write, None)?;
+        }
+        let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
+        let mut pipeline = Pipeline::default();
+        write_runs(&tally, &mut pipeline);
+        ledger.close(&mut pipeline, &tally, None, &Incarnation::from(node), Vec::new());
+        tx.session.run(pipeline).await?;
     }
-    let numbers = tx.numbers(numbers_needed(letters.len())).await?;
-    let reason = format!("{}: {}", row.by, row.reason);
-    let (writes, tally) = books::discard(&letters, &reason);
-    let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
-    for write in writes {
-        ledger.push(write, None)?;
-    }
-    let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
-    let mut pipeline = Pipeline::default();
-    write_runs(&tally, &mut pipeline);
-    ledger.close(&mut pipeline, &tally, None, &Incarnation::from(node), Vec::new());
-    tx.session.run(pipeline).await?;
-    applied.dead = letters.len() as u64;
+    let all = page.letters.len() as u64;
+    page.taken(all, applied);
     Ok(())
 }
 
-/// Matching open dead letters, newest first, and the numbers of their tasks. They are locked, so
-/// that no other transaction resolves, moves or discards them. None, with the reason, if the command
-/// is refused.
-async fn held_letters(
-    tx: &Tx,
-    selector: &DeadSelector,
-    applied: &mut Applied,
-) -> Job<(Vec<DeadLetter>, HashMap<TaskName, i32>)> {
-    let open = (Letters::Open, None, None);
-    let found = select_letters(&tx.session, selector, open, "FOR UPDATE OF d").await?;
-    applied.refused = selector.mismatch(found.len() as u64);
-    if applied.refused.is_some() {
-        return Ok((Vec::new(), HashMap::new()));
+/// What one transaction takes of the open dead letters that match. They are locked, so that no other
+/// transaction resolves, moves or discards them.
+struct Page {
+    progress: Progress,
+    letters: Vec<DeadLetter>,
+    /// The numbers of their tasks.
+    tasks: HashMap<TaskName, i32>,
+    limit: u32,
+}
+
+impl Page {
+    /// The next page of a command, in the order of identities, newest first within one; none, with
+    /// the reason, if the command is refused.
+    async fn take(
+        tx: &Tx,
+        selector: &DeadSelector,
+        begun: Option<Progress>,
+        limit: NonZeroU32,
+        applied: &mut Applied,
+    ) -> Job<Option<Page>> {
+        let mut progress = match begun {
+            Some(begun) => begun,
+            None => {
+                let newest = tx.query("SELECT coalesce(max(id), 0) FROM @.dead", params![]).await?;
+                Progress::begin(only::<i64>(&newest)? as u64)
+            }
+        };
+        let (matching, mut values) = matching(selector, progress.newest);
+        let mut rest = String::new();
+        let asked = values.len();
+        if let Some(after) = &progress.after {
+            let of = &after.identity;
+            values.extend(params![
+                of.task.as_str().to_owned(),
+                tenant_text(of.tenant.as_ref()).into_owned(),
+                escaped(&of.key).into_owned(),
+                due_number(of.due),
+                after.letter as i64
+            ]);
+            let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(|more| asked + more);
+            let place = format!("((SELECT id FROM @.task WHERE name = ${a}), ${b}, ${c}, ${d})");
+            rest = format!(
+                " AND (d.task, d.tenant, d.key, d.due) >= {place}
+                 AND ((d.task, d.tenant, d.key, d.due) > {place} OR d.id < ${e})"
+            );
+        }
+        let limit = limit.get();
+        let sql = format!(
+            "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d
+             JOIN @.task t ON t.id = d.task WHERE {matching}{rest}
+             ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit} FOR UPDATE OF d",
+            items::COLUMNS
+        );
+        let rows = tx.query(&sql, values).await?;
+        let found: Vec<(i32, DeadLetter)> = rows.iter().map(letter).collect::<Job<_>>()?;
+        let mut matched = found.len() as u64;
+        if progress.after.is_none() && matched >= u64::from(limit) {
+            let (matching, values) = self::matching(selector, progress.newest);
+            let sql = format!("SELECT count(*) FROM @.dead d WHERE {matching}");
+            matched = only::<i64>(&tx.query(&sql, values).await?)? as u64;
+        }
+        applied.refused = progress.refusal(selector, matched);
+        if applied.refused.is_some() {
+            return Ok(None);
+        }
+        let numbered = |(no, letter): &(i32, DeadLetter)| (letter.item.identity.task.clone(), *no);
+        let tasks = found.iter().map(numbered).collect();
+        let letters = found.into_iter().map(|(_, letter)| letter).collect();
+        Ok(Some(Page { progress, letters, tasks, limit }))
     }
-    let tasks = found.iter().map(|(no, letter)| (letter.item.identity.task.clone(), *no)).collect();
-    Ok((found.into_iter().map(|(_, letter)| letter).collect(), tasks))
+
+    /// Records that this many of its letters were moved or discarded.
+    fn taken(self, taken: u64, applied: &mut Applied) {
+        let Page { progress, letters, limit, .. } = self;
+        (applied.dead, applied.progress) = progress.advance(&letters, limit, taken);
+    }
+}
+
+/// The condition of open letters that match, with its values. It contains only what is asked: a
+/// clause that may be absent would keep the server from using an index.
+fn matching(selector: &DeadSelector, newest: u64) -> (String, Vec<Param<'static>>) {
+    let DeadCriteria { ids, task, error } = selector.criteria();
+    let mut matching = "d.resolved_at IS NULL AND d.id <= $1".to_owned();
+    let mut values = params![i64::try_from(newest).unwrap_or(i64::MAX)];
+    if let Some(ids) = ids {
+        let ids: Vec<i64> = ids.iter().map(|id| i64::try_from(*id).unwrap_or(i64::MAX)).collect();
+        values.extend(params![ids]);
+        matching.push_str(&format!(" AND d.id = ANY(${})", values.len()));
+    }
+    if let Some(task) = task {
+        values.extend(params![task.as_str().to_owned()]);
+        let at = values.len();
+        matching.push_str(&format!(" AND d.task = (SELECT id FROM @.task WHERE name = ${at})"));
+    }
+    if let Some(error) = error {
+        values.extend(params![escaped(error).into_owned()]);
+        let at = values.len();
+        matching.push_str(&format!(" AND d.error_hash = md5(${at}) AND d.error = ${at}"));
+    }
+    (matching, values)
 }
 
 /// Matching dead letters older than `before`, newest first, with the numbers of their tasks; at
@@ -281,15 +374,6 @@ pub(super) async fn dead_letters(
     letters: Letters,
     before: Option<u64>,
     limit: Option<u32>,
-) -> Job<Vec<(i32, DeadLetter)>> {
-    select_letters(session, selector, (letters, before, limit), "").await
-}
-
-async fn select_letters(
-    session: &Session,
-    selector: &DeadSelector,
-    (letters, before, limit): (Letters, Option<u64>, Option<u32>),
-    held: &str,
 ) -> Job<Vec<(i32, DeadLetter)>> {
     let DeadCriteria { ids, task, error } = selector.criteria();
     let ids: Option<Vec<i64>> =
@@ -304,20 +388,21 @@ async fn select_letters(
                  WHERE ($1::int8[] IS NULL OR d.id = ANY($1)) AND ($2::text IS NULL OR t.name = $2)
                    AND ($3::text IS NULL OR (d.error_hash = md5($3) AND d.error = $3))
                    AND ($5 OR d.resolved_at IS NULL) AND d.id < $6
-                 ORDER BY d.id DESC LIMIT $4 {held}",
+                 ORDER BY d.id DESC LIMIT $4",
                 items::COLUMNS
             ),
             params![ids, task, error, limit.map(i64::from), letters == Letters::All, before],
         )
         .await?;
-    let letter = |row: &Row| -> Job<(i32, DeadLetter)> {
-        let task = TaskName::from(row.try_get::<_, String>(3)?);
-        let (id, at) = (row.try_get::<_, i64>(1)? as u64, Time(row.try_get(2)?));
-        let resolved_at = row.try_get::<_, Option<i64>>(4)?.map(Time);
-        let item = items::read(&task, row, 5)?;
-        Ok((row.try_get(0)?, DeadLetter { id, item, at, resolved_at }))
-    };
     rows.iter().map(letter).collect()
+}
+
+fn letter(row: &Row) -> Job<(i32, DeadLetter)> {
+    let task = TaskName::from(row.try_get::<_, String>(3)?);
+    let (id, at) = (row.try_get::<_, i64>(1)? as u64, Time(row.try_get(2)?));
+    let resolved_at = row.try_get::<_, Option<i64>>(4)?.map(Time);
+    let item = items::read(&task, row, 5)?;
+    Ok((row.try_get(0)?, DeadLetter { id, item, at, resolved_at }))
 }
 
 /// Open dead letters grouped by task and last error, ordered by their newest letter: a scan of an

@@ -1,7 +1,7 @@
 //! Classifies PostgreSQL errors by SQLSTATE: the item's, the infrastructure's or the program's.
 
 use besom_core::snapshot::Cause;
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use besom_ports::store::Error;
 use besom_record::images::Broken;
@@ -97,7 +97,29 @@ pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
     if is_stale(e) {
         return Fault::Busy;
     }
-    fault_of(e.code())
+    match fault_of(e.code()) {
+        Fault::Program if e.as_db_error().is_some_and(is_of_a_function) => Fault::Item,
+        fault => fault,
+    }
+}
+
+/// Whether a function of the product raised an error that would otherwise be the program's, for
+/// example a trigger that rejects a row with a SQLSTATE of its choice: then it is the row's. What
+/// fails within a function without being raised is the row's as well, because the function fails for
+/// the product, too. Two errors are not: a privilege may be missing for this role only, and a kept
+/// plan ([`is_of_a_kept_plan`]) is the connection's.
+fn is_of_a_function(said: &DbError) -> bool {
+    said.routine() == Some("exec_stmt_raise")
+        || is_within_a_function(said)
+            && ![SqlState::INSUFFICIENT_PRIVILEGE, SqlState::DATATYPE_MISMATCH]
+                .contains(said.code())
+}
+
+/// Whether the context of the error names a call. A server that logs the parameters of failed
+/// statements (`log_parameter_max_length_on_error`) adds them as the outermost line of the context.
+fn is_within_a_function(said: &DbError) -> bool {
+    let first = said.where_().and_then(|context| context.lines().next());
+    first.is_some_and(|line| !line.contains("$1 = "))
 }
 
 /// Whether a statement was prepared for tables that have changed since, or is no longer known to
@@ -166,15 +188,20 @@ pub(super) fn classify(e: &tokio_postgres::Error) -> Error {
         Fault::Away => Error::Unavailable(said),
         Fault::Item => Error::Invalid(said),
         Fault::Program => {
-            let (cause, fix) = remedy(e.code());
+            let (cause, fix) = remedy(e);
             Error::Refused(cause, format!("{said}; {fix}"))
         }
     }
 }
 
 /// The kind of trouble of a statement that the database refuses, and the fix.
-fn remedy(state: Option<&SqlState>) -> (Cause, &'static str) {
-    match state.map(SqlState::code) {
+fn remedy(e: &tokio_postgres::Error) -> (Cause, &'static str) {
+    match e.code().map(SqlState::code) {
+        Some("42501") if e.as_db_error().is_some_and(is_within_a_function) => (
+            Cause::Privilege,
+            "a trigger or a function needs it: grant it to the role, or declare the function \
+             SECURITY DEFINER; work continues once it is granted",
+        ),
         Some("42501") => (
             Cause::Privilege,
             "`besom grants` prints what the role needs; work continues once it is granted",

@@ -327,10 +327,12 @@ impl Store for PostgresStore {
         id: u64,
         effect: &CommandEffect,
         result: &str,
+        letters: NonZeroU32,
     ) -> Result<Applied> {
         let session = self.pools.take(Use::Lead).await?;
         let (clock, tasks) = (&self.clock, &self.tasks);
-        let applied = commands::apply(session, clock, tasks, fence, id, effect, result).await?;
+        let asked = commands::Asked { id, effect, result, letters };
+        let applied = commands::apply(session, clock, tasks, fence, asked).await?;
         if applied.dead > 0 {
             self.nudges.say();
         }

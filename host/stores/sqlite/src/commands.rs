@@ -1,8 +1,9 @@
 //! Operators' commands to the leader, and their application under the fence.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
-use besom_core::books::{self, Tally};
+use besom_core::books::{self, Progress, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::plan::last_slot_on_resume;
@@ -18,6 +19,7 @@ use super::outbox;
 use super::runs::{close_scan, json, parse, write_decision};
 use super::streams;
 use super::tally::{self, end_if_done};
+use super::values::{DueCell, tenant_cell};
 use super::waiting::task_id;
 use super::writer::Tx;
 use besom_ports::store::{
@@ -91,19 +93,22 @@ pub(super) fn apply(
     id: u64,
     effect: &CommandEffect,
     result: &str,
+    letters: NonZeroU32,
 ) -> Job<Applied> {
     check_fence(tx, fence)?;
     let Some(row) = command(tx.conn, id)? else {
         return Err(Error::Invalid(format!("there is no command {id}")).into());
     };
+    let done: Option<String> = tx
+        .conn
+        .prepare_cached("SELECT done FROM besom_command WHERE id = ?1")?
+        .query_row([id], |r| r.get(0))?;
+    let done: Applied = done.map_or_else(|| Ok(Applied::default()), |done| parse(&done))?;
     if row.applied_at.is_some() {
-        let done: Option<String> = tx
-            .conn
-            .prepare_cached("SELECT done FROM besom_command WHERE id = ?1")?
-            .query_row([id], |r| r.get(0))?;
-        return done.map_or_else(|| Ok(Applied::default()), |done| parse(&done));
+        return Ok(done);
     }
-    let mut applied = Applied::default();
+    let mut applied = Applied { dead: done.dead, ..Applied::default() };
+    let begun = done.progress;
     match effect {
         CommandEffect::Slots(decision) => applied.runs = write_decision(tx, fence.term, decision)?,
         CommandEffect::Pause(task) => pause(tx, task, &row)?,
@@ -112,8 +117,16 @@ pub(super) fn apply(
             close_scan(tx, *run, Some(error))?;
             end_if_done(tx, *run)?;
         }
-        CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied)?,
-        CommandEffect::DiscardDead(selector) => discard_dead(tx, selector, &row, &mut applied)?,
+        CommandEffect::RetryDead(selector) => {
+            if let Some(page) = Page::take(tx, selector, begun, letters, &mut applied)? {
+                retry_dead(tx, page, &mut applied)?;
+            }
+        }
+        CommandEffect::DiscardDead(selector) => {
+            if let Some(page) = Page::take(tx, selector, begun, letters, &mut applied)? {
+                discard_dead(tx, page, &row, &mut applied)?;
+            }
+        }
         CommandEffect::RetryMessages(selector) => applied.messages = outbox::retry(tx, selector)?,
         CommandEffect::RepairStreams(task) => {
             applied.repaired = streams::repair(tx, task)?;
@@ -122,12 +135,13 @@ pub(super) fn apply(
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     let (refused, result) = effect.outcome(result, &applied);
+    let at = applied.progress.is_none().then_some(tx.now.0);
     tx.conn
         .prepare_cached(
             "UPDATE besom_command SET applied_at = ?2, result = ?3, refused = ?4, done = ?5
              WHERE id = ?1",
         )?
-        .execute(params![id, tx.now.0, result, refused, json(&applied)?])?;
+        .execute(params![id, at, result, refused, json(&applied)?])?;
     Ok(applied)
 }
 
@@ -161,41 +175,157 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
     Ok(())
 }
 
-/// The open dead letters that match; none, with the reason, if the command is refused.
-fn selected(tx: &Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<Vec<DeadLetter>> {
-    let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
-    applied.refused = selector.mismatch(letters.len() as u64);
-    Ok(if applied.refused.is_some() { Vec::new() } else { letters })
+/// What one transaction takes of the open dead letters that match.
+struct Page {
+    progress: Progress,
+    letters: Vec<DeadLetter>,
+    limit: u32,
 }
 
-fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
-    let letters = selected(tx, selector, applied)?;
-    let (mut ledger, mut moved) = (Ledger::open(tx)?, Tally::default());
-    ledger.write(tx, books::retry(&letters, tx.now), &mut moved, Vec::new(), &BTreeMap::new())?;
-    tally::write(tx, &moved)?;
-    applied.dead = ledger.revived;
-    Ok(())
-}
-
-fn discard_dead(
-    tx: &mut Tx<'_>,
-    selector: &DeadSelector,
-    row: &CommandRow,
-    applied: &mut Applied,
-) -> Job<()> {
-    let letters = selected(tx, selector, applied)?;
-    if letters.is_empty() {
-        return Ok(());
+impl Page {
+    /// The next page of a command; none, with the reason, if the command is refused.
+    fn take(
+        tx: &Tx<'_>,
+        selector: &DeadSelector,
+        begun: Option<Progress>,
+        limit: NonZeroU32,
+        applied: &mut Applied,
+    ) -> Job<Option<Page>> {
+        let mut progress = match begun {
+            Some(begun) => begun,
+            None => Progress::begin(tx.conn.query_row(
+                "SELECT coalesce(max(id), 0) FROM besom_dead",
+                [],
+                |r| r.get(0),
+            )?),
+        };
+        let limit = limit.get();
+        let (letters, found) = page(tx.conn, selector, &progress, limit)?;
+        applied.refused = progress.refusal(selector, found);
+        Ok(applied.refused.is_none().then_some(Page { progress, letters, limit }))
     }
-    let reason = format!("{}: {}", row.by, row.reason);
-    let (writes, mut discarded) = books::discard(&letters, &reason);
-    let mut ledger = Ledger::open(tx)?;
-    ledger.write(tx, writes, &mut discarded, Vec::new(), &BTreeMap::new())?;
-    tally::write(tx, &discarded)?;
-    let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
-    ledger.close(tx, None, &Incarnation::from(node), &[])?;
-    applied.dead = letters.len() as u64;
+
+    /// Records that this many of its letters were moved or discarded.
+    fn taken(self, taken: u64, applied: &mut Applied) {
+        let Page { progress, letters, limit } = self;
+        (applied.dead, applied.progress) = progress.advance(&letters, limit, taken);
+    }
+}
+
+fn retry_dead(tx: &mut Tx<'_>, page: Page, applied: &mut Applied) -> Job<()> {
+    let (mut ledger, mut moved) = (Ledger::open(tx)?, Tally::default());
+    let writes = books::retry(&page.letters, page.progress.after.as_ref(), tx.now);
+    ledger.write(tx, writes, &mut moved, Vec::new(), &BTreeMap::new())?;
+    tally::write(tx, &moved)?;
+    page.taken(ledger.revived, applied);
     Ok(())
+}
+
+fn discard_dead(tx: &mut Tx<'_>, page: Page, row: &CommandRow, applied: &mut Applied) -> Job<()> {
+    if !page.letters.is_empty() {
+        let reason = format!("{}: {}", row.by, row.reason);
+        let (writes, mut discarded) = books::discard(&page.letters, &reason);
+        let mut ledger = Ledger::open(tx)?;
+        ledger.write(tx, writes, &mut discarded, Vec::new(), &BTreeMap::new())?;
+        tally::write(tx, &discarded)?;
+        let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
+        ledger.close(tx, None, &Incarnation::from(node), &[])?;
+    }
+    let all = page.letters.len() as u64;
+    page.taken(all, applied);
+    Ok(())
+}
+
+/// The matching open letters that a command takes next, in the order of identities, newest first
+/// within one; and, for a command that begins, the number of letters that match.
+fn page(
+    conn: &Connection,
+    selector: &DeadSelector,
+    progress: &Progress,
+    limit: u32,
+) -> Job<(Vec<DeadLetter>, u64)> {
+    let DeadCriteria { ids, task, error } = selector.criteria();
+    let task = match task {
+        Some(task) => match task_id(conn, task)? {
+            Some(id) => Some(id),
+            None => return Ok((Vec::new(), 0)),
+        },
+        None => None,
+    };
+    let after = match &progress.after {
+        Some(after) => match task_id(conn, &after.identity.task)? {
+            Some(id) => Some((id, after)),
+            None => return Ok((Vec::new(), 0)),
+        },
+        None => None,
+    };
+    // Only what is asked: a clause that may be absent would keep SQLite from using an index.
+    let mut matching = "d.resolved_at IS NULL AND d.id <= ?1".to_owned();
+    let mut values: Vec<rusqlite::types::Value> = vec![number(progress.newest)];
+    let mut ask = |clause: &str, value: rusqlite::types::Value| {
+        values.push(value);
+        matching.push_str(&clause.replace('#', &format!("?{}", values.len())));
+    };
+    if let Some(ids) = ids {
+        ask(" AND d.id IN (SELECT value FROM json_each(#))", json(&ids)?.into());
+    }
+    if let Some(task) = task {
+        ask(" AND d.task = #", task.into());
+    }
+    if let Some(error) = error {
+        ask(" AND d.error = #", error.to_owned().into());
+    }
+    let counted = values.len();
+    let rest = match after {
+        Some((task, after)) => {
+            let identity = &after.identity;
+            values.push(task.into());
+            values.push(owned(&tenant_cell(identity.tenant.as_ref()))?);
+            values.push(identity.key.clone().into());
+            values.push(owned(&DueCell(identity.due))?);
+            values.push(number(after.letter));
+            let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(|more| counted + more);
+            format!(
+                " AND (d.task, d.tenant, d.key, d.due) >= (?{a}, ?{b}, ?{c}, ?{d})
+                 AND ((d.task, d.tenant, d.key, d.due) > (?{a}, ?{b}, ?{c}, ?{d}) OR d.id < ?{e})"
+            )
+        }
+        None => String::new(),
+    };
+    let sql = format!(
+        "SELECT d.id, d.at, (SELECT name FROM besom_task WHERE id = d.task), {}
+         FROM besom_dead d WHERE {matching}{rest}
+         ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit}",
+        items::columns("due")
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(rusqlite::params_from_iter(&values))?;
+    let mut letters = Vec::new();
+    while let Some(r) = rows.next()? {
+        let task = TaskName::from(r.get::<_, String>(2)?);
+        let item = items::read(&task, r, 3)?;
+        letters.push(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at: None });
+    }
+    let mut found = letters.len() as u64;
+    if after.is_none() && letters.len() >= limit as usize {
+        found = conn
+            .prepare_cached(&format!("SELECT count(*) FROM besom_dead d WHERE {matching}"))?
+            .query_row(rusqlite::params_from_iter(&values), |r| r.get(0))?;
+    }
+    Ok((letters, found))
+}
+
+fn number(number: u64) -> rusqlite::types::Value {
+    i64::try_from(number).unwrap_or(i64::MAX).into()
+}
+
+fn owned(cell: &impl rusqlite::ToSql) -> Job<rusqlite::types::Value> {
+    use rusqlite::types::{ToSqlOutput, Value};
+    Ok(match cell.to_sql()? {
+        ToSqlOutput::Owned(value) => value,
+        ToSqlOutput::Borrowed(value) => value.try_into().unwrap_or(Value::Null),
+        _ => Value::Null,
+    })
 }
 
 /// Matching dead letters older than `before`, newest first; at most `limit`, if given.

@@ -159,6 +159,10 @@ impl Store for SqliteStore {
         Ok(self.clock.now())
     }
 
+    fn is_damaged(&self) -> bool {
+        self.damage.found().is_some()
+    }
+
     async fn lost(&self) -> Option<String> {
         if let Some(told) = self.damage.found() {
             return Some(told.to_owned());
@@ -320,10 +324,13 @@ impl Store for SqliteStore {
         id: u64,
         effect: &CommandEffect,
         result: &str,
+        letters: NonZeroU32,
     ) -> Result<Applied> {
         let (fence, effect, result) = (fence.clone(), effect.clone(), result.to_owned());
         self.writer
-            .run(Priority::Normal, move |tx| commands::apply(tx, &fence, id, &effect, &result))
+            .run(Priority::Normal, move |tx| {
+                commands::apply(tx, &fence, id, &effect, &result, letters)
+            })
             .await
     }
 

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
-use besom_core::books::{self, Tally, Write};
+use besom_core::books::{self, Progress, Tally, Write};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, TaskName};
 use besom_core::plan::{Pause, TaskState, last_slot_on_resume};
@@ -37,19 +38,19 @@ impl State {
         &mut self,
         fence: &FencingToken,
         id: u64,
-        effect: &CommandEffect,
-        result: &str,
+        (effect, result): (&CommandEffect, &str),
+        letters: NonZeroU32,
         now: Time,
     ) -> Result<Applied> {
         self.check_fence(fence)?;
+        let done = self.done.get(&id).cloned().unwrap_or_default();
         let row = match self.commands.get(&id) {
             None => return Err(Error::Invalid(format!("there is no command {id}"))),
-            Some(row) if row.applied_at.is_some() => {
-                return Ok(self.done.get(&id).cloned().unwrap_or_default());
-            }
+            Some(row) if row.applied_at.is_some() => return Ok(done),
             Some(row) => row.clone(),
         };
-        let mut applied = Applied::default();
+        let mut applied = Applied { dead: done.dead, ..Applied::default() };
+        let begun = done.progress;
         match effect {
             CommandEffect::Slots(decision) => {
                 applied.runs = self.decide_slots(fence, decision, now)?;
@@ -65,10 +66,16 @@ impl State {
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
-            CommandEffect::RetryDead(selector) => self.retry_dead(selector, now, &mut applied),
+            CommandEffect::RetryDead(selector) => {
+                if let Some(page) = self.page(selector, begun, letters, &mut applied) {
+                    self.retry_dead(page, now, &mut applied);
+                }
+            }
             CommandEffect::DiscardDead(selector) => {
                 let reason = format!("{}: {}", row.by, row.reason);
-                self.discard_dead(selector, &reason, now, &mut applied);
+                if let Some(page) = self.page(selector, begun, letters, &mut applied) {
+                    self.discard_dead(page, &reason, now, &mut applied);
+                }
             }
             CommandEffect::RetryMessages(selector) => {
                 applied.messages = self.retry_messages(selector, now);
@@ -81,7 +88,7 @@ impl State {
             CommandEffect::Note | CommandEffect::Refuse(_) => {}
         }
         if let Some(row) = self.commands.get_mut(&id) {
-            row.applied_at = Some(now);
+            row.applied_at = applied.progress.is_none().then_some(now);
             let (refused, result) = effect.outcome(result, &applied);
             row.result = Some(result);
             row.refused = refused;
@@ -136,35 +143,45 @@ impl State {
         groups.into_iter().take(limit as usize).map(|(group, _)| group).collect()
     }
 
-    /// The open dead letters that match; none, with the reason, if the command is refused.
-    fn selected(&self, selector: &DeadSelector, applied: &mut Applied) -> Vec<DeadLetter> {
-        let letters = self.select_dead(selector, Letters::Open);
-        applied.refused = selector.mismatch(letters.len() as u64);
-        if applied.refused.is_some() {
-            return Vec::new();
-        }
-        letters.into_iter().cloned().collect()
-    }
-
-    fn retry_dead(&mut self, selector: &DeadSelector, now: Time, applied: &mut Applied) {
-        let (letters, dead) = (self.selected(selector, applied), self.dead.len());
-        let mut tally = Tally::default();
-        self.command(books::retry(&letters, now), &mut tally, now);
-        applied.dead = (dead - self.dead.len()) as u64;
-        self.arrived(false, None, (applied.dead > 0).then_some(now));
-    }
-
-    fn discard_dead(
-        &mut self,
+    /// The next page of a command; none, with the reason, if the command is refused.
+    fn page(
+        &self,
         selector: &DeadSelector,
-        reason: &str,
-        now: Time,
+        begun: Option<Progress>,
+        limit: NonZeroU32,
         applied: &mut Applied,
-    ) {
-        let letters = self.selected(selector, applied);
-        let (writes, mut tally) = books::discard(&letters, reason);
+    ) -> Option<Page> {
+        let newest = self.dead.keys().next_back().copied().unwrap_or(0);
+        let mut progress = begun.unwrap_or_else(|| Progress::begin(newest));
+        let place = |letter: &DeadLetter| (letter.item.identity.clone(), Reverse(letter.id));
+        let after = progress.after.as_ref().map(|at| (at.identity.clone(), Reverse(at.letter)));
+        let mut letters: Vec<DeadLetter> = self
+            .select_dead(selector, Letters::Open)
+            .into_iter()
+            .filter(|letter| letter.id <= progress.newest && Some(place(letter)) > after)
+            .cloned()
+            .collect();
+        letters.sort_by_key(place);
+        applied.refused = progress.refusal(selector, letters.len() as u64);
+        letters.truncate(limit.get() as usize);
+        applied.refused.is_none().then_some(Page { progress, letters, limit: limit.get() })
+    }
+
+    fn retry_dead(&mut self, page: Page, now: Time, applied: &mut Applied) {
+        let dead = self.dead.len();
+        let mut tally = Tally::default();
+        let writes = books::retry(&page.letters, page.progress.after.as_ref(), now);
         self.command(writes, &mut tally, now);
-        applied.dead = letters.len() as u64;
+        let moved = (dead - self.dead.len()) as u64;
+        self.arrived(false, None, (moved > 0).then_some(now));
+        page.taken(moved, applied);
+    }
+
+    fn discard_dead(&mut self, page: Page, reason: &str, now: Time, applied: &mut Applied) {
+        let (writes, mut tally) = books::discard(&page.letters, reason);
+        self.command(writes, &mut tally, now);
+        let all = page.letters.len() as u64;
+        page.taken(all, applied);
     }
 
     /// Executes writes of a command, which have no commit, in the name of the leader.
@@ -174,6 +191,21 @@ impl State {
         let by = By { node: &node, commit: CommitId(0), now };
         self.write(writes, tally, by, Vec::new());
         self.add(tally, now);
+    }
+}
+
+/// What one transaction takes of the open dead letters that match.
+struct Page {
+    progress: Progress,
+    letters: Vec<DeadLetter>,
+    limit: u32,
+}
+
+impl Page {
+    /// Records that this many of its letters were moved or discarded.
+    fn taken(self, taken: u64, applied: &mut Applied) {
+        let Page { progress, letters, limit } = self;
+        (applied.dead, applied.progress) = progress.advance(&letters, limit, taken);
     }
 }
 

@@ -197,9 +197,12 @@ impl Store for MemoryStore {
         id: u64,
         effect: &CommandEffect,
         result: &str,
+        letters: NonZeroU32,
     ) -> Result<Applied> {
         let now = self.time();
-        self.perform(On::Write, |state| state.apply_command(fence, id, effect, result, now))
+        self.perform(On::Write, |state| {
+            state.apply_command(fence, id, (effect, result), letters, now)
+        })
     }
 
     // ---- execution

@@ -8,7 +8,7 @@ use besom_core::time::Time;
 use besom_ports::store::{Claim, Command, CommandEffect, DeadSelector, LeftOut, Outcome};
 
 use crate::conformance::World;
-use crate::conformance::world::{apply, candidate, dead, due};
+use crate::conformance::world::{LETTERS, apply, candidate, dead, due};
 
 fn ring(term: u64, revision: u64) -> RingPosition {
     RingPosition { term: Term(term), revision }
@@ -109,7 +109,7 @@ pub async fn arrivals_tell_what_was_planned_or_revived_since(world: &mut World) 
     let command = Command::RetryDead(selector.clone());
     let id = store.submit(&command, "ann", "mended").await.unwrap();
     let effect = CommandEffect::RetryDead(selector);
-    store.apply_command(&world.fence, id, &effect, "tried again").await.unwrap();
+    store.apply_command(&world.fence, id, &effect, "tried again", LETTERS).await.unwrap();
     let retry = store.arrivals(before).await.unwrap();
     assert!(retry.retry.is_some_and(|earliest| earliest <= world.now), "{retry:?}");
 }

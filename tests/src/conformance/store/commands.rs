@@ -9,14 +9,14 @@ use besom_ports::store::{
 };
 
 use crate::conformance::World;
-use crate::conformance::world::{candidate, dead, due, new_run, skip, task};
+use crate::conformance::world::{LETTERS, candidate, dead, due, new_run, skip, task};
 
 async fn submit(world: &World, command: Command) -> u64 {
     world.store().submit(&command, "ann", "because").await.unwrap()
 }
 
 async fn apply(world: &World, id: u64, effect: CommandEffect) -> Applied {
-    world.store().apply_command(&world.fence, id, &effect, "done").await.unwrap()
+    world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap()
 }
 
 fn pause() -> Command {
@@ -88,7 +88,8 @@ pub async fn a_command_is_applied_once(world: &mut World) {
     let before = Applied { dead: 1, ..Applied::default() };
     assert_eq!(apply(world, id, effect()).await, before, "what it has done is told again");
     assert!(world.retries().await.is_empty());
-    let nothing = world.store().apply_command(&world.fence, 9_999, &effect(), "done").await;
+    let nothing =
+        world.store().apply_command(&world.fence, 9_999, &effect(), "done", LETTERS).await;
     assert!(matches!(nothing, Err(Error::Invalid(_))), "{nothing:?}");
 }
 

@@ -1,5 +1,6 @@
 //! Dead letters: set aside with every error, retried or discarded by command.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use besom_core::item::Candidate;
@@ -10,7 +11,7 @@ use besom_ports::store::{
 
 use crate::conformance::World;
 use crate::conformance::world::{
-    ALL, apply as commits, candidate, dead, dead_after, due, retry, skip, task, tenant,
+    ALL, LETTERS, apply as commits, candidate, dead, dead_after, due, retry, skip, task, tenant,
 };
 
 /// A retention that keeps nothing beyond the present.
@@ -24,7 +25,7 @@ async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
 async fn apply(world: &World, effect: CommandEffect) -> Applied {
     let command = Command::RetryDead(DeadSelector::default());
     let id = world.store().submit(&command, "ann", "fixed it").await.unwrap();
-    world.store().apply_command(&world.fence, id, &effect, "done").await.unwrap()
+    world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap()
 }
 
 fn by_task(name: &str) -> DeadSelector {
@@ -134,8 +135,10 @@ pub async fn another_number_of_dead_letters_than_expected_is_refused(world: &mut
     let asked = async |effect: CommandEffect| {
         let command = Command::DiscardDead(DeadSelector::default());
         let id = world.store().submit(&command, "ann", "all of them").await.unwrap();
-        let applied = world.store().apply_command(&world.fence, id, &effect, "so be it").await;
-        let again = world.store().apply_command(&world.fence, id, &effect, "so be it").await;
+        let applied =
+            world.store().apply_command(&world.fence, id, &effect, "so be it", LETTERS).await;
+        let again =
+            world.store().apply_command(&world.fence, id, &effect, "so be it", LETTERS).await;
         assert_eq!(again.unwrap(), *applied.as_ref().unwrap(), "it is told again");
         let row = world.store().command(id).await.unwrap().unwrap();
         (applied.unwrap(), row.refused, row.result.unwrap())
@@ -156,6 +159,135 @@ pub async fn another_number_of_dead_letters_than_expected_is_refused(world: &mut
     assert_eq!(result, "so be it: 2 dead letters");
     assert!(letters(world, &DeadSelector::default()).await.is_empty());
     world.balanced().await;
+}
+
+/// Submits a command over dead letters, which takes three at a time.
+async fn begun(world: &World, effect: &CommandEffect) -> (u64, Applied) {
+    let command = Command::RetryDead(DeadSelector::default());
+    let id = world.store().submit(&command, "ann", "fixed it").await.unwrap();
+    (id, step(world, id, effect).await)
+}
+
+async fn step(world: &World, id: u64, effect: &CommandEffect) -> Applied {
+    let three = NonZeroU32::new(3).unwrap();
+    world.store().apply_command(&world.fence, id, effect, "will be retried", three).await.unwrap()
+}
+
+async fn letters_of_keys(world: &World, keys: &[&str]) {
+    for key in keys {
+        world.settle(candidate(key), dead("corrupt")).await;
+    }
+}
+
+async fn keys_of(world: &World) -> Vec<String> {
+    let open = letters(world, &DeadSelector::default()).await;
+    open.into_iter().map(|letter| letter.item.identity.key).collect()
+}
+
+/// A command over more letters than it takes at once stays pending with its progress; another leader
+/// continues it, and the result counts all of them.
+pub async fn a_command_over_many_letters_takes_several_transactions(world: &mut World) {
+    letters_of_keys(world, &["g", "c", "a", "e", "b", "d", "f", "h"]).await;
+    let effect = CommandEffect::RetryDead(DeadSelector { expect: Some(8), ..by_task("task") });
+    let (id, first) = begun(world, &effect).await;
+    assert_eq!((first.dead, first.progress.map(|at| at.found)), (3, Some(8)));
+    let row = world.store().command(id).await.unwrap().unwrap();
+    assert_eq!((row.applied_at, row.refused), (None, false), "it is pending");
+    assert_eq!(row.result.as_deref(), Some("in progress: 3 of 8 dead letters"));
+    assert_eq!(world.store().pending_commands(10).await.unwrap(), [row]);
+    assert_eq!(world.retries().await.len(), 3, "what it has moved is committed");
+    world.balanced().await;
+
+    world.reopen().await;
+    world.lead(2, "node-2").await;
+    // The expected number was checked when it began.
+    assert_eq!(step(world, id, &effect).await.dead, 6);
+    let last = step(world, id, &effect).await;
+    assert_eq!(last, Applied { dead: 8, ..Applied::default() });
+    assert_eq!(step(world, id, &effect).await, last, "it is told again");
+    let row = world.store().command(id).await.unwrap().unwrap();
+    assert_eq!(row.result.as_deref(), Some("will be retried: 8 dead letters"));
+    assert!(row.applied_at.is_some() && !row.refused);
+    let mut keys: Vec<String> =
+        world.retries().await.into_iter().map(|waiting| waiting.item.identity.key).collect();
+    keys.sort();
+    assert_eq!(keys, ["a", "b", "c", "d", "e", "f", "g", "h"]);
+    assert!(keys_of(world).await.is_empty());
+    world.balanced().await;
+}
+
+/// What is set aside during a command is not the command's, whether it was retried by the same
+/// command before or is new.
+pub async fn a_letter_that_is_set_aside_during_a_command_is_left_alone(world: &mut World) {
+    letters_of_keys(world, &["a", "b", "c", "d", "e", "f", "g"]).await;
+    let effect = CommandEffect::RetryDead(DeadSelector::default());
+    let (id, _) = begun(world, &effect).await;
+    for waiting in world.retries().await {
+        world.commit(vec![(&waiting, dead("still corrupt"))]).await;
+    }
+    letters_of_keys(world, &["ca", "z"]).await;
+    assert_eq!(step(world, id, &effect).await.dead, 6);
+    let done = step(world, id, &effect).await;
+    assert_eq!((done.dead, done.progress), (7, None));
+    let mut left = keys_of(world).await;
+    left.sort();
+    assert_eq!(left, ["a", "b", "c", "ca", "z"]);
+    assert_eq!(world.retries().await.len(), 4);
+    world.balanced().await;
+}
+
+/// Of several letters of one identity only the newest is retried, also where a transaction of the
+/// command ends between them.
+pub async fn a_retry_in_several_transactions_takes_an_identity_once(world: &mut World) {
+    for version in ["v1", "v2", "v3", "v4", "v5"] {
+        let found = Candidate { version: version.into(), ..candidate("k") };
+        world.settle(found, dead("corrupt")).await;
+    }
+    let effect = CommandEffect::RetryDead(DeadSelector::default());
+    let (id, first) = begun(world, &effect).await;
+    assert_eq!(first.dead, 1);
+    let waiting = world.retries().await.remove(0);
+    assert_eq!(waiting.item.version, "v5");
+    world.commit(vec![(&waiting, skip("nothing to do"))]).await;
+    let done = step(world, id, &effect).await;
+    assert_eq!((done.dead, done.progress), (1, None));
+    assert_eq!(letters(world, &DeadSelector::default()).await.len(), 4);
+    assert!(world.retries().await.is_empty());
+    world.balanced().await;
+}
+
+/// A discard in several transactions counts and records each letter once; one that a commit has
+/// resolved in the meantime is left out.
+pub async fn a_discard_in_several_transactions_leaves_out_what_was_resolved(world: &mut World) {
+    letters_of_keys(world, &["a", "b", "c", "d", "e", "f", "g"]).await;
+    let effect = CommandEffect::DiscardDead(by_task("task"));
+    let (id, first) = begun(world, &effect).await;
+    assert_eq!(first.dead, 3);
+    let repaired = Candidate { version: "v2".into(), ..candidate("e") };
+    world.settle(repaired, commits(vec![], vec![])).await;
+    assert_eq!(step(world, id, &effect).await.dead, 6);
+    let done = step(world, id, &effect).await;
+    assert_eq!((done.dead, done.progress), (6, None));
+    let discarded = world.history().await;
+    let discarded = discarded.iter().filter(|row| row.outcome.as_str() == "discarded").count();
+    assert_eq!(discarded, 6);
+    assert!(keys_of(world).await.is_empty());
+    world.balanced().await;
+}
+
+/// A command that is given up between its transactions is refused, with what it has done.
+pub async fn a_command_that_is_given_up_tells_what_it_has_done(world: &mut World) {
+    letters_of_keys(world, &["a", "b", "c", "d"]).await;
+    let (id, _) = begun(world, &CommandEffect::RetryDead(DeadSelector::default())).await;
+    let given_up = CommandEffect::Refuse("too slow".into());
+    let store = world.store();
+    let applied =
+        store.apply_command(&world.fence, id, &given_up, "too slow", LETTERS).await.unwrap();
+    assert_eq!((applied.dead, applied.progress), (3, None));
+    let row = store.command(id).await.unwrap().unwrap();
+    assert_eq!(row.result.as_deref(), Some("stopped after 3 dead letters: too slow"));
+    assert!(row.refused && row.applied_at.is_some());
+    assert_eq!(letters(world, &DeadSelector::default()).await.len(), 1);
 }
 
 async fn discard(world: &World, selector: DeadSelector) {
@@ -232,7 +364,7 @@ pub async fn a_discard_beside_a_commit_of_its_item_blocks_nothing(world: &mut Wo
         let store = world.store();
         let (committed, discarded) = tokio::join!(
             store.commit(&batch),
-            store.apply_command(&world.fence, id, &effect, "done")
+            store.apply_command(&world.fence, id, &effect, "done", LETTERS)
         );
         assert_eq!(committed.unwrap().outcomes, [Outcome::Committed]);
         let all = DeadSelector::default();

@@ -6,7 +6,7 @@ use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, Term};
 use besom_ports::store::{Command, CommandEffect, Error, Retention, SlotDecision};
 
 use crate::conformance::World;
-use crate::conformance::world::{candidate, fence, new_run, page, task};
+use crate::conformance::world::{LETTERS, candidate, fence, new_run, page, task};
 
 fn is_fenced<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(matches!(result, Err(Error::Fenced)), "{result:?}");
@@ -61,7 +61,7 @@ pub async fn a_stale_leader_can_write_nothing(world: &mut World) {
     is_fenced(store.plan_page(&stale, &page("task", run, vec![candidate("k")])).await);
     is_fenced(store.end_scan(&stale, run, None, None).await);
     let effect = CommandEffect::Pause(task("task"));
-    is_fenced(store.apply_command(&stale, id, &effect, "paused").await);
+    is_fenced(store.apply_command(&stale, id, &effect, "paused", LETTERS).await);
     let keep =
         Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO, routed: None };
     is_fenced(store.prune(&stale, keep, 10).await);

@@ -12,7 +12,7 @@ use besom_ports::store::{
 };
 
 use crate::conformance::World;
-use crate::conformance::world::{apply, candidate, fence, task, tenant};
+use crate::conformance::world::{LETTERS, apply, candidate, fence, task, tenant};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -173,8 +173,10 @@ async fn retried(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
     let command = Command::RetryMessages(which.clone());
     let id = world.store().submit(&command, "ann", "it is back").await.unwrap();
     let effect = CommandEffect::RetryMessages(which);
-    let applied = world.store().apply_command(&world.fence, id, &effect, "done").await.unwrap();
-    let twice = world.store().apply_command(&world.fence, id, &effect, "done").await.unwrap();
+    let applied =
+        world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap();
+    let twice =
+        world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap();
     assert_eq!(twice, applied, "it takes effect once, and says what that was");
     applied.messages
 }

@@ -8,7 +8,7 @@ use besom_ports::store::{
 
 use crate::conformance::tables::thing;
 use crate::conformance::world::{
-    ALL, apply, candidate, dead, due as timed, in_one_stream, retry, skip, task,
+    ALL, LETTERS, apply, candidate, dead, due as timed, in_one_stream, retry, skip, task,
 };
 use crate::conformance::{Corruption, World};
 
@@ -230,9 +230,12 @@ async fn repair(world: &World) -> Applied {
     let command = Command::RepairStreams { task: task("task") };
     let id = store.submit(&command, "ada", "a row was deleted").await.unwrap();
     let effect = CommandEffect::RepairStreams(task("task"));
-    let applied = store.apply_command(fence, id, &effect, "numbered anew").await.unwrap();
+    let applied = store.apply_command(fence, id, &effect, "numbered anew", LETTERS).await.unwrap();
     // Repeating it changes nothing and returns the same result.
-    assert_eq!(store.apply_command(fence, id, &effect, "numbered anew").await.unwrap(), applied);
+    assert_eq!(
+        store.apply_command(fence, id, &effect, "numbered anew", LETTERS).await.unwrap(),
+        applied
+    );
     applied
 }
 

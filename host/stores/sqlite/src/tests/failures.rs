@@ -179,7 +179,10 @@ async fn a_row_that_cannot_be_read_is_named_and_removed_by_a_repair() {
     let command = Command::RepairStreams { task: f.task.clone() };
     let id = f.store.submit(&command, "ada", "").await.expect("asks");
     let effect = CommandEffect::RepairStreams(f.task.clone());
-    let applied = f.store.apply_command(&f.fence, id, &effect, "numbered anew").await;
+    let applied = f
+        .store
+        .apply_command(&f.fence, id, &effect, "numbered anew", std::num::NonZeroU32::MAX)
+        .await;
     assert_eq!(applied.expect("applies").repaired, Repaired { streams: 1, lost: 1 });
     let row = f.store.command(id).await.expect("reads").expect("it is there");
     assert_eq!(row.result.as_deref(), Some("numbered anew: 1 stream, 1 item lost"));
