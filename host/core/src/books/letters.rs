@@ -85,30 +85,52 @@ impl Progress {
     pub fn begin(newest: u64) -> Progress {
         Progress { newest, found: 0, after: None, taken: 0 }
     }
+}
 
-    /// Why the command is refused; none: it may take its first page, or continues. `found` letters
-    /// match as it begins.
-    pub fn refusal(&mut self, selector: &DeadSelector, found: u64) -> Option<String> {
-        if self.after.is_some() {
-            return None;
+/// What one transaction takes of the open letters that match.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LetterPage {
+    /// At most as many as the limit, in the order of identities, newest first within one.
+    pub letters: Vec<DeadLetter>,
+    progress: Progress,
+    limit: u32,
+}
+
+impl LetterPage {
+    /// The letters that follow the progress of a command. `found` letters match as it begins.
+    ///
+    /// # Errors
+    /// Why the command is refused, before its first page.
+    pub fn new(
+        mut progress: Progress,
+        selector: &DeadSelector,
+        letters: Vec<DeadLetter>,
+        found: u64,
+        limit: u32,
+    ) -> Result<LetterPage, String> {
+        if progress.after.is_none() {
+            progress.found = found;
+            if let Some(why) = selector.mismatch(found) {
+                return Err(why);
+            }
         }
-        self.found = found;
-        selector.mismatch(found)
+        Ok(LetterPage { letters, progress, limit })
     }
 
-    /// The number of letters taken in all, and the progress after a page of at most `limit` letters,
-    /// of which `taken` were moved or discarded; no progress: it was the last page.
-    pub fn advance(
-        mut self,
-        page: &[DeadLetter],
-        limit: u32,
-        taken: u64,
-    ) -> (u64, Option<Progress>) {
-        self.taken += taken;
-        let is_full = page.len() as u64 >= u64::from(limit);
-        let Some(last) = page.last().filter(|_| is_full) else { return (self.taken, None) };
-        self.after = Some(Reached { identity: last.item.identity.clone(), letter: last.id });
-        (self.taken, Some(self))
+    /// The letter that the page before it ended with.
+    pub fn after(&self) -> Option<&Reached> {
+        self.progress.after.as_ref()
+    }
+
+    /// The number of letters taken in all, and the progress after this page, of which `taken` were
+    /// moved or discarded; no progress: it was the last page.
+    pub fn end(self, taken: u64) -> (u64, Option<Progress>) {
+        let LetterPage { letters, mut progress, limit } = self;
+        progress.taken += taken;
+        let is_full = letters.len() as u64 >= u64::from(limit);
+        let Some(last) = letters.last().filter(|_| is_full) else { return (progress.taken, None) };
+        progress.after = Some(Reached { identity: last.item.identity.clone(), letter: last.id });
+        (progress.taken, Some(progress))
     }
 }
 
@@ -119,9 +141,9 @@ impl std::fmt::Display for Progress {
 }
 
 /// Moves a page of open letters to the retries, newest first, due immediately and with a clean past:
-/// of several letters of one identity only the newest. The page follows the
-/// letter `after`, whose identity has been dealt with. A store leaves a letter where it is if its
-/// identity already waits, and tallies the others ([`Tally::revived`]).
+/// of several letters of one identity only the newest. The page follows the letter `after`, whose
+/// identity has been dealt with. A store leaves a letter where it is if its identity already waits,
+/// and tallies the others ([`Tally::revived`]).
 pub fn retry<'a>(
     letters: &'a [DeadLetter],
     after: Option<&'a Reached>,

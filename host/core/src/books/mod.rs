@@ -34,7 +34,7 @@ use std::borrow::Cow;
 pub use admit::{Admitted, CursorMove, Found, Known, New, PlanPage, Planned, admit};
 pub use close::{Closed, close};
 pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
-pub use letters::{DeadLetter, Past, Progress, Reached, discard, retry};
+pub use letters::{DeadLetter, LetterPage, Past, Progress, Reached, discard, retry};
 pub use loss::{RunItems, WaitingCounts, write_off, write_off_run};
 pub use place::{Owner, Places, left_out};
 pub use recount::Counts;

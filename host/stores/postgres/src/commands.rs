@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 
-use besom_core::books::{self, Progress, Tally};
+use besom_core::books::{self, LetterPage, Progress, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::plan::last_slot_on_resume;
@@ -161,16 +161,14 @@ async fn applied(
             close_scan(tx, *run, Some(error)).await?;
             end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
         }
-        CommandEffect::RetryDead(selector) => {
-            if let Some(page) = Page::take(tx, selector, begun, letters, &mut applied).await? {
-                retry_dead(tx, page, &mut applied).await?;
-            }
-        }
-        CommandEffect::DiscardDead(selector) => {
-            if let Some(page) = Page::take(tx, selector, begun, letters, &mut applied).await? {
-                discard_dead(tx, page, &row, &mut applied).await?;
-            }
-        }
+        CommandEffect::RetryDead(selector) => match page(tx, selector, begun, letters).await? {
+            Ok(page) => retry_dead(tx, page, &mut applied).await?,
+            Err(why) => applied.refused = Some(why),
+        },
+        CommandEffect::DiscardDead(selector) => match page(tx, selector, begun, letters).await? {
+            Ok(page) => discard_dead(tx, page, &row, &mut applied).await?,
+            Err(why) => applied.refused = Some(why),
+        },
         CommandEffect::RetryMessages(selector) => {
             applied.messages = outbox::retry(tx, selector).await?;
         }
@@ -216,13 +214,13 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
     Ok(())
 }
 
-async fn retry_dead(tx: &Tx, page: Page, applied: &mut Applied) -> Job<()> {
+async fn retry_dead(tx: &Tx, (page, tasks): Numbered, applied: &mut Applied) -> Job<()> {
     let mut ids = HashSet::new();
     if !page.letters.is_empty() {
-        let (letters, tasks) = (&page.letters, &page.tasks);
+        let letters = &page.letters;
         let numbers = tx.numbers(numbers_needed(letters.len())).await?;
-        let mut ledger = Ledger::open(numbers, tasks, tx.now)?;
-        for write in books::retry(letters, page.progress.after.as_ref(), tx.now) {
+        let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
+        for write in books::retry(letters, page.after(), tx.now) {
             ledger.push(write, None)?;
         }
         let mut pipeline = Pipeline::default();
@@ -240,16 +238,21 @@ async fn retry_dead(tx: &Tx, page: Page, applied: &mut Applied) -> Job<()> {
         arrivals::note(&mut pipeline, false, None, (!ids.is_empty()).then_some(tx.now));
         tx.session.run(pipeline).await?;
     }
-    page.taken(ids.len() as u64, applied);
+    (applied.dead, applied.progress) = page.end(ids.len() as u64);
     Ok(())
 }
 
-async fn discard_dead(tx: &Tx, page: Page, row: &CommandRow, applied: &mut Applied) -> Job<()> {
+async fn discard_dead(
+    tx: &Tx,
+    (page, tasks): Numbered,
+    row: &CommandRow,
+    applied: &mut Applied,
+) -> Job<()> {
     if !page.letters.is_empty() {
         let numbers = tx.numbers(numbers_needed(page.letters.len())).await?;
         let reason = format!("{}: {}", row.by, row.reason);
         let (writes, tally) = books::discard(&page.letters, &reason);
-        let mut ledger = Ledger::open(numbers, &page.tasks, tx.now)?;
+        let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
         for write in writes {
             ledger.push(write, None)?;
         }
@@ -260,86 +263,65 @@ async fn discard_dead(tx: &Tx, page: Page, row: &CommandRow, applied: &mut Appli
         tx.session.run(pipeline).await?;
     }
     let all = page.letters.len() as u64;
-    page.taken(all, applied);
+    (applied.dead, applied.progress) = page.end(all);
     Ok(())
 }
 
-/// What one transaction takes of the open dead letters that match. They are locked, so that no other
-/// transaction resolves, moves or discards them.
-struct Page {
-    progress: Progress,
-    letters: Vec<DeadLetter>,
-    /// The numbers of their tasks.
-    tasks: HashMap<TaskName, i32>,
-    limit: u32,
-}
+/// A page of letters, with the numbers of their tasks.
+type Numbered = (LetterPage, HashMap<TaskName, i32>);
 
-impl Page {
-    /// The next page of a command, in the order of identities, newest first within one; none, with
-    /// the reason, if the command is refused.
-    async fn take(
-        tx: &Tx,
-        selector: &DeadSelector,
-        begun: Option<Progress>,
-        limit: NonZeroU32,
-        applied: &mut Applied,
-    ) -> Job<Option<Page>> {
-        let mut progress = match begun {
-            Some(begun) => begun,
-            None => {
-                let newest = tx.query("SELECT coalesce(max(id), 0) FROM @.dead", params![]).await?;
-                Progress::begin(only::<i64>(&newest)? as u64)
-            }
-        };
-        let (matching, mut values) = matching(selector, progress.newest);
-        let mut rest = String::new();
-        let asked = values.len();
-        if let Some(after) = &progress.after {
-            let of = &after.identity;
-            values.extend(params![
-                of.task.as_str().to_owned(),
-                tenant_text(of.tenant.as_ref()).into_owned(),
-                escaped(&of.key).into_owned(),
-                due_number(of.due),
-                after.letter as i64
-            ]);
-            let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(|more| asked + more);
-            let place = format!("((SELECT id FROM @.task WHERE name = ${a}), ${b}, ${c}, ${d})");
-            rest = format!(
-                " AND (d.task, d.tenant, d.key, d.due) >= {place}
+/// The next page of a command; the inner error is why it is refused. The letters are locked, so that
+/// no other transaction resolves, moves or discards them.
+async fn page(
+    tx: &Tx,
+    selector: &DeadSelector,
+    begun: Option<Progress>,
+    limit: NonZeroU32,
+) -> Job<std::result::Result<Numbered, String>> {
+    let newest = "SELECT coalesce(max(id), 0) FROM @.dead";
+    let progress = match begun {
+        Some(begun) => begun,
+        None => Progress::begin(only::<i64>(&tx.query(newest, params![]).await?)? as u64),
+    };
+    let (matching, mut values) = matching(selector, progress.newest);
+    let mut rest = String::new();
+    let asked = values.len();
+    if let Some(after) = &progress.after {
+        let of = &after.identity;
+        values.extend(params![
+            of.task.as_str().to_owned(),
+            tenant_text(of.tenant.as_ref()).into_owned(),
+            escaped(&of.key).into_owned(),
+            due_number(of.due),
+            after.letter as i64
+        ]);
+        let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(|more| asked + more);
+        let place = format!("((SELECT id FROM @.task WHERE name = ${a}), ${b}, ${c}, ${d})");
+        rest = format!(
+            " AND (d.task, d.tenant, d.key, d.due) >= {place}
                  AND ((d.task, d.tenant, d.key, d.due) > {place} OR d.id < ${e})"
-            );
-        }
-        let limit = limit.get();
-        let sql = format!(
-            "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d
+        );
+    }
+    let limit = limit.get();
+    let sql = format!(
+        "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d
              JOIN @.task t ON t.id = d.task WHERE {matching}{rest}
              ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit} FOR UPDATE OF d",
-            items::COLUMNS
-        );
-        let rows = tx.query(&sql, values).await?;
-        let found: Vec<(i32, DeadLetter)> = rows.iter().map(letter).collect::<Job<_>>()?;
-        let mut matched = found.len() as u64;
-        if progress.after.is_none() && matched >= u64::from(limit) {
-            let (matching, values) = self::matching(selector, progress.newest);
-            let sql = format!("SELECT count(*) FROM @.dead d WHERE {matching}");
-            matched = only::<i64>(&tx.query(&sql, values).await?)? as u64;
-        }
-        applied.refused = progress.refusal(selector, matched);
-        if applied.refused.is_some() {
-            return Ok(None);
-        }
-        let numbered = |(no, letter): &(i32, DeadLetter)| (letter.item.identity.task.clone(), *no);
-        let tasks = found.iter().map(numbered).collect();
-        let letters = found.into_iter().map(|(_, letter)| letter).collect();
-        Ok(Some(Page { progress, letters, tasks, limit }))
+        items::COLUMNS
+    );
+    let rows = tx.query(&sql, values).await?;
+    let found: Vec<(i32, DeadLetter)> = rows.iter().map(letter).collect::<Job<_>>()?;
+    let mut matched = found.len() as u64;
+    if progress.after.is_none() && matched >= u64::from(limit) {
+        let (matching, values) = self::matching(selector, progress.newest);
+        let sql = format!("SELECT count(*) FROM @.dead d WHERE {matching}");
+        matched = only::<i64>(&tx.query(&sql, values).await?)? as u64;
     }
-
-    /// Records that this many of its letters were moved or discarded.
-    fn taken(self, taken: u64, applied: &mut Applied) {
-        let Page { progress, letters, limit, .. } = self;
-        (applied.dead, applied.progress) = progress.advance(&letters, limit, taken);
-    }
+    let numbered = |(no, letter): &(i32, DeadLetter)| (letter.item.identity.task.clone(), *no);
+    let tasks = found.iter().map(numbered).collect();
+    let letters = found.into_iter().map(|(_, letter)| letter).collect();
+    let page = LetterPage::new(progress, selector, letters, matched, limit);
+    Ok(page.map(|page| (page, tasks)))
 }
 
 /// The condition of open letters that match, with its values. It contains only what is asked: a

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use besom_core::books::{self, Progress, Tally};
+use besom_core::books::{self, LetterPage, Progress, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, TaskName};
 use besom_core::plan::last_slot_on_resume;
@@ -117,16 +117,14 @@ pub(super) fn apply(
             close_scan(tx, *run, Some(error))?;
             end_if_done(tx, *run)?;
         }
-        CommandEffect::RetryDead(selector) => {
-            if let Some(page) = Page::take(tx, selector, begun, letters, &mut applied)? {
-                retry_dead(tx, page, &mut applied)?;
-            }
-        }
-        CommandEffect::DiscardDead(selector) => {
-            if let Some(page) = Page::take(tx, selector, begun, letters, &mut applied)? {
-                discard_dead(tx, page, &row, &mut applied)?;
-            }
-        }
+        CommandEffect::RetryDead(selector) => match page(tx, selector, begun, letters)? {
+            Ok(page) => retry_dead(tx, page, &mut applied)?,
+            Err(why) => applied.refused = Some(why),
+        },
+        CommandEffect::DiscardDead(selector) => match page(tx, selector, begun, letters)? {
+            Ok(page) => discard_dead(tx, page, &row, &mut applied)?,
+            Err(why) => applied.refused = Some(why),
+        },
         CommandEffect::RetryMessages(selector) => applied.messages = outbox::retry(tx, selector)?,
         CommandEffect::RepairStreams(task) => {
             applied.repaired = streams::repair(tx, task)?;
@@ -175,53 +173,21 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
     Ok(())
 }
 
-/// What one transaction takes of the open dead letters that match.
-struct Page {
-    progress: Progress,
-    letters: Vec<DeadLetter>,
-    limit: u32,
-}
-
-impl Page {
-    /// The next page of a command; none, with the reason, if the command is refused.
-    fn take(
-        tx: &Tx<'_>,
-        selector: &DeadSelector,
-        begun: Option<Progress>,
-        limit: NonZeroU32,
-        applied: &mut Applied,
-    ) -> Job<Option<Page>> {
-        let mut progress = match begun {
-            Some(begun) => begun,
-            None => Progress::begin(tx.conn.query_row(
-                "SELECT coalesce(max(id), 0) FROM besom_dead",
-                [],
-                |r| r.get(0),
-            )?),
-        };
-        let limit = limit.get();
-        let (letters, found) = page(tx.conn, selector, &progress, limit)?;
-        applied.refused = progress.refusal(selector, found);
-        Ok(applied.refused.is_none().then_some(Page { progress, letters, limit }))
-    }
-
-    /// Records that this many of its letters were moved or discarded.
-    fn taken(self, taken: u64, applied: &mut Applied) {
-        let Page { progress, letters, limit } = self;
-        (applied.dead, applied.progress) = progress.advance(&letters, limit, taken);
-    }
-}
-
-fn retry_dead(tx: &mut Tx<'_>, page: Page, applied: &mut Applied) -> Job<()> {
+fn retry_dead(tx: &mut Tx<'_>, page: LetterPage, applied: &mut Applied) -> Job<()> {
     let (mut ledger, mut moved) = (Ledger::open(tx)?, Tally::default());
-    let writes = books::retry(&page.letters, page.progress.after.as_ref(), tx.now);
+    let writes = books::retry(&page.letters, page.after(), tx.now);
     ledger.write(tx, writes, &mut moved, Vec::new(), &BTreeMap::new())?;
     tally::write(tx, &moved)?;
-    page.taken(ledger.revived, applied);
+    (applied.dead, applied.progress) = page.end(ledger.revived);
     Ok(())
 }
 
-fn discard_dead(tx: &mut Tx<'_>, page: Page, row: &CommandRow, applied: &mut Applied) -> Job<()> {
+fn discard_dead(
+    tx: &mut Tx<'_>,
+    page: LetterPage,
+    row: &CommandRow,
+    applied: &mut Applied,
+) -> Job<()> {
     if !page.letters.is_empty() {
         let reason = format!("{}: {}", row.by, row.reason);
         let (writes, mut discarded) = books::discard(&page.letters, &reason);
@@ -232,33 +198,32 @@ fn discard_dead(tx: &mut Tx<'_>, page: Page, row: &CommandRow, applied: &mut App
         ledger.close(tx, None, &Incarnation::from(node), &[])?;
     }
     let all = page.letters.len() as u64;
-    page.taken(all, applied);
+    (applied.dead, applied.progress) = page.end(all);
     Ok(())
 }
 
-/// The matching open letters that a command takes next, in the order of identities, newest first
-/// within one; and, for a command that begins, the number of letters that match.
+/// The next page of a command; the inner error is why it is refused.
 fn page(
-    conn: &Connection,
+    tx: &Tx<'_>,
     selector: &DeadSelector,
-    progress: &Progress,
-    limit: u32,
-) -> Job<(Vec<DeadLetter>, u64)> {
+    begun: Option<Progress>,
+    limit: NonZeroU32,
+) -> Job<std::result::Result<LetterPage, String>> {
+    let (conn, limit) = (tx.conn, limit.get());
+    let newest = "SELECT coalesce(max(id), 0) FROM besom_dead";
+    let progress = match begun {
+        Some(begun) => begun,
+        None => Progress::begin(conn.query_row(newest, [], |r| r.get(0))?),
+    };
     let DeadCriteria { ids, task, error } = selector.criteria();
-    let task = match task {
-        Some(task) => match task_id(conn, task)? {
-            Some(id) => Some(id),
-            None => return Ok((Vec::new(), 0)),
-        },
-        None => None,
-    };
-    let after = match &progress.after {
-        Some(after) => match task_id(conn, &after.identity.task)? {
-            Some(id) => Some((id, after)),
-            None => return Ok((Vec::new(), 0)),
-        },
-        None => None,
-    };
+    let number_of = |task: Option<&TaskName>| task.map(|task| task_id(conn, task)).transpose();
+    let reached = progress.after.as_ref();
+    let (task, after) = (number_of(task)?, number_of(reached.map(|after| &after.identity.task))?);
+    // A task that was never seen has no letters.
+    if task == Some(None) || after == Some(None) {
+        return Ok(LetterPage::new(progress, selector, Vec::new(), 0, limit));
+    }
+    let after = after.flatten().zip(reached);
     // Only what is asked: a clause that may be absent would keep SQLite from using an index.
     let mut matching = "d.resolved_at IS NULL AND d.id <= ?1".to_owned();
     let mut values: Vec<rusqlite::types::Value> = vec![number(progress.newest)];
@@ -269,7 +234,7 @@ fn page(
     if let Some(ids) = ids {
         ask(" AND d.id IN (SELECT value FROM json_each(#))", json(&ids)?.into());
     }
-    if let Some(task) = task {
+    if let Some(task) = task.flatten() {
         ask(" AND d.task = #", task.into());
     }
     if let Some(error) = error {
@@ -293,7 +258,7 @@ fn page(
         None => String::new(),
     };
     let sql = format!(
-        "SELECT d.id, d.at, (SELECT name FROM besom_task WHERE id = d.task), {}
+        "SELECT d.id, d.at, (SELECT name FROM besom_task WHERE id = d.task), d.resolved_at, {}
          FROM besom_dead d WHERE {matching}{rest}
          ORDER BY d.task, d.tenant, d.key, d.due, d.id DESC LIMIT {limit}",
         items::columns("due")
@@ -302,9 +267,7 @@ fn page(
     let mut rows = statement.query(rusqlite::params_from_iter(&values))?;
     let mut letters = Vec::new();
     while let Some(r) = rows.next()? {
-        let task = TaskName::from(r.get::<_, String>(2)?);
-        let item = items::read(&task, r, 3)?;
-        letters.push(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at: None });
+        letters.push(letter(r)?);
     }
     let mut found = letters.len() as u64;
     if after.is_none() && letters.len() >= limit as usize {
@@ -312,7 +275,14 @@ fn page(
             .prepare_cached(&format!("SELECT count(*) FROM besom_dead d WHERE {matching}"))?
             .query_row(rusqlite::params_from_iter(&values), |r| r.get(0))?;
     }
-    Ok((letters, found))
+    Ok(LetterPage::new(progress, selector, letters, found, limit))
+}
+
+/// Reads a letter: its number, time, task, time of resolution and item.
+fn letter(r: &Row<'_>) -> Job<DeadLetter> {
+    let item = items::read(&TaskName::from(r.get::<_, String>(2)?), r, 4)?;
+    let resolved_at = r.get::<_, Option<i64>>(3)?.map(Time);
+    Ok(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at })
 }
 
 fn number(number: u64) -> rusqlite::types::Value {
@@ -359,10 +329,7 @@ pub(super) fn dead_letters(
     let mut rows = statement.query(params![ids, task, error, limit, all, before])?;
     let mut letters = Vec::new();
     while let Some(r) = rows.next()? {
-        let task = TaskName::from(r.get::<_, String>(2)?);
-        let item = items::read(&task, r, 4)?;
-        let resolved_at = r.get::<_, Option<i64>>(3)?.map(Time);
-        letters.push(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at });
+        letters.push(letter(r)?);
     }
     Ok(letters)
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use besom_core::books::{self, Progress, Tally, Write};
+use besom_core::books::{self, LetterPage, Progress, Tally, Write};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, TaskName};
 use besom_core::plan::{Pause, TaskState, last_slot_on_resume};
@@ -66,17 +66,17 @@ impl State {
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
-            CommandEffect::RetryDead(selector) => {
-                if let Some(page) = self.page(selector, begun, letters, &mut applied) {
-                    self.retry_dead(page, now, &mut applied);
-                }
-            }
-            CommandEffect::DiscardDead(selector) => {
-                let reason = format!("{}: {}", row.by, row.reason);
-                if let Some(page) = self.page(selector, begun, letters, &mut applied) {
+            CommandEffect::RetryDead(selector) => match self.page(selector, begun, letters) {
+                Ok(page) => self.retry_dead(page, now, &mut applied),
+                Err(why) => applied.refused = Some(why),
+            },
+            CommandEffect::DiscardDead(selector) => match self.page(selector, begun, letters) {
+                Ok(page) => {
+                    let reason = format!("{}: {}", row.by, row.reason);
                     self.discard_dead(page, &reason, now, &mut applied);
                 }
-            }
+                Err(why) => applied.refused = Some(why),
+            },
             CommandEffect::RetryMessages(selector) => {
                 applied.messages = self.retry_messages(selector, now);
             }
@@ -143,16 +143,15 @@ impl State {
         groups.into_iter().take(limit as usize).map(|(group, _)| group).collect()
     }
 
-    /// The next page of a command; none, with the reason, if the command is refused.
+    /// The next page of a command, or why it is refused.
     fn page(
         &self,
         selector: &DeadSelector,
         begun: Option<Progress>,
         limit: NonZeroU32,
-        applied: &mut Applied,
-    ) -> Option<Page> {
+    ) -> std::result::Result<LetterPage, String> {
         let newest = self.dead.keys().next_back().copied().unwrap_or(0);
-        let mut progress = begun.unwrap_or_else(|| Progress::begin(newest));
+        let progress = begun.unwrap_or_else(|| Progress::begin(newest));
         let place = |letter: &DeadLetter| (letter.item.identity.clone(), Reverse(letter.id));
         let after = progress.after.as_ref().map(|at| (at.identity.clone(), Reverse(at.letter)));
         let mut letters: Vec<DeadLetter> = self
@@ -162,26 +161,26 @@ impl State {
             .cloned()
             .collect();
         letters.sort_by_key(place);
-        applied.refused = progress.refusal(selector, letters.len() as u64);
+        let found = letters.len() as u64;
         letters.truncate(limit.get() as usize);
-        applied.refused.is_none().then_some(Page { progress, letters, limit: limit.get() })
+        LetterPage::new(progress, selector, letters, found, limit.get())
     }
 
-    fn retry_dead(&mut self, page: Page, now: Time, applied: &mut Applied) {
+    fn retry_dead(&mut self, page: LetterPage, now: Time, applied: &mut Applied) {
         let dead = self.dead.len();
         let mut tally = Tally::default();
-        let writes = books::retry(&page.letters, page.progress.after.as_ref(), now);
+        let writes = books::retry(&page.letters, page.after(), now);
         self.command(writes, &mut tally, now);
         let moved = (dead - self.dead.len()) as u64;
         self.arrived(false, None, (moved > 0).then_some(now));
-        page.taken(moved, applied);
+        (applied.dead, applied.progress) = page.end(moved);
     }
 
-    fn discard_dead(&mut self, page: Page, reason: &str, now: Time, applied: &mut Applied) {
+    fn discard_dead(&mut self, page: LetterPage, reason: &str, now: Time, applied: &mut Applied) {
         let (writes, mut tally) = books::discard(&page.letters, reason);
         self.command(writes, &mut tally, now);
         let all = page.letters.len() as u64;
-        page.taken(all, applied);
+        (applied.dead, applied.progress) = page.end(all);
     }
 
     /// Executes writes of a command, which have no commit, in the name of the leader.
@@ -191,21 +190,6 @@ impl State {
         let by = By { node: &node, commit: CommitId(0), now };
         self.write(writes, tally, by, Vec::new());
         self.add(tally, now);
-    }
-}
-
-/// What one transaction takes of the open dead letters that match.
-struct Page {
-    progress: Progress,
-    letters: Vec<DeadLetter>,
-    limit: u32,
-}
-
-impl Page {
-    /// Records that this many of its letters were moved or discarded.
-    fn taken(self, taken: u64, applied: &mut Applied) {
-        let Page { progress, letters, limit } = self;
-        (applied.dead, applied.progress) = progress.advance(&letters, limit, taken);
     }
 }
 
