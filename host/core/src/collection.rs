@@ -77,16 +77,17 @@ pub fn named<'a, C>(collections: &'a BTreeMap<String, C>, name: &str) -> Result<
 }
 
 impl Collection {
-    /// A column by name; the tenant column can be read as text.
+    /// The tenant column, which can be read as text.
+    pub const TENANT: Column = Column { kind: Kind::Text, encoding: Encoding::Native };
+
+    /// A column by name, or the tenant column.
     ///
     /// # Errors
     /// A refusal, in words, if the column is not mapped.
     pub fn column(&self, name: &str) -> Result<Column, String> {
         match self.columns.get(name) {
             Some(column) => Ok(*column),
-            None if self.tenant.as_deref() == Some(name) => {
-                Ok(Column { kind: Kind::Text, encoding: Encoding::Native })
-            }
+            None if self.tenant.as_deref() == Some(name) => Ok(Collection::TENANT),
             None => Err(self.lacks(name)),
         }
     }

@@ -143,10 +143,8 @@ fn fits(collection: &Collection, name: &str, column: Column, value: &Value) -> R
     match (column.kind, value.kind()) {
         (_, None) | (Kind::Float, Some(Kind::Integer)) => Ok(()),
         (wanted, Some(found)) if wanted == found => Ok(()),
-        (wanted, Some(found)) => {
-            let [wanted, found] = [wanted, found].map(|kind| format!("{kind:?}").to_lowercase());
-            let collection = &collection.name;
-            let reason = format!("{collection}.{name}: expected {wanted}, found {found}");
+        (wanted, Some(_)) => {
+            let reason = format!("{}.{name}: {}", collection.name, wanted.unlike(value));
             Err(Misfit { reason, is_kind: true })
         }
     }

@@ -53,6 +53,14 @@ pub enum Kind {
     Json,
 }
 
+impl Kind {
+    /// Why a value is not of this kind, in words.
+    pub fn unlike(self, value: &Value) -> String {
+        let found = value.kind().map_or("null".to_owned(), |kind| format!("{kind:?}"));
+        format!("expected {}, found {}", format!("{self:?}").to_lowercase(), found.to_lowercase())
+    }
+}
+
 impl Value {
     /// The kind of the value; none for NULL, which fits every kind.
     pub fn kind(&self) -> Option<Kind> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 
-use besom_tables::encoding::{Round, scaled, unlike, unscaled, uuid_parse, uuid_text};
+use besom_tables::encoding::{Round, scaled, unscaled, uuid_parse, uuid_text};
 use besom_tables::range::Stored;
 
 type Fallible<T> = std::result::Result<T, Box<dyn std::error::Error + Sync + Send>>;
@@ -260,7 +260,7 @@ impl Form {
                 Wire::Text => Cell::Text(t.to_string()),
                 _ => Cell::Integer(scaled(t.0, self.encoding, round)),
             },
-            (kind, value) => return Err(unlike(kind, value)),
+            (kind, value) => return Err(kind.unlike(value)),
         })
     }
 

@@ -21,7 +21,7 @@ use besom_ports::store::Error;
 use besom_record::images::Lent;
 use besom_tables::Dialect;
 use besom_tables::conditions::Term;
-use besom_tables::encoding::{Round, unlike};
+use besom_tables::encoding::Round;
 use besom_tables::mapping::Mapped;
 pub(super) use besom_tables::mapping::{push_quoted, quote};
 
@@ -174,7 +174,7 @@ impl Table {
             if is_like || self.knows_as_sound(name) {
                 continue;
             }
-            let said = format!("{}.{name}: {}", self.collection.name, unlike(column.kind, value));
+            let said = format!("{}.{name}: {}", self.collection.name, column.kind.unlike(value));
             let collection = self.collection.name.clone();
             let unlike = Unlike { collection, column: name.clone(), said };
             if let refused @ Error::Refused(..) = stored::judged(conn, self, unlike)? {

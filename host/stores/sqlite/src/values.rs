@@ -8,7 +8,7 @@ use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 use besom_record::images::Lent;
-use besom_tables::encoding::{Round, scaled, unlike, unscaled, uuid_parse, uuid_text};
+use besom_tables::encoding::{Round, scaled, unscaled, uuid_parse, uuid_text};
 
 /// Encodes the value for its column, or returns why it does not fit.
 pub(super) fn encode<'a>(
@@ -37,7 +37,7 @@ pub(super) fn encode<'a>(
             Encoding::Rfc3339 => ToSqlOutput::Owned(Owned::Text(t.to_string())),
             encoding => integer(scaled(t.0, encoding, round)),
         },
-        (kind, value) => return Err(unlike(kind, value)),
+        (kind, value) => return Err(kind.unlike(value)),
     })
 }
 

@@ -2,7 +2,6 @@
 //! numbers, UUIDs as text. Shared by the adapters.
 
 use besom_core::collection::Encoding;
-use besom_core::value::{Kind, Value};
 
 /// The rounding of an instant that its column cannot store exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +30,6 @@ pub fn scaled(micros: i64, encoding: Encoding, round: Round) -> i64 {
 /// The microseconds of a stored number; none: no instant is that far away.
 pub fn unscaled(number: i64, encoding: Encoding) -> Option<i64> {
     number.checked_mul(unit(encoding))
-}
-
-/// Why a value is not of its column's kind.
-pub fn unlike(kind: Kind, value: &Value) -> String {
-    let found = value.kind().map_or("null".to_owned(), |kind| format!("{kind:?}"));
-    format!("expected {}, found {}", format!("{kind:?}").to_lowercase(), found.to_lowercase())
 }
 
 /// A UUID as text, in groups.

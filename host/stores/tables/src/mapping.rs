@@ -2,9 +2,8 @@
 //!
 //! A plugin's names never reach the database; only names that the mapping contains do, quoted.
 
-use besom_core::collection::{Collection, Column, Encoding};
+use besom_core::collection::{Collection, Column};
 use besom_core::ids::Tenant;
-use besom_core::value::Kind;
 use besom_ports::store::Range;
 use besom_record::images::Origin;
 
@@ -39,9 +38,6 @@ pub fn push_quoted(name: &str, sql: &mut String) {
     sql.push('"');
 }
 
-/// The tenant column can be read as text.
-const TENANT: Column = Column { kind: Kind::Text, encoding: Encoding::Native };
-
 impl<F> Mapped<F> {
     /// A table with its quoted name and the forms of its columns.
     pub fn new(
@@ -53,7 +49,10 @@ impl<F> Mapped<F> {
         Mapped {
             name,
             columns: collection.columns.iter().map(of).collect(),
-            tenant: collection.tenant.as_deref().map(|name| (quote(name), form(name, TENANT))),
+            tenant: collection
+                .tenant
+                .as_deref()
+                .map(|name| (quote(name), form(name, Collection::TENANT))),
             collection: collection.clone(),
         }
     }
@@ -77,14 +76,11 @@ impl<F> Mapped<F> {
     /// # Errors
     /// A refusal if there is no such column.
     pub fn form(&self, name: &str) -> Result<&F, String> {
-        match &self.tenant {
-            Some((_, form))
-                if self.collection.tenant.as_deref() == Some(name)
-                    && !self.collection.columns.contains_key(name) =>
-            {
+        match (self.written_form(name), &self.tenant) {
+            (Err(_), Some((_, form))) if self.collection.tenant.as_deref() == Some(name) => {
                 Ok(form)
             }
-            _ => self.written_form(name),
+            (found, _) => found,
         }
     }
 
