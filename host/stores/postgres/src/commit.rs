@@ -20,8 +20,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use besom_core::books::{Closed, Judged, Tally, Write, close};
-use besom_core::ids::{CommitId, Partition, RunId, TaskName};
-use besom_core::item::{Item, Source};
+use besom_core::ids::{CommitId, RunId, TaskName};
+use besom_core::item::Source;
 use besom_core::proposal::{Change, Guard};
 use tokio_postgres::Row;
 
@@ -811,15 +811,14 @@ async fn deferred(session: &Session) -> Job<String> {
     Ok(super::session::only::<Option<String>>(&rows)?.unwrap_or_default())
 }
 
-/// Whether the items of each stream have one run, tenant and due time.
+/// Whether the items of each stream have one run, tenant and due time, as far as neighbours show: if
+/// others differ, the removal is incomplete and the batch repeated.
 fn alike(batch: &Batch) -> bool {
-    let logged = batch.entries.iter().filter(|entry| matches!(entry.source, Source::Log(_)));
-    let mut first: HashMap<(&TaskName, Partition), &Item> = HashMap::new();
-    logged.map(|entry| &entry.item).all(|item| {
-        let first = first.entry((&item.identity.task, item.partition)).or_insert(item);
-        item.run == first.run
-            && item.identity.tenant == first.identity.tenant
-            && item.identity.due == first.identity.due
+    batch.entries.windows(2).all(|pair| {
+        let [(a, of_a), (b, of_b)] = [&pair[0], &pair[1]].map(|e| (&e.item, &e.item.identity));
+        let logged = pair.iter().all(|entry| matches!(entry.source, Source::Log(_)));
+        let together = logged && of_a.task == of_b.task && a.partition == b.partition;
+        !together || (a.run == b.run && of_a.tenant == of_b.tenant && of_a.due == of_b.due)
     })
 }
 
