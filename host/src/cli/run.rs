@@ -17,7 +17,7 @@ use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Members as _;
-use besom_ports::store::{Command, Counts, DeadSelector, Letters, Store};
+use besom_ports::store::{Command, Counts, DeadSelector, Letters, Run, Store};
 
 /// Interval between two reads of the progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -293,11 +293,12 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             to_stderr!("{}", printable(&words));
         }
     }
-    let mut failed = failed(store, since).await?;
+    let runs = store.runs(None, RUNS).await?;
+    let mut failed = failed(&runs, since);
     let mut dead = set_aside(store, since).await?;
     watch.finish(store, &failed).await;
     let after = counts(store).await?;
-    let blocked = blocked(store, since).await?;
+    let blocked = blocked(&runs, since);
     let mut open: BTreeMap<TaskName, u64> = BTreeMap::new();
     for depth in store.depths().await? {
         if let Some(task) = depth.task {
@@ -325,26 +326,26 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
 }
 
 /// Returns the tasks whose scan failed after `since`, each with its first error.
-async fn failed(store: &dyn Store, since: Time) -> Result<BTreeMap<String, String>, Failure> {
+fn failed(runs: &[Run], since: Time) -> BTreeMap<String, String> {
     let mut failed = BTreeMap::new();
     // Runs are sorted newest first, so the oldest error is inserted last and stays.
-    for run in store.runs(None, RUNS).await? {
+    for run in runs {
         let now = run.started_at >= since || run.ended_at.is_some_and(|ended| ended >= since);
-        if let Some(error) = run.error.filter(|_| now) {
-            failed.insert(run.task.to_string(), error);
+        if let Some(error) = run.error.as_ref().filter(|_| now) {
+            failed.insert(run.task.to_string(), error.clone());
         }
     }
-    Ok(failed)
+    failed
 }
 
 /// Returns the candidates that the last run of each task since then left out because their version
 /// is blocked. Every round of a pass finds the same ones again.
-async fn blocked(store: &dyn Store, since: Time) -> Result<BTreeMap<TaskName, u64>, Failure> {
+fn blocked(runs: &[Run], since: Time) -> BTreeMap<&TaskName, u64> {
     let mut blocked = BTreeMap::new();
-    for run in store.runs(None, RUNS).await?.into_iter().filter(|run| run.started_at >= since) {
-        blocked.entry(run.task).or_insert(run.blocked);
+    for run in runs.iter().filter(|run| run.started_at >= since) {
+        blocked.entry(&run.task).or_insert(run.blocked);
     }
-    Ok(blocked)
+    blocked
 }
 
 /// Returns the open dead letters of each task that were set aside after `since`. A difference of
