@@ -129,14 +129,14 @@ const VIOLATIONS: [&str; 9] = [
      FROM @.item i LEFT JOIN @.stream_tail s ON s.task = i.task AND s.part = i.part
      LEFT JOIN @.stream_head h ON h.task = i.task AND h.part = i.part
      WHERE i.place = 0 AND (h.acked IS NULL OR s.tail IS NULL OR i.no <= h.acked OR i.no > s.tail)",
-    "SELECT 'run ' || r.id || ': ' || 'items open: ' || r.open || ', in the log: ' || r.there
+    "SELECT 'run ' || r.id || ': items open: ' || r.open || ', in the log: ' || r.there
      FROM (SELECT r.id, r.logged - coalesce((SELECT sum(s.unlogged) FROM @.run_share s
                                              WHERE s.run = r.id), 0) AS open,
              coalesce(l.there, 0) AS there
            FROM @.run r LEFT JOIN (SELECT run, count(*) AS there FROM @.item WHERE place = 0
                                    GROUP BY run) l ON l.run = r.id) r
      WHERE r.open <> r.there",
-    "SELECT 'run ' || r.id || ': ' || 'items of its own: ' || r.held || ', found: ' || r.there
+    "SELECT 'run ' || r.id || ': items of its own: ' || r.held || ', found: ' || r.there
      FROM (SELECT r.id, r.planned - coalesce((SELECT sum(s.ended) FROM @.run_share s
                                               WHERE s.run = r.id), 0) AS held,
              coalesce(w.there, 0) AS there

@@ -121,11 +121,11 @@ const VIOLATIONS: &[&str] = &[
              UNION ALL SELECT task, tenant, key, due FROM besom_timer
              UNION ALL SELECT task, tenant, key, due FROM besom_retry)
            EXCEPT SELECT task, tenant, key, due FROM besom_waiting)",
-    "SELECT 'run ' || r.id || ': ' || 'items open: ' || r.open || ', in the log: ' || count(l.seq)
+    "SELECT 'run ' || r.id || ': items open: ' || r.open || ', in the log: ' || count(l.seq)
      FROM besom_run r LEFT JOIN (SELECT run, seq FROM besom_log) l ON l.run = r.id
      WHERE r.open <> 0 OR r.ended_at IS NULL OR l.seq IS NOT NULL
      GROUP BY r.id HAVING count(l.seq) <> r.open",
-    "SELECT 'run ' || r.id || ': ' || 'items of its own: ' || r.items || ', found: '
+    "SELECT 'run ' || r.id || ': items of its own: ' || r.items || ', found: '
        || coalesce(h.there, 0)
      FROM besom_run r LEFT JOIN (SELECT run, count(*) AS there
        FROM (SELECT run FROM besom_log UNION ALL SELECT run FROM besom_timer
