@@ -2,33 +2,22 @@
 
 use besom_tests::conformance::block_on;
 
-use super::granted::{SHARES, Site};
-
-const SUPERUSER: &str = "postgres";
+use super::granted::{SHARES, SUPERUSER, Site};
 
 /// Expired shares, each of which is a dead letter while the trigger exists.
 fn site_of_letters(letters: u32, keys: &str) -> Site {
     let site = Site::with(&format!("retry = {{ attempts_max = 1 }}\n{keys}"));
-    let sql = format!(
+    site.product(&format!(
         "{SHARES}
          INSERT INTO shares SELECT 'p', 'over-' || n, 'f', now() - interval '1 day', 600, NULL
          FROM generate_series(2, {letters}) n;
          CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
            BEGIN RAISE EXCEPTION 'not yet'; END $$;
          CREATE TRIGGER raises BEFORE UPDATE ON shares FOR EACH ROW EXECUTE FUNCTION raises()"
-    );
-    block_on(async {
-        site.database.connect().await.batch_execute(&sql).await.expect("the product's tables");
-    });
+    ));
     let passed = site.json(SUPERUSER, &["run"]);
     assert_eq!(passed[0]["dead"], letters, "{passed:#}");
     site
-}
-
-fn sql(site: &Site, sql: &str) {
-    block_on(async {
-        site.database.connect().await.batch_execute(sql).await.expect("the statement");
-    });
 }
 
 /// A pass that finds nothing to plan because of dead letters says so, with the commands that help.
@@ -48,7 +37,7 @@ fn a_retry_of_many_letters_takes_several_transactions_and_counts_all_of_them() {
     let counts = ["planned", "dead", "blocked", "dead_open"].map(|key| blocked[0][key].as_u64());
     assert_eq!(counts, [0, 0, 1_050, 1_050].map(Some), "{blocked:#}");
 
-    sql(&site, "DROP TRIGGER raises ON shares");
+    site.product("DROP TRIGGER raises ON shares");
     let retry = ["dead", "retry", "--all", "--expect", "1050", "--wait", "0s"];
     let asked = site.json(SUPERUSER, &retry);
     assert_eq!(asked["applied"], false, "{asked:#}");

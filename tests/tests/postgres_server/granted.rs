@@ -17,6 +17,8 @@ CREATE INDEX shares_by_unshared_start ON shares (project_id, unshared_at, start_
 INSERT INTO shares VALUES ('p', 'over', 'f', now() - interval '1 day', 600, NULL);
 CREATE TABLE secrets (id int);";
 
+pub(super) const SUPERUSER: &str = "postgres";
+
 /// A directory with a configuration, and a database.
 pub(super) struct Site {
     pub(super) directory: tempfile::TempDir,
@@ -67,6 +69,22 @@ impl Site {
         assert_eq!(out.status.code(), Some(0), "{args:?}: {said}");
         serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}\n{said}"))
     }
+
+    /// A pass of the only task commits and sets aside so many items, and leaves none.
+    #[track_caller]
+    fn passes(&self, committed: u64, dead: u64) {
+        let passed = self.json(SUPERUSER, &["run"]);
+        let counts = ["committed", "dead", "pending"].map(|key| passed[0][key].as_u64());
+        assert_eq!(counts, [committed, dead, 0].map(Some), "{passed:#}");
+    }
+
+    /// Runs statements of the product.
+    pub(super) fn product(&self, sql: &str) {
+        block_on(async {
+            let product = self.database.connect().await;
+            product.batch_execute(sql).await.expect("the product's statements");
+        });
+    }
 }
 
 #[test]
@@ -82,15 +100,9 @@ fn a_pass_and_the_verbs_that_look_need_no_more_than_besom_prints() {
     ] {
         assert!(printed.lines().any(|found| found.starts_with(line)), "{line}: {printed}");
     }
-    let product = |sql: &str| {
-        let sql = sql.to_owned();
-        block_on(async {
-            site.database.connect().await.batch_execute(&sql).await.expect("it is done");
-        });
-    };
-    product(SHARES);
+    site.product(SHARES);
     // The suggested statements are run as well: they remove no right that is needed.
-    product(&printed.replace("-- REVOKE", "REVOKE").replace("-- ALTER", "ALTER"));
+    site.product(&printed.replace("-- REVOKE", "REVOKE").replace("-- ALTER", "ALTER"));
 
     let checked = site.json(host, &["check", "--store"]);
     assert_eq!(checked["warnings"], 0, "{checked:#}");
@@ -125,65 +137,47 @@ fn a_pass_and_the_verbs_that_look_need_no_more_than_besom_prints() {
 #[test]
 fn a_row_whose_trigger_raises_a_shutdown_becomes_a_dead_letter_and_its_neighbours_are_committed() {
     let site = Site::with("retry = { attempts_max = 1 }");
-    block_on(async {
-        let product = site.database.connect().await;
-        product
-            .batch_execute(&format!(
-                "{SHARES}
-                 INSERT INTO shares SELECT 'p', 'over-' || n, 'f', now() - interval '1 day', 600, NULL
-                 FROM generate_series(1, 9) n;
-                 CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
-                   BEGIN RAISE EXCEPTION 'shutting down' USING ERRCODE = '57P01'; END $$;
-                 CREATE TRIGGER raises BEFORE UPDATE ON shares FOR EACH ROW
-                 WHEN (old.share_id = 'over') EXECUTE FUNCTION raises()"
-            ))
-            .await
-            .expect("the product's tables");
-    });
-    let superuser = "postgres";
-    let passed = site.json(superuser, &["run"]);
-    let counts = (&passed[0]["committed"], &passed[0]["dead"], &passed[0]["pending"]);
-    assert_eq!(counts, (&9.into(), &1.into(), &0.into()), "{passed:#}");
-    let dead = site.json(superuser, &["dead", "ls"]);
+    site.product(&format!(
+        "{SHARES}
+         INSERT INTO shares SELECT 'p', 'over-' || n, 'f', now() - interval '1 day', 600, NULL
+         FROM generate_series(1, 9) n;
+         CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN RAISE EXCEPTION 'shutting down' USING ERRCODE = '57P01'; END $$;
+         CREATE TRIGGER raises BEFORE UPDATE ON shares FOR EACH ROW
+         WHEN (old.share_id = 'over') EXECUTE FUNCTION raises()"
+    ));
+    site.passes(9, 1);
+    let dead = site.json(SUPERUSER, &["dead", "ls"]);
     let error = dead[0]["error"].as_str().expect("why");
     assert!(error.contains("shutting down (57P01)"), "{error}");
-    assert_eq!(site.json(superuser, &["audit"])["balanced"], true);
+    assert_eq!(site.json(SUPERUSER, &["audit"])["balanced"], true);
 }
 
 /// So many rows that raise stand before the good ones that no good row is tried among the first.
 #[test]
 fn rows_whose_triggers_raise_any_sqlstate_become_dead_letters_and_the_others_are_committed() {
     let site = Site::with("retry = { attempts_max = 1 }");
-    block_on(async {
-        let product = site.database.connect().await;
-        product
-            .batch_execute(&format!(
-                "{SHARES}
-                 INSERT INTO shares SELECT 'p', code || '-' || n, 'f', now() - interval '1 day', 600, NULL
-                 FROM generate_series(1, 3) n,
-                   unnest(ARRAY['0A000', '42P01', '42501', '42703', '55006', '57P01']) code;
-                 INSERT INTO shares SELECT 'p', 'sound-' || n, 'f', now() - interval '1 day', 600, NULL
-                 FROM generate_series(1, 9) n;
-                 CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
-                   BEGIN RAISE EXCEPTION 'not this one'
-                     USING ERRCODE = split_part(old.share_id, '-', 1); END $$;
-                 CREATE TRIGGER raises BEFORE UPDATE ON shares FOR EACH ROW
-                 WHEN (old.share_id ~ '^[0-9]') EXECUTE FUNCTION raises()"
-            ))
-            .await
-            .expect("the product's tables");
-    });
-    let superuser = "postgres";
-    let passed = site.json(superuser, &["run"]);
-    let counts = (&passed[0]["committed"], &passed[0]["dead"], &passed[0]["pending"]);
+    site.product(&format!(
+        "{SHARES}
+         INSERT INTO shares SELECT 'p', code || '-' || n, 'f', now() - interval '1 day', 600, NULL
+         FROM generate_series(1, 3) n,
+           unnest(ARRAY['0A000', '42P01', '42501', '42703', '55006', '57P01']) code;
+         INSERT INTO shares SELECT 'p', 'sound-' || n, 'f', now() - interval '1 day', 600, NULL
+         FROM generate_series(1, 9) n;
+         CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN RAISE EXCEPTION 'not this one'
+             USING ERRCODE = split_part(old.share_id, '-', 1); END $$;
+         CREATE TRIGGER raises BEFORE UPDATE ON shares FOR EACH ROW
+         WHEN (old.share_id ~ '^[0-9]') EXECUTE FUNCTION raises()"
+    ));
     // The share `over` is one of the tables' own rows.
-    assert_eq!(counts, (&10.into(), &18.into(), &0.into()), "{passed:#}");
-    let dead = site.json(superuser, &["dead", "ls", "--limit", "100"]);
+    site.passes(10, 18);
+    let dead = site.json(SUPERUSER, &["dead", "ls", "--limit", "100"]);
     for letter in dead.as_array().expect("letters") {
         let key = letter["key"].as_str().expect("a key");
         let code = key.split(['/', '-']).find(|part| part.len() == 5).expect(key);
         let error = letter["error"].as_str().expect("why");
         assert!(error.contains(&format!("not this one ({code})")), "{key}: {error}");
     }
-    assert_eq!(site.json(superuser, &["audit"])["balanced"], true);
+    assert_eq!(site.json(SUPERUSER, &["audit"])["balanced"], true);
 }

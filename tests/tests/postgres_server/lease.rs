@@ -4,10 +4,8 @@ use std::fs::File;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::granted::{SHARES, Site};
-use besom_tests::conformance::block_on;
+use super::granted::{SHARES, SUPERUSER, Site};
 
-const SUPERUSER: &str = "postgres";
 const LEADS_MAX: Duration = Duration::from_secs(120);
 
 /// A host; it is killed at the latest when it goes out of scope.
@@ -59,9 +57,7 @@ impl Drop for Host<'_> {
 #[test]
 fn whoever_waits_for_the_lease_of_a_killed_host_says_whose_it_is_and_for_how_long() {
     let site = Site::with("[lease]\nttl = \"12s\"\nrenew = \"3s\"");
-    block_on(async {
-        site.database.connect().await.batch_execute(SHARES).await.expect("the product's tables");
-    });
+    site.product(SHARES);
     let mut first = Host::start(&site, "first");
     first.until("Leading");
     let leader = first.leader();

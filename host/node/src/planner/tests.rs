@@ -6,7 +6,7 @@ use besom_core::ids::Term;
 use super::*;
 use crate::fixture;
 use besom_ports::guests::Lane;
-use besom_ports::store::Command as Asked;
+use besom_ports::store::{Command as Asked, Progress};
 
 fn at(s: i64) -> Time {
     Time::from_secs(1_800_000_000 + s)
@@ -290,6 +290,13 @@ fn a_pass_applies_waiting_commands_before_its_first_round_and_leaves_those_for_a
     assert!(planner.pass_is_complete());
 }
 
+/// A leader of one task that has read these commands.
+fn leading_with(commands: Vec<CommandRow>) -> Planner {
+    let mut planner = leading(&["sweep"]);
+    step(&mut planner, at(1), Event::Commands(Ok(commands)));
+    planner
+}
+
 fn asked(id: u64, command: Asked) -> CommandRow {
     CommandRow {
         id,
@@ -313,14 +320,10 @@ fn applying(commands: &[Command]) -> Option<Box<Applying>> {
 /// The commands behind it keep their turn.
 #[test]
 fn a_command_with_progress_continues_before_the_next_one() {
-    use besom_ports::store::Progress;
-
-    let mut planner = leading(&["sweep"]);
-    let rows = vec![
+    let mut planner = leading_with(vec![
         asked(1, Asked::RetryDead(Default::default())),
         asked(2, Asked::Pause { task: "sweep".into() }),
-    ];
-    step(&mut planner, at(1), Event::Commands(Ok(rows)));
+    ]);
     for _ in 0..3 {
         let first = applying(&plan(&mut planner, at(1))).expect("a step");
         assert_eq!(first.row.id, 1);
@@ -337,12 +340,7 @@ fn a_command_with_progress_continues_before_the_next_one() {
 
 #[test]
 fn a_command_that_keeps_failing_takes_fewer_letters_and_is_refused_with_the_reason() {
-    let mut planner = leading(&["sweep"]);
-    step(
-        &mut planner,
-        at(1),
-        Event::Commands(Ok(vec![asked(1, Asked::RetryDead(Default::default()))])),
-    );
+    let mut planner = leading_with(vec![asked(1, Asked::RetryDead(Default::default()))]);
     let mut now = at(1);
     let mut sizes = Vec::new();
     for _ in 0..Settings::default().command_attempts_max {
@@ -371,14 +369,7 @@ fn a_command_that_keeps_failing_takes_fewer_letters_and_is_refused_with_the_reas
 
 #[test]
 fn only_failures_in_a_row_count_against_a_command() {
-    use besom_ports::store::Progress;
-
-    let mut planner = leading(&["sweep"]);
-    step(
-        &mut planner,
-        at(1),
-        Event::Commands(Ok(vec![asked(1, Asked::RetryDead(Default::default()))])),
-    );
+    let mut planner = leading_with(vec![asked(1, Asked::RetryDead(Default::default()))]);
     let mut now = at(1);
     for round in 0..40 {
         now = now + HOLDS.max;
