@@ -200,9 +200,10 @@ impl Site {
     /// Waits until the partitions belong to the running hosts, about as many to each.
     #[track_caller]
     pub fn shared_out(&mut self) {
-        let alive = self.hosts.iter().filter(|host| host.is_alive()).count();
         wait_at_most(REST_MAX, "the partitions to be shared out", || {
-            let dead: Vec<_> = self.hosts.iter().filter(|h| !h.is_alive()).collect();
+            // Counted every time: a process that was just killed may not have ended yet.
+            let (alive, dead): (Vec<_>, Vec<_>) = self.hosts.iter().partition(|h| h.is_alive());
+            let alive = alive.len();
             let members = self.members();
             let there = |host: &&Host| members.iter().any(|m| m["name"] == host.name());
             let active = members.iter().filter(|m| m["state"] == "active").count();
@@ -274,6 +275,20 @@ impl Site {
                      WHERE unshared_at < start_date + interval '7 days'";
         assert_eq!(self.number(early), 0, "nothing ended before it was due");
         assert_eq!(self.dead(), 0, "a fault of the servers is nobody's fault");
+    }
+
+    /// Prints who owns partitions, under which ring, and what the server is executing.
+    fn show_locks(&mut self) {
+        let rows =
+            "SELECT concat_ws(' ', owner, ring_term, ring_rev, count(*)) FROM besom.partition
+                    GROUP BY owner, ring_term, ring_rev ORDER BY 1";
+        let sessions = "SELECT concat_ws(' ', pid, application_name, state, wait_event_type,
+                          wait_event, clock_timestamp() - state_change, pg_blocking_pids(pid),
+                          left(query, 120))
+                        FROM pg_stat_activity WHERE state <> 'idle' ORDER BY 1";
+        for line in [rows, sessions].into_iter().flat_map(|sql| self.text(sql)) {
+            eprintln!("{line}");
+        }
     }
 
     fn dead(&mut self) -> i64 {
@@ -357,7 +372,10 @@ impl Drop for Site {
     /// A failed test prints the logs of its hosts.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", String::from_utf8_lossy(&self.besom(&["status"]).stdout));
+            for command in [&["status"][..], &["node", "ls"], &["ring", "show"]] {
+                eprintln!("{}", String::from_utf8_lossy(&self.besom(command).stdout));
+            }
+            self.show_locks();
             for host in &self.hosts {
                 let log = std::fs::read_to_string(host.log()).unwrap_or_default();
                 let lines: Vec<&str> = log.lines().collect();

@@ -75,7 +75,7 @@ fn hosts_killed_while_they_reset_and_trim_do_each_document_once() {
     let all = DOCUMENTS * WANTED.len() as u64;
     let mut interrupted = 0;
     for kill in 0..KILLS_MAX {
-        let mut host = site.serve();
+        let host = site.serve();
         let before = compacted(&db);
         // A kill matters only while there is work, and a fast machine does all of it at once.
         let started = Instant::now();
