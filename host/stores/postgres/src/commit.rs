@@ -1,18 +1,18 @@
 //! The commit: ownership and cursors, anchors, guards, changes, before-images, history, counters,
 //! outbox and acknowledgement in one transaction.
 //!
-//! It takes three round trips, whatever the number of items: (1) locks owners and cursors, locks
-//! anchors and evaluates guards; (2) applies the changes, removes the items from
-//! where they were waiting and moves the cursors; (3) writes the books and sends COMMIT. Each further wave (`work`) costs
-//! two more. Plain items are judged and changed in the first round trip (`direct`), and rolled back
-//! if they are not this node's.
+//! It takes three round trips, whatever the number of items: (1) locks owners and anchors, and
+//! evaluates guards; (2) applies the changes, removes the items from where they were waiting and
+//! moves the cursors; (3) writes the books and sends COMMIT. Each further wave (`work`) costs two
+//! more. Plain items are judged and changed in the first round trip (`direct`), and rolled back if
+//! they are not this node's.
 //!
 //! An item's violation must undo that item alone. Savepoints are expensive while nothing fails, so
 //! a batch is first tried without them. An item that fails in a known way is named and the batch
 //! repeated without its effects. If the database refuses a statement for many items, the batch is
 //! repeated with savepoints, and the wave is bisected until the failing item is alone. Likewise, an
-//! item is first taken to be where it was read: its removal shows whether it was, and if not, the
-//! batch is repeated with a lookup.
+//! item is first taken to be where it was read, and a cursor before it: the removal and the move show
+//! whether they were, and if not, the batch is repeated with a lookup.
 //!
 //! After an unknown result the mark decides. Its row is unique, so a lookup waits for the
 //! transaction that may still be writing it; a lookup that finds nothing inserts the mark itself.
@@ -79,8 +79,8 @@ struct Care {
     failed: Vec<usize>,
     /// Whether `direct` is skipped, because it would change an item that is not this node's.
     stepwise: bool,
-    /// Whether the items are looked up at their places first, so that those that are not there are
-    /// left out.
+    /// Whether cursors are locked and items looked up at their places first, so that those that are
+    /// not there are left out.
     look_up: bool,
 }
 

@@ -39,7 +39,8 @@ pub(super) struct Asked {
 }
 
 /// Asks about the entries of a batch; `tasks` contains the number of each entry's task. Unless the
-/// items are to be looked up, all of them are taken to be at their places.
+/// items are to be looked up, all of them are taken to be at their places, and the cursors before
+/// them.
 pub(super) fn ask<'a>(
     pipeline: &mut Pipeline<'a>,
     batch: &'a Batch,
@@ -55,7 +56,8 @@ pub(super) fn ask<'a>(
         let (task, part) = (tasks[i], item.partition.0 as i32);
         match source {
             Source::Unqueued(_) => continue,
-            Source::Log(_) => drop(streams.insert((task, part))),
+            Source::Log(_) if look_up => drop(streams.insert((task, part))),
+            Source::Log(_) => {}
             Source::Timer(_) | Source::Retry(_) => {}
         }
         parts.insert(part);
@@ -112,6 +114,9 @@ impl Asked {
         {
             there.extend(row.try_get::<_, Option<Vec<i32>>>(0)?.unwrap_or_default());
         }
+        if found.there.is_none() {
+            found.assume(&batch.entries);
+        }
         left_out(&batch.entries, &batch.node, now, &mut found)
     }
 }
@@ -124,6 +129,20 @@ struct Found<'a> {
     cursors: BTreeMap<(i32, i32), Seq>,
     /// The indexes of entries; none: the items were not looked up.
     there: Option<HashSet<i32>>,
+}
+
+impl Found<'_> {
+    /// Takes each cursor to be before the first entry of its stream.
+    fn assume(&mut self, entries: &[Entry]) {
+        for Entry { source, item, .. } in entries {
+            if let Source::Log(seq) = source
+                && let Some(task) = self.tasks.get(&item.identity.task)
+            {
+                let stream = (*task, item.partition.0 as i32);
+                self.cursors.entry(stream).or_insert(Seq(seq.0.saturating_sub(1)));
+            }
+        }
+    }
 }
 
 impl Places for Found<'_> {
