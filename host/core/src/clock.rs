@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::time::{Mono, Time};
+use crate::time::{self, Mono, Time};
 
 /// One reading of the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl StoreClock {
     /// estimate.
     pub fn skew(&self, wall: Time, now: Mono) -> i64 {
         let ahead = wall.0.saturating_sub(self.at(now).0);
-        let error = i64::try_from(self.error.as_micros()).unwrap_or(i64::MAX);
+        let error = time::micros(self.error);
         // The estimate is behind by 0 to `error`.
         ahead.min(0) + ahead.saturating_sub(error).max(0)
     }

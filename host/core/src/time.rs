@@ -15,6 +15,11 @@ use serde::{Deserialize, Serialize};
 )]
 pub struct Time(pub i64);
 
+/// A duration in microseconds; at most `i64::MAX`.
+pub fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
 impl Time {
     /// The Unix epoch.
     pub const EPOCH: Time = Time(0);
@@ -71,14 +76,14 @@ impl fmt::Display for Time {
 impl Add<Duration> for Time {
     type Output = Time;
     fn add(self, d: Duration) -> Time {
-        Time(self.0.saturating_add(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
+        Time(self.0.saturating_add(micros(d)))
     }
 }
 
 impl Sub<Duration> for Time {
     type Output = Time;
     fn sub(self, d: Duration) -> Time {
-        Time(self.0.saturating_sub(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
+        Time(self.0.saturating_sub(micros(d)))
     }
 }
 

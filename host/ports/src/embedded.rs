@@ -56,6 +56,16 @@ pub struct LeaseRow {
     pub file_locked: bool,
 }
 
+impl LeaseRow {
+    /// The term of the next leader: above that of the holder in the way, above the fence and above
+    /// `at_least`.
+    pub fn next_term(seen: Option<&LeaseRow>, fence: Term, at_least: Option<Term>) -> Term {
+        let held = seen.map(|row| row.leader.term);
+        let highest = fence.max(held.unwrap_or_default()).max(at_least.unwrap_or_default());
+        Term(highest.0 + 1)
+    }
+}
+
 /// The storage of the store lease. Every method is one transaction.
 #[async_trait]
 pub trait LeaseLedger: Send + Sync {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use besom_core::clock::{Reading, Skew, SkewBounds, StoreClock};
 use besom_core::snapshot::ClockReport;
-use besom_core::time::{Mono, Time};
+use besom_core::time::{Mono, Time, micros};
 use tokio::sync::Notify;
 
 use besom_node::Now;
@@ -15,8 +15,8 @@ use besom_ports::store::{self, Store};
 /// The wall-clock time of the machine.
 pub fn wall() -> Time {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => Time(i64::try_from(since.as_micros()).unwrap_or(i64::MAX)),
-        Err(before) => Time(-i64::try_from(before.duration().as_micros()).unwrap_or(i64::MAX)),
+        Ok(since) => Time(micros(since)),
+        Err(before) => Time(-micros(before.duration())),
     }
 }
 

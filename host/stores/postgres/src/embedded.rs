@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom_core::activity::{Listening, state_of};
 use besom_core::ids::{FencingToken, Term};
-use besom_core::time::Time;
+use besom_core::time::{Time, micros};
 use tokio_postgres::Row;
 
 use super::PostgresStore;
@@ -27,10 +27,6 @@ pub(super) struct Observation {
     pub(super) timeouts: Timeouts,
     /// Since when heartbeats have been recorded.
     pub(super) listening: Listening,
-}
-
-fn micros(d: Duration) -> i64 {
-    i64::try_from(d.as_micros()).unwrap_or(i64::MAX)
 }
 
 const LEASE: &str = "SELECT node, hostname, term, token_hash, elected_at, renewed_at, boot_id,
@@ -67,8 +63,7 @@ async fn take(
     }
     let fence = tx.query("SELECT coalesce(max(term), 0)::int8 FROM @.fence", params![]).await?;
     let fence: i64 = super::session::only(&fence)?;
-    let held = seen.map_or(0, |row| row.leader.term.0);
-    let term = (fence as u64).max(held).max(at_least.map_or(0, |t| t.0)) + 1;
+    let term = LeaseRow::next_term(seen, Term(fence as u64), at_least);
     tx.execute(
         "INSERT INTO @.lease (node, hostname, term, token_hash, elected_at, renewed_at, boot_id,
            expires_at, file_locked) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -80,7 +75,7 @@ async fn take(
         params![
             next.leader.node.as_str().to_owned(),
             next.leader.hostname.clone(),
-            term as i64,
+            term.0 as i64,
             next.leader.token_hash.to_vec(),
             next.leader.elected_at.0,
             next.leader.renewed_at.0,
@@ -90,7 +85,7 @@ async fn take(
         ],
     )
     .await?;
-    Ok(Some(Term(term)))
+    Ok(Some(term))
 }
 
 #[async_trait]

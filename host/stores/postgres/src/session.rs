@@ -23,6 +23,7 @@ use super::error::{
     Failure, Job, classify_commit, doubts_catalog, ends_connection, is_of_a_kept_plan,
 };
 use besom_ports::store::{Error, Result};
+use besom_tables::late;
 
 /// Prepared statements kept per connection; beyond that, all are discarded.
 const STATEMENTS_MAX: usize = 1024;
@@ -172,7 +173,7 @@ impl Session {
         let read = |(rows, bound): (Answer<Vec<Row>>, Option<Duration>)| {
             rows.map_err(|e| match bound {
                 Some(bound) if e.code() == Some(&SqlState::QUERY_CANCELED) => {
-                    Failure::Port(too_long(bound))
+                    Failure::Port(late::guards_cancelled(bound))
                 }
                 _ => e.into(),
             })
@@ -312,16 +313,6 @@ struct Step<'a> {
     what: What<'a>,
     /// For questions of guards: the time limit on the server.
     bound: Option<Duration>,
-}
-
-/// A batch with such guards cannot be committed as a whole: its items are retried one by one, and
-/// an item whose own guards take this long fails.
-fn too_long(bound: Duration) -> Error {
-    Error::Invalid(format!(
-        "guards on rows by conditions (`exists`, `absent`) took longer than {} ms \
-         (`store.guard_timeout`)",
-        bound.as_millis()
-    ))
 }
 
 /// Statements for one round trip.

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::Condition;
-use besom_core::snapshot::Cause;
 use besom_core::value::{Row, RowKey};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
@@ -21,6 +20,7 @@ use super::mapping::Mapping;
 use super::session::{Pipeline, Session};
 use super::{lookup, outbox, range, tenants};
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
+use besom_tables::late;
 use besom_tables::plan::Good;
 use besom_tables::room::Room;
 
@@ -50,9 +50,6 @@ impl View<'_> {
         self.looked.fetch_add(u64::try_from(rows).unwrap_or(0), Ordering::Relaxed);
     }
 }
-
-/// The error of a cancelled read.
-const SLOW: &str = "a read was cancelled: the call exceeded its deadline";
 
 /// See [`besom_ports::store::Store::snapshot`].
 pub(super) struct PostgresSnapshot {
@@ -146,9 +143,7 @@ async fn untouched(session: &Session, failure: &Failure) {
 
 impl Inner {
     fn overdue(&self) -> Error {
-        let longest = self.open_max.as_millis();
-        let words = format!("the snapshot was open for longer than {longest} ms and was closed");
-        Error::Refused(Cause::Slow, words)
+        late::snapshot_closed(self.open_max)
     }
 
     /// The result of a read within the deadline.
@@ -205,7 +200,7 @@ macro_rules! read {
             None => {
                 // Further reads would wait for this one: the snapshot ends with it.
                 tokio::spawn(give_up(inner.canceller.clone(), open.take()));
-                Err(Error::Refused(Cause::Slow, SLOW.to_owned()))
+                Err(late::read_cancelled())
             }
         }
     }};

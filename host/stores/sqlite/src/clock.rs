@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use besom_core::time::Time;
+use besom_core::time::{Time, micros};
 
 /// The source of the time.
 pub type TimeSource = Arc<dyn Fn() -> Time + Send + Sync>;
@@ -13,7 +13,7 @@ pub type TimeSource = Arc<dyn Fn() -> Time + Send + Sync>;
 pub fn wall_clock() -> TimeSource {
     Arc::new(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Time(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+        Time(micros(since))
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_core::ids::{FencingToken, Term};
-use besom_core::time::Time;
+use besom_core::time::{Time, micros};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::SqliteStore;
@@ -17,10 +17,6 @@ use besom_ports::activity::State;
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::embedded::{ActivityLedger, LeaseLedger, LeaseRow};
 use besom_ports::store::Result;
-
-fn micros(d: Duration) -> i64 {
-    i64::try_from(d.as_micros()).unwrap_or(i64::MAX)
-}
 
 fn read_lease(conn: &Connection) -> Job<Option<LeaseRow>> {
     Ok(conn
@@ -57,14 +53,13 @@ fn take_lease(
     }
     let fence: u64 =
         tx.conn.query_row("SELECT coalesce(max(term), 0) FROM besom_fence", [], |r| r.get(0))?;
-    let held = seen.map_or(0, |row| row.leader.term.0);
-    let term = fence.max(held).max(at_least.map_or(0, |t| t.0)) + 1;
+    let term = LeaseRow::next_term(seen, Term(fence), at_least);
     tx.conn.execute(
         "INSERT OR REPLACE INTO besom_lease VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             next.leader.node.as_str(),
             next.leader.hostname,
-            term,
+            term.0,
             next.leader.token_hash,
             next.leader.elected_at.0,
             next.leader.renewed_at.0,
@@ -73,7 +68,7 @@ fn take_lease(
             next.file_locked
         ],
     )?;
-    Ok(Some(Term(term)))
+    Ok(Some(term))
 }
 
 #[async_trait]

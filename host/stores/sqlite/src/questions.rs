@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode};
 
 use super::error::Failure;
-use besom_ports::store::Error;
+use besom_tables::late;
 
 /// Instructions of SQLite's virtual machine between two checks of the clock.
 const STEPS: i32 = 1_000;
@@ -54,7 +54,7 @@ impl Questions {
         self.until.store(NEVER, Ordering::Relaxed);
         self.spent.fetch_add(self.now().saturating_sub(since), Ordering::Relaxed);
         answer.map_err(|e| match e.sqlite_error_code() {
-            Some(ErrorCode::OperationInterrupted) => too_long(self.max).into(),
+            Some(ErrorCode::OperationInterrupted) => late::guards_cancelled(self.max).into(),
             _ => e.into(),
         })
     }
@@ -71,14 +71,4 @@ impl Questions {
 
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(NEVER - 1)
-}
-
-/// The batch cannot be committed as a whole: its items are retried one by one, and an item whose
-/// own guards take this long fails.
-fn too_long(max: Duration) -> Error {
-    Error::Invalid(format!(
-        "guards on rows by conditions (`exists`, `absent`) took longer than {} ms \
-         (`store.guard_timeout`)",
-        max.as_millis()
-    ))
 }

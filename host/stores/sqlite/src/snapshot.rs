@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::Condition;
-use besom_core::snapshot::Cause;
 use besom_core::value::{Row, RowKey};
 use rusqlite::{Connection, InterruptHandle};
 use tokio::task::AbortHandle;
@@ -20,10 +19,8 @@ use super::mapping::Mapping;
 use super::readers::{Reader, Readers};
 use super::{lookup, outbox, range, stored, tenants};
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result};
+use besom_tables::late;
 use besom_tables::room::Room;
-
-/// The error of an interrupted read.
-const SLOW: &str = "a read was cancelled: the call exceeded its deadline";
 
 /// See [`besom_ports::store::Store::snapshot`].
 pub(super) struct SqliteSnapshot {
@@ -120,9 +117,7 @@ impl Inner {
     }
 
     fn overdue(&self) -> Error {
-        let longest = self.open_max.as_millis();
-        let words = format!("the snapshot was open for longer than {longest} ms and was closed");
-        Error::Refused(Cause::Slow, words)
+        late::snapshot_closed(self.open_max)
     }
 }
 
@@ -160,7 +155,7 @@ impl SqliteSnapshot {
                 if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) =>
             {
                 Err(match inner.watch.is_late() {
-                    true => Error::Refused(Cause::Slow, SLOW.to_owned()),
+                    true => late::read_cancelled(),
                     false => inner.overdue(),
                 })
             }

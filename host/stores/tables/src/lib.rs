@@ -5,6 +5,7 @@
 pub mod check;
 pub mod conditions;
 pub mod encoding;
+pub mod late;
 pub mod mapping;
 pub mod plan;
 pub mod range;
