@@ -488,19 +488,21 @@ impl Taken<'_> {
         if row.try_get::<_, i64>(0)? != *streams as i64 {
             return Ok(false);
         }
+        let gone: i64 = row.try_get(1)?;
         let items = match items {
-            Expected::Counted(items) => return Ok(row.try_get::<_, i64>(1)? == *items as i64),
+            Expected::Counted(items) => return Ok(gone == *items as i64),
             Expected::Named(items) => items,
         };
         // Without a row, an aggregate is NULL.
-        let positions: Vec<i64> = row.try_get::<_, Option<_>>(1)?.unwrap_or_default();
-        let keys: Vec<&str> = row.try_get::<_, Option<_>>(2)?.unwrap_or_default();
+        let positions: Vec<i64> = row.try_get::<_, Option<_>>(2)?.unwrap_or_default();
+        let keys: Vec<&str> = row.try_get::<_, Option<_>>(3)?.unwrap_or_default();
         let is_expected = |(at, key): (&i64, &&str)| {
             let item = usize::try_from(at - 1).ok().and_then(|at| items.get(at)).copied().flatten();
             item.is_some_and(|item| *key == escaped(&item.identity.key))
         };
         // A position in the log has one row, so equally many are the same.
         Ok(positions.len() == items.iter().flatten().count()
+            && gone == positions.len() as i64
             && positions.iter().zip(&keys).all(is_expected))
     }
 }
@@ -521,50 +523,62 @@ fn stored(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
+// A plan is kept for as long as a connection lives, and may have been made when a table was empty.
+// The planner would then read the whole table and compare each of its rows with each row of the
+// batch. The statements below therefore look the rows up one by one (LIMIT and OFFSET keep the
+// planner from turning a lookup into a join), and then change them by their physical places, which
+// it cannot do in another order.
+
 /// The letters are locked since they were selected.
-const REVIVE: &str = "WITH moved AS (
+const REVIVE: &str = "WITH u AS MATERIALIZED (
+    SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int4[], $5::int4[], $6::int4[])
+      u(id, no, run_at, attempts, guard_retries, deaths)),
+  moved AS (
     INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place, tenant, key,
       version, payload, route, attempts, guard_retries, deaths, errors)
     SELECT d.task, d.due, u.no, u.run_at, d.run, d.planned_at, d.part, 2, d.tenant, d.key,
       d.version, d.payload, d.route, u.attempts, u.guard_retries, u.deaths, d.errors
-    FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int4[], $5::int4[], $6::int4[])
-      u(id, no, run_at, attempts, guard_retries, deaths)
-    JOIN @.dead d ON d.id = u.id
+    FROM u CROSS JOIN LATERAL (SELECT * FROM @.dead d WHERE d.id = u.id LIMIT 1) d
     ON CONFLICT DO NOTHING RETURNING no)
-  DELETE FROM @.dead d
-  USING unnest($1::int8[], $2::int8[]) u(id, no) JOIN moved m ON m.no = u.no
-  WHERE d.id = u.id RETURNING d.id";
+  DELETE FROM @.dead WHERE id = ANY (ARRAY(SELECT u.id FROM u JOIN moved m ON m.no = u.no))
+  RETURNING id";
 
 /// An item stays the same row and moves to another place.
-const RETRY: &str = "UPDATE @.item i SET place = 2, no = u.next, run_at = u.run_at,
-    attempts = u.attempts, guard_retries = u.guard_retries,
-    errors = array_append(coalesce(i.errors, '{}'), u.error)
-  FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[], $7::int2[],
-    $8::int8[], $9::int8[], $10::int8[], $11::int4[], $12::int4[], $13::text[])
-    u(task, tenant, key, due, run, part, place, no, next, run_at, attempts, guard_retries, error)
-  WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-    AND i.run = u.run AND i.part = u.part AND i.place = u.place AND i.no = u.no
-  RETURNING 1";
+const RETRY: &str = "WITH found AS MATERIALIZED (
+    SELECT w.at, u.next, u.run_at, u.attempts, u.guard_retries, u.error
+    FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[], $7::int2[],
+      $8::int8[], $9::int8[], $10::int8[], $11::int4[], $12::int4[], $13::text[])
+      u(task, tenant, key, due, run, part, place, no, next, run_at, attempts, guard_retries, error)
+    CROSS JOIN LATERAL (SELECT i.ctid AS at, i.run, i.part, i.place, i.no FROM @.item i
+      WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) w
+    WHERE w.run = u.run AND w.part = u.part AND w.place = u.place AND w.no = u.no)
+  UPDATE @.item i SET place = 2, no = f.next, run_at = f.run_at, attempts = f.attempts,
+    guard_retries = f.guard_retries, errors = array_append(coalesce(i.errors, '{}'), f.error)
+  FROM found f WHERE i.ctid = f.at RETURNING 1";
 
-const BURY: &str = "WITH u AS MATERIALIZED (
-    SELECT * FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[],
+const BURY: &str = "WITH found AS MATERIALIZED (
+    SELECT w.at, u.id, u.tried, u.error
+    FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[],
       $7::int2[], $8::int8[], $9::int8[], $10::int4[], $11::text[])
-      u(task, tenant, key, due, run, part, place, no, id, tried, error)),
-  gone AS (DELETE FROM @.item i USING u
-    WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-      AND i.run = u.run AND i.part = u.part AND i.place = u.place AND i.no = u.no
-    RETURNING u.id, u.tried, u.error AS said, i.*)
+      u(task, tenant, key, due, run, part, place, no, id, tried, error)
+    CROSS JOIN LATERAL (SELECT i.ctid AS at, i.run, i.part, i.place, i.no FROM @.item i
+      WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) w
+    WHERE w.run = u.run AND w.part = u.part AND w.place = u.place AND w.no = u.no),
+  gone AS (DELETE FROM @.item i USING found f WHERE i.ctid = f.at
+    RETURNING f.id, f.tried, f.error AS said, i.*)
   INSERT INTO @.dead (id, task, due, at, run, planned_at, part, attempts, guard_retries, deaths,
     tenant, key, version, payload, route, errors, error)
   SELECT id, task, due, $12::int8, run, planned_at, part, tried, guard_retries, deaths, tenant,
     key, version, payload, route, array_append(coalesce(errors, '{}'), said), said
   FROM gone RETURNING 1";
 
-const TAKE: &str = "DELETE FROM @.item i
-  USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[], $7::int2[],
-    $8::int8[]) u(task, tenant, key, due, run, part, place, no)
-  WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-    AND i.run = u.run AND i.part = u.part AND i.place = u.place AND i.no = u.no
+const TAKE: &str = "DELETE FROM @.item WHERE ctid = ANY (ARRAY(
+    SELECT w.at
+    FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[], $7::int2[],
+      $8::int8[]) u(task, tenant, key, due, run, part, place, no)
+    CROSS JOIN LATERAL (SELECT i.ctid AS at, i.run, i.part, i.place, i.no FROM @.item i
+      WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) w
+    WHERE w.run = u.run AND w.part = u.part AND w.place = u.place AND w.no = u.no))
   RETURNING 1";
 
 /// Moves the cursors, and removes the items that only end.
@@ -572,8 +586,10 @@ const ACKNOWLEDGE: &str = "WITH u AS MATERIALIZED (
     SELECT * FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)),
   moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
     WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
-  gone AS (DELETE FROM @.item i USING u
-    WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
+  gone AS (DELETE FROM @.item WHERE ctid = ANY (ARRAY(
+      SELECT w.at FROM u CROSS JOIN LATERAL (SELECT i.ctid AS at FROM @.item i
+        WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind
+          AND i.no <= u.upto ORDER BY i.no LIMIT u.upto - u.behind) w))
     RETURNING 1)
   SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM gone)";
 
@@ -584,11 +600,14 @@ const ACKNOWLEDGE_NAMED: &str = "WITH u AS MATERIALIZED (
       $7::text[], $8::int8[]) u(task, part, behind, upto, base, run, tenant, due)),
   moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
     WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
-  gone AS (DELETE FROM @.item i USING u
-    WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
-      AND i.run = u.run AND i.tenant = u.tenant AND i.due = u.due
-    RETURNING i.no + u.base AS at, i.key)
-  SELECT (SELECT count(*) FROM moved), array_agg(at), array_agg(key) FROM gone";
+  found AS MATERIALIZED (SELECT w.at, w.no + u.base AS no, w.key
+    FROM u CROSS JOIN LATERAL (SELECT i.ctid AS at, i.no, i.key, i.run, i.tenant, i.due FROM @.item i
+      WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind
+        AND i.no <= u.upto ORDER BY i.no LIMIT u.upto - u.behind) w
+    WHERE w.run = u.run AND w.tenant = u.tenant AND w.due = u.due),
+  gone AS (DELETE FROM @.item WHERE ctid = ANY (ARRAY(SELECT at FROM found)) RETURNING 1)
+  SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM gone), array_agg(no), array_agg(key)
+  FROM found";
 
 const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, version, given_up, at)
   SELECT DISTINCT u.*, $7::int8
@@ -598,11 +617,13 @@ const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, versi
 
 /// Resolves open dead letters of items that have been committed, and counts them as
 /// [`Tally::resolved`] does.
-const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead d SET resolved_at = $5
-    FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
-    WHERE d.task = u.task AND d.tenant = u.tenant AND d.key = u.key AND d.due = u.due
-      AND d.resolved_at IS NULL
-    RETURNING d.task, d.tenant, d.run),
+const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead SET resolved_at = $5
+    WHERE ctid = ANY (ARRAY(SELECT w.at
+      FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
+      CROSS JOIN LATERAL (SELECT d.ctid AS at FROM @.dead d
+        WHERE d.task = u.task AND d.tenant = u.tenant AND d.key = u.key AND d.due = u.due
+          AND d.resolved_at IS NULL OFFSET 0) w)) AND resolved_at IS NULL
+    RETURNING task, tenant, run),
   shares AS (INSERT INTO @.run_share AS s (run, share, unlogged, ended)
     SELECT run, pg_backend_pid() % 256, 0, count(*) FROM resolved GROUP BY run ORDER BY run
     ON CONFLICT (run, share) DO UPDATE SET ended = s.ended + excluded.ended)
@@ -610,9 +631,10 @@ const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead d SET resolved_at = $5
     retries, resolved, undo_bytes)
   SELECT task, tenant, 0, 0, 0, 0, 0, 0, 0, 0, count(*), 0 FROM resolved GROUP BY task, tenant";
 
-const LIFTED: &str = "DELETE FROM @.settled s
-  USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
-  WHERE s.task = u.task AND s.tenant = u.tenant AND s.key = u.key AND s.due = u.due";
+const LIFTED: &str = "DELETE FROM @.settled WHERE ctid = ANY (ARRAY(
+    SELECT w.at FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
+    CROSS JOIN LATERAL (SELECT s.ctid AS at FROM @.settled s
+      WHERE s.task = u.task AND s.tenant = u.tenant AND s.key = u.key AND s.due = u.due OFFSET 0) w))";
 
 /// Messages are numbered here, when the commit holds every row that it changes: two commits that
 /// change one row emit in the order of their changes.

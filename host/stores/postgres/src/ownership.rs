@@ -28,8 +28,9 @@ const CURSORS: &str = "SELECT h.task, h.part, h.acked FROM @.stream_head h
 const THERE: &str = "SELECT array_agg(u.at) FROM unnest($1::int4[], $2::text[], $3::text[],
     $4::int8[], $5::int4[], $6::int2[], $7::int8[], $8::int8[], $9::int4[])
     u(task, tenant, key, due, part, place, no, run, at)
-  JOIN @.item i ON i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
-    AND i.part = u.part AND i.place = u.place AND i.no = u.no AND i.run = u.run";
+  CROSS JOIN LATERAL (SELECT i.part, i.place, i.no, i.run FROM @.item i
+    WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) i
+  WHERE i.part = u.part AND i.place = u.place AND i.no = u.no AND i.run = u.run";
 
 /// The positions of the answers to the questions about a batch.
 pub(super) struct Asked {
