@@ -33,6 +33,10 @@ use serde::{Deserialize, Serialize};
 
 use super::guests::Lane;
 
+/// Why a database without the engine's tables is refused where it is only read.
+pub const NO_TABLES: &str = "the database has no tables of Besom; `besom serve`, `besom run` and \
+                             `besom check --store` create them";
+
 /// The infrastructure failed, or the store rejected the writer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {

@@ -60,13 +60,24 @@ pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::
 pub async fn open_scripted(
     config: &Config,
 ) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), store::Error> {
-    open_within(config, sqlite::Options::default().check_max).await
+    open_within(config, sqlite::Options::default().check_max, true).await
 }
 
-/// Opens the store; checks the structure of a file for at most `check_max`.
+/// Like [`open_store`], for a caller that only reads: a database without the engine's tables is
+/// refused and not changed.
+///
+/// # Errors
+/// As for [`open_store`], or the database has no tables of the engine.
+pub async fn open_reading(config: &Config) -> Result<Arc<dyn Embedded>, store::Error> {
+    Ok(open_within(config, sqlite::Options::default().check_max, false).await?.0)
+}
+
+/// Opens the store; checks the structure of a file for at most `check_max`. Whether it `creates` the
+/// engine's tables.
 async fn open_within(
     config: &Config,
     check_max: Duration,
+    creates: bool,
 ) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), store::Error> {
     let timeouts = Timeouts {
         idle: config.activity.idle_timeout,
@@ -74,13 +85,15 @@ async fn open_within(
     };
     let (store, scripts): (Arc<dyn Embedded>, Arc<dyn Scripts>) = match &config.store.url {
         Some(url) => {
-            let store = postgres::PostgresStore::open(url, of_server(config, timeouts)?).await?;
+            let options = postgres::Options { creates, ..of_server(config, timeouts)? };
+            let store = postgres::PostgresStore::open(url, options).await?;
             (Arc::clone(&store) as _, store)
         }
         None => {
             let options = sqlite::Options {
                 activity: timeouts,
                 check_max,
+                creates,
                 guard_timeout: config.store.guard_timeout,
                 ..sqlite::Options::default()
             };
@@ -247,7 +260,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
         tracing::warn!("a host would refuse this configuration; reading the store anyway");
     }
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
-    let store = open_embedded(config).await?;
+    let store = open_reading(config).await?;
     // The store can be shown even if the leader is unknown.
     let (leader, members, leader_fault) = match leader(config, &store).await {
         Ok((leader, members)) => (leader, members, None),
@@ -268,7 +281,7 @@ pub async fn beside(global: &Global) -> Option<Arc<dyn Store>> {
     if !is_there(config) {
         return None;
     }
-    match open_embedded(config).await {
+    match open_reading(config).await {
         Ok(store) => Some(store as _),
         Err(error) => {
             tracing::warn!(%error, "cannot reach the store");
@@ -363,11 +376,7 @@ impl Loader {
     pub async fn resolve(&self, parsed: Parsed) -> Resolved {
         let mut found = BTreeMap::new();
         for name in parsed.plugins() {
-            let admitted = parsed.admitted(name);
-            let admits = move |digest: &str| {
-                admitted.is_none_or(|admitted| admitted.iter().any(|known| known == digest))
-            };
-            found.insert(name.to_owned(), self.load_if(name, parsed.plugins_dir(), admits).await);
+            found.insert(name.to_owned(), self.load_admitted(name, &parsed).await);
         }
         let lookup = |name: &str| {
             found
@@ -377,6 +386,19 @@ impl Loader {
         };
         let defaults = collections_for(&parsed.plugins());
         parsed.resolve(&lookup, &defaults)
+    }
+
+    /// Loads a plugin by its name in the configuration. Of a file that no pin admits, nothing is
+    /// compiled or run.
+    ///
+    /// # Errors
+    /// Why the plugin cannot be used, with the fix.
+    pub async fn load_admitted(&self, name: &str, parsed: &Parsed) -> Result<Plugin, PluginFault> {
+        let admitted = parsed.admitted(name);
+        let admits = move |digest: &str| {
+            admitted.is_none_or(|admitted| admitted.iter().any(|known| known == digest))
+        };
+        self.load_if(name, parsed.plugins_dir(), admits).await
     }
 
     /// Loads a plugin by its name in the configuration, whatever is pinned.
@@ -534,7 +556,7 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedde
         return Err(missing(&global.config));
     }
     let max = resolved.partial().host.connect_wait_max;
-    let open = async || Ok(open_within(resolved.partial(), CHECK_MAX).await?.0);
+    let open = async || Ok(open_within(resolved.partial(), CHECK_MAX, true).await?.0);
     let opened = match resolved.partial().store.url.is_some() && !faulty {
         true => patiently(max, open).await,
         false => open().await,

@@ -84,10 +84,13 @@ async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, F
     let mut rows = Vec::new();
     let collections = mapped(parsed);
     for name in parsed.plugins() {
-        let loaded = loader.load(name, parsed.plugins_dir()).await;
+        let loaded = loader.load_admitted(name, parsed).await;
         let pins = parsed.pins();
         let of_plugin = || pins.iter().filter(|(_, plugin, _)| *plugin == name);
-        let digest = loaded.as_ref().ok().map(|plugin| plugin.digest.clone());
+        let digest = match &loaded {
+            Ok(plugin) => Some(plugin.digest.clone()),
+            Err(fault) => fault.refused.clone(),
+        };
         let is_pinned = |pin: Option<&str>| match (pin, &digest) {
             (Some(pin), Some(digest)) => Some(pin.eq_ignore_ascii_case(digest)),
             (Some(_), None) | (None, _) => None,
@@ -100,7 +103,11 @@ async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, F
             pin: match &loaded {
                 Ok(plugin) if plugin.built_in => "built-in",
                 // The digest is unknown, so pins cannot be compared.
-                Err(_) if of_plugin().all(|(.., pin)| pin.is_some()) => "not compared",
+                Err(fault)
+                    if fault.refused.is_none() && of_plugin().all(|(.., pin)| pin.is_some()) =>
+                {
+                    "not compared"
+                }
                 _ if pins.contains(&Some(false)) => "differs",
                 _ if pins.contains(&None) => "not pinned",
                 _ => "pinned",

@@ -40,10 +40,15 @@ impl PostgresStore {
         })?;
         let named = |error: Error| match error {
             Error::Invalid(said) => Error::Invalid(format!("{}: {said}", target.shown)),
+            Error::Unavailable(said) => Error::Unavailable(format!("{}: {said}", target.shown)),
             other => other,
         };
-        let wanted =
-            Wanted { schema: &schema, partitions: options.partitions, cluster: &options.cluster };
+        let wanted = Wanted {
+            schema: &schema,
+            creates: options.creates,
+            partitions: options.partitions,
+            cluster: &options.cluster,
+        };
         let founded = migrate(&mut session, &wanted).await.map_err(|e| named(e.into()))?;
         let now = session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?;
         let opened_at = Time(only(&now)?);

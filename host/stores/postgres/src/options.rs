@@ -24,6 +24,9 @@ pub struct Options {
     pub schema: String,
     /// The cluster that the store belongs to; recorded when the store is created.
     pub cluster: String,
+    /// Whether missing tables of the engine are created; otherwise a database without them is
+    /// refused.
+    pub creates: bool,
     /// The number of partitions of a new store; an existing one keeps its own.
     pub partitions: u32,
     /// Connections for commits.
@@ -64,6 +67,7 @@ impl Default for Options {
             root_certificate: None,
             schema: SCHEMA_DEFAULT.to_owned(),
             cluster: String::new(),
+            creates: true,
             partitions: PARTITIONS_DEFAULT,
             writers_max: 16,
             snapshots_max: 16,

@@ -5,7 +5,7 @@
 
 use super::error::{Job, invalid};
 use super::session::{Session, only, params};
-use besom_ports::store::Error;
+use besom_ports::store::{Error, NO_TABLES};
 
 /// Migration `n` leads from version `n` to version `n + 1`. A published migration never changes.
 const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
@@ -23,6 +23,8 @@ const SERVER_MIN: (i32, &str) = (140_000, "14");
 pub(super) struct Wanted<'a> {
     /// The engine's schema, quoted.
     pub(super) schema: &'a str,
+    /// Whether missing tables are created.
+    pub(super) creates: bool,
     /// The number of partitions of a new store.
     pub(super) partitions: u32,
     /// The cluster that it belongs to.
@@ -73,6 +75,9 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     session.query("SELECT pg_advisory_xact_lock($1)", params![LOCK]).await?;
     let there = session.query("SELECT to_regclass('@.meta') IS NOT NULL", params![]).await?;
     if !only::<bool>(&there)? {
+        if !wanted.creates {
+            return Err(Error::Unavailable(NO_TABLES.into()).into());
+        }
         let schema = wanted.schema;
         // Using a schema that an administrator has created needs no privilege to create one.
         let made = session.query("SELECT to_regnamespace($1) IS NOT NULL", params![schema]).await?;

@@ -19,7 +19,7 @@ use super::readers::{OpenReads, Readers};
 use super::writer::{Writer, while_busy};
 use super::{SqliteStore, schema};
 use besom_ports::activity::Timeouts;
-use besom_ports::store::{Error, Result};
+use besom_ports::store::{Error, NO_TABLES, Result};
 
 /// Older versions can corrupt a WAL file when two connections write or checkpoint.
 const SQLITE_MIN: (i32, &str) = (3_051_003, "3.51.3");
@@ -30,6 +30,9 @@ const STATEMENTS: usize = 512;
 /// The options of the store. Every limit has a default.
 #[derive(Clone)]
 pub struct Options {
+    /// Whether the file and missing tables of the engine are created; otherwise a file without them
+    /// is refused and not changed.
+    pub creates: bool,
     /// The number of partitions of a new store; an existing one keeps its own.
     pub partitions: u32,
     /// How long a write waits for another process's write.
@@ -59,6 +62,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            creates: true,
             partitions: 64,
             busy_max: Duration::from_secs(2),
             guard_timeout: Duration::from_secs(1),
@@ -98,6 +102,9 @@ impl SqliteStore {
             other => damage.note(other),
         };
         refuse_another_log(path)?;
+        if !options.creates && has_no_tables(path) {
+            return Err(named(Error::Unavailable(NO_TABLES.into()).into()));
+        }
         let mut conn = connect(path, &options).map_err(named)?;
         if !options.check_max.is_zero() {
             damage::examine(&mut conn, options.check_max).map_err(named)?;
@@ -163,6 +170,17 @@ fn supported(number: i32, version: &str) -> Result<()> {
          later",
         SQLITE_MIN.1
     )))
+}
+
+/// Whether a database can be read and has no tables of the engine. It is not changed: opening it to
+/// write would switch it to the write-ahead log for good.
+fn has_no_tables(path: &Path) -> bool {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let found = Connection::open_with_flags(path, flags).and_then(|conn| {
+        let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'besom_meta'";
+        conn.query_row(sql, [], |row| row.get::<_, i64>(0))
+    });
+    matches!(found, Ok(0))
 }
 
 fn connect(path: &Path, options: &Options) -> Job<Connection> {
