@@ -95,6 +95,12 @@ impl Window {
         self.added = Some(self.added.map_or(now, |known| known.min(now)));
     }
 
+    /// The clock was corrected: no read waits for a time that it showed before.
+    pub fn clock_went_back(&mut self, now: Time) {
+        self.retry_at = None;
+        self.reread(now);
+    }
+
     /// The number of the last read.
     pub(super) fn reads(&self) -> u64 {
         self.reads

@@ -91,6 +91,13 @@ impl Windows {
         }
     }
 
+    /// The clock was corrected: what was measured by it counts from the present.
+    pub fn clock_went_back(&mut self, now: Time) {
+        for part in &mut self.parts {
+            part.window.clock_went_back(now);
+        }
+    }
+
     /// The read to make now, if any, and its tasks. It then counts as under way.
     pub fn wanted(&mut self, now: Time) -> Option<(Read, Tasks)> {
         let last = self.parts.iter().map(|part| part.window.reads()).max().unwrap_or(0);

@@ -325,18 +325,20 @@ async fn report(
     mut rows: watch::Receiver<Option<NodeRow>>,
     events: mpsc::Sender<Event>,
 ) {
-    let mut written = Vec::new();
+    // Until a version was confirmed, its absence proves nothing.
+    let (mut written, mut confirmed) = (Vec::new(), false);
     while rows.changed().await.is_ok() {
         let Some(row) = rows.borrow_and_update().clone() else { continue };
         let before = ports.store.report_node(&row).await;
         ports.heard(&before);
         if let Ok(before) = before {
             let stands = before.is_some_and(|before| written.contains(&before));
-            if !stands && !written.is_empty() {
+            if !stands && confirmed && !written.is_empty() {
                 // The last rows are written even if the node no longer listens.
                 let _ = events.send(Event::StoreWentBack).await;
             }
             written.clear();
+            confirmed = true;
         }
         // A version without an answer may or may not have been written.
         if written.len() < UNANSWERED_MAX {

@@ -15,6 +15,7 @@
 
 mod answer;
 mod begin;
+mod clock;
 mod land;
 #[cfg(test)]
 mod tests;
@@ -611,7 +612,7 @@ impl Executor {
 
     /// Processes an event; [`Executor::fill`] continues from there.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Vec<Command>) {
-        self.now = now;
+        self.continue_at(now, out);
         match event {
             Event::Backlog(result) => self.backlog(result),
             Event::LogRead(ticket, result) => self.log_read(ticket, result, out),
@@ -640,7 +641,7 @@ impl Executor {
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) {
-        self.now = now;
+        self.continue_at(now, out);
         if self.owned.is_empty() {
             return;
         }
