@@ -134,7 +134,8 @@ const MASK: char = '*';
 const WORD: &str = "password";
 
 /// Masks the passwords in a text: `***` in `scheme://user:***@host`, after `password=`, and in the query of
-/// an HTTP URL, where any value may be a token (`https://host/path?key=***`). The number of characters does
+/// an HTTP URL, where any value may be a token (`https://host/path?key=***`), and in an address whose
+/// scheme is missing (`user:***@host`). The number of characters does
 /// not change, so that places in the text stay valid. If the end of a password is ambiguous, more is masked
 /// rather than less.
 pub fn redact(text: &str) -> Cow<'_, str> {
@@ -157,6 +158,9 @@ pub fn redact(text: &str) -> Cow<'_, str> {
             );
         }
     }
+    for (at, _) in text.match_indices('@') {
+        spans.extend(before_host(&text[..at]));
+    }
     if spans.iter().all(Range::is_empty) {
         return Cow::Borrowed(text);
     }
@@ -165,6 +169,17 @@ pub fn redact(text: &str) -> Cow<'_, str> {
         _ => c,
     };
     Cow::Owned(text.char_indices().map(masked).collect())
+}
+
+/// Returns the password of an address without a scheme that `text` ends with, up to its `@`.
+fn before_host(text: &str) -> Option<Range<usize>> {
+    let ends = |c: char| c.is_whitespace() || QUOTES.contains(&c) || matches!(c, '=' | '/' | '(');
+    let begin =
+        text.rfind(ends).map_or(0, |at| at + text[at..].chars().next().map_or(0, char::len_utf8));
+    let (user, _) = text[begin..].split_once(':')?;
+    let is_user = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let named = !user.is_empty() && user.chars().all(is_user);
+    named.then_some(begin + user.len() + 1..text.len())
 }
 
 /// Serializes a URL with its password masked.
@@ -406,6 +421,9 @@ mod tests {
             ("postgres://u@h:5432/d, https://h/@x", "postgres://u@h:5432/d, https://h/@x"),
             ("password_file = \"p\"", "password_file = \"p\""),
             ("at 10:20://", "at 10:20://"),
+            ("url = \"besom:s3cr3t@h/d\" # x", "url = \"besom:******@h/d\" # x"),
+            ("invalid: besom:p@h", "invalid: besom:*@h"),
+            ("sweep@14:25:00Z of a@b:1", "sweep@14:25:00Z of a@b:1"),
         ];
         for (text, expected) in cases {
             assert_eq!(redact(text), expected);

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use besom_core::ids::FencingToken;
-use besom_ports::coordination::{Campaign, Coordination};
+use besom_ports::coordination::{Campaign, Coordination, Error};
 use besom_ports::members::{Announcement, MemberState, Members};
 use besom_services::coordination::etcd::{Etcd, Identity, Options};
 use besom_tests::adapters::etcd::{Cluster, clocks};
@@ -17,10 +17,14 @@ fn node(urls: Vec<String>, name: &str, ttl: Duration) -> Etcd {
     with_options(name, Options::new(urls, "failover", ttl))
 }
 
-fn with_options(name: &str, mut options: Options) -> Etcd {
+fn with_options(name: &str, options: Options) -> Etcd {
+    incarnation(name, "a", options)
+}
+
+fn incarnation(name: &str, number: &str, mut options: Options) -> Etcd {
     let identity = Identity {
         name: name.into(),
-        incarnation: format!("{name}-a").as_str().into(),
+        incarnation: format!("{name}-{number}").as_str().into(),
         hostname: "host".into(),
     };
     options.jitter_max = Duration::ZERO;
@@ -176,5 +180,30 @@ fn a_watch_goes_on_over_a_restart_of_the_server() {
         tokio::join!(changes, restarts);
         assert!(started.elapsed() < PATIENCE);
         assert!(win(&two).await.term > fence.term);
+    });
+}
+
+/// etcd extends its leases when it starts, so that a dead incarnation stays longer than its lease.
+#[test]
+fn a_node_that_restarts_together_with_etcd_waits_for_its_dead_incarnation() {
+    let mut cluster = Cluster::start(1);
+    block_on(async {
+        let ttl = Duration::from_secs(5);
+        let of = |number| incarnation("n1", number, Options::new(cluster.urls(), "failover", ttl));
+        let (dead, heir) = (of("a"), of("b"));
+        dead.join(&announcement()).await.expect("it joins");
+        let joined = heir.join(&announcement()).await;
+        assert!(matches!(joined, Err(Error::Unavailable(_))), "{joined:?}");
+        tokio::time::sleep(ttl / 2).await;
+        cluster.member(0).kill();
+        let joined = heir.join(&announcement()).await;
+        assert!(matches!(joined, Err(Error::Unavailable(_))), "{joined:?}");
+        cluster.member(0).restart();
+        let started = Instant::now();
+        while let Err(error) = heir.join(&announcement()).await {
+            let waits = matches!(error, Error::Unavailable(_)) && started.elapsed() < PATIENCE;
+            assert!(waits, "{error}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     });
 }

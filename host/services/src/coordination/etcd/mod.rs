@@ -91,6 +91,8 @@ struct Inner {
     /// Whether the node was announced in the current session.
     joined: bool,
     rival: Option<Rival>,
+    /// By how much its lease may have been extended, because etcd was away.
+    extended: Duration,
     attempts: VecDeque<Attempt>,
     leading: Option<Leading>,
     seen: Option<Seen>,

@@ -19,6 +19,9 @@ use super::{Etcd, random};
 use besom_ports::coordination::{Error, Result};
 use besom_ports::members::{Announcement, MemberState};
 
+/// By how much etcd extends leases, at most, when it starts or elects a leader: its election timeout.
+const EXTENDED: Duration = Duration::from_secs(5);
+
 /// Part of etcd's error for a key whose lease does not exist.
 const LEASE_NOT_FOUND: &str = "lease not found";
 
@@ -117,7 +120,11 @@ impl Etcd {
 
     /// Fails while another incarnation has this node's name.
     async fn check_rival(&self) -> Result<()> {
-        let found = self.endpoints.get(self.keys.own(), None).await?;
+        let found = self.endpoints.get(self.keys.own(), None).await.inspect_err(|_| {
+            // When etcd comes back, every lease lasts for its whole time again, and longer.
+            let mut inner = self.lock();
+            (inner.rival, inner.extended) = (None, EXTENDED);
+        })?;
         match found.kvs().first() {
             Some(kv) => self.judge_rival(kv),
             None => Ok(()),
@@ -125,7 +132,7 @@ impl Etcd {
     }
 
     /// A dead incarnation disappears when its lease expires; one that remains for longer than a
-    /// lease since it was first seen is alive.
+    /// lease since it was first seen, or since etcd came back, is alive.
     fn judge_rival(&self, kv: &KeyValue) -> Result<()> {
         let value: MemberValue = decode(&self.keys.own(), kv.value())?;
         if value.incarnation == self.identity.incarnation {
@@ -137,8 +144,9 @@ impl Etcd {
             Some(rival) if rival.incarnation == value.incarnation => rival.since,
             _ => {
                 let incarnation = value.incarnation.clone();
-                inner.rival = Some(Rival { incarnation, since: now });
-                now
+                let since = now + inner.extended;
+                inner.rival = Some(Rival { incarnation, since });
+                since
             }
         };
         drop(inner);
@@ -156,7 +164,7 @@ impl Etcd {
             "`{name}` is still registered by {}; if that process has ended, its lease expires \
              within {} s",
             value.incarnation,
-            (lease - seen).as_secs() + 1
+            (since + lease).saturating_sub(now).as_secs() + 1
         )))
     }
 
