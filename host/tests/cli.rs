@@ -694,3 +694,22 @@ fn errors_of_flags_are_not_counted_as_errors_of_the_file() {
     std::fs::write(site.dir().join("besom.toml"), "[lease]\nttl = 1\n").expect("written");
     assert!(summary(&[]).starts_with("./besom.toml: 1 error"), "{}", summary(&[]));
 }
+
+#[test]
+fn a_retry_of_messages_that_matches_none_is_refused() {
+    let site = Site::new("");
+    site.log("note.log", &[&[1, 1, 5, 0]]);
+    assert_eq!(site.json(&["doc", "import", "note.log"]).0, 0);
+    let mut asked = Vec::new();
+    for which in [&["987654"][..], &["--topic", "nope"], &["--all"]] {
+        let (code, row) = site.json(&[&["outbox", "retry", "--wait", "0s"], which].concat());
+        assert_eq!((code, &row["applied"]), (0, &Value::Bool(false)), "no leader has answered");
+        asked.push(row["command"].to_string());
+    }
+    assert_eq!(site.fails(&["run"]).0, 0);
+    for command in asked {
+        let (_, row) = site.json(&["commands", "show", &command]);
+        let said = row["result"].as_str().unwrap_or_default();
+        assert!(row["refused"] == true && said.contains("no message matches"), "{row:#}");
+    }
+}

@@ -468,6 +468,10 @@ pub struct Applied {
     pub runs: Vec<RunId>,
     /// Number of dead letters moved or discarded, by all calls for this command.
     pub dead: u64,
+            (CommandEffect::RetryMessages(selector), None) => match applied.messages {
+                0 => (true, selector.mismatch()),
+                messages => (false, format!("{words}: {}", counted(messages, "message"))),
+            },
     /// How far a command over dead letters has come; `None`: nothing is left to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
