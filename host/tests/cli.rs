@@ -695,6 +695,34 @@ fn errors_of_flags_are_not_counted_as_errors_of_the_file() {
     assert!(summary(&[]).starts_with("./besom.toml: 1 error"), "{}", summary(&[]));
 }
 
+/// What others can read is no secret: each verb refuses it as invalid configuration, before it connects.
+#[test]
+fn a_password_file_that_others_can_read_is_an_invalid_configuration_for_every_verb() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let site = Site::new(
+        "[store]\nurl = \"postgres://besom@127.0.0.1:1/besom\"\npassword_file = \"secret\"\n\
+         [tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@hourly\"\n",
+    );
+    let file = site.dir().join("secret");
+    std::fs::write(&file, "right\n").expect("written");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("changed");
+    for verb in [
+        &["check"][..],
+        &["serve"],
+        &["run"],
+        &["status"],
+        &["audit"],
+        &["dead", "ls"],
+        &["outbox", "ls"],
+        &["task", "trigger", "share-expiry"],
+    ] {
+        let (code, said) = site.fails(verb);
+        assert_eq!(code, 78, "{verb:?}: {said}");
+        assert!(said.contains("store.password_file") && said.contains("chmod 600"), "{said}");
+    }
+}
+
 #[test]
 fn a_retry_of_messages_that_matches_none_is_refused() {
     let site = Site::new("");

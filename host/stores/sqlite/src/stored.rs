@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
 use besom_core::value::Kind;
-use besom_ports::store::Error;
+use besom_ports::store::{Error, UNTIL_MATCHED};
 use besom_tables::encoding::{unscaled, uuid_parse};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -302,7 +302,7 @@ pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Er
         Some(Fault { message, .. }) => Error::Refused(
             Cause::Schema,
             format!(
-                "{said}; collection `{}`, columns.{name}: {message}; work continues once they match",
+                "{said}; collection `{}`, columns.{name}: {message}{UNTIL_MATCHED}",
                 collection.name
             ),
         ),
