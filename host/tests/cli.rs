@@ -723,6 +723,55 @@ fn a_password_file_that_others_can_read_is_an_invalid_configuration_for_every_ve
     }
 }
 
+/// The commented examples of a new configuration, each from its `# [section]` to the next other line.
+fn examples(template: &str) -> Vec<String> {
+    let mut examples: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for line in template.lines() {
+        let line = line.strip_prefix("# ").filter(|rest| !rest.starts_with(' ')).unwrap_or("");
+        let is_header = line.starts_with('[') && line.ends_with(']');
+        let is_part = examples.last().is_some_and(|last| {
+            let section = last.lines().next().unwrap_or_default().trim_end_matches(']');
+            is_open && line.starts_with(&format!("{section}."))
+        });
+        is_open = is_header || is_open && line.contains(" = ");
+        match (is_header && !is_part, is_open) {
+            (true, _) => examples.push(format!("{line}\n")),
+            (false, true) => {
+                let last = examples.last_mut().expect("an open one");
+                last.push_str(&format!("{line}\n"));
+            }
+            (false, false) => {}
+        }
+    }
+    examples
+}
+
+#[test]
+fn every_commented_example_of_a_new_configuration_is_valid() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let site = Site::new("");
+    let token = site.dir().join("orchestrator.token");
+    std::fs::write(&token, "0123456789abcdef0123456789abcdef\n").expect("written");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("changed");
+    let template = site.besom(&["config", "init", "--stdout"]).stdout;
+    let template = String::from_utf8(template).expect("UTF-8");
+    let examples = examples(&template);
+    let heads: Vec<_> = examples.iter().filter_map(|example| example.lines().next()).collect();
+    assert_eq!(
+        heads,
+        ["[topics.\"workspace.stop\"]", "[tasks.reconciler]", "[collections.shares]"]
+    );
+    for example in examples {
+        std::fs::write(site.dir().join("besom.toml"), format!("{template}\n{example}"))
+            .expect("written");
+        let hosts = "delivery.hosts=[\"orchestrator.internal\"]";
+        let (code, said) = site.fails(&["check", "--set", hosts]);
+        assert_eq!(code, 0, "{example}\n{said}");
+    }
+}
+
 #[test]
 fn a_retry_of_messages_that_matches_none_is_refused() {
     let site = Site::new("");
