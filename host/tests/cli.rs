@@ -773,6 +773,14 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
 }
 
 #[test]
+fn a_trace_that_cannot_be_read_is_told_once() {
+    let site = Site::new("");
+    let (code, said) = site.fails(&["demo", "--dir", "d", "--exit", "--trace", "none.json"]);
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+#[test]
 fn a_retry_of_messages_that_matches_none_is_refused() {
     let site = Site::new("");
     site.log("note.log", &[&[1, 1, 5, 0]]);

@@ -198,6 +198,11 @@ impl Sample {
                  microseconds)"
                     .to_owned()
             }
+            (Kind::Timestamp, "text") if column.encoding == Encoding::Rfc3339 => {
+                "rfc3339 reads instants with their zone, such as 2026-01-31T00:00:00Z: correct the \
+                 rows, or map the column as text"
+                    .to_owned()
+            }
             (Kind::Timestamp, "text") => {
                 "write encoding = \"rfc3339\" if these are instants in UTC such as \
                  2026-01-31T00:00:00Z, or map the column as text"
