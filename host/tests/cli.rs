@@ -694,3 +694,107 @@ fn errors_of_flags_are_not_counted_as_errors_of_the_file() {
     std::fs::write(site.dir().join("besom.toml"), "[lease]\nttl = 1\n").expect("written");
     assert!(summary(&[]).starts_with("./besom.toml: 1 error"), "{}", summary(&[]));
 }
+
+/// What others can read is no secret: each verb refuses it as invalid configuration, before it connects.
+#[test]
+fn a_password_file_that_others_can_read_is_an_invalid_configuration_for_every_verb() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let site = Site::new(
+        "[store]\nurl = \"postgres://besom@127.0.0.1:1/besom\"\npassword_file = \"secret\"\n\
+         [tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@hourly\"\n",
+    );
+    let file = site.dir().join("secret");
+    std::fs::write(&file, "right\n").expect("written");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("changed");
+    for verb in [
+        &["check"][..],
+        &["serve"],
+        &["run"],
+        &["status"],
+        &["audit"],
+        &["dead", "ls"],
+        &["outbox", "ls"],
+        &["task", "trigger", "share-expiry"],
+    ] {
+        let (code, said) = site.fails(verb);
+        assert_eq!(code, 78, "{verb:?}: {said}");
+        assert!(said.contains("store.password_file") && said.contains("chmod 600"), "{said}");
+    }
+}
+
+/// The commented examples of a new configuration, each from its `# [section]` to the next other line.
+fn examples(template: &str) -> Vec<String> {
+    let mut examples: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for line in template.lines() {
+        let line = line.strip_prefix("# ").filter(|rest| !rest.starts_with(' ')).unwrap_or("");
+        let is_header = line.starts_with('[') && line.ends_with(']');
+        let is_part = examples.last().is_some_and(|last| {
+            let section = last.lines().next().unwrap_or_default().trim_end_matches(']');
+            is_open && line.starts_with(&format!("{section}."))
+        });
+        is_open = is_header || is_open && line.contains(" = ");
+        match (is_header && !is_part, is_open) {
+            (true, _) => examples.push(format!("{line}\n")),
+            (false, true) => {
+                let last = examples.last_mut().expect("an open one");
+                last.push_str(&format!("{line}\n"));
+            }
+            (false, false) => {}
+        }
+    }
+    examples
+}
+
+#[test]
+fn every_commented_example_of_a_new_configuration_is_valid() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let site = Site::new("");
+    let token = site.dir().join("orchestrator.token");
+    std::fs::write(&token, "0123456789abcdef0123456789abcdef\n").expect("written");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("changed");
+    let template = site.besom(&["config", "init", "--stdout"]).stdout;
+    let template = String::from_utf8(template).expect("UTF-8");
+    let examples = examples(&template);
+    let heads: Vec<_> = examples.iter().filter_map(|example| example.lines().next()).collect();
+    assert_eq!(
+        heads,
+        ["[topics.\"workspace.stop\"]", "[tasks.reconciler]", "[collections.shares]"]
+    );
+    for example in examples {
+        std::fs::write(site.dir().join("besom.toml"), format!("{template}\n{example}"))
+            .expect("written");
+        let hosts = "delivery.hosts=[\"orchestrator.internal\"]";
+        let (code, said) = site.fails(&["check", "--set", hosts]);
+        assert_eq!(code, 0, "{example}\n{said}");
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_read_is_told_once() {
+    let site = Site::new("");
+    let (code, said) = site.fails(&["demo", "--dir", "d", "--exit", "--trace", "none.json"]);
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+#[test]
+fn a_retry_of_messages_that_matches_none_is_refused() {
+    let site = Site::new("");
+    site.log("note.log", &[&[1, 1, 5, 0]]);
+    assert_eq!(site.json(&["doc", "import", "note.log"]).0, 0);
+    let mut asked = Vec::new();
+    for which in [&["987654"][..], &["--topic", "nope"], &["--all"]] {
+        let (code, row) = site.json(&[&["outbox", "retry", "--wait", "0s"], which].concat());
+        assert_eq!((code, &row["applied"]), (0, &Value::Bool(false)), "no leader has answered");
+        asked.push(row["command"].to_string());
+    }
+    assert_eq!(site.fails(&["run"]).0, 0);
+    for command in asked {
+        let (_, row) = site.json(&["commands", "show", &command]);
+        let said = row["result"].as_str().unwrap_or_default();
+        assert!(row["refused"] == true && said.contains("no message matches"), "{row:#}");
+    }
+}

@@ -167,6 +167,23 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
             Vec::new()
         }
     };
+    for name in &key {
+        let kind = columns.get(name).map(|column: &Column| column.kind);
+        // The key of an item cannot hold the others, so no row would be planned.
+        let Some((kind, _)) = KINDS.iter().find(|(_, known)| {
+            Some(*known) == kind
+                && matches!(known, Kind::Bool | Kind::Float | Kind::Decimal | Kind::Json)
+        }) else {
+            continue;
+        };
+        let span = parts.get(&format!("columns.{name}")).unwrap_or(&entry.key_span).clone();
+        walker.error(
+            &span,
+            format!("the column `{name}` of the key is mapped as {kind}, which a key cannot be"),
+            "map a column of type integer, text, uuid, bytes or timestamp, for example in a view that \
+             casts it",
+        );
+    }
     let mut indexes = BTreeMap::new();
     if let Some(entry) = table.get("indexes")
         && let Some(table) = walker.table(entry, "indexes = { NAME = [\"column\"] }")

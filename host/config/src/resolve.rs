@@ -241,6 +241,9 @@ fn override_sections(
 /// Maximum length of the path of a Unix socket, in bytes (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// Maximum length of a name in PostgreSQL, in bytes.
+const SCHEMA_BYTES_MAX: usize = 63;
+
 /// Places of keys, by section.
 type Places = BTreeMap<&'static str, Spans>;
 
@@ -279,6 +282,15 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
         let message = "clock.skew_max is shorter than clock.skew_warn";
         let fix = "set clock.skew_max to at least clock.skew_warn, so that the warning comes first";
         problems.push(Diagnostic::error(place(at("clock", "skew_max")), message).fix(fix));
+    }
+    let schema = &sections.store.schema;
+    if schema.len() > SCHEMA_BYTES_MAX {
+        let message = format!(
+            "store.schema has {} bytes, and PostgreSQL cuts names at {SCHEMA_BYTES_MAX}",
+            schema.len()
+        );
+        let fix = format!("choose a name of at most {SCHEMA_BYTES_MAX} bytes");
+        problems.push(Diagnostic::error(place(at("store", "schema")), message).fix(fix));
     }
     cluster::judge(sections, |key| place(at("coordination", key)), problems);
     activity::judge(sections, |key| place(at("activity", key)), problems);

@@ -115,7 +115,8 @@ fn built_in() -> Vec<TaskTemplate> {
 /// Returns the commented configuration.
 pub fn template(template: &Template) -> String {
     let mut out = String::from(
-        "# Besom's configuration. Every key is listed; keys that are commented out have their defaults.\n\
+        "# Besom's configuration. Every key of the sections is listed; those that are commented out have\n\
+         # their defaults. All keys of topics, tasks and collections are in the JSON Schema.\n\
          # `besom check` validates this file, `besom config schema` prints its JSON Schema.\n\
          # Each key of a section can also be set with BESOM_SECTION_KEY or --set section.key=value.\n",
     );
@@ -200,11 +201,16 @@ const TASKS: &str = r#"
 
 const COLLECTIONS: &str = r#"
 # Collections: how your tables are mapped. The built-in plugins come with a mapping for their
-# tables; a collection here replaces the mapping of the same name as a whole. For example:
+# tables; a collection here replaces the mapping of the same name as a whole. Columns have the
+# names that the plugin uses (docs/tables.md lists them); if yours differ, map a view. For example:
 # [collections.shares]
 # table = "share_links"
 # tenant = "workspace_id"
-# key = ["id"]
-# columns = { id = "text", start_date = { type = "timestamp", encoding = "millis" } }
-# indexes = { by_start = ["start_date"] }
+# key = ["share_id"]
+# indexes = { by_unshared_start = ["unshared_at", "start_date"] }
+# [collections.shares.columns]
+# share_id = "text"
+# start_date = { type = "timestamp", encoding = "millis" }
+# limit_seconds = "integer"
+# unshared_at = { type = "timestamp", encoding = "millis" }
 "#;

@@ -954,6 +954,44 @@ fn a_file_that_is_no_text_is_named_as_a_whole_or_at_the_byte() {
 }
 
 #[test]
+fn a_key_that_no_item_can_have_is_refused_with_the_fix() {
+    for (kind, is_fine) in [
+        ("integer", true),
+        ("text", true),
+        ("uuid", true),
+        ("bytes", true),
+        ("timestamp", true),
+        ("decimal", false),
+        ("float", false),
+        ("bool", false),
+        ("json", false),
+    ] {
+        let text =
+            format!("[collections.notes]\nkey = [\"id\"]\ncolumns = {{ id = \"{kind}\" }}\n");
+        match load(&text) {
+            Ok(_) => assert!(is_fine, "{kind}"),
+            Err(problems) => {
+                let said = problems.to_string();
+                assert!(!is_fine && said.contains("besom.toml:3:18: error"), "{said}");
+                assert!(
+                    said.contains(&format!("mapped as {kind}, which a key cannot be")),
+                    "{said}"
+                );
+                assert!(said.contains("in a view that casts it"), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_schema_name_that_the_server_would_cut_is_refused() {
+    let of = |bytes: usize| load(&format!("[store]\nschema = \"{}\"\n", "s".repeat(bytes)));
+    assert!(of(63).is_ok());
+    let said = of(64).unwrap_err().to_string();
+    assert!(said.contains("besom.toml:2:") && said.contains("at most 63 bytes"), "{said}");
+}
+
+#[test]
 fn the_template_is_a_valid_configuration() {
     let text = template(&template::Template::default());
     let parsed = RawConfig::parse(&text, Path::new("besom.toml"), &Overrides::default());

@@ -183,6 +183,14 @@ impl MessageSelector {
             ids => MessageCriteria { ids: Some(ids), topic: None },
         }
     }
+
+    /// Why a retry is refused if no message matches.
+    pub fn mismatch(&self) -> String {
+        format!(
+            "{self}: no message matches among those that were given up and that no later message \
+             with the same key has followed; list them with `besom outbox ls --state given-up`"
+        )
+    }
 }
 
 impl std::fmt::Display for MessageSelector {
@@ -335,6 +343,15 @@ mod tests {
         let by_task = DeadSelector { task: Some("sweep".into()), ..DeadSelector::default() };
         let said = by_task.mismatch(0).expect("nothing matches");
         assert_eq!(said, "dead letters of sweep: no match among the open dead letters");
+    }
+
+    #[test]
+    fn a_selection_of_messages_that_matches_nothing_is_named() {
+        let one = MessageSelector { ids: vec![987_654], topic: None };
+        let said = one.mismatch();
+        assert!(said.starts_with("message 987654: no message matches"), "{said}");
+        let of = MessageSelector { ids: vec![], topic: Some("nope".into()) };
+        assert!(of.mismatch().starts_with("messages of nope: no message matches"));
     }
 
     #[test]

@@ -80,6 +80,29 @@ pub enum Error {
     TooLarge(String),
 }
 
+/// What a privilege that is missing takes, in [`Error::Refused`].
+pub const GRANTS: &str = "`besom grants` prints what the role needs";
+/// Promises in [`Error::Refused`] that hold for a host, which tries again, and not for a verb.
+pub const UNTIL_GRANTED: &str = "; work continues once it is granted";
+/// See [`UNTIL_GRANTED`].
+pub const UNTIL_MATCHED: &str = "; work continues once they match";
+
+impl Error {
+    /// The error for a caller that does not try again: without the promise that work continues.
+    #[must_use]
+    pub fn once(self) -> Error {
+        match self {
+            Error::Refused(cause, said) => {
+                let cut = [UNTIL_GRANTED, UNTIL_MATCHED]
+                    .into_iter()
+                    .find_map(|promise| said.strip_suffix(promise).map(str::to_owned));
+                Error::Refused(cause, cut.unwrap_or(said))
+            }
+            other => other,
+        }
+    }
+}
+
 /// The result of a store operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -445,6 +468,10 @@ impl CommandEffect {
                 }
                 (false, format!("{words}: {}", counted(applied.dead, "dead letter")))
             }
+            (CommandEffect::RetryMessages(selector), None) => match applied.messages {
+                0 => (true, selector.mismatch()),
+                messages => (false, format!("{words}: {}", counted(messages, "message"))),
+            },
             (CommandEffect::RepairStreams(_), None) => {
                 let Repaired { streams, lost } = applied.repaired;
                 (

@@ -231,6 +231,40 @@ mod tests {
         }
     }
 
+    /// Names in backquotes, each with the text that follows it.
+    fn quoted(cell: &str) -> Vec<(&str, &str)> {
+        let parts: Vec<&str> = cell.split('`').collect();
+        parts[1..].chunks(2).filter_map(|pair| Some((pair[0], *pair.get(1)?))).collect()
+    }
+
+    #[test]
+    fn the_page_about_tables_has_the_types_and_indexes_of_the_model() {
+        let page = include_str!("../../../docs/tables.md");
+        let model = default_collections();
+        let mut tasks = std::collections::BTreeSet::new();
+        for line in page.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let [_, task, collection, key, columns, indexes, _] = cells[..] else {
+                panic!("{line}")
+            };
+            tasks.insert(quoted(task)[0].0);
+            let collection = &model[quoted(collection)[0].0];
+            let names = |cell| quoted(cell).into_iter().map(|(name, _)| name.to_owned());
+            assert_eq!(names(key).collect::<Vec<_>>(), collection.key, "{line}");
+            for (name, kind) in quoted(columns) {
+                let kind = kind.trim_matches(|c: char| c == ',' || c == ' ');
+                let kind = kind.trim_end_matches(", optional:");
+                let expected = format!("{:?}", collection.columns[name].kind).to_lowercase();
+                assert_eq!(kind, expected, "{line}: {name}");
+            }
+            let mut index = names(indexes);
+            if let Some(name) = index.next() {
+                assert_eq!(collection.indexes[&name], index.collect::<Vec<_>>(), "{line}");
+            }
+        }
+        assert_eq!(tasks, TABLE.iter().map(|entry| entry.name).collect());
+    }
+
     #[test]
     fn what_only_one_plugin_reads_is_mapped_for_it_alone() {
         let all = default_collections();

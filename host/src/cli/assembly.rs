@@ -167,7 +167,7 @@ fn delivery(config: &Config) -> Result<Option<Delivery>, Failure> {
         return Ok(None);
     }
     let courier =
-        HttpCourier::new(config).map_err(|error| Failure::Failed(format!("{error:#}")))?;
+        HttpCourier::new(config).map_err(|error| Failure::Setting(format!("{error:#}")))?;
     let topics = config.topics.iter().map(|(name, route)| (name.clone(), route.rules()));
     Ok(Some(Delivery {
         courier: Arc::new(courier),

@@ -155,7 +155,7 @@ async fn looked(
     config: &Config,
     used: &Collections,
     guests: &dyn Guests,
-) -> Result<Looked, store::Error> {
+) -> Result<Looked, Failure> {
     let store = open_store(config).await?;
     let mut faults = store.check(used).await?;
     if faults.iter().any(|fault| !fault.warning) {

@@ -89,7 +89,7 @@ fn secret_of(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn unusable(setting: &str, file: &Path, words: &str) -> Failure {
-    Failure::Failed(format!("[coordination] {setting}: {}: {words}", file.display()))
+    Failure::Setting(format!("[coordination] {setting}: {}: {words}", file.display()))
 }
 
 #[cfg(test)]

@@ -61,6 +61,16 @@ pub fn what(command: &Command) -> String {
     }
 }
 
+/// Describes a command for people: like [`what`], with the name of the verb where the recorded word is
+/// another one.
+fn told(command: &Command) -> String {
+    match command {
+        Command::Rejoined { node } => format!("node resume {node}"),
+        Command::Drained { node } => format!("node drain {node}"),
+        other => what(other),
+    }
+}
+
 /// Describes a selection of dead letters: by number, or by task and error.
 fn letters(which: &DeadSelector) -> String {
     if !which.ids.is_empty() {
@@ -124,7 +134,7 @@ fn list(rows: &[CommandRow]) -> String {
             row.id.to_string(),
             Stamp(row.at).to_string(),
             row.by.clone(),
-            what(&row.command),
+            told(&row.command),
             row.reason.clone(),
             result(row),
         ]);
@@ -145,7 +155,7 @@ fn result(row: &CommandRow) -> String {
 
 fn text(row: &CommandRow) -> String {
     let mut facts = Facts::default();
-    facts.add("id", row.id).add("what", what(&row.command));
+    facts.add("id", row.id).add("what", told(&row.command));
     facts.add("by", &row.by).add("reason", &row.reason).add("at", Stamp(row.at));
     facts.add("applied", output::text(row.applied_at.map(Stamp))).add("result", result(row));
     facts.render()
@@ -156,6 +166,17 @@ mod tests {
     use besom_core::ids::{RunId, TaskName};
 
     use super::*;
+
+    #[test]
+    fn a_node_that_rejoins_is_told_by_the_verb_and_keeps_its_word_for_scripts() {
+        let command = Command::Rejoined { node: "b".into() };
+        assert_eq!(
+            (told(&command).as_str(), what(&command).as_str()),
+            ("node resume b", "rejoin b")
+        );
+        let command = Command::Drained { node: "b".into() };
+        assert_eq!((told(&command).as_str(), what(&command).as_str()), ("node drain b", "drain b"));
+    }
 
     #[test]
     fn every_command_is_told_in_the_words_of_the_command_line() {

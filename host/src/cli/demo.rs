@@ -64,7 +64,8 @@ impl Args {
         })
         .await
         .map_err(|error| Failure::Failed(error.to_string()))?
-        .map_err(fail)?;
+        // The messages about traces contain their causes.
+        .map_err(|error| Failure::Failed(error.to_string()))?;
         if let Some(hosts) = self.cluster {
             return cluster::run(global, &self.dir, hosts, self.exit, self.plain, &replayed).await;
         }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use besom_config::{Problems, printable};
+use besom_core::snapshot::Cause;
 use besom_ports::{coordination, store};
 
 /// The exit code of a verb.
@@ -16,7 +17,7 @@ pub enum Exit {
     Usage,
     /// 65 (`EX_DATAERR`): a compacted document differs from its source.
     Differs,
-    /// 69 (`EX_UNAVAILABLE`): the store cannot be reached.
+    /// 69 (`EX_UNAVAILABLE`): the store cannot be reached, or refuses the login or a privilege.
     Unreachable,
     /// 78 (`EX_CONFIG`): the configuration is invalid.
     Configuration,
@@ -47,22 +48,28 @@ pub enum Failure {
     /// Exit code 69: the store or etcd cannot be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// Exit code 69 as well, but waiting does not help: the server refuses the login.
+    /// Exit code 69 as well, but waiting does not help: the server refuses the login or a privilege.
     #[error("{0}")]
     Denied(String),
     /// Exit code 78: the configuration is invalid.
     #[error("{0}")]
     Configuration(#[from] Problems),
+    /// Exit code 78 as well: a file that a setting names, such as a secret, cannot be used.
+    #[error("{0}")]
+    Setting(String),
 }
 
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Failure {
+        let error = error.once();
         match error {
             store::Error::Busy(_)
             | store::Error::Unavailable(_)
             | store::Error::Damaged(_)
             | store::Error::Unknown(_) => Failure::Unreachable(error.to_string()),
-            store::Error::Denied(_) => Failure::Denied(error.to_string()),
+            store::Error::Denied(_) | store::Error::Refused(Cause::Privilege, _) => {
+                Failure::Denied(error.to_string())
+            }
             store::Error::Fenced
             | store::Error::Raised(_)
             | store::Error::Refused(..)
@@ -87,6 +94,7 @@ impl From<Failure> for Exit {
         let (exit, text) = match &failure {
             Failure::Failed(text) => (Exit::Failed, text),
             Failure::Usage(text) => (Exit::Usage, text),
+            Failure::Setting(text) => (Exit::Configuration, text),
             Failure::Unreachable(text) | Failure::Denied(text) => (Exit::Unreachable, text),
             Failure::Configuration(problems) => {
                 // Diagnostics are already escaped, line by line.
@@ -96,5 +104,25 @@ impl From<Failure> for Exit {
         };
         to_stderr!("besom: {}", printable(text));
         exit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_privilege_and_an_unusable_setting_have_codes_of_their_own() {
+        let refused = |cause, promise: &str| {
+            Failure::from(store::Error::Refused(cause, format!("denied; a fix{promise}")))
+        };
+        let privilege = refused(Cause::Privilege, store::UNTIL_GRANTED);
+        // A verb does not try again.
+        assert_eq!(privilege.to_string(), "the database refuses: denied; a fix");
+        assert_eq!(Exit::from(privilege), Exit::Unreachable);
+        let schema = refused(Cause::Schema, store::UNTIL_MATCHED);
+        assert_eq!(schema.to_string(), "the database refuses: denied; a fix");
+        assert_eq!(Exit::from(schema), Exit::Failed);
+        assert_eq!(Exit::from(Failure::Setting("a file".into())), Exit::Configuration);
     }
 }

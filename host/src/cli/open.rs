@@ -40,7 +40,7 @@ const CHECK_MAX: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// The store cannot be reached or opened, or a file that its address needs cannot be read.
-pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, store::Error> {
+pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     let store: Arc<dyn Store> = open_embedded(config).await?;
     Ok(store)
 }
@@ -49,7 +49,7 @@ pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, store::Error>
 ///
 /// # Errors
 /// As for [`open_store`].
-pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::Error> {
+pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, Failure> {
     Ok(open_scripted(config).await?.0)
 }
 
@@ -59,7 +59,7 @@ pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::
 /// As for [`open_store`].
 pub async fn open_scripted(
     config: &Config,
-) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), store::Error> {
+) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), Failure> {
     open_within(config, sqlite::Options::default().check_max, true).await
 }
 
@@ -68,7 +68,7 @@ pub async fn open_scripted(
 ///
 /// # Errors
 /// As for [`open_store`], or the database has no tables of the engine.
-pub async fn open_reading(config: &Config) -> Result<Arc<dyn Embedded>, store::Error> {
+pub async fn open_reading(config: &Config) -> Result<Arc<dyn Embedded>, Failure> {
     Ok(open_within(config, sqlite::Options::default().check_max, false).await?.0)
 }
 
@@ -78,7 +78,7 @@ async fn open_within(
     config: &Config,
     check_max: Duration,
     creates: bool,
-) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), store::Error> {
+) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), Failure> {
     let timeouts = Timeouts {
         idle: config.activity.idle_timeout,
         heartbeat: config.activity.heartbeat_timeout,
@@ -86,6 +86,9 @@ async fn open_within(
     let (store, scripts): (Arc<dyn Embedded>, Arc<dyn Scripts>) = match &config.store.url {
         Some(url) => {
             let options = postgres::Options { creates, ..of_server(config, timeouts)? };
+            // The address and its files are settings; whatever fails from here on is the server's.
+            postgres::is_unchecked(url, &options)
+                .map_err(|error| Failure::Setting(error.to_string()))?;
             let store = postgres::PostgresStore::open(url, options).await?;
             (Arc::clone(&store) as _, store)
         }
@@ -98,7 +101,8 @@ async fn open_within(
                 ..sqlite::Options::default()
             };
             if let Some(words) = no_file(config) {
-                return Err(store::Error::Unavailable(format!("{words}: {NO_FILE_FIX}")));
+                let error = store::Error::Unavailable(format!("{words}: {NO_FILE_FIX}"));
+                return Err(error.into());
             }
             let path = config.store.path.clone();
             let is_new = !path.exists();
@@ -122,7 +126,7 @@ async fn open_within(
 ///
 /// # Errors
 /// The URL, or a file that it refers to, cannot be read.
-pub fn store_risk(config: &Config) -> Result<Option<&'static str>, store::Error> {
+pub fn store_risk(config: &Config) -> Result<Option<&'static str>, Failure> {
     let Some(url) = &config.store.url else { return Ok(None) };
     let options = of_server(config, Timeouts::default())?;
     let unchecked = postgres::is_unchecked(url, &options)?;
@@ -132,7 +136,10 @@ pub fn store_risk(config: &Config) -> Result<Option<&'static str>, store::Error>
 }
 
 /// Returns the connection options of a PostgreSQL store.
-fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, store::Error> {
+///
+/// # Errors
+/// The password file cannot be used.
+fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, Failure> {
     let cluster = match config.coordination.is_cluster() {
         true => config.coordination.cluster.clone(),
         false => String::new(),
@@ -141,7 +148,7 @@ fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, s
     let password = match &config.password_file {
         None => std::env::var("PGPASSWORD").ok(),
         Some(path) => Some(secret::line(path).map_err(|words| {
-            store::Error::Invalid(format!("store.password_file {}: {words}", path.display()))
+            Failure::Setting(format!("store.password_file {}: {words}", path.display()))
         })?),
     };
     Ok(postgres::Options {

@@ -76,6 +76,17 @@ pub struct Passed {
 }
 
 impl Passed {
+    /// Says how many finished items were planned before the pass; none: no more were finished than
+    /// planned. Of the items still waiting, some may be of this pass.
+    fn carried(&self) -> Option<String> {
+        let Passed { task, planned, committed, skipped, dead, pending, .. } = self;
+        let carried = (committed + skipped + dead).checked_sub(*planned).filter(|n| *n > 0)?;
+        let least = if *pending > 0 { "at least " } else { "" };
+        let were = if carried == 1 { "was" } else { "were" };
+        let items = counted(carried, "finished item");
+        Some(format!("{task}: {least}{items} {were} carried over: planned before this pass"))
+    }
+
     /// Says why candidates were not planned, and what can be done about it; none: all were.
     fn blocked(&self) -> Option<String> {
         let Passed { task, blocked, dead, dead_open, .. } = self;
@@ -497,9 +508,41 @@ pub fn text(passed: &[Passed]) -> String {
     }
     let mut text = table.render();
     for row in passed {
+        if let Some(words) = row.carried() {
+            text.push_str(&format!("{words}\n"));
+        }
         if let Some(error) = &row.error {
             text.push_str(&format!("{}: the scan failed: {error}\n", row.task));
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_of_an_earlier_pass_are_told_in_one_line() {
+        let passed = |planned, committed, pending| Passed {
+            task: "compaction".into(),
+            planned,
+            committed,
+            skipped: 0,
+            dead: 0,
+            pending,
+            blocked: 0,
+            dead_open: 0,
+            error: None,
+        };
+        let carried = text(&[passed(36_000, 36_244, 0)]);
+        let line = "compaction: 244 finished items were carried over: planned before this pass\n";
+        assert!(carried.ends_with(line), "{carried}");
+        let carried = text(&[passed(10, 11, 2)]);
+        assert!(
+            carried.contains("compaction: at least 1 finished item was carried over"),
+            "{carried}"
+        );
+        assert!(!text(&[passed(10, 8, 2)]).contains("carried over"));
+    }
 }

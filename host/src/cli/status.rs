@@ -7,7 +7,7 @@ use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::plan::{Scan, TaskState, unscanned_since};
-use besom_core::snapshot::{ClockReport, Cut, Depth, Held};
+use besom_core::snapshot::{ClockReport, Cut, Depth, Held, unlike_leader};
 use besom_core::time::Time;
 use serde::{Serialize, Serializer};
 
@@ -42,7 +42,8 @@ pub struct Report {
     pub tasks: Vec<TaskStatus>,
     /// Number of commands that no leader has applied yet, up to 1,000.
     pub commands_waiting: usize,
-    /// Errors of the configuration, as printed.
+    /// Errors of the configuration, as printed; and which nodes run a different configuration from the
+    /// leader.
     pub problems: Vec<String>,
     /// Tasks that have run from this store and are not in the configuration.
     pub unconfigured: Vec<String>,
@@ -314,7 +315,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             },
         })
         .collect();
-    Ok(Report {
+    let mut report = Report {
         leader,
         // A newly elected leader may not have raised the fence yet.
         term: outline
@@ -338,10 +339,21 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             .map(ToString::to_string)
             .collect(),
         now: Stamp(now),
-    })
+    };
+    let unlike = report.unlike();
+    report.problems.extend(unlike);
+    Ok(report)
 }
 
 impl Report {
+    /// Says which nodes run a different configuration from the leader.
+    fn unlike(&self) -> Option<String> {
+        let leader = self.nodes.iter().find(|node| self.leader.as_ref() == Some(&node.node))?;
+        let heard = self.nodes.iter().filter(|node| node.state != Standing::Gone);
+        let digests = heard.map(|node| (node.name.as_str(), node.config_digest.as_str()));
+        unlike_leader(&leader.config_digest, digests)
+    }
+
     /// Adds what the local host reports directly, because it may be unable to write to the store.
     fn beside(&mut self, host: &HostStatus) {
         let name = host.node.as_str();
@@ -474,6 +486,8 @@ fn text(report: &Report) -> String {
             )
         })
         .collect();
+    let unlike = report.unlike().map(|words| format!("{}\n", printable(&words)));
+    let unlike = unlike.unwrap_or_default();
     let node_held = report
         .nodes
         .iter()
@@ -491,7 +505,7 @@ fn text(report: &Report) -> String {
         })
         .collect();
     let mut out = format!(
-        "{}\n{}{missing}{clocks}{refused}\n{}",
+        "{}\n{}{missing}{clocks}{refused}{unlike}\n{}",
         facts.render(),
         nodes.render(),
         tasks(&report.tasks, report.now)

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::output::{self, Facts};
 use super::{Exit, Failure, Global};
+use besom_core::snapshot::Cause;
 use besom_engine::api::admin::user;
 use besom_engine::host::asking::ask;
-use besom_ports::store::{Command, Store};
+use besom_ports::store::{self, Command, Store};
 
 /// Options of every verb that records a command for the leader.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,7 +35,8 @@ impl Asking {
             let verb = command.verb();
             return Err(Failure::Usage(format!("{verb} requires a reason: add --reason TEXT")));
         }
-        let asked = ask(store, command, &caller(), &self.reason, self.wait).await?;
+        let asked = ask(store, command, &caller(), &self.reason, self.wait).await;
+        let asked = asked.map_err(unwritten)?;
         output::show(global.output, &asked, || {
             let mut facts = Facts::default();
             facts.add("command", asked.command);
@@ -47,6 +49,22 @@ impl Asking {
             facts.render()
         })?;
         Ok(if asked.refused { Exit::Failed } else { Exit::Fine })
+    }
+}
+
+/// The failure of a command that could not be recorded. A role that may only read needs no grant for
+/// what it is meant for, so none is suggested.
+fn unwritten(error: store::Error) -> Failure {
+    match error.once() {
+        store::Error::Refused(Cause::Privilege, said) => {
+            let said =
+                said.strip_suffix(store::GRANTS).map_or(&*said, |s| s.trim_end_matches("; "));
+            Failure::Denied(format!(
+                "the database role of this configuration may not record commands: {said}; use the \
+                 configuration of a host"
+            ))
+        }
+        error => error.into(),
     }
 }
 
@@ -70,4 +88,24 @@ fn unapplied(command: &Command) -> &'static str {
 /// Returns the name of the calling user by its user ID, because environment variables can be forged.
 pub fn caller() -> String {
     user(rustix::process::getuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Exit;
+
+    #[test]
+    fn a_role_that_may_only_read_is_not_told_to_be_granted_more() {
+        let said = format!(
+            "permission denied for table command (42501); {}{}",
+            store::GRANTS,
+            store::UNTIL_GRANTED
+        );
+        let failure = unwritten(store::Error::Refused(Cause::Privilege, said));
+        let words = failure.to_string();
+        assert!(words.contains("may not record commands: permission denied"), "{words}");
+        assert!(!words.contains("besom grants") && !words.contains("continues"), "{words}");
+        assert_eq!(Exit::from(failure), Exit::Unreachable);
+    }
 }

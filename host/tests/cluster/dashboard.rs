@@ -150,6 +150,9 @@ fn a_schedule_edited_in_the_leaders_file_changes_the_next_run_and_loses_no_comme
         assert!(text.contains("run a different configuration from the leader"), "{text}");
         assert!(!text.contains(&leads), "{text}");
     }
+    let (_, status) = site.json(&["status"]);
+    let problems = status["problems"].to_string();
+    assert!(problems.contains("run a different configuration from the leader"), "{status:#}");
     let terminal = Terminal::open(&site, 160, 48);
     terminal.top(&format!("--socket {}", site.socket((leader + 1) % 3).display()));
     terminal.shows("run a different configuration from the leader");

@@ -400,17 +400,10 @@ impl Found {
 
     fn configuration(&mut self, snapshot: &Snapshot) {
         let heard = snapshot.nodes.iter().filter(|node| node.state != NodeState::Lost);
-        let digests = heard.filter(|node| !node.config_digest.is_empty());
         let leader = snapshot.leadership.leader.as_ref().and_then(|l| snapshot.node(&l.node));
         let Some(of_leader) = leader.map(|node| &node.config_digest) else { return };
-        let others: Vec<&str> = digests
-            .filter(|node| node.config_digest != *of_leader)
-            .map(|node| node.name.as_str())
-            .collect();
-        if !others.is_empty() {
-            let run = if others.len() == 1 { "runs" } else { "run" };
-            let who = others.join(", ");
-            let text = format!("{who} {run} a different configuration from the leader");
+        let digests = heard.map(|node| (node.name.as_str(), node.config_digest.as_str()));
+        if let Some(text) = unlike_leader(of_leader, digests) {
             self.add(Urgency::Warning, Subject::Config, text);
         }
         if snapshot.ring.moving > 0 {
@@ -421,6 +414,22 @@ impl Found {
             self.add(Urgency::Notice, Subject::Ring, text);
         }
     }
+}
+
+/// Says which nodes run a different configuration from the leader: given the digest of the leader's,
+/// and the name and digest of each node that is heard of. An empty digest was not reported.
+pub fn unlike_leader<'a>(
+    of_leader: &str,
+    nodes: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Option<String> {
+    let unlike = nodes.filter(|(_, digest)| !digest.is_empty() && *digest != of_leader);
+    let others: Vec<&str> = unlike.map(|(name, _)| name).collect();
+    let run = match others.len() {
+        0 => return None,
+        1 => "runs",
+        _ => "run",
+    };
+    Some(format!("{} {run} a different configuration from the leader", others.join(", ")))
 }
 
 impl Snapshot {

@@ -36,7 +36,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use crate::plan::Pause;
-pub use attention::{Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency, attention, span};
+pub use attention::{
+    Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency, attention, span, unlike_leader,
+};
 pub use dead::DeadGroup;
 pub use detail::{
     Answer, ConfigFile, DEAD_PAGE, DeadPage, DepthSample, DiffKind, DiffLine, Done, Edit, Edited,

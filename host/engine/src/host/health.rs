@@ -74,6 +74,8 @@ struct Holding {
     since: Time,
     renewed: Mono,
     said: Mono,
+    /// Whether the log says that it is held.
+    told: bool,
     /// Since when the work continues; `None`: it is held.
     free: Option<Mono>,
 }
@@ -230,9 +232,10 @@ impl Health {
         let who = || task.map_or("this node".to_owned(), ToString::to_string);
         let mut held = self.holdings();
         let key = (task.cloned(), what.to_owned());
-        let again = |known: &Holding| {
-            let last = known.free.unwrap_or(known.renewed);
-            now.since(last) <= RENEWED_MAX
+        // What has worked for a moment only is still the same hold; later, another one begins.
+        let again = |known: &Holding| match known.free {
+            Some(free) => now.since(free) < STEADY,
+            None => now.since(known.renewed) <= RENEWED_MAX,
         };
         if let Some(known) = held.get_mut(&key).filter(|known| again(known)) {
             let other = known.why != why;
@@ -241,7 +244,7 @@ impl Health {
             known.cause = cause;
             why.clone_into(&mut known.why);
             if now.since(known.said) >= SAY_EVERY {
-                known.said = now;
+                (known.said, known.told) = (now, true);
                 let for_s = wall.since(known.since).as_secs();
                 tracing::warn!(%cause, why, "{} has been held for {for_s} s: {what}", who());
             } else if other {
@@ -254,7 +257,8 @@ impl Health {
             None => tracing::warn!(%cause, why, "this node: {what}"),
         }
         let why = why.to_owned();
-        held.insert(key, Holding { cause, why, since: wall, renewed: now, said: now, free: None });
+        let (since, said, renewed) = (wall, now, now);
+        held.insert(key, Holding { cause, why, since, renewed, said, told: true, free: None });
     }
 
     fn free_at(&self, task: Option<&TaskName>, what: &str, wall: Time, now: Mono) {
@@ -267,6 +271,9 @@ impl Health {
             held.remove(&(task.cloned(), what.to_owned()));
         } else if known.free.is_none() {
             known.free = Some(now);
+            if !std::mem::take(&mut known.told) {
+                return;
+            }
             let for_s = wall.since(known.since).as_secs_f64();
             let who = task.map_or("this node".to_owned(), ToString::to_string);
             tracing::info!("{who} is no longer held, after {for_s:.1} s: {what}");
@@ -366,5 +373,70 @@ mod tests {
         hold("denied", secs(8));
         assert_eq!(health.held_at(secs(8)).len(), 1);
         assert_eq!(health.held_at(secs(69)), [], "nobody tries it any more");
+    }
+
+    fn at(s: i64) -> (Time, Mono) {
+        (Time::from_secs(s), secs(s.unsigned_abs()))
+    }
+
+    #[test]
+    fn a_hold_after_an_earlier_one_has_ended_begins_when_it_begins() {
+        let (health, task) = (Health::default(), TaskName::from("sweep"));
+        let hold = |s| health.hold_at(Some(&task), "scan", (Cause::Privilege, "denied"), at(s));
+        let free = |s| health.free_at(Some(&task), "scan", at(s).0, at(s).1);
+        let since = |s| health.held_at(at(s).1).first().map(|held| held.since);
+        hold(0);
+        free(15);
+        hold(16);
+        assert_eq!(since(16), Some(at(0).0), "it has worked for a moment only");
+        free(20);
+        assert_eq!(since(21), None);
+        hold(35);
+        assert_eq!(since(40), Some(at(35).0));
+    }
+
+    #[test]
+    fn the_end_of_a_hold_is_logged_once_for_each_line_that_said_that_it_is_held() {
+        let (health, task) = (Health::default(), TaskName::from("sweep"));
+        let lines = counted(|| {
+            for s in 0..=65 {
+                health.hold_at(Some(&task), "scan", (Cause::Privilege, "denied"), at(s));
+                health.free_at(Some(&task), "scan", at(s).0, at(s).1);
+            }
+        });
+        // At its beginning, and after 30 s and 60 s.
+        assert_eq!(lines, (3, 3));
+    }
+
+    /// How many warnings and how many other lines the work logs.
+    fn counted(work: impl FnOnce()) -> (usize, usize) {
+        use std::sync::Arc;
+        use std::sync::atomic::AtomicUsize;
+
+        use tracing::span;
+
+        #[derive(Default)]
+        struct Counts(AtomicUsize, AtomicUsize);
+        struct Counting(Arc<Counts>);
+        impl tracing::Subscriber for Counting {
+            fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+                *metadata.level() <= tracing::Level::INFO
+            }
+            fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+                span::Id::from_u64(1)
+            }
+            fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+            fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+            fn event(&self, event: &tracing::Event<'_>) {
+                let warns = *event.metadata().level() == tracing::Level::WARN;
+                let count = if warns { &self.0.0 } else { &self.0.1 };
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            fn enter(&self, _: &span::Id) {}
+            fn exit(&self, _: &span::Id) {}
+        }
+        let counts = Arc::<Counts>::default();
+        tracing::subscriber::with_default(Counting(Arc::clone(&counts)), work);
+        (counts.0.load(Ordering::Relaxed), counts.1.load(Ordering::Relaxed))
     }
 }

@@ -202,12 +202,9 @@ impl Planner {
             Asked::RepairStreams { task } => {
                 (CommandEffect::RepairStreams(task.clone()), "renumbered".into())
             }
-            Asked::RetryMessages(selector) => (
-                CommandEffect::RetryMessages(selector.clone()),
-                "will be delivered again, except messages that a later message with the same key \
-                 has followed"
-                    .into(),
-            ),
+            Asked::RetryMessages(selector) => {
+                (CommandEffect::RetryMessages(selector.clone()), "will be delivered again".into())
+            }
         })
     }
 

@@ -66,6 +66,6 @@ fn of_redis(section: &Section) -> Result<Options, Failure> {
 /// Reads a password from a file that only its owner may read.
 fn password(path: &Path) -> Result<String, Failure> {
     secret::line(path).map_err(|words| {
-        Failure::Failed(format!("activity.redis_password_file {}: {words}", path.display()))
+        Failure::Setting(format!("activity.redis_password_file {}: {words}", path.display()))
     })
 }

@@ -148,7 +148,7 @@ impl Args {
         }
         if changes.is_empty() {
             return Err(Failure::Usage(
-                "no changes given: add --schedule, --timezone, --overlap, --catch-up, --jitter, --wall or --unset KEY".into(),
+                "no changes given: add --schedule, --timezone, --overlap, --catch-up, --catch-up-max, --jitter, --wall or --unset KEY".into(),
             ));
         }
         Ok(changes)

@@ -3,7 +3,7 @@
 use besom_core::snapshot::Cause;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use besom_ports::store::Error;
+use besom_ports::store::{Error, GRANTS, UNTIL_GRANTED, UNTIL_MATCHED};
 use besom_record::images::Broken;
 
 /// Why a job on the database failed.
@@ -195,21 +195,22 @@ pub(super) fn classify(e: &tokio_postgres::Error) -> Error {
 }
 
 /// The kind of trouble of a statement that the database refuses, and the fix.
-fn remedy(e: &tokio_postgres::Error) -> (Cause, &'static str) {
+fn remedy(e: &tokio_postgres::Error) -> (Cause, String) {
     match e.code().map(SqlState::code) {
         Some("42501") if e.as_db_error().is_some_and(is_within_a_function) => (
             Cause::Privilege,
-            "a trigger or a function needs it: grant it to the role, or declare the function \
-             SECURITY DEFINER; work continues once it is granted",
+            format!(
+                "a trigger or a function needs it: grant it to the role, or declare the function \
+                 SECURITY DEFINER{UNTIL_GRANTED}"
+            ),
         ),
-        Some("42501") => (
-            Cause::Privilege,
-            "`besom grants` prints what the role needs; work continues once it is granted",
-        ),
+        Some("42501") => (Cause::Privilege, format!("{GRANTS}{UNTIL_GRANTED}")),
         _ => (
             Cause::Schema,
-            "the tables differ from their mapping (`besom check --store` shows the difference); \
-             work continues once they match",
+            format!(
+                "the tables differ from their mapping (`besom check --store` shows the \
+                 difference){UNTIL_MATCHED}"
+            ),
         ),
     }
 }

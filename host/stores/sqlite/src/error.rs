@@ -4,7 +4,7 @@ use besom_core::snapshot::Cause;
 use rusqlite::ErrorCode;
 
 use super::mapping::Unlike;
-use besom_ports::store::Error;
+use besom_ports::store::{Error, UNTIL_MATCHED};
 use besom_record::images::Broken;
 
 /// Why a job on the database failed.
@@ -89,7 +89,7 @@ pub(super) fn classify(e: &rusqlite::Error) -> Error {
             Cause::Schema,
             format!(
                 "{text}; the tables differ from their mapping (`besom check --store` shows the \
-                 difference); work continues once they match"
+                 difference){UNTIL_MATCHED}"
             ),
         ),
         _ => Error::Invalid(text),

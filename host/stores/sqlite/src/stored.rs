@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
 use besom_core::value::Kind;
-use besom_ports::store::Error;
+use besom_ports::store::{Error, UNTIL_MATCHED};
 use besom_tables::encoding::{unscaled, uuid_parse};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -198,6 +198,11 @@ impl Sample {
                  microseconds)"
                     .to_owned()
             }
+            (Kind::Timestamp, "text") if column.encoding == Encoding::Rfc3339 => {
+                "rfc3339 reads instants with their zone, such as 2026-01-31T00:00:00Z: correct the \
+                 rows, or map the column as text"
+                    .to_owned()
+            }
             (Kind::Timestamp, "text") => {
                 "write encoding = \"rfc3339\" if these are instants in UTC such as \
                  2026-01-31T00:00:00Z, or map the column as text"
@@ -302,7 +307,7 @@ pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Er
         Some(Fault { message, .. }) => Error::Refused(
             Cause::Schema,
             format!(
-                "{said}; collection `{}`, columns.{name}: {message}; work continues once they match",
+                "{said}; collection `{}`, columns.{name}: {message}{UNTIL_MATCHED}",
                 collection.name
             ),
         ),

@@ -178,6 +178,14 @@ async fn retried(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
     let twice =
         world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap();
     assert_eq!(twice, applied, "it takes effect once, and says what that was");
+    let row = world.store().command(id).await.unwrap().expect("it is kept");
+    let said = row.result.unwrap_or_default();
+    assert_eq!(row.refused, applied.messages == 0, "{said}");
+    match applied.messages {
+        0 => assert!(said.contains("no message matches"), "{said}"),
+        1 => assert_eq!(said, "done: 1 message"),
+        more => assert_eq!(said, format!("done: {more} messages")),
+    }
     applied.messages
 }
 

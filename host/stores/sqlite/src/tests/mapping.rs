@@ -256,8 +256,8 @@ async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_an
                 "columns.seen",
                 true,
                 "the column is declared DATETIME and mapped as timestamp (rfc3339), but the only value \
-                 looked at is stored as text: write encoding = \"rfc3339\" if these are instants in \
-                 UTC such as 2026-01-31T00:00:00Z, or map the column as text",
+                 looked at is stored as text: rfc3339 reads instants with their zone, such as \
+                 2026-01-31T00:00:00Z: correct the rows, or map the column as text",
             )),
         ),
     ] {
