@@ -111,6 +111,8 @@ pub struct Host {
     pub batch_items: u32,
     /// Maximum total size of the payloads and changes in one commit, in bytes.
     pub batch_bytes: u64,
+    /// Maximum total size of the changes in all commits at once, in bytes.
+    pub commit_bytes_in_flight: u64,
     /// Execution time after which a batch leaves its place in the lane to other tasks.
     pub long_after: Duration,
     /// Maximum delay of heavy work in favour of due items.
@@ -469,6 +471,13 @@ pub static SECTIONS: &[Section] = &[
                 default: "\"16MiB\"",
                 doc: "Maximum size of one commit.",
                 setter: Setter::Bytes(|s| &mut s.host.batch_bytes, 4096, 1024 * MIB),
+            },
+            Key {
+                name: "commit_bytes_in_flight",
+                default: "\"16MiB\"",
+                doc: "Maximum size of all commits at once; further ones wait, and a larger one is made alone. \
+                      Commits of at most a sixteenth of it neither count nor wait.",
+                setter: Setter::Bytes(|s| &mut s.host.commit_bytes_in_flight, 4096, 1024 * MIB),
             },
             Key {
                 name: "heavy_wait_max",

@@ -26,31 +26,31 @@ pub enum Phase {
     /// It is waiting for rows of its task's budget.
     Rationed {
         /// The batch, ready to be committed.
-        batch: Box<Batch>,
+        batch: Arc<Batch>,
         /// When to ask (again); `None`: a request is under way.
         ask_at: Option<Time>,
     },
-    /// It is waiting for the due time of its items, for due items that take precedence, or for the
-    /// store.
+    /// It is waiting for the due time of its items, for due items that take precedence, for the
+    /// store, or for large batches in their commit.
     Held {
         /// The batch, ready to be committed.
-        batch: Box<Batch>,
+        batch: Arc<Batch>,
         /// Since when it has been ready.
         since: Time,
-        /// The end of the wait.
+        /// The end of the wait, except that for large batches.
         until: Time,
     },
     /// It is being committed.
     Committing {
         /// The batch that was sent.
-        batch: Box<Batch>,
+        batch: Arc<Batch>,
         /// Since when it was ready.
         since: Time,
     },
     /// The result of its commit is being looked up.
     Resolving {
         /// The batch that was sent.
-        batch: Box<Batch>,
+        batch: Arc<Batch>,
         /// When to ask (again); `None`: a request is under way.
         ask_at: Option<Time>,
     },
@@ -66,6 +66,8 @@ pub struct Flight {
     /// Whether the task has lost a right since the batch was begun. Nothing of it is committed
     /// then.
     pub revoked: bool,
+    /// The weight of its batch in bytes, as soon as it is ready.
+    pub bytes: usize,
     /// How often the store could not commit the batch.
     pub failures: u32,
     /// The lane that it occupies.

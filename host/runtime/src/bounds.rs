@@ -1,4 +1,4 @@
-//! Limits on the size of a guest's queries that are not limits of its task.
+//! Limits on the size of a guest's queries and messages that are not limits of its task.
 //!
 //! A database plans a statement before it examines a row; planning may take time quadratic in the
 //! statement's length and may ignore interrupts. Therefore every list in a query is bounded here,
@@ -11,6 +11,38 @@ use super::bindings::besom::task::types as wit;
 pub(super) const CONDITIONS_MAX: usize = 64;
 /// Maximum size of a value that is compared with a column, in bytes.
 pub(super) const COMPARED_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum size of a message from the guest, in bytes; the rest is cut off. Messages are logged,
+/// stored with items and runs, and reported, so they are cut before they are copied.
+pub(super) const MESSAGE_BYTES_MAX: usize = 4 * 1024;
+/// Maximum size of the code of a guest's error, in bytes; the rest is cut off.
+pub(super) const CODE_BYTES_MAX: usize = 128;
+/// How much of a rejected name is shown, in characters.
+const NAME_CHARS_SHOWN: usize = 64;
+
+/// Cuts a text off after `max` bytes, and releases the memory of the rest.
+pub(super) fn cut(mut text: String, max: usize) -> String {
+    if text.len() > max {
+        text.truncate(text.floor_char_boundary(max));
+        text.shrink_to_fit();
+    }
+    text
+}
+
+/// Cuts off the texts of a guest's error. Its details are not used by the host.
+pub(super) fn error(error: wit::Error) -> wit::Error {
+    wit::Error {
+        code: cut(error.code, CODE_BYTES_MAX),
+        message: cut(error.message, MESSAGE_BYTES_MAX),
+        retryable: error.retryable,
+        details: Vec::new(),
+    }
+}
+
+/// The part of a rejected name that is shown.
+pub(super) fn shown(name: &str) -> String {
+    name.chars().take(NAME_CHARS_SHOWN).collect()
+}
 
 /// Rejects more than `max` of something.
 pub(super) fn at_most(what: &str, count: usize, max: usize) -> Result<(), Refusal> {
@@ -66,6 +98,24 @@ mod tests {
         let refused = once(&columns(&["a", "b", "a"])).unwrap_err();
         assert_eq!(refused.code, "invalid-request");
         assert_eq!(refused.message, "a read names the column `a` twice");
+    }
+
+    #[test]
+    fn the_texts_of_an_error_are_cut_off() {
+        let long = |character: &str| character.repeat(1 << 20);
+        let field = wit::Field { name: long("n"), value: wit::Value::Null };
+        let found = error(wit::Error {
+            code: long("c"),
+            // The limit is not at the border of a character.
+            message: format!("m{}", long("é")),
+            retryable: true,
+            details: vec![field],
+        });
+        assert_eq!((found.code.len(), found.code.capacity()), (CODE_BYTES_MAX, CODE_BYTES_MAX));
+        assert_eq!(found.message.len(), MESSAGE_BYTES_MAX - 1);
+        assert!(found.message.capacity() <= MESSAGE_BYTES_MAX);
+        assert!(found.retryable && found.details.is_empty());
+        assert_eq!(cut("short".into(), 5), "short");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use wasmtime::{Store, UpdateDeadline};
 use super::access::Access;
 use super::bindings::besom::task::types as wit;
 use super::bindings::{Task, TaskPre};
+use super::bounds;
 use super::capture::Capture;
 use super::engine::Metering;
 use super::fault;
@@ -66,7 +67,7 @@ pub(super) enum Answer {
     Page(wit::Page),
     /// Of `act`.
     Verdicts(Vec<wit::Verdict>),
-    /// An error record.
+    /// An error record, with its texts cut off.
     Error(wit::Error),
 }
 
@@ -222,7 +223,7 @@ async fn enter(
             housekeeping.call_act(store, context, items).await?.map(Answer::Verdicts)
         }
     };
-    Ok(answer.unwrap_or_else(Answer::Error))
+    Ok(answer.unwrap_or_else(|error| Answer::Error(bounds::error(error))))
 }
 
 /// Adds the usage of another call.

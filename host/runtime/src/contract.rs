@@ -9,6 +9,8 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime::component::types::{ComponentExtern, ComponentItem};
 
+use super::bounds::shown;
+
 /// The version of `besom:task` that this host supports.
 pub const CONTRACT: Version = Version { major: 1, minor: 2 };
 
@@ -79,8 +81,20 @@ pub enum Mismatch {
     #[error("`besom:task/housekeeping` lacks {}", .0.join(", "))]
     MissingExports(Vec<String>),
     /// It needs imports that tasks do not get.
-    #[error("it imports {}, which this host does not offer to tasks", .0.join(", "))]
+    #[error("it imports {}, which this host does not offer to tasks", listed(.0))]
     UnknownImports(Vec<String>),
+}
+
+/// Maximum number of names that a message lists.
+const NAMES_SHOWN: usize = 20;
+
+fn listed(names: &[String]) -> String {
+    match names.get(..NAMES_SHOWN) {
+        Some(first) if first.len() < names.len() => {
+            format!("{} and {} more", first.join(", "), names.len() - first.len())
+        }
+        Some(_) | None => names.join(", "),
+    }
 }
 
 /// Checks the first bytes of a file.
@@ -147,7 +161,7 @@ fn check(
             Some(ours) => !IMPORTS.contains(&ours),
             None => !WASI.iter().any(|package| name.starts_with(package)),
         })
-        .map(|name| format!("`{name}`"))
+        .map(|name| format!("`{}`", shown(name)))
         .collect();
     if !unknown.is_empty() {
         return Err(Mismatch::UnknownImports(unknown));

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use wasmtime::{FrameInfo, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
+use super::bounds::{MESSAGE_BYTES_MAX, cut};
 use super::guest::{Guest, Halt};
 use super::lines::{Symbol, Symbols};
 use besom_ports::guests::{Error, Fault};
@@ -14,8 +15,6 @@ use besom_ports::guests::{Error, Fault};
 const FRAMES_MAX: usize = 8;
 /// Maximum size of the guest's output that is included in a fault, in bytes.
 const TAIL_BYTES_MAX: usize = 2 * 1024;
-/// Maximum size of a message from the guest, in bytes; the rest is cut off.
-const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
 /// The code offsets in the component at which a call ended and from which it was called.
 pub(super) fn places(error: &wasmtime::Error) -> Vec<usize> {
@@ -34,8 +33,13 @@ pub(super) fn classify(
 ) -> Error {
     let (cause, what) = match error.downcast_ref::<Halt>() {
         Some(Halt::Stopped(reason)) => return Error::Stopped(reason.clone()),
-        Some(Halt::Infrastructure(message)) => return Error::Infrastructure(message.clone()),
-        Some(Halt::Refused(cause, message)) => return Error::Refused(*cause, message.clone()),
+        // A database may quote what the guest has sent.
+        Some(Halt::Infrastructure(message)) => {
+            return Error::Infrastructure(cut(message.clone(), MESSAGE_BYTES_MAX));
+        }
+        Some(Halt::Refused(cause, message)) => {
+            return Error::Refused(*cause, cut(message.clone(), MESSAGE_BYTES_MAX));
+        }
         Some(halt @ Halt::Deadline) => ("deadline", halt.to_string()),
         Some(halt @ Halt::HostCalls(_)) => ("limit", halt.to_string()),
         None if error.is::<PoolConcurrencyLimitError>() => {
@@ -60,9 +64,8 @@ pub(super) fn returned(cause: &str, message: String, guest: &Guest) -> Fault {
 pub(super) fn panicked(entry: &str, panic: &(dyn Any + Send)) -> Fault {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    let mut message = format!("{entry}: the host panicked in a call from the plugin: {text}");
-    message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-    Fault::new("host-panic", message)
+    let message = format!("{entry}: the host panicked in a call from the plugin: {text}");
+    Fault::new("host-panic", cut(message, MESSAGE_BYTES_MAX))
 }
 
 fn trapped(error: &wasmtime::Error, guest: &Guest) -> (&'static str, String) {
@@ -102,8 +105,8 @@ fn trapped(error: &wasmtime::Error, guest: &Guest) -> (&'static str, String) {
     }
 }
 
-fn with_tail(mut message: String, guest: &Guest) -> String {
-    message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+fn with_tail(message: String, guest: &Guest) -> String {
+    let mut message = cut(message, MESSAGE_BYTES_MAX);
     let tail = guest.capture.tail(TAIL_BYTES_MAX);
     if !tail.is_empty() {
         let _ = write!(message, "\nit wrote: {tail}");

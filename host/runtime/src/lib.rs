@@ -310,7 +310,8 @@ impl Runtime {
             })
             .await
             .map_err(LoadError::Describe)?;
-        let manifest = convert::manifest(described).map_err(|e| LoadError::Manifest(vec![e]))?;
+        let manifest = convert::manifest(described)
+            .map_err(|e| LoadError::Manifest(vec![bounds::cut(e, bounds::MESSAGE_BYTES_MAX)]))?;
         match manifest::faults(&manifest) {
             faults if faults.is_empty() => {
                 Ok(Arc::new(Plugin::new(manifest.into(), source, metering, pre)))
@@ -457,7 +458,8 @@ fn unexpected(answer: &Answer) -> Error {
 
 fn error_text(error: &wit::Error) -> String {
     let again = if error.retryable { " (retryable)" } else { "" };
-    format!("the plugin reports `{}`: {}{again}", error.code, error.message)
+    let text = format!("the plugin reports `{}`: {}{again}", error.code, error.message);
+    bounds::cut(text, bounds::MESSAGE_BYTES_MAX)
 }
 
 #[async_trait]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use besom_core::collection::Operations;
 use besom_core::value::Value;
 
+use super::bounds::shown;
 use besom_ports::guests::{Manifest, Setting, SettingKind};
 
 /// Maximum number of settings, of collections, of topics and of columns.
@@ -12,12 +13,57 @@ const ENTRIES_MAX: usize = 1_000;
 /// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
+/// Maximum size of all texts of a manifest, in bytes. It is kept as long as the plugin is loaded.
+const BYTES_MAX: usize = 1024 * 1024;
+/// Maximum number of faults that are named.
+const FAULTS_SHOWN: usize = 20;
+
 /// The faults of the manifest; empty if it is valid.
 pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
+    let bytes = weight(manifest);
+    if bytes > BYTES_MAX {
+        return vec![format!("it has {bytes} bytes: at most {BYTES_MAX}")];
+    }
+    let mut faults = all_faults(manifest);
+    if faults.len() > FAULTS_SHOWN {
+        let more = faults.len() - FAULTS_SHOWN;
+        faults.truncate(FAULTS_SHOWN);
+        faults.push(format!("and {more} more"));
+    }
+    faults
+}
+
+/// The size of all texts and values, in bytes. Each entry counts, however short it is.
+fn weight(manifest: &Manifest) -> usize {
+    const ENTRY: usize = 16;
+    let text = |text: &String| ENTRY + text.len();
+    let value = |value: &Option<Value>| value.as_ref().map_or(0, Value::weight);
+    let settings = manifest.settings.iter().map(|s| {
+        text(&s.name) + text(&s.doc) + value(&s.default) + value(&s.minimum) + value(&s.maximum)
+    });
+    let collections = manifest
+        .collections
+        .iter()
+        .map(|c| text(&c.collection) + c.columns.iter().map(text).sum::<usize>());
+    let extra = manifest.extra.iter().map(|field| text(&field.name) + field.value.weight());
+    [&manifest.name, &manifest.version, &manifest.doc]
+        .into_iter()
+        .chain(&manifest.topics)
+        .map(text)
+        .chain(settings)
+        .chain(collections)
+        .chain(extra)
+        .sum()
+}
+
+fn all_faults(manifest: &Manifest) -> Vec<String> {
     let mut faults = Vec::new();
     name("name", &manifest.name, &mut faults);
     if !is_version(&manifest.version) {
-        faults.push(format!("version: `{}` is not a semantic version (`1.2.3`)", manifest.version));
+        faults.push(format!(
+            "version: `{}` is not a semantic version (`1.2.3`)",
+            shown(&manifest.version)
+        ));
     }
     each("settings", manifest.settings.iter().map(|s| s.name.as_str()), &mut faults);
     for setting in &manifest.settings {
@@ -26,7 +72,7 @@ pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
     }
     each("collections", manifest.collections.iter().map(|c| c.collection.as_str()), &mut faults);
     for request in &manifest.collections {
-        let place = format!("collections.{}", request.collection);
+        let place = format!("collections.{}", shown(&request.collection));
         if request.operations == Operations::default() {
             faults.push(format!("{place}: requests no operation"));
         }
@@ -39,7 +85,7 @@ pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
 fn name(place: &str, name: &str, faults: &mut Vec<String>) {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
-        faults.push(format!("{place}: `{}` is not a valid name", name.escape_debug()));
+        faults.push(format!("{place}: `{}` is not a valid name", shown(name).escape_debug()));
     }
 }
 
@@ -52,13 +98,13 @@ fn each<'a>(place: &str, names: impl Iterator<Item = &'a str>, faults: &mut Vec<
         }
         name(place, n, faults);
         if !seen.insert(n) {
-            faults.push(format!("{place}: `{n}` is listed twice"));
+            faults.push(format!("{place}: `{}` is listed twice", shown(n)));
         }
     }
 }
 
 fn setting_faults(setting: &Setting, faults: &mut Vec<String>) {
-    let place = format!("settings.{}", setting.name);
+    let place = format!("settings.{}", shown(&setting.name));
     let ordered =
         matches!(setting.kind, SettingKind::Integer | SettingKind::Float | SettingKind::Duration);
     let values = [
@@ -101,14 +147,14 @@ fn choice_faults(setting: &Setting, words: &[&str], faults: &mut Vec<String>) {
     if words.is_empty() {
         return;
     }
-    let place = format!("settings.{}", setting.name);
+    let place = format!("settings.{}", shown(&setting.name));
     if setting.kind != SettingKind::Text {
         faults.push(format!("{place}: only a text setting can have choices"));
     }
     if let Some(Value::Text(default)) = &setting.default
         && !words.contains(&default.as_str())
     {
-        faults.push(format!("{place}: the default {default:?} is not one of the choices"));
+        faults.push(format!("{place}: the default {:?} is not one of the choices", shown(default)));
     }
 }
 
@@ -185,6 +231,23 @@ mod tests {
         assert_eq!(faults(&manifest), Vec::<String>::new());
         assert_eq!(manifest.choices("mode"), ["merge", "reset"]);
         assert_eq!(manifest.choices("min_changes"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn what_is_kept_and_said_of_a_manifest_is_bounded() {
+        let large = Manifest { doc: "x".repeat(BYTES_MAX), ..sound() };
+        let found = faults(&large);
+        assert!(found.len() == 1 && found[0].contains("bytes: at most 1048576"), "{found:?}");
+        let many = Manifest { topics: vec![String::new(); 100_000], ..sound() };
+        assert!(faults(&many)[0].contains("bytes: at most 1048576"));
+        let wrong = "ü ".repeat(100_000);
+        let wrong = Manifest { version: wrong.clone(), topics: vec![wrong; 2], ..sound() };
+        let found = faults(&wrong);
+        assert!(found.len() == 4 && found.iter().all(|fault| fault.len() < 1_000), "{found:?}");
+        let wrong = Manifest { topics: vec![" ".into(); 100], ..sound() };
+        let found = faults(&wrong);
+        assert_eq!(found.len(), FAULTS_SHOWN + 1);
+        assert_eq!(found[FAULTS_SHOWN], "and 179 more");
     }
 
     #[test]

@@ -7,14 +7,13 @@ use besom_core::item::{Candidate, PAYLOAD_BYTES_MAX};
 use besom_core::time::Time;
 
 use super::bindings::besom::task::types as wit;
+use super::bounds::shown;
 
 /// Maximum length of a key, a route, a version and a tenant, in bytes: they are columns of indexes.
 const NAME_BYTES_MAX: usize = 1_024;
 /// Maximum size of a cursor, in bytes. It is stored with every page of each tenant and only has to
 /// hold a position in an index.
 const CURSOR_BYTES_MAX: usize = 4 * 1024;
-/// How much of a rejected name is shown, in characters.
-const NAME_CHARS_SHOWN: usize = 64;
 
 /// Maximum distance of a due time from the epoch, in either direction: 100,000 years. A store marks
 /// items without a due time by a later value.
@@ -65,7 +64,7 @@ pub(super) fn candidates(
     let usable = |c: &wit::Candidate| match name("its key", &c.key, false) {
         Ok(()) => true,
         Err((_, why)) => {
-            let key: String = c.key.chars().take(64).collect();
+            let key = shown(&c.key);
             tracing::warn!(key, why, "a candidate is left out");
             false
         }
@@ -85,9 +84,10 @@ fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, V
     let tenant = match (scanned, c.tenant) {
         (Some(scanned), Some(named)) if scanned.as_str() != named => {
             let message = format!(
-                "scan: the candidate `{}` belongs to the tenant `{named}`, but the scan is for \
+                "scan: the candidate `{}` belongs to the tenant `{}`, but the scan is for \
                  `{scanned}`",
-                c.key
+                c.key,
+                shown(&named)
             );
             return Err(("contract", message));
         }
@@ -130,7 +130,7 @@ pub(super) fn tenants(
     if let Some(given) = given
         && let Some(other) = names.iter().find(|name| !given.contains(*name))
     {
-        let shown: String = other.chars().take(NAME_CHARS_SHOWN).collect();
+        let shown = shown(other);
         return Err((
             "contract",
             format!(

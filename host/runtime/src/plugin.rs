@@ -12,6 +12,7 @@ use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
 use super::bindings::TaskPre;
+use super::bounds;
 use super::cache::Cache;
 use super::code;
 use super::contract::{self, CONTRACT, Mismatch};
@@ -233,10 +234,15 @@ fn embedded(workshop: &Workshop<'_>, built_in: &BuiltIn) -> Option<Component> {
         .ok()
 }
 
+/// An error about a component, which may contain names from it.
+fn said(error: String) -> String {
+    bounds::cut(error, bounds::MESSAGE_BYTES_MAX)
+}
+
 /// Checks a component against the contract.
 fn fit(workshop: &Workshop<'_>, component: &Component) -> Result<TaskPre<Guest>, LoadError> {
     contract::names(workshop.engine, component)?;
-    let typed = |error: wasmtime::Error| LoadError::Type(format!("{error:#}"));
+    let typed = |error: wasmtime::Error| LoadError::Type(said(format!("{error:#}")));
     TaskPre::new(workshop.linker.instantiate_pre(component).map_err(typed)?).map_err(typed)
 }
 
@@ -262,7 +268,7 @@ fn compile(
         (Source::Bytes(_), Some(child)) => by_child(workshop, child, bytes)?,
         (Source::Bytes(_), None) | (Source::BuiltIn(_), _) => {
             Component::from_binary(workshop.engine, bytes)
-                .map_err(|error| LoadError::Compile(format!("{error:#}")))?
+                .map_err(|error| LoadError::Compile(said(format!("{error:#}"))))?
         }
     };
     tracing::info!(plugin = %called, ms = started.elapsed().as_millis() as u64, "compiled");
@@ -277,15 +283,15 @@ fn compile(
 
 /// Compiles a component from outside in a child process with limits.
 fn by_child(workshop: &Workshop<'_>, child: &Limits, bytes: &[u8]) -> Result<Component, LoadError> {
-    workshop.shape.check(bytes).map_err(LoadError::Compile)?;
+    workshop.shape.check(bytes).map_err(|why| LoadError::Compile(said(why)))?;
     let args: &[&str] = if workshop.metering.counts() { &[COUNTS] } else { &[] };
     let code = child::run(child, &COMPILING, args, bytes).map_err(|failure| match failure {
-        Failure::Refused(_) | Failure::Limit(_) => LoadError::Compile(failure.to_string()),
-        Failure::Failed(_) => LoadError::Process(failure.to_string()),
+        Failure::Refused(_) | Failure::Limit(_) => LoadError::Compile(said(failure.to_string())),
+        Failure::Failed(_) => LoadError::Process(said(failure.to_string())),
     })?;
     // SAFETY: the bytes are those that `Engine::precompile_component` has returned in a child that is
     // this same program, handed over by a pipe that nobody else holds. Wasmtime refuses them for
     // another version, configuration or processor.
     let loaded = unsafe { Component::deserialize(workshop.engine, &code) };
-    loaded.map_err(|error| LoadError::Compile(format!("{error:#}")))
+    loaded.map_err(|error| LoadError::Compile(said(format!("{error:#}"))))
 }

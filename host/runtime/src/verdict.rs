@@ -28,8 +28,6 @@ const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const MESSAGES_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Maximum length of an activity key, in bytes.
 const ACTIVITY_KEY_BYTES_MAX: usize = 1024;
-/// Maximum length of a reason, in bytes; the rest is cut off.
-const REASON_BYTES_MAX: usize = 4 * 1024;
 /// Maximum time by which a guest may postpone an item: a year.
 const AFTER_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1_000;
 
@@ -74,9 +72,9 @@ fn limit(what: &str, count: u64, max: u64) -> Result<(), Violation> {
     Ok(())
 }
 
-fn cut(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
-    text
+/// Cuts off a text of the guest, or one that names what it asked for.
+fn cut(text: String) -> String {
+    bounds::cut(text, bounds::MESSAGE_BYTES_MAX)
 }
 
 impl Court<'_> {
@@ -87,9 +85,10 @@ impl Court<'_> {
         verdict: wit::Verdict,
     ) -> Result<Verdict, Fault> {
         self.verdict(tenant, verdict).map_err(|violation| match violation {
-            Violation::Limit(message) => Fault::new("limit", message),
-            Violation::Contract(message) => Fault::new("contract", message),
+            Violation::Limit(message) => Fault::new("limit", cut(message)),
+            Violation::Contract(message) => Fault::new("contract", cut(message)),
             Violation::Refused(message) => {
+                let message = cut(message);
                 Fault { refused: Some(message.clone()), ..Fault::new("contract", message) }
             }
         })
@@ -334,6 +333,29 @@ mod tests {
             activity: false,
             manifest: manifest.into(),
             topics: vec![],
+        }
+    }
+
+    #[test]
+    fn a_name_in_a_fault_is_cut_off() {
+        let (access, sets) = (access(), ReadSets::default());
+        let limits = super::super::Settings::default().describe;
+        let limits = Limits { changes: 10, ..limits };
+        let court = Court { access: &access, limits: &limits, sets: &sets };
+        let long = || "x".repeat(1 << 20);
+        let delete = wit::RowReference { collection: long(), key: vec![] };
+        let emit = wit::Message { topic: long(), key: "k".into(), payload: vec![] };
+        for change in [wit::Change::Delete(delete), wit::Change::Emit(emit)] {
+            let proposal = wit::Proposal {
+                guards: vec![],
+                changes: vec![change],
+                on_guard_failed: wit::GuardFailed::Retry(0),
+                notes: vec![],
+            };
+            let fault = court.hear(None, wit::Verdict::Propose(proposal)).unwrap_err();
+            let refused = fault.refused.map_or(0, |reason| reason.len());
+            assert!(fault.message.len() <= bounds::MESSAGE_BYTES_MAX, "{}", fault.message.len());
+            assert!(refused <= bounds::MESSAGE_BYTES_MAX, "{refused}");
         }
     }
 

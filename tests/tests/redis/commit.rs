@@ -71,7 +71,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             if !between.is_empty() {
                 let _: redis::Value = server.command(between);
             }
-            let commit = Execute::Commit(Ticket(1), Box::new(batch));
+            let commit = Execute::Commit(Ticket(1), batch.into());
             let command = Command::Executor(Tenure(1), commit);
             let answer = ports.perform(command, Mono(0), &StopFlag::default()).await;
             let Some(Event::Executor(_, Executed::Committed(_, _, committed))) = answer else {

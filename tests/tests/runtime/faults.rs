@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use besom_core::proposal::Verdict;
-use besom_ports::guests::{Acted, Error, Fault, Guests as _, Limits};
+use besom_core::value::{Field, Value};
+use besom_ports::guests::{Acted, Call, Error, Fault, Guests as _, Limits};
 use besom_runtime::Settings;
 use besom_system::child;
 
@@ -62,6 +63,29 @@ async fn a_misdeed_is_named_and_its_neighbours_go_on() {
         for part in says {
             assert!(fault.message.contains(part), "{key}: no {part:?} in: {}", fault.message);
         }
+    }
+}
+
+/// The message is cut off where it enters the host, because it is logged and stored from there.
+#[tokio::test]
+async fn a_long_message_of_a_plugin_is_cut_off() {
+    let (runtime, loaded) = hostile().await;
+    let setting = |text: &str| {
+        let settings = vec![Field::new("scan", Value::Text(text.into()))];
+        Call { settings, ..call(&loaded.digest, limits()) }
+    };
+    let scan = setting("long-error");
+    let scan = runtime.scan(&scan, things(), Arc::new(Nobody), None, None, 10).await.map(drop);
+    let tenants = setting("tenants-long-error");
+    let tenants = runtime.tenants(&tenants, things(), Arc::new(Nobody), None, 10).await.map(drop);
+    let acted = act(limits(), &["long-error"]).await.unwrap().verdicts.remove(0);
+    let acted = acted.map(drop).map_err(Error::Guest);
+    for (export, result) in [("scan", scan), ("tenants", tenants), ("act", acted)] {
+        let Err(Error::Guest(fault)) = result else { panic!("{export}: {result:?}") };
+        assert_eq!(fault.cause, "error", "{export}");
+        assert!(fault.message.starts_with("the plugin reports `broken"), "{export}");
+        let bytes = fault.message.len();
+        assert!((1_024..=4_096).contains(&bytes), "{export}: {bytes} bytes");
     }
 }
 

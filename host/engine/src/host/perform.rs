@@ -441,7 +441,7 @@ impl Ports {
             }
             Execute::Commit(ticket, mut batch) => {
                 if !batch.activity_in_store {
-                    self.observe(&mut batch).await;
+                    self.observe(Arc::make_mut(&mut batch)).await;
                 }
                 let result = match self.quota.room_for(store.as_ref(), &batch).await {
                     Ok(left) => {

@@ -47,6 +47,8 @@ pub fn settings(
             heavy_wait_max: config.host.heavy_wait_max,
             commit_items: config.host.batch_items.max(1) as usize,
             commit_bytes: usize::try_from(config.host.batch_bytes).unwrap_or(usize::MAX),
+            commit_bytes_in_flight: usize::try_from(config.host.commit_bytes_in_flight)
+                .unwrap_or(usize::MAX),
             window: config.host.timers_ahead,
             activity_in_store: !config.activity.in_redis(),
             ignore_backoff: pass,

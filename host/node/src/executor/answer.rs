@@ -348,18 +348,22 @@ impl Executor {
                 self.flights.insert(ticket, flight);
             }
             store::Error::Busy(words) if self.is_of_one(&flight, &batch, since, true) => {
-                self.set_apart(ticket, flight, *batch, words, out);
+                self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
             }
             store::Error::Unavailable(words) if self.is_of_one(&flight, &batch, since, false) => {
                 match self.is_doubted(&batch, Self::TROUBLED_MAX) {
-                    true => self.refused(ticket, flight, *batch, words, out),
-                    false => self.set_apart(ticket, flight, *batch, words, out),
+                    true => self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out),
+                    false => {
+                        self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
+                    }
                 }
             }
             store::Error::Raised(words) if !batch.entries.iter().all(is_settled) => {
                 match self.is_doubted(&batch, Self::RAISED_MAX) {
-                    true => self.refused(ticket, flight, *batch, words, out),
-                    false => self.set_apart(ticket, flight, *batch, words, out),
+                    true => self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out),
+                    false => {
+                        self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
+                    }
                 }
             }
             error @ (store::Error::Busy(_)
@@ -394,7 +398,7 @@ impl Executor {
                 self.release(flight);
             }
             store::Error::Invalid(words) | store::Error::TooLarge(words) => {
-                self.refused(ticket, flight, *batch, words, out);
+                self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
             }
         }
     }
@@ -516,8 +520,8 @@ impl Executor {
                 // The commit never happened, and the store has abandoned its id: the same batch can
                 // be sent again under another id.
                 out.push(Command::Abandon(mark));
-                batch.id = next_mark(mark);
-                flight.commit = batch.id;
+                flight.commit = next_mark(mark);
+                Arc::make_mut(&mut batch).id = flight.commit;
                 Phase::Held { batch, since: self.now, until: self.now }
             }
             (Phase::Resolving { batch, .. }, Err(_)) => {

@@ -26,6 +26,10 @@ impl Executor {
     /// sleeping guest. In a lane whose batches all take long, and much memory, there is no such
     /// place.
     fn room(&self, lane: Lane) -> Room {
+        // What could not be sent yet is held in memory as well.
+        if self.crowded(Some(lane)) >= self.settings.commit_bytes_in_flight {
+            return Room::None;
+        }
         let (most, ahead) = (self.settings.batches[lane], lane.row().ready);
         let (mut all, mut executing, mut long) = (0, 0, 0);
         for flight in self.flights.values().filter(|flight| flight.lane == lane) {
@@ -294,6 +298,7 @@ impl Executor {
                 since: self.now,
                 phase: Phase::Reading,
                 revoked: false,
+                bytes: 0,
                 failures: 0,
                 definition: Arc::clone(&definition),
             },
@@ -335,6 +340,7 @@ impl Executor {
             since: self.now,
             phase: Phase::Reading,
             revoked: false,
+            bytes: 0,
             failures: 0,
         };
         self.flights.insert(ticket, flight);

@@ -42,9 +42,11 @@ impl Executor {
             matches!(flight.phase, Phase::Held { .. }) && flight.not_before > ahead
         });
         let early: Vec<Ticket> = early.map(|(ticket, _)| *ticket).collect();
-        for flight in early.iter().filter_map(|ticket| self.flights.remove(ticket)) {
-            out.push(Command::Abandon(flight.commit));
-            self.release(flight);
+        for ticket in early {
+            if let Some(flight) = self.flights.remove(&ticket) {
+                out.push(Command::Abandon(flight.commit));
+                self.release(flight);
+            }
         }
         self.timers.clock_went_back(self.now);
         self.retries.clock_went_back(self.now);

@@ -101,7 +101,7 @@ impl Executor {
         entries: Vec<Entry>,
         out: &mut Vec<Command>,
     ) {
-        let batch = Box::new(Batch {
+        let batch = Arc::new(Batch {
             id: flight.commit,
             node: self.node.clone(),
             entries,
@@ -110,6 +110,7 @@ impl Executor {
             activity_in_store: self.settings.activity_in_store,
             lane: flight.lane,
         });
+        flight.bytes = weight::of_batch(&batch);
         let rows = weight::rows_of_batch(&batch);
         if let Some(per_second) = flight.definition.rows_per_second.filter(|_| rows > 0) {
             let task = flight.task.clone();
@@ -160,7 +161,7 @@ impl Executor {
         &mut self,
         ticket: Ticket,
         mut flight: Flight,
-        batch: Box<Batch>,
+        batch: Arc<Batch>,
         out: &mut Vec<Command>,
     ) {
         if flight.revoked {
@@ -174,15 +175,48 @@ impl Executor {
         } else if flight.lane.row().yields && self.due_within(self.cost(&batch)) {
             let until = self.now + self.settings.heavy_wait_max;
             flight.phase = Phase::Held { batch, since: self.now, until };
+        } else if self.is_large(&flight)
+            && (self.crowded(None) > 0 || !self.fits(&flight, self.committing()))
+        {
+            flight.phase = Phase::Held { batch, since: self.now, until: self.now };
         } else {
-            out.push(Command::Commit(ticket, batch.clone()));
+            out.push(Command::Commit(ticket, Arc::clone(&batch)));
             flight.phase = Phase::Committing { batch, since: self.now };
         }
         self.flights.insert(ticket, flight);
     }
 
+    fn is_large(&self, flight: &Flight) -> bool {
+        flight.bytes > self.settings.commit_bytes_in_flight / SMALL
+    }
+
+    /// Whether a large batch can be sent beside others of that size.
+    fn fits(&self, flight: &Flight, committing: usize) -> bool {
+        let all = committing.saturating_add(flight.bytes);
+        committing == 0 || all <= self.settings.commit_bytes_in_flight
+    }
+
+    /// The size of the large batches in their commit, in bytes.
+    fn committing(&self) -> usize {
+        let sent = |flight: &&Flight| matches!(flight.phase, Phase::Committing { .. });
+        let large = self.flights.values().filter(sent).filter(|flight| self.is_large(flight));
+        large.map(|flight| flight.bytes).sum()
+    }
+
+    /// The size of the large batches that only wait for those in their commit, in bytes: of one
+    /// lane or of all.
+    pub(super) fn crowded(&self, lane: Option<Lane>) -> usize {
+        let waits = |flight: &&Flight| match flight.phase {
+            Phase::Held { until, .. } => until.max(flight.not_before) <= self.now,
+            _ => false,
+        };
+        let of_lane = |flight: &&Flight| lane.is_none_or(|lane| flight.lane == lane);
+        let held = self.flights.values().filter(waits).filter(of_lane);
+        held.filter(|flight| self.is_large(flight)).map(|flight| flight.bytes).sum()
+    }
+
     pub(super) fn release_held(&mut self, out: &mut Vec<Command>) {
-        let ready: Vec<Ticket> = self
+        let mut ready: Vec<Ticket> = self
             .flights
             .iter()
             .filter(|(_, flight)| match &flight.phase {
@@ -198,6 +232,9 @@ impl Executor {
             })
             .map(|(ticket, _)| *ticket)
             .collect();
+        // Punctual lanes first, then in the order of their begin, so that each has its turn.
+        ready.sort_by_key(|ticket| (!self.flights[ticket].lane.row().punctual, *ticket));
+        let (mut committing, mut is_full) = (self.committing(), false);
         for ticket in ready {
             if self.flights.get(&ticket).is_some_and(|flight| flight.revoked)
                 && let Some(flight) = self.flights.remove(&ticket)
@@ -206,11 +243,21 @@ impl Executor {
                 self.release(flight);
                 continue;
             }
+            let Some(flight) = self.flights.get(&ticket) else { continue };
+            if self.is_large(flight) {
+                is_full |= !self.fits(flight, committing);
+                if is_full {
+                    continue;
+                }
+                committing += flight.bytes;
+            }
             let Some(flight) = self.flights.get_mut(&ticket) else { continue };
             if let Phase::Held { batch, since, .. } =
                 std::mem::replace(&mut flight.phase, Phase::Reading)
             {
-                out.push(Command::Commit(ticket, batch.clone()));
+                // The age of a commit counts from its first try.
+                let since = if flight.failures == 0 { self.now } else { since };
+                out.push(Command::Commit(ticket, Arc::clone(&batch)));
                 flight.phase = Phase::Committing { batch, since };
             }
         }

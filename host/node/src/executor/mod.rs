@@ -63,6 +63,10 @@ pub struct Settings {
     pub commit_items: usize,
     /// Maximum size of the changes in one commit, in bytes; a single item may exceed it.
     pub commit_bytes: usize,
+    /// Maximum size of the changes in all commits at once, in bytes; further batches wait, and a
+    /// single larger one is committed alone. Batches of at most [`SMALL`] of it neither count nor
+    /// wait, so that items that are due do not wait for a large commit.
+    pub commit_bytes_in_flight: usize,
     /// Maximum age of a commit that the store could not accept. After that, its items are executed
     /// again.
     pub commit_age_max: Duration,
@@ -86,6 +90,7 @@ impl Default for Settings {
             heavy_wait_max: Duration::from_secs(5),
             commit_items: 1_000,
             commit_bytes: 16 << 20,
+            commit_bytes_in_flight: 16 << 20,
             commit_age_max: Duration::from_secs(10),
             window: 20_000,
             activity_in_store: true,
@@ -94,6 +99,10 @@ impl Default for Settings {
         }
     }
 }
+
+/// The part of [`Settings::commit_bytes_in_flight`] up to which a batch is small. There are about as
+/// many places in all lanes, so that small batches together have at most this size again.
+pub const SMALL: usize = 16;
 
 /// The partitions to query; `None`: all.
 pub type Scope = Option<Arc<[Partition]>>;
@@ -172,7 +181,7 @@ pub enum Command {
         per_second: NonZeroU32,
     },
     /// Commit a batch.
-    Commit(Ticket, Box<Batch>),
+    Commit(Ticket, Arc<Batch>),
     /// Look up a commit whose result is unknown.
     FindCommit(Ticket, CommitId),
     /// Read the store's clock again, because it differs from the assumed one.

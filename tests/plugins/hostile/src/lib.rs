@@ -44,6 +44,7 @@ impl Task for Hostile {
             "tenants-deliveries" => drop(deliveries::latest(None, "cleaned", &["k".to_owned()])?),
             "tenants-activity" => drop(activity::states(None, &["room".to_owned()])?),
             "tenants-invented" => tenants.push("SECRET".to_owned()),
+            "tenants-long-error" => return Err(long_error()),
             "tenants-fewer" => tenants.truncate(1),
             _ => {}
         }
@@ -54,6 +55,9 @@ impl Task for Hostile {
         let setting = ctx.setting::<String>("scan")?;
         if setting == "sleep" {
             std::thread::sleep(std::time::Duration::from_secs(3600));
+        }
+        if setting == "long-error" {
+            return Err(long_error());
         }
         if let Some(keys) = setting.strip_prefix("keys:") {
             // Another version for each call: what was settled or is dead does not block it.
@@ -92,6 +96,11 @@ impl Task for Hostile {
     }
 }
 
+/// More text than anybody reads.
+fn long_error() -> Error {
+    Error::permanent("broken", "x".repeat(700_000))
+}
+
 /// A question that a database takes the square of its length to plan.
 fn many_conditions(count: i64) -> Filter {
     (0..count).fold(Filter::of("things"), |filter, id| filter.equal("id", Value::Integer(id)))
@@ -107,6 +116,7 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
         "panic" => panic!("the poison {key} of {}", item.attempt),
         "divide" => Verdict::skip((black_box(1) / black_box(0)).to_string()),
         "exit" => std::process::exit(3),
+        "long-error" => return Err(long_error()),
         "error" => return Err(Error::permanent("broken", "this batch is broken")),
         "later" => return Err(Error::transient("not-now", "ask me later")),
         "flood-stderr" => {
