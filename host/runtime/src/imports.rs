@@ -13,7 +13,7 @@ use super::access::{Operation, Refusal};
 use super::bindings::besom::task::{activity, deliveries, log, store, types};
 use super::bounds::{self, at_most};
 use super::guest::{Guest, Halt, Scope};
-use super::{columns, convert};
+use super::{columns, convert, page};
 use besom_ports::activity::State;
 use besom_ports::store::{self as port, Error as StoreError};
 
@@ -265,13 +265,30 @@ impl Guest {
         let left = u32::try_from(self.rows_left(0)?).unwrap_or(u32::MAX);
         let limit = limit.min(TENANTS_MAX).min(left);
         let range = self.range(range, limit)?;
-        let after = after.map(Tenant::from);
-        let tenants = view.snapshot.tenants(&range, after.as_ref(), limit);
-        let before = view.snapshot.looked_at();
-        let tenants = self.read(tenants).await?;
-        let looked = view.snapshot.looked_at().saturating_sub(before);
-        self.count_rows(looked.max(tenants.len() as u64));
-        let names: Vec<String> = tenants.iter().map(|t| t.as_str().to_owned()).collect();
+        let (mut after, mut names) = (after.map(Tenant::from), Vec::new());
+        loop {
+            let asked = limit - names.len() as u32;
+            let before = view.snapshot.looked_at();
+            let found = view.snapshot.tenants(&range, after.as_ref(), asked);
+            let found = self.read(found).await?;
+            let looked = view.snapshot.looked_at().saturating_sub(before);
+            self.count_rows(looked.max(found.len() as u64));
+            let is_last = found.len() < asked as usize;
+            after = found.last().cloned();
+            for tenant in found {
+                // Items of such a tenant could not be stored; the others need not wait for it.
+                match page::is_tenant(tenant.as_str()) {
+                    Ok(()) => names.push(tenant.as_str().to_owned()),
+                    Err((_, words)) => {
+                        let collection = &range.collection;
+                        tracing::warn!(%collection, "{words}: its rows are left out");
+                    }
+                }
+            }
+            if is_last || names.len() >= limit as usize {
+                break;
+            }
+        }
         if let Scope::Tenants(given) = &mut self.scope {
             given.extend(names.iter().cloned());
         }

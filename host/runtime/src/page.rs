@@ -108,6 +108,11 @@ fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, V
     })
 }
 
+/// Whether items of a tenant can be stored.
+pub(super) fn is_tenant(text: &str) -> Result<(), Violation> {
+    name("a tenant", text, true)
+}
+
 /// Checks the tenants that may have candidates. `given`: the names that `store.tenants` returned
 /// during the call; only these are allowed. `None`: the task may see all tenants and name any.
 ///

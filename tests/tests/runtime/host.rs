@@ -218,9 +218,15 @@ impl ReadView for Things {
         Ok(true)
     }
 
-    async fn tenants(&self, _: &Range, _: Option<&Tenant>, _: u32) -> Result<Vec<Tenant>> {
+    async fn tenants(&self, _: &Range, after: Option<&Tenant>, limit: u32) -> Result<Vec<Tenant>> {
         self.read().await?;
-        Ok(vec![Tenant::from("a"), Tenant::from("b")])
+        // Items of the second and the third cannot be stored.
+        let names = ["a".to_owned(), "a\0".into(), "a".repeat(1_025), "b".into()];
+        let all = names.iter().map(|name| Tenant::from(name.as_str()));
+        Ok(all
+            .filter(|tenant| after.is_none_or(|after| tenant > after))
+            .take(limit as usize)
+            .collect())
     }
 
     async fn deliveries(

@@ -83,6 +83,17 @@ async fn a_scan_is_held_against_the_contract() {
     }
 }
 
+/// Such a tenant must not keep the others waiting.
+#[tokio::test]
+async fn tenants_whose_items_cannot_be_stored_are_left_out() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, limits());
+    for limit in [2, 3, 10] {
+        let given = runtime.tenants(&call, things(), Arc::new(Nobody), None, limit).await.unwrap();
+        assert_eq!(given, [Tenant::from("a"), Tenant::from("b")], "at most {limit}");
+    }
+}
+
 #[tokio::test]
 async fn only_a_scan_over_all_tenants_may_ask_for_them() {
     let (runtime, loaded) = hostile().await;
