@@ -766,7 +766,7 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
     for example in examples {
         std::fs::write(site.dir().join("besom.toml"), format!("{template}\n{example}"))
             .expect("written");
-        let hosts = "delivery.hosts=[\"orchestrator.internal\"]";
+        let hosts = "delivery.hosts=[\"orchestrator.internal:443\"]";
         let (code, said) = site.fails(&["check", "--set", hosts]);
         assert_eq!(code, 0, "{example}\n{said}");
     }

@@ -118,7 +118,8 @@ pub(super) const ACTIVITY: Section = Section {
         Key {
             name: "socket",
             default: "",
-            doc: "Unix socket of the endpoint (default: besom-activity.sock beside the database).",
+            doc: "Unix socket of the endpoint (default: besom-activity.sock beside the SQLite file, or \
+                  with PostgreSQL beside the configuration).",
             setter: Setter::Path(|s| &mut s.activity.socket),
         },
         Key {

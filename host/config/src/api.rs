@@ -56,7 +56,8 @@ pub(super) const API: Section = Section {
         Key {
             name: "socket",
             default: "",
-            doc: "Unix socket of the API, mode 0600 (default: besom.sock beside the database).",
+            doc: "Unix socket of the API, mode 0600 (default: besom.sock beside the SQLite file, or with \
+                  PostgreSQL beside the configuration).",
             setter: Setter::Path(|s| &mut s.api.socket),
         },
         Key {

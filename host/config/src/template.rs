@@ -167,7 +167,7 @@ const TOPICS: &str = r#"
 # Each message is posted with an Idempotency-Key that is the same for all of its attempts.
 # For example, for the reconciler (also for workspace.start, .archive, .restore and .provision):
 # [topics."workspace.stop"]
-# url = "https://orchestrator.internal/workspaces/stop"   # its host must be in delivery.hosts
+# url = "https://orchestrator.internal/workspaces/stop"   # needs delivery.hosts = ["orchestrator.internal:443"]
 # token_file = "orchestrator.token"     # sent as `Authorization: Bearer`
 # timeout = "10s"           # maximum time for one attempt
 # attempts_max = 10         # maximum number of attempts, after which a message is given up
