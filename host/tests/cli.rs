@@ -734,7 +734,8 @@ fn examples(template: &str) -> Vec<String> {
             let section = last.lines().next().unwrap_or_default().trim_end_matches(']');
             is_open && line.starts_with(&format!("{section}."))
         });
-        is_open = is_header || is_open && line.contains(" = ");
+        let is_key = line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+        is_open = is_header || is_open && is_key;
         match (is_header && !is_part, is_open) {
             (true, _) => examples.push(format!("{line}\n")),
             (false, true) => {
@@ -766,7 +767,7 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
     for example in examples {
         std::fs::write(site.dir().join("besom.toml"), format!("{template}\n{example}"))
             .expect("written");
-        let hosts = "delivery.hosts=[\"orchestrator.internal:443\"]";
+        let hosts = "delivery.hosts=orchestrator.internal:443";
         let (code, said) = site.fails(&["check", "--set", hosts]);
         assert_eq!(code, 0, "{example}\n{said}");
     }
