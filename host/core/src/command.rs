@@ -4,6 +4,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{RunId, TaskName};
 
+/// Maximum size of the reason that is recorded with a command, in bytes. It is stored, logged, and
+/// shown with the command.
+pub const REASON_BYTES_MAX: usize = 4 * 1024;
+
+/// Checks the reason of a command.
+///
+/// # Errors
+/// It is too long; with its size and the maximum.
+pub fn check_reason(reason: &str) -> Result<(), String> {
+    match reason.len() {
+        ..=REASON_BYTES_MAX => Ok(()),
+        bytes => Err(format!(
+            "the reason has {bytes} bytes: at most {REASON_BYTES_MAX}; shorten it, or name a \
+             ticket that says more"
+        )),
+    }
+}
+
 /// A request to the leader from outside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
@@ -310,6 +328,14 @@ pub enum Action {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_has_a_bounded_size() {
+        assert_eq!(check_reason(""), Ok(()));
+        assert_eq!(check_reason(&"é".repeat(REASON_BYTES_MAX / 2)), Ok(()));
+        let refused = check_reason(&"x".repeat(REASON_BYTES_MAX + 1)).unwrap_err();
+        assert!(refused.starts_with("the reason has 4097 bytes: at most 4096"), "{refused}");
+    }
 
     #[test]
     fn numbers_override_every_other_criterion() {

@@ -88,6 +88,7 @@ impl Verb {
                     let message = "--tenant: a tenant must not be empty or contain `/`";
                     return Err(Failure::Usage(message.into()));
                 }
+                submit::checked(&reason)?;
                 let (store, _) = open::writing(global).await?;
                 import(global, &*store, &files, (&Tenant::from(tenant), format), &reason).await
             }

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::output::{self, Stamp, Table};
-use super::submit::{Asking, caller};
+use super::submit::{Asking, caller, checked};
 use super::{Exit, Failure, Global, cluster, open};
 use besom_config::{Config, Overrides, printable, read};
 use besom_ports::coordination::Coordination as _;
@@ -158,6 +158,7 @@ async fn set(
     Name { name, reason }: Name,
     state: MemberState,
 ) -> Result<Exit, Failure> {
+    checked(&reason)?;
     let name = NodeName::from(name);
     if !etcd.set_state(&name, state).await? {
         let members = etcd.members().await?.members;

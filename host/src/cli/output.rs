@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use besom_core::time::Time;
 use serde::Serialize;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 use super::Failure;
 use besom_config::printable;
@@ -22,6 +22,35 @@ pub enum Format {
     Table,
     /// One JSON document for programs.
     Json,
+}
+
+/// Maximum width of a cell, in columns of the terminal. JSON contains the whole text.
+const CELL_WIDTH_MAX: usize = 200;
+/// Ends a cell whose text is cut off.
+const CUT: char = '…';
+
+/// The first line of a text, up to the maximum width of a cell.
+fn cell(text: &str) -> String {
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    // No character is wider than two columns, but it may have none, or be escaped.
+    let near = first.floor_char_boundary(4 * CELL_WIDTH_MAX);
+    let mut cell = printable(&first[..near]);
+    let is_cut = near < first.len()
+        || cell.width() > CELL_WIDTH_MAX
+        || lines.any(|line| !line.trim().is_empty());
+    if is_cut {
+        let mut width = 0;
+        let end = cell.char_indices().find(|(_, c)| {
+            width += c.width().unwrap_or(0);
+            width >= CELL_WIDTH_MAX
+        });
+        if let Some((at, _)) = end {
+            cell.truncate(at);
+        }
+        cell.push(CUT);
+    }
+    cell
 }
 
 /// A table with headings. A column whose heading starts with `>` is right-aligned.
@@ -39,10 +68,11 @@ impl Table {
         Table { headings: headings.to_vec(), rows: Vec::new(), empty }
     }
 
-    /// Adds a row with one cell per heading; the cells are escaped.
+    /// Adds a row with one cell per heading; the cells are escaped, and cut off after their first line
+    /// or [`CELL_WIDTH_MAX`].
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         debug_assert_eq!(N, self.headings.len());
-        self.rows.push(cells.iter().map(|c| printable(c)).collect());
+        self.rows.push(cells.iter().map(|c| cell(c)).collect());
     }
 
     /// Renders the table with aligned columns.
@@ -249,6 +279,29 @@ mod tests {
             let at = Stamp(Time::from_secs(1_750_000_000 + seconds));
             assert_eq!(at.beside(now), text);
         }
+    }
+
+    #[test]
+    fn a_cell_is_one_line_of_a_bounded_width() {
+        for (text, expected) in [
+            ("", String::new()),
+            ("one line", "one line".into()),
+            ("one line\n", "one line".into()),
+            ("act: panicked\n  at spin\n  at main", "act: panicked…".into()),
+            ("two\r\nlines", "two…".into()),
+        ] {
+            assert_eq!(cell(text), expected, "{text:?}");
+        }
+        let whole = "x".repeat(CELL_WIDTH_MAX);
+        assert_eq!(cell(&whole), whole);
+        for long in ["x", "日", "e\u{301}", "\u{1b}"] {
+            let cell = cell(&long.repeat(1 << 20));
+            assert!(cell.ends_with(CUT) && cell.width() <= CELL_WIDTH_MAX, "{long:?}: {cell}");
+            assert!(cell.width() > CELL_WIDTH_MAX - 3, "{long:?}: {cell}");
+        }
+        let mut table = Table::new(&["ERROR", "KEY"], "nothing");
+        table.row(["panicked\n  at spin".into(), "k".into()]);
+        assert_eq!(table.render(), "ERROR      KEY\npanicked…  k\n");
     }
 
     #[test]

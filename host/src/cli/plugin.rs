@@ -73,6 +73,7 @@ impl Verb {
         match self {
             Verb::Ls => ls(global, &parsed, &loader).await,
             Verb::Pin { tasks, all, reason } => {
+                submit::checked(&reason)?;
                 pin(global, &parsed, &loader, tasks, all, &reason).await
             }
             Verb::Diff { task } => diff(global, &parsed, &loader, &task).await,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use besom_core::command::check_reason;
+
 use super::output::{self, Facts};
 use super::{Exit, Failure, Global};
 use besom_core::snapshot::Cause;
@@ -24,13 +26,14 @@ impl Asking {
     /// Records the command and prints its result. Exits with 1 if the leader refuses it.
     ///
     /// # Errors
-    /// A discarding command without a reason, or a store that cannot be written.
+    /// A discarding command without a reason, a reason that is too long, or a store that cannot be written.
     pub async fn run(
         &self,
         global: &Global,
         store: &dyn Store,
         command: &Command,
     ) -> Result<Exit, Failure> {
+        checked(&self.reason)?;
         if command.discards() && self.reason.trim().is_empty() {
             let verb = command.verb();
             return Err(Failure::Usage(format!("{verb} requires a reason: add --reason TEXT")));
@@ -66,6 +69,14 @@ fn unwritten(error: store::Error) -> Failure {
         }
         error => error.into(),
     }
+}
+
+/// Checks the text of `--reason`, before anything is changed.
+///
+/// # Errors
+/// It is too long. The error does not repeat it.
+pub fn checked(reason: &str) -> Result<(), Failure> {
+    check_reason(reason).map_err(|why| Failure::Usage(format!("--reason: {why}")))
 }
 
 /// Says what will apply a command that no leader has applied in time.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::command::{Action, Command, DeadSelector, MessageSelector};
+use besom_core::command::{Action, Command, DeadSelector, MessageSelector, check_reason};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::ring::NodeName;
 use besom_core::snapshot::{
@@ -74,6 +74,9 @@ impl Gatherer {
             let message = LOOK_ONLY.to_owned();
             return Answer::Refused(Refusal { message });
         }
+        if let Err(message) = check_reason(reason) {
+            return Answer::Refused(Refusal { message });
+        }
         let done = match action {
             Action::Ask { command } => self.ask(caller, &command, reason).await,
             Action::Drain { node } => {
@@ -138,6 +141,7 @@ impl Gatherer {
         if edit.save && caller.readonly {
             return Err(LOOK_ONLY.to_owned());
         }
+        check_reason(&edit.reason)?;
         let (task, reason) = (TaskName::from(edit.task.as_str()), edit.reason.clone());
         let now = self.store().now().await.map_err(refused)?;
         let done = self.at_desk(move |desk| desk.edit(&edit, now)).await?;

@@ -1529,7 +1529,7 @@ fn commits_that_are_within_the_bound_together_are_under_way_together() {
     let (mut bench, tickets) = three([Lane::Normal; 3]);
     let mut sent = Vec::new();
     for ticket in &tickets {
-        sent.extend(commits(&bench.step(Event::Acted(*ticket, emitted(&[600])))));
+        sent.extend(commits(&bench.step(Event::Acted(*ticket, emitted(&[700])))));
     }
     // Each weighs its message, the names and a row.
     assert_eq!(sent.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets[..2]);

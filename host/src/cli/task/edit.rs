@@ -76,6 +76,7 @@ impl Args {
     /// # Errors
     /// A file that cannot be read or replaced, an unknown task, or an invalid result.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        submit::checked(&self.reason)?;
         let changes = self.changes()?;
         let overrides = Overrides::from_env(global.set.clone());
         // Reports a configuration that cannot be read at all.

@@ -219,6 +219,10 @@ async fn an_action_is_kept_with_who_asked_and_why() {
     let Answer::Refused(refusal) = refused else { panic!("{refused:?}") };
     assert!(refusal.message.starts_with("a reason is required"), "{}", refusal.message);
 
+    let refused = link.act(pause(), "x".repeat(900_000)).await;
+    let Answer::Refused(refusal) = refused else { panic!("{refused:?}") };
+    assert!(refusal.message.contains("900000 bytes: at most 4096"), "{}", refusal.message);
+
     // There is no leader: the command is pending, and the answer says so.
     let answer = link.act(pause(), "until the move is over".into()).await;
     let waits = Done { command: Some(1), applied: false, result: None };
