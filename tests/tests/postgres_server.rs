@@ -19,8 +19,6 @@ mod lease;
 mod migrations;
 #[path = "postgres_server/nudges.rs"]
 mod nudges;
-#[path = "postgres_server/plans.rs"]
-mod plans;
 #[path = "postgres_server/pooler.rs"]
 mod pooler;
 #[path = "postgres_server/refusals.rs"]
