@@ -205,10 +205,15 @@ impl Server {
         self.wait();
     }
 
+    /// What the server has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
     fn wait(&self) {
         let asked = Instant::now();
         while !self.client("pg_isready").arg("-q").status().is_ok_and(|s| s.success()) {
-            let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+            let log = self.log();
             assert!(asked.elapsed() < READY_MAX, "the server does not answer:\n{log}");
             std::thread::park_timeout(Duration::from_millis(20));
         }

@@ -34,6 +34,17 @@ pub(super) fn source(place: i16, no: i64) -> Job<Source> {
     }
 }
 
+/// `w`: the items of the rows `u`, looked up by their identities, that are still at their places. The
+/// last part of a statement or subquery.
+macro_rules! waiting {
+    () => {
+        "CROSS JOIN LATERAL (SELECT i.ctid AS at, i.run, i.part, i.place, i.no FROM @.item i
+      WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) w
+    WHERE w.run = u.run AND w.part = u.part AND w.place = u.place AND w.no = u.no"
+    };
+}
+pub(super) use waiting;
+
 /// Reads the item in a row, from column `at` on.
 pub(super) fn read(task: &TaskName, row: &Row, at: usize) -> Job<Item> {
     let key = plain(row.try_get(at + 1)?);

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use super::columns::{Columns, alike};
 use super::error::{Job, invalid};
-use super::items::{Identities, key_hash, place};
+use super::items::{Identities, key_hash, place, waiting};
 use super::session::{Param, Pipeline, params};
 use super::tally::Counters;
 use super::text::{due_number, escaped, tenant_text};
@@ -526,8 +526,10 @@ fn stored(text: Cow<'_, str>) -> Cow<'_, str> {
 // A plan is kept for as long as a connection lives, and may have been made when a table was empty.
 // The planner would then read the whole table and compare each of its rows with each row of the
 // batch. The statements below therefore look the rows up one by one (LIMIT and OFFSET keep the
-// planner from turning a lookup into a join), and then change them by their physical places, which
-// it cannot do in another order.
+// planner from turning a lookup into a join), and then change them by their physical places (`ctid`),
+// which it cannot do in another order. An item cannot move between the two: only its owner moves it,
+// and each commit locks the rows of its partitions. No condition beside `ctid` may be the
+// predicate of a partial index: the planner could then read that index from end to end.
 
 /// The letters are locked since they were selected.
 const REVIVE: &str = "WITH u AS MATERIALIZED (
@@ -544,70 +546,96 @@ const REVIVE: &str = "WITH u AS MATERIALIZED (
   RETURNING id";
 
 /// An item stays the same row and moves to another place.
-const RETRY: &str = "WITH found AS MATERIALIZED (
+const RETRY: &str = concat!(
+    "WITH found AS MATERIALIZED (
     SELECT w.at, u.next, u.run_at, u.attempts, u.guard_retries, u.error
     FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[], $7::int2[],
       $8::int8[], $9::int8[], $10::int8[], $11::int4[], $12::int4[], $13::text[])
       u(task, tenant, key, due, run, part, place, no, next, run_at, attempts, guard_retries, error)
-    CROSS JOIN LATERAL (SELECT i.ctid AS at, i.run, i.part, i.place, i.no FROM @.item i
-      WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) w
-    WHERE w.run = u.run AND w.part = u.part AND w.place = u.place AND w.no = u.no)
+    ",
+    waiting!(),
+    ")
   UPDATE @.item i SET place = 2, no = f.next, run_at = f.run_at, attempts = f.attempts,
     guard_retries = f.guard_retries, errors = array_append(coalesce(i.errors, '{}'), f.error)
-  FROM found f WHERE i.ctid = f.at RETURNING 1";
+  FROM found f WHERE i.ctid = f.at RETURNING 1"
+);
 
-const BURY: &str = "WITH found AS MATERIALIZED (
+const BURY: &str = concat!(
+    "WITH found AS MATERIALIZED (
     SELECT w.at, u.id, u.tried, u.error
     FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[],
       $7::int2[], $8::int8[], $9::int8[], $10::int4[], $11::text[])
       u(task, tenant, key, due, run, part, place, no, id, tried, error)
-    CROSS JOIN LATERAL (SELECT i.ctid AS at, i.run, i.part, i.place, i.no FROM @.item i
-      WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) w
-    WHERE w.run = u.run AND w.part = u.part AND w.place = u.place AND w.no = u.no),
+    ",
+    waiting!(),
+    "),
   gone AS (DELETE FROM @.item i USING found f WHERE i.ctid = f.at
     RETURNING f.id, f.tried, f.error AS said, i.*)
   INSERT INTO @.dead (id, task, due, at, run, planned_at, part, attempts, guard_retries, deaths,
     tenant, key, version, payload, route, errors, error)
   SELECT id, task, due, $12::int8, run, planned_at, part, tried, guard_retries, deaths, tenant,
     key, version, payload, route, array_append(coalesce(errors, '{}'), said), said
-  FROM gone RETURNING 1";
+  FROM gone RETURNING 1"
+);
 
-const TAKE: &str = "DELETE FROM @.item WHERE ctid = ANY (ARRAY(
+const TAKE: &str = concat!(
+    "DELETE FROM @.item WHERE ctid = ANY (ARRAY(
     SELECT w.at
     FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::int4[], $7::int2[],
       $8::int8[]) u(task, tenant, key, due, run, part, place, no)
-    CROSS JOIN LATERAL (SELECT i.ctid AS at, i.run, i.part, i.place, i.no FROM @.item i
-      WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) w
-    WHERE w.run = u.run AND w.part = u.part AND w.place = u.place AND w.no = u.no))
-  RETURNING 1";
+    ",
+    waiting!(),
+    "))
+  RETURNING 1"
+);
+
+/// `moved` moves the cursors of the ranges `u`.
+macro_rules! moved {
+    () => {
+        "moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
+    WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1)"
+    };
+}
+
+/// `w`: the items in the ranges `u`.
+macro_rules! passed {
+    () => {
+        "CROSS JOIN LATERAL (SELECT i.ctid AS at, i.no, i.key, i.run, i.tenant, i.due FROM @.item i
+      WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind
+        AND i.no <= u.upto ORDER BY i.no LIMIT u.upto - u.behind) w"
+    };
+}
 
 /// Moves the cursors, and removes the items that only end.
-const ACKNOWLEDGE: &str = "WITH u AS MATERIALIZED (
+const ACKNOWLEDGE: &str = concat!(
+    "WITH u AS MATERIALIZED (
     SELECT * FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)),
-  moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
-    WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
-  gone AS (DELETE FROM @.item WHERE ctid = ANY (ARRAY(
-      SELECT w.at FROM u CROSS JOIN LATERAL (SELECT i.ctid AS at FROM @.item i
-        WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind
-          AND i.no <= u.upto ORDER BY i.no LIMIT u.upto - u.behind) w))
-    RETURNING 1)
-  SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM gone)";
+  ",
+    moved!(),
+    ",
+  gone AS (DELETE FROM @.item WHERE ctid = ANY (ARRAY(SELECT w.at FROM u ",
+    passed!(),
+    ")) RETURNING 1)
+  SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM gone)"
+);
 
 /// Like [`ACKNOWLEDGE`], for items that were not looked up: after a restore, others may have their
 /// positions. Keys are returned; comparing everything else here is cheaper than returning it.
-const ACKNOWLEDGE_NAMED: &str = "WITH u AS MATERIALIZED (
+const ACKNOWLEDGE_NAMED: &str = concat!(
+    "WITH u AS MATERIALIZED (
     SELECT * FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[], $5::int8[], $6::int8[],
       $7::text[], $8::int8[]) u(task, part, behind, upto, base, run, tenant, due)),
-  moved AS (UPDATE @.stream_head h SET acked = u.upto FROM u
-    WHERE h.task = u.task AND h.part = u.part AND h.acked = u.behind RETURNING 1),
-  found AS MATERIALIZED (SELECT w.at, w.no + u.base AS no, w.key
-    FROM u CROSS JOIN LATERAL (SELECT i.ctid AS at, i.no, i.key, i.run, i.tenant, i.due FROM @.item i
-      WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind
-        AND i.no <= u.upto ORDER BY i.no LIMIT u.upto - u.behind) w
+  ",
+    moved!(),
+    ",
+  found AS MATERIALIZED (SELECT w.at, w.no + u.base AS no, w.key FROM u ",
+    passed!(),
+    "
     WHERE w.run = u.run AND w.tenant = u.tenant AND w.due = u.due),
   gone AS (DELETE FROM @.item WHERE ctid = ANY (ARRAY(SELECT at FROM found)) RETURNING 1)
   SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM gone), array_agg(no), array_agg(key)
-  FROM found";
+  FROM found"
+);
 
 const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, version, given_up, at)
   SELECT DISTINCT u.*, $7::int8
@@ -616,13 +644,14 @@ const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, versi
     given_up = s.given_up OR excluded.given_up";
 
 /// Resolves open dead letters of items that have been committed, and counts them as
-/// [`Tally::resolved`] does.
+/// [`Tally::resolved`] does. A letter that another commit changed since the lookup is judged again;
+/// by `coalesce`, which is not the predicate of `dead_open`.
 const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead SET resolved_at = $5
     WHERE ctid = ANY (ARRAY(SELECT w.at
       FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
       CROSS JOIN LATERAL (SELECT d.ctid AS at FROM @.dead d
         WHERE d.task = u.task AND d.tenant = u.tenant AND d.key = u.key AND d.due = u.due
-          AND d.resolved_at IS NULL OFFSET 0) w)) AND resolved_at IS NULL
+          AND d.resolved_at IS NULL OFFSET 0) w)) AND coalesce(resolved_at, 0) = 0
     RETURNING task, tenant, run),
   shares AS (INSERT INTO @.run_share AS s (run, share, unlogged, ended)
     SELECT run, pg_backend_pid() % 256, 0, count(*) FROM resolved GROUP BY run ORDER BY run

@@ -10,7 +10,7 @@ use besom_core::time::Time;
 use tokio_postgres::Row;
 
 use super::error::{Failure, Job};
-use super::items::{Identities, place};
+use super::items::{Identities, place, waiting};
 use super::session::{Pipeline, params};
 use besom_ports::store::{Batch, Entry, LeftOut};
 
@@ -25,12 +25,13 @@ const CURSORS: &str = "SELECT h.task, h.part, h.acked FROM @.stream_head h
   ORDER BY h.task, h.part FOR NO KEY UPDATE";
 
 /// The entries whose items are at their places. After a restore, others may have these places.
-const THERE: &str = "SELECT array_agg(u.at) FROM unnest($1::int4[], $2::text[], $3::text[],
-    $4::int8[], $5::int4[], $6::int2[], $7::int8[], $8::int8[], $9::int4[])
-    u(task, tenant, key, due, part, place, no, run, at)
-  CROSS JOIN LATERAL (SELECT i.part, i.place, i.no, i.run FROM @.item i
-    WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due LIMIT 1) i
-  WHERE i.part = u.part AND i.place = u.place AND i.no = u.no AND i.run = u.run";
+const THERE: &str = concat!(
+    "SELECT array_agg(u.entry) FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int4[],
+      $6::int2[], $7::int8[], $8::int8[], $9::int4[])
+      u(task, tenant, key, due, part, place, no, run, entry)
+    ",
+    waiting!()
+);
 
 /// The positions of the answers to the questions about a batch.
 pub(super) struct Asked {
