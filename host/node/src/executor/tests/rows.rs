@@ -1,0 +1,70 @@
+//! Tasks whose rows per second are limited.
+
+use super::*;
+
+/// A task with a budget of rows, with a batch of two items that was executed; and its request for
+/// rows.
+fn rationed() -> (Bench, Ticket, Vec<Command>) {
+    let task = TaskDefinition {
+        rows_per_second: NonZeroU32::new(10),
+        ..(*definition("sweep", Lane::Normal)).clone()
+    };
+    let mut bench = Bench::new(&[Arc::new(task)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 2)], vec![], vec![]));
+    let items = vec![logged("sweep", "a", 0, 1), logged("sweep", "b", 0, 2)];
+    bench.step(Event::LogRead(ticket, Ok(whole(items))));
+    let asked = bench.step(Event::Acted(ticket, acted(&["a", "b"])));
+    (bench, ticket, asked)
+}
+
+fn rows_asked(commands: &[Command]) -> Option<u64> {
+    commands.iter().find_map(|command| match command {
+        Command::TakeRows { rows, .. } => Some(*rows),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_batch_of_a_rationed_task_is_committed_once_its_rows_are_taken() {
+    let (mut bench, ticket, asked) = rationed();
+    assert_eq!((rows_asked(&asked), commits(&asked).len()), (Some(2), 0));
+    let granted = bench.step(Event::RowsTaken(ticket, Ok(Allowance::Now)));
+    assert_eq!(commits(&granted).len(), 1);
+    let again = bench.step(Event::RowsTaken(ticket, Ok(Allowance::Now)));
+    assert_eq!(commits(&again).len(), 0, "an answer that came twice");
+}
+
+#[test]
+fn what_has_to_wait_for_rows_asks_again_at_the_time_it_was_told() {
+    let (mut bench, ticket, _) = rationed();
+    let until = at(1_700);
+    let told = bench.step(Event::RowsTaken(ticket, Ok(Allowance::NotBefore(until))));
+    assert_eq!((rows_asked(&told), commits(&told).len()), (None, 0));
+    assert_eq!(bench.executor.deadline(), Some(until));
+    bench.now = until;
+    assert_eq!(rows_asked(&bench.fill()), Some(2));
+    assert_eq!(rows_asked(&bench.fill()), None, "the question is under way");
+    assert_eq!(commits(&bench.step(Event::RowsTaken(ticket, Ok(Allowance::Now)))).len(), 1);
+}
+
+/// Nothing is executed while waiting: a host that dies then is not counted, and a host that stops
+/// does not wait for the budget.
+#[test]
+fn what_waits_for_rows_is_not_in_execution_and_is_given_back_by_a_host_that_stops() {
+    let (mut bench, ticket, _) = rationed();
+    let told = bench.step(Event::RowsTaken(ticket, Ok(Allowance::NotBefore(at(9_000)))));
+    assert!(told.iter().any(|command| matches!(command, Command::Abandon(_))), "{told:?}");
+    bench.executor.drain();
+    bench.fill();
+    assert!(bench.executor.is_idle());
+}
+
+#[test]
+fn without_an_answer_about_rows_nothing_is_committed_and_it_is_asked_again() {
+    let (mut bench, ticket, _) = rationed();
+    let away = store::Error::Unavailable("away".into());
+    let told = bench.step(Event::RowsTaken(ticket, Err(away)));
+    assert_eq!((rows_asked(&told), commits(&told).len()), (None, 0));
+    bench.now = bench.executor.deadline().expect("a time to ask again");
+    assert_eq!(rows_asked(&bench.fill()), Some(2));
+}
