@@ -95,10 +95,9 @@ impl Window {
         self.added = Some(self.added.map_or(now, |known| known.min(now)));
     }
 
-    /// The clock was corrected: no read waits for a time that it showed before.
-    pub fn clock_went_back(&mut self, now: Time) {
+    /// Ends the pause after a read that failed.
+    pub fn end_pause(&mut self) {
         self.retry_at = None;
-        self.reread(now);
     }
 
     /// The number of the last read.

@@ -91,10 +91,10 @@ impl Windows {
         }
     }
 
-    /// The clock was corrected: what was measured by it counts from the present.
-    pub fn clock_went_back(&mut self, now: Time) {
+    /// Ends the pauses after reads that failed.
+    pub fn end_pauses(&mut self) {
         for part in &mut self.parts {
-            part.window.clock_went_back(now);
+            part.window.end_pause();
         }
     }
 

@@ -326,7 +326,7 @@ impl Executor {
         let (batch, since, error) = match (phase, result) {
             (Phase::Committing { batch, since }, Ok(committed)) => {
                 if flight.lane.row().yields {
-                    self.learn_cost(&batch, self.now.since(since));
+                    self.learn_cost(flight.bytes, self.now.since(since));
                 }
                 return self.land(flight, &batch, committed, out);
             }

@@ -48,8 +48,8 @@ impl Executor {
                 self.release(flight);
             }
         }
-        self.timers.clock_went_back(self.now);
-        self.retries.clock_went_back(self.now);
+        self.timers.end_pauses();
+        self.retries.end_pauses();
         self.read_again();
     }
 }

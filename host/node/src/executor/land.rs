@@ -172,7 +172,7 @@ impl Executor {
         if flight.not_before > self.now {
             let until = flight.not_before;
             flight.phase = Phase::Held { batch, since: until, until };
-        } else if flight.lane.row().yields && self.due_within(self.cost(&batch)) {
+        } else if flight.lane.row().yields && self.due_within(self.cost(flight.bytes)) {
             let until = self.now + self.settings.heavy_wait_max;
             flight.phase = Phase::Held { batch, since: self.now, until };
         } else if self.is_large(&flight)
@@ -221,12 +221,12 @@ impl Executor {
             .iter()
             .filter(|(_, flight)| match &flight.phase {
                 Phase::Held { .. } if flight.not_before > self.now => false,
-                Phase::Held { batch, until, .. } => {
+                Phase::Held { until, .. } => {
                     self.now >= *until
                         || (flight.lane.row().yields && self.draining)
                         || (flight.lane.row().yields
                             && self.hold_until.is_none()
-                            && !self.due_within(self.cost(batch)))
+                            && !self.due_within(self.cost(flight.bytes)))
                 }
                 _ => false,
             })
@@ -304,13 +304,13 @@ impl Executor {
                 .any(|lane| self.timers.of(lane).next().is_some_and(|due| due <= end))
     }
 
-    pub(super) fn cost(&self, batch: &Batch) -> Duration {
-        let kib = weight::of_batch(batch) as f64 / 1024.0;
+    pub(super) fn cost(&self, bytes: usize) -> Duration {
+        let kib = bytes as f64 / 1024.0;
         Duration::from_micros((kib * self.micros_per_kib) as u64 + 2_000)
     }
 
-    pub(super) fn learn_cost(&mut self, batch: &Batch, took: Duration) {
-        let kib = (weight::of_batch(batch) as f64 / 1024.0).max(1.0);
+    pub(super) fn learn_cost(&mut self, bytes: usize, took: Duration) {
+        let kib = (bytes as f64 / 1024.0).max(1.0);
         let sample = (took.as_micros() as f64 / kib).clamp(0.1, 100_000.0);
         self.micros_per_kib += 0.2 * (sample - self.micros_per_kib);
     }
