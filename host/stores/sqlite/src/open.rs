@@ -176,11 +176,8 @@ fn supported(number: i32, version: &str) -> Result<()> {
 /// write would switch it to the write-ahead log for good.
 fn has_no_tables(path: &Path) -> bool {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let found = Connection::open_with_flags(path, flags).and_then(|conn| {
-        let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'besom_meta'";
-        conn.query_row(sql, [], |row| row.get::<_, i64>(0))
-    });
-    matches!(found, Ok(0))
+    let found = Connection::open_with_flags(path, flags).and_then(|conn| schema::has_tables(&conn));
+    matches!(found, Ok(false))
 }
 
 fn connect(path: &Path, options: &Options) -> Job<Connection> {

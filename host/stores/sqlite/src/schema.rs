@@ -26,15 +26,16 @@ pub(super) struct Foundation {
     pub(super) identity: String,
 }
 
+/// Whether the engine's tables were created.
+pub(super) fn has_tables(conn: &Connection) -> rusqlite::Result<bool> {
+    let found = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'besom_meta'";
+    Ok(conn.query_row(found, [], |row| row.get::<_, i64>(0))? > 0)
+}
+
 /// The parameters of a store of this version; none: it has yet to be created or migrated.
 fn founded(conn: &mut Connection) -> Job<Option<Foundation>> {
     let tx = conn.transaction()?;
-    let known: i64 = tx.query_row(
-        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'besom_meta'",
-        [],
-        |r| r.get(0),
-    )?;
-    if known == 0 {
+    if !has_tables(&tx)? {
         return Ok(None);
     }
     let noted = "SELECT value FROM besom_meta WHERE key = ?1";
