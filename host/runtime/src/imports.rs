@@ -262,12 +262,12 @@ impl Guest {
             )
             .into());
         }
-        let left = u32::try_from(self.rows_left(0)?).unwrap_or(u32::MAX);
-        let limit = limit.min(TENANTS_MAX).min(left);
+        let limit = limit.min(TENANTS_MAX);
         let range = self.range(range, limit)?;
         let (mut after, mut names) = (after.map(Tenant::from), Vec::new());
         loop {
-            let asked = limit - names.len() as u32;
+            let left = u32::try_from(self.rows_left(0)?).unwrap_or(u32::MAX);
+            let asked = (limit - names.len() as u32).min(left);
             let before = view.snapshot.looked_at();
             let found = view.snapshot.tenants(&range, after.as_ref(), asked);
             let found = self.read(found).await?;

@@ -333,7 +333,7 @@ async fn report(
         ports.heard(&before);
         if let Ok(before) = before {
             let stands = before.is_some_and(|before| written.contains(&before));
-            if !stands && confirmed && !written.is_empty() {
+            if !stands && confirmed {
                 // The last rows are written even if the node no longer listens.
                 let _ = events.send(Event::StoreWentBack).await;
             }
