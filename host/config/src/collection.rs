@@ -168,13 +168,13 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         }
     };
     for name in &key {
-        let kind = columns.get(name).map(|column: &Column| column.kind);
-        // The key of an item cannot hold the others, so no row would be planned.
-        let Some((kind, _)) = KINDS.iter().find(|(_, known)| {
-            Some(*known) == kind
-                && matches!(known, Kind::Bool | Kind::Float | Kind::Decimal | Kind::Json)
-        }) else {
-            continue;
+        // The key of an item cannot hold these, so no row would be planned.
+        let kind = match columns.get(name).map(|column: &Column| column.kind) {
+            Some(Kind::Bool) => "bool",
+            Some(Kind::Float) => "float",
+            Some(Kind::Decimal) => "decimal",
+            Some(Kind::Json) => "json",
+            _ => continue,
         };
         let span = parts.get(&format!("columns.{name}")).unwrap_or(&entry.key_span).clone();
         walker.error(

@@ -85,10 +85,8 @@ async fn open_within(
     };
     let (store, scripts): (Arc<dyn Embedded>, Arc<dyn Scripts>) = match &config.store.url {
         Some(url) => {
-            let options = postgres::Options { creates, ..of_server(config, timeouts)? };
-            // The address and its files are settings; whatever fails from here on is the server's.
-            postgres::is_unchecked(url, &options)
-                .map_err(|error| Failure::Setting(error.to_string()))?;
+            let (options, _) = of_server(config, url)?;
+            let options = postgres::Options { activity: timeouts, creates, ..options };
             let store = postgres::PostgresStore::open(url, options).await?;
             (Arc::clone(&store) as _, store)
         }
@@ -128,18 +126,17 @@ async fn open_within(
 /// The URL, or a file that it refers to, cannot be read.
 pub fn store_risk(config: &Config) -> Result<Option<&'static str>, Failure> {
     let Some(url) = &config.store.url else { return Ok(None) };
-    let options = of_server(config, Timeouts::default())?;
-    let unchecked = postgres::is_unchecked(url, &options)?;
+    let (_, unchecked) = of_server(config, url)?;
     Ok(unchecked.then_some(
         "the identity of the server is not verified: another machine on the network could impersonate it",
     ))
 }
 
-/// Returns the connection options of a PostgreSQL store.
+/// Returns the connection options of a PostgreSQL store, and whether its identity is not verified.
 ///
 /// # Errors
-/// The password file cannot be used.
-fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, Failure> {
+/// [`Failure::Setting`] for the address and its files; whatever fails later is the server's.
+fn of_server(config: &Config, url: &str) -> Result<(postgres::Options, bool), Failure> {
     let cluster = match config.coordination.is_cluster() {
         true => config.coordination.cluster.clone(),
         false => String::new(),
@@ -151,7 +148,7 @@ fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, F
             Failure::Setting(format!("store.password_file {}: {words}", path.display()))
         })?),
     };
-    Ok(postgres::Options {
+    let options = postgres::Options {
         password,
         root_certificate: config.root_certificate.clone(),
         schema: config.schema.clone(),
@@ -166,9 +163,11 @@ fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, F
         guard_timeout: config.guard_timeout,
         idle_in_transaction_timeout: config.idle_in_transaction_timeout,
         tcp_user_timeout: config.tcp_user_timeout,
-        activity,
         ..postgres::Options::default()
-    })
+    };
+    let unchecked = postgres::is_unchecked(url, &options);
+    let unchecked = unchecked.map_err(|error| Failure::Setting(error.to_string()))?;
+    Ok((options, unchecked))
 }
 
 /// Maximum number of connections from one host to the server.

@@ -135,9 +135,8 @@ const WORD: &str = "password";
 
 /// Masks the passwords in a text: `***` in `scheme://user:***@host`, after `password=`, and in the query of
 /// an HTTP URL, where any value may be a token (`https://host/path?key=***`), and in an address whose
-/// scheme is missing (`user:***@host`). The number of characters does
-/// not change, so that places in the text stay valid. If the end of a password is ambiguous, more is masked
-/// rather than less.
+/// scheme is missing (`user:***@host`). The number of characters does not change, so that places in the text
+/// stay valid. If the end of a password is ambiguous, more is masked rather than less.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut spans = Vec::new();
     for (at, _) in text.match_indices("://") {
@@ -174,12 +173,11 @@ pub fn redact(text: &str) -> Cow<'_, str> {
 /// Returns the password of an address without a scheme that `text` ends with, up to its `@`.
 fn before_host(text: &str) -> Option<Range<usize>> {
     let ends = |c: char| c.is_whitespace() || QUOTES.contains(&c) || matches!(c, '=' | '/' | '(');
-    let begin =
-        text.rfind(ends).map_or(0, |at| at + text[at..].chars().next().map_or(0, char::len_utf8));
-    let (user, _) = text[begin..].split_once(':')?;
+    let address = text.rsplit(ends).next()?;
+    let (user, password) = address.split_once(':')?;
     let is_user = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
     let named = !user.is_empty() && user.chars().all(is_user);
-    named.then_some(begin + user.len() + 1..text.len())
+    named.then_some(text.len() - password.len()..text.len())
 }
 
 /// Serializes a URL with its password masked.
