@@ -176,6 +176,36 @@ fn a_column_under_a_trigger_changes_its_type_and_no_connection_goes_on_with_the_
     });
 }
 
+/// What a trigger sets for its session outlives the transaction, and a name without its schema would
+/// mean another table for the next batch, or for the next item of this one.
+#[test]
+fn a_trigger_that_changes_the_search_path_diverts_no_change_to_another_table() {
+    block_on(async {
+        let mut product = Product::new().await;
+        product
+            .sql(
+                "CREATE SCHEMA archive;
+                 CREATE TABLE archive.things (LIKE things INCLUDING ALL);
+                 CREATE FUNCTION divert() RETURNS trigger LANGUAGE plpgsql AS $$
+                   BEGIN PERFORM set_config('search_path', 'archive', false); RETURN new; END $$;
+                 CREATE TRIGGER divert AFTER UPDATE ON things FOR EACH ROW EXECUTE FUNCTION divert()",
+            )
+            .await;
+        let batches = [product.batch(&["a", "b"]).await, product.batch(&["c", "d"]).await];
+        product.sql("INSERT INTO archive.things SELECT * FROM things").await;
+        for batch in &batches {
+            let committed = product.until_committed(batch).await;
+            assert_eq!(committed.outcomes, [Outcome::Committed, Outcome::Committed]);
+        }
+        for (table, n) in [("public.things", 2i64), ("archive.things", 1)] {
+            let sql = format!("SELECT array_agg(n::int8) FROM {table}");
+            let row = product.client.query_one(&sql, &[]).await.expect("rows");
+            assert_eq!(row.get::<_, Vec<i64>>(0), [n; 4], "{table}");
+        }
+        product.world.balanced().await;
+    });
+}
+
 #[test]
 fn a_table_that_is_away_during_a_migration_costs_no_item_anything() {
     block_on(async {

@@ -32,6 +32,8 @@ pub(super) struct ForeignKey {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TableFound {
     pub(super) oid: u32,
+    /// Its quoted name with its schema, which means this table whatever the search path is.
+    pub(super) name: String,
     /// `r` table, `p` partitioned, `v` view, `m` materialized view, `f` foreign.
     pub(super) kind: String,
     pub(super) columns: Vec<ColumnFound>,
@@ -55,15 +57,22 @@ pub(super) async fn tables(
     let mut by_oid: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     let rows = session
         .query(
-            "SELECT n, c.oid, c.relkind::text FROM unnest($1::text[]) n
-             JOIN pg_class c ON c.oid = to_regclass(n)",
+            "SELECT n, c.oid, c.relkind::text, format('%I.%I', s.nspname, c.relname)
+             FROM unnest($1::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
+             JOIN pg_namespace s ON s.oid = c.relnamespace",
             params![names.to_vec()],
         )
         .await?;
     for row in rows {
         let (name, oid): (String, u32) = (row.try_get(0)?, row.try_get(1)?);
         by_oid.entry(oid).or_default().push(name.clone());
-        found.insert(name, TableFound { oid, kind: row.try_get(2)?, ..TableFound::default() });
+        let table = TableFound {
+            oid,
+            kind: row.try_get(2)?,
+            name: row.try_get(3)?,
+            ..TableFound::default()
+        };
+        found.insert(name, table);
     }
     let oids: Vec<u32> = by_oid.keys().copied().collect();
     let mut each = |oid: u32, add: &dyn Fn(&mut TableFound)| {

@@ -107,7 +107,7 @@ pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
 /// example a trigger that rejects a row with a SQLSTATE of its choice: then it is the row's. What
 /// fails within a function without being raised is the row's as well, because the function fails for
 /// the product, too. Two errors are not: a privilege may be missing for this role only, and a kept
-/// plan ([`is_of_a_kept_plan`]) is the connection's.
+/// plan ([`is_of_the_session`]) is the connection's.
 fn is_of_a_function(said: &DbError) -> bool {
     said.routine() == Some("exec_stmt_raise")
         || is_within_a_function(said)
@@ -139,10 +139,12 @@ pub(super) fn doubts_catalog(e: &tokio_postgres::Error) -> bool {
     is_stale(e) || fault(e) == Fault::Program
 }
 
-/// Whether the error may come from a plan that a trigger's function cached for a column's earlier
-/// type: such a plan lives as long as its connection.
-pub(super) fn is_of_a_kept_plan(e: &tokio_postgres::Error) -> bool {
-    e.code() == Some(&SqlState::DATATYPE_MISMATCH)
+/// Whether another connection might not have the error: a trigger's function keeps a plan for a column's
+/// earlier type for the life of its connection, and what it sets there (a search path, a role) hides
+/// tables and functions from all that follow.
+pub(super) fn is_of_the_session(e: &tokio_postgres::Error) -> bool {
+    let Some(said) = e.as_db_error() else { return false };
+    matches!(&said.code().code()[..2], "42" | "3F") && said.routine() != Some("exec_stmt_raise")
 }
 
 /// Whether the connection has ended with this error or before it.

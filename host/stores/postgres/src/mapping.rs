@@ -76,7 +76,12 @@ impl Table {
             Some(of) => Form::of(column.kind, column.encoding, &of.ty, &of.full),
             None => Form::unknown(column.kind, column.encoding),
         };
-        Table { mapped: Mapped::new(collection, qualified(&collection.table), form), found }
+        // A trigger may change the search path of its session.
+        let name = match &found {
+            Some(found) => found.name.clone(),
+            None => qualified(&collection.table),
+        };
+        Table { mapped: Mapped::new(collection, name, form), found }
     }
 
     /// A value as the column stores it.

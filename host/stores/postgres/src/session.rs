@@ -20,7 +20,7 @@ use tokio_postgres::{CancelToken, Row, Statement};
 use super::clock::{Clock, NOW};
 use super::connect::Losses;
 use super::error::{
-    Failure, Job, classify_commit, doubts_catalog, ends_connection, is_of_a_kept_plan,
+    Failure, Job, classify_commit, doubts_catalog, ends_connection, is_of_the_session,
 };
 use besom_ports::store::{Error, Result};
 use besom_tables::late;
@@ -66,8 +66,7 @@ impl Session {
     /// then it would be handed out again.
     fn heard<T>(&self, answer: Answer<T>) -> Answer<T> {
         if let Err(e) = &answer {
-            // A connection keeps the plans of the functions that its triggers have called.
-            if ends_connection(e) || is_of_a_kept_plan(e) {
+            if ends_connection(e) || is_of_the_session(e) {
                 self.losses.note();
             }
             if doubts_catalog(e) {
