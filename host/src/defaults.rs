@@ -36,6 +36,7 @@ fn a_node_is_bounded_as_by_an_empty_file() {
     assert_eq!(config.api.connections_max, besom_engine::api::CONNECTIONS_MAX_DEFAULT);
     let runtime = runtime::Settings::default();
     assert_eq!(config.host.guest_slice, runtime.slice);
+    assert_eq!(config.host.batch_bytes, runtime.verdict_bytes_max as u64);
     assert_eq!(config.plugins.bytes_max, runtime.component_bytes_max);
 }
 

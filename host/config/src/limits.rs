@@ -36,7 +36,7 @@ pub static KEYS: &[Key<LimitsTable>] = &[
     },
     Key {
         name: "hostcall_fuel",
-        default: "134217728",
+        default: "33554432",
         doc: "Maximum amount of data that one host call may copy out of the plugin, approximately in bytes.",
         setter: Setter::U64(|l| &mut l.limits.hostcall_fuel, 4096, 4 * GIB),
     },

@@ -93,6 +93,7 @@ pub const LANES: &[Row; 3] = &[
         limits: &[
             ("memory_bytes", "1GiB"),
             ("fuel", "200000000000"),
+            ("hostcall_fuel", "134217728"),
             ("wall", "120s"),
             ("batch_items", "64"),
             ("rows_read", "2000000"),

@@ -35,3 +35,4 @@ pub mod ring;
 pub mod snapshot;
 pub mod time;
 pub mod value;
+pub mod weight;

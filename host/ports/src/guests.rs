@@ -234,7 +234,7 @@ impl StopFlag {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     /// `fuel`, `deadline`, `memory`, `stack`, `unreachable`, `trap`, `error`, `limit`, `contract`,
-    /// `host-panic` or `not-reached`.
+    /// `host-panic`, `not-reached` or `no-room`.
     pub cause: String,
     /// A message for people: the cause, the source location if known, and the end of stderr.
     pub message: String,
@@ -246,6 +246,7 @@ pub struct Fault {
 
 impl Fault {
     const NOT_REACHED: &str = "not-reached";
+    const NO_ROOM: &str = "no-room";
 
     /// A fault of the guest.
     pub fn new(cause: impl Into<String>, message: impl Into<String>) -> Fault {
@@ -259,9 +260,20 @@ impl Fault {
         Fault::new(Fault::NOT_REACHED, message)
     }
 
-    /// Whether the item was not executed.
+    /// Whether the item was not executed, for lack of time.
     pub fn is_not_reached(&self) -> bool {
         self.cause == Fault::NOT_REACHED
+    }
+
+    /// The item was not executed: the verdicts on other items of the batch fill a commit.
+    pub fn no_room() -> Fault {
+        let message = "not executed: the verdicts on other items of the batch fill a commit";
+        Fault::new(Fault::NO_ROOM, message)
+    }
+
+    /// Whether the item was not executed, for lack of memory.
+    pub fn is_no_room(&self) -> bool {
+        self.cause == Fault::NO_ROOM
     }
 }
 
@@ -318,7 +330,7 @@ pub struct Page {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Acted {
     /// One result per item: its verdict, a fault that this item alone caused (found by bisection;
-    /// the other items have their verdicts), or [`Fault::not_reached`].
+    /// the other items have their verdicts), [`Fault::not_reached`] or [`Fault::no_room`].
     pub verdicts: Vec<Result<Verdict, Fault>>,
     /// The resources used.
     pub usage: Usage,

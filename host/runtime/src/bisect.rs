@@ -52,9 +52,9 @@ impl Bisection {
         self.pending.push(range.start..middle);
     }
 
-    /// The results, including those of items that were not reached.
-    pub(super) fn end(self) -> Vec<Result<Verdict, Fault>> {
-        self.verdicts.into_iter().map(|v| v.unwrap_or_else(|| Err(Fault::not_reached()))).collect()
+    /// The results; items that were not tried have the fault `left`.
+    pub(super) fn end(self, left: &Fault) -> Vec<Result<Verdict, Fault>> {
+        self.verdicts.into_iter().map(|v| v.unwrap_or_else(|| Err(left.clone()))).collect()
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
                 bisection.passed(range, results);
             }
         }
-        (calls, bisection.end())
+        (calls, bisection.end(&Fault::not_reached()))
     }
 
     proptest! {
@@ -127,7 +127,7 @@ mod tests {
         bisection.failed(range, fault());
         let left = bisection.next().unwrap();
         bisection.passed(left, vec![Ok(skip("0")), Ok(skip("1"))]);
-        let verdicts = bisection.end();
+        let verdicts = bisection.end(&Fault::not_reached());
         let (fine, missed) =
             (["0", "1"].map(|r| Ok(skip(r))), [(); 2].map(|()| Err(Fault::not_reached())));
         assert_eq!(verdicts, [fine, missed].concat());

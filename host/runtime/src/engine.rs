@@ -47,6 +47,9 @@ pub struct Settings {
     /// Maximum time for bisecting a batch, as a multiple of `wall_ms`. Items that are not reached
     /// are tried alone later. Meanwhile the batch occupies its place in the lane.
     pub bisect_walls_max: u32,
+    /// The weight of the verdicts of one batch after which no other call is made for it, in bytes: as
+    /// much as one commit may have. The last call may exceed it by `limits.hostcall_fuel`.
+    pub verdict_bytes_max: usize,
     /// Maximum size of a component file, in bytes.
     pub component_bytes_max: u64,
     /// The allowed shape of components that are not built in.
@@ -77,6 +80,7 @@ impl Default for Settings {
             tick: Duration::from_millis(2),
             host_calls_max: 100_000,
             bisect_walls_max: 2,
+            verdict_bytes_max: 16 << 20,
             component_bytes_max: 64 << 20,
             shape: Shape::default(),
             compiler: None,

@@ -56,6 +56,7 @@ use besom_core::item::Item;
 use besom_core::proposal::Verdict;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
+use besom_core::weight;
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
 use wasmtime::component::Linker;
@@ -550,33 +551,53 @@ impl Guests for Runtime {
             items: items.iter().map(convert::item_to_wit).collect(),
             apart: !call.all_tenants,
         };
-        let walls = self.0.settings.bisect_walls_max;
-        let max = Duration::from_millis(call.limits.wall_ms).saturating_mul(walls);
-        let halving = Halving::within(max);
-        self.run("act", caller, move |caller| async move { batch.act(&caller, halving).await })
-            .await
+        let settings = &self.0.settings;
+        let wall = Duration::from_millis(call.limits.wall_ms);
+        let bounds = Bounds {
+            time: wall.saturating_mul(settings.bisect_walls_max),
+            spent: None,
+            bytes: settings.verdict_bytes_max,
+            held: 0,
+        };
+        self.run("act", caller, move |caller| async move { batch.act(&caller, bounds).await }).await
     }
 }
 
-/// The time available for bisecting: all calls for one tenant from its first fault on, including
-/// that one. Successful calls do not count, regardless of the number of tenants.
-struct Halving {
-    max: Duration,
+/// What the calls of one batch may use together.
+struct Bounds {
+    /// The time available for bisecting: all calls for one tenant from its first fault on, including
+    /// that one. Successful calls do not count, regardless of the number of tenants.
+    time: Duration,
     /// `None`: no fault so far.
     spent: Option<Duration>,
+    /// See [`Settings::verdict_bytes_max`].
+    bytes: usize,
+    /// The weight of the verdicts so far.
+    held: usize,
 }
 
-impl Halving {
-    fn within(max: Duration) -> Halving {
-        Halving { max, spent: None }
-    }
-
+impl Bounds {
     fn count(&mut self, took: Duration) {
         self.spent = Some(self.spent.unwrap_or_default().saturating_add(took));
     }
 
-    fn is_over(&self) -> bool {
-        self.spent.is_some_and(|spent| spent >= self.max)
+    fn hold(&mut self, verdicts: &[Result<Verdict, Fault>]) {
+        self.held += verdicts
+            .iter()
+            .map(|verdict| match verdict {
+                Ok(Verdict::Propose(proposal)) => weight::of_proposal(proposal),
+                Ok(_) | Err(_) => 0,
+            })
+            .sum::<usize>();
+    }
+
+    /// Why no other call is made.
+    fn end(&self) -> Option<Fault> {
+        match self.spent {
+            _ if self.held >= self.bytes => Some(Fault::no_room()),
+            Some(spent) if spent >= self.time => Some(Fault::not_reached()),
+            Some(_) | None => None,
+        }
     }
 }
 
@@ -591,10 +612,10 @@ struct Batch {
 
 impl Batch {
     /// Produces a verdict or a fault for each item, in one call or in one call per tenant.
-    async fn act(&self, caller: &Caller, mut halving: Halving) -> Result<Acted, Error> {
+    async fn act(&self, caller: &Caller, mut bounds: Bounds) -> Result<Acted, Error> {
         let first = self.tenants.first();
         if !self.apart || self.tenants.iter().all(|tenant| Some(tenant) == first) {
-            return self.act_together(caller, &mut halving).await;
+            return self.act_together(caller, &mut bounds).await;
         }
         let mut by_tenant: BTreeMap<Option<&Tenant>, Vec<usize>> = BTreeMap::new();
         for (at, tenant) in self.tenants.iter().enumerate() {
@@ -610,7 +631,7 @@ impl Batch {
                 items: places.iter().map(|at| self.items[*at].clone()).collect(),
                 apart: false,
             };
-            let acted = match of_tenant.act_together(caller, &mut halving).await {
+            let acted = match of_tenant.act_together(caller, &mut bounds).await {
                 Ok(acted) => acted,
                 // The results for other tenants remain valid; the rest is tried again. If the call
                 // was stopped, no result is needed.
@@ -630,27 +651,31 @@ impl Batch {
         Ok(Acted { verdicts, usage })
     }
 
-    async fn act_together(&self, caller: &Caller, halving: &mut Halving) -> Result<Acted, Error> {
+    async fn act_together(&self, caller: &Caller, bounds: &mut Bounds) -> Result<Acted, Error> {
         let mut usage = Usage::default();
         let mut bisection = Bisection::new(self.items.len());
         let mut is_faulty = false;
-        while !halving.is_over()
+        while bounds.end().is_none()
             && let Some(range) = bisection.next()
         {
             let started = Instant::now();
             let result = self.attempt(caller, range.clone(), &mut usage).await;
             is_faulty |= matches!(result, Err(Error::Guest(_)));
             if is_faulty {
-                halving.count(started.elapsed());
+                bounds.count(started.elapsed());
             }
             match result {
-                Ok(results) => bisection.passed(range, results),
+                Ok(results) => {
+                    bounds.hold(&results);
+                    bisection.passed(range, results);
+                }
                 Err(Error::Guest(fault)) => bisection.failed(range, fault),
                 // The guest is not at fault: there is no item to find.
                 Err(error) => return Err(error),
             }
         }
-        Ok(Acted { verdicts: bisection.end(), usage })
+        let left = bounds.end().unwrap_or_else(Fault::not_reached);
+        Ok(Acted { verdicts: bisection.end(&left), usage })
     }
 
     /// Executes some of the items in one call.

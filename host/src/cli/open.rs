@@ -365,6 +365,8 @@ impl Loader {
         let (memory, time) = (plugins.compile_memory, plugins.compile_time);
         settings.compiler = Some(child::Limits::of_this_program(memory, time));
         settings.slice = parsed.sections().host.guest_slice;
+        settings.verdict_bytes_max =
+            usize::try_from(parsed.sections().host.batch_bytes).unwrap_or(usize::MAX);
         let threads = parsed.sections().host.guest_threads;
         if threads > 0 {
             settings.threads = threads as usize;

@@ -195,6 +195,33 @@ async fn what_is_finished_of_one_tenant_stands_where_the_call_of_another_cannot_
     }
 }
 
+/// Each of these verdicts has 3 MiB. Two fit into one answer, and fill more than one commit.
+#[tokio::test]
+async fn once_verdicts_fill_a_commit_no_other_call_is_made_for_the_batch() {
+    let (runtime, loaded) =
+        start(Settings { verdict_bytes_max: 4 << 20, ..Settings::default() }).await;
+    let limits = Limits { hostcall_fuel: 8 << 20, ..limits() };
+    let batch = items(["emit-flood"; 8]);
+    let call = call(&loaded.digest, limits.clone());
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
+    assert!(acted.verdicts[..2].iter().all(Result::is_ok), "{:?}", told_of(&acted.verdicts));
+    let no_room = |verdict: &Result<Verdict, Fault>| verdict.as_ref().is_err_and(Fault::is_no_room);
+    assert!(acted.verdicts[2..].iter().all(no_room), "{:?}", told_of(&acted.verdicts));
+    assert_eq!(acted.usage.instances, 3);
+
+    let batch = of_tenants(["a", "b", "c", "d"].map(|tenant| (tenant, "emit-flood")));
+    let call = apart(&loaded.digest, limits);
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
+    assert!(acted.verdicts[..2].iter().all(Result::is_ok), "{:?}", told_of(&acted.verdicts));
+    assert!(acted.verdicts[2..].iter().all(no_room), "{:?}", told_of(&acted.verdicts));
+    assert_eq!(acted.usage.instances, 2);
+}
+
+/// The causes of the faults; none: a verdict.
+fn told_of(verdicts: &[Result<Verdict, Fault>]) -> Vec<Option<&str>> {
+    verdicts.iter().map(|verdict| verdict.as_ref().err().map(|fault| &*fault.cause)).collect()
+}
+
 #[tokio::test]
 async fn of_a_call_that_is_stopped_nothing_stands() {
     let (runtime, loaded) = hostile().await;

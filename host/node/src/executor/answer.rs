@@ -2,6 +2,7 @@
 
 use besom_core::proposal::Verdict;
 use besom_core::snapshot::Cause;
+use besom_core::weight::of_proposal;
 use besom_ports::guests::Fault;
 
 use super::*;
@@ -134,6 +135,11 @@ impl Executor {
         if !matches!(result, Err(guests::Error::Infrastructure(_))) {
             self.troubled.remove(&flight.task);
         }
+        let verdicts = result.as_ref().map_or(&[][..], |acted| &acted.verdicts);
+        let is =
+            |what: fn(&Fault) -> bool| move |v: &&Result<_, Fault>| v.as_ref().is_err_and(what);
+        let missed = verdicts.iter().filter(is(Fault::is_not_reached)).count();
+        let mut is_full = verdicts.iter().any(|v| is(Fault::is_no_room)(&v));
         let all = |words: &str| items.iter().map(|_| Some(Err(Failed::own(words)))).collect();
         let said: Vec<Option<Result<Verdict, Failed>>> = match result {
             Ok(acted) if acted.verdicts.len() == items.len() => acted
@@ -141,8 +147,8 @@ impl Executor {
                 .into_iter()
                 .zip(&items)
                 .map(|(said, waiting)| match said {
-                    Ok(verdict) => Some(self.fitting(waiting, verdict)),
-                    Err(fault) if fault.is_not_reached() => None,
+                    Ok(verdict) => Some(self.mapped(waiting, verdict)),
+                    Err(fault) if fault.is_not_reached() || fault.is_no_room() => None,
                     Err(fault) => Some(Err(fault.into())),
                 })
                 .collect(),
@@ -187,10 +193,9 @@ impl Executor {
             self.release(flight);
             return;
         }
-        let undecided = said.iter().filter(|said| said.is_none()).count();
-        if undecided > 0 {
+        if missed > 0 {
             // Other items used up the time of the call: each is tried alone.
-            let count = u32::try_from(undecided).unwrap_or(u32::MAX);
+            let count = u32::try_from(missed).unwrap_or(u32::MAX);
             self.singly.insert(flight.task.clone(), count);
         }
         let definition = Arc::clone(&flight.definition);
@@ -207,9 +212,10 @@ impl Executor {
             let decision = decide(&definition.retry, &waiting.item, self.now, said, undo);
             let may = match &decision {
                 Decision::Apply { proposal, .. } => {
-                    bytes += weight::of_proposal(proposal);
-                    (entries.is_empty() || bytes <= self.settings.commit_bytes)
-                        && touched.claim(&self.collections, &waiting.item, proposal)
+                    bytes += of_proposal(proposal);
+                    let fits = entries.is_empty() || bytes <= self.settings.commit_bytes;
+                    is_full |= !fits;
+                    fits && touched.claim(&self.collections, &waiting.item, proposal)
                 }
                 Decision::Settle(_) => true,
             };
@@ -219,6 +225,7 @@ impl Executor {
                 self.return_taken(&mut flight, &waiting, self.now);
             }
         }
+        self.learn_room(&flight, entries.len(), is_full);
         if entries.is_empty() {
             out.push(Command::Abandon(flight.commit));
             self.release(flight);
@@ -227,9 +234,24 @@ impl Executor {
         self.send(ticket, flight, entries, out);
     }
 
+    /// Learns how many items of the task have verdicts that fit into one commit: a further one would be
+    /// executed in vain. After a batch with room for more, twice as many are tried.
+    fn learn_room(&mut self, flight: &Flight, entries: usize, is_full: bool) {
+        if is_full {
+            self.fitting.insert(flight.task.clone(), entries.max(1));
+        } else if let Some(limit) = self.fitting.get_mut(&flight.task)
+            && entries >= *limit
+        {
+            *limit *= 2;
+            if *limit >= self.settings.commit_items {
+                self.fitting.remove(&flight.task);
+            }
+        }
+    }
+
     /// The verdict, unless it is a proposal that the mapping rules out. A value of another kind than
     /// its column's is left to the store, which compares the mapping with the rows.
-    fn fitting(&self, waiting: &Waiting, verdict: Verdict) -> Result<Verdict, Failed> {
+    fn mapped(&self, waiting: &Waiting, verdict: Verdict) -> Result<Verdict, Failed> {
         let Verdict::Propose(proposal) = &verdict else { return Ok(verdict) };
         let tenant = waiting.item.identity.tenant.as_ref();
         match refusal::check(&self.collections, tenant, proposal) {

@@ -86,7 +86,9 @@ impl Executor {
         if self.singly.get(&definition.name).is_some_and(|left| *left > 0) {
             1
         } else {
-            (definition.limits.batch_items.max(1) as usize).min(self.settings.commit_items)
+            let fitting = self.fitting.get(&definition.name).copied().unwrap_or(usize::MAX);
+            let asked = definition.limits.batch_items.max(1) as usize;
+            asked.min(self.settings.commit_items).min(fitting)
         }
     }
 

@@ -305,6 +305,8 @@ pub struct Executor {
     /// How many of the next batches of the task contain a single item, because a batch was rejected
     /// as a whole.
     singly: HashMap<TaskName, u32>,
+    /// How many items of the task have verdicts that fit into one commit, if not all of a batch do.
+    fitting: HashMap<TaskName, usize>,
     /// The observed duration of a yielding commit, per KiB of its weight.
     micros_per_kib: f64,
     /// How many items of one stream fit into one batch of the task, as observed.
@@ -372,6 +374,7 @@ impl Executor {
             broken: BTreeMap::new(),
             refused: HashMap::new(),
             singly: HashMap::new(),
+            fitting: HashMap::new(),
             micros_per_kib: 20.0,
             yields: HashMap::new(),
             draining: false,

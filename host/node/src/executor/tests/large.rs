@@ -1,5 +1,7 @@
 //! The bytes of the commits under way are bounded.
 
+use besom_ports::guests::Limits;
+
 use super::*;
 
 /// A message of that size in each verdict.
@@ -119,4 +121,33 @@ fn nothing_is_begun_in_a_lane_while_too_much_of_it_waits_for_its_commit() {
     };
     assert!(!reads(&bench.step(Event::Backlog(Ok(vec![stream])))));
     assert!(reads(&bench.step(for_ticket(all_committed(&first), a))));
+}
+
+/// What does not fit into one commit would be executed again.
+#[test]
+fn the_size_of_batches_follows_what_fits_into_one_commit() {
+    let settings =
+        Settings { due_ahead: Duration::ZERO, batches: PerLane::of(|_| 1), ..Settings::default() };
+    let definition = definition("a", Lane::Normal);
+    let limits = Limits { batch_items: 20, ..definition.limits.clone() };
+    let definition = Arc::new(TaskDefinition { limits, ..TaskDefinition::clone(&definition) });
+    let mut bench = Bench::with(settings, &[definition]);
+    let timers = (1..=20).map(|id| timer("a", id, at(500))).collect();
+    let mut commands = bench.fed(&[], timers, vec![]);
+    let mut sizes = Vec::new();
+    while let Some((ticket, keys)) = acts(&commands).pop() {
+        let room = if sizes.is_empty() { 2 } else { usize::MAX };
+        sizes.push(keys.len());
+        let verdict = |(at, key): (usize, &String)| match at < room {
+            true => Ok(delete(key)),
+            false => Err(Fault::no_room()),
+        };
+        let verdicts = keys.iter().enumerate().map(verdict).collect();
+        let result = Ok(Acted { verdicts, usage: Usage::default() });
+        // While a batch is in its commit, the next one is executed.
+        commands = bench.step(Event::Acted(ticket, result));
+        let (ticket, batch) = commits(&commands).remove(0);
+        commands.extend(bench.step(for_ticket(all_committed(&batch), ticket)));
+    }
+    assert_eq!(sizes, [20, 2, 4, 8, 4]);
 }
