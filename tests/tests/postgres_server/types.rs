@@ -9,7 +9,7 @@ use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
-use besom_ports::store::{MappingFault, Outcome};
+use besom_ports::store::{Error, MappingFault, Outcome};
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{fields, text};
 use besom_tests::conformance::world::{ALL, range, tenant};
@@ -159,6 +159,22 @@ fn dates_and_infinity_are_read_and_written() {
     });
 }
 
+/// The server does not say where the value is that it cannot convert.
+#[test]
+fn a_value_beyond_its_kind_is_refused_with_the_collection() {
+    block_on(async {
+        let sums = collection("sums", "id", &[("id", Kind::Integer), ("sum", Kind::Integer)]);
+        let table =
+            "CREATE TABLE sums (tenant text, id bigint, sum numeric(20), PRIMARY KEY (tenant, id));
+                     INSERT INTO sums VALUES ('a', 1, 99999999999999999999)";
+        let (world, _product) = world(table, &sums).await;
+        let view = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
+        let read = view.read_range(Some(&tenant("a")), &range("sums", None, &["sum"])).await;
+        let Err(Error::Invalid(said)) = read else { panic!("{read:?}") };
+        assert!(said.starts_with("a read of sums: ") && said.contains("(22003)"), "{said}");
+    });
+}
+
 /// The check refuses columns that would be rounded and tables that commit elsewhere.
 #[test]
 fn a_column_that_would_be_read_wrongly_is_a_fault() {
@@ -175,6 +191,8 @@ fn a_column_that_would_be_read_wrongly_is_a_fault() {
             ("numeric(12, 2)", Kind::Float, true),
             ("numeric(12, 2)", Kind::Decimal, false),
             ("numeric(12)", Kind::Integer, false),
+            ("numeric(18)", Kind::Integer, false),
+            ("numeric(19)", Kind::Integer, true),
         ] {
             let found = faults(&table(ty), &sums(kind)).await;
             let places: Vec<&str> = found.iter().map(|(place, _)| place.as_str()).collect();

@@ -16,7 +16,8 @@ pub(super) struct ColumnFound {
     pub(super) full: String,
     /// Whether it may hold NULL.
     pub(super) nullable: bool,
-    /// Whether a `numeric` contains only whole numbers, because its scale is 0.
+    /// Whether a `numeric` contains only whole numbers of 64 bits: its scale is 0, and it has at most 18
+    /// digits.
     pub(super) whole: bool,
 }
 
@@ -110,6 +111,7 @@ const COLUMNS: &str = "SELECT a.attrelid, a.attname::text,
     coalesce(b.typname, t.typname)::text, format_type(coalesce(b.oid, t.oid), -1),
     NOT a.attnotnull,
     coalesce(b.oid, t.oid) = 'numeric'::regtype AND m.typmod >= 4 AND (m.typmod - 4) & 2047 = 0
+      AND (m.typmod - 4) >> 16 <= 18
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
   CROSS JOIN LATERAL (SELECT CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END) m(typmod)

@@ -330,7 +330,7 @@ fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String
     if !fits && ty == "numeric" {
         return Some(format!(
             "the column has the type numeric and is mapped as {kind} ({encoding}), which would \
-             round its values: map it as decimal, or change its type to numeric(20, 0)"
+             round its values or not hold them: map it as decimal, or change its type to numeric(18, 0)"
         ));
     }
     (!fits).then(|| {
@@ -353,7 +353,7 @@ mod tests {
             ty: ty.into(),
             full: ty.into(),
             nullable: true,
-            whole: ty == "numeric(20,0)",
+            whole: ty == "numeric(18,0)",
         };
         for (ty, kind, encoding, fits) in [
             ("int4", Kind::Integer, Encoding::Native, true),
@@ -374,7 +374,7 @@ mod tests {
             ("numeric", Kind::Integer, Encoding::Native, false),
             ("numeric", Kind::Float, Encoding::Native, false),
             ("numeric", Kind::Timestamp, Encoding::Seconds, false),
-            ("numeric(20,0)", Kind::Integer, Encoding::Native, true),
+            ("numeric(18,0)", Kind::Integer, Encoding::Native, true),
         ] {
             let said = unlike(&column(ty), kind, encoding);
             assert_eq!(said.is_none(), fits, "{kind:?} ({encoding:?}) on {ty}: {said:?}");

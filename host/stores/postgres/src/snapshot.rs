@@ -155,9 +155,16 @@ impl Inner {
         }
     }
 
-    /// The error as the holder of the snapshot has to see it.
-    fn error(&self, failure: Failure) -> Error {
-        if Instant::now() >= self.until { self.overdue() } else { failure.into() }
+    /// The error as the holder of the snapshot has to see it. The server does not say whose value it
+    /// cannot convert.
+    fn error(&self, read: &str, failure: Failure) -> Error {
+        if Instant::now() >= self.until {
+            return self.overdue();
+        }
+        match Error::from(failure) {
+            Error::Invalid(said) => Error::Invalid(format!("a read of {read}: {said}")),
+            other => other,
+        }
     }
 }
 
@@ -177,7 +184,7 @@ impl Drop for PostgresSnapshot {
 
 /// Runs a read on the session of an open snapshot.
 macro_rules! read {
-    ($snapshot:expr, $view:ident => $read:expr) => {{
+    ($snapshot:expr, $of:expr, $view:ident => $read:expr) => {{
         let inner = &$snapshot.inner;
         let mut open = inner.session.lock().await;
         let Some(session) = open.as_ref() else { return Err(inner.overdue()) };
@@ -195,7 +202,7 @@ macro_rules! read {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(failure)) => {
                 untouched(session, &failure).await;
-                Err(inner.error(failure))
+                Err(inner.error($of, failure))
             }
             None => {
                 // Further reads would wait for this one: the snapshot ends with it.
@@ -228,11 +235,11 @@ impl ReadView for PostgresSnapshot {
         keys: &[RowKey],
         columns: &[String],
     ) -> Result<Vec<Option<Row>>> {
-        read!(self, view => lookup::get_many(&view, tenant, collection, keys, columns))
+        read!(self, collection, view => lookup::get_many(&view, tenant, collection, keys, columns))
     }
 
     async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage> {
-        read!(self, view => range::read(&view, tenant, range))
+        read!(self, &range.collection, view => range::read(&view, tenant, range))
     }
 
     async fn exists(
@@ -241,7 +248,7 @@ impl ReadView for PostgresSnapshot {
         collection: &str,
         conditions: &[Condition],
     ) -> Result<bool> {
-        read!(self, view => lookup::exists(&view, tenant, collection, conditions))
+        read!(self, collection, view => lookup::exists(&view, tenant, collection, conditions))
     }
 
     async fn tenants(
@@ -250,7 +257,7 @@ impl ReadView for PostgresSnapshot {
         after: Option<&Tenant>,
         limit: u32,
     ) -> Result<Vec<Tenant>> {
-        read!(self, view => tenants::tenants(&view, range, after, limit))
+        read!(self, &range.collection, view => tenants::tenants(&view, range, after, limit))
     }
 
     async fn deliveries(
@@ -260,6 +267,6 @@ impl ReadView for PostgresSnapshot {
         topic: &str,
         keys: &[String],
     ) -> Result<Vec<Option<Delivery>>> {
-        read!(self, view => outbox::deliveries(view.session, task, tenant, topic, keys))
+        read!(self, "deliveries", view => outbox::deliveries(view.session, task, tenant, topic, keys))
     }
 }
