@@ -55,6 +55,10 @@ pub enum Error {
     /// alone, that item is to blame.
     #[error("the database raised: {0}")]
     Raised(String),
+    /// A statement took longer than its limit without waiting for a lock. Nothing was changed. If it
+    /// repeats for the same item alone while other batches are committed, that item is to blame.
+    #[error("the database needs too long: {0}")]
+    TimedOut(String),
     /// The database is malformed. Nothing was changed; nothing more is written until somebody restores
     /// it, and [`Store::lost`] says so from now on.
     #[error("{0}")]

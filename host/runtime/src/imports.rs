@@ -71,6 +71,7 @@ impl From<StoreError> for Failure {
             | StoreError::Busy(_)
             | StoreError::Unavailable(_)
             | StoreError::Raised(_)
+            | StoreError::TimedOut(_)
             | StoreError::Damaged(_)
             | StoreError::Denied(_)
             | StoreError::Unknown(_) => Halt::Infrastructure(error.to_string()).into(),

@@ -72,6 +72,7 @@ impl From<store::Error> for Failure {
             }
             store::Error::Fenced
             | store::Error::Raised(_)
+            | store::Error::TimedOut(_)
             | store::Error::Refused(..)
             | store::Error::Invalid(_)
             | store::Error::TooLarge(_) => Failure::Failed(error.to_string()),

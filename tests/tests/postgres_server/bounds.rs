@@ -94,6 +94,44 @@ fn a_statement_ends_with_the_process_that_has_sent_it() {
     });
 }
 
+/// Unlike one that waits for a lock, it would take as long at every attempt.
+#[test]
+fn a_commit_whose_own_statement_takes_too_long_says_so() {
+    block_on(async {
+        let (lock_timeout, statement_timeout) =
+            (Duration::from_millis(100), Duration::from_millis(300));
+        let options = Options { lock_timeout, statement_timeout, ..patient() };
+        let fixture = Postgres::open_with(options).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("slow", 1), thing("quick", 1)]).await;
+        let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+                      BEGIN IF old.id = 'slow' THEN PERFORM pg_sleep(60); END IF; RETURN new; END $$;
+                    CREATE TRIGGER slow BEFORE UPDATE ON things FOR EACH ROW EXECUTE FUNCTION slow()";
+        product.batch_execute(slow).await.expect("the product's trigger");
+        for key in ["slow", "quick"] {
+            world.planned("task", in_one_stream(&[key])).await;
+            let items = world.log("task").await;
+            let item = items.last().expect("the item waits");
+            let batch = world.batch(vec![world.entry(item, apply(vec![], vec![set_n(key, 2)]))]);
+            let committed = world.store().commit(&batch).await;
+            match committed {
+                Err(Error::TimedOut(said)) if key == "slow" => {
+                    assert!(said.contains("300 ms (`store.statement_timeout`)"), "{said}");
+                    // Nothing was changed, and the item can be postponed.
+                    let later = world.batch(vec![world.entry(item, dead("too slow"))]);
+                    world.store().commit(&later).await.expect("it is set aside");
+                }
+                Ok(committed) if key == "quick" => {
+                    assert_eq!(committed.outcomes, [Outcome::Committed]);
+                }
+                other => panic!("{key}: {other:?}"),
+            }
+        }
+        world.balanced().await;
+    });
+}
+
 /// A snapshot that is not dropped is closed after its time, and its connection serves the next one.
 #[test]
 fn a_snapshot_ends_with_its_time() {

@@ -249,14 +249,15 @@ impl Ports {
     /// connection pool, says nothing about it.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
         use store::Error::{
-            Busy, Damaged, Denied, Fenced, Invalid, Raised, Refused, TooLarge, Unavailable, Unknown,
+            Busy, Damaged, Denied, Fenced, Invalid, Raised, Refused, TimedOut, TooLarge,
+            Unavailable, Unknown,
         };
         match answer {
             Err(Damaged(_)) => self.health.lose_store(),
             Err(error @ (Unavailable(_) | Denied(_) | Unknown(_))) => {
                 self.health.missed(Part::Store, error);
             }
-            Err(Busy(_)) => {}
+            Err(Busy(_) | TimedOut(_)) => {}
             Ok(_) | Err(Fenced | Raised(_) | Invalid(_) | TooLarge(_) | Refused(..)) => {
                 self.health.answered(Part::Store);
             }
@@ -803,6 +804,7 @@ fn of_store(error: store::Error) -> ScanError {
         store::Error::Busy(words)
         | store::Error::Unavailable(words)
         | store::Error::Raised(words)
+        | store::Error::TimedOut(words)
         | store::Error::Damaged(words)
         | store::Error::Denied(words) => ScanError::Infrastructure(words),
     }

@@ -372,6 +372,14 @@ impl Executor {
             store::Error::Busy(words) if self.is_of_one(&flight, &batch, since, true) => {
                 self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
             }
+            store::Error::TimedOut(words) if self.is_of_one(&flight, &batch, since, true) => {
+                match self.is_doubted(&batch, Self::RAISED_MAX) {
+                    true => self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out),
+                    false => {
+                        self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
+                    }
+                }
+            }
             store::Error::Unavailable(words) if self.is_of_one(&flight, &batch, since, false) => {
                 match self.is_doubted(&batch, Self::TROUBLED_MAX) {
                     true => self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out),
@@ -389,6 +397,7 @@ impl Executor {
                 }
             }
             error @ (store::Error::Busy(_)
+            | store::Error::TimedOut(_)
             | store::Error::Raised(_)
             | store::Error::Unavailable(_)
             | store::Error::Damaged(_)
@@ -396,7 +405,7 @@ impl Executor {
                 let wait = HOLDS.pause(flight.failures, 0);
                 flight.failures += 1;
                 // A store that is busy with these rows answers other batches.
-                if !matches!(error, store::Error::Busy(_)) {
+                if !matches!(error, store::Error::Busy(_) | store::Error::TimedOut(_)) {
                     self.note_failure(true);
                 }
                 if self.now.since(since) > self.settings.commit_age_max {

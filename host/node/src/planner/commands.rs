@@ -222,6 +222,7 @@ impl Planner {
                 // A store that cannot be reached is waited for, and a stale leader decides nothing.
                 if let store::Error::Busy(_)
                 | store::Error::Raised(_)
+                | store::Error::TimedOut(_)
                 | store::Error::Invalid(_)
                 | store::Error::TooLarge(_) = &error
                 {
@@ -240,6 +241,7 @@ impl Planner {
                     store::Error::Busy(_)
                     | store::Error::Unavailable(_)
                     | store::Error::Raised(_)
+                    | store::Error::TimedOut(_)
                     | store::Error::Damaged(_)
                     | store::Error::Denied(_)
                     | store::Error::Refused(..)

@@ -23,7 +23,9 @@ use besom_core::books::{Closed, Judged, Tally, Write, close};
 use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::{Change, Guard};
+use besom_tables::late;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 use super::clock::{Clock, NOW};
 use super::direct;
@@ -148,6 +150,14 @@ pub(super) async fn commit(
                     }
                     Stop::Failed(failure) => {
                         session.doubted(&failure);
+                        // A wait for a lock would have ended before.
+                        let max = setting.bounds.statement;
+                        if let Failure::Sql(e) = &failure
+                            && e.code() == Some(&SqlState::QUERY_CANCELED)
+                            && setting.bounds.lock < max
+                        {
+                            return Err(late::commit_cancelled(max, &words(e)));
+                        }
                         if let Failure::Sql(e) = &failure
                             && may_be_raised(e)
                             && session.answers().await

@@ -17,6 +17,14 @@ pub fn read_cancelled() -> Error {
     Error::Refused(Cause::Slow, "a read was cancelled: the call exceeded its deadline".to_owned())
 }
 
+/// A statement of a commit took longer than the server allows. Waits for locks end before.
+pub fn commit_cancelled(max: Duration, said: &str) -> Error {
+    let millis = max.as_millis();
+    Error::TimedOut(format!(
+        "{said}; a statement of a commit has {millis} ms (`store.statement_timeout`)"
+    ))
+}
+
 /// The guards on rows by conditions took too long. A batch with such guards cannot be committed as
 /// a whole: its items are retried one by one, and an item whose own guards take this long fails.
 pub fn guards_cancelled(max: Duration) -> Error {

@@ -96,11 +96,27 @@ fn a_row_that_somebody_has_locked_delays_its_own_item_alone() {
 /// committed in the meantime.
 #[test]
 fn an_item_for_which_alone_the_database_raises_an_error_uses_an_attempt_after_a_few() {
+    used_after_a_few(store::Error::Raised, Duration::ZERO);
+}
+
+/// The store is not slow if other batches are committed meanwhile.
+#[test]
+fn an_item_whose_own_changes_take_too_long_uses_an_attempt_after_a_few() {
+    used_after_a_few(store::Error::TimedOut, Duration::from_secs(30));
+}
+
+/// The answers come after `took`, and others are committed meanwhile.
+fn used_after_a_few(error: fn(String) -> store::Error, took: Duration) {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
     let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
     let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
     let (_, both) = commits(&bench.step(Event::Acted(ticket, acted(&["5", "6"])))).remove(0);
-    let raised = || Err(store::Error::Raised("terminating connection".into()));
+    let raised = || Err(error("terminating connection".into()));
+    let pass = |bench: &mut Bench| {
+        bench.now = bench.now + took;
+        bench.executor.committed_at = Some(bench.now);
+    };
+    pass(&mut bench);
     // Each is tried alone.
     let begun = acts(&bench.step(Event::Committed(ticket, both.id, raised())));
     let [(first, five), (other, six)] = &begun[..] else { panic!("{begun:?}") };
@@ -111,6 +127,7 @@ fn an_item_for_which_alone_the_database_raises_an_error_uses_an_attempt_after_a_
     let mut retry = Waiting { source: Source::Retry(9), ..timer("sweep", 5, at(400)) };
     for times in 1..=Executor::RAISED_MAX {
         let (_, single) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+        pass(&mut bench);
         let told = bench.step(Event::Committed(ticket, single.id, raised()));
         let postponed = bench.now + Executor::POSTPONED;
         if times == 1 {
