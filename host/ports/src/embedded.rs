@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_core::ids::{FencingToken, Term};
-use besom_core::time::Time;
+use besom_core::time::{Time, micros};
 
 use super::activity::State;
 use super::coordination::LeaderRecord;
-use super::store::{Result, Store};
+use super::store::{Error, Result, Store};
 
 /// A store that also keeps the lease and the activity: everything that a node needs except its
 /// guests.
@@ -57,6 +57,21 @@ pub struct LeaseRow {
 }
 
 impl LeaseRow {
+    /// Refuses a cluster while a host without one holds the lease, by the clock of the server that keeps
+    /// the row.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: it is held.
+    pub fn check_free(&self, now: Time) -> Result<()> {
+        if Time(micros(self.expires_at)) <= now {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "the host {} on {} uses this store without a cluster: correct [store], or stop that host first",
+            self.leader.node, self.leader.hostname
+        )))
+    }
+
     /// The term of the next leader: above that of the holder in the way, above the fence and above
     /// `at_least`.
     pub fn next_term(seen: Option<&LeaseRow>, fence: Term, at_least: Option<Term>) -> Term {
@@ -107,6 +122,17 @@ pub trait LeaseLedger: Send + Sync {
 
     /// Releases the lease of that term and token, if it is still held.
     async fn release_lease(&self, fence: &FencingToken) -> Result<()>;
+
+    /// Records that the store belongs to this cluster, whose leaders are elected elsewhere. Nothing
+    /// happens for a store that no cluster can use.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::store::Error::Invalid): it belongs to another cluster, or a host
+    /// without a cluster holds the lease.
+    async fn assign_to(&self, cluster: &str) -> Result<()> {
+        let _ = cluster;
+        Ok(())
+    }
 }
 
 /// The storage of the embedded activity. It survives the process; a power failure may lose the most

@@ -12,8 +12,8 @@ use besom_config::Config;
 use besom_engine::host::clock::{self, StoreTime};
 use besom_engine::host::perform::Cluster;
 use besom_engine::host::setup::{hostname, node_name};
+use besom_ports::embedded::Embedded;
 use besom_ports::members::{Announcement, MemberState, Members as _};
-use besom_ports::store::Store;
 use besom_services::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
 use besom_system::secret;
 
@@ -61,7 +61,7 @@ pub fn etcd(
 pub async fn join(
     config: &Config,
     etcd: &Arc<Etcd>,
-    store: &dyn Store,
+    store: &dyn Embedded,
 ) -> Result<Cluster, Failure> {
     // A killed incarnation of this node stays registered until its lease expires.
     let max = config.host.connect_wait_max.max(config.lease.ttl * 2);
@@ -72,7 +72,12 @@ pub async fn join(
     };
     let joining = Announcement { state: MemberState::Joining, ..announcement.clone() };
     patiently(max, async || {
+        // Nothing is recorded, here or there, before it is known whose store this is.
+        if let (Some(row), Some(now)) = (store.lease().await?, store.server_time().await?) {
+            row.check_free(now)?;
+        }
         etcd.claim(store.identity()).await?;
+        store.assign_to(&config.coordination.cluster).await?;
         Ok(etcd.join(&joining).await?)
     })
     .await?;

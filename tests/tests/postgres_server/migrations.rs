@@ -101,6 +101,42 @@ fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
     });
 }
 
+/// A unique index of a table does not cover the tables that inherit from it.
+#[test]
+fn a_key_of_several_rows_changes_none_of_them() {
+    block_on(async {
+        let delete = Change::Delete { collection: "things".into(), key: vec![text("twin")] };
+        for (change, guards) in [
+            (set_n("twin", 2), vec![]),
+            (set_n("twin", 2), vec![n_is("twin", 1)]),
+            (delete.clone(), vec![n_is("twin", 1)]),
+            (delete, vec![]),
+        ] {
+            let product = Product::new().await;
+            product.world.write(vec![thing("twin", 1), thing("one", 1)]).await;
+            product
+                .sql(
+                    "CREATE TABLE more () INHERITS (things);
+                     INSERT INTO more SELECT * FROM ONLY things WHERE id = 'twin'",
+                )
+                .await;
+            product.world.planned("task", in_one_stream(&["twin", "one"])).await;
+            let items = product.world.log("task").await;
+            let ends = [apply(guards, vec![change.clone()]), apply(vec![], vec![set_n("one", 2)])];
+            let entries = items.iter().zip(ends).map(|(item, end)| product.world.entry(item, end));
+            let batch = product.world.batch(entries.collect());
+            let committed = product.until_committed(&batch).await;
+            let told = matches!(&committed.outcomes[0], Outcome::Dead(why) if why.contains("several rows"));
+            assert!(told, "{change:?}: {committed:?}");
+            assert_eq!(committed.outcomes[1], Outcome::Committed, "{change:?}");
+            let sql = "SELECT array_agg(n::int8 ORDER BY id) FROM things";
+            let row = product.client.query_one(sql, &[]).await.expect("rows");
+            assert_eq!(row.get::<_, Vec<i64>>(0), [2, 1, 1], "{change:?}");
+            product.world.balanced().await;
+        }
+    });
+}
+
 /// A row of a read set that a trigger keeps is named, and the whole set remains unchanged.
 #[test]
 fn a_read_set_of_which_a_trigger_keeps_a_row_is_set_aside_with_the_reason() {

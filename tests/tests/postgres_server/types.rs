@@ -175,6 +175,25 @@ fn a_value_beyond_its_kind_is_refused_with_the_collection() {
     });
 }
 
+/// Whether two keys are equal is up to the column's collation, and a unique index may have another.
+#[test]
+fn a_key_that_its_index_does_not_keep_unique_is_a_fault() {
+    block_on(async {
+        let names = collection("names", "id", &[("id", Kind::Text)]);
+        let folded = "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+                      CREATE TABLE names (tenant text NOT NULL, id text COLLATE folded NOT NULL)";
+        let exact = format!("{folded}; CREATE UNIQUE INDEX ON names (tenant, id COLLATE \"C\")");
+        let same = format!("{folded}; CREATE UNIQUE INDEX ON names (tenant, id)");
+        let inherited = "CREATE TABLE names (tenant text, id text, PRIMARY KEY (tenant, id));
+                         CREATE TABLE more () INHERITS (names)";
+        for (sql, faulty) in [(&*exact, Some("key")), (&*same, None), (inherited, Some("table"))] {
+            let found = faults(sql, &names).await;
+            let places: Vec<&str> = found.iter().map(|(place, _)| place.as_str()).collect();
+            assert_eq!(places, faulty.as_slice(), "{sql}: {found:?}");
+        }
+    });
+}
+
 /// The check refuses columns that would be rounded and tables that commit elsewhere.
 #[test]
 fn a_column_that_would_be_read_wrongly_is_a_fault() {

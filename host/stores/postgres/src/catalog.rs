@@ -37,6 +37,9 @@ pub(super) struct TableFound {
     pub(super) name: String,
     /// `r` table, `p` partitioned, `v` view, `m` materialized view, `f` foreign.
     pub(super) kind: String,
+    /// Whether other tables inherit from it, other than partitions: their rows are read and changed with
+    /// its own.
+    pub(super) inherited: bool,
     pub(super) columns: Vec<ColumnFound>,
     pub(super) indexes: Vec<Index>,
     pub(super) foreign_keys: Vec<ForeignKey>,
@@ -58,7 +61,8 @@ pub(super) async fn tables(
     let mut by_oid: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     let rows = session
         .query(
-            "SELECT n, c.oid, c.relkind::text, format('%I.%I', s.nspname, c.relname)
+            "SELECT n, c.oid, c.relkind::text, format('%I.%I', s.nspname, c.relname),
+               c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid)
              FROM unnest($1::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
              JOIN pg_namespace s ON s.oid = c.relnamespace",
             params![names.to_vec()],
@@ -71,6 +75,7 @@ pub(super) async fn tables(
             oid,
             kind: row.try_get(2)?,
             name: row.try_get(3)?,
+            inherited: row.try_get(4)?,
             ..TableFound::default()
         };
         found.insert(name, table);
@@ -118,7 +123,12 @@ const COLUMNS: &str = "SELECT a.attrelid, a.attname::text,
   WHERE a.attrelid = ANY($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
   ORDER BY a.attrelid, a.attnum";
 
-const INDEXES: &str = "SELECT i.indrelid, i.indisunique,
+// Equal is what the collation of the column says, so that of a unique index has to say so, too.
+const INDEXES: &str = "SELECT i.indrelid, i.indisunique AND NOT EXISTS (
+      SELECT FROM unnest(i.indkey::int2[], i.indcollation::oid[]) k(no, of)
+      JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no
+      JOIN pg_collation l ON l.oid = a.attcollation
+      WHERE NOT l.collisdeterministic AND k.of <> a.attcollation),
     ARRAY(SELECT coalesce(a.attname::text, '') FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(no, at)
           LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no
           WHERE k.at <= i.indnkeyatts ORDER BY k.at)

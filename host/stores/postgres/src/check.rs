@@ -123,6 +123,12 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
                             the fence do not hold there; name a table of this database";
                 found.fault("table", format!("{name:?} {said}"));
             }
+            "r" if table.inherited => {
+                let name = &collection.table;
+                let said = "has tables that inherit from it: no index keeps their keys apart from its own; \
+                            map each of them, or make them partitions";
+                found.fault("table", format!("{name:?} {said}"));
+            }
             "r" | "p" => {
                 found.key(&table.indexes);
                 for (name, columns) in &collection.indexes {

@@ -283,7 +283,9 @@ impl<'a> Attempt<'a> {
         let mut decided = Decided::new();
         if let (Some(direct), [wave]) = (direct, waves.as_mut_slice()) {
             let done = direct.read(&answers, wave)?;
-            if done.iter().any(|(entry, _)| left_out[*entry].is_some()) {
+            // A key may be that of several rows: in steps, the item is named.
+            let mut entries = BTreeSet::new();
+            if done.iter().any(|(entry, _)| left_out[*entry].is_some() || !entries.insert(*entry)) {
                 return Err(Stop::Repeat(Care { stepwise: true, ..self.care.clone() }));
             }
             decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));

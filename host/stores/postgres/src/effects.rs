@@ -21,7 +21,7 @@ use super::set::Set;
 use super::values::{Cell, Form};
 use super::work::Work;
 use besom_record::images::Images;
-use besom_record::kept;
+use besom_record::{ambiguous, kept};
 
 /// Maximum number of rows of one item that one statement changes.
 const ROWS_MAX: usize = 1_024;
@@ -477,9 +477,9 @@ impl Group {
                 }
             }
             Operation::Update | Operation::Increment => {
-                let mut hit = vec![false; self.rows.len()];
+                let mut hit = vec![0; self.rows.len()];
                 for row in done {
-                    hit[row.try_get::<_, i32>(0)? as usize] = true;
+                    hit[row.try_get::<_, i32>(0)? as usize] += 1;
                 }
                 let name = &self.table.collection.name;
                 let or = match self.operation {
@@ -488,7 +488,10 @@ impl Group {
                 };
                 let before = self.images(answers)?;
                 for (at, (work, _)) in self.rows.iter().enumerate() {
-                    if !hit[at] {
+                    if hit[at] > 1 {
+                        results.violated(*work, ambiguous(name));
+                    }
+                    if hit[at] == 0 {
                         let said = format!("{name:?} has no such row to update{or}");
                         results.violated(*work, said);
                     }
@@ -498,18 +501,22 @@ impl Group {
                 }
             }
             Operation::Delete => {
-                let mut gone = vec![false; self.rows.len()];
+                let mut gone = vec![0; self.rows.len()];
                 let mut images: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
                 for row in done {
                     let at = row.try_get::<_, i32>(0)? as usize;
-                    gone[at] = true;
+                    gone[at] += 1;
                     if self.undo {
                         images.insert(at, self.table.values(row, 1)?);
                     }
                 }
-                for ((work, _), _) in self.rows.iter().zip(&gone).filter(|(_, gone)| !**gone) {
-                    if results.works[*work].proposal.deletes_a_seen_row() {
-                        results.violated(*work, kept(&self.table.collection.name));
+                let name = &self.table.collection.name;
+                for ((work, _), gone) in self.rows.iter().zip(&gone) {
+                    if *gone > 1 {
+                        results.violated(*work, ambiguous(name));
+                    }
+                    if *gone == 0 && results.works[*work].proposal.deletes_a_seen_row() {
+                        results.violated(*work, kept(name));
                     }
                 }
                 for (at, values) in images {

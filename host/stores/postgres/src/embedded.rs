@@ -13,6 +13,7 @@ use super::PostgresStore;
 use super::clock::{Clock, NOW};
 use super::connect::Use;
 use super::error::Job;
+use super::schema;
 use super::session::{Param, Pipeline, Session, Tx, params};
 use super::text::escaped;
 use besom_ports::activity::{State, Timeouts};
@@ -151,6 +152,21 @@ impl LeaseLedger for PostgresStore {
             .await?;
         Ok(())
     }
+
+    async fn assign_to(&self, cluster: &str) -> Result<()> {
+        let tx = Tx::begin(self.pools.take(Use::Lead).await?, &self.clock).await?;
+        let done = assign(&tx, cluster).await;
+        tx.finish(done).await
+    }
+}
+
+async fn assign(tx: &Tx, cluster: &str) -> Job<()> {
+    tx.session.batch("LOCK TABLE @.lease IN SHARE ROW EXCLUSIVE MODE").await?;
+    let held = tx.row(LEASE, params![]).await?.as_ref().map(read_lease).transpose()?;
+    if let Some(held) = held {
+        held.check_free(tx.now)?;
+    }
+    schema::assign(&tx.session, cluster).await
 }
 
 // ----------------------------------------------------------------------------- activity

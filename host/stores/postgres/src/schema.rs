@@ -115,7 +115,7 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
             )
             .await?;
     }
-    belongs(session, wanted.cluster).await?;
+    check_owner(session, wanted.cluster).await?;
     let partitions = meta(session, "partitions").await?.and_then(|v| v.parse().ok());
     let partitions =
         partitions.ok_or_else(|| invalid("the store has no record of its number of partitions"))?;
@@ -124,21 +124,24 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     Ok(Foundation { partitions, identity })
 }
 
-/// Refuses the store of another cluster: two clusters on one store would fence each other. A store
-/// without a cluster is assigned to this one.
-async fn belongs(session: &Session, cluster: &str) -> Job<()> {
+/// Refuses the store of another cluster: two clusters on one store would fence each other. Any node may
+/// open a store without a cluster; [`assign`] makes it a cluster's.
+async fn check_owner(session: &Session, cluster: &str) -> Job<()> {
     let owner = meta(session, "cluster").await?.unwrap_or_default();
-    if owner == cluster {
+    if owner.is_empty() || owner == cluster {
         return Ok(());
-    }
-    if owner.is_empty() {
-        return set_meta(session, "cluster", cluster).await;
     }
     Err(Error::Invalid(format!(
         "the store belongs to the cluster {owner:?}, but this node belongs to {cluster:?}: correct \
          the cluster's name, or use another schema or database"
     ))
     .into())
+}
+
+/// Records the cluster that the store belongs to.
+pub(super) async fn assign(session: &Session, cluster: &str) -> Job<()> {
+    check_owner(session, cluster).await?;
+    set_meta(session, "cluster", cluster).await
 }
 
 async fn meta(session: &Session, key: &str) -> Job<Option<String>> {

@@ -13,7 +13,7 @@ use super::stored;
 use super::writer::Tx;
 use besom_ports::store::Error;
 use besom_record::images::{Broken, Images};
-use besom_record::kept;
+use besom_record::{ambiguous, kept};
 
 /// Why an item's effects stop.
 #[derive(Debug)]
@@ -145,9 +145,11 @@ impl<'a> Effects<'a> {
                 let (mut condition, mut params) = (String::new(), Vec::new());
                 table.push_key(self.tenant, key.iter(), &mut condition, &mut params)?;
                 let deleted = self.delete_where(table, &condition, &params)?;
-                match deleted == 0 && self.sole_delete {
-                    true => Err(Stop::Violation(kept(&table.collection.name))),
-                    false => Ok(()),
+                let name = &table.collection.name;
+                match deleted {
+                    0 if self.sole_delete => Err(Stop::Violation(kept(name))),
+                    0 | 1 => Ok(()),
+                    _ => Err(Stop::Violation(ambiguous(name))),
                 }
             }
             Change::DeleteReadSet(set) => self.delete_read_set(set),
@@ -273,8 +275,11 @@ impl<'a> Effects<'a> {
         let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
         let changed = statement.execute(params_from_iter(params.iter()))?;
+        let name = &table.collection.name;
+        if changed > 1 {
+            return Err(Stop::Violation(ambiguous(name)));
+        }
         if changed == 0 {
-            let name = &table.collection.name;
             let or =
                 if increment { ", or its column is null or would overflow 64 bits" } else { "" };
             return Err(Stop::Violation(format!("{name:?} has no such row to update{or}")));

@@ -85,16 +85,20 @@ pub(super) fn fault(declared: &Declared, column: Column, sample: &Sample) -> Opt
     let (unlike, mapped) = (declared.is_unlike(column), in_words(column));
     let Sample { values, odd, .. } = *sample;
     if odd == 0 {
-        if let Some((unit, _)) = sample.units.iter().find(|(_, count)| **count == values) {
+        // In a wrong unit everything has expired. Some values may mean something else, such as 0.
+        if let Some((unit, count)) = sample.units.iter().find(|(_, count)| **count * 2 > values) {
             let message = format!(
-                "the column is mapped as {mapped}, but {} an instant of our time only in another \
-                 unit: write encoding = \"{unit}\"",
-                match values {
-                    1 => "the only value looked at is".to_owned(),
-                    values => format!("each of the {values} values looked at is"),
+                "the column is mapped as {mapped}, but {} of our time only in another unit: write \
+                 encoding = \"{unit}\"",
+                match (*count, values) {
+                    (1, 1) => "the only value looked at is an instant".to_owned(),
+                    (count, values) if count == values => {
+                        format!("each of the {values} values looked at is an instant")
+                    }
+                    (count, values) => format!("{count} of {values} values looked at are instants"),
                 }
             );
-            return Some(Fault { message, warning: true });
+            return Some(Fault { message, warning: false });
         }
         return unlike.then(|| Fault {
             message: format!(

@@ -46,6 +46,39 @@ async fn a_violation_settles_its_item_alone_with_the_words_of_the_database() {
     f.balanced().await;
 }
 
+/// The check refuses such a table, but the key may lose its index later.
+#[tokio::test]
+async fn a_key_of_several_rows_changes_none_of_them() {
+    let f = Fixture::new().await;
+    f.write(vec![document("a"), document("twin")]).await;
+    let product = rusqlite::Connection::open(f.dir.path().join("besom.db")).unwrap();
+    // A reference needs a unique key.
+    let references =
+        "SELECT 'DROP TABLE ' || group_concat(name, '; DROP TABLE ') FROM sqlite_schema
+                      WHERE sql LIKE '%REFERENCES documents%'";
+    let dropped: String = product.query_row(references, [], |row| row.get(0)).unwrap();
+    product.execute_batch(&format!("PRAGMA foreign_keys = OFF; {dropped}")).unwrap();
+    let again = "PRAGMA foreign_keys = OFF;
+                 CREATE TABLE copy AS SELECT * FROM documents;
+                 INSERT INTO copy SELECT * FROM documents WHERE doc_id = 'twin';
+                 DROP TABLE documents; ALTER TABLE copy RENAME TO documents";
+    product.execute_batch(again).unwrap();
+    let deleted =
+        |key: &str| Change::Delete { collection: "documents".into(), key: vec![text(key)] };
+    let changes = [update("twin", "server_seq", Value::Integer(5)), deleted("twin")];
+    for (of_twin, items) in changes.into_iter().zip([["1", "2"], ["3", "4"]]) {
+        let waiting = f.plan(&items).await;
+        let changes = [of_twin, update("a", "server_seq", Value::Integer(5))];
+        let entries = waiting.into_iter().zip(changes);
+        let done = f.commit(entries.map(|(w, c)| (w, apply(vec![], vec![c]))).collect()).await;
+        assert!(dead(&done.outcomes[0]).contains("several rows"), "{done:?}");
+        assert_eq!(done.outcomes[1], Outcome::Committed);
+        let kept = "SELECT count(*) FROM documents WHERE doc_id = 'twin' AND server_seq = 0";
+        assert_eq!(product.query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    }
+    f.balanced().await;
+}
+
 #[tokio::test]
 async fn a_value_of_another_kind_is_a_violation_and_no_error() {
     let f = Fixture::new().await;

@@ -231,9 +231,21 @@ async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_an
             Encoding::Native,
             Some((
                 "columns.expires_at",
-                true,
+                false,
                 "the column is mapped as timestamp (native), but each of the 2 values looked at is an \
                  instant of our time only in another unit: write encoding = \"seconds\"",
+            )),
+        ),
+        (
+            "INSERT INTO sessions VALUES ('a', 1700000000, NULL), ('b', 1700000001, NULL), ('c', 0, NULL),
+               ('d', -5, NULL), ('e', 1700000002, NULL);",
+            Kind::Text,
+            Encoding::Millis,
+            Some((
+                "columns.expires_at",
+                false,
+                "the column is mapped as timestamp (millis), but 3 of 5 values looked at are instants \
+                 of our time only in another unit: write encoding = \"seconds\"",
             )),
         ),
         (
