@@ -7,7 +7,7 @@
 //!   extend the wait: that time must also have passed since `last_access_at`, so that opening a
 //!   workspace briefly does not shorten the time that its owner requested.
 //! - **STANDBY to PENDING** when `archive_ttl_seconds` have passed since `last_access_at`. If one
-//!   is null, the workspace is never archived.
+//!   is null, or the former is 0 or less, the workspace is never archived.
 //!
 //! Both apply only while no operation is in progress and `desired_state` equals `status`. A
 //! workspace with another `desired_state` is already changing, and a user's choice always wins.
@@ -37,7 +37,7 @@ pub struct Workspace {
     pub desired_state: String,
     /// The minimum time without access before standby; none, 0 or less: only the idle timer counts.
     pub standby_ttl_s: Option<i64>,
-    /// The time without access before it is archived; none: never.
+    /// The time without access before it is archived; none, 0 or less: never.
     pub archive_ttl_s: Option<i64>,
     /// The last time that a client connected; none: never.
     pub last_access_us: Option<i64>,
@@ -139,7 +139,7 @@ fn stand_by(workspace: &Workspace, used: Use, now_us: i64) -> Result<Decision, L
 }
 
 fn archive(workspace: &Workspace, now_us: i64) -> Result<Decision, Leave> {
-    let ttl_s = workspace.archive_ttl_s.ok_or(Leave::NeverArchived)?;
+    let ttl_s = workspace.archive_ttl_s.filter(|ttl_s| *ttl_s > 0).ok_or(Leave::NeverArchived)?;
     let access_us = workspace.last_access_us.ok_or(Leave::NeverAccessed)?;
     if elapsed(access_us, ttl_s, now_us) { Ok(Decision::Archive) } else { Err(Leave::Fresh) }
 }
@@ -207,7 +207,9 @@ mod tests {
             (Some(3_600), Some(NOW - 3_600 * S), Decision::Archive),
             (Some(3_600), Some(NOW - 3_600 * S + 1), Decision::Leave(Leave::Fresh)),
             (Some(3_600), Some(NOW + S), Decision::Leave(Leave::Fresh)),
-            (Some(0), Some(NOW), Decision::Archive),
+            (Some(1), Some(NOW - S), Decision::Archive),
+            (Some(0), Some(0), Decision::Leave(Leave::NeverArchived)),
+            (Some(-1), Some(0), Decision::Leave(Leave::NeverArchived)),
             (Some(i64::MAX), Some(0), Decision::Leave(Leave::Fresh)),
             (None, Some(0), Decision::Leave(Leave::NeverArchived)),
             (Some(3_600), None, Decision::Leave(Leave::NeverAccessed)),

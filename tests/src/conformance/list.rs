@@ -164,6 +164,7 @@ macro_rules! store_conformance {
                 an_attempt_that_is_not_the_latest_changes_nothing,
                 a_task_sees_what_became_of_its_own_messages,
                 a_snapshot_holds_deliveries_as_they_were,
+                deliveries_are_bounded_as_every_read,
                 any_key_is_delivered,
                 messages_at_their_end_are_pruned_with_the_history,
                 what_waits_of_a_topic_is_counted_up_to_a_bound,

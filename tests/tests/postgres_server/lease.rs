@@ -4,6 +4,15 @@ use std::fs::File;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use besom_ports::coordination::{Campaign, Coordination as _};
+use besom_ports::embedded::LeaseLedger as _;
+use besom_ports::store::Error;
+use besom_postgres::{Options, PostgresStore};
+use besom_tests::adapters::lease::Machine;
+use besom_tests::adapters::postgres::{Postgres, patient};
+use besom_tests::conformance::world::START;
+use besom_tests::conformance::{Fixture as _, block_on};
+
 use super::granted::{SHARES, SUPERUSER, Site};
 
 const LEADS_MAX: Duration = Duration::from_secs(120);
@@ -78,4 +87,37 @@ fn whoever_waits_for_the_lease_of_a_killed_host_says_whose_it_is_and_for_how_lon
     let line = line.expect("the line");
     assert!(line.contains(&leader) && line.contains("at_most="), "{line}");
     second.until("Leading");
+}
+
+/// Somebody else's `store.url` would otherwise take a store away from the host that works with it.
+#[test]
+fn a_store_becomes_a_clusters_only_while_no_host_without_one_leads() {
+    block_on(async {
+        let alone = Postgres::open().await;
+        alone.set_now(START);
+        let store = alone.inner();
+        let open = async |cluster: &str| {
+            let options = Options { cluster: cluster.into(), ..patient() };
+            PostgresStore::open(&alone.database().url(), options).await
+        };
+        // Whoever only opens it records nothing.
+        assert!(open("east").await.is_ok() && open("").await.is_ok() && open("west").await.is_ok());
+
+        let lease = Machine::booted("boot-1").lease(alone.inner(), "n1".into());
+        let Campaign::Won(fence) = lease.campaign(None).await.expect("a campaign") else {
+            panic!("the lease is free");
+        };
+        let refused = store.assign_to("east").await;
+        let Err(Error::Invalid(said)) = refused else { panic!("{refused:?}") };
+        assert!(said.contains("the host n1 on ") && said.contains("without a cluster"), "{said}");
+        lease.resign(&fence).await.expect("it resigns");
+
+        store.assign_to("east").await.expect("nobody leads");
+        let theirs = |said: &str| said.contains("belongs to the cluster \"east\"");
+        assert!(matches!(open("").await, Err(Error::Invalid(said)) if theirs(&said)));
+        assert!(
+            matches!(store.assign_to("west").await, Err(Error::Invalid(said)) if theirs(&said))
+        );
+        assert!(open("east").await.is_ok());
+    });
 }

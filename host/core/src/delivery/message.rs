@@ -114,3 +114,11 @@ pub struct Delivery {
     /// When it was delivered or given up.
     pub ended_at: Option<Time>,
 }
+
+impl Delivery {
+    /// The size of its texts.
+    pub fn bytes(&self) -> usize {
+        let reply = self.reply.as_ref().map_or(0, |reply| reply.body.len());
+        self.payload.len() + self.error.as_ref().map_or(0, String::len) + reply
+    }
+}

@@ -21,7 +21,7 @@ use super::set::Set;
 use super::values::{Cell, Form};
 use super::work::Work;
 use besom_record::images::Images;
-use besom_record::{ambiguous, kept};
+use besom_record::kept;
 
 /// Maximum number of rows of one item that one statement changes.
 const ROWS_MAX: usize = 1_024;
@@ -489,7 +489,7 @@ impl Group {
                 let before = self.images(answers)?;
                 for (at, (work, _)) in self.rows.iter().enumerate() {
                     if hit[at] > 1 {
-                        results.violated(*work, ambiguous(name));
+                        results.violated(*work, self.table.collection.ambiguous());
                     }
                     if hit[at] == 0 {
                         let said = format!("{name:?} has no such row to update{or}");
@@ -513,7 +513,7 @@ impl Group {
                 let name = &self.table.collection.name;
                 for ((work, _), gone) in self.rows.iter().zip(&gone) {
                     if *gone > 1 {
-                        results.violated(*work, ambiguous(name));
+                        results.violated(*work, self.table.collection.ambiguous());
                     }
                     if *gone == 0 && results.works[*work].proposal.deletes_a_seen_row() {
                         results.violated(*work, kept(name));

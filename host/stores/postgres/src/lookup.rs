@@ -102,6 +102,11 @@ impl Fetch {
     /// The maximum per request.
     const MAX: usize = 4_096;
 
+    /// For rows whose values may be long.
+    pub(super) fn long() -> Fetch {
+        Fetch { first: Fetch::FIRST, came: 0, bytes: 0 }
+    }
+
     /// For rows of these columns.
     pub(super) fn of(columns: &[Form]) -> Fetch {
         let short = |form: &Form| match form.kind {

@@ -21,7 +21,9 @@ use tokio_postgres::Row;
 use super::clock::{Clock, NOW};
 use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
+use super::lookup::Fetch;
 use super::session::{Pipeline, Session, Tx, only, params};
+use super::snapshot::View;
 use super::text::{escaped, plain, tenant_of, tenant_text};
 use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending, Result};
 
@@ -216,35 +218,38 @@ fn delivery(r: &Row) -> Job<Delivery> {
 
 /// The latest message of each key among a task's own messages.
 pub(super) async fn deliveries(
-    session: &Session,
+    view: &View<'_>,
     task: &TaskName,
     tenant: Option<&Tenant>,
     topic: &str,
     keys: &[String],
 ) -> Job<Vec<Option<Delivery>>> {
-    let rows = session
-        .query(
-            &format!(
-                "SELECT {DELIVERY}, u.i FROM unnest($1::text[]) WITH ORDINALITY u(key, i)
-                 CROSS JOIN LATERAL (SELECT * FROM @.outbox o
-                   WHERE o.lane = md5((SELECT id FROM @.task WHERE name = $4)::text || E'\\x02'
-                     || $2::text || E'\\x02' || $3::text || E'\\x02' || u.key)
-                   ORDER BY o.id DESC LIMIT 1) o"
-            ),
-            params![
-                keys.iter().map(|key| escaped(key).into_owned()).collect::<Vec<String>>(),
-                tenant_text(tenant),
-                escaped(topic).into_owned(),
-                task.as_str().to_owned()
-            ],
-        )
-        .await?;
+    let sql = format!(
+        "SELECT {DELIVERY}, u.i FROM unnest($1::text[]) WITH ORDINALITY u(key, i)
+         CROSS JOIN LATERAL (SELECT * FROM @.outbox o
+           WHERE o.lane = md5((SELECT id FROM @.task WHERE name = $4)::text || E'\\x02'
+             || $2::text || E'\\x02' || $3::text || E'\\x02' || u.key)
+           ORDER BY o.id DESC LIMIT 1) o"
+    );
     let mut found = vec![None; keys.len()];
-    for row in &rows {
-        let at = usize::try_from(row.try_get::<_, i64>(10)? - 1).unwrap_or(usize::MAX);
-        if let Some(place) = found.get_mut(at) {
-            *place = Some(delivery(row)?);
-        }
+    let (mut room, mut fetch) = (view.room(), Fetch::long());
+    let mut from = 0;
+    while from < keys.len() {
+        let to = keys.len().min(from + fetch.rows(room.left()));
+        let asked: Vec<_> = keys[from..to].iter().map(|key| escaped(key)).collect();
+        let params = params![asked, tenant_text(tenant), escaped(topic), task.as_str()];
+        let take = |row: &Row| {
+            let weight = row.raw_size_bytes();
+            room.take(weight)?;
+            fetch.came(weight);
+            let at = usize::try_from(row.try_get::<_, i64>(10)? - 1).unwrap_or(usize::MAX);
+            if let Some(place) = found.get_mut(from.saturating_add(at)) {
+                *place = Some(delivery(row)?);
+            }
+            Ok(true)
+        };
+        view.session.each(&sql, params, take).await?;
+        from = to;
     }
     Ok(found)
 }

@@ -267,6 +267,6 @@ impl ReadView for PostgresSnapshot {
         topic: &str,
         keys: &[String],
     ) -> Result<Vec<Option<Delivery>>> {
-        read!(self, "deliveries", view => outbox::deliveries(view.session, task, tenant, topic, keys))
+        read!(self, "deliveries", view => outbox::deliveries(&view, task, tenant, topic, keys))
     }
 }

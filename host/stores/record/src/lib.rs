@@ -5,14 +5,6 @@ pub mod begun;
 pub mod images;
 pub mod nodes;
 
-/// The reason of an item whose change would affect several rows.
-pub fn ambiguous(collection: &str) -> String {
-    format!(
-        "several rows of {collection:?} have this key, so nothing was changed: make the key unique, or \
-         name columns that are"
-    )
-}
-
 /// The reason of an item whose row a guard has seen but the database did not delete.
 pub fn kept(collection: &str) -> String {
     format!(

@@ -13,7 +13,7 @@ use super::stored;
 use super::writer::Tx;
 use besom_ports::store::Error;
 use besom_record::images::{Broken, Images};
-use besom_record::{ambiguous, kept};
+use besom_record::kept;
 
 /// Why an item's effects stop.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl<'a> Effects<'a> {
                 match deleted {
                     0 if self.sole_delete => Err(Stop::Violation(kept(name))),
                     0 | 1 => Ok(()),
-                    _ => Err(Stop::Violation(ambiguous(name))),
+                    _ => Err(Stop::Violation(table.collection.ambiguous())),
                 }
             }
             Change::DeleteReadSet(set) => self.delete_read_set(set),
@@ -277,7 +277,7 @@ impl<'a> Effects<'a> {
         let changed = statement.execute(params_from_iter(params.iter()))?;
         let name = &table.collection.name;
         if changed > 1 {
-            return Err(Stop::Violation(ambiguous(name)));
+            return Err(Stop::Violation(table.collection.ambiguous()));
         }
         if changed == 0 {
             let or =

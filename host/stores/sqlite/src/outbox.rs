@@ -19,6 +19,7 @@ use super::runs::json;
 use super::values::{TenantCell, tenant_cell};
 use super::writer::Tx;
 use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending};
+use besom_tables::room::Room;
 
 /// A message to be delivered.
 pub(super) struct Emitted<'a> {
@@ -193,6 +194,7 @@ pub(super) fn deliveries(
     tenant: Option<&Tenant>,
     topic: &str,
     keys: &[String],
+    mut room: Room,
 ) -> Job<Vec<Option<Delivery>>> {
     let mut latest = conn.prepare_cached(&format!(
         "SELECT {DELIVERY} FROM besom_outbox o
@@ -203,7 +205,9 @@ pub(super) fn deliveries(
     let mut found = Vec::with_capacity(keys.len());
     for key in keys {
         let asked = params![topic, key, tenant_cell(tenant), task.as_str()];
-        found.push(latest.query_row(asked, delivery).optional()?);
+        let one = latest.query_row(asked, delivery).optional()?;
+        room.take(one.as_ref().map_or(0, Delivery::bytes))?;
+        found.push(one);
     }
     Ok(found)
 }

@@ -240,6 +240,7 @@ impl ReadView for SqliteSnapshot {
         topic: &str,
         keys: &[String],
     ) -> Result<Vec<Option<Delivery>>> {
-        self.read(|conn, _| outbox::deliveries(conn, task, tenant, topic, keys))
+        let room = self.room();
+        self.read(|conn, _| outbox::deliveries(conn, task, tenant, topic, keys, room))
     }
 }

@@ -265,6 +265,9 @@ impl ReadView for View {
         keys: &[String],
     ) -> Result<Vec<Option<Delivery>>> {
         self.open()?;
-        Ok(outbox::deliveries(&self.outbox, task, tenant, topic, keys))
+        let found = outbox::deliveries(&self.outbox, task, tenant, topic, keys);
+        let mut room = self.room();
+        found.iter().flatten().try_for_each(|found| room.take(found.bytes()))?;
+        Ok(found)
     }
 }

@@ -356,6 +356,24 @@ pub async fn a_snapshot_holds_deliveries_as_they_were(world: &mut World) {
     assert_eq!(after[0].as_ref().unwrap().state, State::Delivered);
 }
 
+/// The same message counts each time that its key is asked for.
+pub async fn deliveries_are_bounded_as_every_read(world: &mut World) {
+    let long = "x".repeat(1_000);
+    emitted(world, &[("t", "k", &long), ("t", "l", &long)]).await;
+    let view = world.store().snapshot(MINUTE).await.unwrap();
+    view.read_at_most(10_000);
+    let (own, tenant) = (task("task"), tenant("a"));
+    let asked = async |times: usize| {
+        let keys: Vec<String> =
+            ["k", "l"].map(str::to_owned).into_iter().cycle().take(times).collect();
+        view.deliveries(&own, Some(&tenant), "t", &keys).await
+    };
+    assert_eq!(asked(6).await.unwrap().iter().flatten().count(), 6);
+    let refused = asked(2_000).await;
+    assert!(matches!(refused, Err(Error::TooLarge(_))), "{:?}", refused.map(|found| found.len()));
+    assert_eq!(asked(1).await.unwrap().len(), 1, "the snapshot can be read further");
+}
+
 /// Keys and texts may contain any character, and be long.
 pub async fn any_key_is_delivered(world: &mut World) {
     let long = "k".repeat(4_000);
