@@ -623,6 +623,21 @@ fn a_plugin_is_a_regular_file_that_nobody_else_can_write() {
     assert!(said.contains("not a task"), "{said}");
 }
 
+/// The grants and the pins are in it.
+#[test]
+fn a_configuration_that_others_can_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let site = Site::new("");
+    let file = site.dir().join("besom.toml");
+    for (mode, args) in [(0o666, ["check"]), (0o646, ["run"])] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("set");
+        let (code, said) = site.fails(&args);
+        assert_eq!(code, 78, "{said}");
+        assert!(said.contains(&format!("other users can write to it (mode {mode:o})")), "{said}");
+        assert!(said.contains("chmod go-w"), "{said}");
+    }
+}
+
 /// Besom's files are accessible only to its user, whatever the umask of the shell.
 #[test]
 fn a_database_of_besoms_is_readable_for_its_user_alone() {

@@ -380,6 +380,11 @@ impl Parsed {
         &self.problems
     }
 
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.origin
+    }
+
     /// Returns what the text says about each task, without its plugin.
     pub fn outlines(&self) -> BTreeMap<TaskName, TaskOutline> {
         self.tasks
@@ -479,6 +484,11 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// Adds a problem of the whole file.
+    pub fn refuse(&mut self, message: String, fix: &str) {
+        self.problems.push(Diagnostic::error(self.source.whole(), message).fix(fix));
+    }
+
     /// The configuration despite its problems, for example to open its store.
     pub fn partial(&self) -> &Config {
         &self.config

@@ -83,7 +83,7 @@ use besom_ports::store::ReadView;
 pub use self::contract::{CONTRACT, Mismatch, Version};
 pub use self::engine::{Metering, Settings};
 pub use self::lines::LOOKING_UP;
-pub use self::plugin::{COMPILING, LoadError, Loaded, digest, trusted};
+pub use self::plugin::{COMPILING, LoadError, Loaded, closed, digest, trusted};
 pub use self::shape::Shape;
 
 /// The loaded plugins and everything needed to call them. Clones share one runtime.

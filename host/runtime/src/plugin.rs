@@ -138,13 +138,23 @@ pub fn digest(bytes: &[u8]) -> String {
 /// # Errors
 /// Which other users can change it.
 pub fn trusted(found: &std::fs::Metadata) -> Result<(), String> {
-    let (uid, mode) = (found.uid(), found.mode() & 0o7777);
-    let own = [0, rustix::process::geteuid().as_raw()].contains(&uid);
+    let uid = found.uid();
+    match [0, rustix::process::geteuid().as_raw()].contains(&uid) {
+        true => closed(found),
+        false => Err(format!("it belongs to another user (uid {uid})")),
+    }
+}
+
+/// The same for a file of settings, whose owner may be anybody.
+///
+/// # Errors
+/// As for [`trusted`].
+pub fn closed(found: &std::fs::Metadata) -> Result<(), String> {
+    let mode = found.mode() & 0o7777;
     let group = mode & 0o020 != 0 && found.gid() != rustix::process::getegid().as_raw();
-    match (own, group || mode & 0o002 != 0) {
-        (false, _) => Err(format!("it belongs to another user (uid {uid})")),
-        (true, true) => Err(format!("other users can write to it (mode {mode:o})")),
-        (true, false) => Ok(()),
+    match group || mode & 0o002 != 0 {
+        true => Err(format!("other users can write to it (mode {mode:o})")),
+        false => Ok(()),
     }
 }
 

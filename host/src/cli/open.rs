@@ -393,7 +393,13 @@ impl Loader {
                 .unwrap_or_else(|| Err(format!("`{name}` was not loaded").into()))
         };
         let defaults = collections_for(&parsed.plugins());
-        parsed.resolve(&lookup, &defaults)
+        let found = std::fs::metadata(parsed.path());
+        let mut resolved = parsed.resolve(&lookup, &defaults);
+        // Whoever can change the file can change every grant and pin in it.
+        if let Ok(Err(why)) = found.map(|found| besom_runtime::closed(&found)) {
+            resolved.refuse(why, "make it writable by its owner alone: chmod go-w");
+        }
+        resolved
     }
 
     /// Loads a plugin by its name in the configuration. Of a file that no pin admits, nothing is
