@@ -87,6 +87,27 @@ impl Site {
     }
 }
 
+/// Without a row there is no tenant to scan for, and one has to be made up.
+#[test]
+fn a_table_without_candidates_is_checked_whatever_the_type_of_its_tenants() {
+    for ty in ["bigint", "uuid", "text"] {
+        let site = Site::new();
+        let none = SHARES.replace("project_id text", &format!("project_id {ty}"));
+        let none = none.lines().filter(|line| !line.starts_with("INSERT")).collect::<Vec<_>>();
+        site.product(&none.join("\n"));
+        let checked = site.json(SUPERUSER, &["check", "--store"]);
+        assert_eq!(
+            (&checked["errors"], &checked["warnings"]),
+            (&0.into(), &0.into()),
+            "{ty}: {checked:#}"
+        );
+        // What the scan is refused for is found nevertheless.
+        site.product("DROP INDEX shares_by_unshared_start");
+        let refused = site.besom(SUPERUSER, &["check", "--store"]);
+        assert_eq!(refused.status.code(), Some(78), "{ty}: {refused:?}");
+    }
+}
+
 #[test]
 fn a_pass_and_the_verbs_that_look_need_no_more_than_besom_prints() {
     let site = Site::new();

@@ -15,13 +15,17 @@ use besom_core::proposal::Condition;
 use besom_core::snapshot::Cause;
 use besom_core::value::{Row, RowKey};
 use besom_ports::activity::{self, Activity, State};
-use besom_ports::guests::{Guests, StopFlag};
+use besom_ports::guests::{Call, Guests, StopFlag};
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result, Store};
 use besom_ports::task::TaskDefinition;
 
 /// Number of pages of a scan that are tried: the second begins among equal rows, which takes more
 /// from an index than the first.
 const PAGES: usize = 2;
+/// Tenants without rows, for columns of texts, numbers and UUIDs.
+const NOBODY: [&str; 3] = ["", "0", "00000000-0000-0000-0000-000000000000"];
+/// How PostgreSQL refuses a value that is not one of the column's type.
+const NOT_OF_THE_TYPE: &str = "(22P02)";
 /// Maximum wall-clock time of one call.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
@@ -35,24 +39,36 @@ pub async fn refused(
     let now = store.now().await?;
     let mut call = call_of(definition, now, 0, &StopFlag::default());
     call.limits.wall_ms = call.limits.wall_ms.min(CALL_MAX.as_millis() as u64);
-    let refusals = Arc::new(Refusals::default());
-    let open = async || -> Result<Arc<dyn ReadView>> {
-        let view = store.snapshot(CALL_MAX * 2).await?;
-        let watched: Arc<dyn ReadView> =
-            Arc::new(Watched { view, refusals: Arc::clone(&refusals) });
-        Ok(watched)
-    };
-    let unknown = || Arc::new(Unknown) as Arc<dyn Activity>;
-    let mut tenant = None;
-    if definition.per_tenant {
-        let found = guests.tenants(&call, open().await?, unknown(), None, 1).await;
-        // A plan does not depend on whether the tenant has rows.
-        tenant = Some(found.unwrap_or_default().pop().unwrap_or_else(|| Tenant::from("")));
+    if !definition.per_tenant {
+        return of_tenant(store, guests, &call, None).await;
     }
+    let view = Watched::open(store, &Arc::default()).await?;
+    let found = guests.tenants(&call, view, Arc::new(Unknown), None, 1).await;
+    if let Some(tenant) = found.unwrap_or_default().pop() {
+        return of_tenant(store, guests, &call, Some(&tenant)).await;
+    }
+    // A plan does not depend on whether the tenant has rows, but its column may have any type.
+    for tenant in NOBODY {
+        let refusals = of_tenant(store, guests, &call, Some(&Tenant::from(tenant))).await?;
+        if !refusals.iter().any(|why| why.contains(NOT_OF_THE_TYPE)) {
+            return Ok(refusals);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// The refused reads of a scan for this tenant.
+async fn of_tenant(
+    store: &dyn Store,
+    guests: &dyn Guests,
+    call: &Call,
+    tenant: Option<&Tenant>,
+) -> Result<Vec<String>> {
+    let refusals = Arc::new(Refusals::default());
     let mut cursor: Option<Vec<u8>> = None;
     for _ in 0..PAGES {
-        let view = open().await?;
-        let page = guests.scan(&call, view, unknown(), tenant.as_ref(), cursor.as_deref(), 1).await;
+        let view = Watched::open(store, &refusals).await?;
+        let page = guests.scan(call, view, Arc::new(Unknown), tenant, cursor.as_deref(), 1).await;
         match page.ok().and_then(|page| page.next) {
             Some(next) => cursor = Some(next),
             None => break,
@@ -91,6 +107,13 @@ impl Refusals {
 struct Watched {
     view: Arc<dyn ReadView>,
     refusals: Arc<Refusals>,
+}
+
+impl Watched {
+    async fn open(store: &dyn Store, refusals: &Arc<Refusals>) -> Result<Arc<dyn ReadView>> {
+        let view = store.snapshot(CALL_MAX * 2).await?;
+        Ok(Arc::new(Watched { view, refusals: Arc::clone(refusals) }))
+    }
 }
 
 #[async_trait]
