@@ -133,6 +133,16 @@ fn a_rehearsal_prints_the_changes_and_changes_nothing() {
         assert!(text.contains(part), "{part} is not in {items:#}");
     }
     assert_eq!(everything(&db), before);
+    // Each is judged as of its own time.
+    let shown = |key: &str| {
+        let all = items.as_array().expect("items").iter();
+        all.filter(|item| item["key"] == key).collect::<Vec<_>>()[0].clone()
+    };
+    let (over, later) = (shown("over-too"), shown("later"));
+    let due = later["due"].as_str().unwrap_or_else(|| panic!("{later:#}"));
+    assert_eq!(over["due"], Value::Null, "{over:#}");
+    assert!(later["changes"].to_string().contains(due), "{later:#}");
+    assert!(!over["changes"].to_string().contains(due), "{over:#}");
 }
 
 /// Every row of every table, except those of nodes.

@@ -100,13 +100,18 @@ impl Stage<'_> {
             let activity = Arc::clone(&ports.activity);
             let page =
                 ports.guests.scan(call, view, activity, tenant, cursor.as_deref(), limit).await?;
-            let items: Vec<Item> = page
+            let mut items: Vec<Item> = page
                 .candidates
                 .into_iter()
                 .map(|candidate| item(definition, ports.store.partitions(), call.now, candidate))
                 .collect();
-            for batch in items.chunks(definition.limits.batch_items.max(1) as usize) {
-                self.act(batch, show).await?;
+            // Each item is judged as of the time at which it would be executed.
+            let at = |item: &Item| item.identity.due.map_or(call.now, |due| due.max(call.now));
+            items.sort_by_key(at);
+            for together in items.chunk_by(|a, b| at(a) == at(b)) {
+                for batch in together.chunks(definition.limits.batch_items.max(1) as usize) {
+                    self.act(batch, at(&batch[0]), show).await?;
+                }
             }
             match page.next {
                 Some(next) => cursor = Some(next),
@@ -118,28 +123,27 @@ impl Stage<'_> {
     async fn act(
         &self,
         items: &[Item],
+        now: Time,
         show: &mut (dyn FnMut(DryItem) + Send),
     ) -> anyhow::Result<()> {
-        let Stage { ports, call, .. } = self;
-        // Items with a later due time are judged as of that time.
-        let due = items.iter().filter_map(|item| item.identity.due).max();
-        let call = Call { now: due.map_or(call.now, |due| due.max(call.now)), ..call.clone() };
+        let ports = self.ports;
+        let call = Call { now, ..self.call.clone() };
         let view = ports.store.snapshot(ports.snapshot_max).await?;
         let activity = Arc::clone(&ports.activity);
         let acted = ports.guests.act(&call, view, activity, items).await?;
         for (item, verdict) in items.iter().zip(acted.verdicts) {
-            show(self.shown(item, verdict, call.now));
+            show(self.shown(item, verdict));
         }
         Ok(())
     }
 
-    fn shown(&self, item: &Item, verdict: Result<Verdict, Fault>, now: Time) -> DryItem {
+    fn shown(&self, item: &Item, verdict: Result<Verdict, Fault>) -> DryItem {
         let tenant = item.identity.tenant.as_ref();
         let mut shown = DryItem {
             task: item.identity.task.to_string(),
             tenant: tenant.map(ToString::to_string),
             key: item.identity.key.clone(),
-            due: item.identity.due.filter(|due| *due > now).map(|due| due.to_string()),
+            due: item.identity.due.filter(|due| *due > self.call.now).map(|due| due.to_string()),
             verdict: "propose",
             reason: None,
             guards: 0,
