@@ -127,7 +127,7 @@ pub trait LeaseLedger: Send + Sync {
     /// happens for a store that no cluster can use.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::store::Error::Invalid): it belongs to another cluster, or a host
+    /// [`Error::Invalid`]: it belongs to another cluster, or a host
     /// without a cluster holds the lease.
     async fn assign_to(&self, cluster: &str) -> Result<()> {
         let _ = cluster;
