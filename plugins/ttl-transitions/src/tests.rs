@@ -98,6 +98,7 @@ fn standing_by_is_guarded_by_what_was_read_and_by_idleness() {
 #[test]
 fn columns_that_the_table_lacks_are_neither_read_nor_guarded_on() {
     const ALWAYS: [&str; 4] = ["status", "operation", "desired_state", "last_access_at"];
+    let access_us = NOW.0 - HOUR_US;
     for also in [&TOUCHED[..], &["version"], &["last_manual_change_at"], &[]] {
         let mut row = vec![
             ("workspace_id", Value::from("w")),
@@ -105,8 +106,8 @@ fn columns_that_the_table_lacks_are_neither_read_nor_guarded_on() {
             ("operation", NONE.into()),
             ("desired_state", STANDBY.into()),
             ("standby_ttl_seconds", Value::Null),
-            ("archive_ttl_seconds", 0i64.into()),
-            ("last_access_at", NOW.into()),
+            ("archive_ttl_seconds", 3_600i64.into()),
+            ("last_access_at", Time(access_us).into()),
         ];
         row.extend(also.iter().map(|column| (*column, Value::from(1i64))));
         let mut fixture = model().row("workspaces", "t", row);
@@ -114,7 +115,7 @@ fn columns_that_the_table_lacks_are_neither_read_nor_guarded_on() {
             fixture = fixture.unmapped("workspaces", column);
         }
         let found = fixture.scan::<TtlTransitions>("t").unwrap();
-        let seen = [STANDBY.to_owned(), NOW.0.to_string()].into_iter();
+        let seen = [STANDBY.to_owned(), access_us.to_string()].into_iter();
         let seen: Vec<String> = seen.chain(also.iter().map(|_| "1".to_owned())).collect();
         assert_eq!(found[0].version, seen.join("|"));
         let proposal = proposal(&mut fixture, "w");
