@@ -23,7 +23,8 @@ impl Executor {
     /// changes are held in memory.
     ///
     /// A batch that takes long has a place of its own, so that the others do not wait for a
-    /// sleeping guest. In a lane whose batches all take long, and much memory, there is no such
+    /// sleeping guest; those of tasks that also take long only wait for others than a single task. In a
+    /// lane whose batches all take long, and much memory, there is no such
     /// place.
     fn room(&self, lane: Lane) -> Room {
         // What could not be sent yet is held in memory as well.
@@ -54,9 +55,11 @@ impl Executor {
             Room::Free => true,
             Room::None => false,
             Room::Spare => {
-                let mut flights = self.flights.values();
-                !self.long.contains(task)
-                    && !flights.any(|f| f.lane == lane && f.task == *task && f.is_executing())
+                let executing =
+                    || self.flights.values().filter(|f| f.lane == lane && f.is_executing());
+                // One task may not hold all places while others wait.
+                let of_one = || executing().is_sorted_by(|a, b| a.task == b.task);
+                !executing().any(|f| f.task == *task) && (!self.long.contains(task) || of_one())
             }
         }
     }

@@ -57,6 +57,43 @@ fn a_task_whose_last_batch_took_long_gets_no_place_apart() {
 }
 
 #[test]
+fn a_task_that_holds_all_places_leaves_one_to_each_task_that_takes_long_too() {
+    let names = ["one", "third"];
+    let mut bench = Bench::new(&names.map(|name| definition(name, Lane::Normal)));
+    let timers = vec![timer("third", 7, at(100))];
+    let (third, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    bench.now = bench.now + Duration::from_secs(1);
+    let commands = bench.step(Event::Acted(third, acted(&["7"])));
+    let (_, batch) = commits(&commands).remove(0);
+    bench.step(for_ticket(all_committed(&batch), third));
+    bench.executor.planned(true, None);
+    bench.fill();
+    let streams = [("one", 0), ("one", 1), ("third", 0)].map(|(task, partition)| Stream {
+        task: task.into(),
+        partition: Partition(partition),
+        acked: Seq(0),
+        tail: Seq(9),
+    });
+    let reads = |commands: Vec<Command>| -> Vec<(Ticket, String)> {
+        let read = |command| match command {
+            Command::ReadLog { ticket, task, .. } => Some((ticket, task.to_string())),
+            _ => None,
+        };
+        commands.into_iter().filter_map(read).collect()
+    };
+    let begun = reads(bench.step(Event::Backlog(Ok(streams[..2].to_vec()))));
+    for (ticket, _) in &begun {
+        bench.step(Event::LogRead(*ticket, Ok(whole(vec![logged("one", "a", 0, 1)]))));
+    }
+    bench.now = bench.executor.deadline().expect("the time at which it takes long");
+    bench.executor.planned(true, None);
+    bench.fill();
+    let begun = reads(bench.step(Event::Backlog(Ok(streams.to_vec()))));
+    assert_eq!(begun.len(), 1, "{begun:?}");
+    assert_eq!(begun[0].1, "third");
+}
+
+#[test]
 fn retries_and_late_timers_take_turns_with_the_work_of_other_tasks() {
     let tasks = [definition("one", Lane::Normal), definition("other", Lane::Normal)];
     let settings = Settings { batches: PerLane::of(|_| 1), ..Settings::default() };
