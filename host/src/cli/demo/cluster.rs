@@ -31,6 +31,8 @@ use besom_services::coordination::etcd::Etcd;
 
 /// Interval between two reads of the state of the cluster.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The lines of the log of a host that has ended that an error shows.
+const LAST_LINES: usize = 5;
 /// How long a killed host stays down: longer than its lease, so that the others take over.
 const REVIVE_AFTER: Duration = Duration::from_secs(20);
 /// How long the queues must stay empty before they count as drained: every schedule of the demo has a
@@ -224,9 +226,11 @@ impl Demo {
             }
             let state = || board.text(clock::wall());
             if since.elapsed() > PATIENCE {
-                let words =
-                    format!("timed out after {PATIENCE:?}, waiting until {what}:\n{}", state());
-                return Err(Failure::Failed(words));
+                let ended: String = self.hosts.iter().filter_map(last_words).collect();
+                return Err(Failure::Failed(format!(
+                    "timed out after {PATIENCE:?}, waiting until {what}:\n{}{ended}",
+                    state()
+                )));
             }
             tokio::select! {
                 _ = &mut asked => return Err(Failure::Failed("interrupted".into())),
@@ -400,4 +404,15 @@ async fn prepared(path: &Path) -> Result<Config, Failure> {
     let parsed = read(path, &Overrides::default())?;
     let loader = Loader::start(&parsed)?;
     Ok(loader.resolve(parsed).await.finish()?)
+}
+
+/// What a host that has ended has logged last.
+fn last_words(host: &Host) -> Option<String> {
+    if host.is_alive() {
+        return None;
+    }
+    let log = std::fs::read_to_string(host.log()).unwrap_or_default();
+    let last: Vec<&str> = log.lines().rev().take(LAST_LINES).collect();
+    let last = last.into_iter().rev().map(|line| format!("\n  {line}")).collect::<String>();
+    Some(format!("\n{} has ended ({}):{last}\n", host.name(), host.log().display()))
 }
