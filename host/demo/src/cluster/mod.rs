@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 pub use process::{Process, Start};
-pub use servers::{Programs, Servers, Shape, Which};
+pub use servers::{Programs, Servers, Shape, Which, tail};
 
 use super::config;
 use super::orchestrator::Orchestrator;

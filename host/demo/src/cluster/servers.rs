@@ -404,7 +404,7 @@ fn asked(address: &str, question: &[u8], words: &str) -> bool {
 }
 
 /// The last lines of a log.
-fn tail(log: &str) -> String {
+pub fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
 }

@@ -18,7 +18,7 @@ use super::super::top::{self, quiet::Quiet};
 use super::super::{Exit, Failure, Global, cluster, output};
 use super::board::Board;
 use besom_config::{Config, Overrides, printable, read};
-use besom_demo::cluster::{self as demo_cluster, Host, PATIENCE, Programs, Servers, Shape};
+use besom_demo::cluster::{self as demo_cluster, Host, PATIENCE, Programs, Servers, Shape, tail};
 use besom_demo::orchestrator::Orchestrator;
 use besom_demo::{self as demo, Summary, import::Replayed};
 use besom_engine::host::clock;
@@ -31,8 +31,6 @@ use besom_services::coordination::etcd::Etcd;
 
 /// Interval between two reads of the state of the cluster.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The lines of the log of a host that has ended that an error shows.
-const LAST_LINES: usize = 5;
 /// How long a killed host stays down: longer than its lease, so that the others take over.
 const REVIVE_AFTER: Duration = Duration::from_secs(20);
 /// How long the queues must stay empty before they count as drained: every schedule of the demo has a
@@ -412,7 +410,5 @@ fn last_words(host: &Host) -> Option<String> {
         return None;
     }
     let log = std::fs::read_to_string(host.log()).unwrap_or_default();
-    let last: Vec<&str> = log.lines().rev().take(LAST_LINES).collect();
-    let last = last.into_iter().rev().map(|line| format!("\n  {line}")).collect::<String>();
-    Some(format!("\n{} has ended ({}):{last}\n", host.name(), host.log().display()))
+    Some(format!("\n{} has ended ({}):\n{}\n", host.name(), host.log().display(), tail(&log)))
 }
