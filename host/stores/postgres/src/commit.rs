@@ -283,12 +283,13 @@ impl<'a> Attempt<'a> {
         let mut decided = Decided::new();
         if let (Some(direct), [wave]) = (direct, waves.as_mut_slice()) {
             let done = direct.read(&answers, wave)?;
+            let not_ours = done.iter().any(|(entry, _)| left_out[*entry].is_some());
+            let changed = done.len();
+            decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));
             // A key may be that of several rows: in steps, the item is named.
-            let mut entries = BTreeSet::new();
-            if done.iter().any(|(entry, _)| left_out[*entry].is_some() || !entries.insert(*entry)) {
+            if not_ours || decided.len() < changed {
                 return Err(Stop::Repeat(Care { stepwise: true, ..self.care.clone() }));
             }
-            decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));
             wave.retain(|work| !decided.contains_key(&work.entry));
         }
         waves.retain(|wave| !wave.is_empty());

@@ -477,10 +477,7 @@ impl Group {
                 }
             }
             Operation::Update | Operation::Increment => {
-                let mut hit = vec![0; self.rows.len()];
-                for row in done {
-                    hit[row.try_get::<_, i32>(0)? as usize] += 1;
-                }
+                let hit = self.counted(done)?;
                 let name = &self.table.collection.name;
                 let or = match self.operation {
                     Operation::Increment => ", or its column is null or would overflow 64 bits",
@@ -501,14 +498,11 @@ impl Group {
                 }
             }
             Operation::Delete => {
-                let mut gone = vec![0; self.rows.len()];
+                let gone = self.counted(done)?;
                 let mut images: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
-                for row in done {
+                for row in done.iter().filter(|_| self.undo) {
                     let at = row.try_get::<_, i32>(0)? as usize;
-                    gone[at] += 1;
-                    if self.undo {
-                        images.insert(at, self.table.values(row, 1)?);
-                    }
+                    images.insert(at, self.table.values(row, 1)?);
                 }
                 let name = &self.table.collection.name;
                 for ((work, _), gone) in self.rows.iter().zip(&gone) {
@@ -525,6 +519,15 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// How many rows of the answer belong to each row of the set.
+    fn counted(&self, done: &[Row]) -> Job<Vec<usize>> {
+        let mut counts = vec![0; self.rows.len()];
+        for row in done {
+            counts[row.try_get::<_, i32>(0)? as usize] += 1;
+        }
+        Ok(counts)
     }
 
     /// A trigger may prevent inserts; the answer does not show which.

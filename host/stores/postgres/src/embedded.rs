@@ -50,15 +50,20 @@ fn read_lease(row: &Row) -> Job<LeaseRow> {
     })
 }
 
+/// The row of the lease, locked until the transaction ends.
+async fn locked(tx: &Tx) -> Job<Option<LeaseRow>> {
+    // Only one candidate at a time, even while there is no row to lock.
+    tx.session.batch("LOCK TABLE @.lease IN SHARE ROW EXCLUSIVE MODE").await?;
+    tx.row(LEASE, params![]).await?.as_ref().map(read_lease).transpose()
+}
+
 async fn take(
     tx: &Tx,
     seen: Option<&LeaseRow>,
     next: &LeaseRow,
     at_least: Option<Term>,
 ) -> Job<Option<Term>> {
-    // Only one candidate at a time, even while there is no row to lock.
-    tx.session.batch("LOCK TABLE @.lease IN SHARE ROW EXCLUSIVE MODE").await?;
-    let held = tx.row(LEASE, params![]).await?.as_ref().map(read_lease).transpose()?;
+    let held = locked(tx).await?;
     if held.as_ref() != seen {
         return Ok(None);
     }
@@ -161,9 +166,7 @@ impl LeaseLedger for PostgresStore {
 }
 
 async fn assign(tx: &Tx, cluster: &str) -> Job<()> {
-    tx.session.batch("LOCK TABLE @.lease IN SHARE ROW EXCLUSIVE MODE").await?;
-    let held = tx.row(LEASE, params![]).await?.as_ref().map(read_lease).transpose()?;
-    if let Some(held) = held {
+    if let Some(held) = locked(tx).await? {
         held.check_free(tx.now)?;
     }
     schema::assign(&tx.session, cluster).await
