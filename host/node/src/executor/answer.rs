@@ -136,10 +136,9 @@ impl Executor {
             self.troubled.remove(&flight.task);
         }
         let verdicts = result.as_ref().map_or(&[][..], |acted| &acted.verdicts);
-        let is =
-            |what: fn(&Fault) -> bool| move |v: &&Result<_, Fault>| v.as_ref().is_err_and(what);
-        let missed = verdicts.iter().filter(is(Fault::is_not_reached)).count();
-        let mut is_full = verdicts.iter().any(|v| is(Fault::is_no_room)(&v));
+        let faults = || verdicts.iter().filter_map(|verdict| verdict.as_ref().err());
+        let missed = faults().filter(|fault| fault.is_not_reached()).count();
+        let mut is_full = faults().any(Fault::is_no_room);
         let all = |words: &str| items.iter().map(|_| Some(Err(Failed::own(words)))).collect();
         let said: Vec<Option<Result<Verdict, Failed>>> = match result {
             Ok(acted) if acted.verdicts.len() == items.len() => acted
@@ -373,28 +372,13 @@ impl Executor {
                 self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
             }
             store::Error::TimedOut(words) if self.is_of_one(&flight, &batch, since, true) => {
-                match self.is_doubted(&batch, Self::RAISED_MAX) {
-                    true => self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out),
-                    false => {
-                        self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
-                    }
-                }
+                self.doubt(ticket, flight, batch, Self::RAISED_MAX, words, out);
             }
             store::Error::Unavailable(words) if self.is_of_one(&flight, &batch, since, false) => {
-                match self.is_doubted(&batch, Self::TROUBLED_MAX) {
-                    true => self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out),
-                    false => {
-                        self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
-                    }
-                }
+                self.doubt(ticket, flight, batch, Self::TROUBLED_MAX, words, out);
             }
             store::Error::Raised(words) if !batch.entries.iter().all(is_settled) => {
-                match self.is_doubted(&batch, Self::RAISED_MAX) {
-                    true => self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out),
-                    false => {
-                        self.set_apart(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
-                    }
-                }
+                self.doubt(ticket, flight, batch, Self::RAISED_MAX, words, out);
             }
             error @ (store::Error::Busy(_)
             | store::Error::TimedOut(_)
@@ -443,6 +427,24 @@ impl Executor {
         let others = self.committed_at.is_some_and(|at| at > since);
         let several = answers && batch.entries.len() > 1;
         again && (several || others) && !batch.entries.iter().all(is_settled)
+    }
+
+    /// Postpones a single item, or fails it if it is to blame after `max` such answers in a row.
+    fn doubt(
+        &mut self,
+        ticket: Ticket,
+        flight: Flight,
+        batch: Arc<Batch>,
+        max: u32,
+        words: String,
+        out: &mut Vec<Command>,
+    ) {
+        let blamed = self.is_doubted(&batch, max);
+        let batch = Arc::unwrap_or_clone(batch);
+        match blamed {
+            true => self.refused(ticket, flight, batch, words, out),
+            false => self.set_apart(ticket, flight, batch, words, out),
+        }
     }
 
     /// Whether a single item is to blame for the store's rejections as if it were away: they have

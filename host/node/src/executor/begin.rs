@@ -58,7 +58,11 @@ impl Executor {
                 let executing =
                     || self.flights.values().filter(|f| f.lane == lane && f.is_executing());
                 // One task may not hold all places while others wait.
-                let of_one = || executing().is_sorted_by(|a, b| a.task == b.task);
+                let of_one = || {
+                    let mut holders = executing().map(|flight| &flight.task);
+                    let first = holders.next();
+                    holders.all(|task| Some(task) == first)
+                };
                 !executing().any(|f| f.task == *task) && (!self.long.contains(task) || of_one())
             }
         }

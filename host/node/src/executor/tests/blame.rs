@@ -394,15 +394,11 @@ fn an_item_whose_reads_are_slow_is_blamed_once_others_are_committed_meanwhile() 
             // Only this task is held: a timer of another one is executed and committed.
             bench.executor.planned(false, Some(at(600)));
             let commands = bench.fill();
-            let Some(Command::ReadTimers(read, ..)) =
-                commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
-            else {
-                panic!("{commands:?}")
-            };
+            let read = timers_read(&commands).unwrap_or_else(|| panic!("{commands:?}"));
             let other = timer("expire", 600 + times, at(600));
             let both = if others { vec![due.clone(), other] } else { vec![due.clone()] };
             bench.now = bench.now + Duration::from_millis(1);
-            let acting = acts(&bench.step(Event::TimersRead(read.number, Ok(both))));
+            let acting = acts(&bench.step(Event::TimersRead(read, Ok(both))));
             if let [(other, keys)] = acting.as_slice() {
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
                 let told = bench.step(Event::Acted(*other, acted(&keys)));
@@ -410,14 +406,7 @@ fn an_item_whose_reads_are_slow_is_blamed_once_others_are_committed_meanwhile() 
                 bench.step(for_ticket(all_committed(&batch), *other));
             }
             bench.now = bench.now + Duration::from_secs(10);
-            let mut commands = bench.fill();
-            if let Some(number) = commands.iter().find_map(|command| match command {
-                Command::ReadTimers(read, ..) => Some(read.number),
-                _ => None,
-            }) {
-                commands = bench.step(Event::TimersRead(number, Ok(vec![due.clone()])));
-            }
-            ticket = acts(&commands)[0].0;
+            ticket = acts(&again(&mut bench, &due))[0].0;
         }
     }
 }

@@ -53,11 +53,7 @@ fn batches_executed_ahead_of_a_wrong_time_are_given_back() {
     let commands = bench.fill();
     let given_back = commands.iter().any(|c| matches!(c, Command::Abandon(_)));
     assert!(given_back && bench.executor.is_idle(), "{commands:?}");
-    let read = commands.iter().find_map(|command| match command {
-        Command::ReadTimers(read, ..) => Some(read.number),
-        _ => None,
-    });
-    let read = read.expect("the timers are read again");
+    let read = timers_read(&commands).expect("the timers are read again");
     let overdue = timer("expire", 2, bench.now - Duration::from_secs(1));
     let timers = Ok(vec![overdue, timer("expire", 1, later)]);
     let begun = acts(&bench.step(Event::TimersRead(read, timers)));

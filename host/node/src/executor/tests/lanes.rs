@@ -32,10 +32,10 @@ fn a_guest_that_takes_long_leaves_its_place_to_other_tasks() {
     }
 }
 
-#[test]
-fn a_task_whose_last_batch_took_long_gets_no_place_apart() {
-    let names = ["one", "other", "third"];
-    let mut bench = Bench::new(&names.map(|name| definition(name, Lane::Normal)));
+/// Tasks of the lane normal. The last batch of `third` took a second.
+fn after_a_long_batch(names: &[&str]) -> Bench {
+    let tasks: Vec<_> = names.iter().map(|name| definition(name, Lane::Normal)).collect();
+    let mut bench = Bench::new(&tasks);
     let timers = vec![timer("third", 7, at(100))];
     let (third, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
     bench.now = bench.now + Duration::from_secs(1);
@@ -44,13 +44,24 @@ fn a_task_whose_last_batch_took_long_gets_no_place_apart() {
     bench.step(for_ticket(all_committed(&batch), third));
     bench.executor.planned(true, None);
     bench.fill();
-    let streams = ["one", "other", "third"].map(|task| Stream {
-        task: task.into(),
-        partition: Partition(0),
+    bench
+}
+
+/// Streams with nine items each, by task and partition.
+fn waiting(streams: &[(&str, u32)]) -> Vec<Stream> {
+    let stream = |(task, partition): &(&str, u32)| Stream {
+        task: (*task).into(),
+        partition: Partition(*partition),
         acked: Seq(0),
         tail: Seq(9),
-    });
-    bench.step(Event::Backlog(Ok(streams.to_vec())));
+    };
+    streams.iter().map(stream).collect()
+}
+
+#[test]
+fn a_task_whose_last_batch_took_long_gets_no_place_apart() {
+    let mut bench = after_a_long_batch(&["one", "other", "third"]);
+    bench.step(Event::Backlog(Ok(waiting(&[("one", 0), ("other", 0), ("third", 0)]))));
     bench.now = bench.executor.deadline().expect("the time at which both take long");
     let reads = bench.fill().into_iter().filter(|c| matches!(c, Command::ReadLog { .. }));
     assert_eq!(reads.count(), 0);
@@ -58,22 +69,8 @@ fn a_task_whose_last_batch_took_long_gets_no_place_apart() {
 
 #[test]
 fn a_task_that_holds_all_places_leaves_one_to_each_task_that_takes_long_too() {
-    let names = ["one", "third"];
-    let mut bench = Bench::new(&names.map(|name| definition(name, Lane::Normal)));
-    let timers = vec![timer("third", 7, at(100))];
-    let (third, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
-    bench.now = bench.now + Duration::from_secs(1);
-    let commands = bench.step(Event::Acted(third, acted(&["7"])));
-    let (_, batch) = commits(&commands).remove(0);
-    bench.step(for_ticket(all_committed(&batch), third));
-    bench.executor.planned(true, None);
-    bench.fill();
-    let streams = [("one", 0), ("one", 1), ("third", 0)].map(|(task, partition)| Stream {
-        task: task.into(),
-        partition: Partition(partition),
-        acked: Seq(0),
-        tail: Seq(9),
-    });
+    let mut bench = after_a_long_batch(&["one", "third"]);
+    let streams = waiting(&[("one", 0), ("one", 1), ("third", 0)]);
     let reads = |commands: Vec<Command>| -> Vec<(Ticket, String)> {
         let read = |command| match command {
             Command::ReadLog { ticket, task, .. } => Some((ticket, task.to_string())),
@@ -88,7 +85,7 @@ fn a_task_that_holds_all_places_leaves_one_to_each_task_that_takes_long_too() {
     bench.now = bench.executor.deadline().expect("the time at which it takes long");
     bench.executor.planned(true, None);
     bench.fill();
-    let begun = reads(bench.step(Event::Backlog(Ok(streams.to_vec()))));
+    let begun = reads(bench.step(Event::Backlog(Ok(streams))));
     assert_eq!(begun.len(), 1, "{begun:?}");
     assert_eq!(begun[0].1, "third");
 }

@@ -191,6 +191,14 @@ fn commits(commands: &[Command]) -> Vec<(Ticket, Batch)> {
         .collect()
 }
 
+/// The number of a read of timers.
+fn timers_read(commands: &[Command]) -> Option<u64> {
+    commands.iter().find_map(|command| match command {
+        Command::ReadTimers(read, ..) => Some(read.number),
+        _ => None,
+    })
+}
+
 fn read_log(commands: &[Command]) -> Ticket {
     commands
         .iter()
@@ -365,11 +373,7 @@ fn a_late_success_counts_whatever_its_batch_waits_for_meanwhile() {
 /// The commands for what is started from now on, with that timer if timers are read again.
 fn again(bench: &mut Bench, due: &Waiting) -> Vec<Command> {
     let commands = bench.fill();
-    let read = commands.iter().find_map(|command| match command {
-        Command::ReadTimers(read, ..) => Some(read.number),
-        _ => None,
-    });
-    match read {
+    match timers_read(&commands) {
         Some(number) => bench.step(Event::TimersRead(number, Ok(vec![due.clone()]))),
         None => commands,
     }

@@ -40,24 +40,16 @@ fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
     // The task is held, but the other one is not: its timer is read and executed in the meantime.
     bench.executor.planned(false, Some(at(600)));
     let commands = bench.fill();
-    let Some(Command::ReadTimers(read, ..)) =
-        commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
-    else {
-        panic!("{commands:?}")
-    };
+    let read = timers_read(&commands).unwrap_or_else(|| panic!("{commands:?}"));
     let both = vec![due.clone(), timer("expire", 6, at(600))];
-    let commands = bench.step(Event::TimersRead(read.number, Ok(both)));
+    let commands = bench.step(Event::TimersRead(read, Ok(both)));
     let keys: Vec<_> = acts(&commands).into_iter().map(|(_, keys)| keys).collect();
     assert_eq!(keys, [vec!["6".to_owned()]]);
     // The timer is then read again, with no attempt used.
     bench.now = bench.now + Duration::from_secs(1);
     let commands = bench.fill();
-    let Some(Command::ReadTimers(read, ..)) =
-        commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
-    else {
-        panic!("{commands:?}")
-    };
-    let commands = bench.step(Event::TimersRead(read.number, Ok(vec![due.clone()])));
+    let read = timers_read(&commands).unwrap_or_else(|| panic!("{commands:?}"));
+    let commands = bench.step(Event::TimersRead(read, Ok(vec![due.clone()])));
     match commands.iter().find(|command| matches!(command, Command::Act { .. })) {
         Some(Command::Act { items, .. }) => assert_eq!(items[0].1, due.item),
         other => panic!("{other:?}"),
@@ -97,11 +89,8 @@ fn items_that_are_refused_in_a_row_for_one_reason_hold_their_task_and_stay() {
     let retry = |bench: &mut Bench| {
         bench.now = bench.now + Duration::from_secs(10);
         let commands = bench.fill();
-        let read = commands.iter().find_map(|command| match command {
-            Command::ReadTimers(read, ..) => Some(read.number),
-            _ => None,
-        });
-        bench.step(Event::TimersRead(read.expect("a read"), Ok(timers.clone())))
+        let read = timers_read(&commands).expect("a read");
+        bench.step(Event::TimersRead(read, Ok(timers.clone())))
     };
     let begun = retry(&mut bench);
     let refused = Fault { refused: Some("not granted".into()), ..Fault::new("contract", "no") };
