@@ -425,7 +425,7 @@ pub static SECTIONS: &[Section] = &[
             Key {
                 name: "guest_threads",
                 default: "0",
-                doc: "Number of threads for plugins; 0 means one per processor.",
+                doc: "Number of threads for plugins, at least 8; 0 means one per processor.",
                 setter: Setter::U32(|s| &mut s.host.guest_threads, 0, 1024),
             },
             Key {

@@ -10,7 +10,7 @@
 //! for a tick of every computing guest.
 //!
 //! A guest that reads from SQLite keeps its thread until the read ends, which may take as long as its
-//! call may. There are therefore as many threads of low priority as calls are usually under way.
+//! call may. Each pool therefore has at least as many threads as calls are usually under way.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -28,14 +28,14 @@ use tokio::task::{JoinError, JoinHandle};
 /// each step adds a quarter to the waiting time, which counts towards the duration of a call.
 const LOW_NICE: i32 = 5;
 
-/// The least number of threads of low priority: two batches of each lane, and scans.
-const LOW_MIN: usize = 8;
+/// The least number of threads of a pool: two batches of each lane, and scans.
+const THREADS_MIN: usize = 8;
 
 /// The export of a task that a call enters.
 pub(super) type Export = (TaskName, &'static str);
 
-/// Two pools, each with the configured number of threads or [`LOW_MIN`]: a call of low priority never
-/// occupies a thread that a short call needs.
+/// Two pools, each with the configured number of threads or [`THREADS_MIN`]: a call of low priority
+/// never occupies a thread that a short call needs.
 pub(super) struct Threads {
     normal: Pool,
     low: Pool,
@@ -46,11 +46,12 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Starts `count` normal threads, and at least as many of low priority.
+    /// Starts `count` normal threads, or [`THREADS_MIN`], and as many of low priority.
     pub(super) fn start(count: usize, slice: Duration) -> std::io::Result<Threads> {
+        let count = count.max(THREADS_MIN);
         Ok(Threads {
             normal: Pool::start("besom-guest", count, 0)?,
-            low: Pool::start("besom-low", count.max(LOW_MIN), LOW_NICE)?,
+            low: Pool::start("besom-low", count, LOW_NICE)?,
             slice,
             long: Mutex::default(),
         })
@@ -171,7 +172,7 @@ struct Pool(Option<tokio::runtime::Runtime>);
 impl Pool {
     fn start(name: &str, count: usize, nice: i32) -> std::io::Result<Pool> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(count.max(1))
+            .worker_threads(count)
             .thread_name(name)
             .on_thread_start(move || {
                 // On Linux this applies to the thread only. If it fails, all guests share the
@@ -254,23 +255,26 @@ mod tests {
 
     #[tokio::test]
     async fn calls_that_keep_their_threads_delay_no_call_that_computes() {
-        let threads = Threads::start(1, SLICE).expect("threads");
-        let (ended, wait) = std::sync::mpsc::channel::<()>();
-        let wait = std::sync::Arc::new(Mutex::new(wait));
-        let keep = || {
-            let wait = std::sync::Arc::clone(&wait);
-            async move { drop(wait.lock().map(|wait| wait.recv())) }
-        };
-        let kept = futures::future::join_all(
-            (1..LOW_MIN).map(|_| threads.run(export("act"), true, keep())),
-        );
-        let other = async {
-            let long = threads.run(export("scan"), false, compute(SLICE * 3)).await;
-            drop(ended);
-            long.expect("no panic")
-        };
-        let (kept, [_, last]) = futures::join!(kept, other);
-        assert_eq!((kept.len(), last.as_str()), (LOW_MIN - 1, "besom-low"));
+        for (is_heavy, pool) in [(false, "besom-guest"), (true, "besom-low")] {
+            let threads = Threads::start(1, SLICE).expect("threads");
+            let (ended, wait) = std::sync::mpsc::channel::<()>();
+            let wait = std::sync::Arc::new(Mutex::new(wait));
+            let keep = || {
+                let wait = std::sync::Arc::clone(&wait);
+                async move { drop(wait.lock().map(|wait| wait.recv())) }
+            };
+            let kept = futures::future::join_all(
+                (1..THREADS_MIN).map(|_| threads.run(export("act"), is_heavy, keep())),
+            );
+            let other = async {
+                let time = if is_heavy { SLICE * 3 } else { Duration::ZERO };
+                let done = threads.run(export("scan"), false, compute(time)).await;
+                drop(ended);
+                done.expect("no panic")
+            };
+            let (kept, [_, last]) = futures::join!(kept, other);
+            assert_eq!((kept.len(), last.as_str()), (THREADS_MIN - 1, pool));
+        }
     }
 
     #[tokio::test]
