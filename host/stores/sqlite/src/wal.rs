@@ -23,6 +23,8 @@ pub(super) struct Watch {
     file: Option<PathBuf>,
     reads: OpenReads,
     looked: Option<Instant>,
+    /// The frames of the log at the last check, if a read kept some from being written back.
+    kept: Option<i64>,
     said: Said,
 }
 
@@ -30,18 +32,22 @@ impl Watch {
     pub(super) fn new(conn: &Connection, reads: OpenReads) -> Watch {
         let file = conn.path().filter(|path| !path.is_empty());
         let file = file.map(|path| PathBuf::from(format!("{path}-wal")));
-        Watch { file, reads, looked: None, said: Said::default() }
+        Watch { file, reads, looked: None, kept: None, said: Said::default() }
     }
 
-    /// Checks the size after a commit, if the interval has passed.
-    pub(super) fn look(&mut self) {
+    /// Checks the size after a commit on `conn`, if the interval has passed.
+    pub(super) fn look(&mut self, conn: &Connection) {
         let Some(file) = &self.file else { return };
         if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return;
         }
         self.looked = Some(Instant::now());
         let bytes = std::fs::metadata(file).map_or(0, |found| found.len());
-        if self.said.is_news(bytes) {
+        let kept = if bytes < LARGE { None } else { kept(conn) };
+        // A large commit makes the log large as well; only a read that stays makes it grow.
+        let before = std::mem::replace(&mut self.kept, kept.map(|(frames, _)| frames));
+        let stays = before.zip(kept).is_some_and(|(before, (_, written))| written < before);
+        if (stays || bytes < LARGE) && self.said.is_news(bytes) {
             let cause = cause(self.reads.oldest());
             tracing::warn!(
                 file = %file.display(), mib = bytes >> 20,
@@ -49,6 +55,16 @@ impl Watch {
             );
         }
     }
+}
+
+/// Writes the log back; if a read keeps a part of it from that, its frames, and those that are written.
+fn kept(conn: &Connection) -> Option<(i64, i64)> {
+    let done = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        Ok((row.get::<_, bool>(0)?, row.get(1)?, row.get(2)?))
+    });
+    // Busy: another thread is at it.
+    let (busy, frames, written) = done.ok()?;
+    (!busy && written < frames).then_some((frames, written))
 }
 
 /// Why the log grows, and the fix. `own` is the age of the oldest read that this host has open.
@@ -142,8 +158,25 @@ mod tests {
         for _ in 0..5 {
             writer.execute_batch(rows).unwrap();
             watch.looked = None;
-            watch.look();
+            watch.look(&writer);
         }
         assert!(watch.said.0 >= LARGE, "{}", watch.said.0);
+    }
+
+    #[test]
+    fn a_log_that_a_large_commit_has_made_large_is_not_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let writer = Connection::open(&path).unwrap();
+        writer.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (x BLOB)").unwrap();
+        let mut watch = Watch::new(&writer, OpenReads::default());
+        for _ in 0..2 {
+            writer.execute_batch("INSERT INTO t VALUES (zeroblob(80 << 20))").unwrap();
+            let bytes = std::fs::metadata(watch.file.as_ref().unwrap()).unwrap().len();
+            assert!(bytes >= LARGE, "{bytes}");
+            watch.looked = None;
+            watch.look(&writer);
+        }
+        assert_eq!(watch.said.0, 0);
     }
 }

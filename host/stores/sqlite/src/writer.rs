@@ -185,7 +185,7 @@ impl Writing {
         match done {
             Ok(value) => match self.commit(fault) {
                 Ok(()) => {
-                    self.wal.look();
+                    self.wal.look(&self.conn);
                     Ok(value)
                 }
                 Err(e) => {
