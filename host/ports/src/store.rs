@@ -885,9 +885,10 @@ pub trait Store: Send + Sync {
     /// Compares the mapping with the database: tables, columns, keys, indexes, anchors.
     async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>>;
 
-    /// The operations that tasks may perform on collections (`granted`, by name) but the database's
-    /// role may not. Each is a warning. Empty if the database has no roles.
-    async fn privileges(
+    /// Compares the operations that tasks may perform on collections (`granted`, by name) with the
+    /// database: what its role may not do, and what the database does by itself beside them. Empty for a
+    /// store that has neither roles nor triggers.
+    async fn check_granted(
         &self,
         _collections: &Collections,
         _granted: &BTreeMap<String, Operations>,

@@ -149,7 +149,7 @@ fn subject(file: &str, diagnostics: &[Diagnostic]) -> String {
 const READS_FIX: &str =
     "create the index, or correct [collections.NAME] or the settings of the task";
 
-/// Checks the mapping, the privileges, the reads of scans and the shares in the database; all but the
+/// Checks the mapping, the granted operations, the reads of scans and the shares in the database; all but the
 /// mapping only if the mapping has no errors.
 async fn looked(
     config: &Config,
@@ -169,7 +169,7 @@ async fn looked(
         all.update |= operations.update;
         all.delete |= operations.delete;
     }
-    faults.extend(store.privileges(used, &granted).await?);
+    faults.extend(store.check_granted(used, &granted).await?);
     let mut refused = Vec::new();
     for task in config.tasks.values() {
         let found = reads::refused(&*store, guests, task).await?;

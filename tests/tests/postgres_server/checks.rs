@@ -130,7 +130,7 @@ fn a_schema_in_which_everybody_may_create_is_warned_of_once() {
         let url = fixture.database().url();
         let store = PostgresStore::open(&url, patient()).await.unwrap();
         let granted = [("sessions".to_owned(), Operations::default())].into();
-        let remarks = async || shown(store.privileges(&sessions(), &granted).await.unwrap());
+        let remarks = async || shown(store.check_granted(&sessions(), &granted).await.unwrap());
         assert_eq!(remarks().await, []);
         product.batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC").await.unwrap();
         let found = remarks().await;
@@ -190,11 +190,58 @@ fn what_a_task_may_do_and_the_role_may_not_is_named() {
         let store = PostgresStore::open(&url, patient()).await.unwrap();
         let delete = Operations { read: true, delete: true, ..Operations::default() };
         let granted = BTreeMap::from([("sessions".to_owned(), delete)]);
-        let found = shown(store.privileges(&sessions(), &granted).await.unwrap());
+        let found = shown(store.check_granted(&sessions(), &granted).await.unwrap());
         let [(_, false, message)] = found.as_slice() else { panic!("{found:?}") };
         assert!(message.contains("GRANT DELETE ON sessions TO \"sweeper\""), "{message}");
         product.batch_execute("GRANT DELETE ON sessions TO sweeper").await.unwrap();
-        assert_eq!(shown(store.privileges(&sessions(), &granted).await.unwrap()), []);
+        assert_eq!(shown(store.check_granted(&sessions(), &granted).await.unwrap()), []);
+    });
+}
+
+#[test]
+fn what_the_database_does_beside_a_granted_operation_is_named() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product
+            .batch_execute(&format!(
+                "{SESSIONS}
+                 CREATE SCHEMA other;
+                 CREATE TABLE other.uses (id int PRIMARY KEY,
+                   session text REFERENCES sessions ON DELETE CASCADE) PARTITION BY RANGE (id);
+                 CREATE TABLE uses_1 PARTITION OF other.uses FOR VALUES FROM (0) TO (9);
+                 CREATE TABLE notes (id int PRIMARY KEY,
+                   use int REFERENCES other.uses ON DELETE SET NULL,
+                   note int REFERENCES notes ON DELETE CASCADE);
+                 CREATE TABLE kept (session text REFERENCES sessions);
+                 CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END';
+                 CREATE TRIGGER deleted AFTER DELETE ON sessions EXECUTE FUNCTION nothing();
+                 CREATE TRIGGER updated AFTER UPDATE ON sessions EXECUTE FUNCTION nothing();
+                 CREATE TRIGGER off AFTER DELETE ON sessions EXECUTE FUNCTION nothing();
+                 ALTER TABLE sessions DISABLE TRIGGER off;
+                 CREATE RULE ruled AS ON INSERT TO sessions DO ALSO NOTHING"
+            ))
+            .await
+            .unwrap();
+        let store = PostgresStore::open(&fixture.database().url(), patient()).await.unwrap();
+        let beside = async |operations| {
+            let granted = BTreeMap::from([("sessions".to_owned(), operations)]);
+            let found = shown(store.check_granted(&sessions(), &granted).await.unwrap());
+            assert!(found.iter().all(|(place, warning, _)| place == "table" && *warning));
+            found.into_iter().map(|(_, _, said)| said).collect::<Vec<_>>()
+        };
+        let none = Operations::default();
+        assert_eq!(beside(Operations { read: true, ..none }).await, [""; 0]);
+        let deletes = beside(Operations { delete: true, ..none }).await;
+        let [cascade, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
+        assert!(
+            cascade.contains("also deletes rows of other.uses, and changes rows of notes:"),
+            "{cascade}"
+        );
+        assert!(triggers.contains("its triggers run (deleted):"), "{triggers}");
+        let writes = beside(Operations { insert: true, update: true, ..none }).await;
+        let [triggers] = writes.as_slice() else { panic!("{writes:?}") };
+        assert!(triggers.contains("(ruled, updated)"), "{triggers}");
     });
 }
 
@@ -224,7 +271,7 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
         let store = PostgresStore::open(&url, options.clone()).await.unwrap();
         store.set_collections(Arc::new(sessions()));
         assert_eq!(shown(store.check(&sessions()).await.unwrap()), []);
-        assert_eq!(shown(store.privileges(&sessions(), &granted).await.unwrap()), []);
+        assert_eq!(shown(store.check_granted(&sessions(), &granted).await.unwrap()), []);
         let key = vec![Value::Text("a".into())];
         let change = Change::Delete { collection: "sessions".into(), key };
         let entry = unqueued(Term(0), store.now().await.unwrap(), None, vec![change]);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::collection::{Anchor, Collection, Collections, Encoding, Operations};
 use besom_core::value::Kind;
+use tokio_postgres::Row;
 
 use super::catalog::{ColumnFound, TableFound};
 use super::error::{Job, invalid};
@@ -12,7 +13,7 @@ use super::range::fault_of_next_page;
 use super::session::{Pipeline, Session, params};
 use super::snapshot::View;
 use besom_ports::store::MappingFault;
-use besom_tables::check::Check;
+use besom_tables::check::{Check, Reaction};
 use besom_tables::plan::Good;
 
 /// All faults of all collections, in the order of their names.
@@ -26,14 +27,16 @@ pub(super) async fn check(
     checked
 }
 
-/// The privileges that tasks' grants require and the role lacks.
-pub(super) async fn privileges(
+/// The privileges that tasks' grants require and the role lacks, and what the database does by itself
+/// beside the granted operations.
+pub(super) async fn check_granted(
     session: &Session,
     collections: &Collections,
     granted: &BTreeMap<String, Operations>,
 ) -> Job<Vec<MappingFault>> {
     let mapping = Mapping::complete(session, collections).await?;
     let (mut faults, mut open) = (Vec::new(), BTreeSet::new());
+    let reactions = reactions(session).await?;
     for (name, operations) in granted {
         let Some(collection) = collections.get(name) else { continue };
         let mapped = mapping.table(name).map_err(invalid)?;
@@ -46,7 +49,7 @@ pub(super) async fn privileges(
                         (SELECT quote_ident(n.nspname) FROM pg_class c
                            JOIN pg_namespace n ON n.oid = c.relnamespace
                          WHERE c.oid = $1::oid AND has_schema_privilege('public', n.oid, 'CREATE')),
-                        row_security_active($1::oid)",
+                        row_security_active($1::oid), $1::oid::regclass::text",
                 params![table.oid],
             )
             .await?;
@@ -79,6 +82,10 @@ pub(super) async fn privileges(
             );
             found.warning("table", message);
         }
+        if operations.delete {
+            found.cascades(row.try_get(6)?, &reactions);
+        }
+        found.triggers(&triggers(session, table.oid, *operations).await?);
         for (what, granted, may) in wanted {
             if granted && !may {
                 let table = &collection.table;
@@ -91,6 +98,33 @@ pub(super) async fn privileges(
         }
     }
     Ok(faults)
+}
+
+/// All foreign keys that change rows by themselves; those of partitions are their tables'.
+async fn reactions(session: &Session) -> Job<Vec<Reaction>> {
+    let sql = "SELECT f.conrelid::regclass::text, f.confrelid::regclass::text, f.confdeltype = 'c'
+               FROM pg_constraint f
+               WHERE f.contype = 'f' AND f.confdeltype IN ('c', 'n', 'd') AND f.conparentid = 0
+               ORDER BY 1, f.conname";
+    let reaction = |row: Row| {
+        Ok(Reaction { of: row.try_get(0)?, to: row.try_get(1)?, deletes: row.try_get(2)? })
+    };
+    session.query(sql, params![]).await?.into_iter().map(reaction).collect()
+}
+
+/// The triggers and rules that run when one of these operations is performed on a table.
+async fn triggers(session: &Session, table: u32, may: Operations) -> Job<Vec<String>> {
+    // The bits of a trigger's type, and the commands of a rule, are documented in the catalog.
+    let sql = "SELECT t.tgname::text FROM pg_trigger t
+               WHERE t.tgrelid = $1::oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+                 AND (t.tgtype & 4 <> 0 AND $2 OR t.tgtype & 16 <> 0 AND $3 OR t.tgtype & 8 <> 0 AND $4)
+               UNION ALL
+               SELECT r.rulename::text FROM pg_rewrite r
+               WHERE r.ev_class = $1::oid AND r.ev_enabled IN ('O', 'A')
+                 AND (r.ev_type = '3' AND $2 OR r.ev_type = '2' AND $3 OR r.ev_type = '4' AND $4)
+               ORDER BY 1";
+    let rows = session.query(sql, params![table, may.insert, may.update, may.delete]).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 async fn checked(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {

@@ -206,12 +206,12 @@ impl Store for PostgresStore {
         Ok(check::check(&mut self.look().await?, collections).await?)
     }
 
-    async fn privileges(
+    async fn check_granted(
         &self,
         collections: &Collections,
         granted: &BTreeMap<String, Operations>,
     ) -> Result<Vec<MappingFault>> {
-        Ok(check::privileges(&self.look().await?, collections, granted).await?)
+        Ok(check::check_granted(&self.look().await?, collections, granted).await?)
     }
 
     async fn raise_fence(

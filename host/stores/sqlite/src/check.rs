@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use besom_core::collection::{Anchor, Collections};
+use besom_core::collection::{Anchor, Collections, Operations};
 use rusqlite::Connection;
 
 use super::error::Job;
@@ -10,7 +10,7 @@ use super::mapping::{DIALECT, Table};
 use super::range::fault_of_next_page;
 use super::stored::{self, Declared, Sample};
 use besom_ports::store::MappingFault;
-use besom_tables::check::{Check, Index, Reference};
+use besom_tables::check::{Check, Index, Reaction, Reference};
 
 /// All faults of all collections, in the order of their names.
 pub(super) fn check(conn: &Connection, collections: &Collections) -> Job<Vec<MappingFault>> {
@@ -35,6 +35,50 @@ pub(super) fn check(conn: &Connection, collections: &Collections) -> Job<Vec<Map
         }
     }
     Ok(faults)
+}
+
+/// What the database does by itself beside the granted operations.
+pub(super) fn check_granted(
+    conn: &Connection,
+    collections: &Collections,
+    granted: &BTreeMap<String, Operations>,
+) -> Job<Vec<MappingFault>> {
+    let (mut faults, reactions) = (Vec::new(), reactions(conn)?);
+    for (name, operations) in granted {
+        let Some(collection) = collections.get(name) else { continue };
+        let mut found = Check { dialect: &DIALECT, collection, faults: &mut faults };
+        if operations.delete {
+            found.cascades(&collection.table.to_lowercase(), &reactions);
+        }
+        if operations.insert || operations.update || operations.delete {
+            found.triggers(&triggers(conn, &collection.table)?);
+        }
+    }
+    Ok(faults)
+}
+
+/// All foreign keys that change rows by themselves, with the names of tables in small letters.
+fn reactions(conn: &Connection) -> Job<Vec<Reaction>> {
+    let mut statement = conn.prepare(
+        "SELECT lower(s.name), lower(f.\"table\"), upper(f.on_delete) = 'CASCADE'
+         FROM sqlite_schema s JOIN pragma_foreign_key_list(s.name) f
+         WHERE s.type = 'table' AND upper(f.on_delete) IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
+         ORDER BY s.name, f.id",
+    )?;
+    let rows = statement.query_map([], |row| {
+        Ok(Reaction { of: row.get(0)?, to: row.get(1)?, deletes: row.get(2)? })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The triggers of a table, whatever operation they are for.
+fn triggers(conn: &Connection, table: &str) -> Job<Vec<String>> {
+    let mut statement = conn.prepare(
+        "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)
+         ORDER BY name",
+    )?;
+    let rows = statement.query_map([table], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 /// The tenant column and every mapped column exist and fit their kinds.

@@ -50,6 +50,7 @@ mod waiting;
 mod wal;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, RwLock};
@@ -57,7 +58,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
-use besom_core::collection::Collections;
+use besom_core::collection::{Collections, Operations};
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
@@ -203,6 +204,15 @@ impl Store for SqliteStore {
     async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
         let collections = collections.clone();
         self.inspection.read(move |conn| check::check(conn, &collections)).await
+    }
+
+    async fn check_granted(
+        &self,
+        collections: &Collections,
+        granted: &BTreeMap<String, Operations>,
+    ) -> Result<Vec<MappingFault>> {
+        let (collections, granted) = (collections.clone(), granted.clone());
+        self.inspection.read(move |conn| check::check_granted(conn, &collections, &granted)).await
     }
 
     async fn raise_fence(

@@ -38,6 +38,20 @@ pub struct Reference<'a> {
     pub own: Vec<&'a str>,
 }
 
+/// A foreign key that changes rows by itself when those it refers to are deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reaction {
+    /// The table whose rows are changed.
+    pub of: String,
+    /// The table that it refers to.
+    pub to: String,
+    /// Whether they are deleted (CASCADE), rather than set to NULL or a default.
+    pub deletes: bool,
+}
+
+/// What is said of changes that the database makes by itself.
+const UNSEEN: &str = "are not guarded, not counted and not among the before-images";
+
 impl<'a> Check<'a> {
     /// Adds a fault.
     pub fn fault(&mut self, place: impl Into<String>, message: String) {
@@ -100,6 +114,48 @@ impl<'a> Check<'a> {
                 self.fault("key", format!("the key column {name:?} is not among the columns"));
             }
         }
+    }
+
+    /// A delete in this table, which `reactions` calls `table`, reaches no other rows.
+    pub fn cascades(&mut self, table: &str, reactions: &[Reaction]) {
+        let (mut deleted, mut changed): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+        let mut open = vec![table];
+        while let Some(table) = open.pop() {
+            for Reaction { of, deletes, .. } in reactions.iter().filter(|one| one.to == table) {
+                let found = if *deletes { &mut deleted } else { &mut changed };
+                if !found.contains(&of.as_str()) {
+                    found.push(of);
+                    open.extend(deletes.then_some(of.as_str()));
+                }
+            }
+        }
+        let rows = |what: &str, tables: &[&str]| {
+            (!tables.is_empty()).then(|| format!("{what} rows of {}", tables.join(", ")))
+        };
+        let done = [rows("deletes", &deleted), rows("changes", &changed)];
+        let done: Vec<String> = done.into_iter().flatten().collect();
+        if done.is_empty() {
+            return;
+        }
+        let (table, done) = (&self.collection.table, done.join(", and "));
+        let said = format!(
+            "when a task deletes a row of {table:?}, a foreign key also {done}: those {UNSEEN}; to have \
+             that, let the task delete them itself, and declare the foreign key with ON DELETE RESTRICT"
+        );
+        self.warning("table", said);
+    }
+
+    /// Nothing else runs when a task performs its operations; `triggers` names what does.
+    pub fn triggers(&mut self, triggers: &[String]) {
+        if triggers.is_empty() {
+            return;
+        }
+        let (table, names) = (&self.collection.table, triggers.join(", "));
+        let said = format!(
+            "when a task changes {table:?}, its triggers run ({names}): changes that they make in other \
+             rows {UNSEEN}"
+        );
+        self.warning("table", said);
     }
 
     /// The key, with the tenant, identifies at most one row.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
+use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding, Operations};
 use besom_core::proposal::{Change, Condition, Guard};
 use besom_core::snapshot::Cause;
 use besom_core::time::Time;
@@ -17,6 +17,39 @@ use besom_product::model::default_collections;
 async fn the_entity_model_has_no_fault() {
     let f = Fixture::new().await;
     assert_eq!(f.store.check(&default_collections()).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_the_database_does_beside_a_granted_operation_is_named() {
+    let f = Fixture::new().await;
+    rusqlite::Connection::open(f.dir.path().join("besom.db"))
+        .unwrap()
+        .execute_batch(
+            "CREATE TABLE Notes (id INTEGER PRIMARY KEY, doc TEXT, project TEXT,
+               note INTEGER REFERENCES notes ON DELETE CASCADE,
+               FOREIGN KEY (project, doc) REFERENCES Documents ON DELETE CASCADE);
+             CREATE TABLE likes (note INTEGER REFERENCES notes ON DELETE SET NULL);
+             CREATE TABLE kept (note INTEGER REFERENCES notes);
+             CREATE TRIGGER told AFTER DELETE ON documents BEGIN SELECT 1; END;",
+        )
+        .unwrap();
+    let beside = async |operations| {
+        let granted = [("documents".to_owned(), operations)].into();
+        let found = f.store.check_granted(&default_collections(), &granted).await.unwrap();
+        assert!(found.iter().all(|fault| fault.warning && fault.place == "table"));
+        found.into_iter().map(|fault| fault.message).collect::<Vec<_>>()
+    };
+    let none = Operations::default();
+    assert_eq!(beside(Operations { read: true, ..none }).await, [""; 0]);
+    let deletes = beside(Operations { delete: true, ..none }).await;
+    let [cascade, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
+    assert!(
+        cascade.contains("also deletes rows of notes, and changes rows of likes:"),
+        "{cascade}"
+    );
+    assert!(triggers.contains("its triggers run (told):"), "{triggers}");
+    let updates = beside(Operations { update: true, ..none }).await;
+    assert_eq!(updates, [triggers.as_str()], "SQLite does not say what a trigger is for");
 }
 
 #[tokio::test]
