@@ -245,6 +245,44 @@ fn what_the_database_does_beside_a_granted_operation_is_named() {
     });
 }
 
+/// Besom reads a timestamp without a time zone as UTC, and `now()` writes local time into it.
+#[test]
+fn a_time_without_zone_in_a_database_with_another_zone_is_warned_of() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product
+            .batch_execute(&format!(
+                "{SESSIONS} CREATE INDEX ON sessions (expires_at, session_id);
+                 ALTER TABLE sessions ALTER COLUMN expires_at TYPE timestamp"
+            ))
+            .await
+            .unwrap();
+        let found = async |zone: &str| {
+            let set = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = %L',
+                         current_database(), 'ZONE'); END $$";
+            product.batch_execute(&set.replace("ZONE", zone)).await.unwrap();
+            let store = PostgresStore::open(&fixture.database().url(), patient()).await.unwrap();
+            shown(store.check(&sessions()).await.unwrap())
+        };
+        for utc in ["UTC", "GMT", "Etc/Zulu"] {
+            assert_eq!(found(utc).await, [], "{utc}");
+        }
+        // London has UTC in winter.
+        for other in ["Europe/London", "America/New_York"] {
+            let found = found(other).await;
+            let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
+            assert_eq!(place, "columns.expires_at");
+            assert!(message.contains(&format!("the time zone {other},")), "{message}");
+            let fix = format!("USING \"expires_at\" AT TIME ZONE '{other}'");
+            assert!(message.ends_with(&fix), "{message}");
+        }
+        let zoned = "ALTER TABLE sessions ALTER COLUMN expires_at TYPE timestamptz";
+        product.batch_execute(zoned).await.unwrap();
+        assert_eq!(found("America/New_York").await, []);
+    });
+}
+
 /// The output of `besom grants` is sufficient for a host and for a reader, and gives neither more.
 #[test]
 fn the_rights_that_besom_prints_are_enough_and_no_more() {

@@ -134,6 +134,7 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
     let view =
         View { session, mapping: &mapping, good: &good, bytes_max: u64::MAX, looked: &looked };
     let mut faults = Vec::new();
+    let zone = other_zone(session).await?;
     for collection in collections.values() {
         let mut found = Check { dialect: &DIALECT, collection, faults: &mut faults };
         let mapped = mapping.table(&collection.name).map_err(invalid)?;
@@ -149,7 +150,7 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
             found.fault("table", format!("{name:?} {said}"));
             continue;
         }
-        compare_columns(&mut found, &table.columns);
+        compare_columns(&mut found, &table.columns, zone.as_deref());
         match table.kind.as_str() {
             "f" => {
                 let name = &collection.table;
@@ -239,18 +240,45 @@ async fn known_tables(session: &Session) -> Job<Vec<String>> {
 }
 
 /// The tenant column and every mapped column exist and fit their kinds.
-fn compare_columns(found: &mut Check<'_>, columns: &[ColumnFound]) {
+/// `zone`: the default time zone of the database's sessions, if it is not UTC.
+fn compare_columns(found: &mut Check<'_>, columns: &[ColumnFound], zone: Option<&str>) {
     let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+    let table = quote(&found.collection.table);
     found.columns(&names, |at, column| {
         let is = &columns[at];
         let message = match column {
-            Some((_, column)) => unlike(is, column.kind, column.encoding)?,
+            Some((_, column)) => match (unlike(is, column.kind, column.encoding), zone) {
+                (Some(unlike), _) => unlike,
+                (None, Some(zone)) if column.kind == Kind::Timestamp && is.ty == "timestamp" => {
+                    return Some((without_zone(&table, &is.name, zone), true));
+                }
+                (None, _) => return None,
+            },
             // The tenant is a text, or a type with exactly one textual form.
             None if INTEGERS.contains(&is.ty.as_str()) => return None,
             None => unlike(is, Kind::Text, Encoding::Native)?,
         };
         Some((message, false))
     });
+}
+
+/// The default time zone of this role's sessions, if it is not UTC throughout the year.
+async fn other_zone(session: &Session) -> Job<Option<String>> {
+    // Besom's own sessions set it.
+    let sql = "SELECT s.reset_val FROM pg_settings s WHERE s.name = 'TimeZone'
+                 AND EXISTS (SELECT FROM unnest(ARRAY[timestamp '2026-01-01', '2026-07-01']) t
+                             WHERE t AT TIME ZONE s.reset_val <> t AT TIME ZONE 'UTC')";
+    Ok(session.row(sql, params![]).await?.map(|row| row.try_get(0)).transpose()?)
+}
+
+fn without_zone(table: &str, column: &str, zone: &str) -> String {
+    let (name, literal) = (quote(column), zone.replace('\'', "''"));
+    format!(
+        "the column {column:?} has no time zone, and Besom reads it as UTC; sessions of this database have \
+         the time zone {zone}, so now() writes that zone's local time into it, and rows are then swept \
+         hours too early or too late. Unless your product writes UTC: ALTER TABLE {table} ALTER COLUMN \
+         {name} TYPE timestamptz USING {name} AT TIME ZONE '{literal}'"
+    )
 }
 
 /// Rows can be read and locked. A guard locks the row that it looks at, which requires the

@@ -139,8 +139,8 @@ impl<'a> Check<'a> {
         }
         let (table, done) = (&self.collection.table, done.join(", and "));
         let said = format!(
-            "when a task deletes a row of {table:?}, a foreign key also {done}: those {UNSEEN}; to have \
-             that, let the task delete them itself, and declare the foreign key with ON DELETE RESTRICT"
+            "when a task deletes a row of {table:?}, a foreign key also {done}: those {UNSEEN}. Let the \
+             task delete them itself, and declare the foreign key with ON DELETE RESTRICT"
         );
         self.warning("table", said);
     }
