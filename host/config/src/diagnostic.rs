@@ -209,13 +209,18 @@ pub fn printable(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if c.is_control() || invisible(c) => {
+            c if is_unprintable(c) => {
                 out.push_str(&format!("\\u{{{:x}}}", u32::from(c)));
             }
             c => out.push(c),
         }
     }
     out
+}
+
+/// Whether a terminal would obey a character, or a reader not see it.
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control() || invisible(c)
 }
 
 fn invisible(c: char) -> bool {

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use besom_core::collection::Collections;
 use besom_core::ids::TaskName;
 
-pub use diagnostic::{Diagnostic, Problems, Severity, printable};
+pub use diagnostic::{Diagnostic, Problems, Severity, is_unprintable, printable};
 pub use diff::Changes;
 pub use load::{FILE_BYTES_MAX, read};
 pub use resolve::{Overrides, Parsed, Plugin, PluginFault, RawConfig, Resolved, TaskOutline};

@@ -13,7 +13,7 @@ use serde::Serialize;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 use super::Failure;
-use besom_config::printable;
+use besom_config::{is_unprintable, printable};
 
 /// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -153,13 +153,37 @@ pub fn show(
     let text = match format {
         Format::Table => text(),
         Format::Json => {
-            let json = serde_json::to_string(value).map_err(|e| {
-                Failure::Failed(format!("the result cannot be encoded as JSON: {e}"))
-            })?;
-            format!("{json}\n")
+            let mut json = json(value)?;
+            json.push('\n');
+            json
         }
     };
     write(text.as_bytes())
+}
+
+/// Encodes a result as JSON, with escapes for the characters that [`printable`] escapes in a text: it
+/// may be read in a terminal.
+///
+/// # Errors
+/// The value cannot be serialized.
+pub fn json(value: &impl Serialize) -> Result<String, Failure> {
+    let json = serde_json::to_string(value)
+        .map_err(|e| Failure::Failed(format!("the result cannot be encoded as JSON: {e}")))?;
+    if !json.contains(is_unprintable) {
+        return Ok(json);
+    }
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_unprintable(c) {
+            // Only texts contain such characters.
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            escaped.push(c);
+        }
+    }
+    Ok(escaped)
 }
 
 /// Like [`show`] for a list of at most `limit` rows; says on stderr if there may be more.
@@ -256,6 +280,16 @@ mod tests {
         for (value, most, cells) in [(0, 0, 0), (0, 9, 0), (1, 1_000, 1), (5, 10, 20), (7, 7, 40)] {
             assert_eq!(bar(value, most).chars().count(), cells, "{value} of {most}");
         }
+    }
+
+    #[test]
+    fn json_shows_no_character_that_a_terminal_obeys() {
+        let texts =
+            ["\u{1b}[2J", "\u{9b}2J", "a\u{202e}b", "\u{7f}", "\u{e0041}", "\u{e9}\u{1f9f9}"];
+        let shown = json(&texts).unwrap();
+        assert!(!shown.contains(is_unprintable), "{shown:?}");
+        assert!(shown.ends_with("\"\u{e9}\u{1f9f9}\"]"), "{shown:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&shown).unwrap(), texts);
     }
 
     #[test]

@@ -88,9 +88,7 @@ fn rendered(
             }
             Format::Json => {
                 let line = Line { run: run.0, line: Printed(line) };
-                out.push_str(&serde_json::to_string(&line).map_err(|e| {
-                    Failure::Failed(format!("the line cannot be encoded as JSON: {e}"))
-                })?);
+                out.push_str(&output::json(&line)?);
                 out.push('\n');
             }
         }
