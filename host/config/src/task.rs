@@ -52,6 +52,7 @@ pub struct TaskTable {
     undo_retention: Duration,
     queue_max: u32,
     timers_max: u32,
+    dead_max: u32,
     rows_per_second: u32,
     lane: String,
     sha256: Option<String>,
@@ -148,6 +149,12 @@ pub static KEYS: &[Key<TaskTable>] = &[
         default: "",
         doc: "Maximum number of timers and retries; at the limit, nothing more is planned (default: 10000000 in the lane due, 1000000 in other lanes).",
         setter: Setter::U32(|t| &mut t.timers_max, 1, 1_000_000_000),
+    },
+    Key {
+        name: "dead_max",
+        default: "100000",
+        doc: "Maximum number of open dead letters; at the limit, nothing more is planned until some are retried or discarded.",
+        setter: Setter::U32(|t| &mut t.dead_max, 1, 1_000_000_000),
     },
     Key {
         name: "rows_per_second",
@@ -557,6 +564,7 @@ impl RawTask {
                 0 => manifest.lane.row().timers_max,
                 given => given,
             },
+            dead_max: self.plain.dead_max,
             rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
         }
     }

@@ -55,6 +55,7 @@ pub(crate) fn definition(name: &str, lane: Lane) -> TaskDefinition {
         undo_retention: Duration::ZERO,
         queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
         timers_max: Lane::Normal.row().timers_max,
+        dead_max: besom_ports::task::DEAD_MAX_DEFAULT,
         rows_per_second: None,
     }
 }

@@ -87,6 +87,9 @@ pub struct TaskDefinition {
     /// Maximum number of timers and retries. At the limit, the leader plans nothing more.
     #[serde(default = "timers_max_default")]
     pub timers_max: u32,
+    /// Maximum number of open dead letters. At the limit, the leader plans nothing more.
+    #[serde(default = "dead_max_default")]
+    pub dead_max: u32,
     /// Maximum number of rows that all nodes together change per second for the task; `None` means no limit.
     #[serde(default)]
     pub rows_per_second: Option<NonZeroU32>,
@@ -120,6 +123,9 @@ impl TaskDefinition {
 /// Default of `queue_max`.
 pub const QUEUE_MAX_DEFAULT: u32 = 100_000;
 
+/// Default of `dead_max`.
+pub const DEAD_MAX_DEFAULT: u32 = 100_000;
+
 /// The bound of a definition that was recorded without one.
 fn timers_max_default() -> u32 {
     LANES.iter().map(|row| row.timers_max).max().unwrap_or_default()
@@ -127,4 +133,8 @@ fn timers_max_default() -> u32 {
 
 fn queue_max_default() -> u32 {
     QUEUE_MAX_DEFAULT
+}
+
+fn dead_max_default() -> u32 {
+    DEAD_MAX_DEFAULT
 }

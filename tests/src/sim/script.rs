@@ -176,6 +176,7 @@ pub fn definition(task: &str) -> TaskDefinition {
         undo_retention: Duration::from_secs(60),
         queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
         timers_max: Lane::Normal.row().timers_max,
+        dead_max: besom_ports::task::DEAD_MAX_DEFAULT,
         rows_per_second: None,
     }
 }

@@ -711,8 +711,9 @@ impl Ports {
     async fn scan(&self, scan: &Scan, stop: &StopFlag) -> Result<(Planned, bool), ScanError> {
         let (task, tenant) = (&scan.definition.name, scan.tenant.as_ref());
         self.refuse_beyond(task, scan.definition.queue_max).await?;
-        let (store, timers_max) = (self.store.as_ref(), scan.definition.timers_max);
-        self.quota.room_to_plan(store, task, timers_max).await.map_err(of_store)?;
+        let TaskDefinition { timers_max, dead_max, .. } = *scan.definition;
+        let room = self.quota.room_to_plan(self.store.as_ref(), task, timers_max, dead_max);
+        room.await.map_err(of_store)?;
         self.quota.disk_room().map_err(of_store)?;
         let cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
         let now = self.store.now().await.map_err(of_store)?;

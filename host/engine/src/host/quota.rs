@@ -1,7 +1,7 @@
-//! Limits what a task may leave behind: items waiting for their time, messages waiting for
-//! delivery, free disk space, and text in the history.
+//! Limits what a task may leave behind: items waiting for their time, dead letters, messages waiting
+//! for delivery, free disk space, and text in the history.
 //!
-//! If one of the first three is exhausted, the task's work is refused: the task is held and no item
+//! If one of the first four is exhausted, the task's work is refused: the task is held and no item
 //! uses an attempt. Text beyond its limit is dropped. So are the oldest messages of topics without
 //! a route, because they cannot be delivered and must not hold up the task.
 
@@ -75,11 +75,20 @@ impl Default for Bounds {
 pub struct Quota {
     bounds: Bounds,
     lanes: Mutex<BTreeMap<Lane, Measured>>,
-    waiting: Mutex<Option<(Instant, BTreeMap<TaskName, u64>)>>,
+    open: Mutex<Option<(Instant, BTreeMap<TaskName, Open>)>>,
     /// Held during a measurement; other callers use the last known value.
     measuring: tokio::sync::Mutex<()>,
     disk: Mutex<Option<(Instant, Result<(), String>)>>,
     text: Mutex<BTreeMap<TaskName, (Instant, u64)>>,
+}
+
+/// The items of a task that have not ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct Open {
+    /// Timers and retries.
+    waiting: u64,
+    /// Dead letters.
+    dead: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -138,36 +147,45 @@ impl Quota {
         }
     }
 
-    /// Checks that a task may plan more: at most `most` of its items may be waiting for their time.
+    /// Checks that a task may plan more: fewer than `timers_max` of its items may be waiting for their
+    /// time, and fewer than `dead_max` may be open dead letters.
     ///
     /// # Errors
-    /// [`store::Error::Refused`], naming how many are waiting; or an error of the store.
+    /// [`store::Error::Refused`], naming how many there are; or an error of the store.
     pub async fn room_to_plan(
         &self,
         store: &dyn Store,
         task: &TaskName,
-        most: u32,
+        timers_max: u32,
+        dead_max: u32,
     ) -> store::Result<()> {
-        let waiting = self.waiting(store, task, u64::from(most)).await?;
-        if waiting < u64::from(most) {
-            return Ok(());
-        }
-        Err(store::Error::Refused(
-            Cause::Full,
+        let (timers_max, dead_max) = (u64::from(timers_max), u64::from(dead_max));
+        let is_full = |open: Open| open.waiting >= timers_max || open.dead >= dead_max;
+        let Open { waiting, dead } = self.open(store, task, is_full).await?;
+        let why = if waiting >= timers_max {
             format!(
                 "{waiting} timers and retries of `{task}` are waiting, which reaches \
                  `tasks.{task}.timers_max`: it plans no more items until fewer are waiting"
-            ),
-        ))
+            )
+        } else if dead >= dead_max {
+            format!(
+                "{dead} dead letters of `{task}` are open, which reaches `tasks.{task}.dead_max`: it \
+                 plans no more items until some are retried or discarded: see \
+                 `besom dead ls --task {task}`"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(store::Error::Refused(Cause::Full, why))
     }
 
     /// Records how many items of a task have been added to those waiting for their time.
     pub fn note_planned(&self, task: &TaskName, timers: u64) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = &mut *waiting
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = &mut *open
             && timers > 0
         {
-            *known.entry(task.clone()).or_default() += timers;
+            known.entry(task.clone()).or_default().waiting += timers;
         }
     }
 
@@ -260,29 +278,37 @@ impl Quota {
         Ok(pending)
     }
 
-    /// The number of timers and retries of a task.
-    async fn waiting(&self, store: &dyn Store, task: &TaskName, most: u64) -> store::Result<u64> {
+    /// The items of a task that have not ended; a full value is measured again sooner.
+    async fn open(
+        &self,
+        store: &dyn Store,
+        task: &TaskName,
+        is_full: impl Fn(Open) -> bool,
+    ) -> store::Result<Open> {
         let known = || {
-            let known = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            let (at, waiting) = known.as_ref()?;
-            let waiting = waiting.get(task).copied().unwrap_or_default();
-            let lasts = if waiting >= most { AGAIN_AFTER } else { MEASURED_FOR };
-            (at.elapsed() < lasts).then_some(waiting)
+            let known = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let (at, all) = known.as_ref()?;
+            let open = all.get(task).copied().unwrap_or_default();
+            let lasts = if is_full(open) { AGAIN_AFTER } else { MEASURED_FOR };
+            (at.elapsed() < lasts).then_some(open)
         };
-        if let Some(waiting) = known() {
-            return Ok(waiting);
+        if let Some(open) = known() {
+            return Ok(open);
         }
         let _measuring = self.measuring.lock().await;
-        if let Some(waiting) = known() {
-            return Ok(waiting);
+        if let Some(open) = known() {
+            return Ok(open);
         }
         let at = Instant::now();
-        let of = |depth: store::Depth| Some((depth.task?, depth.timers + depth.retries));
-        let all: BTreeMap<TaskName, u64> =
+        let of = |depth: store::Depth| {
+            let waiting = depth.timers + depth.retries;
+            Some((depth.task?, Open { waiting, dead: depth.dead }))
+        };
+        let all: BTreeMap<TaskName, Open> =
             store.depths().await?.into_iter().filter_map(of).collect();
-        let waiting = all.get(task).copied().unwrap_or_default();
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, all));
-        Ok(waiting)
+        let open = all.get(task).copied().unwrap_or_default();
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, all));
+        Ok(open)
     }
 
     /// Makes room in a lane without a route.
@@ -515,14 +541,29 @@ mod tests {
     #[tokio::test]
     async fn who_plans_without_end_for_later_is_refused() {
         let (quota, store, task) = (Quota::new(Bounds::default()), store(), "sweep".into());
-        quota.room_to_plan(&store, &task, 10).await.expect("room");
+        quota.room_to_plan(&store, &task, 10, 10).await.expect("room");
         quota.note_planned(&task, 9);
         quota.note_planned(&"another".into(), 100);
-        quota.room_to_plan(&store, &task, 10).await.expect("room");
+        quota.room_to_plan(&store, &task, 10, 10).await.expect("room");
         quota.note_planned(&task, 1);
-        let why = refused(quota.room_to_plan(&store, &task, 10).await);
+        let why = refused(quota.room_to_plan(&store, &task, 10, 10).await);
         assert!(why.contains("10 timers and retries of `sweep`"), "{why}");
         assert!(why.contains("`tasks.sweep.timers_max`"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn who_plans_what_cannot_be_done_is_refused() {
+        let (quota, store, task) = (Quota::new(Bounds::default()), store(), "sweep".into());
+        let counted = |dead| {
+            let all = [("sweep".into(), Open { waiting: 0, dead })].into();
+            *quota.open.lock().expect("no panic") = Some((Instant::now(), all));
+        };
+        counted(9);
+        quota.room_to_plan(&store, &task, 10, 10).await.expect("room");
+        counted(10);
+        let why = refused(quota.room_to_plan(&store, &task, 10, 10).await);
+        assert!(why.contains("10 dead letters of `sweep` are open"), "{why}");
+        assert!(why.contains("`tasks.sweep.dead_max`"), "{why}");
     }
 
     #[test]
