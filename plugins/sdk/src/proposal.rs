@@ -130,7 +130,8 @@ impl Proposal {
         self.change(Change::Delete(RowReference { collection: collection.into(), key }))
     }
 
-    /// Deletes exactly the rows of a read set ([`Range::collecting`]).
+    /// Deletes the rows with the keys of a read set ([`Range::collecting`]), whether or not they were
+    /// changed since.
     pub fn delete_read_set(self, read_set: ReadSetId) -> Proposal {
         self.change(Change::DeleteReadSet(read_set))
     }
