@@ -160,8 +160,8 @@ impl Table {
         })
     }
 
-    /// Refuses values that were read as another kind than that of their column, if that is the
-    /// fault of the mapping. One row of another kind is the caller's problem.
+    /// Refuses values that were read as another kind than that of their column, or in another unit, if
+    /// that is the fault of the mapping. One such row is the caller's problem.
     pub(super) fn refuse_unlike(
         &self,
         conn: &Connection,
@@ -170,11 +170,17 @@ impl Table {
         values: &[Value],
     ) -> Job<()> {
         for ((name, column), value) in names.iter().zip(columns).zip(values) {
-            let is_like = value.kind().is_none_or(|kind| kind == column.kind);
-            if is_like || self.knows_as_sound(name) {
+            let said = if value.kind().is_some_and(|kind| kind != column.kind) {
+                column.kind.unlike(value)
+            } else if stored::is_in_another_unit(*column, value) {
+                "an instant was read that is one of our time only in another unit".to_owned()
+            } else {
+                continue;
+            };
+            if self.knows_as_sound(name) {
                 continue;
             }
-            let said = format!("{}.{name}: {}", self.collection.name, column.kind.unlike(value));
+            let said = format!("{}.{name}: {said}", self.collection.name);
             let collection = self.collection.name.clone();
             let unlike = Unlike { collection, column: name.clone(), said };
             if let refused @ Error::Refused(..) = stored::judged(conn, self, unlike)? {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
-use besom_core::value::Kind;
+use besom_core::time::Time;
+use besom_core::value::{Kind, Value};
 use besom_ports::store::{Error, UNTIL_MATCHED};
-use besom_tables::encoding::{unscaled, uuid_parse};
+use besom_tables::encoding::{Round, scaled, unscaled, uuid_parse};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
@@ -86,11 +87,11 @@ pub(super) fn fault(declared: &Declared, column: Column, sample: &Sample) -> Opt
     let Sample { values, odd, .. } = *sample;
     if odd == 0 {
         // In a wrong unit everything has expired. Some values may mean something else, such as 0.
-        if let Some((unit, count)) = sample.units.iter().find(|(_, count)| **count * 2 > values) {
+        if let Some((unit, count)) = sample.unit() {
             let message = format!(
                 "the column is mapped as {mapped}, but {} of our time only in another unit: write \
                  encoding = \"{unit}\"",
-                match (*count, values) {
+                match (count, values) {
                     (1, 1) => "the only value looked at is an instant".to_owned(),
                     (count, values) if count == values => {
                         format!("each of the {values} values looked at is an instant")
@@ -189,6 +190,12 @@ impl Sample {
         }
     }
 
+    /// The unit in which alone most values are plausible, if there is one, and their number.
+    fn unit(&self) -> Option<(&'static str, u64)> {
+        let of_most = self.units.iter().find(|(_, count)| **count * 2 > self.values);
+        of_most.map(|(unit, count)| (*unit, *count))
+    }
+
     fn classes(&self) -> String {
         self.classes.keys().cloned().collect::<Vec<_>>().join(" and ")
     }
@@ -283,6 +290,14 @@ fn other_unit(number: i64, encoding: Encoding) -> Option<&'static str> {
     (!is_plausible && *other != encoding).then_some(*unit)
 }
 
+/// Whether an instant that was read from a column of numbers is implausible in that column's unit, and
+/// plausible in another one.
+pub(super) fn is_in_another_unit(column: Column, value: &Value) -> bool {
+    let Value::Timestamp(Time(micros)) = value else { return false };
+    column.encoding != Encoding::Rfc3339
+        && other_unit(scaled(*micros, column.encoding, Round::Down), column.encoding).is_some()
+}
+
 /// A kind and an encoding as people write them.
 fn in_words(column: Column) -> String {
     format!("{:?} ({:?})", column.kind, column.encoding).to_lowercase()
@@ -304,7 +319,7 @@ pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Er
     let found = found.iter().find(|found| found.name.eq_ignore_ascii_case(name));
     let is_wrong = match sample.values {
         0 => found.is_some_and(|found| found.is_unlike(*column)),
-        values => sample.unread == values,
+        values => sample.unread == values || sample.unit().is_some(),
     };
     let fault = found.filter(|_| is_wrong).and_then(|found| fault(found, *column, &sample));
     Ok(match fault {

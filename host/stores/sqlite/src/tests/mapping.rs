@@ -19,6 +19,54 @@ async fn the_entity_model_has_no_fault() {
     assert_eq!(f.store.check(&default_collections()).await.unwrap(), []);
 }
 
+/// A migration of the product changes the unit while a host runs.
+#[tokio::test]
+async fn instants_in_another_unit_are_refused_when_most_of_them_are() {
+    let f = Fixture::new().await;
+    let product = rusqlite::Connection::open(f.dir.path().join("besom.db")).unwrap();
+    product
+        .execute_batch(
+            "CREATE TABLE p (id INTEGER PRIMARY KEY, at INTEGER);
+             INSERT INTO p VALUES (1, 1700000000000), (2, 1700000000000), (3, 1700000000000),
+               (4, 1700000000), (5, 0)",
+        )
+        .unwrap();
+    let column = |kind, encoding| Column { kind, encoding };
+    let collection = Collection {
+        name: "p".into(),
+        table: "p".into(),
+        tenant: None,
+        key: vec!["id".into()],
+        columns: [
+            ("id".to_owned(), column(Kind::Integer, Encoding::Native)),
+            ("at".to_owned(), column(Kind::Timestamp, Encoding::Millis)),
+        ]
+        .into(),
+        indexes: Default::default(),
+        anchors: Vec::new(),
+    };
+    f.store.set_collections(Arc::new([("p".to_owned(), collection)].into()));
+    let columns = vec!["at".to_owned()];
+    let read = async |key: i64| {
+        let view = f.store.snapshot(Duration::from_secs(60)).await.unwrap();
+        view.get_many(None, "p", &[vec![Value::Integer(key)]], &columns).await
+    };
+    let first = Value::Timestamp(Time::from_secs(1_700_000_000));
+    assert_eq!(read(1).await.unwrap(), [Some(vec![first.clone()])]);
+    product.execute_batch("UPDATE p SET at = at / 1000 WHERE id < 4").unwrap();
+    let refused = read(1).await.unwrap_err();
+    let Error::Refused(Cause::Schema, why) = &refused else { panic!("{refused:?}") };
+    assert!(
+        why.contains("4 of 5 values looked at are instants of our time only in another unit: write encoding = \"seconds\""),
+        "{why}"
+    );
+    product.execute_batch("UPDATE p SET at = at * 1000 WHERE id < 4").unwrap();
+    assert_eq!(read(1).await.unwrap(), [Some(vec![first])]);
+    // A few such rows are not the mapping's fault.
+    let odd = Value::Timestamp(Time(1_700_000_000_000));
+    assert_eq!(read(4).await.unwrap(), [Some(vec![odd])]);
+}
+
 #[tokio::test]
 async fn what_the_database_does_beside_a_granted_operation_is_named() {
     let f = Fixture::new().await;
