@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use besom::cli::grants::{Wanted, statements};
 use besom_core::collection::{Collection, Column, Encoding, Operations};
 use besom_core::ids::{CommitId, Term};
 use besom_core::proposal::Change;
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
 use besom_ports::guests::Lane;
-use besom_ports::store::{Batch, MappingFault, Outcome, Store};
+use besom_ports::store::{Batch, Error, MappingFault, Outcome, Range, Store};
 use besom_postgres::{Options, PostgresStore};
 use besom_product::model::product;
 use besom_tests::adapters::postgres::{Postgres, patient};
@@ -280,6 +282,74 @@ fn a_time_without_zone_in_a_database_with_another_zone_is_warned_of() {
         let zoned = "ALTER TABLE sessions ALTER COLUMN expires_at TYPE timestamptz";
         product.batch_execute(zoned).await.unwrap();
         assert_eq!(found("America/New_York").await, []);
+    });
+}
+
+/// In a wrong unit everything has expired.
+#[test]
+fn instants_in_another_unit_are_a_fault_and_are_refused_when_read() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product
+            .batch_execute(
+                "CREATE TABLE sessions (session_id text PRIMARY KEY, expires_at int8);
+                 CREATE INDEX ON sessions (expires_at, session_id);
+                 INSERT INTO sessions VALUES ('a', 1700000000000), ('b', 1700000000000),
+                   ('c', 1700000000000), ('d', 1700000000), ('e', 0), ('f', NULL)",
+            )
+            .await
+            .unwrap();
+        let mut all = sessions();
+        let column = Column { kind: Kind::Timestamp, encoding: Encoding::Millis };
+        all.get_mut("sessions").unwrap().columns.insert("expires_at".into(), column);
+        let store = PostgresStore::open(&fixture.database().url(), patient()).await.unwrap();
+        store.set_collections(Arc::new(all.clone()));
+        let columns = vec!["expires_at".to_owned()];
+        let get = async |key: &str| {
+            let view = store.snapshot(Duration::from_secs(60)).await.unwrap();
+            view.get_many(None, "sessions", &[vec![Value::Text(key.into())]], &columns).await
+        };
+        let page = async || {
+            let view = store.snapshot(Duration::from_secs(60)).await.unwrap();
+            let range = Range {
+                collection: "sessions".into(),
+                index: Some("by_expiry".into()),
+                columns: columns.clone(),
+                limit: 10,
+                bytes_max: 1 << 20,
+                ..Range::default()
+            };
+            view.read_range(None, &range).await
+        };
+        let instant = |micros| Some(vec![Value::Timestamp(Time(micros))]);
+        assert_eq!(shown(store.check(&all).await.unwrap()), []);
+        assert_eq!(get("a").await.unwrap(), [instant(1_700_000_000_000_000)]);
+        product
+            .batch_execute(
+                "UPDATE sessions SET expires_at = expires_at / 1000 WHERE session_id < 'd'",
+            )
+            .await
+            .unwrap();
+        let found = shown(store.check(&all).await.unwrap());
+        let [(place, false, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(place, "columns.expires_at");
+        let fix = "4 of 5 values looked at are instants of our time only in another unit: write \
+                   encoding = \"seconds\"";
+        assert!(message.contains(fix), "{message}");
+        for refused in [get("a").await.err(), page().await.err()] {
+            let Some(Error::Refused(Cause::Schema, why)) = &refused else { panic!("{refused:?}") };
+            assert!(why.contains(fix), "{why}");
+        }
+        product
+            .batch_execute(
+                "UPDATE sessions SET expires_at = expires_at * 1000 WHERE session_id < 'd'",
+            )
+            .await
+            .unwrap();
+        assert_eq!(page().await.unwrap().rows.len(), 6);
+        // A few such rows are not the mapping's fault.
+        assert_eq!(get("d").await.unwrap(), [instant(1_700_000_000_000)]);
     });
 }
 

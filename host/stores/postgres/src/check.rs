@@ -12,6 +12,7 @@ use super::mapping::{DIALECT, Mapping, Table, quote};
 use super::range::fault_of_next_page;
 use super::session::{Pipeline, Session, params};
 use super::snapshot::View;
+use super::units;
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Reaction};
 use besom_tables::plan::Good;
@@ -172,6 +173,7 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
                 let may = Privileges::of(session, table.oid).await?;
                 compare_privileges(&mut found, &may, is_anchor(collection, collections));
                 if may.select && found.is_whole() {
+                    compare_units(&mut found, session, mapped).await?;
                     compare_pages(&mut found, &view, mapped, table).await?;
                 }
             }
@@ -299,6 +301,18 @@ fn compare_privileges(found: &mut Check<'_>, may: &Privileges, is_anchor: bool) 
     );
     // A collection that is only read may have no guards.
     found.push("table", message, !is_anchor);
+}
+
+/// Instants as numbers are plausible in their units.
+async fn compare_units(found: &mut Check<'_>, session: &Session, table: &Table) -> Job<()> {
+    for name in found.collection.columns.keys() {
+        if table.form(name).is_ok_and(units::is_number)
+            && let Some(message) = units::fault(session, table, name).await?
+        {
+            found.fault(format!("columns.{name}"), message);
+        }
+    }
+    Ok(())
 }
 
 /// Pages over an index need no sort. The plan for a small table with known statistics does not

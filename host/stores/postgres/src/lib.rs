@@ -51,6 +51,7 @@ mod tasks;
 mod tenants;
 mod text;
 mod tls;
+mod units;
 mod values;
 mod waiting;
 mod work;

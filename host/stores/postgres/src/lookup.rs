@@ -12,6 +12,7 @@ use super::plan::refuse_full_scan;
 use super::session::Param;
 use super::set::Set;
 use super::snapshot::View;
+use super::units;
 use super::values::{Cell, Form};
 use besom_tables::encoding::Round;
 
@@ -48,7 +49,7 @@ pub(super) async fn get_many(
     let mut found: Vec<Option<Row>> = vec![None; keys.len()];
     read.insert(0, "u.i".to_owned());
     let (mut room, mut fetch) = (view.room(), Fetch::of(&forms));
-    let mut from = 0;
+    let (mut from, mut suspect) = (0, None);
     while from < keys.len() {
         let to = keys.len().min(from + fetch.rows(room.left()));
         let mut set = Set::new(by.iter().map(|(_, form)| form.wire).collect());
@@ -78,11 +79,16 @@ pub(super) async fn get_many(
                 return Err(invalid(table.collection.ambiguous()));
             }
             let value = |(i, form): (usize, &Form)| form.value_in(row, i + 1);
-            found[at] = Some(forms.iter().enumerate().map(value).collect::<Result<Row, _>>()?);
+            let row = forms.iter().enumerate().map(value).collect::<Result<Row, _>>()?;
+            suspect = suspect.or_else(|| units::suspect(&forms, &row));
+            found[at] = Some(row);
             Ok(true)
         };
         view.session.each(&sql, params, take).await?;
         from = to;
+    }
+    if let Some(at) = suspect {
+        units::refuse(view.session, table, &columns[at]).await?;
     }
     Ok(found)
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use besom_core::collection::{Collection, Collections, Column, named};
 use besom_core::ids::Tenant;
@@ -22,6 +23,9 @@ pub(super) use besom_tables::mapping::quote;
 pub(super) const DIALECT: Dialect =
     Dialect { folds_names: false, names_indexes: false, nulls_first: false };
 
+/// How long a table whose units were found to be those of the mapping is not looked at again.
+const UNITS_FOR: Duration = Duration::from_secs(10);
+
 /// Why something cannot be read or changed: a name that is not mapped, a value of another kind.
 pub(super) type Refusal = String;
 
@@ -30,6 +34,8 @@ pub(super) struct Table {
     mapped: Mapped<Form>,
     /// None: the table does not exist.
     pub(super) found: Option<TableFound>,
+    /// When the units of its instants were found to be those of the mapping.
+    units: Mutex<Option<Instant>>,
 }
 
 impl Deref for Table {
@@ -81,7 +87,19 @@ impl Table {
             Some(found) => found.name.clone(),
             None => qualified(&collection.table),
         };
-        Table { mapped: Mapped::new(collection, name, form), found }
+        let units = Mutex::default();
+        Table { mapped: Mapped::new(collection, name, form), found, units }
+    }
+
+    /// Whether the units of its instants were found to be those of the mapping a moment ago.
+    pub(super) fn has_known_units(&self) -> bool {
+        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        units.is_some_and(|at| at.elapsed() < UNITS_FOR)
+    }
+
+    /// See [`Table::has_known_units`].
+    pub(super) fn note_units(&self) {
+        *self.units.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
     /// A value as the column stores it.

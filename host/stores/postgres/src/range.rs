@@ -14,6 +14,7 @@ use super::plan::{fault_of, refuse_full_scan};
 use super::session::Param;
 use super::snapshot::View;
 use super::tenants::next_tenant;
+use super::units;
 use super::values::{Cell, Form};
 use besom_ports::store::{Range, RangePage};
 use besom_tables::conditions::within;
@@ -85,6 +86,8 @@ struct Reading<'a> {
     key: Vec<Form>,
     page: Page<'a, Cell>,
     fetch: Fetch,
+    /// The column in which an instant of another unit was read.
+    suspect: Option<usize>,
 }
 
 impl<'a> Reading<'a> {
@@ -98,7 +101,7 @@ impl<'a> Reading<'a> {
         let (read, order) = selected(table, &page.order).map_err(invalid)?;
         select.extend(read);
         let fetch = Fetch::of(&columns);
-        Ok(Reading { view, table, range, order, select, columns, key, page, fetch })
+        Ok(Reading { view, table, range, order, select, columns, key, page, fetch, suspect: None })
     }
 
     /// Continues within one tenant; returns where it stopped if rows are left.
@@ -144,6 +147,9 @@ impl<'a> Reading<'a> {
                 Ok(!over)
             };
             session.each(&sql, params, take).await?;
+            if let Some(at) = self.suspect.take() {
+                units::refuse(session, self.table, &self.range.columns[at]).await?;
+            }
             if over {
                 // There is at least one more row: the page ends after the last one taken.
                 return Ok(self.page.last.take());
@@ -190,6 +196,7 @@ impl<'a> Reading<'a> {
         }
         self.page.holds(row.raw_size_bytes())?;
         let values = at(0, &self.columns)?;
+        self.suspect = self.suspect.or_else(|| units::suspect(&self.columns, &values));
         let key = self.range.keys.then(|| at(keys_at, &self.key)).transpose()?;
         self.page.take(values.iter().map(Value::weight).sum(), values, key);
         Ok(())

@@ -24,6 +24,7 @@ use besom_tables::conditions::Term;
 use besom_tables::encoding::Round;
 use besom_tables::mapping::Mapped;
 pub(super) use besom_tables::mapping::{push_quoted, quote};
+use besom_tables::units;
 
 /// How SQLite differs from other databases.
 pub(super) const DIALECT: Dialect =
@@ -172,8 +173,8 @@ impl Table {
         for ((name, column), value) in names.iter().zip(columns).zip(values) {
             let said = if value.kind().is_some_and(|kind| kind != column.kind) {
                 column.kind.unlike(value)
-            } else if stored::is_in_another_unit(*column, value) {
-                "an instant was read that is one of our time only in another unit".to_owned()
+            } else if units::is_in_another_unit(*column, value) {
+                units::READ.to_owned()
             } else {
                 continue;
             };

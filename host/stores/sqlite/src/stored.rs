@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
-use besom_core::time::Time;
-use besom_core::value::{Kind, Value};
+use besom_core::value::Kind;
 use besom_ports::store::{Error, UNTIL_MATCHED};
-use besom_tables::encoding::{Round, scaled, unscaled, uuid_parse};
+use besom_tables::encoding::uuid_parse;
+use besom_tables::units::{Units, in_words};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
@@ -69,9 +69,7 @@ pub(super) struct Sample {
     unread: u64,
     /// The storage classes of the odd ones.
     classes: BTreeMap<String, u64>,
-    /// For instants as numbers that are implausible in the column's unit: how often another unit
-    /// would make them plausible.
-    units: BTreeMap<&'static str, u64>,
+    units: Units,
 }
 
 /// What is wrong with the mapping of a column.
@@ -86,19 +84,7 @@ pub(super) fn fault(declared: &Declared, column: Column, sample: &Sample) -> Opt
     let (unlike, mapped) = (declared.is_unlike(column), in_words(column));
     let Sample { values, odd, .. } = *sample;
     if odd == 0 {
-        // In a wrong unit everything has expired. Some values may mean something else, such as 0.
-        if let Some((unit, count)) = sample.unit() {
-            let message = format!(
-                "the column is mapped as {mapped}, but {} of our time only in another unit: write \
-                 encoding = \"{unit}\"",
-                match (count, values) {
-                    (1, 1) => "the only value looked at is an instant".to_owned(),
-                    (count, values) if count == values => {
-                        format!("each of the {values} values looked at is an instant")
-                    }
-                    (count, values) => format!("{count} of {values} values looked at are instants"),
-                }
-            );
+        if let Some(message) = sample.units.fault(column, values) {
             return Some(Fault { message, warning: false });
         }
         return unlike.then(|| Fault {
@@ -183,17 +169,9 @@ impl Sample {
             self.odd += 1;
             *self.classes.entry(class).or_default() += 1;
         }
-        if let (Kind::Timestamp, ValueRef::Integer(number)) = (column.kind, value)
-            && let Some(unit) = other_unit(number, column.encoding)
-        {
-            *self.units.entry(unit).or_default() += 1;
+        if let (Kind::Timestamp, ValueRef::Integer(number)) = (column.kind, value) {
+            self.units.add(number, column.encoding);
         }
-    }
-
-    /// The unit in which alone most values are plausible, if there is one, and their number.
-    fn unit(&self) -> Option<(&'static str, u64)> {
-        let of_most = self.units.iter().find(|(_, count)| **count * 2 > self.values);
-        of_most.map(|(unit, count)| (*unit, *count))
     }
 
     fn classes(&self) -> String {
@@ -273,36 +251,6 @@ fn fits(column: Column, class: &str, value: ValueRef<'_>) -> (bool, bool) {
     }
 }
 
-/// The encoding in which a number is an instant between 1973 and 5138, if it is before 1980 or after
-/// the year 9999 in its column's encoding. Smaller and larger numbers, such as 0 and the last
-/// instant, stand for none.
-fn other_unit(number: i64, encoding: Encoding) -> Option<&'static str> {
-    const UNITS: [(&str, Encoding, std::ops::Range<i64>); 3] = [
-        ("seconds", Encoding::Seconds, 100_000_000..100_000_000_000),
-        ("millis", Encoding::Millis, 100_000_000_000..100_000_000_000_000),
-        ("native", Encoding::Native, 100_000_000_000_000..100_000_000_000_000_000),
-    ];
-    const YEAR_1980: i64 = 315_532_800_000_000;
-    const YEAR_10000: i64 = 253_402_300_800_000_000;
-    let is_plausible =
-        unscaled(number, encoding).is_some_and(|micros| (YEAR_1980..YEAR_10000).contains(&micros));
-    let (unit, other, _) = UNITS.iter().find(|(.., range)| range.contains(&number))?;
-    (!is_plausible && *other != encoding).then_some(*unit)
-}
-
-/// Whether an instant that was read from a column of numbers is implausible in that column's unit, and
-/// plausible in another one.
-pub(super) fn is_in_another_unit(column: Column, value: &Value) -> bool {
-    let Value::Timestamp(Time(micros)) = value else { return false };
-    column.encoding != Encoding::Rfc3339
-        && other_unit(scaled(*micros, column.encoding, Round::Down), column.encoding).is_some()
-}
-
-/// A kind and an encoding as people write them.
-fn in_words(column: Column) -> String {
-    format!("{:?} ({:?})", column.kind, column.encoding).to_lowercase()
-}
-
 /// The error for a value that does not fit its column. If the rows are of another kind than the
 /// mapping says, the mapping is to blame and not the item: nothing of the task could be committed.
 pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Error> {
@@ -319,7 +267,7 @@ pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Er
     let found = found.iter().find(|found| found.name.eq_ignore_ascii_case(name));
     let is_wrong = match sample.values {
         0 => found.is_some_and(|found| found.is_unlike(*column)),
-        values => sample.unread == values || sample.unit().is_some(),
+        values => sample.unread == values || sample.units.fault(*column, values).is_some(),
     };
     let fault = found.filter(|_| is_wrong).and_then(|found| fault(found, *column, &sample));
     Ok(match fault {
@@ -340,32 +288,6 @@ pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Er
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_number_that_is_an_instant_of_our_time_in_another_unit_names_it() {
-        use Encoding::{Millis, Native, Seconds};
-        for (number, encoding, expected) in [
-            (1_700_000_000, Seconds, None),
-            (1_700_000_000, Millis, Some("seconds")),
-            (1_700_000_000, Native, Some("seconds")),
-            (1_700_000_000_000, Millis, None),
-            (1_700_000_000_000, Seconds, Some("millis")),
-            (1_700_000_000_000, Native, Some("millis")),
-            (1_700_000_000_000_000, Native, None),
-            (1_700_000_000_000_000, Seconds, Some("native")),
-            (1_700_000_000_000_000, Millis, Some("native")),
-            // In the last year with four digits, and what stands for no instant.
-            (253_402_300_799, Seconds, None),
-            (253_402_300_799_000, Millis, None),
-            (0, Native, None),
-            (7, Native, None),
-            (-1, Native, None),
-            (i64::MAX, Native, None),
-            (i64::MAX, Seconds, None),
-        ] {
-            assert_eq!(other_unit(number, encoding), expected, "{number} ({encoding:?})");
-        }
-    }
 
     #[test]
     fn a_value_fits_as_its_kind_is_read_and_as_its_encoding_is_stored() {
