@@ -263,7 +263,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     }
     if !problems.is_empty() {
         to_stderr!("{}", problems.join("\n"));
-        tracing::warn!("a host would refuse this configuration; reading the store anyway");
+        tracing::warn!("a host would refuse this configuration; using the store anyway");
     }
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
     let store = open_reading(config).await?;
