@@ -1,5 +1,6 @@
 //! `besom demo --cluster` as a user runs it.
 
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -42,6 +43,14 @@ fn locked_out(dir: &Path, demo: &mut Child) {
         let refused = etcd.get("/besom/", None).await.expect_err("refused").to_string();
         assert!(refused.contains("user name is empty"), "{refused}");
     });
+    // A peer of etcd needs no password.
+    let peers = dir.join("servers/etcd-peers");
+    let is_socket = |name: &str| {
+        std::fs::metadata(peers.join(name)).is_ok_and(|found| found.file_type().is_socket())
+    };
+    assert!(is_socket("m0:0"));
+    let mode = std::fs::metadata(&peers).expect("it exists").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
     let redis = setting(dir, "redis").expect("an address").replace("redis://", "");
     let said = crate::site::exchange(&redis, "PING\r\n");
     assert!(said.starts_with("-NOAUTH"), "{said}");

@@ -4,7 +4,7 @@
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{OpenOptionsExt as _, chown};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub const POSTGRES_USER: &str = "postgres";
 pub const ETCD_USER: &str = "besom";
 /// The file with the password of all servers.
 const PASSWORD_FILE: &str = "password";
+/// The directory of the sockets by which the members of etcd reach each other.
+const PEERS: &str = "etcd-peers";
 
 /// The programs of the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,8 +145,10 @@ impl Servers {
     pub fn start(programs: Programs, dir: &Path, shape: Shape) -> anyhow::Result<Servers> {
         let dir = std::path::absolute(dir)?;
         std::fs::create_dir_all(&dir)?;
-        let ports = free_ports(2 * shape.etcd_members + 2)?;
-        let (etcd_ports, others) = ports.split_at(2 * shape.etcd_members);
+        let ports = free_ports(shape.etcd_members + 2)?;
+        let (etcd_ports, others) = ports.split_at(shape.etcd_members);
+        let peers = dir.join(PEERS);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&peers)?;
         let user = unprivileged()?;
         let elsewhere = user.map(|user| elsewhere(user, &dir)).transpose()?;
         let data = elsewhere.as_ref().map_or(dir.as_path(), tempfile::TempDir::path).join("data");
@@ -292,8 +296,12 @@ impl Servers {
             }
         };
         let log = self.dir.join(format!("{name}.log"));
-        // The user of PostgreSQL may have no access to the directory.
-        let dir = Path::new("/");
+        let peers = self.dir.join(PEERS);
+        let dir = match which {
+            Which::Etcd(_) => &peers,
+            // The user of PostgreSQL may have no access to the directory.
+            Which::Postgres | Which::Redis => Path::new("/"),
+        };
         let start = Start { program, args, dir, log, stop, user };
         let process =
             Process::start(start).with_context(|| format!("{name} could not be started"))?;
@@ -409,19 +417,21 @@ pub fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
+/// The members, which listen for clients on these ports. What a peer sends needs no password, so members
+/// reach each other by sockets in their working directory, which only this user can enter.
 fn etcd_members(dir: &Path, ports: &[u16]) -> Vec<Member> {
     let url = |port: u16| format!("http://127.0.0.1:{port}");
-    let (clients, peers) = ports.split_at(ports.len() / 2);
-    let all: Vec<_> =
-        peers.iter().enumerate().map(|(n, port)| format!("m{n}={}", url(*port))).collect();
-    let member = |(n, (client, peer)): (usize, (&u16, &u16))| {
+    // The name of the socket is the host and the port of the URL.
+    let peer = |n: usize| format!("unix://m{n}:0");
+    let all: Vec<_> = (0..ports.len()).map(|n| format!("m{n}={}", peer(n))).collect();
+    let member = |(n, client): (usize, &u16)| {
         let args: Vec<String> = [
             ("--name", format!("m{n}")),
             ("--data-dir", dir.join(format!("etcd-{n}")).display().to_string()),
             ("--listen-client-urls", url(*client)),
             ("--advertise-client-urls", url(*client)),
-            ("--listen-peer-urls", url(*peer)),
-            ("--initial-advertise-peer-urls", url(*peer)),
+            ("--listen-peer-urls", peer(n)),
+            ("--initial-advertise-peer-urls", peer(n)),
             ("--initial-cluster", all.join(",")),
         ]
         .into_iter()
@@ -429,7 +439,7 @@ fn etcd_members(dir: &Path, ports: &[u16]) -> Vec<Member> {
         .collect();
         Member { url: url(*client), args, process: None }
     };
-    clients.iter().zip(peers).enumerate().map(member).collect()
+    ports.iter().enumerate().map(member).collect()
 }
 
 fn postgres_args(data: &Path, port: u16, durable: bool) -> Vec<String> {
