@@ -218,23 +218,25 @@ async fn short_shares(
         });
         let between = gap.saturating_add(task.jitter);
         let least = Duration::from_millis(least.unwrap_or(0));
+        // The task reads open shares by this index; without a tenant, a read by the key would scan the table.
+        let by_end = |(_, columns): &(&String, &Vec<String>)| {
+            columns.first().is_some_and(|column| column == "unshared_at")
+        };
+        let Some((index, _)) = mapped.indexes.iter().find(by_end) else { continue };
         let range = Range {
             collection: name.to_owned(),
-            index: None,
+            index: Some(index.clone()),
             scan_max: 0,
-            prefix: Vec::new(),
+            prefix: vec![Value::Null],
             lower: None,
             upper: None,
-            conditions: vec![
-                Condition::equal("unshared_at", Value::Null),
-                Condition {
-                    column: "limit_seconds".into(),
-                    comparison: Comparison::AtMost,
-                    value: Value::Integer(
-                        i64::try_from(between.max(least).as_secs()).unwrap_or(i64::MAX),
-                    ),
-                },
-            ],
+            conditions: vec![Condition {
+                column: "limit_seconds".into(),
+                comparison: Comparison::AtMost,
+                value: Value::Integer(
+                    i64::try_from(between.max(least).as_secs()).unwrap_or(i64::MAX),
+                ),
+            }],
             columns: vec!["limit_seconds".into()],
             descending: false,
             limit: SHARES_LOOKED_AT,

@@ -217,11 +217,19 @@ async fn compared(
             );
             Compaction { rebuilt, ..differs(row, why) }
         }
-        Err(failure @ Failure::Failed(_)) => {
+        Err(failure) if is_of_the_process(&failure) => {
             let why = format!("verification failed: {failure}");
             Compaction { why: Some(why), ..self::outline(row, Verdict::Unverified) }
         }
         Err(failure) => differs(row, failure.to_string()),
+    }
+}
+
+/// Whether a failure says nothing about the documents: the process failed, or its limits were not enough.
+fn is_of_the_process(failure: &Failure) -> bool {
+    match failure {
+        Failure::Failed(_) | Failure::Limit(_) => true,
+        Failure::Refused(why) => why.starts_with("too-large"),
     }
 }
 
