@@ -132,6 +132,25 @@ fn shares_that_are_shorter_than_the_schedule_are_warned_of() {
     let [open] = said.as_slice() else { panic!("{said:?}") };
     assert!(open.contains("limit_seconds = 600, which is below limit_min (20m)"), "{open}");
     assert!(open.contains("lower limit_min in [tasks.share-expiry.settings]"), "{open}");
+
+    // A table of the product's own, without tenants.
+    site.database()
+        .execute_batch(
+            "CREATE TABLE own (share_id TEXT PRIMARY KEY, start_date INTEGER, limit_seconds INTEGER,
+               unshared_at INTEGER);
+             CREATE INDEX own_open ON own (unshared_at, start_date, share_id);
+             INSERT INTO own VALUES ('short', 1764000000, 600, NULL), ('over', 1764000000, 60, 1764000060)",
+        )
+        .expect("a table");
+    let own = "[collections.shares]\ntable = \"own\"\nkey = [\"share_id\"]\n\
+               columns = { share_id = \"text\", limit_seconds = \"integer\", \
+               start_date = { type = \"timestamp\", encoding = \"seconds\" }, \
+               unshared_at = { type = \"timestamp\", encoding = \"seconds\" } }\n\
+               indexes = { by_unshared_start = [\"unshared_at\", \"start_date\"] }\n";
+    site.configure(&(config("@hourly", "") + own));
+    let said = remarks(&site, &["check", "--store"]);
+    let [late] = said.as_slice() else { panic!("{said:?}") };
+    assert!(late.contains("there are shares with limit_seconds = 600,"), "{late}");
 }
 
 /// Not every log shows whether a document keeps deleted content.
