@@ -314,13 +314,25 @@ fn workspaces_without_a_column_for_the_users_choice_are_usable_with_a_warning() 
 }
 
 #[test]
+fn the_url_of_the_store_is_checked_without_connecting() {
+    let site = Site::new("");
+    let check = |url: &str| site.fails(&["check", "--set", &format!("store.url={url}")]);
+    let (code, said) = check("postgres://u@192.0.2.1/d?sslmode=maybe");
+    assert_eq!(code, 78, "{said}");
+    assert!(said.contains("maybe") && said.contains("correct the URL"), "{said}");
+    let (code, said) = check("postgres://u@192.0.2.1/d?sslmode=require");
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("the identity of the server is not verified"), "{said}");
+}
+
+#[test]
 fn a_first_configuration_is_never_written_over_another() {
     let site = Site::new("");
     assert_eq!(site.fails(&["config", "init"]).0, 1);
     let (code, _) = site.json(&["config", "init", "--config", "new.toml"]);
     assert_eq!(code, 0);
-    let text = std::fs::read_to_string(site.dir().join("new.toml")).expect("written");
-    assert!(text.contains("[tasks.compaction]"));
+    let checked = site.besom(&["check", "--config", "new.toml"]);
+    assert_eq!(String::from_utf8_lossy(&checked.stdout), "new.toml: valid, 0 tasks\n");
     let out = site.besom(&["config", "schema"]);
     let schema: Value = serde_json::from_slice(&out.stdout).expect("JSON");
     assert_eq!(schema["title"], "besom.toml");
@@ -645,7 +657,7 @@ fn a_database_of_besoms_is_readable_for_its_user_alone() {
     let site = Site::new("");
     site.log("note.log", &[&[1, 1, 5, 0]]);
     let out = Command::new("sh")
-        .args(["-c", "umask 000; exec \"$0\" doc import note.log --tenant a"])
+        .args(["-c", "umask 000; \"$0\" doc import note.log --tenant a && exec \"$0\" run"])
         .arg(env!("CARGO_BIN_EXE_besom"))
         .current_dir(site.dir())
         .output()
@@ -659,7 +671,9 @@ fn a_database_of_besoms_is_readable_for_its_user_alone() {
             assert_eq!(mode, 0o600, "{name}");
         }
     }
-    assert!(site.dir().join("besom.db").exists(), "{said}");
+    for name in ["besom.db", "besom.db-lease"] {
+        assert!(site.dir().join(name).exists(), "{name}: {said}");
+    }
 }
 
 #[test]
@@ -777,7 +791,15 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
     let heads: Vec<_> = examples.iter().filter_map(|example| example.lines().next()).collect();
     assert_eq!(
         heads,
-        ["[topics.\"workspace.stop\"]", "[tasks.reconciler]", "[collections.shares]"]
+        [
+            "[topics.\"workspace.stop\"]",
+            "[tasks.reconciler]",
+            "[tasks.compaction]",
+            "[tasks.client-deactivation]",
+            "[tasks.share-expiry]",
+            "[tasks.ttl-transitions]",
+            "[collections.shares]"
+        ]
     );
     for example in examples {
         std::fs::write(site.dir().join("besom.toml"), format!("{template}\n{example}"))

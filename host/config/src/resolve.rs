@@ -218,18 +218,24 @@ fn override_sections(
             );
             continue;
         };
-        let found = path.trim().split_once('.').and_then(|(section, key)| {
-            SECTIONS.iter().find(|s| s.name == section)?.keys.iter().find(|k| k.name == key)
-        });
-        let result = match found {
-            Some(key) => key.read_text(sections, value.trim()).map_err(|f| (f.message, f.fix)),
-            None => {
-                let names: Vec<_> = SECTIONS
-                    .iter()
-                    .flat_map(|s| s.keys.iter().map(|k| format!("{}.{}", s.name, k.name)))
-                    .collect();
+        let (section, name) = path.trim().split_once('.').unwrap_or((path.trim(), ""));
+        let section = SECTIONS.iter().find(|s| s.name == section);
+        let found = section.and_then(|s| s.keys.iter().find(|k| k.name == name));
+        let result = match (found, section) {
+            (Some(key), _) => key.read_text(sections, value.trim()).map_err(|f| (f.message, f.fix)),
+            (None, Some(section)) => {
+                let names: Vec<_> =
+                    section.keys.iter().map(|k| format!("{}.{}", section.name, k.name)).collect();
                 let fix = suggestion(path.trim(), names.iter().map(String::as_str));
                 Err((format!("unknown key `{path}`"), Some(fix)))
+            }
+            (None, None) => {
+                let names: Vec<_> = SECTIONS.iter().map(|s| s.name).collect();
+                let fix = format!(
+                    "set a key of the sections {}; all others, such as tasks, are set in the file",
+                    names.join(", ")
+                );
+                Err((format!("`{path}` is not a key of a section"), Some(fix)))
             }
         };
         if let Err((message, fix)) = result {
@@ -605,14 +611,25 @@ impl Resolved {
                 Diagnostic::error(place, message)
             };
             if !self.places.contains_key(&fault.collection) {
-                diagnostic = diagnostic.fix(format!(
-                    "this is the built-in mapping: map your own table in [collections.{}]",
-                    fault.collection
-                ));
+                let own = format!("map your own table in [collections.{}]", fault.collection);
+                diagnostic = diagnostic.fix(match self.tasks_with(&fault.collection).as_slice() {
+                    [] => format!("this is the built-in mapping: {own}"),
+                    [task] => format!("{own}, or remove the task {task}, which uses it"),
+                    tasks => {
+                        format!("{own}, or remove the tasks that use it: {}", tasks.join(", "))
+                    }
+                });
             }
             diagnostic
         });
         placed.collect()
+    }
+
+    /// The tasks that are granted a collection, each in backticks.
+    fn tasks_with(&self, collection: &str) -> Vec<String> {
+        let tasks = self.config.tasks.iter();
+        let with = tasks.filter(|(_, task)| task.grants.contains_key(collection));
+        with.map(|(name, _)| format!("`{name}`")).collect()
     }
 
     /// Returns the configuration with its warnings.

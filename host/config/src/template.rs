@@ -44,8 +44,7 @@ pub struct TopicTemplate {
 }
 
 impl Default for Template {
-    /// The built-in tasks with their shipped schedules, except the reconciler, which needs an
-    /// orchestrator.
+    /// A first configuration: it runs no task, and shows the built-in tasks as comments.
     fn default() -> Template {
         Template {
             values: vec![
@@ -53,12 +52,20 @@ impl Default for Template {
                 ("plugins.require_pin".into(), "true".into()),
             ],
             topics: Vec::new(),
-            tasks: built_in(),
+            tasks: Vec::new(),
         }
     }
 }
 
 impl Template {
+    /// Runs the built-in tasks with their shipped schedules, except the reconciler, which needs an
+    /// orchestrator.
+    #[must_use]
+    pub fn with_built_in(mut self) -> Template {
+        self.tasks.extend(built_in());
+        self
+    }
+
     /// Sets a key of a section to a value in TOML.
     #[must_use]
     pub fn set(mut self, key: &str, value: impl Into<String>) -> Template {
@@ -140,20 +147,35 @@ pub fn template(template: &Template) -> String {
         }
     }
     out.push_str(TASKS);
-    for task in &template.tasks {
-        let _ =
-            write!(out, "\n# {}\n[tasks.{}]\nplugin = \"{}\"\n", task.doc, task.name, task.plugin);
-        for (key, value) in &task.keys {
-            let _ = writeln!(out, "{key} = {value}");
-        }
-        if !task.settings.is_empty() {
-            let _ = write!(out, "\n[tasks.{}.settings]\n", task.name);
-            for (key, value) in &task.settings {
-                let _ = writeln!(out, "{key} = {value}");
-            }
+    let runs = |plugin: &str| template.tasks.iter().any(|task| task.plugin == plugin);
+    for task in built_in().iter().filter(|task| !runs(&task.plugin)) {
+        out.push('\n');
+        for line in section(task).lines().filter(|line| !line.is_empty()) {
+            let _ = writeln!(out, "# {}", line.strip_prefix("# ").unwrap_or(line));
         }
     }
+    for task in &template.tasks {
+        let _ = write!(out, "\n{}", section(task));
+    }
     let _ = write!(out, "{COLLECTIONS}");
+    out
+}
+
+/// The sections of a task.
+fn section(task: &TaskTemplate) -> String {
+    let lines = |pairs: &[(String, String)]| -> String {
+        pairs.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+    };
+    let mut out = format!(
+        "# {}\n[tasks.{}]\nplugin = \"{}\"\n{}",
+        task.doc,
+        task.name,
+        task.plugin,
+        lines(&task.keys)
+    );
+    if !task.settings.is_empty() {
+        let _ = write!(out, "\n[tasks.{}.settings]\n{}", task.name, lines(&task.settings));
+    }
     out
 }
 
@@ -177,7 +199,8 @@ const TOPICS: &str = r#"
 "#;
 
 const TASKS: &str = r#"
-# Tasks: only the tasks listed here run. Delete those whose tables you do not have.
+# Tasks: only the tasks listed here run. The built-in tasks are commented out: enable those whose tables you
+# have, and map your tables below.
 # In addition to the keys below, a task may have:
 #   timezone = "UTC"          # IANA time zone of the schedule
 #   overlap = "skip"          # "skip", "queue" or "allow": a slot while the previous run is active

@@ -448,7 +448,12 @@ fn the_environment_and_flags_are_judged_like_the_file() {
             ("BESOM_LEASE_RENEW".into(), "five".into()),
             ("BESOM_SHARED_DATA".into(), "../data".into()),
         ],
-        flags: vec!["lease.ttl=1ms".into(), "store.pth=x".into(), "nothing".into()],
+        flags: vec![
+            "lease.ttl=1ms".into(),
+            "store.pth=x".into(),
+            "nothing".into(),
+            "tasks.a.lane=due".into(),
+        ],
     };
     let problems = load_with("", &overrides).err().map(|p| p.to_string());
     same(
@@ -469,6 +474,9 @@ flags: error: unknown key `store.pth`
 flags: error: the value is missing
   --set nothing
   fix: write SECTION.KEY=VALUE
+flags: error: `tasks.a.lane` is not a key of a section
+  --set tasks.a.lane=due
+  fix: set a key of the sections store, node, clock, lease, activity, api, host, retention, runtime, plugins, coordination, ring, delivery; all others, such as tasks, are set in the file
 "#,
     );
 }
@@ -761,6 +769,17 @@ fn a_url_with_a_password_is_refused_and_not_shown() {
     ] {
         load(&format!("[store]\nurl = \"{url}\"\n")).expect("none is in it");
     }
+    let url = "postgres://u:S3cr3t@h/d";
+    let variables = vec![("BESOM_STORE_URL".to_owned(), url.to_owned())];
+    let by_variable = Overrides { variables, ..Overrides::default() };
+    let by_flag = Overrides { flags: vec![format!("store.url={url}")], ..Overrides::default() };
+    for overrides in [by_variable, by_flag] {
+        let said = load_with("", &overrides).expect_err("refused").to_string();
+        assert!(
+            said.contains("store.url contains a password") && !said.contains("S3cr3t"),
+            "{said}"
+        );
+    }
     // The driver takes the text before an `@` as user and password, wherever it is.
     let said = load("[store]\nurl = \"postgres://db:5432/app?user=svc@corp\"\n");
     let said = said.expect_err("refused").to_string();
@@ -843,6 +862,23 @@ anchor = { collection = \"documents\", columns = [\"doc\"] }
     assert_eq!(shares.columns["id"].kind, Kind::Uuid);
     assert_eq!(shares.anchors[0].columns, ["doc"]);
     assert_eq!(config.collections["documents"], default_collections()["documents"]);
+}
+
+#[test]
+fn a_missing_table_of_a_built_in_mapping_names_the_tasks_that_need_it() {
+    let text = "[tasks.expire]\nplugin = \"sweep\"\n[tasks.expire.grants]\nshares = [\"read\"]\n";
+    let parsed = RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default());
+    let mut resolved = parsed.resolve(&plugin, &default_collections());
+    resolved.mapping_faults(&[MappingFault {
+        collection: "shares".into(),
+        place: "table".into(),
+        message: "there is no such table".into(),
+        warning: true,
+    }]);
+    let said: String = resolved.problems().iter().map(ToString::to_string).collect();
+    let fix =
+        "map your own table in [collections.shares], or remove the task `expire`, which uses it";
+    assert!(said.contains(fix), "{said}");
 }
 
 #[test]
@@ -993,13 +1029,17 @@ fn a_schema_name_that_the_server_would_cut_is_refused() {
 
 #[test]
 fn the_template_is_a_valid_configuration() {
-    let text = template(&template::Template::default());
-    let parsed = RawConfig::parse(&text, Path::new("besom.toml"), &Overrides::default());
-    assert_eq!(parsed.problems(), []);
+    let read = |text: &str| RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default());
+    let running = read(&template(&template::Template::default().with_built_in()));
+    assert_eq!(running.problems(), []);
     assert_eq!(
-        parsed.plugins(),
+        running.plugins(),
         ["client-deactivation", "compaction", "share-expiry", "ttl-transitions"]
     );
+    let text = template(&template::Template::default());
+    let parsed = read(&text);
+    assert_eq!(parsed.problems(), []);
+    assert_eq!(parsed.plugins(), Vec::<String>::new());
     // Every key that is commented out shows its default, if it has one.
     let shown: String = text
         .lines()
@@ -1013,11 +1053,7 @@ fn the_template_is_a_valid_configuration() {
         .map(|line| format!("{line}\n"))
         .filter(|line| !line.contains("relative path") && !line.contains("plugin = \"NAME"))
         .collect();
-    let shown = RawConfig::parse(&shown, Path::new("besom.toml"), &Overrides::default());
-    assert_eq!(
-        shown.sections(),
-        RawConfig::parse("", Path::new("besom.toml"), &Overrides::default()).sections()
-    );
+    assert_eq!(read(&shown).sections(), read("").sections());
 }
 
 #[test]
@@ -1064,7 +1100,7 @@ columns = { id = \"text\", at = { type = \"timestamp\", encoding = \"millis\" } 
 indexes = { by_at = [\"at\"] }
 anchor = { collection = \"documents\", columns = [\"id\"] }
 ";
-    let whole = template(&template::Template::default()) + TASKS;
+    let whole = template(&template::Template::default().with_built_in()) + TASKS;
     let lines: Vec<&str> = whole.lines().collect();
     let seeds = std::env::var("BESOM_FUZZ_SEEDS").map_or(300, |n| n.parse().expect("a number"));
     for seed in 0..seeds {

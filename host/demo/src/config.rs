@@ -38,6 +38,7 @@ pub(super) fn shortened() -> Template {
     let quoted = |text: &str| format!("\"{text}\"");
     let limit_min = format!("{}s", super::seed::SHARE_LIMIT_MIN_S);
     Template::default()
+        .with_built_in()
         .set("activity.idle_timeout", quoted(IDLE_TIMEOUT))
         .task("compaction", "schedule", quoted("@every 2s"))
         .setting("compaction", "min_changes", MIN_CHANGES.to_string())

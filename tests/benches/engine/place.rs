@@ -78,5 +78,5 @@ impl Place {
 
 /// The shipped configuration with a database beside it.
 pub fn shipped() -> Template {
-    Template::default()
+    Template::default().with_built_in()
 }
