@@ -10,7 +10,7 @@ use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
 use besom_core::value::Value;
 
-use super::open::{Loader, is_there, no_file, open_store, store_risk};
+use super::open::{Loader, STORE_RISK_FIX, is_there, no_file, open_store, store_risk};
 use super::output;
 use super::{Exit, Failure, Global, endpoints, exposed, open};
 use besom_config::diagnostic::Place;
@@ -45,13 +45,13 @@ impl Args {
         notes(&mut resolved, Time::from_jiff(jiff::Timestamp::now()));
         match store_risk(resolved.partial()) {
             Ok(None) => {}
-            Ok(Some(risk)) => resolved.store_fault(
-                false,
-                risk,
-                "write sslmode=verify-full and set store.root_certificate to the certificate authority",
-            ),
+            Ok(Some(risk)) => resolved.store_fault(false, risk, STORE_RISK_FIX),
             Err(error) => {
-                resolved.store_fault(true, error.to_string(), "correct the URL, or the file that it refers to");
+                resolved.store_fault(
+                    true,
+                    error.to_string(),
+                    "correct the URL, or the file that it refers to",
+                );
             }
         }
         for words in exposed::files(resolved.partial()) {

@@ -120,6 +120,10 @@ async fn open_within(
     Ok((store, scripts))
 }
 
+/// The fix for a risk that [`store_risk`] returns.
+pub const STORE_RISK_FIX: &str =
+    "write sslmode=verify-full and set store.root_certificate to the certificate authority";
+
 /// Returns a warning if connections to the store are not authenticated. Does not connect.
 ///
 /// # Errors

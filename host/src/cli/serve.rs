@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
-use super::open::Loader;
+use super::open::{self, Loader};
 use super::{Exit, Failure, Global, exposed, kept};
 use besom_config::activity::Activity;
 use besom_config::api::Api;
@@ -57,12 +57,18 @@ pub async fn serve(
     if let Some(words) = exposed::configuration(&global.config) {
         tracing::warn!(fix = exposed::CONFIGURATION_FIX, "{words}");
     }
+    if let Some(words) = open::store_risk(&assembly.config)? {
+        tracing::warn!(fix = open::STORE_RISK_FIX, "{words}");
+    }
     let fits = within_descriptors(&assembly.config);
     let endpoint = endpoint(&assembly, fits.websockets, stopped.clone());
     let bounds = Bounds::of(fits.connections);
     let mut listeners = listen(&assembly.config, &endpoint, bounds, stopped).await?;
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
     let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;
+    if assembly.config.tasks.is_empty() {
+        tracing::warn!("no tasks are configured: nothing runs until the configuration names one");
+    }
     let mut running = assembly.start(false);
     let (defined, defines) = watch::channel(Arc::new(Defined {
         work: assembly.work(),
