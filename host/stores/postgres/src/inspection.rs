@@ -7,7 +7,6 @@ use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
 use super::error::Job;
-use super::items::key_hash;
 use super::session::{Session, params};
 use super::text::{due_of, escaped, plain, tenant_of, tenant_text};
 use super::values::Cell;
@@ -73,12 +72,8 @@ pub(super) async fn history(session: &Session, query: &HistoryQuery) -> Job<Vec<
     let before = query.before.map_or(i64::MAX, |b| i64::try_from(b).unwrap_or(i64::MAX));
     let mut params = params![before];
     if let Some(key) = &query.key {
-        sql.push_str(&format!(
-            " AND h.key_hash = ${} AND h.key = ${}",
-            params.len() + 1,
-            params.len() + 2
-        ));
-        params.extend(params![key_hash(key), escaped(key).into_owned()]);
+        sql.push_str(&format!(" AND h.key = ${}", params.len() + 1));
+        params.extend(params![escaped(key).into_owned()]);
     }
     if let Some(run) = query.run {
         sql.push_str(&format!(" AND h.run = ${}", params.len() + 1));

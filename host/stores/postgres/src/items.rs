@@ -75,11 +75,6 @@ pub(super) fn route(route: &str, key: &str) -> Option<String> {
     (route != key).then(|| escaped(route).into_owned())
 }
 
-/// The number that indexes the history by key: not unique, but small.
-pub(super) fn key_hash(key: &str) -> i32 {
-    xxhash_rust::xxh3::xxh3_64(key.as_bytes()) as i32
-}
-
 /// Identities in columns, for `unnest`.
 #[derive(Default)]
 pub(super) struct Identities<'a> {

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use super::columns::{Columns, alike};
 use super::error::{Job, invalid};
-use super::items::{Identities, key_hash, place, waiting};
+use super::items::{Identities, place, waiting};
 use super::session::{Param, Pipeline, params};
 use super::tally::Counters;
 use super::text::{due_number, escaped, tenant_text};
@@ -102,7 +102,6 @@ struct Blocked<'a> {
 struct History<'a> {
     ids: Vec<i64>,
     identities: Identities<'a>,
-    hashes: Vec<i32>,
     runs: Vec<i64>,
     outcomes: Vec<i16>,
     settled: Vec<bool>,
@@ -130,7 +129,6 @@ impl<'a> History<'a> {
         columns.add("tenant", "text", of.tenants, origin);
         columns.add("run", "int8", self.runs, origin);
         columns.each("key", "text", of.keys);
-        columns.each("key_hash", "int4", self.hashes);
         columns.add("due", "int8", of.dues, due);
         columns.add("outcome", "int2", self.outcomes, end);
         columns.add("settled", "bool", self.settled, end);
@@ -267,7 +265,6 @@ impl<'a> Ledger<'a> {
                 let rows = &mut self.history;
                 rows.ids.push(id);
                 rows.identities.push(task, &item.identity);
-                rows.hashes.push(key_hash(&item.identity.key));
                 rows.runs.push(item.run.0 as i64);
                 rows.outcomes.push(end as i16);
                 rows.settled.push(settled);
