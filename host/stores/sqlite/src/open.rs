@@ -15,7 +15,7 @@ use super::error::{Failure, Job};
 use super::fault::Faults;
 use super::mapping::Mapping;
 use super::place::{Place, beside, refuse_another_log};
-use super::readers::{OpenReads, Readers};
+use super::readers::{OpenReads, Readers, Tables};
 use super::writer::{Writer, while_busy};
 use super::{SqliteStore, schema};
 use besom_ports::activity::Timeouts;
@@ -116,10 +116,10 @@ impl SqliteStore {
         let wait_max = options.reader_wait_max;
         let reads = OpenReads::default();
         let seen = || (place.clone(), damage.clone(), reads.clone());
-        let pool = |size| Readers::new(path.clone(), seen(), size, wait_max);
+        let pool = |tables, size| Readers::new(tables, path.clone(), seen(), size, wait_max);
         Ok(Arc::new(SqliteStore {
-            acts: pool(options.snapshots_max),
-            inspection: pool(options.readers_max),
+            acts: pool(Tables::Products, options.snapshots_max),
+            inspection: pool(Tables::Own, options.readers_max),
             founded,
             writer: Writer::start(
                 (conn, beside),

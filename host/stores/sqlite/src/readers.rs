@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,8 +17,19 @@ use besom_ports::store::{Error, Result};
 /// Prepared statements kept per read connection.
 const STATEMENTS: usize = 128;
 
+/// The tables that a pool reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tables {
+    /// Besom's own. A statement has one plan: otherwise SQLite prepares it again whenever a value is bound
+    /// that its statistics could say something about.
+    Own,
+    /// Those of the product, whose indexes may be partial: a value decides which of them can be used.
+    Products,
+}
+
 /// A pool of read-only connections, opened on demand.
 pub(super) struct Readers {
+    tables: Tables,
     path: PathBuf,
     place: Place,
     damage: Damage,
@@ -68,6 +80,7 @@ impl Drop for OpenRead {
 
 impl Readers {
     pub(super) fn new(
+        tables: Tables,
         path: PathBuf,
         (place, damage, reads): (Place, Damage, OpenReads),
         readers_max: usize,
@@ -75,7 +88,7 @@ impl Readers {
     ) -> Arc<Readers> {
         let room = Arc::new(Semaphore::new(readers_max));
         let idle = Mutex::default();
-        Arc::new(Readers { path, place, damage, reads, idle, room, wait_max })
+        Arc::new(Readers { tables, path, place, damage, reads, idle, room, wait_max })
     }
 
     /// Takes a connection; waits if all are in use.
@@ -142,6 +155,8 @@ impl Readers {
         conn.busy_timeout(self.wait_max)?;
         conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
         super::open::names_are_names(&conn)?;
+        let one_plan = self.tables == Tables::Own;
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, one_plan)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         conn.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY")?;
         Ok(conn)
