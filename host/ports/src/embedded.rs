@@ -37,8 +37,9 @@ pub trait Scripts: Send + Sync {
     /// The language of the scripts.
     fn dialect(&self) -> Dialect;
 
-    /// Runs statements in one transaction.
-    async fn run(&self, script: &str) -> Result<()>;
+    /// Runs texts of one or more statements each in one transaction. SQLite copies the rest of a text for
+    /// each of its statements: a long text of many takes quadratic time.
+    async fn run(&self, texts: Vec<String>) -> Result<()>;
 }
 
 /// The row of the store lease.

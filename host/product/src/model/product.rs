@@ -23,12 +23,11 @@ const POSTGRES: &str = include_str!("postgres.sql");
 /// # Errors
 /// The database refuses it or cannot be reached.
 pub async fn create_tables(scripts: &dyn Scripts) -> Result<()> {
-    scripts
-        .run(match scripts.dialect() {
-            Dialect::Sqlite => SQLITE,
-            Dialect::Postgres => POSTGRES,
-        })
-        .await
+    let text = match scripts.dialect() {
+        Dialect::Sqlite => SQLITE,
+        Dialect::Postgres => POSTGRES,
+    };
+    scripts.run(vec![text.to_owned()]).await
 }
 
 /// Writes rows of mapped tables.
@@ -51,7 +50,7 @@ impl Product {
     /// otherwise an error of the database. Nothing is changed then.
     pub async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
         let dialect = self.scripts.dialect();
-        self.scripts.run(&statements(dialect, &self.collections, changes)?).await
+        self.scripts.run(statements(dialect, &self.collections, changes)?).await
     }
 }
 
@@ -63,21 +62,19 @@ pub fn statements(
     dialect: Dialect,
     collections: &Collections,
     changes: &[(Option<Tenant>, Change)],
-) -> Result<String> {
-    let mut sql = String::new();
-    for (tenant, change) in changes {
-        one(&mut sql, dialect, collections, tenant.as_ref(), change)?;
-    }
-    Ok(sql)
+) -> Result<Vec<String>> {
+    let one = |(tenant, change): &(Option<Tenant>, Change)| {
+        one(dialect, collections, tenant.as_ref(), change)
+    };
+    changes.iter().map(one).collect()
 }
 
 fn one(
-    sql: &mut String,
     dialect: Dialect,
     collections: &Collections,
     tenant: Option<&Tenant>,
     change: &Change,
-) -> Result<()> {
+) -> Result<String> {
     let invalid = |what: &str| Error::Invalid(format!("{what}: not a row of the product"));
     let (name, fields, key) = match change {
         Change::Insert { collection, fields } | Change::Upsert { collection, fields } => {
@@ -106,7 +103,7 @@ fn one(
     let keys = keys.map(|(column, value)| Field::new(column.as_str(), value.clone()));
     let place: Vec<String> = of_tenant.iter().cloned().chain(keys).map(|f| equal(&f)).collect();
     let place = place.join(" AND ");
-    let written = match change {
+    Ok(match change {
         Change::Insert { .. } | Change::Upsert { .. } => {
             let all: Vec<&Field> = of_tenant.iter().chain(fields).collect();
             let columns: Vec<String> = all.iter().map(|field| quoted(&field.name)).collect();
@@ -142,10 +139,7 @@ fn one(
             let set: Vec<String> = fields.iter().map(equal).collect();
             format!("UPDATE {table} SET {} WHERE {place}", set.join(", "))
         }
-    };
-    sql.push_str(&written);
-    sql.push_str(";\n");
-    Ok(())
+    })
 }
 
 /// A name of a table or column; a table may be named with its schema.

@@ -176,8 +176,8 @@ impl Scripts for PostgresStore {
         Dialect::Postgres
     }
 
-    async fn run(&self, script: &str) -> Result<()> {
-        Ok(self.pools.take(Use::Write).await?.script(script).await?)
+    async fn run(&self, texts: Vec<String>) -> Result<()> {
+        Ok(self.pools.take(Use::Write).await?.script(&texts.join(";\n")).await?)
     }
 }
 

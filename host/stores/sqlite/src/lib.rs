@@ -147,9 +147,10 @@ impl Scripts for SqliteStore {
         Dialect::Sqlite
     }
 
-    async fn run(&self, script: &str) -> Result<()> {
-        let script = script.to_owned();
-        let run = move |tx: &mut Tx<'_>| tx.conn.execute_batch(&script).map_err(Failure::from);
+    async fn run(&self, texts: Vec<String>) -> Result<()> {
+        let run = move |tx: &mut Tx<'_>| {
+            texts.iter().try_for_each(|text| tx.conn.execute_batch(text).map_err(Failure::from))
+        };
         self.writer.run(Priority::Heavy, run).await
     }
 }
