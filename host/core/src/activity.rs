@@ -120,6 +120,20 @@ impl Book {
         }
     }
 
+    /// Removes up to `limit` keys that are idle and would also be without what is recorded of them.
+    /// Returns their number.
+    pub fn forget_idle(&mut self, now: Time, limit: u32) -> u64 {
+        if now <= self.observed_since + self.timeouts.idle {
+            return 0;
+        }
+        let idle = self.keys.keys().filter(|key| self.state(key, now) == State::Idle);
+        let idle: Vec<String> = idle.take(limit as usize).cloned().collect();
+        for key in &idle {
+            self.keys.remove(key);
+        }
+        idle.len() as u64
+    }
+
     /// The state of a key at `now`.
     pub fn state(&self, key: &str, now: Time) -> State {
         if let Some(used) = self.keys.get(key) {

@@ -203,6 +203,15 @@ mod tests {
     }
 
     #[test]
+    fn a_moment_beyond_all_calendars_is_the_last_that_a_store_keeps() {
+        let due = |due| wit::Candidate { due: Some(due), ..plain("k") };
+        let all = vec![due(i64::MAX), due(i64::MIN), due(7)];
+        let (found, _) = candidates(page(all), Some(&Tenant::from("t")), 10).unwrap();
+        let dues: Vec<_> = found.iter().filter_map(|candidate| candidate.due).collect();
+        assert_eq!(dues, [Time(DUE_MICROS_MAX), Time(-DUE_MICROS_MAX), Time(7)]);
+    }
+
+    #[test]
     fn the_route_is_the_key_and_the_tenant_that_of_the_scan() {
         let tenant = Tenant::from("t");
         let (found, next) = candidates(page(vec![plain("k")]), Some(&tenant), 1).unwrap();

@@ -114,6 +114,10 @@ mod tests {
         }
         let few = Shape { functions_max: 0, ..Shape::default() };
         assert_eq!(few.check(&component(1, 1)).unwrap_err(), "1 functions: at most 0");
+        let small = Shape { code_bytes_max: 100, ..Shape::default() };
+        assert_eq!(small.check(&component(1, 10)), Ok(()));
+        let said = small.check(&component(1, 200)).unwrap_err();
+        assert!(said.ends_with("bytes of code: at most 100"), "{said}");
         // Invalid code is left to the compiler.
         assert_eq!(shape.check(b"\0asm\x0d\0\x01\0\xff\xff"), Ok(()));
     }

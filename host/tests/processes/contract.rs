@@ -229,6 +229,12 @@ fn a_task_is_triggered_paused_with_a_reason_explained_and_resumed() {
         decided(&told).then_some(told)
     });
     assert_eq!(explained["outcome"], "ran", "{explained:#}");
+    // Who writes the database cannot change the log of the host.
+    let log = host.log();
+    let paused =
+        log.lines().find(|line| line.contains("verb=\"pause\"") && line.contains("applied"));
+    let paused = paused.unwrap_or_else(|| panic!("{log}"));
+    assert!(paused.contains("(uid ") && paused.contains("reason=\"a restore\""), "{paused}");
     host.stop();
 }
 

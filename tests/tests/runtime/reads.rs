@@ -37,6 +37,19 @@ async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
 }
 
 #[tokio::test]
+async fn only_the_columns_that_the_operator_grants_are_read_and_written() {
+    let (runtime, loaded) = hostile().await;
+    let columns = [("things".to_owned(), vec!["id".to_owned()])].into();
+    let call = Call { columns: Arc::new(columns), ..call(&loaded.digest, limits()) };
+    let keys = ["read-all", "read-columns", "bad-decimal"];
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(keys)).await.unwrap();
+    let told: Vec<String> = acted.verdicts.iter().map(|v| format!("{v:?}")).collect();
+    assert!(told[0].contains("answered"), "{told:?}");
+    assert!(told[1].contains("the column `things.name` is not granted"), "{told:?}");
+    assert!(told[2].contains("the column `things.state` is not granted"), "{told:?}");
+}
+
+#[tokio::test]
 async fn a_page_by_columns_has_what_its_rows_have() {
     let names: String = (0..10).map(|id| format!("é{id}")).collect();
     let said = format!("10 rows, 45, {names}, 45, {}, true", 5 * 1_000 + 2 + 4 + 6 + 8);

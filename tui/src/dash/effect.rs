@@ -159,3 +159,15 @@ impl Outbox {
         self.jump = Some((place, subject));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_has_no_control_characters() {
+        let mut outbox = Outbox::default();
+        outbox.copy("a\nb\u{1b}]52;c\u{7}é".into());
+        assert_eq!(outbox.effects(), [Effect::Copy("a\\nb\\u{1b}]52;c\\u{7}é".into())]);
+    }
+}

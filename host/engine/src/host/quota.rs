@@ -598,6 +598,8 @@ mod tests {
         let quota = Quota::new(Bounds { disk: disk(u64::MAX), ..Bounds::default() });
         let why = refused(quota.room_for(&store(), &batch("sweep", &[])).await);
         assert!(why.contains("`store.disk_free_min`"), "{why}");
+        // Nothing is planned either.
+        assert_eq!(refused(quota.disk_room()), why);
         let quota = Quota::new(Bounds { disk: disk(1), ..Bounds::default() });
         quota.room_for(&store(), &batch("sweep", &[])).await.expect("room");
     }

@@ -150,7 +150,8 @@ impl State {
         pruned.other = self.prune_others(before, limit)
             + self.prune_unrouted(before, keep.routed, limit)
             + remove_old(&mut self.cursors, limit, |_, (moved_at, _)| *moved_at < before)
-            + remove_old(&mut self.nodes, limit, |_, node| node.seen_at < silent);
+            + remove_old(&mut self.nodes, limit, |_, node| node.seen_at < silent)
+            + self.activity.forget_idle(now, limit);
         Ok(pruned)
     }
 

@@ -50,6 +50,22 @@ async fn any_request_is_answered_or_hung_up_on() {
     serving.end().await;
 }
 
+/// Over HTTP/2, one connection would carry any number of requests.
+#[tokio::test]
+async fn http_2_is_refused_without_tls_too() {
+    let (_directory, path) = socket();
+    let observed = Observed::new();
+    let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
+    let mut stream = UnixStream::connect(&path).await.expect("somebody listens");
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("taken");
+    // A server of HTTP/2 begins with its settings and keeps the connection open.
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    read.expect("hung up").expect("an answer");
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", answer.escape_ascii());
+    serving.end().await;
+}
+
 #[test]
 fn any_body_of_the_admin_api_is_understood_or_refused() {
     let whole = r#"{"action": {"action": "retry_dead", "task": "sweep", "error": "e", "expect": 3}, "reason": "r"}"#;

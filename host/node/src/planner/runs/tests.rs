@@ -1,6 +1,8 @@
 //! A run whose scan has ended is checked until it has ended itself.
 
+use besom_core::collection::Operations;
 use besom_core::ids::Term;
+use besom_core::value::{Field, Value};
 
 use super::*;
 use crate::fixture;
@@ -118,4 +120,33 @@ fn a_scan_that_is_slow_each_time_is_passed_over() {
     });
     let said = ended.expect("an end").expect("an error");
     assert_eq!(said, "tenant costly: the reads take all the time");
+}
+
+#[test]
+fn a_run_has_what_it_began_with_and_is_still_granted() {
+    let all = Operations { read: true, insert: true, update: true, delete: true };
+    let with = |operations, columns: &[&str], topics: &[&str], wide: bool, settings: i64| {
+        let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+        TaskDefinition {
+            grants: [("things".into(), operations)].into(),
+            columns: [("things".into(), columns)].into(),
+            topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
+            all_tenants: wide,
+            activity: wide,
+            settings: vec![Field::new("n", Value::Integer(settings))],
+            ..fixture::definition("task", Lane::Normal)
+        }
+    };
+    let began = with(all, &["id", "name"], &["told", "heard"], true, 1);
+    let run = Run { definition: serde_json::to_string(&began).unwrap(), ..forgotten() };
+    let less = Operations { delete: false, ..all };
+    let current = Arc::new(with(less, &["id", "other"], &["heard", "more"], false, 2));
+    let expected = with(less, &["id"], &["heard"], false, 1);
+    assert_eq!(*definition_of(&run, &current), expected);
+    // What is granted in addition is for later runs.
+    let wider = Arc::new(with(all, &["id", "name", "other"], &["told", "heard", "more"], true, 2));
+    assert_eq!(*definition_of(&run, &wider), began);
+    // The component of another digest cannot be called any more.
+    let replaced = Arc::new(TaskDefinition { digest: "new".into(), ..(*wider).clone() });
+    assert_eq!(definition_of(&run, &replaced), replaced);
 }
