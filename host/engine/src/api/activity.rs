@@ -161,8 +161,8 @@ async fn socket(
         Ok(Query(query)) => query.connection,
         Err(error) => return refuse(&format!("invalid query: {error}")),
     };
-    if id.len() > NAME_BYTES_MAX || name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
-        return refuse(&format!("an id or connection has at most {NAME_BYTES_MAX} bytes"));
+    if let Some(why) = unusable(&id).or_else(|| name.as_deref().and_then(unusable)) {
+        return refuse(&why);
     }
     let upgrade = match upgrade {
         Ok(upgrade) => upgrade,
@@ -201,8 +201,8 @@ async fn report(
     else {
         return refuse("no connection given: send ?connection=... or {\"connection\": \"...\"}");
     };
-    if id.len() > NAME_BYTES_MAX || connection.len() > NAME_BYTES_MAX {
-        return refuse(&format!("an id or connection has at most {NAME_BYTES_MAX} bytes"));
+    if let Some(why) = unusable(&id).or_else(|| unusable(&connection)) {
+        return refuse(&why);
     }
     let activity = &endpoint.activity;
     let done = match what.as_str() {
@@ -228,6 +228,18 @@ async fn state(State(endpoint): State<Arc<Endpoint>>, Path(id): Path<String>) ->
         Ok(states) => Json(json!({ "id": id, "state": states.first() })).into_response(),
         Err(error) => away(&error),
     }
+}
+
+/// Why an id or the name of a connection cannot be recorded in every store.
+fn unusable(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return Some("an id or connection is empty".into());
+    }
+    if name.contains('\0') {
+        return Some("an id or connection contains a NUL".into());
+    }
+    let is_long = name.len() > NAME_BYTES_MAX;
+    is_long.then(|| format!("an id or connection has at most {NAME_BYTES_MAX} bytes"))
 }
 
 fn refuse(words: &str) -> Response {

@@ -145,7 +145,7 @@ async fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing()
         format!("POST /activity/ws-1/connect?connection={long}"),
     );
     let large = format!(r#"{{"connection": "{}"}}"#, "x".repeat(5_000));
-    let cases: [(&str, &str, u16, &str); 11] = [
+    let cases: [(&str, &str, u16, &str); 14] = [
         ("POST /activity/ws-1/connect", "", 400, "no connection given"),
         ("POST /activity/ws-1/connect?connection=", "", 400, "no connection given"),
         ("POST /activity/ws-1/connect", "{}", 400, "no connection given"),
@@ -154,6 +154,9 @@ async fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing()
         ("POST /activity/ws-1/connect?conn=a", "", 400, "invalid query"),
         (&long_id, "", 400, "at most 512 bytes"),
         (&long_connection, "", 400, "at most 512 bytes"),
+        ("POST /activity/a%00b/connect?connection=a", "", 400, "contains a NUL"),
+        ("POST /activity/ws-1/connect?connection=a%00", "", 400, "contains a NUL"),
+        ("POST /activity//connect?connection=a", "", 400, "is empty"),
         ("POST /activity/ws-1/connect", &large, 413, ""),
         ("POST /activity/ws-1/wave?connection=a", "", 404, "connect, disconnect or heartbeat"),
         ("DELETE /activity/ws-1", "", 405, ""),
