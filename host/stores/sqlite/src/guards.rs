@@ -50,6 +50,7 @@ impl<'a> Effects<'a> {
     ) -> Result<bool, Stop> {
         match guard {
             Guard::Columns { collection, key, conditions } => {
+                let questions = self.questions;
                 let table = self.mapping.table(collection)?;
                 let wanted = self.images.is_some() && replaces(changes, collection, key);
                 let columns = if wanted { table.columns_sql.as_str() } else { "1" };
@@ -58,10 +59,16 @@ impl<'a> Effects<'a> {
                 table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
                 table.push_terms(conditions, &mut sql, &mut params)?;
                 let mut statement = self.conn.prepare_cached(&sql)?;
-                let mut rows = statement.query(params_from_iter(params.iter()))?;
-                let Some(row) = rows.next()? else { return Ok(false) };
-                if wanted {
-                    let row = table.row(row)?;
+                let found = questions.of_row(|| -> Result<_, Stop> {
+                    let mut rows = statement.query(params_from_iter(params.iter()))?;
+                    Ok(match rows.next()? {
+                        Some(row) if wanted => Some(Some(table.row(row)?)),
+                        Some(_) => Some(None),
+                        None => None,
+                    })
+                })?;
+                let Some(row) = found else { return Ok(false) };
+                if let Some(row) = row {
                     self.keep(collection, key, row);
                 }
                 Ok(true)

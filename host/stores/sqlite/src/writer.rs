@@ -29,6 +29,11 @@ use super::readers::OpenReads;
 use super::wal::Watch;
 use besom_ports::store::{Error, Result};
 
+/// How long a transaction keeps other processes waiting before [`LONG_PAUSE`] follows it.
+const LONG: Duration = Duration::from_millis(500);
+/// Time for other processes to write. SQLite does not queue them: one that waits tries again every
+/// 100 ms.
+const LONG_PAUSE: Duration = Duration::from_millis(110);
 /// The steps of waiting for another process's writer.
 const BUSY_STEPS: Backoff = Backoff::new(Duration::from_micros(500), Duration::from_millis(10));
 
@@ -173,6 +178,7 @@ impl Writing {
     ) -> Job<T> {
         let fault = self.faults.next();
         self.begin(durability, fault)?;
+        let begun = Instant::now();
         self.questions.begin();
         let mut tx = Tx {
             now: self.clock.now(),
@@ -182,7 +188,7 @@ impl Writing {
             numbers: None,
         };
         let done = job(&mut tx).and_then(|value| tx.finish().map(|()| value));
-        match done {
+        let done = match done {
             Ok(value) => match self.commit(fault) {
                 Ok(()) => {
                     self.wal.look(&self.conn);
@@ -197,7 +203,11 @@ impl Writing {
                 self.clean();
                 Err(e)
             }
+        };
+        if begun.elapsed() >= LONG {
+            std::thread::sleep(LONG_PAUSE);
         }
+        done
     }
 
     /// Writes the log into the database, as far as readers allow; returns whether all of it is

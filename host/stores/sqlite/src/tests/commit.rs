@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::proposal::{Change, Condition, Filter, Guard, ReadSet, Settle};
+use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, ReadSet, Settle};
 use besom_core::value::{Field, Value};
 
 use super::super::Options;
@@ -290,4 +290,45 @@ async fn guards_that_take_too_long_are_interrupted_and_change_nothing() {
     assert!(matches!(committed[0], Outcome::Dead(_)), "{committed:?}");
     assert_eq!(committed[1..], [Outcome::Committed, Outcome::Committed]);
     f.balanced().await;
+}
+
+/// A guard on one row is not interrupted, but no more of them begin once the time is used up.
+#[tokio::test]
+async fn guards_on_large_rows_have_the_same_time_limit() {
+    let limit = Duration::from_millis(20);
+    let f = Fixture::with(|o| Options { guard_timeout: limit, ..o }).await;
+    let large = vec![b'x'; 8 << 20];
+    let rows = vec![
+        document("large"),
+        change("large", 1, &large),
+        document("small"),
+        change("small", 1, b"y"),
+    ];
+    f.write(rows).await;
+    let waiting = f.plan(&["slow", "quick"]).await;
+    let [slow, quick] = waiting.try_into().expect("two items");
+    let guard = |key: &str| Guard::Columns {
+        collection: "changes".into(),
+        key: vec![text(key), Value::Integer(1)],
+        conditions: vec![
+            Condition {
+                column: "payload".into(),
+                comparison: Comparison::AtLeast,
+                value: Value::Bytes(b"x".to_vec()),
+            };
+            10
+        ],
+    };
+    let advance = |key: &str| vec![update(key, "server_seq", Value::Integer(5))];
+    let compares = apply(vec![guard("large"); 100], advance("large"));
+    let plain = apply(vec![guard("small"); 100], advance("small"));
+    let entries = vec![(slow, compares), (quick, plain)];
+    let said = f.store.commit(&f.batch(entries.clone())).await;
+    let Err(Error::Invalid(said)) = said else { panic!("{said:?}") };
+    assert!(said.contains("store.guard_timeout"), "{said}");
+    f.balanced().await;
+    let failed = Settle::Dead { attempts: 1, reason: said };
+    let [(slow, _), quick] = entries.try_into().expect("two items");
+    let committed = f.commit(vec![(slow, Decision::Settle(failed)), quick]).await.outcomes;
+    assert_eq!(committed[1], Outcome::Committed, "{committed:?}");
 }
