@@ -26,11 +26,13 @@ pub const KINDS: [(&str, Kind); 9] = [
 ];
 
 /// The column encodings and their names in the file; each applies to one type, or to all for `None`.
-pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 5] = [
+pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 7] = [
     ("native", Encoding::Native, None),
     ("seconds", Encoding::Seconds, Some(Kind::Timestamp)),
     ("millis", Encoding::Millis, Some(Kind::Timestamp)),
     ("rfc3339", Encoding::Rfc3339, Some(Kind::Timestamp)),
+    ("datetime", Encoding::Datetime, Some(Kind::Timestamp)),
+    ("datetime6", Encoding::Datetime6, Some(Kind::Timestamp)),
     ("raw", Encoding::Raw, Some(Kind::Uuid)),
 ];
 

@@ -409,7 +409,7 @@ besom.toml:2:8: error: the key names the column `id`, which is not mapped
     |        ^^^^ available: `at`, `note_id`
 besom.toml:3:69: error: `raw` is not an encoding of this type
   3 | columns = { note_id = "text", at = { type = "timestamp", encoding = "raw" }, n = "int" }
-    |                                                                     ^^^^^ available: `native`, `seconds`, `millis`, `rfc3339`
+    |                                                                     ^^^^^ available: `native`, `seconds`, `millis`, `rfc3339`, `datetime`, `datetime6`
 besom.toml:3:82: error: `int` is not a column type
   3 | columns = { note_id = "text", at = { type = "timestamp", encoding = "raw" }, n = "int" }
     |                                                                                  ^^^^^ available: `bool`, `integer`, `float`, `decimal`, `text`, `bytes`, `timestamp`, `uuid`, `json`

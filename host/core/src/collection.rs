@@ -24,8 +24,19 @@ pub enum Encoding {
     Millis,
     /// An instant as RFC 3339 text in UTC.
     Rfc3339,
+    /// An instant in UTC as text such as `2026-01-31 08:00:00`, with six decimals unless all of them are 0.
+    Datetime,
+    /// An instant in UTC as text such as `2026-01-31 08:00:00.000000`, always with six decimals.
+    Datetime6,
     /// A UUID as 16 bytes.
     Raw,
+}
+
+impl Encoding {
+    /// Whether an instant is stored as text.
+    pub fn is_text(self) -> bool {
+        matches!(self, Encoding::Rfc3339 | Encoding::Datetime | Encoding::Datetime6)
+    }
 }
 
 /// A column of a collection.

@@ -400,7 +400,7 @@ fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String
         Kind::Uuid if encoding == Encoding::Raw => ty == "bytea",
         Kind::Uuid => ty == "uuid" || among(&TEXTS),
         Kind::Timestamp => match encoding {
-            Encoding::Rfc3339 => among(&TEXTS),
+            Encoding::Rfc3339 | Encoding::Datetime | Encoding::Datetime6 => among(&TEXTS),
             Encoding::Seconds | Encoding::Millis => among(&INTEGERS) || column.whole,
             Encoding::Native | Encoding::Raw => {
                 among(&["timestamptz", "timestamp", "date", "int8"])

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 
-use besom_tables::encoding::{Round, scaled, unscaled, uuid_parse, uuid_text};
+use besom_tables::encoding::{
+    Round, instant_of, instant_text, scaled, unscaled, uuid_parse, uuid_text,
+};
 use besom_tables::range::Stored;
 
 type Fallible<T> = std::result::Result<T, Box<dyn std::error::Error + Sync + Send>>;
@@ -150,7 +152,9 @@ impl Form {
             Kind::Uuid if name == "uuid" => Wire::Uuid,
             Kind::Uuid => Wire::Text,
             Kind::Timestamp => match (encoding, name) {
-                (Encoding::Rfc3339, _) | (_, "text" | "varchar") => Wire::Text,
+                (encoding, name) if encoding.is_text() || matches!(name, "text" | "varchar") => {
+                    Wire::Text
+                }
                 (_, "timestamptz" | "timestamp" | "date") => Wire::Instant,
                 _ => Wire::Integer,
             },
@@ -192,7 +196,7 @@ impl Form {
             Kind::Uuid if encoding == Encoding::Raw => "bytea",
             Kind::Uuid => "uuid",
             Kind::Timestamp if encoding == Encoding::Native => "timestamptz",
-            Kind::Timestamp if encoding == Encoding::Rfc3339 => "text",
+            Kind::Timestamp if encoding.is_text() => "text",
             Kind::Timestamp => "int8",
         };
         Form::of(kind, encoding, name, name)
@@ -257,7 +261,7 @@ impl Form {
                         micros.ok_or_else(|| format!("{t} is out of range for its type"))?,
                     )
                 }
-                Wire::Text => Cell::Text(t.to_string()),
+                Wire::Text => Cell::Text(instant_text(*t, self.encoding)?),
                 _ => Cell::Integer(scaled(t.0, self.encoding, round)),
             },
             (kind, value) => return Err(kind.unlike(value)),
@@ -287,10 +291,9 @@ impl Form {
             (Kind::Decimal, Cell::Text(s)) => Value::Decimal(s),
             (Kind::Json, Cell::Text(s)) => Value::Json(s),
             (Kind::Uuid, Cell::Text(s)) => uuid_parse(&s).map_or(Value::Text(s), Value::Uuid),
-            (Kind::Timestamp, Cell::Text(s)) => match s.parse::<jiff::Timestamp>() {
-                Ok(t) => Value::Timestamp(Time::from_jiff(t)),
-                Err(_) => Value::Text(s),
-            },
+            (Kind::Timestamp, Cell::Text(s)) => {
+                instant_of(&s, self.encoding).map_or(Value::Text(s), Value::Timestamp)
+            }
             (_, Cell::Text(s)) => Value::Text(s),
         }
     }
@@ -328,7 +331,9 @@ mod tests {
             (Kind::Timestamp, Encoding::Native, "int8", Value::Timestamp(Time(-1))),
             (Kind::Timestamp, Encoding::Seconds, "int8", instant.clone()),
             (Kind::Timestamp, Encoding::Millis, "int8", instant.clone()),
-            (Kind::Timestamp, Encoding::Rfc3339, "text", instant),
+            (Kind::Timestamp, Encoding::Rfc3339, "text", instant.clone()),
+            (Kind::Timestamp, Encoding::Datetime, "text", instant.clone()),
+            (Kind::Timestamp, Encoding::Datetime6, "varchar", instant),
         ] {
             let form = Form::of(kind, encoding, ty, ty);
             let cell = form.encode(&value, Round::Down).expect("fits");

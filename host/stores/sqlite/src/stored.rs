@@ -7,7 +7,7 @@ use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
 use besom_core::value::Kind;
 use besom_ports::store::{Error, UNTIL_MATCHED};
-use besom_tables::encoding::uuid_parse;
+use besom_tables::encoding::{instant_of, uuid_parse};
 use besom_tables::units::{Units, in_words};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -19,6 +19,15 @@ use super::mapping::{Table, Unlike, quote};
 const ROWS: u32 = 200;
 /// Maximum length of a value that is looked at, in bytes. Instants and UUIDs are shorter.
 const LENGTH_MAX: u32 = 64;
+
+/// The encodings of an instant as text, by their names in the configuration.
+const TEXTS: [(&str, Encoding); 3] = [
+    ("datetime", Encoding::Datetime),
+    ("datetime6", Encoding::Datetime6),
+    ("rfc3339", Encoding::Rfc3339),
+];
+/// Number of values from which on a sample is an error by itself if none of them fits.
+const CERTAIN: u64 = 10;
 
 /// A column as the table declares it.
 pub(super) struct Declared {
@@ -47,10 +56,8 @@ impl Declared {
         let text = ["CHAR", "CLOB", "TEXT"].iter().any(|t| declared.contains(t));
         match column.kind {
             Kind::Integer | Kind::Bool => text,
-            Kind::Timestamp => match column.encoding {
-                Encoding::Rfc3339 => integer,
-                _ => text,
-            },
+            Kind::Timestamp if column.encoding.is_text() => integer,
+            Kind::Timestamp => text,
             Kind::Text | Kind::Json | Kind::Decimal => integer,
             Kind::Bytes => integer || text,
             Kind::Uuid => integer || (text && column.encoding == Encoding::Raw),
@@ -70,6 +77,8 @@ pub(super) struct Sample {
     /// The storage classes of the odd ones.
     classes: BTreeMap<String, u64>,
     units: Units,
+    /// How many texts are instants in each encoding.
+    texts: BTreeMap<&'static str, u64>,
 }
 
 /// What is wrong with the mapping of a column.
@@ -108,7 +117,9 @@ pub(super) fn fault(declared: &Declared, column: Column, sample: &Sample) -> Opt
     };
     let message =
         format!("the column is {ty}mapped as {mapped}, but {found} stored as {stored}: {fix}");
-    Some(Fault { message, warning: !(unlike && odd == values) })
+    // Comparisons never find such values: the task would do nothing, and say nothing.
+    let certain = odd == values && (unlike || values >= CERTAIN);
+    Some(Fault { message, warning: !certain })
 }
 
 impl Sample {
@@ -169,8 +180,17 @@ impl Sample {
             self.odd += 1;
             *self.classes.entry(class).or_default() += 1;
         }
-        if let (Kind::Timestamp, ValueRef::Integer(number)) = (column.kind, value) {
-            self.units.add(number, column.encoding);
+        match (column.kind, value) {
+            (Kind::Timestamp, ValueRef::Integer(number)) => self.units.add(number, column.encoding),
+            (Kind::Timestamp, ValueRef::Text(text)) => {
+                let text = str::from_utf8(text).unwrap_or_default();
+                for (name, encoding) in TEXTS {
+                    if instant_of(text, encoding).is_some() {
+                        *self.texts.entry(name).or_default() += 1;
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -187,16 +207,13 @@ impl Sample {
                  microseconds)"
                     .to_owned()
             }
-            (Kind::Timestamp, "text") if column.encoding == Encoding::Rfc3339 => {
-                "rfc3339 reads instants with their zone, such as 2026-01-31T00:00:00Z: correct the \
-                 rows, or map the column as text"
-                    .to_owned()
-            }
-            (Kind::Timestamp, "text") => {
-                "write encoding = \"rfc3339\" if these are instants in UTC such as \
-                 2026-01-31T00:00:00Z, or map the column as text"
-                    .to_owned()
-            }
+            (Kind::Timestamp, "text") => match self.texts.iter().max_by_key(|(_, count)| **count) {
+                Some((name, _)) => format!("write encoding = \"{name}\" if these are instants in UTC"),
+                None => "the encodings of texts are rfc3339 (2026-01-31T00:00:00Z), datetime \
+                         (2026-01-31 00:00:00) and datetime6 (2026-01-31 00:00:00.000000), all in UTC: \
+                         correct the rows, or map the column as text"
+                    .to_owned(),
+            },
             (Kind::Uuid, "blob") => "write encoding = \"raw\", or map it as bytes".to_owned(),
             (Kind::Uuid, "text") if column.encoding == Encoding::Raw => {
                 "remove encoding = \"raw\", or map it as text".to_owned()
@@ -244,8 +261,8 @@ fn fits(column: Column, class: &str, value: ValueRef<'_>) -> (bool, bool) {
         }
         Kind::Timestamp => {
             let number = class == "integer";
-            let is_text = class == "text" && text().parse::<jiff::Timestamp>().is_ok();
-            let stores = if column.encoding == Encoding::Rfc3339 { is_text } else { number };
+            let is_text = class == "text" && instant_of(text(), column.encoding).is_some();
+            let stores = if column.encoding.is_text() { is_text } else { number };
             (number || is_text, stores)
         }
     }

@@ -8,7 +8,9 @@ use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 use besom_record::images::Lent;
-use besom_tables::encoding::{Round, scaled, unscaled, uuid_parse, uuid_text};
+use besom_tables::encoding::{
+    Round, instant_of, instant_text, scaled, unscaled, uuid_parse, uuid_text,
+};
 
 /// Encodes the value for its column, or returns why it does not fit.
 pub(super) fn encode<'a>(
@@ -34,7 +36,9 @@ pub(super) fn encode<'a>(
         (Kind::Uuid, Value::Uuid(u)) if column.encoding == Encoding::Raw => bytes(u),
         (Kind::Uuid, Value::Uuid(u)) => ToSqlOutput::Owned(Owned::Text(uuid_text(u))),
         (Kind::Timestamp, Value::Timestamp(t)) => match column.encoding {
-            Encoding::Rfc3339 => ToSqlOutput::Owned(Owned::Text(t.to_string())),
+            encoding if encoding.is_text() => {
+                ToSqlOutput::Owned(Owned::Text(instant_text(*t, encoding)?))
+            }
             encoding => integer(scaled(t.0, encoding, round)),
         },
         (kind, value) => return Err(kind.unlike(value)),
@@ -69,10 +73,9 @@ fn lent<'a>(column: &Column, cell: ValueRef<'a>) -> Lent<'a> {
                 Kind::Decimal => Lent::Decimal(s.into()),
                 Kind::Json => Lent::Json(s),
                 Kind::Uuid => uuid_parse(s).map_or(Lent::Text(s), Lent::Uuid),
-                Kind::Timestamp => match s.parse::<jiff::Timestamp>() {
-                    Ok(t) => Lent::Timestamp(Time::from_jiff(t)),
-                    Err(_) => Lent::Text(s),
-                },
+                Kind::Timestamp => {
+                    instant_of(s, column.encoding).map_or(Lent::Text(s), Lent::Timestamp)
+                }
                 _ => Lent::Text(s),
             },
         },
@@ -191,7 +194,9 @@ mod tests {
             (Kind::Timestamp, Encoding::Native, Value::Timestamp(Time(-1))),
             (Kind::Timestamp, Encoding::Seconds, instant.clone()),
             (Kind::Timestamp, Encoding::Millis, instant.clone()),
-            (Kind::Timestamp, Encoding::Rfc3339, instant),
+            (Kind::Timestamp, Encoding::Rfc3339, instant.clone()),
+            (Kind::Timestamp, Encoding::Datetime, instant.clone()),
+            (Kind::Timestamp, Encoding::Datetime6, instant),
             (Kind::Text, Encoding::Native, Value::Null),
         ] {
             assert_eq!(round_trip(kind, encoding, value.clone()), value, "{kind:?} {encoding:?}");

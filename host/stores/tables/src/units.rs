@@ -62,7 +62,7 @@ fn other_unit(number: i64, encoding: Encoding) -> Option<&'static str> {
 /// plausible in another one.
 pub fn is_in_another_unit(column: Column, value: &Value) -> bool {
     let Value::Timestamp(Time(micros)) = value else { return false };
-    column.encoding != Encoding::Rfc3339
+    !column.encoding.is_text()
         && other_unit(scaled(*micros, column.encoding, Round::Down), column.encoding).is_some()
 }
 

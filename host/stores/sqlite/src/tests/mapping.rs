@@ -270,6 +270,10 @@ const INSERT: &str = "INSERT INTO sessions VALUES
 async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_and_the_fix() {
     let one_text = format!("{INSERT} INSERT INTO sessions VALUES ('d', '2026-01-31', NULL);");
     let no_zone = "INSERT INTO sessions VALUES ('a', 1, '2026-01-31 00:00:00');";
+    // None of so many is ever found: a task would do nothing, and say nothing.
+    let no_zones: String = (0..10)
+        .map(|i| format!("INSERT INTO sessions VALUES ('{i}', 1, '2026-01-31 00:00:0{i}.000000');"))
+        .collect();
     for (rows, kind, encoding, expected) in [
         (INSERT, Kind::Text, Encoding::Seconds, None),
         (
@@ -337,8 +341,9 @@ async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_an
                 "columns.expires_at",
                 true,
                 "the column is mapped as timestamp (seconds), but 1 of 4 values looked at is stored \
-                 as text: write encoding = \"rfc3339\" if these are instants in UTC such as \
-                 2026-01-31T00:00:00Z, or map the column as text",
+                 as text: the encodings of texts are rfc3339 (2026-01-31T00:00:00Z), datetime \
+                 (2026-01-31 00:00:00) and datetime6 (2026-01-31 00:00:00.000000), all in UTC: \
+                 correct the rows, or map the column as text",
             )),
         ),
         (
@@ -349,8 +354,18 @@ async fn a_column_that_holds_another_kind_than_its_mapping_is_named_with_both_an
                 "columns.seen",
                 true,
                 "the column is declared DATETIME and mapped as timestamp (rfc3339), but the only value \
-                 looked at is stored as text: rfc3339 reads instants with their zone, such as \
-                 2026-01-31T00:00:00Z: correct the rows, or map the column as text",
+                 looked at is stored as text: write encoding = \"datetime\" if these are instants in UTC",
+            )),
+        ),
+        (
+            &no_zones,
+            Kind::Text,
+            Encoding::Seconds,
+            Some((
+                "columns.seen",
+                false,
+                "the column is declared DATETIME and mapped as timestamp (rfc3339), but all 10 values \
+                 looked at are stored as text: write encoding = \"datetime6\" if these are instants in UTC",
             )),
         ),
     ] {
