@@ -1,10 +1,10 @@
 //! The time limit of guards, within a transaction of the single writer.
 //!
 //! The cost of a guard depends on the table's content, and every other write waits for it, including
-//! the renewal of the leadership's lease. All of them together therefore have a time limit in each
-//! transaction. A guard that searches rows is interrupted when it expires. A guard on one row runs to
-//! its end, because SQLite checks for interrupts only between rows, and its waits for the disk do not
-//! count: the change needs the same row.
+//! the renewal of the leadership's lease. Those that search rows, and those on one row, therefore have a time
+//! limit in each transaction. A guard that searches rows is interrupted when it expires. A guard on one row runs to
+//! its end, because SQLite checks for interrupts only between rows. After it expires no more of them
+//! begin, unless the transaction has only waited for the disk: its changes need the same rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +17,6 @@ use besom_tables::late;
 
 /// Instructions of SQLite's virtual machine between two checks of the clock.
 const STEPS: i32 = 200;
-/// A guard on one row that is faster is not counted.
-const ROW_MIN: u64 = 1_000;
 /// No guard is running.
 const NEVER: u64 = u64::MAX;
 
@@ -28,17 +26,25 @@ pub(super) struct Questions {
     opened: Instant,
     /// The deadline of the running guard, in microseconds since `opened`.
     until: AtomicU64,
-    /// The time that guards of this transaction have used, in microseconds.
+    /// The time that guards which search rows have used in this transaction, in microseconds.
     spent: AtomicU64,
-    /// The processor time of this thread when it was last counted, in microseconds.
-    used: AtomicU64,
+    /// The time that guards on one row have used in this transaction, in nanoseconds.
+    of_rows: AtomicU64,
+    /// The processor time of this thread when this transaction began, in microseconds.
+    began: AtomicU64,
 }
 
 impl Questions {
     /// Installs the limit on a connection.
     pub(super) fn watch(conn: &mut Connection, max: Duration) -> rusqlite::Result<Arc<Questions>> {
-        let (until, spent, used) = (AtomicU64::new(NEVER), AtomicU64::new(0), AtomicU64::new(0));
-        let questions = Arc::new(Questions { max, opened: Instant::now(), until, spent, used });
+        let questions = Arc::new(Questions {
+            max,
+            opened: Instant::now(),
+            until: AtomicU64::new(NEVER),
+            spent: AtomicU64::new(0),
+            of_rows: AtomicU64::new(0),
+            began: AtomicU64::new(0),
+        });
         let seen = Arc::clone(&questions);
         conn.progress_handler(STEPS, Some(move || seen.is_over()))?;
         Ok(questions)
@@ -48,7 +54,8 @@ impl Questions {
     pub(super) fn begin(&self) {
         self.until.store(NEVER, Ordering::Relaxed);
         self.spent.store(0, Ordering::Relaxed);
-        self.used.store(processor_time(), Ordering::Relaxed);
+        self.of_rows.store(0, Ordering::Relaxed);
+        self.began.store(processor_time(), Ordering::Relaxed);
     }
 
     /// Runs a guard on one row, unless the limit is exceeded.
@@ -56,23 +63,17 @@ impl Questions {
         &self,
         ask: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.check()?;
-        let since = self.now();
+        let max = micros(self.max);
+        if self.of_rows.load(Ordering::Relaxed) / 1_000 > max
+            && processor_time().saturating_sub(self.began.load(Ordering::Relaxed)) > max
+        {
+            return Err(Failure::from(late::guards_cancelled(self.max)).into());
+        }
+        let since = Instant::now();
         let answer = ask();
-        let took = self.now().saturating_sub(since);
-        if took >= ROW_MIN {
-            let used = processor_time();
-            let before = self.used.swap(used, Ordering::Relaxed);
-            self.spent.fetch_add(took.min(used.saturating_sub(before)), Ordering::Relaxed);
-        }
+        let took = u64::try_from(since.elapsed().as_nanos()).unwrap_or(NEVER);
+        self.of_rows.fetch_add(took, Ordering::Relaxed);
         answer
-    }
-
-    fn check(&self) -> Result<(), Failure> {
-        match self.spent.load(Ordering::Relaxed) > micros(self.max) {
-            true => Err(late::guards_cancelled(self.max).into()),
-            false => Ok(()),
-        }
     }
 
     /// Runs a guard's query within the limit.

@@ -295,7 +295,7 @@ async fn guards_that_take_too_long_are_interrupted_and_change_nothing() {
 /// A guard on one row is not interrupted, but no more of them begin once the time is used up.
 #[tokio::test]
 async fn guards_on_large_rows_have_the_same_time_limit() {
-    let limit = Duration::from_millis(20);
+    let limit = Duration::from_millis(5);
     let f = Fixture::with(|o| Options { guard_timeout: limit, ..o }).await;
     let large = vec![b'x'; 8 << 20];
     let rows = vec![
@@ -321,7 +321,7 @@ async fn guards_on_large_rows_have_the_same_time_limit() {
     };
     let advance = |key: &str| vec![update(key, "server_seq", Value::Integer(5))];
     let compares = apply(vec![guard("large"); 100], advance("large"));
-    let plain = apply(vec![guard("small"); 100], advance("small"));
+    let plain = apply(vec![guard("small")], advance("small"));
     let entries = vec![(slow, compares), (quick, plain)];
     let said = f.store.commit(&f.batch(entries.clone())).await;
     let Err(Error::Invalid(said)) = said else { panic!("{said:?}") };
