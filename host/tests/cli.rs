@@ -702,6 +702,18 @@ fn a_database_that_does_not_exist_is_named_and_not_created() {
         assert!(said.contains("`besom serve`"), "{verb:?}: {said}");
         assert!(!site.dir().join("typo.db").exists(), "{verb:?}");
     }
+    // A new file would not have the tables that tasks need either.
+    std::fs::write(
+        site.dir().join("besom.toml"),
+        "[tasks.expire]\nplugin = \"share-expiry\"\nschedule = \"@hourly\"\n",
+    )
+    .expect("written");
+    for verb in ["run", "serve"] {
+        let (code, said) = site.fails(&[&[verb], &typo[..]].concat());
+        assert_eq!(code, 69, "{verb}: {said}");
+        assert!(said.contains("typo.db does not exist: correct store.path"), "{verb}: {said}");
+        assert!(!site.dir().join("typo.db").exists(), "{verb}");
+    }
     // An import may be the first that happens to a database, and says so.
     site.log("note.log", &[&[1, 1, 5, 0]]);
     let (code, said) =

@@ -569,6 +569,17 @@ impl RawTask {
         }
     }
 
+    /// The fix for a collection that the plugin knows by another name.
+    fn alias(&self, name: &str, collection: &str) -> String {
+        format!(
+            "if the plugin's `{name}` is your collection `{collection}`, write collections = {{ {} = {:?} }} \
+             in [tasks.{}]",
+            written(name),
+            collection,
+            written(&self.name)
+        )
+    }
+
     /// Resolves the plugin's names of collections. Each must be a name that the plugin requests and a mapped
     /// collection, and no two names may share a collection.
     fn aliases(
@@ -750,14 +761,33 @@ impl RawTask {
             }
             if collections.contains_key(&entry.key) && !asked.contains_key(&entry.key) {
                 let message = format!("the plugin does not request `{}`", entry.key);
-                walker.warn(&entry.key_span, message, "remove the grant");
+                let fix = match asked.keys().find(|name| table.get(name).is_none()) {
+                    Some(name) => {
+                        format!("{}; otherwise remove the grant", self.alias(name, &entry.key))
+                    }
+                    None => "remove the grant".to_owned(),
+                };
+                walker.warn(&entry.key_span, message, fix);
             }
             rights.grants.insert(entry.key.clone(), operations);
         }
         for (name, wanted) in &asked {
             let has = rights.grants.get(name).copied().unwrap_or_default();
             if !has.covers(*wanted) && !broken.contains(&name.as_str()) {
-                let span = table.get(name).map_or(&plugin_span, |e| &e.span).clone();
+                let granted = table.get(name);
+                let span = granted.map_or(&plugin_span, |e| &e.span).clone();
+                let grant = format!(
+                    "write {} = {} in [tasks.{}.grants]",
+                    written(name),
+                    words(*wanted),
+                    written(&self.name)
+                );
+                // A forgotten alias: the grant alone would let the task work on another table.
+                let other = rights.grants.keys().find(|other| {
+                    granted.is_none()
+                        && !asked.contains_key(*other)
+                        && collections.contains_key(*other)
+                });
                 walker.error(
                     &span,
                     format!(
@@ -765,12 +795,10 @@ impl RawTask {
                         self.plain.plugin,
                         missing(has, *wanted)
                     ),
-                    format!(
-                        "write {} = {} in [tasks.{}.grants]",
-                        written(name),
-                        words(*wanted),
-                        written(&self.name)
-                    ),
+                    match other {
+                        Some(other) => format!("{}; otherwise {grant}", self.alias(name, other)),
+                        None => grant,
+                    },
                 );
             }
         }

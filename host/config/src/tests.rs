@@ -655,6 +655,20 @@ fn greedy() -> Manifest {
     Manifest { activity: true, per_tenant: false, ..manifest() }
 }
 
+/// With the grant alone, the task would work on another table than the one that is meant.
+#[test]
+fn a_forgotten_name_of_a_collection_is_offered_before_another_grant() {
+    let text = "[collections.logs]\nkey = [\"id\"]\n\
+                columns = { id = \"integer\", state = \"text\" }\n\
+                [tasks.a]\nplugin = \"greedy.wasm\"\nlane = \"heavy\"\n\
+                [tasks.a.grants]\ndocuments = [\"read\"]\nlogs = [\"read\", \"delete\"]\n";
+    let said = load(text).expect_err("refused").to_string();
+    let alias = "if the plugin's `changes` is your collection `logs`, write \
+                 collections = { changes = \"logs\" } in [tasks.a]; otherwise";
+    assert!(said.contains(&format!("{alias} write changes = [\"read\", \"delete\"]")), "{said}");
+    assert!(said.contains(&format!("{alias} remove the grant")), "{said}");
+}
+
 #[test]
 fn all_that_a_plugin_of_somebody_else_asks_for_is_granted_by_its_name() {
     let tenants = "[collections.changes]\ntenant = \"t\"\nkey = [\"id\"]\n\

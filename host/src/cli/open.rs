@@ -216,8 +216,8 @@ pub fn refuse_absent(global: &Global) -> Result<(), Failure> {
 pub fn absent(config: &Config) -> Failure {
     let path = config.store.path.display();
     Failure::Unreachable(format!(
-        "the database {path} does not exist; `besom serve`, `besom run` and `besom demo` create it; if it \
-         exists elsewhere, correct store.path"
+        "the database {path} does not exist: correct store.path, or create your tables in it first \
+         (`besom serve` creates it for a configuration without tasks, `besom demo` with tables)"
     ))
 }
 
@@ -574,6 +574,11 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedde
         return Err(missing(&global.config));
     }
     let max = resolved.partial().host.connect_wait_max;
+    let needs_tables = |config: &Config| config.tasks.values().any(|task| !task.grants.is_empty());
+    if needs_tables(resolved.partial()) && !is_there(resolved.partial()) {
+        // A new file has none of the tables that the tasks need: the path is misspelt.
+        return Err(absent(resolved.partial()));
+    }
     let open = async || Ok(open_within(resolved.partial(), CHECK_MAX, true).await?.0);
     let opened = match resolved.partial().store.url.is_some() && !faulty {
         true => patiently(max, open).await,
