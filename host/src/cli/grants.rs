@@ -51,6 +51,11 @@ impl Args {
             .role
             .or_else(|| user_of(url))
             .ok_or_else(|| Failure::Usage("store.url names no user: add --role ROLE".into()))?;
+        for role in [&role, &self.reader] {
+            if role.is_empty() || role.chars().any(char::is_control) {
+                return Err(Failure::Usage("a role has a name without control characters".into()));
+            }
+        }
         let all = statements(
             &config.collections,
             &wanted(&config),

@@ -74,6 +74,11 @@ impl Target {
                 )));
             }
         };
+        // A Unix socket is not encrypted, whatever the mode, as in libpq.
+        let local = !config.get_hosts().is_empty()
+            && config.get_hostaddrs().is_empty()
+            && config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        let encrypt = if local { SslMode::Disable } else { encrypt };
         config.ssl_mode(encrypt);
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(Error::Invalid(
@@ -508,6 +513,10 @@ mod tests {
         ] {
             let found = read(&format!("postgres://u@h/d{query}"), Some("/r")).expect(query);
             assert_eq!(found, expected, "{query}");
+        }
+        for mode in ["", "&sslmode=prefer", "&sslmode=require"] {
+            let local = read(&format!("postgres:///d?host=/run/postgresql&user=u{mode}"), None);
+            assert_eq!(local.expect("a target").0, SslMode::Disable, "{mode}");
         }
         let found = read("postgres://u@h/d?sslmode=require", None).expect("a target");
         assert_eq!(found, (SslMode::Require, Trust::Anybody));
