@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::audit::count;
 use super::error::Job;
-use super::items::key_hash;
+use super::items::{BLOCK_IDS, key_hash};
 use super::values::{DueCell, TenantCell, tenant_cell};
 use super::waiting::{task_id, tasks};
 use super::writer::Tx;
@@ -58,8 +58,10 @@ pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
 }
 
 const HISTORY: &str = "SELECT h.id, t.name, h.tenant, h.key, h.due, h.run, c.at, h.outcome,
-    h.settled, h.reason, h.notes, c.node, c.id, h.undo_bytes
-  FROM besom_history h JOIN besom_task t ON t.id = h.task JOIN besom_commit c ON c.no = h.commit_no";
+    h.settled, h.reason, h.notes, c.node, c.id, h.undo_bytes FROM ";
+
+const JOINED: &str =
+    "besom_history h JOIN besom_task t ON t.id = h.task JOIN besom_commit c ON c.no = h.commit_no";
 
 /// History rows, newest first, by the narrowest index that the query allows.
 pub(super) fn history(conn: &Connection, query: &HistoryQuery) -> Job<Vec<HistoryRow>> {
@@ -70,10 +72,19 @@ pub(super) fn history(conn: &Connection, query: &HistoryQuery) -> Job<Vec<Histor
         },
         None => None,
     };
-    let mut sql = format!("{HISTORY} WHERE h.id < ?1");
-    if query.key.is_some() {
-        sql.push_str(" AND h.key_hash = ?2 AND h.key = ?3");
-    }
+    let mut sql = match query.key {
+        None => format!("{HISTORY}{JOINED} WHERE h.id < ?1"),
+        // The index by key has blocks. (CROSS JOIN keeps the order of the loops.)
+        Some(_) => format!(
+            "WITH RECURSIVE ends AS (
+               SELECT (SELECT min(id) FROM besom_history) / {BLOCK_IDS} AS first,
+                 (SELECT max(id) FROM besom_history) / {BLOCK_IDS} AS last),
+             block(n) AS (SELECT last FROM ends UNION ALL
+               SELECT n - 1 FROM block WHERE n > (SELECT first FROM ends))
+             {HISTORY}block CROSS JOIN {JOINED}
+             WHERE h.id < ?1 AND h.key_place = (block.n << 32) | ?2 AND h.key = ?3"
+        ),
+    };
     if query.run.is_some() {
         sql.push_str(" AND h.run = ?4");
     }

@@ -77,7 +77,16 @@ pub(super) fn route(item: &Item) -> Option<&str> {
     (item.route != item.identity.key).then_some(item.route.as_str())
 }
 
-/// The number that indexes the history by key: not unique, but small.
-pub(super) fn key_hash(key: &str) -> i32 {
-    xxhash_rust::xxh3::xxh3_64(key.as_bytes()) as i32
+/// Number of history ids that lie together in the index by key. A commit writes a few pages of the index;
+/// with one block for all, it would write a page for each row. A lookup searches every block.
+pub(super) const BLOCK_IDS: i64 = 4_096;
+
+/// The number that indexes a history row by its key: its block, and 32 bits of the key.
+pub(super) fn key_place(id: i64, key: &str) -> i64 {
+    ((id / BLOCK_IDS) << 32) | key_hash(key)
+}
+
+/// 32 bits of a key: not unique, but small.
+pub(super) fn key_hash(key: &str) -> i64 {
+    i64::from(xxhash_rust::xxh3::xxh3_64(key.as_bytes()) as u32)
 }

@@ -11,7 +11,7 @@ use rusqlite::types::ToSqlOutput;
 use rusqlite::{CachedStatement, params};
 
 use super::error::Job;
-use super::items::{Progress, key_hash, route};
+use super::items::{Progress, key_place, route};
 use super::outbox::{self, Emitted};
 use super::values::{DueCell, tenant_cell};
 use super::writer::Tx;
@@ -137,7 +137,7 @@ impl<'c> Ledger<'c> {
                         named.tenant,
                         named.key,
                         named.due,
-                        key_hash(named.key),
+                        key_place(self.history, named.key),
                         item.run.0,
                         end as i64,
                         settled,

@@ -305,7 +305,7 @@ CREATE TABLE besom_history (
     tenant NOT NULL,
     key TEXT NOT NULL,
     due NOT NULL,
-    key_hash INTEGER NOT NULL,             -- 32 bits: a small index finds a key's history
+    key_place INTEGER NOT NULL,            -- the block of the id, and 32 bits of the key
     run INTEGER NOT NULL,
     outcome INTEGER NOT NULL,              -- 1 committed, 2 skipped, 3 dead, 4 discarded
     settled INTEGER NOT NULL,
@@ -314,7 +314,7 @@ CREATE TABLE besom_history (
     undo_bytes INTEGER NOT NULL,
     undo BLOB                              -- before-images, packed and compressed
 );
-CREATE INDEX besom_history_by_key ON besom_history (key_hash);
+CREATE INDEX besom_history_by_key ON besom_history (key_place);
 CREATE INDEX besom_history_by_run ON besom_history (run);
 
 CREATE TABLE besom_outbox (

@@ -332,3 +332,31 @@ async fn guards_on_large_rows_have_the_same_time_limit() {
     let committed = f.commit(vec![(slow, Decision::Settle(failed)), quick]).await.outcomes;
     assert_eq!(committed[1], Outcome::Committed, "{committed:?}");
 }
+
+/// The index by key has blocks of ids: a key is found in each of them, newest first.
+#[tokio::test]
+async fn the_history_of_a_key_is_found_in_every_block() {
+    let f = Fixture::new().await;
+    let mut ids = Vec::new();
+    for round in 0..4 {
+        let waiting = f.plan(&["often", "other"]).await;
+        let entries = waiting.into_iter().map(|w| (w, apply(vec![], vec![]))).collect();
+        f.commit(entries).await;
+        let query =
+            |key: &str| HistoryQuery { key: Some(key.into()), limit: 10, ..Default::default() };
+        let found = f.store.history(&query("often")).await.unwrap();
+        assert_eq!(found.len(), round + 1);
+        ids.insert(0, found[0].id);
+        assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), ids);
+        assert!(f.store.history(&query("never")).await.unwrap().is_empty());
+        let before = HistoryQuery { before: Some(ids[0]), ..query("often") };
+        assert_eq!(f.store.history(&before).await.unwrap().len(), round);
+        // The second and the third round are in one block, the others each in their own.
+        let skipped = if round == 1 { 0 } else { 5_000 };
+        rusqlite::Connection::open(f.dir.path().join("besom.db"))
+            .unwrap()
+            .execute("UPDATE besom_sequence SET next = next + ?1", [skipped])
+            .unwrap();
+    }
+    f.balanced().await;
+}
