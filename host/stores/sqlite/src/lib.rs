@@ -50,11 +50,11 @@ mod waiting;
 mod wal;
 mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
@@ -97,6 +97,8 @@ pub struct SqliteStore {
     founded: schema::Foundation,
     clock: Clock,
     writer: Writer,
+    /// When a task's last long commit ended.
+    long: Arc<Mutex<LongCommits>>,
     /// For snapshots, which may be open for long.
     acts: Arc<Readers>,
     /// For short reads.
@@ -126,7 +128,17 @@ fn priority_of(lane: guests::Lane) -> Priority {
     if lane.row().punctual { Priority::Due } else { Priority::Normal }
 }
 
-fn priority_of_batch(batch: &Batch) -> Priority {
+/// When the last long commit of each task ended.
+type LongCommits = HashMap<TaskName, Instant>;
+
+fn known(long: &Mutex<LongCommits>) -> MutexGuard<'_, LongCommits> {
+    long.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long the commits of a task let other jobs go first after one of them was long.
+const LONG_FOR: Duration = Duration::from_secs(60);
+
+fn priority_of_batch(batch: &Batch, long: &LongCommits) -> Priority {
     let priority = priority_of(batch.lane);
     let bulky = |entry: &Entry| match &entry.decision {
         Decision::Apply { proposal, .. } => {
@@ -134,7 +146,10 @@ fn priority_of_batch(batch: &Batch) -> Priority {
         }
         Decision::Settle(_) => false,
     };
-    if priority == Priority::Normal && batch.entries.iter().any(bulky) {
+    let was_long = |entry: &Entry| {
+        long.get(&entry.item.identity.task).is_some_and(|ended| ended.elapsed() < LONG_FOR)
+    };
+    if priority == Priority::Normal && batch.entries.iter().any(|e| bulky(e) || was_long(e)) {
         Priority::Heavy
     } else {
         priority
@@ -464,9 +479,18 @@ impl Store for SqliteStore {
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         let (batch, mapping, observation) = (batch.clone(), self.mapping(), self.observation());
+        let priority = priority_of_batch(&batch, &known(&self.long));
+        let long = Arc::clone(&self.long);
         self.writer
-            .with(priority_of_batch(&batch), move |writing| {
-                commit::commit(writing, &batch, &mapping, &observation)
+            .with(priority, move |writing| {
+                let began = Instant::now();
+                let done = commit::commit(writing, &batch, &mapping, &observation);
+                if began.elapsed() >= writer::LONG {
+                    let ended = Instant::now();
+                    let tasks = batch.entries.iter().map(|entry| &entry.item.identity.task);
+                    known(&long).extend(tasks.map(|task| (task.clone(), ended)));
+                }
+                done
             })
             .await
     }

@@ -136,6 +136,7 @@ impl SqliteStore {
             place: place.clone(),
             damage: damage.clone(),
             watched: Watched::of(&place),
+            long: Arc::default(),
         }))
     }
 }

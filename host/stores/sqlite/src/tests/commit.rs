@@ -1,12 +1,14 @@
 //! The commit on SQLite: violations, before-images, read sets, repetition.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use besom_core::ids::TaskName;
 use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, ReadSet, Settle};
 use besom_core::value::{Field, Value};
 
-use super::super::Options;
+use super::super::queue::Priority;
+use super::super::{LONG_FOR, Options, priority_of_batch};
 use super::fixture::{Fixture, apply, change, document, text, update};
 use besom_ports::store::{Decision, Error, HistoryQuery, LeftOut, Outcome, Store};
 
@@ -359,4 +361,22 @@ async fn the_history_of_a_key_is_found_in_every_block() {
             .unwrap();
     }
     f.balanced().await;
+}
+
+#[tokio::test]
+async fn a_task_with_long_commits_lets_others_go_first() {
+    let f = Fixture::new().await;
+    let waiting = f.plan(&["k"]).await;
+    let batch = f.batch(waiting.into_iter().map(|w| (w, apply(vec![], vec![]))).collect());
+    let of = |long: &[(&str, Duration)]| {
+        let ago =
+            |ago: Duration| Instant::now().checked_sub(ago).expect("a machine up for minutes");
+        let long = long.iter().map(|(task, past)| (TaskName::from(*task), ago(*past))).collect();
+        priority_of_batch(&batch, &long)
+    };
+    let name = f.task.to_string();
+    assert_eq!(of(&[]), Priority::Normal);
+    assert_eq!(of(&[("another", Duration::ZERO)]), Priority::Normal);
+    assert_eq!(of(&[(&name, Duration::ZERO)]), Priority::Heavy);
+    assert_eq!(of(&[(&name, LONG_FOR)]), Priority::Normal);
 }
