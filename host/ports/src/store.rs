@@ -59,6 +59,10 @@ pub enum Error {
     /// repeats for the same item alone while other batches are committed, that item is to blame.
     #[error("the database needs too long: {0}")]
     TimedOut(String),
+    /// The guards of a commit used up the time that they have together. Nothing was changed. The
+    /// same items would take as long again; fewer of them may be committed.
+    #[error("{0}")]
+    GuardsTimedOut(String),
     /// The database is malformed. Nothing was changed; nothing more is written until somebody restores
     /// it, and [`Store::lost`] says so from now on.
     #[error("{0}")]

@@ -72,6 +72,7 @@ impl From<StoreError> for Failure {
             | StoreError::Unavailable(_)
             | StoreError::Raised(_)
             | StoreError::TimedOut(_)
+            | StoreError::GuardsTimedOut(_)
             | StoreError::Damaged(_)
             | StoreError::Denied(_)
             | StoreError::Unknown(_) => Halt::Infrastructure(error.to_string()).into(),

@@ -73,6 +73,7 @@ impl From<store::Error> for Failure {
             store::Error::Fenced
             | store::Error::Raised(_)
             | store::Error::TimedOut(_)
+            | store::Error::GuardsTimedOut(_)
             | store::Error::Refused(..)
             | store::Error::Invalid(_)
             | store::Error::TooLarge(_) => Failure::Failed(error.to_string()),

@@ -73,6 +73,8 @@ struct Holding {
     why: String,
     since: Time,
     renewed: Mono,
+    /// How long it applies without being renewed.
+    lasts: Duration,
     said: Mono,
     /// Whether the log says that it is held.
     told: bool,
@@ -204,7 +206,13 @@ impl Health {
     /// Holds a part of a task: it is retried later, and no item uses an attempt. `what` names the
     /// part (`scan`, `stream 17`). Called at each failed attempt.
     pub fn hold(&self, task: &TaskName, what: &str, cause: Cause, why: &str) {
-        self.hold_at(Some(task), what, (cause, why), (clock::wall(), clock::mono()));
+        self.hold_at(Some(task), what, (cause, why), RENEWED_MAX, (clock::wall(), clock::mono()));
+    }
+
+    /// Holds a part of a task that is retried after `pause` only.
+    pub fn hold_for(&self, task: &TaskName, what: &str, said: (Cause, &str), pause: Duration) {
+        let lasts = pause + RENEWED_MAX;
+        self.hold_at(Some(task), what, said, lasts, (clock::wall(), clock::mono()));
     }
 
     /// Ends a hold.
@@ -214,7 +222,7 @@ impl Health {
 
     /// Holds the whole node. Has to be repeated at least every [`RENEWED_MAX`].
     pub fn hold_node(&self, what: &str, cause: Cause, why: &str) {
-        self.hold_at(None, what, (cause, why), (clock::wall(), clock::mono()));
+        self.hold_at(None, what, (cause, why), RENEWED_MAX, (clock::wall(), clock::mono()));
     }
 
     /// Ends a hold of the whole node.
@@ -227,6 +235,7 @@ impl Health {
         task: Option<&TaskName>,
         what: &str,
         (cause, why): (Cause, &str),
+        lasts: Duration,
         (wall, now): (Time, Mono),
     ) {
         let who = || task.map_or("this node".to_owned(), ToString::to_string);
@@ -235,11 +244,11 @@ impl Health {
         // What has worked for a moment only is still the same hold; later, another one begins.
         let again = |known: &Holding| match known.free {
             Some(free) => now.since(free) < STEADY,
-            None => now.since(known.renewed) <= RENEWED_MAX,
+            None => now.since(known.renewed) <= known.lasts,
         };
         if let Some(known) = held.get_mut(&key).filter(|known| again(known)) {
             let other = known.why != why;
-            known.renewed = now;
+            (known.renewed, known.lasts) = (now, lasts);
             known.free = None;
             known.cause = cause;
             why.clone_into(&mut known.why);
@@ -258,7 +267,8 @@ impl Health {
         }
         let why = why.to_owned();
         let (since, said, renewed) = (wall, now, now);
-        held.insert(key, Holding { cause, why, since, renewed, said, told: true, free: None });
+        let new = Holding { cause, why, since, renewed, lasts, said, told: true, free: None };
+        held.insert(key, new);
     }
 
     fn free_at(&self, task: Option<&TaskName>, what: &str, wall: Time, now: Mono) {
@@ -291,8 +301,7 @@ impl Health {
     }
 
     fn held_at(&self, now: Mono) -> Vec<Held> {
-        let is_held =
-            |held: &Holding| held.free.is_none() && now.since(held.renewed) <= RENEWED_MAX;
+        let is_held = |held: &Holding| held.free.is_none() && now.since(held.renewed) <= held.lasts;
         let holdings = self.holdings();
         let held = holdings.iter().filter(|(_, held)| is_held(held));
         held.map(|((task, what), held)| Held {
@@ -361,7 +370,7 @@ mod tests {
     fn what_is_held_is_known_until_it_goes_on_or_is_not_tried_any_more() {
         let (health, task, wall) = (Health::default(), TaskName::from("sweep"), Time::EPOCH);
         let hold = |why: &str, now| {
-            health.hold_at(Some(&task), "scan", (Cause::Privilege, why), (wall, now));
+            health.hold_at(Some(&task), "scan", (Cause::Privilege, why), RENEWED_MAX, (wall, now));
         };
         hold("denied", secs(0));
         hold("denied", secs(5));
@@ -373,6 +382,9 @@ mod tests {
         hold("denied", secs(8));
         assert_eq!(health.held_at(secs(8)).len(), 1);
         assert_eq!(health.held_at(secs(69)), [], "nobody tries it any more");
+        let pause = Duration::from_secs(300);
+        health.hold_at(Some(&task), "guards", (Cause::Slow, "late"), pause, (wall, secs(70)));
+        assert_eq!(health.held_at(secs(369)).len(), 1, "it is tried again after the pause only");
     }
 
     fn at(s: i64) -> (Time, Mono) {
@@ -382,7 +394,8 @@ mod tests {
     #[test]
     fn a_hold_after_an_earlier_one_has_ended_begins_when_it_begins() {
         let (health, task) = (Health::default(), TaskName::from("sweep"));
-        let hold = |s| health.hold_at(Some(&task), "scan", (Cause::Privilege, "denied"), at(s));
+        let said = (Cause::Privilege, "denied");
+        let hold = |s| health.hold_at(Some(&task), "scan", said, RENEWED_MAX, at(s));
         let free = |s| health.free_at(Some(&task), "scan", at(s).0, at(s).1);
         let since = |s| health.held_at(at(s).1).first().map(|held| held.since);
         hold(0);
@@ -400,7 +413,8 @@ mod tests {
         let (health, task) = (Health::default(), TaskName::from("sweep"));
         let lines = counted(|| {
             for s in 0..=65 {
-                health.hold_at(Some(&task), "scan", (Cause::Privilege, "denied"), at(s));
+                let said = (Cause::Privilege, "denied");
+                health.hold_at(Some(&task), "scan", said, RENEWED_MAX, at(s));
                 health.free_at(Some(&task), "scan", at(s).0, at(s).1);
             }
         });

@@ -25,7 +25,7 @@ use super::health::{Health, Part};
 use super::lines::Lines;
 use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
-use besom_node::executor::{Command as Execute, Event as Executed};
+use besom_node::executor::{Command as Execute, Event as Executed, Halted};
 use besom_node::holdings::{Arrived, Command as Hold, Event as Held};
 use besom_node::planner::{
     COMMANDS_PAGE, Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError,
@@ -36,7 +36,9 @@ use besom_ports::coordination::{self, Campaign, Coordination, LeaderRecord};
 use besom_ports::guests::{self, Call, Guests, StopFlag};
 use besom_ports::lines::RunLog;
 use besom_ports::members::{Announcement, Members, StoreAway};
-use besom_ports::store::{self, Batch, Committed, LogRead, PlanPage, Planned, Retention, Store};
+use besom_ports::store::{
+    self, Batch, Committed, Entry, LogRead, PlanPage, Planned, Retention, Store,
+};
 use besom_ports::task::TaskDefinition;
 
 /// The adapters that a node uses, and the limits of their use.
@@ -97,6 +99,7 @@ const BURIED_SHOWN: usize = 5;
 const SCAN: &str = "scan";
 const EXECUTION: &str = "execution";
 const COMMIT: &str = "commit";
+const GUARDS: &str = "guards";
 /// The hold of a node whose store is older than it was.
 const RESTORED: &str = "restored store";
 const WENT_BACK: &str = "the store has lost data that this node has seen: was it restored? The \
@@ -249,8 +252,8 @@ impl Ports {
     /// connection pool, says nothing about it.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
         use store::Error::{
-            Busy, Damaged, Denied, Fenced, Invalid, Raised, Refused, TimedOut, TooLarge,
-            Unavailable, Unknown,
+            Busy, Damaged, Denied, Fenced, GuardsTimedOut, Invalid, Raised, Refused, TimedOut,
+            TooLarge, Unavailable, Unknown,
         };
         match answer {
             Err(Damaged(_)) => self.health.lose_store(),
@@ -258,9 +261,10 @@ impl Ports {
                 self.health.missed(Part::Store, error);
             }
             Err(Busy(_) | TimedOut(_)) => {}
-            Ok(_) | Err(Fenced | Raised(_) | Invalid(_) | TooLarge(_) | Refused(..)) => {
-                self.health.answered(Part::Store);
-            }
+            Ok(_)
+            | Err(
+                Fenced | Raised(_) | GuardsTimedOut(_) | Invalid(_) | TooLarge(_) | Refused(..),
+            ) => self.health.answered(Part::Store),
         }
     }
 
@@ -487,12 +491,8 @@ impl Ports {
                 self.clock.ask();
                 return None;
             }
-            Execute::Hold(task, reason) => {
-                let why = format!(
-                    "{reason}; every item that was tried is refused for this reason and stays where \
-                     it is: correct the mapping, the grants or the settings of the task"
-                );
-                self.health.hold(&task, COMMIT, Cause::Schema, &why);
+            Execute::Hold(task, halted) => {
+                self.note_halted(&task, &halted);
                 return None;
             }
             Execute::Report(report) => {
@@ -562,9 +562,36 @@ impl Ports {
             return;
         };
         match result {
-            Ok(_) => self.health.free(task, COMMIT),
+            Ok(_) => {
+                self.health.free(task, COMMIT);
+                let applies = |entry: &Entry| matches!(entry.decision, Decision::Apply { .. });
+                if batch.entries.iter().any(applies) {
+                    self.health.free(task, GUARDS);
+                }
+            }
             Err(store::Error::Refused(cause, why)) => self.health.hold(task, COMMIT, *cause, why),
             Err(_) => {}
+        }
+    }
+
+    /// Records why the executor holds a task although the database accepts its requests.
+    fn note_halted(&self, task: &TaskName, halted: &Halted) {
+        match halted {
+            Halted::Refused(reason) => {
+                let why = format!(
+                    "{reason}; every item that was tried is refused for this reason and stays where \
+                     it is: correct the mapping, the grants or the settings of the task"
+                );
+                self.health.hold(task, COMMIT, Cause::Schema, &why);
+            }
+            Halted::Overrun { words, rest } => {
+                let why = format!(
+                    "{words}, again and again, while all other changes wait: nothing of the task is \
+                     executed for {} s. Its guards need an index, or fewer conditions",
+                    rest.as_secs()
+                );
+                self.health.hold_for(task, GUARDS, (Cause::Slow, &why), *rest);
+            }
         }
     }
 
@@ -799,7 +826,9 @@ fn say_scan(task: &TaskName, run: RunId, error: &ScanError) {
 fn of_store(error: store::Error) -> ScanError {
     match error {
         store::Error::Fenced => ScanError::Fenced,
-        store::Error::Invalid(words) | store::Error::TooLarge(words) => ScanError::Failed(words),
+        store::Error::GuardsTimedOut(words)
+        | store::Error::Invalid(words)
+        | store::Error::TooLarge(words) => ScanError::Failed(words),
         store::Error::Refused(cause, words) => ScanError::Refused(cause, words),
         store::Error::Unknown(words) => ScanError::Unknown(words),
         store::Error::Busy(words)

@@ -253,7 +253,7 @@ impl Waker {
         let batch = self.batch(followed, now, &proposed);
         let committed = match self.store.commit(&batch).await {
             Ok(committed) => committed,
-            Err(Error::Invalid(words)) => {
+            Err(Error::Invalid(words) | Error::GuardsTimedOut(words)) => {
                 tracing::warn!("{} workspaces were not woken: {words}", proposed.len());
                 return Ok(Vec::new());
             }

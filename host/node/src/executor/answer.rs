@@ -187,7 +187,7 @@ impl Executor {
         if let Some(reason) = self.refused_by_all(&flight.task, &said) {
             // Every item of the task has the fault: none is to blame, and each stays where it is.
             self.hold_task(&flight.task);
-            out.push(Command::Hold(flight.task.clone(), reason));
+            out.push(Command::Hold(flight.task.clone(), Halted::Refused(reason)));
             out.push(Command::Abandon(flight.commit));
             self.release(flight);
             return;
@@ -412,6 +412,10 @@ impl Executor {
                 out.push(Command::Abandon(flight.commit));
                 self.release(flight);
             }
+            store::Error::GuardsTimedOut(words) => {
+                self.rest(&flight.task, &batch, &words, out);
+                self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
+            }
             store::Error::Invalid(words) | store::Error::TooLarge(words) => {
                 self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
             }
@@ -444,6 +448,31 @@ impl Executor {
         match blamed {
             true => self.refused(ticket, flight, batch, words, out),
             false => self.set_apart(ticket, flight, batch, words, out),
+        }
+    }
+
+    /// Pauses a task whose items use up the time of the guards, each alone: every other write waits
+    /// meanwhile. The pauses grow, so that the task takes ever less of the store's time.
+    fn rest(&mut self, task: &TaskName, batch: &Batch, words: &str, out: &mut Vec<Command>) {
+        let [single] = batch.entries.as_slice() else { return };
+        // A single pass ends after the attempts of its items, and somebody waits for it.
+        if is_settled(single) || self.settings.ignore_backoff {
+            return;
+        }
+        let new = Slow { times: 0, since: self.now };
+        let overrun = self.overrun.entry(task.clone()).or_insert(new);
+        if self.now.since(overrun.since) > Self::OVERRUN_FORGOTTEN {
+            overrun.times = 0;
+        }
+        overrun.since = self.now;
+        overrun.times = overrun.times.saturating_add(1);
+        if let Some(repeated) = overrun.times.checked_sub(Self::OVERRUN_FREE + 1) {
+            let rest = Self::RESTS.pause(repeated, 0);
+            let hold =
+                Hold { until: self.now + rest, failures: 0, over: false, despite_commits: true };
+            self.held.insert(task.clone(), hold);
+            let halted = Halted::Overrun { words: words.to_owned(), rest };
+            out.push(Command::Hold(task.clone(), halted));
         }
     }
 

@@ -18,7 +18,8 @@ impl Executor {
         if batch.as_of > committed.at + Self::AHEAD_MAX {
             self.hold_task(&flight.task);
             out.push(Command::ReadClock);
-        } else {
+        } else if self.held.get(&flight.task).is_some_and(|hold| hold.over || !hold.despite_commits)
+        {
             self.held.remove(&flight.task);
         }
         if early {

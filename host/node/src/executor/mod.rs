@@ -188,8 +188,22 @@ pub enum Command {
     ReadClock,
     /// Report the results of a commit to the planner and the operator.
     Report(Report),
-    /// Report that a task is held, because its items are refused for this reason.
-    Hold(TaskName, String),
+    /// Report that a task is held.
+    Hold(TaskName, Halted),
+}
+
+/// Why the executor holds a task although the database accepts its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Halted {
+    /// Its items are refused for this reason, one after the other.
+    Refused(String),
+    /// The guards of single items took too long, again and again.
+    Overrun {
+        /// The latest message.
+        words: String,
+        /// How long nothing of the task is started.
+        rest: Duration,
+    },
 }
 
 /// The results of a commit.
@@ -236,6 +250,8 @@ struct Hold {
     failures: u32,
     /// Whether the period is over and another try has begun.
     over: bool,
+    /// Whether the period continues when a batch of the task is committed.
+    despite_commits: bool,
 }
 
 impl Hold {
@@ -246,6 +262,7 @@ impl Hold {
             until: now + pauses.pause(failures, 0),
             failures: failures.saturating_add(1),
             over: false,
+            despite_commits: false,
         }
     }
 }
@@ -298,6 +315,8 @@ pub struct Executor {
     doubted: HashMap<Identity, u32>,
     /// Tasks whose last calls failed because of the infrastructure.
     troubled: HashMap<TaskName, Slow>,
+    /// Tasks with items whose guards took too long: how often, and when last.
+    overrun: HashMap<TaskName, Slow>,
     /// When the store last committed a batch.
     committed_at: Option<Time>,
     /// Per task, the items that were refused in a row.
@@ -330,6 +349,13 @@ impl Executor {
     /// How often in a row the database may raise an error for an item alone, as if it were away,
     /// before the item is to blame.
     const RAISED_MAX: u32 = 3;
+    /// How often the guards of a task's items may take too long without a pause.
+    const OVERRUN_FREE: u32 = 2;
+    /// Guards that take too long are counted anew after this time without any.
+    const OVERRUN_FORGOTTEN: Duration = Duration::from_secs(900);
+    /// How long a task pauses whose guards take too long again. The guards of one item may take a
+    /// second, so the longest pause leaves it less than a two-hundredth of the writer's time.
+    const RESTS: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(300));
     /// A commit that took this long has waited for a lock of another transaction.
     const LOCK_WAITED: Duration = Duration::from_secs(1);
     /// How long an item is postponed that the store rejects while it accepts others.
@@ -370,6 +396,7 @@ impl Executor {
             slow: HashMap::new(),
             doubted: HashMap::new(),
             troubled: HashMap::new(),
+            overrun: HashMap::new(),
             committed_at: None,
             broken: BTreeMap::new(),
             refused: HashMap::new(),
@@ -478,6 +505,7 @@ impl Executor {
         self.hold_until = None;
         self.failures = 0;
         self.held.clear();
+        self.overrun.clear();
         self.refused.clear();
         self.broken.clear();
         self.long.clear();
@@ -696,8 +724,10 @@ impl Executor {
 
     /// Holds a task because the database rejects its requests. No item uses an attempt.
     fn hold_task(&mut self, task: &TaskName) {
-        let hold = Hold::again(self.held.get(task).copied(), self.now, &HOLDS);
-        self.held.insert(task.clone(), hold);
+        let before = self.held.get(task).copied();
+        if before.is_none_or(|hold| hold.over || !hold.despite_commits) {
+            self.held.insert(task.clone(), Hold::again(before, self.now, &HOLDS));
+        }
     }
 
     /// Ends expired holds. Items of a held task that came near their time were dropped, so that

@@ -223,6 +223,7 @@ impl Planner {
                 if let store::Error::Busy(_)
                 | store::Error::Raised(_)
                 | store::Error::TimedOut(_)
+                | store::Error::GuardsTimedOut(_)
                 | store::Error::Invalid(_)
                 | store::Error::TooLarge(_) = &error
                 {
@@ -237,7 +238,9 @@ impl Planner {
                     }
                     // The command cannot be applied as decided, or no longer exists. The others
                     // continue; if it is still pending, it is read again.
-                    store::Error::Invalid(_) | store::Error::TooLarge(_) => self.doubt = true,
+                    store::Error::GuardsTimedOut(_)
+                    | store::Error::Invalid(_)
+                    | store::Error::TooLarge(_) => self.doubt = true,
                     store::Error::Busy(_)
                     | store::Error::Unavailable(_)
                     | store::Error::Raised(_)

@@ -28,7 +28,7 @@ pub fn commit_cancelled(max: Duration, said: &str) -> Error {
 /// The guards of a commit took too long. A batch with such guards cannot be committed as a whole: its
 /// items are retried one by one, and an item whose own guards take this long fails.
 pub fn guards_cancelled(max: Duration) -> Error {
-    Error::Invalid(format!(
+    Error::GuardsTimedOut(format!(
         "guards took longer than {} ms (`store.guard_timeout`)",
         max.as_millis()
     ))

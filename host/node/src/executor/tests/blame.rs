@@ -175,6 +175,47 @@ fn used_after_a_few(error: fn(String) -> store::Error, took: Duration) {
     }
 }
 
+/// All other writes wait for the guards of one item, which fails after its attempts, but the next
+/// item may be like it.
+#[test]
+fn a_task_whose_guards_take_too_long_again_and_again_pauses_ever_longer() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let mut begun = bench.fed(&[], vec![timer("sweep", 1, at(500))], vec![]);
+    let mut pauses = Vec::new();
+    for id in 1..=10 {
+        let ticket = acts(&begun)[0].0;
+        let (_, batch) =
+            commits(&bench.step(Event::Acted(ticket, acted(&[&id.to_string()])))).remove(0);
+        bench.now = bench.now + Duration::from_secs(1);
+        let late = store::Error::GuardsTimedOut("guards took longer than 1000 ms".into());
+        let told = bench.step(Event::Committed(ticket, batch.id, Err(late)));
+        let (_, failed) = commits(&told).remove(0);
+        let decision = &failed.entries[0].decision;
+        assert!(
+            matches!(decision, Decision::Settle(Settle::Retry { attempts: 1, .. })),
+            "{decision:?}"
+        );
+        // The item's failure is recorded, which is no reason to continue.
+        let outcomes = vec![Outcome::Retried(bench.now + Duration::from_secs(10_000))];
+        let done = Committed { outcomes, at: bench.now, runs_ended: vec![] };
+        bench.step(Event::Committed(ticket, failed.id, Ok(done)));
+        let due = timer("sweep", id + 1, bench.now);
+        bench.executor.timers.added(due.run_at);
+        let held = told.iter().find_map(|command| match command {
+            Command::Hold(_, Halted::Overrun { rest, .. }) => Some(*rest),
+            _ => None,
+        });
+        pauses.push(held.unwrap_or_default().as_secs());
+        if let Some(rest) = held {
+            bench.now = bench.now + rest - Duration::from_millis(1);
+            assert_eq!(acts(&again(&mut bench, &due)), [], "it rests");
+            bench.now = bench.now + Duration::from_millis(1);
+        }
+        begun = again(&mut bench, &due);
+    }
+    assert_eq!(pauses, [0, 0, 5, 10, 20, 40, 80, 160, 300, 300]);
+}
+
 /// A row whose commit ends the connection, for example because its trigger crashes the server's
 /// process: other items are committed in the meantime, so the store is not away.
 #[test]

@@ -82,7 +82,8 @@ fn items_that_are_refused_in_a_row_for_one_reason_hold_their_task_and_stay() {
     let [Command::Hold(task, reason), Command::Abandon(_), rest @ ..] = commands.as_slice() else {
         panic!("{commands:?}")
     };
-    assert_eq!((task.as_str(), reason.as_str()), ("sweep", "there is no collection \"gone\""));
+    assert_eq!(task.as_str(), "sweep");
+    assert_eq!(*reason, Halted::Refused("there is no collection \"gone\"".into()));
     assert!(commits(rest).is_empty() && acts(rest).is_empty(), "{rest:?}");
 
     // The next try holds the task again; once the mapping is corrected, the same items commit.
