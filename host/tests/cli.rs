@@ -794,9 +794,11 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let site = Site::new("");
-    let token = site.dir().join("orchestrator.token");
-    std::fs::write(&token, "0123456789abcdef0123456789abcdef\n").expect("written");
-    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("changed");
+    for secret in ["orchestrator.token", "redis.password"] {
+        let file = site.dir().join(secret);
+        std::fs::write(&file, "0123456789abcdef0123456789abcdef\n").expect("written");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("changed");
+    }
     let template = site.besom(&["config", "init", "--stdout"]).stdout;
     let template = String::from_utf8(template).expect("UTF-8");
     let examples = examples(&template);
@@ -805,6 +807,7 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
         heads,
         [
             "[topics.\"workspace.stop\"]",
+            "[topics.\"documents.compacted\"]",
             "[tasks.reconciler]",
             "[tasks.compaction]",
             "[tasks.client-deactivation]",
@@ -816,7 +819,7 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
     for example in examples {
         std::fs::write(site.dir().join("besom.toml"), format!("{template}\n{example}"))
             .expect("written");
-        let hosts = "delivery.hosts=orchestrator.internal:443";
+        let hosts = "delivery.hosts=orchestrator.internal:443,redis.internal:6379";
         let (code, said) = site.fails(&["check", "--set", hosts]);
         assert_eq!(code, 0, "{example}\n{said}");
     }

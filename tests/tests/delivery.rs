@@ -52,7 +52,12 @@ impl Way {
         let courier = Arc::new(HttpCourier::new(&config).unwrap());
         let store = fixture.store();
         let (leading, leads) = watch::channel(None);
-        tokio::spawn(deliver(Arc::clone(&store), Delivery { courier, settings }, leads));
+        tokio::spawn(deliver(
+            Arc::clone(&store),
+            Delivery { courier, settings, brokers: Vec::new() },
+            Arc::default(),
+            leads,
+        ));
         Way { store, orchestrator, leading, fixture }
     }
 

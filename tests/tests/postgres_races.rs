@@ -10,7 +10,7 @@ use besom_core::proposal::{Change, Condition, Filter, Guard};
 use besom_core::value::{Field, Value};
 use besom_ports::store::{
     Batch, BeforeImage, Claim, Command, CommandEffect, Committed, DeadSelector, Decision, Error,
-    NewRun, Outcome, RingPosition, SlotDecision, SlotOutcome, SlotRecord, Trigger,
+    MessageQuery, NewRun, Outcome, RingPosition, SlotDecision, SlotOutcome, SlotRecord, Trigger,
 };
 use besom_postgres::Options;
 use besom_tests::adapters::postgres::{Postgres, patient};
@@ -651,7 +651,7 @@ fn tell(payload: &str) -> Change {
 
 /// Messages of a sequence are delivered in commit order, whichever commit began first.
 #[test]
-fn messages_of_a_lane_follow_the_order_of_their_commits() {
+fn messages_of_a_sequence_follow_the_order_of_their_commits() {
     block_on(async {
         let stage = stage().await;
         stage.world.write(vec![thing("s", 1), thing("t", 1)]).await;
@@ -676,31 +676,43 @@ fn messages_of_a_lane_follow_the_order_of_their_commits() {
     });
 }
 
-/// A message that becomes visible behind a later one of its sequence waits for that one's attempt.
+/// The numbers of a sequence become visible in their order and without gaps, and two commits that emit
+/// to the same sequences in opposite orders do not block each other.
 #[test]
-fn two_messages_of_a_lane_are_not_under_way_at_once() {
+fn concurrent_commits_number_their_messages_one_after_the_other() {
     block_on(async {
-        let mut stage = stage().await;
-        let hold = Duration::from_secs(60);
-        let room = [("t".to_owned(), 8)];
-        let insert = |id: i64| {
-            format!(
-                "INSERT INTO besom.outbox (id, history, at, topic, key, payload, tenant)
-                 VALUES ({id}, 0, 0, 't', 'k', '', 'a')"
-            )
+        let stage = stage().await;
+        let tell =
+            |key: &str| Change::Emit { topic: "t".into(), key: key.into(), payload: Vec::new() };
+        let all = ["a", "b", "c", "d"].map(candidate);
+        stage.world.planned("task", all.to_vec()).await;
+        let items = stage.world.log("task").await;
+        let commit = |at: usize, changes: Vec<Change>| {
+            let entry = stage.world.entry(&items[at], apply(vec![], changes));
+            stage.commit(&stage.world.batch(vec![entry]))
         };
-        let claimed = async |stage: &Stage| {
-            let store = stage.world.store();
-            let all = store.claim_messages(&stage.world.fence, &room, hold).await.unwrap();
-            all.iter().map(|message| message.id).collect::<Vec<_>>()
+        commit(0, vec![tell("k"), tell("l")]).await.unwrap().unwrap();
+        stage.product("BEGIN; SELECT 1 FROM besom.outbox_sequence FOR UPDATE").await;
+        let waiting = [
+            commit(1, vec![tell("k"), tell("l")]),
+            commit(2, vec![tell("l"), tell("k"), tell("l")]),
+            commit(3, vec![tell("k")]),
+        ];
+        stage.until_waiting(3).await;
+        stage.product("COMMIT").await;
+        for commit in waiting {
+            assert_eq!(commit.await.unwrap().unwrap().outcomes, [Outcome::Committed]);
+        }
+        let query = MessageQuery { limit: 100, ..MessageQuery::default() };
+        let mut messages = stage.world.store().messages(&query).await.unwrap();
+        messages.reverse();
+        let of = |key: &str| -> Vec<u64> {
+            let of = messages.iter().filter(|message| message.key == key);
+            of.map(|message| message.delivery.sequence).collect()
         };
-        stage.product(&insert(1_000_020)).await;
-        assert_eq!(claimed(&stage).await, [1_000_020]);
-        stage.product(&insert(1_000_010)).await;
-        assert_eq!(claimed(&stage).await, [0; 0], "the later one is under way");
-        // The result of its attempt is unknown: the earlier message is now the first.
-        stage.world.advance(hold + Duration::from_secs(1));
-        assert_eq!(claimed(&stage).await, [1_000_010]);
+        // In the order of their ids, which is the order of delivery.
+        assert_eq!(of("k"), [1, 2, 3, 4]);
+        assert_eq!(of("l"), [1, 2, 3, 4]);
     });
 }
 

@@ -1,11 +1,12 @@
-//! Activity in Redis, on real servers: the port's suite, the keys of proxies, and the events that
-//! make activity unknown.
+//! Redis, on real servers: the port's suite for activity, the keys of proxies, the events that make
+//! activity unknown, and streams as brokers.
 
 mod redis {
     mod cluster;
     mod commit;
     mod literal;
     mod refusals;
+    mod streams;
     mod unknown;
 }
 

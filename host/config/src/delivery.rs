@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use besom_core::delivery::Rules;
+use besom_core::delivery::event::Envelope;
+use besom_core::delivery::{Rules, broker};
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place, Source};
@@ -36,7 +37,7 @@ pub struct Delivery {
 /// The settings of `[topics.NAME]`: the route of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Route {
-    /// URL that each message is posted to.
+    /// URL that each message is posted to, or the servers of a broker.
     pub url: String,
     /// File with the bearer token for the receiver.
     pub token_file: Option<PathBuf>,
@@ -54,7 +55,28 @@ pub struct Route {
     pub concurrency: u32,
     /// Maximum size of the kept part of an answer, in bytes.
     pub reply_bytes_max: u64,
+    /// How the attributes of a message are sent.
+    pub envelope: Envelope,
+    /// URI of the schema of the payloads.
+    pub schema: Option<String>,
+    /// User of the broker.
+    pub user: Option<String>,
+    /// File with the user's password.
+    pub password_file: Option<PathBuf>,
+    /// Name of the stream; `None` means the topic's name.
+    pub stream: Option<String>,
+    /// Approximate maximum length of the stream; 0 means no limit.
+    pub length_max: u64,
+    /// Number of replicas that must have a message before it is delivered.
+    pub replicas: u32,
+    /// Maximum number of messages sent to the broker at once.
+    pub batch: u32,
+    /// Maximum size of their payloads, in bytes.
+    pub batch_bytes: u64,
 }
+
+/// Longest pause between two attempts to reach a broker: all messages of its topic wait for it.
+const BROKER_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl Route {
     /// Returns the delivery rules of this route.
@@ -65,6 +87,17 @@ impl Route {
             backoff: self.backoff,
             backoff_max: self.backoff_max,
             concurrency: self.concurrency,
+        }
+    }
+
+    /// Returns the delivery rules of this route if it leads to a broker.
+    pub fn broker_rules(&self, poll: Duration) -> broker::Rules {
+        broker::Rules {
+            batch: self.batch,
+            batch_bytes: self.batch_bytes,
+            backoff: self.backoff,
+            backoff_max: self.backoff_max.min(BROKER_PAUSE_MAX),
+            poll,
         }
     }
 }
@@ -129,7 +162,9 @@ pub static KEYS: &[Key<Route>] = &[
     Key {
         name: "url",
         default: "",
-        doc: "URL that each message is posted to (http:// or https://); its host must be in delivery.hosts.",
+        doc: "URL that each message is posted to (http:// or https://), or the servers of a Redis stream \
+              (redis://host:port or rediss://host:port; several, separated by commas, are nodes of a \
+              cluster). Every host must be in delivery.hosts.",
         setter: Setter::Text(|r| &mut r.url),
     },
     Key {
@@ -141,7 +176,7 @@ pub static KEYS: &[Key<Route>] = &[
     Key {
         name: "content_type",
         default: "\"application/json\"",
-        doc: "Value of the Content-Type header.",
+        doc: "Media type of the payloads: the Content-Type header, or the attribute datacontenttype.",
         setter: Setter::Text(|r| &mut r.content_type),
     },
     Key {
@@ -165,7 +200,8 @@ pub static KEYS: &[Key<Route>] = &[
     Key {
         name: "backoff_max",
         default: "\"10m\"",
-        doc: "Longest pause between two attempts, even if the receiver requests a longer one.",
+        doc: "Longest pause between two attempts, even if the receiver requests a longer one; to a broker at \
+              most 30s.",
         setter: Setter::Duration(|r| &mut r.backoff_max, ms(1), ms(30 * DAY_MS)),
     },
     Key {
@@ -180,7 +216,72 @@ pub static KEYS: &[Key<Route>] = &[
         doc: "Maximum size of an answer that is kept for the task; the rest is not read.",
         setter: Setter::Bytes(|r| &mut r.reply_bytes_max, 0, 1 << 20),
     },
+    Key {
+        name: "envelope",
+        default: "\"binary\"",
+        doc: "How the CloudEvents attributes are sent: beside the payload (binary), or with it in one \
+              JSON object (structured).",
+        setter: Setter::Choice(&["binary", "structured"], |r, word| {
+            r.envelope = if word == "structured" { Envelope::Structured } else { Envelope::Binary };
+        }),
+    },
+    Key {
+        name: "schema",
+        default: "",
+        doc: "URI of the schema of the payloads: the attribute dataschema.",
+        setter: Setter::OptionalText(|r| &mut r.schema),
+    },
+    Key {
+        name: "user",
+        default: "",
+        doc: "Redis: the user (default: the server's default user).",
+        setter: Setter::OptionalText(|r| &mut r.user),
+    },
+    Key {
+        name: "password_file",
+        default: "",
+        doc: "Redis: file (mode 0600) with the user's password.",
+        setter: Setter::OptionalPath(|r| &mut r.password_file),
+    },
+    Key {
+        name: "stream",
+        default: "",
+        doc: "Redis: name of the stream (default: the topic's name).",
+        setter: Setter::OptionalText(|r| &mut r.stream),
+    },
+    Key {
+        name: "length_max",
+        default: "0",
+        doc: "Redis: approximate number of messages that the stream keeps; older ones are removed, read or \
+              not. 0: all of them.",
+        setter: Setter::U64OrNone(|r| &mut r.length_max, 1, u64::MAX >> 1),
+    },
+    Key {
+        name: "replicas",
+        default: "0",
+        doc: "Redis: number of replicas that must have a message before it counts as delivered. With 0, a \
+              failover can lose the latest delivered messages.",
+        setter: Setter::U32(|r| &mut r.replicas, 0, 100),
+    },
+    Key {
+        name: "batch",
+        default: "1000",
+        doc: "Redis: maximum number of messages that are sent at once.",
+        setter: Setter::U32(|r| &mut r.batch, 1, 100_000),
+    },
+    Key {
+        name: "batch_bytes",
+        default: "\"4MiB\"",
+        doc: "Redis: maximum size of their payloads; a larger message is sent alone.",
+        setter: Setter::Bytes(|r| &mut r.batch_bytes, 1 << 10, 1 << 30),
+    },
 ];
+
+/// The keys that only a route to a broker has.
+const OF_BROKERS: &[&str] =
+    &["user", "password_file", "stream", "length_max", "replicas", "batch", "batch_bytes"];
+/// The keys that only a route over HTTP has.
+const OF_HTTP: &[&str] = &["token_file", "concurrency", "reply_bytes_max", "attempts_max"];
 
 /// A topic as read from its table.
 #[derive(Debug, Clone)]
@@ -203,9 +304,10 @@ impl RawTopic {
 }
 
 impl RawTopic {
-    /// The topic with the place of its `token_file`, if it has one.
+    /// The topic with the place of the file of its token or password, if it has one.
     pub(super) fn token(&self) -> Option<(String, Span)> {
-        Some((self.name.clone(), self.spans.get("token_file")?.clone()))
+        let span = self.spans.get("token_file").or_else(|| self.spans.get("password_file"))?;
+        Some((self.name.clone(), span.clone()))
     }
 }
 
@@ -247,26 +349,146 @@ fn judge(topic: &RawTopic, hosts: &[String], source: &Source, problems: &mut Vec
         }
         return;
     }
-    let target = match Target::parse(&route.url) {
-        Ok(target) => target,
+    let receiver = match Receiver::parse(&route.url) {
+        Ok(receiver) => receiver,
         Err((why, fix)) => {
             return wrong("url", format!("`{}` {why}", route.url), fix.into());
         }
     };
-    if !target.is_listed(hosts) {
-        let message = format!("the host of `{}` is not in delivery.hosts", route.url);
-        let fix = format!("add \"{}:{}\" to delivery.hosts", target.host, target.port);
-        wrong("url", message, fix);
+    let (foreign, what) = match &receiver {
+        Receiver::Http(_) => (OF_BROKERS, "over HTTP"),
+        Receiver::Redis(_) => (OF_HTTP, "to Redis"),
+    };
+    for key in foreign.iter().filter(|key| topic.spans.contains_key(**key)) {
+        let message = format!("`{key}` has no effect: the topic `{name}` is delivered {what}");
+        wrong(key, message, "remove it".into());
     }
-    if route.token_file.is_some() && !target.secure && !target.is_near() {
+    for (host, port) in receiver.hosts() {
+        if !is_listed(&host, port, hosts) {
+            let message = match &receiver {
+                Receiver::Http(_) => {
+                    format!("the host of `{}` is not in delivery.hosts", route.url)
+                }
+                Receiver::Redis(_) => format!("the server `{host}` is not in delivery.hosts"),
+            };
+            wrong("url", message, format!("add \"{host}:{port}\" to delivery.hosts"));
+        }
+    }
+    let secret = if route.token_file.is_some() { "token" } else { "password" };
+    let is_sent = route.token_file.is_some() || route.password_file.is_some();
+    if is_sent && !receiver.is_secure() && !receiver.hosts().iter().all(|(host, _)| is_near(host)) {
+        let fix = match &receiver {
+            Receiver::Http(_) => "write https://",
+            Receiver::Redis(_) => "write rediss://",
+        };
         problems.push(
             Diagnostic::warning(
                 place("url"),
-                format!("the token of the topic `{name}` is sent without encryption"),
+                format!("the {secret} of the topic `{name}` is sent without encryption"),
             )
-            .fix("write https://"),
+            .fix(fix),
         );
     }
+}
+
+/// Where the messages of a topic go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Receiver {
+    /// Each is posted to a URL.
+    Http(Target),
+    /// They are appended to a stream of Redis.
+    Redis(RedisServers),
+}
+
+impl Receiver {
+    /// Parses the URL of a topic.
+    ///
+    /// # Errors
+    /// What is wrong with the URL, and the fix.
+    pub fn parse(url: &str) -> Result<Receiver, (&'static str, &'static str)> {
+        match url.split_once("://") {
+            Some(("redis", servers)) => Ok(Receiver::Redis(RedisServers::parse(false, servers)?)),
+            Some(("rediss", servers)) => Ok(Receiver::Redis(RedisServers::parse(true, servers)?)),
+            _ => Ok(Receiver::Http(Target::parse(url)?)),
+        }
+    }
+
+    /// The hosts and ports that are connected to.
+    fn hosts(&self) -> Vec<(String, u16)> {
+        match self {
+            Receiver::Http(target) => vec![(target.host.clone(), target.port)],
+            Receiver::Redis(servers) => servers.hosts.clone(),
+        }
+    }
+
+    fn is_secure(&self) -> bool {
+        match self {
+            Receiver::Http(target) => target.secure,
+            Receiver::Redis(servers) => servers.secure,
+        }
+    }
+}
+
+/// The servers of a URL such as `redis://a:6379,b:6379/0`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisServers {
+    /// Whether the connections use TLS.
+    pub secure: bool,
+    /// Hosts and ports; several are nodes of one cluster.
+    pub hosts: Vec<(String, u16)>,
+    /// The number of the database.
+    pub database: u32,
+}
+
+impl RedisServers {
+    fn parse(secure: bool, text: &str) -> Result<RedisServers, (&'static str, &'static str)> {
+        const SHAPE: &str = "write redis://host:port, or redis://host:port,host:port for a cluster";
+        if text.contains('@') {
+            return Err(("contains a user or a password", "write user and password_file"));
+        }
+        let (servers, database) = text.split_once('/').unwrap_or((text, ""));
+        let database = match database {
+            "" => 0,
+            number => number.parse().map_err(|_| ("has no number as its database", SHAPE))?,
+        };
+        let mut hosts = Vec::new();
+        for server in servers.split(',') {
+            let authority: hyper::http::uri::Authority =
+                server.trim().parse().map_err(|_| ("names no server", SHAPE))?;
+            let host = authority.host().to_ascii_lowercase();
+            if host.is_empty() {
+                return Err(("names no server", SHAPE));
+            }
+            hosts.push((host, authority.port_u16().unwrap_or(6379)));
+        }
+        if hosts.len() > 1 && database > 0 {
+            return Err(("names a database of a cluster, which has only 0", "remove it"));
+        }
+        Ok(RedisServers { secure, hosts, database })
+    }
+
+    /// One URL for each server.
+    pub fn urls(&self) -> Vec<String> {
+        let scheme = if self.secure { "rediss" } else { "redis" };
+        let url =
+            |(host, port): &(String, u16)| format!("{scheme}://{host}:{port}/{}", self.database);
+        self.hosts.iter().map(url).collect()
+    }
+}
+
+/// Whether a host is listed, as `name` or `name:port`.
+fn is_listed(host: &str, port: u16, listed: &[String]) -> bool {
+    let with_port = format!("{host}:{port}");
+    listed
+        .iter()
+        .any(|listed| listed.eq_ignore_ascii_case(host) || listed.eq_ignore_ascii_case(&with_port))
+}
+
+/// Whether a host is this machine.
+fn is_near(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost"
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// A parsed URL of a topic.
@@ -293,7 +515,12 @@ impl Target {
         let secure = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            _ => return Err(("is neither http nor https", SHAPE)),
+            _ => {
+                return Err((
+                    "is neither http nor https",
+                    "write https://host/path, http://host:port/path, or redis://host:port for a stream",
+                ));
+            }
         };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or(("names no host", SHAPE))?;
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
@@ -308,20 +535,5 @@ impl Target {
             port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
             path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
         })
-    }
-
-    /// Whether the host is listed, as `name` or `name:port`.
-    pub fn is_listed(&self, hosts: &[String]) -> bool {
-        let with_port = format!("{}:{}", self.host, self.port);
-        hosts.iter().any(|listed| {
-            listed.eq_ignore_ascii_case(&self.host) || listed.eq_ignore_ascii_case(&with_port)
-        })
-    }
-
-    /// Whether the host is this machine.
-    fn is_near(&self) -> bool {
-        let host = self.host.trim_matches(['[', ']']);
-        host == "localhost"
-            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 }

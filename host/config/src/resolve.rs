@@ -104,7 +104,7 @@ pub struct Parsed {
     sections: Sections,
     tasks: Vec<RawTask>,
     collections: Table,
-    /// Places of the `token_file` keys, by topic.
+    /// Places of the keys `token_file` and `password_file`, by topic.
     tokens: BTreeMap<String, Span>,
     /// Place of `store.url`.
     store_span: Option<Span>,

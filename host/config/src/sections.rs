@@ -682,7 +682,11 @@ impl Sections {
         for path in
             [&mut self.store.password_file, &mut self.store.root_certificate, &mut self.delivery.ca]
                 .into_iter()
-                .chain(self.topics.values_mut().map(|route| &mut route.token_file))
+                .chain(
+                    self.topics
+                        .values_mut()
+                        .flat_map(|route| [&mut route.token_file, &mut route.password_file]),
+                )
                 .flatten()
         {
             *path = dir.join(&path);

@@ -196,6 +196,14 @@ const TOPICS: &str = r#"
 # backoff = "1s"            # pause after the first failure, doubled up to backoff_max = "10m"
 # concurrency = 4           # maximum number of concurrent requests of this topic
 # reply_bytes_max = "64KiB" # maximum size of an answer that is kept for the task
+# Or append the messages to a stream of Redis, in batches and in the order of each key:
+# [topics."documents.compacted"]
+# url = "rediss://redis.internal:6379"  # needs delivery.hosts = ["redis.internal:6379"]
+# user = "besom"            # default: the server's default user
+# password_file = "redis.password"
+# stream = "documents"      # default: the topic's name
+# length_max = 1000000      # approximate number of messages that the stream keeps; default: all
+# replicas = 0              # replicas that must have a message before it counts as delivered
 "#;
 
 const TASKS: &str = r#"

@@ -20,6 +20,8 @@
 //! While a result cannot be recorded, nothing is claimed; otherwise messages that are being
 //! delivered would be claimed again.
 
+pub mod broker;
+pub mod event;
 mod message;
 #[cfg(test)]
 mod tests;
@@ -27,7 +29,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use message::{Attempt, Claimed, Delivery, End, Reply, State};
+pub use message::{Attempt, Claimed, Delivery, End, Fate, Reply, State};
 
 use crate::backoff::{Backoff, Jitter};
 use crate::time::Mono;
@@ -294,7 +296,7 @@ pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
     let (error, reply, again, asked) = match answer {
         Answer::Failed(error) => (error, None, true, None),
         Answer::Replied { reply, .. } if (200..300).contains(&reply.status) => {
-            return End::Delivered(reply);
+            return End::Delivered(Some(reply));
         }
         Answer::Replied { reply, retry_after } => {
             let status = reply.status;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 pub use besom_core::budget::Allowance;
 use besom_core::collection::{Collections, Operations};
+use besom_core::delivery;
 pub use besom_core::delivery::{Attempt, Claimed, Delivery};
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
@@ -715,7 +716,7 @@ pub struct Message {
     pub tenant: Option<Tenant>,
     /// The topic, which determines the receiver.
     pub topic: String,
-    /// Messages of one task, tenant, topic and key are delivered in order.
+    /// The messages of one topic, tenant and key are delivered in order.
     pub key: String,
     /// The state of the delivery.
     pub delivery: Delivery,
@@ -1170,9 +1171,9 @@ pub trait Store: Send + Sync {
     // ---- the outbox
 
     /// Claims pending messages whose time has come, oldest first, at most the given number per
-    /// topic. Each claim counts one attempt and hides the message for `hold`. Of one task, tenant,
-    /// topic and key, only the first pending message can be claimed. If nothing is found, nothing
-    /// is written.
+    /// topic. Each claim counts one attempt and hides the message for `hold`. Of one topic, tenant
+    /// and key, only the first pending message can be claimed. If nothing is found, nothing is
+    /// written.
     ///
     /// # Errors
     /// [`Error::Fenced`] below the fence.
@@ -1189,6 +1190,25 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`Error::Fenced`] below the fence.
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()>;
+
+    /// Reads the first pending messages of a topic for a broker, without those that are known:
+    /// at most `limit`, and no more than `bytes` of payloads if it is not a single one. Messages of a
+    /// sequence are returned in its order and without gaps, unless a gap is known. Nothing is written.
+    async fn read_messages(
+        &self,
+        topic: &str,
+        known: &[u64],
+        limit: u32,
+        bytes: u64,
+    ) -> Result<Vec<Claimed>>;
+
+    /// Records the results of messages that were read by [`Store::read_messages`]. Each counts one
+    /// attempt. [`delivery::End::Again`] only records the error. Messages that have ended are left alone.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] below the fence.
+    async fn end_messages(&self, fence: &FencingToken, ends: &[(u64, delivery::End)])
+    -> Result<()>;
 
     /// The number and size of a task's messages to a topic that wait for delivery. Counts at most
     /// `limit` messages.

@@ -1,4 +1,6 @@
-//! The courier over HTTP: one POST per attempt, to the URL that the configuration assigns to the
+//! Receivers of messages: the courier over HTTP, and the brokers.
+//!
+//! The courier makes one POST per attempt, to the URL that the configuration assigns to the
 //! message's topic.
 //!
 //! This module decides the form of a request, its maximum duration, and how much of a response is
@@ -6,6 +8,7 @@
 //! operator has not listed. There are no proxies and no cookies. Each attempt has its own
 //! connection, so that a slow receiver delays only its own attempts.
 
+pub mod redis;
 mod request;
 pub mod tls;
 
@@ -26,7 +29,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use besom_config::Config;
-use besom_config::delivery::Target;
+use besom_config::delivery::{Receiver, Target};
 use besom_ports::courier::Courier;
 
 /// The prepared route of a topic.
@@ -53,6 +56,14 @@ pub fn look_at_token(file: &Path) -> Result<(), String> {
     request::token(file).map(drop)
 }
 
+/// Checks that the password of a file can be used.
+///
+/// # Errors
+/// Why not, with the file.
+pub fn look_at_password(file: &Path) -> Result<(), String> {
+    redis::password(file).map(drop)
+}
+
 impl HttpCourier {
     /// Creates the courier for the topics of a configuration. Their URLs were validated with the
     /// configuration.
@@ -62,8 +73,9 @@ impl HttpCourier {
     pub fn new(config: &Config) -> anyhow::Result<HttpCourier> {
         let mut ways = BTreeMap::new();
         for (topic, route) in &config.topics {
-            let target = Target::parse(&route.url)
+            let receiver = Receiver::parse(&route.url)
                 .map_err(|(why, fix)| anyhow::anyhow!("topics.{topic}.url {why}: {fix}"))?;
+            let Receiver::Http(target) = receiver else { continue };
             if let Some(file) = &route.token_file {
                 request::token(file).map_err(|e| anyhow::anyhow!("topics.{topic}: {e}"))?;
             }

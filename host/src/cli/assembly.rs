@@ -11,10 +11,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::open::{self, Loader};
 use super::{Failure, Global, cluster, endpoints};
+use besom_config::delivery::Receiver;
 use besom_config::diagnostic::Place;
 use besom_config::{Config, Diagnostic, Problems};
 use besom_engine::host::clock::StoreTime;
-use besom_engine::host::deliver::Delivery;
+use besom_engine::host::deliver::{Delivery, ToBroker};
 use besom_engine::host::lines::Lines;
 use besom_engine::host::perform::Ports;
 use besom_engine::host::quota::{Bounds, Quota};
@@ -25,6 +26,7 @@ use besom_ports::coordination::Coordination;
 use besom_ports::task::TaskDefinition;
 use besom_services::coordination::etcd::Etcd;
 use besom_services::courier::HttpCourier;
+use besom_services::courier::redis::RedisStream;
 
 /// The parts of a host that is ready to start.
 pub struct Assembly {
@@ -69,6 +71,7 @@ impl Assembly {
             None => open::store_lease(&config, &store, &node, &clock),
         };
         let health = Arc::default();
+        let delivery = delivery(&config, store.identity())?;
         let recorder: Arc<Recorder> = Arc::default();
         recorder.config_taken(&global.config.display().to_string());
         let lines = Lines::new(
@@ -94,7 +97,7 @@ impl Assembly {
             lines: Arc::new(lines),
             quota: Arc::new(Quota::new(quota_bounds(&config))),
             routed: config.topics.keys().cloned().collect(),
-            delivery: delivery(&config)?,
+            delivery,
         };
         Ok(Assembly { config, loader, ports, etcd })
     }
@@ -162,21 +165,33 @@ fn quota_bounds(config: &Config) -> Bounds {
 }
 
 /// Returns the delivery of messages, or `None` if no topic has a route.
-fn delivery(config: &Config) -> Result<Option<Delivery>, Failure> {
+fn delivery(config: &Config, store: &str) -> Result<Option<Delivery>, Failure> {
     if config.topics.is_empty() {
         return Ok(None);
     }
-    let courier =
-        HttpCourier::new(config).map_err(|error| Failure::Setting(format!("{error:#}")))?;
-    let topics = config.topics.iter().map(|(name, route)| (name.clone(), route.rules()));
-    Ok(Some(Delivery {
-        courier: Arc::new(courier),
-        settings: Settings {
-            topics: topics.collect(),
-            concurrency: config.delivery.concurrency,
-            poll: config.delivery.poll,
-        },
-    }))
+    let wrong = |error: anyhow::Error| Failure::Setting(format!("{error:#}"));
+    let courier = HttpCourier::new(config).map_err(wrong)?;
+    let (mut topics, mut brokers) = (BTreeMap::new(), Vec::new());
+    for (name, route) in &config.topics {
+        match Receiver::parse(&route.url) {
+            Ok(Receiver::Redis(servers)) => {
+                let ca = config.delivery.ca.as_deref();
+                let stream = RedisStream::new(name, route, &servers, ca, store).map_err(wrong)?;
+                brokers.push(ToBroker {
+                    topic: name.clone(),
+                    rules: route.broker_rules(config.delivery.poll),
+                    broker: Arc::new(stream),
+                });
+            }
+            // Invalid URLs were reported with the configuration.
+            Ok(Receiver::Http(_)) | Err(_) => {
+                topics.insert(name.clone(), route.rules());
+            }
+        }
+    }
+    let (concurrency, poll) = (config.delivery.concurrency, config.delivery.poll);
+    let settings = Settings { topics, concurrency, poll };
+    Ok(Some(Delivery { courier: Arc::new(courier), settings, brokers }))
 }
 
 /// Handles of a running node.

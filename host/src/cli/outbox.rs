@@ -27,7 +27,7 @@ pub enum Verb {
         limit: u32,
     },
     /// Retry messages that were given up, immediately and with the attempt counter reset. A message
-    /// followed by a later one of the same task, tenant, topic and key is not retried.
+    /// followed by a later one of the same topic, tenant and key is not retried.
     Retry {
         /// Numbers of the messages.
         ids: Vec<u64>,
@@ -100,7 +100,7 @@ impl Verb {
 
 fn list(messages: &[Message]) -> String {
     let mut table = Table::new(
-        &[">ID", "TOPIC", "TENANT", "KEY", "EMITTED", "STATE", ">ATTEMPTS", "ANSWER"],
+        &[">ID", "TOPIC", "TENANT", "KEY", ">SEQUENCE", "EMITTED", "STATE", ">ATTEMPTS", "ANSWER"],
         "The outbox contains no matching messages.",
     );
     for message in messages {
@@ -114,6 +114,7 @@ fn list(messages: &[Message]) -> String {
             message.topic.clone(),
             output::text(message.tenant.as_ref()),
             message.key.clone(),
+            message.sequence.to_string(),
             Stamp(message.emitted_at).to_string(),
             message.state.word().to_owned(),
             message.attempts.to_string(),

@@ -153,6 +153,10 @@ macro_rules! store_conformance {
             outbox {
                 a_claimed_message_is_hidden_for_the_hold,
                 messages_of_a_key_go_one_after_the_other,
+                messages_of_a_key_are_numbered_without_gaps,
+                messages_of_two_tasks_share_the_sequence_of_their_key,
+                what_a_broker_gets_is_read_in_the_order_of_each_key,
+                the_results_of_a_broker_are_recorded_once,
                 what_is_given_up_makes_way,
                 what_was_given_up_is_tried_again_unless_a_later_one_has_followed,
                 claims_are_bounded_by_topic,

@@ -241,6 +241,7 @@ impl ReadView for Things {
         let whose = tenant.map_or("-", Tenant::as_str);
         let delivery = |key: &String| Delivery {
             id: 1,
+            sequence: 1,
             emitted_at: Time::EPOCH,
             payload: key.clone().into_bytes(),
             state: besom_core::delivery::State::Delivered,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use besom_core::delivery::event::Envelope;
+
 use super::{check, load};
+use crate::delivery::Receiver;
 
 #[test]
 fn a_route_has_its_defaults_and_only_what_is_listed_is_a_host() {
@@ -59,7 +62,7 @@ besom.toml:5:7: error: the host of `https://b:9/x` is not in delivery.hosts
     |       ^^^^^^^^^^^^^^^ add "b:9" to delivery.hosts
 besom.toml:8:7: error: `ftp://a/x` is neither http nor https
   8 | url = "ftp://a/x"
-    |       ^^^^^^^^^^^ write https://host/path or http://host:port/path
+    |       ^^^^^^^^^^^ write https://host/path, http://host:port/path, or redis://host:port for a stream
 besom.toml:11:7: error: `https://user:******@a/` contains a user or a password
   11 | url = "https://user:******@a/"
      |       ^^^^^^^^^^^^^^^^^^^^^^^^ put the token into token_file
@@ -87,4 +90,87 @@ fn a_token_over_the_open_network_deserves_a_look() {
     for (host, warnings) in [("localhost", 0), ("127.0.0.1", 0), ("[::1]", 0), ("a.example", 1)] {
         assert_eq!(load(&text(host)).unwrap().warnings.len(), warnings, "{host}");
     }
+}
+
+#[test]
+fn a_stream_has_its_servers_and_limits() {
+    let config = load(
+        "\
+[delivery]
+hosts = [\"a\", \"b:7000\", \"[::1]\"]
+
+[topics.events]
+url = \"rediss://A,b:7000,[::1]:7001\"
+user = \"feed\"
+password_file = \"password\"
+envelope = \"structured\"
+replicas = 1
+
+[topics.plain]
+url = \"redis://a/3\"
+stream = \"events:plain\"
+",
+    )
+    .unwrap();
+    let route = &config.topics["events"];
+    assert_eq!(route.password_file.as_deref(), Some(std::path::Path::new("password")));
+    assert_eq!((route.envelope, route.replicas, route.batch), (Envelope::Structured, 1, 1_000));
+    let urls = |topic: &str| match Receiver::parse(&config.topics[topic].url) {
+        Ok(Receiver::Redis(servers)) => servers.urls(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(urls("events"), ["rediss://a:6379/0", "rediss://b:7000/0", "rediss://[::1]:7001/0"]);
+    assert_eq!(urls("plain"), ["redis://a:6379/3"]);
+    assert_eq!(config.topics["plain"].stream.as_deref(), Some("events:plain"));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+#[test]
+fn the_servers_of_a_stream_are_judged_at_their_place() {
+    check(
+        "\
+[delivery]
+hosts = [\"a\"]
+
+[topics.b]
+url = \"redis://a,b:7000\"
+
+[topics.c]
+url = \"redis://user:secret@a\"
+
+[topics.d]
+url = \"redis://a:7000,a:7001/2\"
+
+[topics.e]
+url = \"redis://a/events\"
+
+[topics.f]
+url = \"redis://a\"
+attempts_max = 3
+
+[topics.g]
+url = \"http://a/\"
+replicas = 1
+",
+        r#"
+besom.toml:5:7: error: the server `b` is not in delivery.hosts
+  5 | url = "redis://a,b:7000"
+    |       ^^^^^^^^^^^^^^^^^^ add "b:7000" to delivery.hosts
+besom.toml:8:7: error: `redis://user:******@a` contains a user or a password
+  8 | url = "redis://user:******@a"
+    |       ^^^^^^^^^^^^^^^^^^^^^^^ write user and password_file
+besom.toml:11:7: error: `redis://a:7000,a:7001/2` names a database of a cluster, which has only 0
+  11 | url = "redis://a:7000,a:7001/2"
+     |       ^^^^^^^^^^^^^^^^^^^^^^^^^ remove it
+besom.toml:14:7: error: `redis://a/events` has no number as its database
+  14 | url = "redis://a/events"
+     |       ^^^^^^^^^^^^^^^^^^ write redis://host:port, or redis://host:port,host:port for a cluster
+besom.toml:18:16: error: `attempts_max` has no effect: the topic `f` is delivered to Redis
+  18 | attempts_max = 3
+     |                ^ remove it
+besom.toml:22:12: error: `replicas` has no effect: the topic `g` is delivered over HTTP
+  22 | replicas = 1
+     |            ^ remove it
+"#,
+    );
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{TaskName, Tenant};
+use crate::ids::{RunId, TaskName, Tenant};
 use crate::time::Time;
 
 /// A message claimed for one attempt.
@@ -16,12 +16,17 @@ pub struct Claimed {
     pub at: Time,
     /// The task that emitted it; none: an operator wrote it, or it is older than this column.
     pub task: Option<TaskName>,
+    /// The run of the item that emitted it; none: its history row is gone.
+    pub run: Option<RunId>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,
     /// Its topic, which decides the route.
     pub topic: String,
-    /// Its ordering key: messages of one task, tenant, topic and key are delivered in order.
+    /// Its key: the messages of one topic, tenant and key are delivered in order.
     pub key: String,
+    /// Its number among the messages of its topic, tenant and key, from 1 and without gaps, in the
+    /// order in which the commits took effect.
+    pub sequence: u64,
     /// Its content.
     pub payload: Vec<u8>,
     /// Which attempt this is, counted from 1.
@@ -50,11 +55,22 @@ pub struct Attempt {
     pub end: End,
 }
 
+/// What became of a message of a batch that was sent to a broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// The broker has it, as durably as it promises.
+    Accepted,
+    /// The broker refuses this message, and would refuse it again, for this reason.
+    Refused(String),
+    /// The broker may or may not have it, for this reason.
+    Unknown(String),
+}
+
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The receiver accepted the message.
-    Delivered(Reply),
+    /// The receiver accepted the message; a broker does not reply.
+    Delivered(Option<Reply>),
     /// The message is retried after a wait, by the store's clock.
     Again {
         /// The wait.
@@ -99,6 +115,8 @@ impl State {
 pub struct Delivery {
     /// Its number in the outbox.
     pub id: u64,
+    /// Its number among the messages of its topic, tenant and key; see [`Claimed::sequence`].
+    pub sequence: u64,
     /// When it was committed.
     pub emitted_at: Time,
     /// Its content.

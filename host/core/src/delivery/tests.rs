@@ -21,9 +21,11 @@ fn message(id: u64, topic: &str) -> Claimed {
         id,
         at: Time::EPOCH,
         task: None,
+        run: None,
         tenant: None,
         topic: topic.to_owned(),
         key: "k".to_owned(),
+        sequence: id,
         payload: Vec::new(),
         attempt: 1,
     }
@@ -57,7 +59,7 @@ fn a_message_goes_from_its_claim_to_the_note_of_its_end_and_the_next_is_looked_f
     assert_eq!(sent, [Command::Send(one)]);
     assert_eq!(m.deadline(), Some(at(1)));
     let ended = step(&mut m, at(0), Event::Answered(1, replied(200)));
-    let noted = Attempt { id: 1, attempt: 1, end: End::Delivered(reply(200)) };
+    let noted = Attempt { id: 1, attempt: 1, end: End::Delivered(Some(reply(200))) };
     assert_eq!(ended, [Command::Note(vec![noted])]);
     assert_eq!(step(&mut m, at(0), Event::Noted(Ok(()))), [claim(&[("t", 2)])]);
     assert_eq!(m.under_way(), 0);
@@ -121,8 +123,8 @@ fn an_answer_is_an_end_or_a_reason_to_try_again() {
         |error: &str, status| End::GivenUp { error: error.to_owned(), reply: Some(reply(status)) };
     let asked = |seconds| Answer::Replied { reply: reply(503), retry_after: Some(SEC * seconds) };
     let cases = [
-        (1, replied(200), End::Delivered(reply(200))),
-        (4, replied(204), End::Delivered(reply(204))),
+        (1, replied(200), End::Delivered(Some(reply(200)))),
+        (4, replied(204), End::Delivered(Some(reply(204)))),
         (1, replied(500), again(1, "answered 500")),
         (2, replied(503), again(2, "answered 503")),
         (3, replied(429), again(4, "answered 429")),

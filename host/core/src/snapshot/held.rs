@@ -26,6 +26,8 @@ pub enum Cause {
     Slow,
     /// There is no room for its results: for messages waiting to be delivered, or on the disk.
     Full,
+    /// A broker does not accept the messages of a topic.
+    Broker,
     /// Of a later version of this model.
     #[default]
     #[serde(other)]
@@ -43,6 +45,7 @@ impl fmt::Display for Cause {
             Cause::Replaced => "replaced",
             Cause::Slow => "slow reads",
             Cause::Full => "full",
+            Cause::Broker => "broker",
             Cause::Unknown => "unknown",
         })
     }

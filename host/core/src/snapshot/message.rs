@@ -12,8 +12,10 @@ pub struct Message {
     pub id: u64,
     /// The topic, which decides the route.
     pub topic: String,
-    /// Messages of one task, tenant, topic and key are delivered in order.
+    /// The messages of one topic, tenant and key are delivered in order.
     pub key: String,
+    /// Its number among them, from 1 and without gaps.
+    pub sequence: u64,
     /// The task that emitted it; none: an operator's write emitted it.
     pub task: Option<String>,
     /// The tenant of the item that emitted it.

@@ -60,6 +60,7 @@ pub fn message(message: &Message) -> snapshot::Message {
         id: of.id,
         topic: message.topic.clone(),
         key: message.key.clone(),
+        sequence: of.sequence,
         task: message.task.as_ref().map(ToString::to_string),
         tenant: message.tenant.as_ref().map(ToString::to_string),
         state: of.state,

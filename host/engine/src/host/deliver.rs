@@ -1,22 +1,25 @@
-//! The loop around [`besom_core::delivery`]: while this node leads, it carries out the commands of
-//! that machine over the store and the courier. It decides nothing.
+//! The loops around [`besom_core::delivery`]: while this node leads, they carry out the commands of
+//! its machines over the store, the courier and the brokers. They decide nothing.
 //!
 //! It runs beside the node and does not affect it: it has no part in the lease, and in a store with
 //! one writer its writes have the lowest priority.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::delivery::{Claimed, Command, Event, Machine, Refused, Settings};
+use besom_core::delivery::{Claimed, Command, Event, Fate, Machine, Refused, Settings, broker};
 use besom_core::ids::FencingToken;
+use besom_core::snapshot::Cause;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::clock;
-use besom_ports::courier::Courier;
+use super::health::Health;
+use besom_ports::courier::{Broker, Courier};
 use besom_ports::store::{self, Store};
 
 /// The pause before delivery is restarted after a bug.
@@ -31,6 +34,19 @@ pub struct Delivery {
     pub courier: Arc<dyn Courier>,
     /// The topics and the limits of delivery.
     pub settings: Settings,
+    /// The topics that are sent to brokers.
+    pub brokers: Vec<ToBroker>,
+}
+
+/// A topic that is sent to a broker.
+#[derive(Clone)]
+pub struct ToBroker {
+    /// The topic.
+    pub topic: String,
+    /// The limits of its delivery.
+    pub rules: broker::Rules,
+    /// Keeps the messages.
+    pub broker: Arc<dyn Broker>,
 }
 
 /// Delivers while this node leads, until `fence` is closed. Attempts under way are dropped when the
@@ -38,6 +54,7 @@ pub struct Delivery {
 pub async fn deliver(
     store: Arc<dyn Store>,
     delivery: Delivery,
+    health: Arc<Health>,
     mut fence: watch::Receiver<Option<FencingToken>>,
 ) {
     loop {
@@ -46,7 +63,7 @@ pub async fn deliver(
         };
         let Some(leading) = leading else { continue };
         tokio::select! {
-            () = until_fenced(&store, &delivery, &leading) => {}
+            () = until_fenced(&store, &delivery, &health, &leading) => {}
             // Attempts under way are dropped here.
             _ = fence.wait_for(|now| now.as_ref() != Some(&leading)) => {}
         }
@@ -58,9 +75,25 @@ pub async fn deliver(
 }
 
 /// Delivers under one fence until the store rejects it.
-async fn until_fenced(store: &Arc<dyn Store>, delivery: &Delivery, fence: &FencingToken) {
-    while let Err(error) = lead(store, delivery, fence).await {
-        // A bug in one attempt. Its message becomes visible again after its hold.
+async fn until_fenced(
+    store: &Arc<dyn Store>,
+    delivery: &Delivery,
+    health: &Health,
+    fence: &FencingToken,
+) {
+    let mut topics: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
+    if !delivery.settings.topics.is_empty() {
+        topics.push(Box::pin(again(move || lead(store, delivery, fence))));
+    }
+    for to in &delivery.brokers {
+        topics.push(Box::pin(again(move || feed(store, to, health, fence))));
+    }
+    futures::future::join_all(topics).await;
+}
+
+/// Repeats a loop that a bug has ended. Its messages are delivered again.
+async fn again<F: Future<Output = Result<(), JoinError>>>(mut run: impl FnMut() -> F) {
+    while let Err(error) = run().await {
         tracing::error!(%error, "a delivery attempt has failed unexpectedly; restarting delivery");
         tokio::time::sleep(BEGIN_AGAIN).await;
     }
@@ -70,7 +103,7 @@ async fn lead(
     store: &Arc<dyn Store>,
     delivery: &Delivery,
     fence: &FencingToken,
-) -> Result<(), tokio::task::JoinError> {
+) -> Result<(), JoinError> {
     let mut random = SmallRng::from_os_rng();
     let mut machine = Machine::new(delivery.settings.clone(), clock::mono());
     // Dropped with all its tasks when the leadership ends.
@@ -116,6 +149,81 @@ async fn lead(
     Ok(())
 }
 
+/// Sends the messages of a topic to its broker.
+async fn feed(
+    store: &Arc<dyn Store>,
+    to: &ToBroker,
+    health: &Health,
+    fence: &FencingToken,
+) -> Result<(), JoinError> {
+    let mut random = SmallRng::from_os_rng();
+    let mut machine = broker::Machine::new(to.rules.clone(), clock::mono());
+    let mut under_way: JoinSet<broker::Event> = JoinSet::new();
+    let mut event = broker::Event::Tick;
+    while !machine.is_fenced() {
+        let mut commands = Vec::new();
+        machine.step(clock::mono(), event, &mut || random.random(), &mut commands);
+        for command in commands {
+            let (store, fence) = (Arc::clone(store), fence.clone());
+            match command {
+                broker::Command::Read { known } => {
+                    let (topic, rules) = (to.topic.clone(), to.rules.clone());
+                    under_way.spawn(async move {
+                        let (limit, bytes) = (rules.batch, rules.batch_bytes);
+                        let read = store.read_messages(&topic, &known, limit, bytes).await;
+                        broker::Event::Read(read.map_err(|error| refused("read", &error)))
+                    })
+                }
+                broker::Command::Note(ends) => under_way.spawn(async move {
+                    let noted = store.end_messages(&fence, &ends).await;
+                    broker::Event::Noted(noted.map_err(|error| refused("marked", &error)))
+                }),
+                broker::Command::Send(batch) => {
+                    let ids: Vec<String> = batch
+                        .iter()
+                        .map(|message| idempotency_key(store.identity(), message))
+                        .collect();
+                    let broker = Arc::clone(&to.broker);
+                    under_way.spawn(async move {
+                        let fates = broker.send(&batch, &ids).await;
+                        broker::Event::Sent(fates)
+                    })
+                }
+            };
+        }
+        let sleep = machine.deadline().map(|at| at.since(clock::mono()));
+        event = tokio::select! {
+            Some(done) = under_way.join_next() => done?,
+            () = tokio::time::sleep(sleep.unwrap_or(LOOK_MAX)) => broker::Event::Tick,
+        };
+        if let broker::Event::Sent(fates) = &event {
+            note_fates(&to.topic, fates, health);
+        }
+    }
+    Ok(())
+}
+
+/// Records whether a broker accepts messages.
+fn note_fates(topic: &str, fates: &[Fate], health: &Health) {
+    let what = format!("topic {topic}");
+    let unconfirmed = fates.iter().find_map(|fate| match fate {
+        Fate::Unknown(error) => Some(error),
+        Fate::Accepted | Fate::Refused(_) => None,
+    });
+    match unconfirmed {
+        Some(error) => {
+            let why = format!("{error}; the messages wait and are sent again");
+            health.hold_node(&what, Cause::Broker, &why);
+        }
+        None => health.free_node(&what),
+    }
+    for fate in fates {
+        if let Fate::Refused(error) = fate {
+            tracing::warn!(topic, error, "the broker refuses a message; it is given up");
+        }
+    }
+}
+
 fn refused(what: &str, error: &store::Error) -> Refused {
     match error {
         store::Error::Fenced => Refused::Fenced,
@@ -152,9 +260,11 @@ mod tests {
             id,
             at: Time(at),
             task: None,
+            run: None,
             tenant: None,
             topic: "t".into(),
             key: "k".into(),
+            sequence: 1,
             payload: Vec::new(),
             attempt,
         };

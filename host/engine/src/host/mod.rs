@@ -127,10 +127,10 @@ pub async fn run(
     let mut pulse = tokio::time::interval(REPORT_EVERY);
     pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (leading, leads) = watch::channel(None);
-    let delivering = ports
-        .delivery
-        .clone()
-        .map(|delivery| tokio::spawn(deliver::deliver(ports.store.clone(), delivery, leads)));
+    let delivering = ports.delivery.clone().map(|delivery| {
+        let (store, health) = (ports.store.clone(), Arc::clone(&ports.health));
+        tokio::spawn(deliver::deliver(store, delivery, health, leads))
+    });
     let (logging, logs) = watch::channel(());
     let logger = tokio::spawn(Arc::clone(&ports.lines).write_all(ports.store.clone(), logs));
     let clock_reader = tokio::spawn(read_clock(ports.clone(), (bars, barred), events.clone()));

@@ -33,6 +33,7 @@ pub(super) fn build(
         .header("besom-topic", plain(&message.topic))
         .header("besom-key", plain(&message.key))
         .header("besom-message", message.id)
+        .header("besom-sequence", message.sequence)
         .header("besom-attempt", message.attempt);
     if let Some(tenant) = &message.tenant {
         request = request.header("besom-tenant", plain(tenant.as_str()));

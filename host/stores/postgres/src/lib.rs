@@ -64,6 +64,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
 use besom_core::collection::{Collections, Operations};
+use besom_core::delivery;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
@@ -462,6 +463,25 @@ impl Store for PostgresStore {
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
         let session = self.pools.take(Use::Write).await?;
         outbox::end(session, &self.clock, fence, attempts).await
+    }
+
+    async fn read_messages(
+        &self,
+        topic: &str,
+        known: &[u64],
+        limit: u32,
+        bytes: u64,
+    ) -> Result<Vec<Claimed>> {
+        Ok(outbox::read(&self.look().await?, topic, known, limit, bytes).await?)
+    }
+
+    async fn end_messages(
+        &self,
+        fence: &FencingToken,
+        ends: &[(u64, delivery::End)],
+    ) -> Result<()> {
+        let session = self.pools.take(Use::Write).await?;
+        outbox::end_read(session, &self.clock, fence, ends).await
     }
 
     async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {

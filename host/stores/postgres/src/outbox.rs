@@ -1,10 +1,9 @@
 //! The outbox: claims messages for an attempt, records the results, and answers a task's questions
 //! about its messages.
 //!
-//! A message is pending until it is delivered or given up. It is the first of its sequence (task,
-//! tenant, topic, key) when the previous one has ended: messages end in order, so only the nearest
-//! has to be checked. A message that became visible behind a later one of its sequence, whose attempt
-//! is under way, waits for that attempt.
+//! A message is pending until it is delivered or given up. It is the first of its sequence (topic,
+//! tenant, key) when the previous one has ended: messages end in order, so only the nearest has to be
+//! checked. Messages of a sequence become visible in its order.
 //!
 //! Payloads are read after the claim is committed, so that a claim whose answer is large or not
 //! read does not hold the fence.
@@ -14,7 +13,7 @@ use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
-use besom_core::ids::{FencingToken, TaskName, Tenant};
+use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -31,9 +30,8 @@ use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending, Result
 const FIRST: &str = "SELECT o.id FROM @.outbox o
     WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = $1 AND o.next_at <= $2
       AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
-        FROM @.outbox p WHERE p.lane = o.lane AND p.id < o.id ORDER BY p.id DESC LIMIT 1), true)
-      AND NOT EXISTS (SELECT 1 FROM @.outbox l WHERE l.lane = o.lane AND l.id > o.id
-        AND l.attempts > 0 AND l.next_at > $2 AND l.delivered_at IS NULL AND l.given_up_at IS NULL)
+        FROM @.outbox p WHERE p.sequence = o.sequence AND p.id < o.id
+        ORDER BY p.id DESC LIMIT 1), true)
     ORDER BY o.next_at, o.id LIMIT $3";
 
 /// Whether there is anything to claim; usually there is not.
@@ -82,7 +80,7 @@ async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Cla
         "WITH first AS ({FIRST}) UPDATE @.outbox t SET attempts = t.attempts + 1, next_at = $4
          FROM first WHERE t.id = first.id
          RETURNING t.id, t.at, (SELECT name FROM @.task WHERE id = t.task), t.tenant, t.key,
-           t.attempts"
+           t.attempts, t.no, (SELECT run FROM @.history WHERE id = t.history)"
     );
     let mut claimed = Vec::new();
     for (topic, limit) in room {
@@ -94,9 +92,11 @@ async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Cla
                 id: row.try_get::<_, i64>(0)? as u64,
                 at: Time(row.try_get(1)?),
                 task: row.try_get::<_, Option<String>>(2)?.map(TaskName::from),
+                run: row.try_get::<_, Option<i64>>(7)?.map(|run| RunId(run as u64)),
                 tenant: tenant_of(row.try_get(3)?),
                 topic: topic.clone(),
                 key: plain(row.try_get(4)?),
+                sequence: row.try_get::<_, i64>(6)? as u64,
                 payload: Vec::new(),
                 attempt: row.try_get::<_, i32>(5)? as u32,
             });
@@ -124,6 +124,85 @@ async fn with_payloads(session: &Session, claimed: Vec<Claimed>) -> Job<Vec<Clai
     Ok(claimed.into_iter().filter_map(with).collect())
 }
 
+/// The first pending messages of a topic, without those that are known.
+pub(super) async fn read(
+    session: &Session,
+    topic: &str,
+    known: &[u64],
+    limit: u32,
+    bytes: u64,
+) -> Job<Vec<Claimed>> {
+    let sql = "SELECT o.id, o.at, (SELECT name FROM @.task WHERE id = o.task),
+           (SELECT run FROM @.history WHERE id = o.history), o.tenant, o.key, o.no, o.attempts + 1,
+           o.payload
+         FROM @.outbox o WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = $1
+           AND o.id <> ALL ($2::int8[])
+         ORDER BY o.id LIMIT $3";
+    let known: Vec<i64> = known.iter().map(|id| *id as i64).collect();
+    let (mut read, mut left) = (Vec::new(), bytes);
+    let take = |r: &Row| {
+        let payload: Vec<u8> = r.try_get(8)?;
+        let size = payload.len() as u64;
+        if size > left && !read.is_empty() {
+            return Ok(false);
+        }
+        left = left.saturating_sub(size);
+        read.push(Claimed {
+            id: r.try_get::<_, i64>(0)? as u64,
+            at: Time(r.try_get(1)?),
+            task: r.try_get::<_, Option<String>>(2)?.map(TaskName::from),
+            run: r.try_get::<_, Option<i64>>(3)?.map(|run| RunId(run as u64)),
+            tenant: tenant_of(r.try_get(4)?),
+            topic: topic.to_owned(),
+            key: plain(r.try_get(5)?),
+            sequence: r.try_get::<_, i64>(6)? as u64,
+            payload,
+            attempt: r.try_get::<_, i32>(7)? as u32,
+        });
+        Ok(true)
+    };
+    session.each(sql, params![escaped(topic).into_owned(), known, i64::from(limit)], take).await?;
+    Ok(read)
+}
+
+/// Records the results of messages that were read for a broker.
+pub(super) async fn end_read(
+    session: Session,
+    clock: &Clock,
+    fence: &FencingToken,
+    ends: &[(u64, End)],
+) -> Result<()> {
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => ended_read(&tx, ends).await,
+        Err(fenced) => Err(fenced),
+    };
+    tx.finish(done).await
+}
+
+async fn ended_read(tx: &Tx, ends: &[(u64, End)]) -> Job<()> {
+    let (mut ids, mut delivered, mut given_up, mut errors) = (vec![], vec![], vec![], vec![]);
+    for (id, end) in ends {
+        ids.push(*id as i64);
+        delivered.push(matches!(end, End::Delivered(_)));
+        given_up.push(matches!(end, End::GivenUp { .. }));
+        errors.push(match end {
+            End::Delivered(_) => None,
+            End::Again { error, .. } | End::GivenUp { error, .. } => Some(escaped(error)),
+        });
+    }
+    let sql = "UPDATE @.outbox o SET attempts = o.attempts + 1,
+           delivered_at = CASE WHEN e.delivered THEN $5::int8 END,
+           given_up_at = CASE WHEN e.given_up THEN $5::int8 END, error = e.error
+         FROM unnest($1::int8[], $2::bool[], $3::bool[], $4::text[])
+           e(id, delivered, given_up, error)
+         WHERE o.id = e.id AND o.delivered_at IS NULL AND o.given_up_at IS NULL";
+    tx.execute(sql, params![ids, delivered, given_up, errors, tx.now.0]).await?;
+    Ok(())
+}
+
 /// Makes messages pending again that were given up, unless their sequence contains a later one.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let MessageCriteria { ids, topic } = selector.criteria();
@@ -133,7 +212,8 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
          WHERE o.given_up_at IS NOT NULL AND ($1::int8[] IS NULL OR o.id = ANY($1))
            AND ($2::text IS NULL OR o.topic = $2)
-           AND NOT EXISTS (SELECT 1 FROM @.outbox l WHERE l.lane = o.lane AND l.id > o.id)",
+           AND NOT EXISTS (SELECT 1 FROM @.outbox l
+             WHERE l.sequence = o.sequence AND l.id > o.id)",
         params![ids, topic.map(|topic| escaped(topic).into_owned()), tx.now.0],
     )
     .await
@@ -159,7 +239,7 @@ pub(super) async fn end(
 async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
     for Attempt { id, attempt, end } in attempts {
         let (delivered, given_up, next, error, reply) = match end {
-            End::Delivered(reply) => (Some(tx.now.0), None, None, None, Some(reply)),
+            End::Delivered(reply) => (Some(tx.now.0), None, None, None, reply.as_ref()),
             End::Again { after, error } => {
                 (None, None, Some((tx.now + *after).0), Some(error), None)
             }
@@ -190,13 +270,14 @@ async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
-    o.reply_status, o.reply_body, o.reply_cut";
+    o.reply_status, o.reply_body, o.reply_cut, o.no";
 
 fn delivery(r: &Row) -> Job<Delivery> {
     let (delivered, given_up): (Option<i64>, Option<i64>) = (r.try_get(3)?, r.try_get(4)?);
     let status: Option<i32> = r.try_get(7)?;
     Ok(Delivery {
         id: r.try_get::<_, i64>(0)? as u64,
+        sequence: r.try_get::<_, i64>(10)? as u64,
         emitted_at: Time(r.try_get(1)?),
         payload: r.try_get(2)?,
         state: match (delivered, given_up) {
@@ -227,8 +308,8 @@ pub(super) async fn deliveries(
     let sql = format!(
         "SELECT {DELIVERY}, u.i FROM unnest($1::text[]) WITH ORDINALITY u(key, i)
          CROSS JOIN LATERAL (SELECT * FROM @.outbox o
-           WHERE o.lane = md5((SELECT id FROM @.task WHERE name = $4)::text || E'\\x02'
-             || $2::text || E'\\x02' || $3::text || E'\\x02' || u.key)
+           WHERE o.sequence = md5($2::text || E'\\x02' || $3::text || E'\\x02' || u.key)
+             AND o.task = (SELECT id FROM @.task WHERE name = $4)
            ORDER BY o.id DESC LIMIT 1) o"
     );
     let mut found = vec![None; keys.len()];
@@ -242,7 +323,7 @@ pub(super) async fn deliveries(
             let weight = row.raw_size_bytes();
             room.take(weight)?;
             fetch.came(weight);
-            let at = usize::try_from(row.try_get::<_, i64>(10)? - 1).unwrap_or(usize::MAX);
+            let at = usize::try_from(row.try_get::<_, i64>(11)? - 1).unwrap_or(usize::MAX);
             if let Some(place) = found.get_mut(from.saturating_add(at)) {
                 *place = Some(delivery(row)?);
             }
@@ -331,11 +412,11 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
     let row = |r: &Row| {
         Ok(Message {
             delivery: delivery(r)?,
-            task: r.try_get::<_, Option<String>>(10)?.map(TaskName::from),
-            tenant: tenant_of(r.try_get(11)?),
-            topic: plain(r.try_get(12)?),
-            key: plain(r.try_get(13)?),
-            next_at: Time(r.try_get(14)?),
+            task: r.try_get::<_, Option<String>>(11)?.map(TaskName::from),
+            tenant: tenant_of(r.try_get(12)?),
+            topic: plain(r.try_get(13)?),
+            key: plain(r.try_get(14)?),
+            next_at: Time(r.try_get(15)?),
         })
     };
     rows.iter().map(row).collect()

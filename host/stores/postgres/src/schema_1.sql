@@ -360,6 +360,7 @@ CREATE TABLE @.outbox (
     at bigint NOT NULL,
     topic text NOT NULL,
     key text NOT NULL,
+    no bigint NOT NULL,                    -- its number in its sequence
     payload bytea NOT NULL,
     delivered_at bigint,
     task integer,                          -- NULL: an operator's write
@@ -372,14 +373,23 @@ CREATE TABLE @.outbox (
     reply_body bytea,
     reply_cut boolean,
     -- What is delivered in its order. A digest: a key may be longer than an index takes.
-    lane text NOT NULL GENERATED ALWAYS AS
-        (md5(coalesce(task, 0)::text || E'\x02' || tenant || E'\x02' || topic || E'\x02' || key)) STORED
+    sequence text NOT NULL GENERATED ALWAYS AS
+        (md5(tenant || E'\x02' || topic || E'\x02' || key)) STORED
 ) WITH (fillfactor = 70);
 CREATE INDEX outbox_pending ON @.outbox (topic, next_at, id)
     WHERE delivered_at IS NULL AND given_up_at IS NULL;
-CREATE INDEX outbox_by_lane ON @.outbox (lane, id);
+CREATE INDEX outbox_order ON @.outbox (topic, id)
+    WHERE delivered_at IS NULL AND given_up_at IS NULL;
+CREATE INDEX outbox_by_sequence ON @.outbox (sequence, id);
 CREATE INDEX outbox_ended ON @.outbox ((coalesce(delivered_at, given_up_at)))
     WHERE delivered_at IS NOT NULL OR given_up_at IS NOT NULL;
+
+-- The number of the latest message of each sequence. A commit locks the row last, so that the order of
+-- the numbers is that of the commits. It outlives the messages: a number is never assigned again.
+CREATE TABLE @.outbox_sequence (
+    sequence text PRIMARY KEY,
+    last bigint NOT NULL
+) WITH (fillfactor = 70);
 
 -- The activity of things, where it is kept in the store.
 CREATE TABLE @.activity (

@@ -59,6 +59,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
 use besom_core::collection::{Collections, Operations};
+use besom_core::delivery;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
@@ -516,6 +517,26 @@ impl Store for SqliteStore {
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
         let (fence, attempts) = (fence.clone(), attempts.to_vec());
         self.writer.run(Priority::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
+    }
+
+    async fn read_messages(
+        &self,
+        topic: &str,
+        known: &[u64],
+        limit: u32,
+        bytes: u64,
+    ) -> Result<Vec<Claimed>> {
+        let (topic, known) = (topic.to_owned(), known.to_vec());
+        self.inspection.read(move |conn| outbox::read(conn, &topic, &known, limit, bytes)).await
+    }
+
+    async fn end_messages(
+        &self,
+        fence: &FencingToken,
+        ends: &[(u64, delivery::End)],
+    ) -> Result<()> {
+        let (fence, ends) = (fence.clone(), ends.to_vec());
+        self.writer.run(Priority::Heavy, move |tx| outbox::end_read(tx, &fence, &ends)).await
     }
 
     async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {

@@ -1,15 +1,15 @@
 //! The outbox: claims messages for an attempt, records the results, and answers a task's questions
 //! about its messages.
 //!
-//! A message is pending until it is delivered or given up. It is the first of its sequence (task,
-//! tenant, topic, key) when the previous one has ended: messages end in order, so only the nearest
-//! has to be checked.
+//! A message is pending until it is delivered or given up. It is the first of its sequence (topic,
+//! tenant, key) when the previous one has ended: messages end in order, so only the nearest has to be
+//! checked.
 
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
-use besom_core::ids::{FencingToken, TaskName, Tenant};
+use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -36,10 +36,18 @@ pub(super) struct Emitted<'a> {
 /// Puts a message into the outbox.
 pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<()> {
     let id = tx.number()?;
+    let tenant = tenant_cell(message.tenant);
+    let no: i64 = tx
+        .conn
+        .prepare_cached(
+            "INSERT INTO besom_outbox_sequence (topic, key, tenant, last) VALUES (?1, ?2, ?3, 1)
+             ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
+        )?
+        .query_row(params![message.topic, message.key, tenant], |r| r.get(0))?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_outbox (id, history, at, topic, key, payload, task, tenant)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT INTO besom_outbox (id, history, at, topic, key, no, payload, task, tenant)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?
         .execute(params![
             id,
@@ -47,9 +55,10 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<()> {
             tx.now.0,
             message.topic,
             message.key,
+            no,
             message.payload,
             message.task,
-            tenant_cell(message.tenant)
+            tenant
         ])?;
     Ok(())
 }
@@ -59,8 +68,7 @@ const FIRST: &str = "SELECT o.id FROM besom_outbox o
     WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = ?1 AND o.next_at <= ?2
       AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
         FROM besom_outbox p
-        WHERE p.topic = o.topic AND p.key = o.key AND p.tenant = o.tenant AND p.task IS o.task
-          AND p.id < o.id
+        WHERE p.topic = o.topic AND p.key = o.key AND p.tenant = o.tenant AND p.id < o.id
         ORDER BY p.id DESC LIMIT 1), 1)
     ORDER BY o.next_at, o.id LIMIT ?3";
 
@@ -91,18 +99,20 @@ pub(super) fn claim(
             let mut take = tx.conn.prepare_cached(
                 "UPDATE besom_outbox SET attempts = attempts + 1, next_at = ?2 WHERE id = ?1
                  RETURNING at, (SELECT name FROM besom_task WHERE id = task), tenant, key,
-                   payload, attempts",
+                   no, payload, attempts, (SELECT run FROM besom_history WHERE id = history)",
             )?;
             claimed.push(take.query_row(params![id, (tx.now + hold).0], |r| {
                 Ok(Claimed {
                     id: id as u64,
                     at: Time(r.get(0)?),
                     task: r.get::<_, Option<String>>(1)?.map(TaskName::from),
+                    run: r.get::<_, Option<i64>>(7)?.map(|run| RunId(run as u64)),
                     tenant: r.get::<_, TenantCell>(2)?.0,
                     topic: topic.clone(),
                     key: r.get(3)?,
-                    payload: r.get(4)?,
-                    attempt: r.get(5)?,
+                    sequence: r.get::<_, i64>(4)? as u64,
+                    payload: r.get(5)?,
+                    attempt: r.get(6)?,
                 })
             })?);
         }
@@ -115,7 +125,7 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
     check_fence(tx, fence)?;
     for Attempt { id, attempt, end } in attempts {
         let (delivered, given_up, next, error, reply) = match end {
-            End::Delivered(reply) => (Some(tx.now.0), None, None, None, Some(reply)),
+            End::Delivered(reply) => (Some(tx.now.0), None, None, None, reply.as_ref()),
             End::Again { after, error } => {
                 (None, None, Some((tx.now + *after).0), Some(error), None)
             }
@@ -145,6 +155,64 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
     Ok(())
 }
 
+/// The first pending messages of a topic, without those that are known.
+pub(super) fn read(
+    conn: &Connection,
+    topic: &str,
+    known: &[u64],
+    limit: u32,
+    bytes: u64,
+) -> Job<Vec<Claimed>> {
+    let mut select = conn.prepare_cached(
+        "SELECT id, at, (SELECT name FROM besom_task WHERE id = task),
+           (SELECT run FROM besom_history WHERE id = history), tenant, key, no, attempts + 1,
+           octet_length(payload), payload
+         FROM besom_outbox WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
+           AND id NOT IN (SELECT value FROM json_each(?2))
+         ORDER BY id LIMIT ?3",
+    )?;
+    let mut rows = select.query(params![topic, json(&known)?, limit])?;
+    let (mut read, mut left) = (Vec::new(), bytes);
+    while let Some(r) = rows.next()? {
+        let size = r.get::<_, i64>(8)?.unsigned_abs();
+        if size > left && !read.is_empty() {
+            break;
+        }
+        left = left.saturating_sub(size);
+        read.push(Claimed {
+            id: r.get::<_, i64>(0)? as u64,
+            at: Time(r.get(1)?),
+            task: r.get::<_, Option<String>>(2)?.map(TaskName::from),
+            run: r.get::<_, Option<i64>>(3)?.map(|run| RunId(run as u64)),
+            tenant: r.get::<_, TenantCell>(4)?.0,
+            topic: topic.to_owned(),
+            key: r.get(5)?,
+            sequence: r.get::<_, i64>(6)? as u64,
+            payload: r.get(9)?,
+            attempt: r.get(7)?,
+        });
+    }
+    Ok(read)
+}
+
+/// Records the results of messages that were read for a broker.
+pub(super) fn end_read(tx: &mut Tx<'_>, fence: &FencingToken, ends: &[(u64, End)]) -> Job<()> {
+    check_fence(tx, fence)?;
+    let mut update = tx.conn.prepare_cached(
+        "UPDATE besom_outbox SET attempts = attempts + 1, delivered_at = ?2, given_up_at = ?3, error = ?4
+         WHERE id = ?1 AND delivered_at IS NULL AND given_up_at IS NULL",
+    )?;
+    for (id, end) in ends {
+        let (delivered, given_up, error) = match end {
+            End::Delivered(_) => (Some(tx.now.0), None, None),
+            End::Again { error, .. } => (None, None, Some(error)),
+            End::GivenUp { error, .. } => (None, Some(tx.now.0), Some(error)),
+        };
+        update.execute(params![*id as i64, delivered, given_up, error])?;
+    }
+    Ok(())
+}
+
 /// Makes messages pending again that were given up, unless their sequence contains a later one.
 pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let MessageCriteria { ids, topic } = selector.criteria();
@@ -155,21 +223,21 @@ pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
            AND (?1 IS NULL OR o.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR o.topic = ?2)
            AND NOT EXISTS (SELECT 1 FROM besom_outbox l
-             WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.task IS o.task
-               AND l.id > o.id)",
+             WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.id > o.id)",
     )?;
     let ids = ids.map(|ids| json(&ids)).transpose()?;
     Ok(again.execute(params![ids, topic, tx.now.0])? as u64)
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
-    o.reply_status, o.reply_body, o.reply_cut";
+    o.reply_status, o.reply_body, o.reply_cut, o.no";
 
 fn delivery(r: &Row<'_>) -> rusqlite::Result<Delivery> {
     let (delivered, given_up): (Option<i64>, Option<i64>) = (r.get(3)?, r.get(4)?);
     let status: Option<u16> = r.get(7)?;
     Ok(Delivery {
         id: r.get(0)?,
+        sequence: r.get::<_, i64>(10)? as u64,
         emitted_at: Time(r.get(1)?),
         payload: r.get(2)?,
         state: match (delivered, given_up) {
@@ -267,11 +335,11 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
     let rows = select.query_map(params![query.topic, query.limit], |r| {
         Ok(Message {
             delivery: delivery(r)?,
-            task: r.get::<_, Option<String>>(10)?.map(TaskName::from),
-            tenant: r.get::<_, TenantCell>(11)?.0,
-            topic: r.get(12)?,
-            key: r.get(13)?,
-            next_at: Time(r.get(14)?),
+            task: r.get::<_, Option<String>>(11)?.map(TaskName::from),
+            tenant: r.get::<_, TenantCell>(12)?.0,
+            topic: r.get(13)?,
+            key: r.get(14)?,
+            next_at: Time(r.get(15)?),
         })
     })?;
     Ok(rows.collect::<Result<Vec<_>, _>>()?)

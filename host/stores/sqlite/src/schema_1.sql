@@ -323,6 +323,7 @@ CREATE TABLE besom_outbox (
     at INTEGER NOT NULL,
     topic TEXT NOT NULL,
     key TEXT NOT NULL,
+    no INTEGER NOT NULL,                   -- its number in its sequence
     payload BLOB NOT NULL,
     delivered_at INTEGER,
     task INTEGER,                          -- NULL: an operator's write
@@ -337,10 +338,22 @@ CREATE TABLE besom_outbox (
 ) STRICT;
 CREATE INDEX besom_outbox_pending ON besom_outbox (topic, next_at, id)
     WHERE delivered_at IS NULL AND given_up_at IS NULL;
+CREATE INDEX besom_outbox_order ON besom_outbox (topic, id)
+    WHERE delivered_at IS NULL AND given_up_at IS NULL;
 -- The order of delivery, and the latest of a key.
-CREATE INDEX besom_outbox_by_key ON besom_outbox (topic, key, tenant, task, id);
+CREATE INDEX besom_outbox_by_key ON besom_outbox (topic, key, tenant, id);
 CREATE INDEX besom_outbox_ended ON besom_outbox (coalesce(delivered_at, given_up_at))
     WHERE delivered_at IS NOT NULL OR given_up_at IS NOT NULL;
+
+-- The number of the latest message of each topic, tenant and key. It outlives the messages, so that a
+-- number is never assigned again.
+CREATE TABLE besom_outbox_sequence (
+    topic TEXT NOT NULL,
+    key TEXT NOT NULL,
+    tenant ANY NOT NULL,
+    last INTEGER NOT NULL,
+    PRIMARY KEY (topic, key, tenant)
+) STRICT, WITHOUT ROWID;
 
 -- The embedded activity.
 CREATE TABLE besom_activity (

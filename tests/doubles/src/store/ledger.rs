@@ -81,7 +81,8 @@ impl State {
                 }
                 Write::Emit { item, topic, key, payload, .. } => {
                     let Identity { task, tenant, .. } = &item.identity;
-                    let origin = Origin { task: Some(task), tenant: tenant.as_ref(), now: by.now };
+                    let (run, tenant) = (Some(item.run), tenant.as_ref());
+                    let origin = Origin { task: Some(task), run, tenant, now: by.now };
                     self.emit(origin, topic, key, payload);
                 }
                 Write::Lift { item } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stage};
-use besom_core::ids::{FencingToken, TaskName, Tenant};
+use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
@@ -25,6 +25,8 @@ pub struct Message {
     pub task: Option<TaskName>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,
+    pub(super) run: Option<RunId>,
+    pub(super) sequence: u64,
     pub(super) id: u64,
     pub(super) at: Time,
     pub(super) attempts: u32,
@@ -39,19 +41,36 @@ pub struct Message {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin<'a> {
     pub(super) task: Option<&'a TaskName>,
+    pub(super) run: Option<RunId>,
     pub(super) tenant: Option<&'a Tenant>,
     pub(super) now: Time,
 }
 
 impl Message {
     /// The sequence: messages that share it are delivered in order.
-    fn sequence(&self) -> (Option<&TaskName>, Option<&Tenant>, &str, &str) {
-        (self.task.as_ref(), self.tenant.as_ref(), &self.topic, &self.key)
+    fn stream(&self) -> (&str, Option<&Tenant>, &str) {
+        (&self.topic, self.tenant.as_ref(), &self.key)
+    }
+
+    fn claimed(&self, attempt: u32) -> Claimed {
+        Claimed {
+            id: self.id,
+            at: self.at,
+            task: self.task.clone(),
+            run: self.run,
+            tenant: self.tenant.clone(),
+            topic: self.topic.clone(),
+            key: self.key.clone(),
+            sequence: self.sequence,
+            payload: self.payload.clone(),
+            attempt,
+        }
     }
 
     pub(super) fn delivery(&self) -> Delivery {
         Delivery {
             id: self.id,
+            sequence: self.sequence,
             emitted_at: self.at,
             payload: self.payload.clone(),
             state: self.stage,
@@ -66,12 +85,18 @@ impl Message {
 impl State {
     pub(super) fn emit(&mut self, origin: Origin<'_>, topic: &str, key: &str, payload: &[u8]) {
         let id = self.next_id(Numbered::Message);
+        let stream = (topic.to_owned(), origin.tenant.cloned(), key.to_owned());
+        let last = self.sequences.entry(stream).or_default();
+        *last += 1;
+        let sequence = *last;
         Arc::make_mut(&mut self.outbox).push(Message {
             topic: topic.to_owned(),
             key: key.to_owned(),
             payload: payload.to_vec(),
             task: origin.task.cloned(),
             tenant: origin.tenant.cloned(),
+            run: origin.run,
+            sequence,
             id,
             at: origin.now,
             attempts: 0,
@@ -99,7 +124,7 @@ impl State {
                 // Only the first message of a sequence is delivered, and blocks the others even before
                 // it is due.
                 if message.stage == Stage::Pending
-                    && seen.insert(message.sequence())
+                    && seen.insert(message.stream())
                     && message.next_at <= now
                 {
                     first.push((message.next_at, message.id));
@@ -114,16 +139,7 @@ impl State {
                 }
                 message.attempts += 1;
                 message.next_at = now + hold;
-                claimed.push(Claimed {
-                    id: message.id,
-                    at: message.at,
-                    task: message.task.clone(),
-                    tenant: message.tenant.clone(),
-                    topic: message.topic.clone(),
-                    key: message.key.clone(),
-                    payload: message.payload.clone(),
-                    attempt: message.attempts,
-                });
+                claimed.push(message.claimed(message.attempts));
             }
         }
         Ok(claimed)
@@ -136,7 +152,7 @@ impl State {
             ids.is_none_or(|ids| ids.contains(&m.id)) && topic.is_none_or(|topic| m.topic == topic)
         };
         let followed =
-            |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.sequence() == m.sequence());
+            |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.stream() == m.stream());
         let again: BTreeSet<u64> = self
             .outbox
             .iter()
@@ -169,7 +185,7 @@ impl State {
             match end {
                 End::Delivered(reply) => {
                     (message.stage, message.error) = (Stage::Delivered, None);
-                    (message.reply, message.ended_at) = (Some(reply.clone()), Some(now));
+                    (message.reply, message.ended_at) = (reply.clone(), Some(now));
                 }
                 End::Again { after, error } => {
                     (message.next_at, message.error) = (now + *after, Some(error.clone()));
@@ -177,6 +193,57 @@ impl State {
                 End::GivenUp { error, reply } => {
                     (message.stage, message.error) = (Stage::GivenUp, Some(error.clone()));
                     (message.reply, message.ended_at) = (reply.clone(), Some(now));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`store::Store::read_messages`].
+    pub(super) fn read_messages(
+        &self,
+        topic: &str,
+        known: &[u64],
+        limit: u32,
+        bytes: u64,
+    ) -> Vec<Claimed> {
+        let (mut read, mut left) = (Vec::new(), bytes);
+        let pending =
+            |m: &&Message| m.topic == topic && m.stage == Stage::Pending && !known.contains(&m.id);
+        for message in self.outbox.iter().filter(pending).take(limit as usize) {
+            let size = message.payload.len() as u64;
+            if size > left && !read.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(size);
+            read.push(message.claimed(message.attempts + 1));
+        }
+        read
+    }
+
+    /// See [`store::Store::end_messages`].
+    pub(super) fn end_messages(
+        &mut self,
+        fence: &FencingToken,
+        ends: &[(u64, End)],
+        now: Time,
+    ) -> Result<()> {
+        self.check_fence(fence)?;
+        for message in Arc::make_mut(&mut self.outbox) {
+            let Some((_, end)) = ends.iter().find(|(id, _)| *id == message.id) else { continue };
+            if message.stage != Stage::Pending {
+                continue;
+            }
+            message.attempts += 1;
+            match end {
+                End::Delivered(_) => {
+                    (message.stage, message.error) = (Stage::Delivered, None);
+                    message.ended_at = Some(now);
+                }
+                End::Again { error, .. } => message.error = Some(error.clone()),
+                End::GivenUp { error, .. } => {
+                    (message.stage, message.error) = (Stage::GivenUp, Some(error.clone()));
+                    message.ended_at = Some(now);
                 }
             }
         }
@@ -284,7 +351,9 @@ pub(super) fn deliveries(
     topic: &str,
     keys: &[String],
 ) -> Vec<Option<Delivery>> {
-    let own = |m: &&Message, key: &str| m.sequence() == (Some(task), tenant, topic, key);
+    let own = |m: &&Message, key: &str| {
+        m.stream() == (topic, tenant, key) && m.task.as_ref() == Some(task)
+    };
     let latest = |key: &String| outbox.iter().rev().find(|m| own(m, key)).map(Message::delivery);
     keys.iter().map(latest).collect()
 }

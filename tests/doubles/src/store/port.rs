@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom_core::budget::{self, Allowance};
 use besom_core::collection::Collections;
+use besom_core::delivery;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
@@ -41,15 +42,16 @@ impl MemoryStore {
         let (collections, now) = (self.collections(), self.time());
         self.perform(On::Write, |state| {
             let (tables, messages) = (state.tables.clone(), state.outbox.len());
+            let sequences = state.sequences.clone();
             for (tenant, change) in changes {
-                let origin = Origin { task: None, tenant: tenant.as_ref(), now };
+                let origin = Origin { task: None, run: None, tenant: tenant.as_ref(), now };
                 let applied =
                     state.apply(&collections, origin.tenant, std::slice::from_ref(change));
                 if let Change::Emit { topic, key, payload } = change {
                     state.emit(origin, topic, key, payload);
                 }
                 if let Err(Violation(said)) = applied {
-                    state.tables = tables;
+                    (state.tables, state.sequences) = (tables, sequences);
                     Arc::make_mut(&mut state.outbox).truncate(messages);
                     return Err(Error::Invalid(said));
                 }
@@ -321,6 +323,25 @@ impl Store for MemoryStore {
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
         let now = self.time();
         self.perform(On::Write, |state| state.end_attempts(fence, attempts, now))
+    }
+
+    async fn read_messages(
+        &self,
+        topic: &str,
+        known: &[u64],
+        limit: u32,
+        bytes: u64,
+    ) -> Result<Vec<Claimed>> {
+        self.perform(On::Read, |state| Ok(state.read_messages(topic, known, limit, bytes)))
+    }
+
+    async fn end_messages(
+        &self,
+        fence: &FencingToken,
+        ends: &[(u64, delivery::End)],
+    ) -> Result<()> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.end_messages(fence, ends, now))
     }
 
     async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {

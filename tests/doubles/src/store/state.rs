@@ -114,6 +114,8 @@ pub(super) struct State {
     pub(super) begun: BTreeMap<CommitId, Begun>,
     /// Shared with the snapshots taken of it.
     pub(super) outbox: Arc<Vec<Message>>,
+    /// The number of the latest message of each topic, tenant and key.
+    pub(super) sequences: BTreeMap<(String, Option<Tenant>, String), u64>,
     pub(super) nodes: BTreeMap<Incarnation, NodeRow>,
     pub(super) lines: BTreeMap<RunId, Logged>,
 
@@ -150,6 +152,7 @@ impl State {
             commits: BTreeMap::new(),
             begun: BTreeMap::new(),
             outbox: Arc::default(),
+            sequences: BTreeMap::new(),
             nodes: BTreeMap::new(),
             lines: BTreeMap::new(),
             tables: Tables::default(),

@@ -8,10 +8,11 @@ use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_ports::store::{
     Attempt, Claimed, Command, CommandEffect, Delivery, Error, MessageQuery, MessageSelector,
-    Retention,
+    Outcome, Retention,
 };
 
 use crate::conformance::World;
+use crate::conformance::tables::thing;
 use crate::conformance::world::{LETTERS, apply, candidate, fence, task, tenant};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -45,7 +46,7 @@ async fn end(world: &World, message: &Claimed, end: End) {
 }
 
 async fn delivered(world: &World, message: &Claimed) {
-    end(world, message, End::Delivered(reply(200, "done"))).await;
+    end(world, message, End::Delivered(Some(reply(200, "done")))).await;
 }
 
 async fn latest(
@@ -99,7 +100,7 @@ pub async fn a_claimed_message_is_hidden_for_the_hold(world: &mut World) {
     assert_eq!((again[0].id, again[0].attempt), (message.id, 2), "the attempt was counted");
 }
 
-/// Of one task, tenant, topic and key only the first message can be claimed; other sequences are
+/// Of one topic, tenant and key only the first message can be claimed; other sequences are
 /// independent.
 pub async fn messages_of_a_key_go_one_after_the_other(world: &mut World) {
     emitted(world, &[("t", "a", "a1"), ("t", "a", "a2"), ("t", "b", "b1"), ("u", "a", "u1")]).await;
@@ -117,6 +118,139 @@ pub async fn messages_of_a_key_go_one_after_the_other(world: &mut World) {
     assert_eq!(payloads(&first), ["a1"]);
     delivered(world, &first[0]).await;
     assert_eq!(payloads(&claim(world, "t", 10).await), ["a2"]);
+}
+
+/// The numbers of all messages of `key`, oldest first.
+async fn numbers(world: &World, key: &str) -> Vec<u64> {
+    let query = MessageQuery { limit: 1_000, ..MessageQuery::default() };
+    let mut all = world.store().messages(&query).await.expect("messages");
+    all.retain(|message| message.key == key);
+    all.iter().rev().map(|message| message.delivery.sequence).collect()
+}
+
+/// Each topic, tenant and key counts from 1. What was not committed took no number, and a number is
+/// not assigned again when its message is pruned.
+pub async fn messages_of_a_key_are_numbered_without_gaps(world: &mut World) {
+    emitted(world, &[("t", "a", "1"), ("t", "b", "1"), ("t", "a", "2"), ("u", "a", "1")]).await;
+    let first = claim(world, "t", 10).await;
+    let claimed: Vec<_> = first.iter().map(|m| (m.key.as_str(), m.sequence)).collect();
+    assert_eq!(claimed, [("a", 1), ("b", 1)]);
+    // One entry of a batch is rolled back, and one of its own batch.
+    world.write(vec![thing("s", 1)]).await;
+    let keys = ["k1", "k2"].map(candidate);
+    world.planned("task", keys.to_vec()).await;
+    let items = world.log("task").await;
+    let refused = apply(vec![], vec![emit("t", "a", "lost"), thing("s", 2)]);
+    let kept = apply(vec![], vec![emit("t", "a", "3"), emit("t", "a", "4")]);
+    let done = world.commit(vec![(&items[0], refused), (&items[1], kept)]).await;
+    assert!(matches!(done.outcomes[..], [Outcome::Dead(_), Outcome::Committed]), "{done:?}");
+    assert_eq!(numbers(world, "a").await, [1, 2, 1, 3, 4]);
+    let other = Some(tenant("b"));
+    world.unqueued(other, vec![emit("t", "a", "other")]).await;
+    assert_eq!(numbers(world, "a").await, [1, 2, 1, 3, 4, 1], "another tenant counts for itself");
+
+    for message in &first {
+        delivered(world, message).await;
+    }
+    for expected in 2..=4 {
+        let all = claim(world, "t", 10).await;
+        let next = all.iter().find(|message| message.tenant == Some(tenant("a"))).unwrap();
+        assert_eq!(next.sequence, expected);
+        delivered(world, next).await;
+    }
+    world.advance(MINUTE * 10);
+    let keep = Retention { history: MINUTE, undo: &[], nodes: MINUTE, routed: None };
+    world.store().prune(&world.fence, keep, 1_000).await.unwrap();
+    assert_eq!(numbers(world, "a").await, [1, 1], "of the other topic, and of the other tenant");
+    emitted(world, &[("t", "a", "5")]).await;
+    assert_eq!(numbers(world, "a").await, [1, 1, 5]);
+    world.balanced().await;
+}
+
+/// A receiver sees one order per key, whichever task emitted a message.
+pub async fn messages_of_two_tasks_share_the_sequence_of_their_key(world: &mut World) {
+    emitted(world, &[("t", "k", "one")]).await;
+    world.planned("other", vec![candidate("k")]).await;
+    let item = world.only("other").await;
+    world.commit(vec![(&item, apply(vec![], vec![emit("t", "k", "two")]))]).await;
+    assert_eq!(numbers(world, "k").await, [1, 2]);
+    let first = claim(world, "t", 10).await;
+    assert_eq!(payloads(&first), ["one"]);
+    delivered(world, &first[0]).await;
+    let second = claim(world, "t", 10).await;
+    assert_eq!((payloads(&second), second[0].sequence), (vec!["two"], 2));
+    let own = latest(world, "task", Some(&tenant("a")), "t", &["k"]).await.remove(0).unwrap();
+    assert_eq!((own.payload.as_slice(), own.sequence), (&b"one"[..], 1));
+}
+
+async fn read(world: &World, topic: &str, known: &[u64], limit: u32) -> Vec<Claimed> {
+    world.store().read_messages(topic, known, limit, 1 << 20).await.expect("a read")
+}
+
+/// A broker gets many messages of a key at once. What is known is left out; nothing is counted.
+pub async fn what_a_broker_gets_is_read_in_the_order_of_each_key(world: &mut World) {
+    let all = [("t", "a", "a1"), ("t", "b", "b1"), ("t", "a", "a2"), ("u", "a", "u1")];
+    emitted(world, &all).await;
+    emitted(world, &[("t", "a", "a3")]).await;
+    let first = read(world, "t", &[], 3).await;
+    assert_eq!(payloads(&first), ["a1", "b1", "a2"]);
+    let message = &first[0];
+    assert_eq!(
+        (message.task.clone(), message.tenant.clone(), message.topic.as_str(), message.attempt),
+        (Some(task("task")), Some(tenant("a")), "t", 1)
+    );
+    let run = world.store().runs(Some(&task("task")), 1).await.expect("runs").remove(0).id;
+    assert!(message.run.is_some_and(|of| of < run), "{message:?} {run:?}");
+    let numbers: Vec<u64> = first.iter().map(|message| message.sequence).collect();
+    assert_eq!(numbers, [1, 1, 2]);
+    let known: Vec<u64> = first.iter().map(|message| message.id).collect();
+    assert_eq!(payloads(&read(world, "t", &known, 3).await), ["a3"]);
+    assert_eq!(payloads(&read(world, "t", &known[1..2], 9).await), ["a1", "a2", "a3"]);
+    let store = world.store();
+    let few = store.read_messages("t", &[], 9, 3).await.expect("a read");
+    assert_eq!(payloads(&few), ["a1"], "the second would exceed the bytes");
+    let one = store.read_messages("t", &[], 9, 1).await.expect("a read");
+    assert_eq!(payloads(&one), ["a1"], "a single one may be larger");
+    assert!(read(world, "nobody's", &[], 9).await.is_empty());
+}
+
+/// Results are recorded under the fence, each once, and what is to be sent again keeps its place.
+pub async fn the_results_of_a_broker_are_recorded_once(world: &mut World) {
+    let all = [("t", "a", "1"), ("t", "a", "2"), ("t", "a", "3"), ("t", "b", "4")];
+    emitted(world, &all).await;
+    let ids: Vec<u64> = read(world, "t", &[], 9).await.iter().map(|message| message.id).collect();
+    let again = |error: &str| End::Again { after: MINUTE, error: error.into() };
+    let refused = || End::GivenUp { error: "too large".into(), reply: None };
+    let ends = [(ids[0], End::Delivered(None)), (ids[1], again("away")), (ids[3], refused())];
+    let stale = fence(0);
+    let done = world.store().end_messages(&stale, &ends).await;
+    assert!(matches!(done, Err(Error::Fenced)), "{done:?}");
+    assert_eq!(read(world, "t", &[], 9).await.len(), 4);
+    world.store().end_messages(&world.fence, &ends).await.expect("recorded");
+    // What has ended keeps its first result.
+    let late = [(ids[0], refused()), (ids[3], End::Delivered(None))];
+    world.store().end_messages(&world.fence, &late).await.expect("ignored");
+    let left = read(world, "t", &[], 9).await;
+    assert_eq!((payloads(&left), left[0].attempt), (vec!["2", "3"], 2));
+    let query = MessageQuery { limit: 9, ..MessageQuery::default() };
+    let shown = world.store().messages(&query).await.expect("messages");
+    let shown: Vec<_> = shown
+        .iter()
+        .rev()
+        .map(|m| (m.delivery.state, m.delivery.attempts, m.delivery.error.as_deref()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (State::Delivered, 1, None),
+            (State::Pending, 1, Some("away")),
+            (State::Pending, 0, None),
+            (State::GivenUp, 1, Some("too large")),
+        ]
+    );
+    assert_eq!(retried(world, &[ids[3]], None).await, 1);
+    assert_eq!(payloads(&read(world, "t", &[], 9).await), ["2", "3", "4"]);
+    world.balanced().await;
 }
 
 /// A message that was given up does not block the messages behind it.
@@ -286,7 +420,8 @@ pub async fn a_stale_leader_neither_claims_nor_marks(world: &mut World) {
     world.lead(2, "node-2").await;
     let claimed = world.store().claim_messages(&stale, &room, MINUTE).await;
     assert!(matches!(claimed, Err(Error::Fenced)), "{claimed:?}");
-    let attempt = Attempt { id: mine[0].id, attempt: 1, end: End::Delivered(reply(200, "mine")) };
+    let attempt =
+        Attempt { id: mine[0].id, attempt: 1, end: End::Delivered(Some(reply(200, "mine"))) };
     for wrong in [stale, fence(3)] {
         let marked = world.store().end_attempts(&wrong, std::slice::from_ref(&attempt)).await;
         assert!(matches!(marked, Err(Error::Fenced)), "{marked:?}");
@@ -302,7 +437,7 @@ pub async fn an_attempt_that_is_not_the_latest_changes_nothing(world: &mut World
     world.advance(MINUTE);
     let second = claim(world, "t", 1).await.remove(0);
     end(world, &first, End::GivenUp { error: "late".into(), reply: None }).await;
-    end(world, &second, End::Delivered(reply(201, "done"))).await;
+    end(world, &second, End::Delivered(Some(reply(201, "done")))).await;
     end(world, &second, End::GivenUp { error: "twice".into(), reply: None }).await;
     let of = latest(world, "task", Some(&tenant("a")), "t", &["k"]).await.remove(0).unwrap();
     assert_eq!((of.state, of.attempts, of.error), (State::Delivered, 2, None));
@@ -314,7 +449,7 @@ pub async fn a_task_sees_what_became_of_its_own_messages(world: &mut World) {
     emitted(world, &[("t", "a", "old"), ("t", "b", "b")]).await;
     let first = claim(world, "t", 10).await;
     let cut = Reply { status: 200, body: vec![0, 159, 255], cut: true };
-    end(world, &first[0], End::Delivered(cut.clone())).await;
+    end(world, &first[0], End::Delivered(Some(cut.clone()))).await;
     let a = Some(tenant("a"));
     let seen = latest(world, "task", a.as_ref(), "t", &["a", "none", "b"]).await;
     assert_eq!(seen[0].as_ref().and_then(|d| d.reply.clone()), Some(cut));

@@ -1,0 +1,279 @@
+//! A broker: a stream of Redis, or of a Redis Cluster.
+//!
+//! A batch is one transaction (`MULTI`), so that Redis appends all of its messages or none. Redis
+//! replicates asynchronously: with `replicas`, a batch counts as accepted only once so many replicas
+//! have it (`WAIT`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom_core::delivery::event::{self, Envelope, Origin};
+use besom_core::delivery::{Claimed, Fate};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo as _, RedisError,
+    TlsCertificates, Value, cmd, pipe,
+};
+use tokio::sync::Mutex;
+
+use crate::activity::redis::keys::slot;
+
+use besom_config::delivery::RedisServers;
+use besom_config::delivery::Route as Topic;
+use besom_ports::courier::Broker;
+
+/// The stream of a topic.
+pub struct RedisStream {
+    servers: Vec<ConnectionInfo>,
+    certificates: Option<TlsCertificates>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    stream: String,
+    store: String,
+    content_type: String,
+    schema: Option<String>,
+    envelope: Envelope,
+    length_max: u64,
+    replicas: u32,
+    timeout: Duration,
+    line: Mutex<Line>,
+}
+
+/// The open connection, and what is known of the servers.
+#[derive(Default)]
+struct Line {
+    open: Option<Connection>,
+    is_cluster: bool,
+}
+
+#[derive(Clone)]
+enum Connection {
+    Single(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl RedisStream {
+    /// The stream of a topic whose URL names these servers. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// Certificates or a password that cannot be read.
+    pub fn new(
+        topic: &str,
+        route: &Topic,
+        servers: &RedisServers,
+        ca: Option<&std::path::Path>,
+        store: &str,
+    ) -> anyhow::Result<RedisStream> {
+        let urls = servers.urls();
+        let infos: Result<Vec<ConnectionInfo>, RedisError> =
+            urls.iter().map(|url| url.as_str().into_connection_info()).collect();
+        let certificates = match servers.secure {
+            false => None,
+            true => {
+                // There is one crypto provider per process; it may already be installed.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                let read = |path| std::fs::read(path);
+                Some(TlsCertificates { client_tls: None, root_cert: ca.map(read).transpose()? })
+            }
+        };
+        if let Some(file) = &route.password_file {
+            password(file).map_err(|why| anyhow::anyhow!("topics.{topic}: {why}"))?;
+        }
+        Ok(RedisStream {
+            servers: infos?,
+            certificates,
+            user: route.user.clone(),
+            password_file: route.password_file.clone(),
+            stream: route.stream.clone().unwrap_or_else(|| topic.to_owned()),
+            store: store.to_owned(),
+            content_type: route.content_type.clone(),
+            schema: route.schema.clone(),
+            envelope: route.envelope,
+            length_max: route.length_max,
+            replicas: route.replicas,
+            timeout: route.timeout,
+            line: Mutex::new(Line { open: None, is_cluster: servers.hosts.len() > 1 }),
+        })
+    }
+
+    fn batch(&self, batch: &[Claimed], ids: &[String]) -> redis::Pipeline {
+        let origin = Origin {
+            store: &self.store,
+            content_type: &self.content_type,
+            schema: self.schema.as_deref(),
+        };
+        let mut pipeline = pipe();
+        pipeline.atomic();
+        for (message, id) in batch.iter().zip(ids) {
+            let append = pipeline.cmd("XADD").arg(&self.stream);
+            if self.length_max > 0 {
+                append.arg("MAXLEN").arg("~").arg(self.length_max);
+            }
+            append.arg("*");
+            match self.envelope {
+                Envelope::Binary => {
+                    for (name, value) in event::attributes(origin, message, id) {
+                        append.arg(name).arg(value.as_ref());
+                    }
+                    append.arg("data").arg(&message.payload);
+                }
+                Envelope::Structured => {
+                    append.arg("event").arg(event::structured(origin, message, id));
+                }
+            }
+        }
+        pipeline
+    }
+
+    async fn connection(&self) -> Result<Connection, String> {
+        let mut line = self.line.lock().await;
+        if let Some(open) = &line.open {
+            return Ok(open.clone());
+        }
+        let open = self.open(line.is_cluster).await?;
+        line.open = Some(open.clone());
+        Ok(open)
+    }
+
+    async fn open(&self, is_cluster: bool) -> Result<Connection, String> {
+        // Read for each connection, so that a replaced password takes effect with the next one.
+        let password = self.password_file.as_deref().map(password).transpose()?;
+        let words = |error: RedisError| said(&error);
+        if is_cluster {
+            let mut client = ClusterClient::builder(self.servers.clone())
+                .connection_timeout(self.timeout)
+                .response_timeout(self.timeout)
+                .retries(3);
+            if let Some(user) = &self.user {
+                client = client.username(user);
+            }
+            if let Some(password) = password {
+                client = client.password(password);
+            }
+            if let Some(certificates) = &self.certificates {
+                client = client.certs(certificates.clone());
+            }
+            let client = client.build().map_err(words)?;
+            return Ok(Connection::Cluster(client.get_async_connection().await.map_err(words)?));
+        }
+        let Some(info) = self.servers.first().cloned() else {
+            return Err("the topic names no server".to_owned());
+        };
+        let mut settings = info.redis_settings().clone();
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = password {
+            settings = settings.set_password(password);
+        }
+        let info = info.set_redis_settings(settings);
+        let client = match &self.certificates {
+            Some(certificates) => Client::build_with_tls(info, certificates.clone()),
+            None => Client::open(info),
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(Some(self.timeout));
+        let client = client.map_err(words)?;
+        let open = client.get_multiplexed_async_connection_with_config(&config).await;
+        Ok(Connection::Single(open.map_err(words)?))
+    }
+
+    async fn append(&self, pipeline: &redis::Pipeline) -> Result<(), String> {
+        let open = self.connection().await?;
+        let done = match open {
+            Connection::Single(mut open) => {
+                let done = run(&mut open, pipeline).await;
+                match done {
+                    Ok(()) if self.replicas > 0 => {
+                        self.replicated(open.req_packed_command(&self.wait()).await)
+                    }
+                    done => done,
+                }
+            }
+            Connection::Cluster(mut open) => match run(&mut open, pipeline).await {
+                Ok(()) if self.replicas > 0 => {
+                    // On the connection to the server that has executed the batch.
+                    let route = Route::new(slot(&self.stream), SlotAddr::Master);
+                    let route = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+                    self.replicated(open.route_command(self.wait(), route).await)
+                }
+                done => done,
+            },
+        };
+        if let Err(error) = &done {
+            let mut line = self.line.lock().await;
+            // A new connection, with the slots as they are then.
+            line.open = None;
+            line.is_cluster |= error.contains("Moved: ");
+        }
+        done
+    }
+
+    fn wait(&self) -> redis::Cmd {
+        let mut wait = cmd("WAIT");
+        // Before the answer is given up.
+        let millis = (self.timeout / 2).as_millis().max(1);
+        wait.arg(self.replicas).arg(u64::try_from(millis).unwrap_or(u64::MAX));
+        wait
+    }
+
+    fn replicated(&self, answer: Result<Value, RedisError>) -> Result<(), String> {
+        match answer.map_err(|error| said(&error))? {
+            Value::Int(have) if have >= i64::from(self.replicas) => Ok(()),
+            Value::Int(have) => Err(format!(
+                "only {have} of {} replicas have the batch (`replicas` of the topic)",
+                self.replicas
+            )),
+            other => Err(format!("WAIT answered {other:?}")),
+        }
+    }
+}
+
+#[async_trait]
+impl Broker for RedisStream {
+    async fn send(&self, batch: &[Claimed], ids: &[String]) -> Vec<Fate> {
+        let pipeline = self.batch(batch, ids);
+        let done = tokio::time::timeout(self.timeout, self.append(&pipeline)).await;
+        let done =
+            done.unwrap_or_else(|_| Err("Redis: no answer within the topic's timeout".to_owned()));
+        match done {
+            Ok(()) => batch.iter().map(|_| Fate::Accepted).collect(),
+            Err(error) => vec![Fate::Unknown(error)],
+        }
+    }
+}
+
+/// Runs a transaction. A command that fails within it is an error, too: all commands of a batch are
+/// alike.
+async fn run(open: &mut impl ConnectionLike, pipeline: &redis::Pipeline) -> Result<(), String> {
+    let answers: Vec<Value> = pipeline.query_async(open).await.map_err(|error| said(&error))?;
+    for answer in answers {
+        if let Value::ServerError(error) = answer {
+            return Err(said(&error.into()));
+        }
+    }
+    Ok(())
+}
+
+fn said(error: &RedisError) -> String {
+    if error.is_timeout() {
+        return "Redis: no answer within the topic's timeout".to_owned();
+    }
+    let words = error.to_string();
+    // The commands of a batch are refused for the same reason.
+    let first = words.split_once("(Index 0, error: ").map(|(_, rest)| {
+        rest.split_once("), (Index").or_else(|| rest.split_once(")]")).map_or(rest, |(own, _)| own)
+    });
+    format!("Redis: {}", first.unwrap_or(&words))
+}
+
+pub(super) fn password(file: &std::path::Path) -> Result<String, String> {
+    let text = besom_system::secret::line(file)
+        .map_err(|words| format!("password_file {}: {words}", file.display()))?;
+    Ok(text.trim().to_owned())
+}

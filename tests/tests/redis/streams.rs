@@ -1,0 +1,302 @@
+//! Streams of Redis as brokers: what arrives, in which order, and what is held while it does not.
+//! Over the store in memory and real servers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use besom_config::delivery::Receiver;
+use besom_config::{Config, Overrides, RawConfig};
+use besom_core::delivery::{Settings, State};
+use besom_core::ids::{FencingToken, Incarnation, Tenant};
+use besom_core::proposal::Change;
+use besom_engine::host::deliver::{Delivery, ToBroker, deliver};
+use besom_ports::store::{Message, MessageQuery, Store};
+use besom_product::model::default_collections;
+use besom_services::courier::HttpCourier;
+use besom_services::courier::redis::RedisStream;
+use besom_tests::adapters::memory::Memory;
+use besom_tests::adapters::redis::{cluster, single};
+use besom_tests::conformance::Fixture;
+use besom_tests::conformance::world::fence;
+use besom_tests::servers::redis::Redis;
+use redis::{Connection, cmd};
+use tokio::sync::watch;
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A store, and the delivery of the topic `t` to a stream.
+struct Way {
+    store: Arc<dyn Store>,
+    leading: watch::Sender<Option<FencingToken>>,
+    fixture: Memory,
+}
+
+impl Way {
+    async fn new(url: &str, more: &str) -> Way {
+        let text = format!(
+            "[delivery]\nhosts = [\"127.0.0.1\"]\npoll = \"10ms\"\n\
+             [topics.t]\nurl = \"{url}\"\ntimeout = \"2s\"\nbackoff = \"10ms\"\n\
+             backoff_max = \"100ms\"\n{more}\n"
+        );
+        let config: Config =
+            RawConfig::parse(&text, Path::new("besom.toml"), &Overrides::default())
+                .outline(&default_collections())
+                .finish()
+                .unwrap_or_else(|problems| panic!("{problems}"));
+        let fixture = Memory::open();
+        let store = fixture.store();
+        let route = &config.topics["t"];
+        let Ok(Receiver::Redis(servers)) = Receiver::parse(&route.url) else { panic!("{url}") };
+        let stream = RedisStream::new("t", route, &servers, None, store.identity()).unwrap();
+        let brokers = vec![ToBroker {
+            topic: "t".into(),
+            rules: route.broker_rules(config.delivery.poll),
+            broker: Arc::new(stream),
+        }];
+        let courier = Arc::new(HttpCourier::new(&config).unwrap());
+        let settings =
+            Settings { topics: BTreeMap::new(), concurrency: 1, poll: config.delivery.poll };
+        let (leading, leads) = watch::channel(None);
+        let delivery = Delivery { courier, settings, brokers };
+        tokio::spawn(deliver(Arc::clone(&store), delivery, Arc::default(), leads));
+        Way { store, leading, fixture }
+    }
+
+    async fn lead(&self, term: u64) {
+        let fence = fence(term);
+        self.store.raise_fence(&fence, &Incarnation::from("n"), None).await.unwrap();
+        self.leading.send_replace(Some(fence));
+    }
+
+    /// Emits messages, each to the key of its number modulo `keys`.
+    fn emit(&self, numbers: impl IntoIterator<Item = usize>, keys: usize) {
+        let change = |n: usize| Change::Emit {
+            topic: "t".into(),
+            key: (n % keys).to_string(),
+            payload: format!("{{\"n\":{n}}}").into_bytes(),
+        };
+        let changes: Vec<_> =
+            numbers.into_iter().map(|n| (Some(Tenant::from("p")), change(n))).collect();
+        self.fixture.inner().write(&changes).unwrap();
+    }
+
+    async fn in_state(&self, state: State) -> Vec<Message> {
+        let query = MessageQuery { state: Some(state), limit: 100_000, topic: None };
+        self.store.messages(&query).await.unwrap()
+    }
+
+    async fn until_delivered(&self, count: usize) {
+        let begin = Instant::now();
+        while self.in_state(State::Delivered).await.len() < count {
+            let late = begin.elapsed() >= PATIENCE;
+            assert!(!late, "{:?}", self.in_state(State::Pending).await.last());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits for a pending message with an error that contains these words.
+    async fn until_held(&self, words: &str) {
+        let begin = Instant::now();
+        loop {
+            let pending = self.in_state(State::Pending).await;
+            let errors = || pending.iter().filter_map(|message| message.delivery.error.as_deref());
+            if errors().any(|error| error.contains(words)) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{words}: {:?}", errors().next());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Waits until the condition holds.
+async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
+    let begin = Instant::now();
+    while !look().await {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The entries of a stream: the fields of each.
+fn entries(connection: &mut Connection, stream: &str) -> Vec<BTreeMap<String, String>> {
+    let entries: Vec<(String, BTreeMap<String, String>)> =
+        cmd("XRANGE").arg(stream).arg("-").arg("+").query(connection).expect("the stream");
+    entries.into_iter().map(|(_, fields)| fields).collect()
+}
+
+/// What a consumer keeps that drops repeated messages: the payloads of each key. A number that is
+/// left out is an error.
+fn consumed(entries: &[BTreeMap<String, String>]) -> BTreeMap<String, Vec<String>> {
+    let mut of: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in entries {
+        let kept = of.entry(entry["subject"].clone()).or_default();
+        let number: usize = entry["sequence"].parse().expect("a number");
+        assert!(number <= kept.len() + 1, "{} follows {}", number, kept.len());
+        if number == kept.len() + 1 {
+            kept.push(entry["data"].clone());
+        }
+    }
+    of
+}
+
+/// What was emitted for `numbers`, by key.
+fn emitted(numbers: usize, keys: usize) -> BTreeMap<String, Vec<String>> {
+    let mut of: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for n in 0..numbers {
+        of.entry((n % keys).to_string()).or_default().push(format!("{{\"n\":{n}}}"));
+    }
+    of
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_arrive_as_events_in_the_order_of_their_keys() {
+    let server = single();
+    let way = Way::new(&server.url(), "batch = 100\nschema = \"urn:example\"").await;
+    way.emit(0..1_000, 7);
+    assert!(entries(&mut server.connect(), "t").is_empty(), "nobody leads");
+    way.lead(1).await;
+    way.until_delivered(1_000).await;
+    let all = entries(&mut server.connect(), "t");
+    assert_eq!(all.len(), 1_000);
+    assert_eq!(consumed(&all), emitted(1_000, 7));
+    let first = &all[0];
+    let of = |name: &str| first.get(name).map_or("", String::as_str);
+    assert_eq!(
+        ["specversion", "type", "subject", "sequence", "datacontenttype", "dataschema", "data"]
+            .map(of),
+        ["1.0", "t", "0", "00000000000000000001", "application/json", "urn:example", "{\"n\":0}"]
+    );
+    assert_eq!((of("id").len(), of("besomtenant")), (32, "p"));
+    assert_eq!(of("source"), format!("urn:besom:{}", way.store.identity()));
+    let ids: std::collections::BTreeSet<_> = all.iter().map(|entry| &entry["id"]).collect();
+    assert_eq!(ids.len(), 1_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_structured_event_is_one_field() {
+    let server = single();
+    let more = "envelope = \"structured\"\nstream = \"events\"\nlength_max = 1000";
+    let way = Way::new(&server.url(), more).await;
+    way.emit(0..1, 1);
+    way.lead(1).await;
+    way.until_delivered(1).await;
+    let all = entries(&mut server.connect(), "events");
+    let event: serde_json::Value = serde_json::from_str(&all[0]["event"]).expect("JSON");
+    assert_eq!((&event["data"]["n"], &event["subject"]), (&0.into(), &"0".into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_and_a_leader_that_is_replaced_lose_nothing() {
+    let mut server = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let way = Way::new(&server.url(), "batch = 50").await;
+    way.lead(1).await;
+    for (term, from) in [(2, 0), (3, 1_000), (4, 2_000)] {
+        way.emit(from..from + 1_000, 10);
+        until("some arrive", async || way.in_state(State::Delivered).await.len() > from + 100)
+            .await;
+        server.kill();
+        way.lead(term).await;
+        way.until_held("Redis").await;
+        server.restart();
+    }
+    way.until_delivered(3_000).await;
+    assert_eq!(consumed(&entries(&mut server.connect(), "t")), emitted(3_000, 10));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_is_waited_for_within_the_timeout() {
+    let server = Redis::start(&[]);
+    let way = Way::new(&server.url(), "").await;
+    way.emit(0..1, 1);
+    way.lead(1).await;
+    way.until_delivered(1).await;
+    server.freeze();
+    way.emit(1..100, 1);
+    way.until_held("no answer within").await;
+    server.thaw();
+    way.until_delivered(100).await;
+    assert_eq!(consumed(&entries(&mut server.connect(), "t")), emitted(100, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_refuses_holds_its_messages_and_says_why() {
+    let server = Redis::start(&["--maxmemory-policy", "noeviction"]);
+    let _: String = server.command("CONFIG SET maxmemory 1");
+    let way = Way::new(&server.url(), "").await;
+    way.emit(0..20, 3);
+    way.lead(1).await;
+    way.until_held("maxmemory").await;
+    let _: String = server.command("CONFIG SET maxmemory 0");
+    way.until_delivered(20).await;
+    assert_eq!(consumed(&entries(&mut server.connect(), "t")), emitted(20, 3));
+
+    let _: String = server.command("SET wrong x");
+    let way = Way::new(&server.url(), "stream = \"wrong\"").await;
+    way.emit(0..1, 1);
+    way.lead(1).await;
+    way.until_held("WRONGTYPE").await;
+    let _: i64 = server.command("DEL wrong");
+    way.until_delivered(1).await;
+
+    let way = Way::new(&server.url(), "stream = \"replicated\"\nreplicas = 1").await;
+    way.emit(0..1, 1);
+    way.lead(1).await;
+    way.until_held("only 0 of 1 replicas").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_is_read_from_its_file_at_each_connection() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = Redis::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("password");
+    let set = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let _: String = server.command("ACL SETUSER feed on >right ~t +xadd +multi +exec");
+    set("wrong-secret\n");
+    let more = format!("user = \"feed\"\npassword_file = \"{}\"", file.display());
+    let way = Way::new(&server.url(), &more).await;
+    way.emit(0..5, 1);
+    way.lead(1).await;
+    way.until_held("authentication failed").await;
+    let pending = way.in_state(State::Pending).await;
+    assert!(!format!("{pending:?}").contains("wrong-secret"), "{pending:?}");
+    set("right\n");
+    way.until_delivered(5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_found_by_any_of_its_servers() {
+    let cluster = cluster();
+    for (n, stream) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        let way = Way::new(&cluster.nodes[n % 3].url(), &format!("stream = \"{stream}\"")).await;
+        way.emit(0..200, 3);
+        way.lead(1).await;
+        way.until_delivered(200).await;
+    }
+    let urls: Vec<_> =
+        cluster.urls().iter().map(|url| url["redis://".len()..].to_owned()).collect();
+    let url = format!("redis://{}", urls.join(","));
+    let way = Way::new(&url, "stream = \"e\"").await;
+    way.emit(0..200, 3);
+    way.lead(1).await;
+    way.until_delivered(200).await;
+    let mut holders = 0;
+    for stream in ["a", "b", "c", "d", "e"] {
+        for node in &cluster.nodes {
+            let length: Result<u64, _> = cmd("XLEN").arg(stream).query(&mut node.connect());
+            if let Ok(length @ 1..) = length {
+                assert_eq!(length, 200, "{stream}");
+                assert_eq!(consumed(&entries(&mut node.connect(), stream)), emitted(200, 3));
+                holders += 1;
+            }
+        }
+    }
+    assert_eq!(holders, 5);
+}
