@@ -1,20 +1,30 @@
 //! The weight of a proposal in bytes of values. It bounds the verdicts that are held in memory and the
 //! size of a commit.
 
-use crate::proposal::{Change, Guard, Proposal, ReadSet};
+use crate::proposal::{Change, Condition, Guard, Proposal, ReadSet};
 use crate::value::{Field, Value};
 
 /// The cost of a row in addition to its values: index entries and headers.
 pub const ROW: usize = 64;
 
-/// The weight of a proposal: its values and the rows that it reads or writes.
+/// The cost of a condition in addition to its texts and its value: its place in memory.
+const CONDITION: usize = 64;
+
+/// The weight of a proposal: its values, the rows that it reads or writes, and the conditions of its
+/// guards, of which one row may have thousands.
 pub fn of_proposal(proposal: &Proposal) -> usize {
     let guards: usize = proposal
         .guards
         .iter()
         .map(|guard| match guard {
             Guard::Complete(set) => of_set(set),
-            Guard::Columns { .. } | Guard::Exists(_) | Guard::Absent(_) | Guard::Idle(_) => ROW,
+            Guard::Columns { collection, key, conditions } => {
+                ROW + collection.len() + of_values(key) + of_conditions(conditions)
+            }
+            Guard::Exists(filter) | Guard::Absent(filter) => {
+                ROW + filter.collection.len() + of_conditions(&filter.conditions)
+            }
+            Guard::Idle(key) => ROW + key.len(),
         })
         .sum();
     let changes: usize = proposal
@@ -39,10 +49,49 @@ fn of_set(set: &ReadSet) -> usize {
     set.len() * ROW
 }
 
+fn of_conditions(conditions: &[Condition]) -> usize {
+    let weight = |of: &Condition| CONDITION + of.column.len() + of.value.weight();
+    conditions.iter().map(weight).sum()
+}
+
 fn of_fields(fields: &[Field]) -> usize {
     fields.iter().map(|field| field.value.weight()).sum()
 }
 
 fn of_values(values: &[Value]) -> usize {
     values.iter().map(Value::weight).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proposal::{Filter, OnGuardFailed};
+
+    #[test]
+    fn each_condition_of_a_guard_has_its_weight() {
+        let condition = Condition::equal("name", Value::Text("x".repeat(100)));
+        let filter =
+            |count| Filter { collection: "t".into(), conditions: vec![condition.clone(); count] };
+        let proposal = |guards| Proposal {
+            guards,
+            changes: Vec::new(),
+            on_guard_failed: OnGuardFailed::Retry(0),
+            notes: Vec::new(),
+        };
+        let columns = |count| Guard::Columns {
+            collection: "t".into(),
+            key: vec![Value::Integer(1)],
+            conditions: vec![condition.clone(); count],
+        };
+        let one = CONDITION + 4 + 100;
+        for (guard, fixed) in [
+            (Guard::Exists(filter(1_000)), ROW + 1),
+            (Guard::Absent(filter(1_000)), ROW + 1),
+            (columns(1_000), ROW + 1 + 8),
+        ] {
+            assert_eq!(of_proposal(&proposal(vec![guard])), fixed + 1_000 * one);
+        }
+        let idle = Guard::Idle("doc:1".into());
+        assert_eq!(of_proposal(&proposal(vec![idle])), ROW + 5);
+    }
 }

@@ -7,7 +7,7 @@ use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::plan::{Scan, TaskState, unscanned_since};
-use besom_core::snapshot::{ClockReport, Cut, Depth, Held, unlike_leader};
+use besom_core::snapshot::{Cause, ClockReport, Cut, Depth, Held, unlike_leader};
 use besom_core::time::Time;
 use serde::{Serialize, Serializer};
 
@@ -501,7 +501,12 @@ fn text(report: &Report) -> String {
         .map(|(who, HeldPart { node, held: Printed(held) })| {
             let since = Stamp(held.since).beside(report.now);
             let why = printable(&held.why);
-            format!("{who} is held (since {since}; {}, on {node}): {why}\n", held.what)
+            match held.cause {
+                Cause::Broker => {
+                    format!("{} is held (since {since}, on {node}): {why}\n", held.what)
+                }
+                _ => format!("{who} is held (since {since}; {}, on {node}): {why}\n", held.what),
+            }
         })
         .collect();
     let mut out = format!(
