@@ -226,7 +226,7 @@ fn guards_that_take_too_long_are_ended_and_change_nothing() {
         let slow = world.entry(&items[0], apply(vec![exists(77)], count()));
         let quick = world.entry(&items[1], apply(vec![exists(1)], count()));
         let said = world.store().commit(&world.batch(vec![slow, quick.clone()])).await;
-        let Err(Error::Invalid(said)) = said else { panic!("{said:?}") };
+        let Err(Error::GuardsTimedOut(said)) = said else { panic!("{said:?}") };
         assert!(said.contains("store.guard_timeout"), "{said}");
         let failed = world.entry(&items[0], dead(&said));
         let committed = world.store().commit(&world.batch(vec![failed, quick])).await.unwrap();

@@ -279,7 +279,7 @@ async fn guards_that_take_too_long_are_interrupted_and_change_nothing() {
     let seeks = apply(vec![exists("doc_id", text("d1999"))], advance("d0001"));
     let entries = vec![(slow, looks), (quick, seeks), (plain, apply(vec![], advance("d0002")))];
     let said = f.store.commit(&f.batch(entries.clone())).await;
-    let Err(Error::Invalid(said)) = said else { panic!("{said:?}") };
+    let Err(Error::GuardsTimedOut(said)) = said else { panic!("{said:?}") };
     assert!(said.contains("store.guard_timeout"), "{said}");
     f.balanced().await;
     // Other statements are not interrupted, however many rows they examine.
@@ -326,7 +326,7 @@ async fn guards_on_large_rows_have_the_same_time_limit() {
     let plain = apply(vec![guard("small")], advance("small"));
     let entries = vec![(slow, compares), (quick, plain)];
     let said = f.store.commit(&f.batch(entries.clone())).await;
-    let Err(Error::Invalid(said)) = said else { panic!("{said:?}") };
+    let Err(Error::GuardsTimedOut(said)) = said else { panic!("{said:?}") };
     assert!(said.contains("store.guard_timeout"), "{said}");
     f.balanced().await;
     let failed = Settle::Dead { attempts: 1, reason: said };
