@@ -20,6 +20,7 @@ use besom_tests::adapters::memory::Memory;
 use besom_tests::adapters::redis::{cluster, single};
 use besom_tests::conformance::Fixture;
 use besom_tests::conformance::world::fence;
+use besom_tests::servers::certificates::Authority;
 use besom_tests::servers::redis::Redis;
 use redis::{Connection, cmd};
 use tokio::sync::watch;
@@ -36,6 +37,11 @@ struct Way {
 
 impl Way {
     async fn new(url: &str, more: &str) -> Way {
+        Way::trusting(None, url, more).await
+    }
+
+    /// With the certificates of an authority.
+    async fn trusting(ca: Option<&Path>, url: &str, more: &str) -> Way {
         let text = format!(
             "[delivery]\nhosts = [\"127.0.0.1\"]\npoll = \"10ms\"\n\
              [topics.t]\nurl = \"{url}\"\ntimeout = \"2s\"\nbackoff = \"10ms\"\n\
@@ -50,7 +56,7 @@ impl Way {
         let store = fixture.store();
         let route = &config.topics["t"];
         let Ok(Receiver::Redis(servers)) = Receiver::parse(&route.url) else { panic!("{url}") };
-        let stream = RedisStream::new("t", route, &servers, None, store.identity()).unwrap();
+        let stream = RedisStream::new("t", route, &servers, ca, store.identity()).unwrap();
         let brokers = vec![ToBroker {
             topic: "t".into(),
             rules: route.broker_rules(config.delivery.poll),
@@ -299,4 +305,32 @@ async fn a_cluster_is_found_by_any_of_its_servers() {
         }
     }
     assert_eq!(holders, 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_identified_by_its_certificate() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (ours, others) = (Authority::new("ours"), Authority::new("others"));
+    let (ca, unknown) =
+        (write("ca.pem", ours.certificate()), write("others.pem", others.certificate()));
+    let (cert, key) = ours.sign("127.0.0.1", false);
+    let (cert, key) = (write("cert.pem", &cert), write("key.pem", &key));
+    let server = Redis::start_secure(&cert, &key, &ca, &["--tls-auth-clients", "no"]);
+    let url = format!("rediss://127.0.0.1:{}", server.port());
+    for (ca, is_known) in [(&ca, true), (&unknown, false)] {
+        let way = Way::trusting(Some(ca), &url, "").await;
+        way.emit(0..10, 3);
+        way.lead(1).await;
+        match is_known {
+            true => way.until_delivered(10).await,
+            false => way.until_held("certificate").await,
+        }
+    }
 }

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use async_trait::async_trait;
 use besom_core::delivery::event::{self, Envelope, Origin};
 use besom_core::delivery::{Claimed, Fate};
@@ -76,7 +77,9 @@ impl RedisStream {
             true => {
                 // There is one crypto provider per process; it may already be installed.
                 let _ = rustls::crypto::ring::default_provider().install_default();
-                let read = |path| std::fs::read(path);
+                let read = |path: &std::path::Path| {
+                    std::fs::read(path).with_context(|| path.display().to_string())
+                };
                 Some(TlsCertificates { client_tls: None, root_cert: ca.map(read).transpose()? })
             }
         };
