@@ -49,8 +49,8 @@ impl Way {
             concurrency: config.delivery.concurrency,
             poll: config.delivery.poll,
         };
-        let courier = Arc::new(HttpCourier::new(&config).unwrap());
         let store = fixture.store();
+        let courier = Arc::new(HttpCourier::new(&config, store.identity()).unwrap());
         let (leading, leads) = watch::channel(None);
         tokio::spawn(deliver(
             Arc::clone(&store),
@@ -146,4 +146,44 @@ async fn what_was_under_way_at_a_takeover_is_delivered_again_with_its_key() {
     until("it is told again", async || first().len() == 2).await;
     assert_eq!(first()[0], first()[1]);
     until("it is delivered", async || way.in_state(State::Delivered).await >= 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_an_event_in_either_mode() {
+    let way = Way::new("schema = \"urn:example\"").await;
+    way.emit([7]).await;
+    way.emit([7]).await;
+    way.lead(1).await;
+    until("both are delivered", async || way.in_state(State::Delivered).await == 2).await;
+    let seen = way.orchestrator.seen();
+    assert_eq!(seen.len(), 2);
+    for (request, number) in seen.iter().zip(1..) {
+        let of = |name: &str| {
+            let value = request.headers.get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or("-").to_owned()
+        };
+        assert_eq!(
+            ["ce-specversion", "ce-type", "ce-subject", "ce-dataschema", "content-type"].map(of),
+            ["1.0", "t", "7", "urn:example", "application/json"]
+        );
+        assert_eq!(of("ce-id"), request.key);
+        assert_eq!(of("ce-source"), format!("urn:besom:{}", way.store.identity()));
+        assert_eq!(of("ce-sequence"), format!("{number:020}"));
+        assert_eq!(of("besom-sequence"), number.to_string());
+        assert_eq!(of("ce-datacontenttype"), "-", "Content-Type takes its place");
+        assert_eq!(request.body, b"{}");
+    }
+
+    let way = Way::new("envelope = \"structured\"").await;
+    way.emit([7]).await;
+    way.lead(1).await;
+    until("it is delivered", async || way.in_state(State::Delivered).await == 1).await;
+    let request = way.orchestrator.seen().remove(0);
+    assert_eq!(request.headers["content-type"], "application/cloudevents+json");
+    assert_eq!(request.headers.get("ce-id"), None);
+    assert_eq!(
+        (request.field("subject"), request.field("id")),
+        ("7".into(), request.key.as_str().into())
+    );
+    assert_eq!(request.field("data"), serde_json::json!({}));
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use besom_core::delivery::event::Envelope;
 use besom_core::delivery::{Answer, Claimed, Reply};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -37,6 +38,8 @@ struct Way {
     target: Target,
     token_file: Option<PathBuf>,
     content_type: String,
+    schema: Option<String>,
+    envelope: Envelope,
     timeout: Duration,
     reply_bytes_max: usize,
 }
@@ -44,6 +47,8 @@ struct Way {
 /// The courier of a configuration.
 pub struct HttpCourier {
     ways: BTreeMap<String, Way>,
+    /// The identity of the store, which is the source of all messages.
+    store: String,
     /// `None`: no route needs TLS.
     tls: Option<TlsConnector>,
 }
@@ -65,12 +70,12 @@ pub fn look_at_password(file: &Path) -> Result<(), String> {
 }
 
 impl HttpCourier {
-    /// Creates the courier for the topics of a configuration. Their URLs were validated with the
-    /// configuration.
+    /// Creates the courier for the topics of a configuration over HTTP. Their URLs were validated
+    /// with the configuration. `store` is the identity of the store.
     ///
     /// # Errors
     /// An invalid URL, a token that cannot be read, or certificates that cannot be used.
-    pub fn new(config: &Config) -> anyhow::Result<HttpCourier> {
+    pub fn new(config: &Config, store: &str) -> anyhow::Result<HttpCourier> {
         let mut ways = BTreeMap::new();
         for (topic, route) in &config.topics {
             let receiver = Receiver::parse(&route.url)
@@ -83,6 +88,8 @@ impl HttpCourier {
                 target,
                 token_file: route.token_file.clone(),
                 content_type: route.content_type.clone(),
+                schema: route.schema.clone(),
+                envelope: route.envelope,
                 timeout: route.timeout,
                 reply_bytes_max: usize::try_from(route.reply_bytes_max).unwrap_or(usize::MAX),
             };
@@ -90,11 +97,12 @@ impl HttpCourier {
         }
         let secure = ways.values().any(|way| way.target.secure);
         let tls = secure.then(|| tls::client(config.delivery.ca.as_deref())).transpose()?;
-        Ok(HttpCourier { ways, tls: tls.map(|tls| TlsConnector::from(Arc::new(tls))) })
+        let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
+        Ok(HttpCourier { ways, store: store.to_owned(), tls })
     }
 
     async fn attempt(&self, way: &Way, message: &Claimed, key: &str) -> Result<Answer, String> {
-        let request = request::build(way, message, key)?;
+        let request = request::build(way, &self.store, message, key)?;
         let host = way.target.host.trim_matches(['[', ']']).to_owned();
         let stream = TcpStream::connect((host.as_str(), way.target.port))
             .await

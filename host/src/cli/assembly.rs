@@ -170,7 +170,7 @@ fn delivery(config: &Config, store: &str) -> Result<Option<Delivery>, Failure> {
         return Ok(None);
     }
     let wrong = |error: anyhow::Error| Failure::Setting(format!("{error:#}"));
-    let courier = HttpCourier::new(config).map_err(wrong)?;
+    let courier = HttpCourier::new(config, store).map_err(wrong)?;
     let (mut topics, mut brokers) = (BTreeMap::new(), Vec::new());
     for (name, route) in &config.topics {
         match Receiver::parse(&route.url) {

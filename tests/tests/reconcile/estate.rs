@@ -105,7 +105,7 @@ impl Estate {
             .resolve(&|name| Ok(found[name].clone()), &default_collections())
             .finish();
         let config = config.unwrap_or_else(|problems| panic!("{problems}"));
-        let courier = HttpCourier::new(&config).unwrap();
+        let courier = HttpCourier::new(&config, fixture.store().identity()).unwrap();
         let mut estate = Estate {
             fixture,
             orchestrator,

@@ -62,7 +62,7 @@ impl Way {
             rules: route.broker_rules(config.delivery.poll),
             broker: Arc::new(stream),
         }];
-        let courier = Arc::new(HttpCourier::new(&config).unwrap());
+        let courier = Arc::new(HttpCourier::new(&config, store.identity()).unwrap());
         let settings =
             Settings { topics: BTreeMap::new(), concurrency: 1, poll: config.delivery.poll };
         let (leading, leads) = watch::channel(None);

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use besom_core::delivery::Claimed;
+use besom_core::delivery::event::{self, Envelope, Origin};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{self, HeaderValue};
@@ -14,9 +15,16 @@ use super::Way;
 /// The POST request for a message.
 pub(super) fn build(
     way: &Way,
+    store: &str,
     message: &Claimed,
     key: &str,
 ) -> Result<Request<Full<Bytes>>, String> {
+    let (content_type, schema) = (way.content_type.as_str(), way.schema.as_deref());
+    let origin = Origin { store, content_type, schema };
+    let (content_type, body) = match way.envelope {
+        Envelope::Binary => (content_type, message.payload.clone()),
+        Envelope::Structured => (event::STRUCTURED, event::structured(origin, message, key)),
+    };
     let (target, default) = (&way.target, if way.target.secure { 443 } else { 80 });
     let host = match target.port == default {
         true => target.host.clone(),
@@ -27,7 +35,7 @@ pub(super) fn build(
         .uri(&target.path)
         .header(header::HOST, host)
         .header(header::USER_AGENT, concat!("besom/", env!("CARGO_PKG_VERSION")))
-        .header(header::CONTENT_TYPE, &way.content_type)
+        .header(header::CONTENT_TYPE, content_type)
         .header(header::CONNECTION, "close")
         .header("idempotency-key", key)
         .header("besom-topic", plain(&message.topic))
@@ -35,6 +43,15 @@ pub(super) fn build(
         .header("besom-message", message.id)
         .header("besom-sequence", message.sequence)
         .header("besom-attempt", message.attempt);
+    if way.envelope == Envelope::Binary {
+        for (name, value) in event::attributes(origin, message, key) {
+            // In this mode, Content-Type takes its place.
+            if name != "datacontenttype" {
+                let value = plain(&value).replace('"', "%22");
+                request = request.header(format!("ce-{name}"), value);
+            }
+        }
+    }
     if let Some(tenant) = &message.tenant {
         request = request.header("besom-tenant", plain(tenant.as_str()));
     }
@@ -45,7 +62,7 @@ pub(super) fn build(
         // Read for each attempt, so that a replaced token takes effect immediately.
         request = request.header(header::AUTHORIZATION, token(file)?);
     }
-    request.body(Full::from(message.payload.clone())).map_err(|error| error.to_string())
+    request.body(Full::from(body)).map_err(|error| error.to_string())
 }
 
 /// The header with the token from a file that only its owner can read.
