@@ -75,12 +75,29 @@ pub(super) async fn claim(
     Ok(with_payloads(&tx.session, claimed).await?)
 }
 
+const CLAIMED: &str = "t.id, t.at, (SELECT name FROM @.task WHERE id = t.task),
+    (SELECT run FROM @.history WHERE id = t.history), t.tenant, t.key, t.no, t.attempts";
+
+/// A message of the columns [`CLAIMED`].
+fn message(row: &Row, topic: &str, payload: Vec<u8>) -> Job<Claimed> {
+    Ok(Claimed {
+        id: row.try_get::<_, i64>(0)? as u64,
+        at: Time(row.try_get(1)?),
+        task: row.try_get::<_, Option<String>>(2)?.map(TaskName::from),
+        run: row.try_get::<_, Option<i64>>(3)?.map(|run| RunId(run as u64)),
+        tenant: tenant_of(row.try_get(4)?),
+        topic: topic.to_owned(),
+        key: plain(row.try_get(5)?),
+        sequence: row.try_get::<_, i64>(6)? as u64,
+        attempt: row.try_get::<_, i32>(7)? as u32,
+        payload,
+    })
+}
+
 async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Claimed>> {
     let take = format!(
         "WITH first AS ({FIRST}) UPDATE @.outbox t SET attempts = t.attempts + 1, next_at = $4
-         FROM first WHERE t.id = first.id
-         RETURNING t.id, t.at, (SELECT name FROM @.task WHERE id = t.task), t.tenant, t.key,
-           t.attempts, t.no, (SELECT run FROM @.history WHERE id = t.history)"
+         FROM first WHERE t.id = first.id RETURNING {CLAIMED}"
     );
     let mut claimed = Vec::new();
     for (topic, limit) in room {
@@ -88,18 +105,7 @@ async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Cla
             params![escaped(topic).into_owned(), tx.now.0, i64::from(*limit), (tx.now + hold).0];
         let begin = claimed.len();
         for row in tx.query(&take, asked).await? {
-            claimed.push(Claimed {
-                id: row.try_get::<_, i64>(0)? as u64,
-                at: Time(row.try_get(1)?),
-                task: row.try_get::<_, Option<String>>(2)?.map(TaskName::from),
-                run: row.try_get::<_, Option<i64>>(7)?.map(|run| RunId(run as u64)),
-                tenant: tenant_of(row.try_get(3)?),
-                topic: topic.clone(),
-                key: plain(row.try_get(4)?),
-                sequence: row.try_get::<_, i64>(6)? as u64,
-                payload: Vec::new(),
-                attempt: row.try_get::<_, i32>(5)? as u32,
-            });
+            claimed.push(message(&row, topic, Vec::new())?);
         }
         claimed[begin..].sort_unstable_by_key(|message| message.id);
     }
@@ -132,12 +138,12 @@ pub(super) async fn read(
     limit: u32,
     bytes: u64,
 ) -> Job<Vec<Claimed>> {
-    let sql = "SELECT o.id, o.at, (SELECT name FROM @.task WHERE id = o.task),
-           (SELECT run FROM @.history WHERE id = o.history), o.tenant, o.key, o.no, o.attempts + 1,
-           o.payload
-         FROM @.outbox o WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = $1
-           AND o.id <> ALL ($2::int8[])
-         ORDER BY o.id LIMIT $3";
+    let sql = format!(
+        "SELECT {CLAIMED}, t.payload FROM @.outbox t
+         WHERE t.delivered_at IS NULL AND t.given_up_at IS NULL AND t.topic = $1
+           AND t.id <> ALL ($2::int8[])
+         ORDER BY t.id LIMIT $3"
+    );
     let known: Vec<i64> = known.iter().map(|id| *id as i64).collect();
     let (mut read, mut left) = (Vec::new(), bytes);
     let take = |r: &Row| {
@@ -147,21 +153,11 @@ pub(super) async fn read(
             return Ok(false);
         }
         left = left.saturating_sub(size);
-        read.push(Claimed {
-            id: r.try_get::<_, i64>(0)? as u64,
-            at: Time(r.try_get(1)?),
-            task: r.try_get::<_, Option<String>>(2)?.map(TaskName::from),
-            run: r.try_get::<_, Option<i64>>(3)?.map(|run| RunId(run as u64)),
-            tenant: tenant_of(r.try_get(4)?),
-            topic: topic.to_owned(),
-            key: plain(r.try_get(5)?),
-            sequence: r.try_get::<_, i64>(6)? as u64,
-            payload,
-            attempt: r.try_get::<_, i32>(7)? as u32,
-        });
+        let message = message(r, topic, payload)?;
+        read.push(Claimed { attempt: message.attempt + 1, ..message });
         Ok(true)
     };
-    session.each(sql, params![escaped(topic).into_owned(), known, i64::from(limit)], take).await?;
+    session.each(&sql, params![escaped(topic).into_owned(), known, i64::from(limit)], take).await?;
     Ok(read)
 }
 

@@ -83,6 +83,25 @@ pub(super) fn any(conn: &Connection, room: &[(String, u32)], now: Time) -> Job<b
     Ok(false)
 }
 
+const CLAIMED: &str = "id, at, (SELECT name FROM besom_task WHERE id = task),
+    (SELECT run FROM besom_history WHERE id = history), tenant, key, no, attempts, payload";
+
+/// A message of the columns [`CLAIMED`].
+fn claimed(r: &Row<'_>, topic: &str) -> rusqlite::Result<Claimed> {
+    Ok(Claimed {
+        id: r.get::<_, i64>(0)? as u64,
+        at: Time(r.get(1)?),
+        task: r.get::<_, Option<String>>(2)?.map(TaskName::from),
+        run: r.get::<_, Option<i64>>(3)?.map(|run| RunId(run as u64)),
+        tenant: r.get::<_, TenantCell>(4)?.0,
+        topic: topic.to_owned(),
+        key: r.get(5)?,
+        sequence: r.get::<_, i64>(6)? as u64,
+        attempt: r.get(7)?,
+        payload: r.get(8)?,
+    })
+}
+
 /// Claims messages for one attempt each.
 pub(super) fn claim(
     tx: &mut Tx<'_>,
@@ -96,25 +115,12 @@ pub(super) fn claim(
         let mut first = tx.conn.prepare_cached(FIRST)?;
         let ids = first.query_map(params![topic, tx.now.0, limit], |r| r.get::<_, i64>(0))?;
         for id in ids.collect::<Result<Vec<_>, _>>()? {
-            let mut take = tx.conn.prepare_cached(
+            let mut take = tx.conn.prepare_cached(&format!(
                 "UPDATE besom_outbox SET attempts = attempts + 1, next_at = ?2 WHERE id = ?1
-                 RETURNING at, (SELECT name FROM besom_task WHERE id = task), tenant, key,
-                   no, payload, attempts, (SELECT run FROM besom_history WHERE id = history)",
-            )?;
-            claimed.push(take.query_row(params![id, (tx.now + hold).0], |r| {
-                Ok(Claimed {
-                    id: id as u64,
-                    at: Time(r.get(0)?),
-                    task: r.get::<_, Option<String>>(1)?.map(TaskName::from),
-                    run: r.get::<_, Option<i64>>(7)?.map(|run| RunId(run as u64)),
-                    tenant: r.get::<_, TenantCell>(2)?.0,
-                    topic: topic.clone(),
-                    key: r.get(3)?,
-                    sequence: r.get::<_, i64>(4)? as u64,
-                    payload: r.get(5)?,
-                    attempt: r.get(6)?,
-                })
-            })?);
+                 RETURNING {CLAIMED}"
+            ))?;
+            let until = (tx.now + hold).0;
+            claimed.push(take.query_row(params![id, until], |r| self::claimed(r, topic))?);
         }
     }
     Ok(claimed)
@@ -163,34 +169,23 @@ pub(super) fn read(
     limit: u32,
     bytes: u64,
 ) -> Job<Vec<Claimed>> {
-    let mut select = conn.prepare_cached(
-        "SELECT id, at, (SELECT name FROM besom_task WHERE id = task),
-           (SELECT run FROM besom_history WHERE id = history), tenant, key, no, attempts + 1,
-           octet_length(payload), payload
-         FROM besom_outbox WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {CLAIMED} FROM besom_outbox
+         WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
            AND id NOT IN (SELECT value FROM json_each(?2))
-         ORDER BY id LIMIT ?3",
-    )?;
+         ORDER BY id LIMIT ?3"
+    ))?;
     let mut rows = select.query(params![topic, json(&known)?, limit])?;
     let (mut read, mut left) = (Vec::new(), bytes);
     while let Some(r) = rows.next()? {
-        let size = r.get::<_, i64>(8)?.unsigned_abs();
+        let mut message = claimed(r, topic)?;
+        message.attempt += 1;
+        let size = message.payload.len() as u64;
         if size > left && !read.is_empty() {
             break;
         }
         left = left.saturating_sub(size);
-        read.push(Claimed {
-            id: r.get::<_, i64>(0)? as u64,
-            at: Time(r.get(1)?),
-            task: r.get::<_, Option<String>>(2)?.map(TaskName::from),
-            run: r.get::<_, Option<i64>>(3)?.map(|run| RunId(run as u64)),
-            tenant: r.get::<_, TenantCell>(4)?.0,
-            topic: topic.to_owned(),
-            key: r.get(5)?,
-            sequence: r.get::<_, i64>(6)? as u64,
-            payload: r.get(9)?,
-            attempt: r.get(7)?,
-        });
+        read.push(message);
     }
     Ok(read)
 }
