@@ -41,7 +41,7 @@ pub struct Delivery {
 /// A topic that is sent to a broker.
 #[derive(Clone)]
 pub struct ToBroker {
-    /// The topic.
+    /// Its name, as messages have it.
     pub topic: String,
     /// The limits of its delivery.
     pub rules: broker::Rules,

@@ -4,10 +4,9 @@
 //! replicates asynchronously: with `replicas`, a batch counts as accepted only once so many replicas
 //! have it (`WAIT`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use async_trait::async_trait;
 use besom_core::delivery::event::{self, Envelope, Origin};
 use besom_core::delivery::{Claimed, Fate};
@@ -16,22 +15,22 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo as _, RedisError,
-    TlsCertificates, Value, cmd, pipe,
+    AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo as _, RedisError, Value, cmd, pipe,
 };
 use tokio::sync::Mutex;
 
+use crate::activity::redis::Options;
 use crate::activity::redis::keys::slot;
-
-use besom_config::delivery::RedisServers;
-use besom_config::delivery::Route as Topic;
+use besom_config::delivery::{RedisServers, Route as Topic};
+use besom_ports::activity::Error;
 use besom_ports::courier::Broker;
 
 /// The stream of a topic.
 pub struct RedisStream {
     servers: Vec<ConnectionInfo>,
-    certificates: Option<TlsCertificates>,
-    user: Option<String>,
+    is_secure: bool,
+    /// The user and the CA certificates.
+    options: Options,
     password_file: Option<PathBuf>,
     stream: String,
     store: String,
@@ -66,30 +65,27 @@ impl RedisStream {
         topic: &str,
         route: &Topic,
         servers: &RedisServers,
-        ca: Option<&std::path::Path>,
+        ca: Option<&Path>,
         store: &str,
     ) -> anyhow::Result<RedisStream> {
         let urls = servers.urls();
         let infos: Result<Vec<ConnectionInfo>, RedisError> =
             urls.iter().map(|url| url.as_str().into_connection_info()).collect();
-        let certificates = match servers.secure {
-            false => None,
-            true => {
-                // There is one crypto provider per process; it may already be installed.
-                let _ = rustls::crypto::ring::default_provider().install_default();
-                let read = |path: &std::path::Path| {
-                    std::fs::read(path).with_context(|| path.display().to_string())
-                };
-                Some(TlsCertificates { client_tls: None, root_cert: ca.map(read).transpose()? })
-            }
+        let options = Options {
+            user: route.user.clone(),
+            ca: ca.map(Path::to_path_buf),
+            ..Options::default()
         };
+        if servers.secure {
+            options.certificates()?;
+        }
         if let Some(file) = &route.password_file {
             password(file).map_err(|why| anyhow::anyhow!("topics.{topic}: {why}"))?;
         }
         Ok(RedisStream {
             servers: infos?,
-            certificates,
-            user: route.user.clone(),
+            is_secure: servers.secure,
+            options,
             password_file: route.password_file.clone(),
             stream: route.stream.clone().unwrap_or_else(|| topic.to_owned()),
             store: store.to_owned(),
@@ -145,20 +141,21 @@ impl RedisStream {
     async fn open(&self, is_cluster: bool) -> Result<Connection, String> {
         // Read for each connection, so that a replaced password takes effect with the next one.
         let password = self.password_file.as_deref().map(password).transpose()?;
+        let options = Options { password, ..self.options.clone() };
         let words = |error: RedisError| said(&error);
         if is_cluster {
             let mut client = ClusterClient::builder(self.servers.clone())
                 .connection_timeout(self.timeout)
                 .response_timeout(self.timeout)
                 .retries(3);
-            if let Some(user) = &self.user {
+            if let Some(user) = &options.user {
                 client = client.username(user);
             }
-            if let Some(password) = password {
+            if let Some(password) = &options.password {
                 client = client.password(password);
             }
-            if let Some(certificates) = &self.certificates {
-                client = client.certs(certificates.clone());
+            if self.is_secure {
+                client = client.certs(options.certificates().map_err(|Error(words)| words)?);
             }
             let client = client.build().map_err(words)?;
             return Ok(Connection::Cluster(client.get_async_connection().await.map_err(words)?));
@@ -166,22 +163,10 @@ impl RedisStream {
         let Some(info) = self.servers.first().cloned() else {
             return Err("the topic names no server".to_owned());
         };
-        let mut settings = info.redis_settings().clone();
-        if let Some(user) = &self.user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = password {
-            settings = settings.set_password(password);
-        }
-        let info = info.set_redis_settings(settings);
-        let client = match &self.certificates {
-            Some(certificates) => Client::build_with_tls(info, certificates.clone()),
-            None => Client::open(info),
-        };
+        let client = options.client_of(info).map_err(|Error(words)| words)?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
             .set_response_timeout(Some(self.timeout));
-        let client = client.map_err(words)?;
         let open = client.get_multiplexed_async_connection_with_config(&config).await;
         Ok(Connection::Single(open.map_err(words)?))
     }
@@ -275,7 +260,7 @@ fn said(error: &RedisError) -> String {
     format!("Redis: {}", first.unwrap_or(&words))
 }
 
-pub(super) fn password(file: &std::path::Path) -> Result<String, String> {
+pub(super) fn password(file: &Path) -> Result<String, String> {
     let text = besom_system::secret::line(file)
         .map_err(|words| format!("password_file {}: {words}", file.display()))?;
     Ok(text.trim().to_owned())

@@ -104,7 +104,7 @@ impl Options {
     }
 
     /// A client with the user, the password and the certificates.
-    pub(super) fn client_of(&self, info: ConnectionInfo) -> Result<Client, Error> {
+    pub(crate) fn client_of(&self, info: ConnectionInfo) -> Result<Client, Error> {
         let mut settings = info.redis_settings().clone();
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
@@ -114,17 +114,15 @@ impl Options {
         }
         let info = info.set_redis_settings(settings);
         let client = match info.addr() {
-            ConnectionAddr::TcpTls { .. } => {
-                // There is one crypto provider per process; it may already be installed.
-                let _ = rustls::crypto::ring::default_provider().install_default();
-                Client::build_with_tls(info, self.certificates()?)
-            }
+            ConnectionAddr::TcpTls { .. } => Client::build_with_tls(info, self.certificates()?),
             _ => Client::open(info),
         };
         client.map_err(|error| Error(format!("Redis: {error}")))
     }
 
-    fn certificates(&self) -> Result<TlsCertificates, Error> {
+    pub(crate) fn certificates(&self) -> Result<TlsCertificates, Error> {
+        // There is one crypto provider per process; it may already be installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let root_cert = self.ca.as_deref().map(read).transpose()?;
         let client_tls = match &self.identity {
             None => None,
