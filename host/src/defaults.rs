@@ -66,6 +66,7 @@ fn a_store_and_its_activity_are_bounded_as_by_an_empty_file() {
             options.tcp_user_timeout,
         ]
     );
+    assert_eq!(store.undo_bytes, options.undo_bytes);
     let (activity, options) = (&config.activity, redis::Options::default());
     let timeouts = Timeouts { idle: activity.idle_timeout, heartbeat: activity.heartbeat_timeout };
     assert_eq!(timeouts, options.timeouts);

@@ -9,5 +9,6 @@ pub mod servers;
 pub mod sim;
 pub mod site;
 pub mod statements;
+pub mod undo_bytes;
 
 pub use plugin::{plugin, plugin_path};

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use besom_sqlite::Options;
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::sqlite::Sqlite;
-use besom_tests::conformance::Fixture;
 use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
-use besom_tests::statements;
+use besom_tests::conformance::{Fixture, World, block_on};
+use besom_tests::{statements, undo_bytes};
 
 mod store {
     use super::*;
@@ -63,13 +64,21 @@ fn every_statement_can_be_prepared() {
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
+#[test]
+fn before_images_have_a_size_limit() {
+    let limits = Options { undo_bytes: undo_bytes::MAX, ..Options::default() };
+    block_on(async {
+        let world = World::new(Box::new(Sqlite::open_with(limits))).await;
+        undo_bytes::the_images_of_a_commit_are_bounded(&world).await;
+    });
+}
+
 /// The tables of the built-in entity model.
 mod entity_model {
     use super::*;
     use besom_core::proposal::Change;
     use besom_core::value::{Field, Value};
     use besom_product::model::{default_collections, product};
-    use besom_tests::conformance::block_on;
     use rusqlite::Connection;
 
     async fn created() -> (Sqlite, Connection) {

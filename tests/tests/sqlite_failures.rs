@@ -21,10 +21,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Marks the child process whose files cannot grow.
 const WITHOUT_ROOM: &str = "BESOM_TEST_WITHOUT_ROOM";
 
+/// Limits of a store that waits for another process's writer for a short time only.
+fn impatient() -> Options {
+    Options { busy_max: Duration::from_millis(100), ..Options::default() }
+}
+
 #[test]
 fn another_writer_makes_every_write_busy_and_nothing_is_lost() {
     block_on(async {
-        let sqlite = Sqlite::open_waiting(Duration::from_millis(100));
+        let sqlite = Sqlite::open_with(impatient());
         let path = sqlite.path().to_owned();
         let world = World::new(Box::new(sqlite)).await;
         world.write(vec![thing("t", 1)]).await;
@@ -57,7 +62,7 @@ fn another_writer_makes_every_write_busy_and_nothing_is_lost() {
 #[test]
 fn a_store_is_opened_and_read_while_another_writes() {
     block_on(async {
-        let sqlite = Sqlite::open_waiting(Duration::from_millis(100));
+        let sqlite = Sqlite::open_with(impatient());
         let path = sqlite.path().to_owned();
         let world = World::new(Box::new(sqlite)).await;
         let other = Connection::open(&path).expect("the file opens");

@@ -48,6 +48,8 @@ pub struct Store {
     pub lock_timeout: Duration,
     /// Maximum time that a commit spends on guards that query rows by conditions.
     pub guard_timeout: Duration,
+    /// Maximum size of the before-images of a commit, in bytes before they are packed.
+    pub undo_bytes: u64,
     /// Time after which the server ends an idle write transaction.
     pub idle_in_transaction_timeout: Duration,
     /// Time without a TCP acknowledgement after which a connection is closed.
@@ -329,6 +331,13 @@ pub static SECTIONS: &[Section] = &[
                 doc: "Maximum time that a commit spends on guards that query rows by conditions; an item \
                       whose own guards take longer fails.",
                 setter: Setter::Duration(|s| &mut s.store.guard_timeout, ms(10), ms(60_000)),
+            },
+            Key {
+                name: "undo_bytes",
+                default: "\"128MiB\"",
+                doc: "Maximum size of the rows that a commit changes or deletes, as they were before; an item \
+                      whose own are larger fails.",
+                setter: Setter::Bytes(|s| &mut s.store.undo_bytes, 1 << 20, 1 << 30),
             },
             Key {
                 name: "idle_in_transaction_timeout",

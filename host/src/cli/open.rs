@@ -96,6 +96,7 @@ async fn open_within(
                 check_max,
                 creates,
                 guard_timeout: config.store.guard_timeout,
+                undo_bytes: config.store.undo_bytes,
                 ..sqlite::Options::default()
             };
             if let Some(words) = no_file(config) {
@@ -165,6 +166,7 @@ fn of_server(config: &Config, url: &str) -> Result<(postgres::Options, bool), Fa
         statement_timeout: config.statement_timeout,
         lock_timeout: config.lock_timeout,
         guard_timeout: config.guard_timeout,
+        undo_bytes: config.undo_bytes,
         idle_in_transaction_timeout: config.idle_in_transaction_timeout,
         tcp_user_timeout: config.tcp_user_timeout,
         ..postgres::Options::default()

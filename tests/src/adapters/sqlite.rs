@@ -36,16 +36,15 @@ pub struct Sqlite {
 impl Sqlite {
     /// A store in a new file.
     pub fn open() -> Sqlite {
-        Sqlite::open_waiting(Options::default().busy_max)
+        Sqlite::open_with(Options::default())
     }
 
-    /// The same, with this maximum wait for another process's writer.
-    pub fn open_waiting(busy_max: Duration) -> Sqlite {
+    /// The same with other limits.
+    pub fn open_with(limits: Options) -> Sqlite {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (hand, path) = (Hand::new(), directory.path().join("besom.db"));
         let faults = Faults::default();
-        let options =
-            Options { time: hand.clock(), faults: faults.clone(), busy_max, ..Options::default() };
+        let options = Options { time: hand.clock(), faults: faults.clone(), ..limits };
         let store = open_at(&path, &options);
         Sqlite { hand, store, path, faults, options, _directory: directory }
     }

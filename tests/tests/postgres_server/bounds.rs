@@ -16,6 +16,7 @@ use besom_tests::conformance::world::{
 };
 use besom_tests::conformance::{World, block_on};
 use besom_tests::servers::postgres::Server;
+use besom_tests::undo_bytes;
 
 #[test]
 fn nodes_that_start_together_make_one_store() {
@@ -232,6 +233,47 @@ fn guards_that_take_too_long_are_ended_and_change_nothing() {
         let committed = world.store().commit(&world.batch(vec![failed, quick])).await.unwrap();
         assert_eq!(committed.outcomes[1], Outcome::Committed);
         assert_eq!(world.rows("counters", &["n"]).await, [[Value::Integer(1)]]);
+        world.balanced().await;
+    });
+}
+
+#[test]
+fn before_images_have_a_size_limit() {
+    block_on(async {
+        let options = Options { undo_bytes: undo_bytes::MAX, ..patient() };
+        let world = World::new(Box::new(Postgres::open_with(options).await)).await;
+        undo_bytes::the_images_of_a_commit_are_bounded(&world).await;
+    });
+}
+
+/// Commits run side by side; those with large before-images take turns, and none fails for it.
+#[test]
+fn commits_with_large_images_take_turns() {
+    block_on(async {
+        let world = World::new(Box::new(Postgres::open_with(patient()).await)).await;
+        let ids = ["a", "b", "c", "d"];
+        let large = text(&"x".repeat(6 << 20));
+        for id in ids {
+            let fields = fields([("id", text(id)), ("title", large.clone())]);
+            world.write(vec![Change::Insert { collection: "things".into(), fields }]).await;
+        }
+        world.planned("task", ids.map(candidate).into()).await;
+        let items = world.log("task").await;
+        let batches: Vec<_> = items
+            .iter()
+            .map(|item| {
+                let change = set_n(&item.item.identity.key, 1);
+                world.batch(vec![world.entry(item, apply(Vec::new(), vec![change]))])
+            })
+            .collect();
+        let store = world.store();
+        let all = futures::future::join_all(batches.iter().map(|batch| store.commit(batch))).await;
+        for done in all {
+            assert_eq!(done.expect("a commit").outcomes, [Outcome::Committed]);
+        }
+        let [image] = &world.latest_images().await[..] else { panic!("one image") };
+        let row = image.row.as_ref().expect("a row");
+        assert!(row.iter().any(|field| field.name == "title" && field.value == large));
         world.balanced().await;
     });
 }

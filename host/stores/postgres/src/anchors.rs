@@ -247,11 +247,11 @@ impl Rows {
 }
 
 impl Asked {
-    /// Reads the answers.
-    pub(super) fn read(&self, answers: &[Vec<Row>]) -> Job<Held> {
+    /// Reads the answers, and frees the rows.
+    pub(super) fn read(&self, answers: &mut [Vec<Row>]) -> Job<Held> {
         let mut held = Held::default();
         for collection in &self.collections {
-            for row in &answers[collection.place] {
+            for row in std::mem::take(&mut answers[collection.place]) {
                 let at = row.try_get::<_, i32>(0)? as usize;
                 let (guard, judged, image) = collection.rows[at];
                 if let Some(guard) = guard {
@@ -262,7 +262,7 @@ impl Asked {
                     }
                 }
                 if let Some(entry) = image {
-                    held.images.insert(entry, collection.table.values(row, 2)?);
+                    held.images.insert(entry, collection.table.values(&row, 2)?);
                 }
             }
         }

@@ -24,6 +24,8 @@ use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::{Change, Guard};
 use besom_tables::late;
+use besom_tables::room::Room;
+use tokio::sync::Semaphore;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
@@ -68,6 +70,25 @@ pub(super) struct Setting<'a> {
     pub(super) fault: Option<Fault>,
     /// Time limits of a statement.
     pub(super) bounds: guards::Bounds,
+    pub(super) undo: &'a Undo,
+}
+
+/// The memory of a process for before-images, which are read from the server: commits run side by
+/// side, and one of them may need all of it.
+pub(super) struct Undo {
+    /// The maximum size of the images of a commit, in bytes before they are packed.
+    max: u64,
+    /// A commit with large images runs alone among its like.
+    large: Semaphore,
+}
+
+/// The size of before-images from which a commit runs alone among its like, in bytes.
+const LARGE: u64 = 4 << 20;
+
+impl Undo {
+    pub(super) fn new(max: u64) -> Undo {
+        Undo { max, large: Semaphore::new(1) }
+    }
 }
 
 /// How carefully a batch is applied.
@@ -128,12 +149,35 @@ pub(super) async fn commit(
         Some(Fault::Away) => return Err(Error::Unavailable("a fault of a test".into())),
         Some(Fault::CommitLost | Fault::CommitUnconfirmed) | None => {}
     }
+    let undo = setting.undo;
+    let small = Room::of_images(undo.max.min(LARGE));
+    match commit_within(&small, &mut session, batch, setting).await {
+        Err(Error::TooLarge(_)) if small.max() < undo.max => {
+            let turn = tokio::time::timeout(setting.bounds.statement, undo.large.acquire()).await;
+            let Ok(Ok(_turn)) = turn else {
+                let words = "other commits with large before-images take long";
+                return Err(Error::Busy(words.into()));
+            };
+            commit_within(&Room::of_images(undo.max), &mut session, batch, setting).await
+        }
+        done => done,
+    }
+}
+
+/// Commits a batch whose before-images fit into the room.
+async fn commit_within(
+    room: &Room,
+    session: &mut Session,
+    batch: &Batch,
+    setting: &Setting<'_>,
+) -> Result<Committed> {
     let (mut care, mut repeats) = (Care { look_up: !alike(batch), ..Care::default() }, 0);
     let number = |entry: &Entry| setting.tasks.get(&entry.item.identity.task).copied();
     let tasks: Vec<i32> = batch.entries.iter().map(|entry| number(entry).unwrap_or(0)).collect();
     loop {
+        session.set_room(Some(room.clone()));
         let attempt = Attempt { batch, tasks: &tasks, setting, care: &care };
-        match attempt.run(&mut session).await {
+        match attempt.run(session).await {
             Ok(committed) => return Ok(committed),
             Err(stop) => {
                 session.rollback().await;
@@ -282,7 +326,7 @@ impl<'a> Attempt<'a> {
 
         let mut decided = Decided::new();
         if let (Some(direct), [wave]) = (direct, waves.as_mut_slice()) {
-            let done = direct.read(&answers, wave)?;
+            let done = direct.read(&mut answers, wave)?;
             let not_ours = done.iter().any(|(entry, _)| left_out[*entry].is_some());
             let changed = done.len();
             decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));
@@ -302,11 +346,11 @@ impl<'a> Attempt<'a> {
                 continue;
             }
             if let Some((works, pipeline, asked)) = last.take() {
-                self.apply(session, &works, pipeline, &asked, &mut decided).await?;
+                self.apply(session, &works, pipeline, asked, &mut decided).await?;
             }
             let (verdicts, images) = match (at, &guards) {
                 (0, Some(asked)) => {
-                    let (all, images) = asked.read(&answers, waves[0].len())?;
+                    let (all, images) = asked.read(&mut answers, waves[0].len())?;
                     let kept = waves[0].iter().zip(all);
                     let kept = kept.filter(|(w, _)| left_out[w.entry].is_none());
                     (kept.map(|(_, verdict)| verdict).collect(), images)
@@ -317,7 +361,7 @@ impl<'a> Attempt<'a> {
                     let asked =
                         guards::ask(&mut pipeline, mapping, &wave, [].iter(), &is_idle, bounds);
                     answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
-                    asked.read(&answers, wave.len())?
+                    asked.read(&mut answers, wave.len())?
                 }
             };
             let holding = judged(wave, verdicts, &mut decided);
@@ -360,10 +404,10 @@ impl<'a> Attempt<'a> {
                 .try_for_each(|write| record(&mut ledger, &mut tally, &mut decided, write))
         })
         .await;
-        let answers = answers.map_err(|e| self.blamed(e))?;
+        let mut answers = answers.map_err(|e| self.blamed(e))?;
         recorded?;
-        if let Some(asked) = &asked {
-            self.read_effects(&works, asked, &answers, &mut decided)?;
+        if let Some(asked) = asked {
+            self.read_effects(&works, asked, &mut answers, &mut decided)?;
         }
         if !taken.is_complete(&answers)? {
             return Err(match self.care.look_up {
@@ -522,19 +566,19 @@ impl<'a> Attempt<'a> {
         session: &Session,
         works: &[Work<'a>],
         pipeline: Pipeline<'a>,
-        asked: &effects::Asked,
+        asked: effects::Asked,
         decided: &mut Decided,
     ) -> Step<()> {
-        let answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
-        self.read_effects(works, asked, &answers, decided)
+        let mut answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
+        self.read_effects(works, asked, &mut answers, decided)
     }
 
     /// Reads the results of the changes. What failed is excluded from the next attempt.
     fn read_effects(
         &self,
         works: &[Work<'a>],
-        asked: &effects::Asked,
-        answers: &[Vec<Row>],
+        asked: effects::Asked,
+        answers: &mut [Vec<Row>],
         decided: &mut Decided,
     ) -> Step<()> {
         let mut care = self.care.clone();
@@ -594,6 +638,7 @@ impl<'a> Attempt<'a> {
                 continue;
             }
             session.batch("SAVEPOINT item").await?;
+            let room = session.room();
             match self.tried(session, &works, is_idle).await? {
                 Ok(done) => {
                     session.batch(&format!("RELEASE item; {deferred}")).await?;
@@ -601,6 +646,7 @@ impl<'a> Attempt<'a> {
                 }
                 Err(said) => {
                     session.batch("ROLLBACK TO item; RELEASE item").await?;
+                    session.set_room(room);
                     if let [alone] = works.as_slice() {
                         if let NotApplied::Refused(error) = &said {
                             refused.push((*alone, error.clone()));
@@ -643,21 +689,21 @@ impl<'a> Attempt<'a> {
         let mut pipeline = Pipeline::default();
         let Setting { mapping, bounds, .. } = self.setting;
         let asked = guards::ask(&mut pipeline, mapping, works, [].iter(), is_idle, *bounds);
-        let answers = match theirs(session.run(pipeline).await)? {
+        let mut answers = match theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
             Err(said) => return Ok(Err(said)),
         };
-        let (verdicts, images) = asked.read(&answers, works.len())?;
+        let (verdicts, images) = asked.read(&mut answers, works.len())?;
         let holding = judged(works.to_vec(), verdicts, &mut decided);
         let mut pipeline = Pipeline::default();
         let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
         // Checks deferred constraints here, while they can be attributed to one item.
         pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
-        let answers = match theirs(session.run(pipeline).await)? {
+        let mut answers = match theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
             Err(said) => return Ok(Err(said)),
         };
-        for (work, effect) in holding.iter().zip(asked.read(&answers, &holding)?) {
+        for (work, effect) in holding.iter().zip(asked.read(&mut answers, &holding)?) {
             let done = match effect {
                 Effect::Done(images) => images,
                 Effect::Violated(said) => return Ok(Err(NotApplied::Violation(said))),

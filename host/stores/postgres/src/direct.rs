@@ -269,16 +269,16 @@ impl Asked {
     /// The finished entries, with their before-images if these are kept.
     pub(super) fn read(
         &self,
-        answers: &[Vec<Row>],
+        answers: &mut [Vec<Row>],
         works: &[Work<'_>],
     ) -> Job<Vec<(usize, Option<Images>)>> {
         let mut done = Vec::with_capacity(works.len());
         for Answers { place, table, rows } in &self.tables {
-            for row in &answers[*place] {
+            for row in std::mem::take(&mut answers[*place]) {
                 let work = &works[rows[row.try_get::<_, i32>(0)? as usize]];
                 let mut images = work.undo.then(Images::default);
                 if let Some(images) = &mut images {
-                    let values = table.values(row, 1)?;
+                    let values = table.values(&row, 1)?;
                     images.push(&table.origin(work.tenant), table.names(), Ok(values))?;
                 }
                 done.push((work.entry, images));

@@ -446,11 +446,11 @@ impl Group {
     }
 
     /// Reads the answers: before-images, and the violated works.
-    fn read(&self, answers: &[Vec<Row>], results: &mut Results<'_>) -> Job<()> {
-        let done = &answers[self.done];
+    fn read(&mut self, answers: &mut [Vec<Row>], results: &mut Results<'_>) -> Job<()> {
+        let done = std::mem::take(&mut answers[self.done]);
         match self.operation {
             Operation::Insert => {
-                self.all_inserted(done, results);
+                self.all_inserted(&done, results);
                 for (at, (work, key)) in self.rows.iter().enumerate() {
                     if !self.undo {
                         break;
@@ -464,11 +464,11 @@ impl Group {
                 }
             }
             Operation::Upsert => {
-                self.all_inserted(done, results);
-                let before = self.images(answers)?;
+                self.all_inserted(&done, results);
+                let mut before = self.images(answers)?;
                 for (at, (work, key)) in self.rows.iter().enumerate().filter(|_| self.undo) {
                     let key = key.clone().unwrap_or_default();
-                    let row = before.get(&at).cloned();
+                    let row = before.remove(&at);
                     let inserted = done.get(at).map(|row| row.try_get::<_, bool>(0)).transpose()?;
                     if row.is_none() && inserted == Some(false) {
                         results.effects[*work] = Effect::Overtaken;
@@ -477,13 +477,13 @@ impl Group {
                 }
             }
             Operation::Update | Operation::Increment => {
-                let hit = self.counted(done)?;
+                let hit = self.counted(&done)?;
+                let mut before = self.images(answers)?;
                 let name = &self.table.collection.name;
                 let or = match self.operation {
                     Operation::Increment => ", or its column is null or would overflow 64 bits",
                     _ => "",
                 };
-                let before = self.images(answers)?;
                 for (at, (work, _)) in self.rows.iter().enumerate() {
                     if hit[at] > 1 {
                         results.violated(*work, self.table.collection.ambiguous());
@@ -492,17 +492,17 @@ impl Group {
                         let said = format!("{name:?} has no such row to update{or}");
                         results.violated(*work, said);
                     }
-                    if let Some(values) = before.get(&at) {
-                        results.keep(*work, &self.table, Ok(values.clone()))?;
+                    if let Some(values) = before.remove(&at) {
+                        results.keep(*work, &self.table, Ok(values))?;
                     }
                 }
             }
             Operation::Delete => {
-                let gone = self.counted(done)?;
+                let gone = self.counted(&done)?;
                 let mut images: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
-                for row in done.iter().filter(|_| self.undo) {
+                for row in done.into_iter().filter(|_| self.undo) {
                     let at = row.try_get::<_, i32>(0)? as usize;
-                    images.insert(at, self.table.values(row, 1)?);
+                    images.insert(at, self.table.values(&row, 1)?);
                 }
                 let name = &self.table.collection.name;
                 for ((work, _), gone) in self.rows.iter().zip(&gone) {
@@ -544,12 +544,12 @@ impl Group {
         }
     }
 
-    fn images(&self, answers: &[Vec<Row>]) -> Job<BTreeMap<usize, Vec<Value>>> {
-        let mut images = self.given.clone();
+    fn images(&mut self, answers: &mut [Vec<Row>]) -> Job<BTreeMap<usize, Vec<Value>>> {
+        let mut images = std::mem::take(&mut self.given);
         if let Some(place) = self.before {
-            for row in &answers[place] {
+            for row in std::mem::take(&mut answers[place]) {
                 let at = row.try_get::<_, i32>(0)? as usize;
-                images.insert(at, self.table.values(row, 1)?);
+                images.insert(at, self.table.values(&row, 1)?);
             }
         }
         Ok(images)
@@ -589,23 +589,23 @@ impl Results<'_> {
 }
 
 impl Asked {
-    /// Reads the answers, by work.
-    pub(super) fn read(&self, answers: &[Vec<Row>], works: &[Work<'_>]) -> Job<Vec<Effect>> {
+    /// Reads the answers, by work, and frees the rows.
+    pub(super) fn read(self, answers: &mut [Vec<Row>], works: &[Work<'_>]) -> Job<Vec<Effect>> {
         let effects = works.iter().map(|w| Effect::Done(w.undo.then(Images::default))).collect();
         let mut results = Results { works, effects };
         for (work, refusal) in &self.refused {
             results.violated(*work, refusal.clone());
         }
-        for step in &self.steps {
+        for step in self.steps {
             match step {
-                Step::Group(group) => group.read(answers, &mut results)?,
+                Step::Group(mut group) => group.read(answers, &mut results)?,
                 Step::Deletion(deletion) => {
-                    let gone = &answers[deletion.done];
+                    let gone = std::mem::take(&mut answers[deletion.done]);
                     if deletion.expected.is_some_and(|expected| expected != gone.len() as i64) {
                         results.effects[deletion.work] = Effect::Incomplete;
                     }
-                    for row in gone.iter().filter(|_| deletion.undo) {
-                        let values = deletion.table.values(row, 0)?;
+                    for row in gone.into_iter().filter(|_| deletion.undo) {
+                        let values = deletion.table.values(&row, 0)?;
                         results.keep(deletion.work, &deletion.table, Ok(values))?;
                     }
                 }

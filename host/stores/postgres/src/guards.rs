@@ -312,7 +312,11 @@ pub(super) fn matched(key: &[(String, Form)]) -> String {
 
 impl Asked {
     /// The results by work, and the before-images of the rows that will be changed.
-    pub(super) fn read(&self, answers: &[Vec<Row>], works: usize) -> Job<(Vec<Verdict>, Images)> {
+    pub(super) fn read(
+        &self,
+        answers: &mut [Vec<Row>],
+        works: usize,
+    ) -> Job<(Vec<Verdict>, Images)> {
         let guards = &self.guards;
         let held = self.anchors.read(answers)?;
         let mut holding = held.holding;

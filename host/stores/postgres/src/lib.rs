@@ -111,6 +111,8 @@ pub struct PostgresStore {
     faults: Faults,
     /// Time limits of a commit's statements.
     bounds: guards::Bounds,
+    /// The memory for before-images.
+    undo: commit::Undo,
     /// How long the server may wait for a node to read an answer while others wait for that node.
     unheard_max: Duration,
 }
@@ -442,6 +444,7 @@ impl Store for PostgresStore {
             observation: self.observation(),
             fault: self.faults.next(),
             bounds: self.bounds,
+            undo: &self.undo,
         };
         commit::commit(session, batch, &setting).await
     }

@@ -7,6 +7,7 @@ use besom_core::time::Time;
 
 use super::PostgresStore;
 use super::clock::{Clock, NOW};
+use super::commit::Undo;
 use super::connect::{Dial, Pools, Target};
 use super::guards::Bounds;
 use super::mapping::quote;
@@ -72,6 +73,7 @@ impl PostgresStore {
                 lock: options.lock_timeout,
                 statement: options.statement_timeout,
             },
+            undo: Undo::new(options.undo_bytes),
             unheard_max: options.tcp_user_timeout,
         }))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::clock::TimeSource;
 use super::fault::Faults;
 use besom_ports::activity::Timeouts;
+use besom_tables::room::UNDO_BYTES_DEFAULT;
 
 /// The schema of the engine's tables.
 pub const SCHEMA_DEFAULT: &str = "besom";
@@ -46,6 +47,8 @@ pub struct Options {
     /// The time limit of one statement with guards that search rows by conditions, not counting the
     /// time it waits for locks.
     pub guard_timeout: Duration,
+    /// The maximum size of the before-images of a commit, in bytes before they are packed.
+    pub undo_bytes: u64,
     /// After this time the server ends a write transaction whose client is idle: a frozen leader
     /// must not block the next leader's raise for longer.
     pub idle_in_transaction_timeout: Duration,
@@ -77,6 +80,7 @@ impl Default for Options {
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(5),
             guard_timeout: Duration::from_secs(1),
+            undo_bytes: UNDO_BYTES_DEFAULT,
             idle_in_transaction_timeout: Duration::from_secs(2),
             tcp_user_timeout: Duration::from_secs(10),
             activity: Timeouts::default(),

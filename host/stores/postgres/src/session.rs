@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use super::error::{
 };
 use besom_ports::store::{Error, Result};
 use besom_tables::late;
+use besom_tables::room::Room;
 
 /// Prepared statements kept per connection; beyond that, all are discarded.
 const STATEMENTS_MAX: usize = 1024;
@@ -47,6 +48,8 @@ pub(super) struct Session {
     prefix: Arc<str>,
     losses: Arc<Losses>,
     open: bool,
+    /// The room for the answers of pipelines; none: they are not limited.
+    room: Mutex<Option<Room>>,
 }
 
 impl Session {
@@ -54,7 +57,25 @@ impl Session {
         if object.statement_cache.size() > STATEMENTS_MAX {
             object.statement_cache.clear();
         }
-        Session { object: Some(object), prefix, losses, open: false }
+        Session { object: Some(object), prefix, losses, open: false, room: Mutex::new(None) }
+    }
+
+    /// Limits the answers of all following pipelines together.
+    pub(super) fn set_room(&self, room: Option<Room>) {
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = room;
+    }
+
+    /// The room that is left.
+    pub(super) fn room(&self) -> Option<Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Uses the room of a row.
+    fn admit(&self, row: &Row) -> Job<()> {
+        match &mut *self.room.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(room) => Ok(room.take(row.raw_size_bytes())?),
+            None => Ok(()),
+        }
     }
 
     fn client(&self) -> Job<&Object> {
@@ -169,18 +190,18 @@ impl Session {
     pub(super) async fn run(&self, pipeline: Pipeline<'_>) -> Job<Vec<Vec<Row>>> {
         let bounds: Vec<Option<Duration>> = pipeline.steps.iter().map(|step| step.bound).collect();
         let answers = self.ask(pipeline).await?;
-        let read = |(rows, bound): (Answer<Vec<Row>>, Option<Duration>)| {
-            rows.map_err(|e| match bound {
-                Some(bound) if e.code() == Some(&SqlState::QUERY_CANCELED) => {
+        let read = |(rows, bound): (Job<Vec<Row>>, Option<Duration>)| {
+            rows.map_err(|failure| match (failure, bound) {
+                (Failure::Sql(e), Some(bound)) if e.code() == Some(&SqlState::QUERY_CANCELED) => {
                     Failure::Port(late::guards_cancelled(bound))
                 }
-                _ => e.into(),
+                (failure, _) => failure,
             })
         };
         answers.into_iter().zip(bounds).map(read).collect()
     }
 
-    async fn ask(&self, pipeline: Pipeline<'_>) -> Job<Vec<Answer<Vec<Row>>>> {
+    async fn ask(&self, pipeline: Pipeline<'_>) -> Job<Vec<Job<Vec<Row>>>> {
         let mut statements = Vec::with_capacity(pipeline.steps.len());
         for step in &pipeline.steps {
             statements.push(match &step.what {
@@ -193,17 +214,36 @@ impl Session {
         for (step, statement) in pipeline.steps.iter().zip(&statements) {
             futures.push(match (&step.what, statement) {
                 (What::Prepared(_, params), Some(statement)) => {
-                    Box::pin(async move { client.query(statement, &referred(params)).await })
+                    Box::pin(self.admitted(client, statement, params))
                 }
-                (What::Simple(sql), _) => {
-                    Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()) })
-                }
-                (What::Prepared(sql, _), None) => {
-                    Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()) })
-                }
+                (What::Simple(sql), _) => Box::pin(self.simple(client, sql)),
+                (What::Prepared(sql, _), None) => Box::pin(self.simple(client, sql)),
             });
         }
-        Ok(in_order(futures).await.into_iter().map(|answer| self.heard(answer)).collect())
+        Ok(in_order(futures).await)
+    }
+
+    async fn simple(&self, client: &Object, sql: &str) -> Job<Vec<Row>> {
+        self.heard(client.batch_execute(sql).await)?;
+        Ok(Vec::new())
+    }
+
+    /// The rows of a statement as far as there is room for them; the connection skips the others.
+    async fn admitted(
+        &self,
+        client: &Object,
+        statement: &Statement,
+        params: &[Param<'_>],
+    ) -> Job<Vec<Row>> {
+        let rows = self.heard(client.query_raw(statement, referred(params)).await)?;
+        let mut rows = std::pin::pin!(rows);
+        let mut all = Vec::new();
+        while let Some(row) = rows.next().await {
+            let row = self.heard(row)?;
+            self.admit(&row)?;
+            all.push(row);
+        }
+        Ok(all)
     }
 
     /// Like `run`, for a pipeline with a COMMIT at `commit`: returns all answers, or the first
@@ -217,8 +257,8 @@ impl Session {
         let mut all = Vec::with_capacity(answers.len());
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
-                Err(e) if at <= commit => return Err((at, e.into())),
-                other => all.push(other.map_err(Failure::from)),
+                Err(failure) if at <= commit => return Err((at, failure)),
+                other => all.push(other),
             }
         }
         Ok(all)
@@ -282,10 +322,10 @@ fn referred<'a>(params: &'a [Param<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
 }
 
 type Answer<T> = std::result::Result<T, tokio_postgres::Error>;
-type Pending<'a> = Pin<Box<dyn Future<Output = Answer<Vec<Row>>> + Send + 'a>>;
+type Pending<'a> = Pin<Box<dyn Future<Output = Job<Vec<Row>>> + Send + 'a>>;
 
 /// Polls in order, so that requests are sent in order, and waits for all.
-async fn in_order(mut futures: Vec<Pending<'_>>) -> Vec<Answer<Vec<Row>>> {
+async fn in_order(mut futures: Vec<Pending<'_>>) -> Vec<Job<Vec<Row>>> {
     let mut done: Vec<Option<_>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {
         let mut pending = false;

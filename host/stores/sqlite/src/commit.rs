@@ -16,7 +16,7 @@ use besom_core::item::Source;
 use besom_core::proposal::Proposal;
 use rusqlite::{OptionalExtension, ToSql, ffi, params};
 
-use super::effects::{Effects, Stop};
+use super::effects::{Effects, Kept, Stop};
 use super::error::{Failure, Job};
 use super::guards::{Activity, Observation};
 use super::items::Progress;
@@ -26,7 +26,7 @@ use super::mapping::Mapping;
 use super::tally;
 use super::writer::{Durability, Tx, Writing};
 use besom_ports::store::{Batch, Committed, Decision, Entry, Error};
-use besom_record::images::Images;
+use besom_tables::room::Room;
 
 /// Commits a batch.
 pub(super) fn commit(
@@ -34,11 +34,12 @@ pub(super) fn commit(
     batch: &Batch,
     mapping: &Mapping,
     observation: &Observation,
+    undo_bytes: u64,
 ) -> Job<Committed> {
+    let setting = Setting { mapping, observation, undo_bytes };
     let mut care = Care { savepoints: false, poisoned: BTreeMap::new() };
     loop {
-        let done = writing
-            .transaction(Durability::Full, |tx| attempt(tx, batch, mapping, observation, &care));
+        let done = writing.transaction(Durability::Full, |tx| attempt(tx, batch, &setting, &care));
         match done {
             // Each repetition adds savepoints or excludes one more item, so the loop ends.
             Err(Failure::Repeat { poison }) => {
@@ -74,6 +75,14 @@ fn recorded(tx: &Tx<'_>, id: CommitId) -> Job<Option<Option<Vec<u8>>>> {
         .optional()?)
 }
 
+/// The environment of a commit besides its batch.
+struct Setting<'a> {
+    mapping: &'a Mapping,
+    observation: &'a Observation,
+    /// The maximum size of the before-images, in bytes before they are packed.
+    undo_bytes: u64,
+}
+
 /// How carefully a batch is applied.
 struct Care {
     /// Whether savepoints surround the effects of every item.
@@ -82,13 +91,7 @@ struct Care {
     poisoned: BTreeMap<usize, String>,
 }
 
-fn attempt(
-    tx: &mut Tx<'_>,
-    batch: &Batch,
-    mapping: &Mapping,
-    observation: &Observation,
-    care: &Care,
-) -> Job<Committed> {
+fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -> Job<Committed> {
     match recorded(tx, batch.id)? {
         Some(Some(result)) => return Ok(postcard::from_bytes(&result)?),
         Some(None) => {
@@ -114,6 +117,7 @@ fn attempt(
     let mut facts: BTreeMap<&TaskName, Blocks> = BTreeMap::new();
     let mut judged = Vec::with_capacity(batch.entries.len());
     let mut undo: Undo = Vec::with_capacity(batch.entries.len());
+    let mut room = Room::of_images(setting.undo_bytes);
     for (i, (entry, left)) in batch.entries.iter().zip(left).enumerate() {
         undo.push(None);
         if let Some(why) = left {
@@ -126,7 +130,7 @@ fn attempt(
             facts.insert(name, blocks(tx, task)?);
         }
         let activity = if batch.activity_in_store {
-            Activity::Table(observation)
+            Activity::Table(setting.observation)
         } else {
             Activity::Keys(idle.remove(&i).unwrap_or_default())
         };
@@ -138,13 +142,18 @@ fn attempt(
             Some(said) => Err(said.clone()),
             None => {
                 let tenant = entry.item.identity.tenant.as_ref();
-                let effects = Effects::new(tx, mapping, tenant, *keep);
+                let images = keep.then(|| Kept::new(room.clone()));
+                let effects = Effects::new(tx, setting.mapping, tenant, images);
                 apply(tx, effects, proposal, &activity, care.savepoints, i)?
             }
         };
         judged.push(Ok(match applied {
             Ok(Some(effects)) => {
-                undo[i] = effects.images.map(Images::pack);
+                if let Some(kept) = effects.images {
+                    let packed;
+                    (packed, room) = kept.pack();
+                    undo[i] = Some(packed);
+                }
                 Judged::Held
             }
             Ok(None) => Judged::GuardFailed,

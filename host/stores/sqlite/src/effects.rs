@@ -7,6 +7,7 @@ use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::{Failure, is_violation};
+use super::lookup::weight;
 use super::mapping::{Mapping, Params, Refusal, Table, push_quoted, quote};
 use super::questions::Questions;
 use super::stored;
@@ -14,6 +15,7 @@ use super::writer::Tx;
 use besom_ports::store::Error;
 use besom_record::images::{Broken, Images};
 use besom_record::kept;
+use besom_tables::room::Room;
 
 /// Why an item's effects stop.
 #[derive(Debug)]
@@ -67,13 +69,19 @@ pub(super) struct Effects<'a> {
     pub(super) mapping: &'a Mapping,
     pub(super) tenant: Option<&'a Tenant>,
     /// The before-images; none: they are not kept.
-    pub(super) images: Option<Images>,
+    pub(super) images: Option<Kept<'a>>,
     /// Whether a statement of this item may have changed anything. Even a statement that fails or
     /// changes no row may: `ON CONFLICT FAIL` and `RAISE(FAIL)` keep the rows before the one that
     /// failed, and a trigger may write elsewhere before it keeps a row.
     pub(super) dirty: bool,
     /// Whether the item only deletes one row, which a guard has seen.
     pub(super) sole_delete: bool,
+}
+
+/// The before-images of one item, and the room for them in its commit.
+pub(super) struct Kept<'a> {
+    images: Images,
+    room: Room,
     /// Rows that a guard has read and a change is about to replace.
     guarded: Vec<Guarded<'a>>,
 }
@@ -89,9 +97,8 @@ impl<'a> Effects<'a> {
         tx: &Tx<'a>,
         mapping: &'a Mapping,
         tenant: Option<&'a Tenant>,
-        undo: bool,
+        images: Option<Kept<'a>>,
     ) -> Effects<'a> {
-        let images = undo.then(Images::default);
         Effects {
             conn: tx.conn,
             questions: tx.questions,
@@ -100,13 +107,7 @@ impl<'a> Effects<'a> {
             images,
             sole_delete: false,
             dirty: false,
-            guarded: Vec::new(),
         }
-    }
-
-    /// Keeps a row for [`Effects::row_before`], so that one read serves guard and before-image.
-    pub(super) fn keep(&mut self, collection: &'a str, key: &'a [Value], row: Vec<Value>) {
-        self.guarded.push(Guarded { collection, key, row });
     }
 
     /// Decides whether a value of another kind is the fault of its item or of the mapping.
@@ -169,7 +170,7 @@ impl<'a> Effects<'a> {
             let name = &table.collection.name;
             return Err(Stop::Violation(format!("an upsert into {name:?} needs the whole key")));
         }
-        let before = match (&key, upsert && self.images.is_some()) {
+        let before = match (&key, upsert) {
             (Some(key), true) => self.row_before(table, key)?,
             _ => None,
         };
@@ -219,8 +220,8 @@ impl<'a> Effects<'a> {
                 key
             }
         };
-        if let Some(images) = &mut self.images {
-            images.push(&table.origin(self.tenant), table.names(), before.ok_or(key))?;
+        if let Some(kept) = &mut self.images {
+            kept.images.push(&table.origin(self.tenant), table.names(), before.ok_or(key))?;
         }
         Ok(())
     }
@@ -266,11 +267,10 @@ impl<'a> Effects<'a> {
                 params.push(table.written(field)?);
             }
         }
-        if self.images.is_some()
-            && let Some(before) = self.row_before(table, key)?
-            && let Some(images) = &mut self.images
+        if let Some(before) = self.row_before(table, key)?
+            && let Some(kept) = &mut self.images
         {
-            images.push(&table.origin(self.tenant), table.names(), Ok(before))?;
+            kept.images.push(&table.origin(self.tenant), table.names(), Ok(before))?;
         }
         let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
@@ -294,12 +294,14 @@ impl<'a> Effects<'a> {
         condition: &str,
         params: &Params<'_>,
     ) -> Result<usize, Stop> {
-        self.guarded.retain(|kept| kept.collection != table.collection.name);
-        if let Some(images) = &mut self.images {
+        if let Some(kept) = &mut self.images {
+            kept.guarded.retain(|row| row.collection != table.collection.name);
             let sql = format!("SELECT {} FROM {} WHERE {condition}", table.columns_sql, table.name);
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
+                kept.take(table, row)?;
+                let images = &mut kept.images;
                 images.push_lent(&table.origin(self.tenant), table.names(), &table.lent(row)?)?;
             }
         }
@@ -309,11 +311,14 @@ impl<'a> Effects<'a> {
         Ok(statement.execute(params_from_iter(params.iter()))?)
     }
 
-    /// The current row. A row kept by a guard is used once, because its change follows.
+    /// The current row, if before-images are kept. A row kept by a guard is used once, because its
+    /// change follows.
     fn row_before(&mut self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
+        let Some(kept) = &mut self.images else { return Ok(None) };
         let name = table.collection.name.as_str();
-        if let Some(kept) = self.guarded.iter().position(|g| g.collection == name && g.key == key) {
-            return Ok(Some(self.guarded.swap_remove(kept).row));
+        let guarded = &mut kept.guarded;
+        if let Some(at) = guarded.iter().position(|row| row.collection == name && row.key == key) {
+            return Ok(Some(guarded.swap_remove(at).row));
         }
         let mut sql = format!("SELECT {} FROM {} WHERE ", table.columns_sql, table.name);
         let mut params = Vec::new();
@@ -321,9 +326,42 @@ impl<'a> Effects<'a> {
         let mut statement = self.conn.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(params.iter()))?;
         Ok(match rows.next()? {
-            Some(row) => Some(table.row(row)?),
+            Some(row) => {
+                kept.take(table, row)?;
+                Some(table.row(row)?)
+            }
             None => None,
         })
+    }
+}
+
+impl<'a> Kept<'a> {
+    /// None yet, with the room that the items before it have left.
+    pub(super) fn new(room: Room) -> Kept<'a> {
+        Kept { images: Images::default(), room, guarded: Vec::new() }
+    }
+
+    /// Uses the room of a row, before it is copied.
+    fn take(&mut self, table: &Table, row: &rusqlite::Row<'_>) -> Result<(), Stop> {
+        let bytes = weight(row, table.columns.len())?;
+        self.room.take(bytes).map_err(|full| Stop::Failure(full.into()))
+    }
+
+    /// Keeps a row for [`Effects::row_before`], so that one read serves guard and before-image.
+    pub(super) fn keep(
+        &mut self,
+        table: &Table,
+        (collection, key): (&'a str, &'a [Value]),
+        row: &rusqlite::Row<'_>,
+    ) -> Result<(), Stop> {
+        self.take(table, row)?;
+        self.guarded.push(Guarded { collection, key, row: table.row(row)? });
+        Ok(())
+    }
+
+    /// The packed images, and the room that is left.
+    pub(super) fn pack(self) -> (Vec<u8>, Room) {
+        (self.images.pack(), self.room)
     }
 }
 

@@ -52,26 +52,21 @@ impl<'a> Effects<'a> {
             Guard::Columns { collection, key, conditions } => {
                 let questions = self.questions;
                 let table = self.mapping.table(collection)?;
-                let wanted = self.images.is_some() && replaces(changes, collection, key);
-                let columns = if wanted { table.columns_sql.as_str() } else { "1" };
+                let mut kept = self.images.as_mut().filter(|_| replaces(changes, collection, key));
+                let columns = if kept.is_some() { table.columns_sql.as_str() } else { "1" };
                 let mut sql = format!("SELECT {columns} FROM {} WHERE ", table.name);
                 let mut params = Vec::new();
                 table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
                 table.push_terms(conditions, &mut sql, &mut params)?;
                 let mut statement = self.conn.prepare_cached(&sql)?;
-                let found = questions.of_row(|| -> Result<_, Stop> {
+                questions.of_row(|| {
                     let mut rows = statement.query(params_from_iter(params.iter()))?;
-                    Ok(match rows.next()? {
-                        Some(row) if wanted => Some(Some(table.row(row)?)),
-                        Some(_) => Some(None),
-                        None => None,
-                    })
-                })?;
-                let Some(row) = found else { return Ok(false) };
-                if let Some(row) = row {
-                    self.keep(collection, key, row);
-                }
-                Ok(true)
+                    let Some(row) = rows.next()? else { return Ok(false) };
+                    if let Some(kept) = &mut kept {
+                        kept.keep(table, (collection, key), row)?;
+                    }
+                    Ok(true)
+                })
             }
             Guard::Exists(filter) => self.matches(filter),
             Guard::Absent(filter) => Ok(self.is_anchored(filter)? && !self.matches(filter)?),

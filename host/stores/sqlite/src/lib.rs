@@ -105,6 +105,8 @@ pub struct SqliteStore {
     /// For short reads.
     inspection: Arc<Readers>,
     mapping: RwLock<Arc<Mapping>>,
+    /// The maximum size of the before-images of a commit, in bytes before they are packed.
+    undo_bytes: u64,
     timeouts: Timeouts,
     opened_at: Time,
     /// Since when the activity endpoint has been listening; unset: it is not listening.
@@ -481,11 +483,11 @@ impl Store for SqliteStore {
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         let (batch, mapping, observation) = (batch.clone(), self.mapping(), self.observation());
         let priority = priority_of_batch(&batch, &known(&self.long));
-        let long = Arc::clone(&self.long);
+        let (long, undo_bytes) = (Arc::clone(&self.long), self.undo_bytes);
         self.writer
             .with(priority, move |writing| {
                 let began = Instant::now();
-                let done = commit::commit(writing, &batch, &mapping, &observation);
+                let done = commit::commit(writing, &batch, &mapping, &observation, undo_bytes);
                 if began.elapsed() >= writer::LONG {
                     let ended = Instant::now();
                     let tasks = batch.entries.iter().map(|entry| &entry.item.identity.task);

@@ -20,6 +20,7 @@ use super::writer::{Writer, while_busy};
 use super::{SqliteStore, schema};
 use besom_ports::activity::Timeouts;
 use besom_ports::store::{Error, NO_TABLES, Result};
+use besom_tables::room::UNDO_BYTES_DEFAULT;
 
 /// Older versions can corrupt a WAL file when two connections write or checkpoint.
 const SQLITE_MIN: (i32, &str) = (3_051_003, "3.51.3");
@@ -39,6 +40,8 @@ pub struct Options {
     pub busy_max: Duration,
     /// The time limit of all guards in one commit that search rows by conditions.
     pub guard_timeout: Duration,
+    /// The maximum size of the before-images of a commit, in bytes before they are packed.
+    pub undo_bytes: u64,
     /// Jobs that wait for the writer; further callers wait for room.
     pub queued_max: usize,
     /// Concurrent snapshots.
@@ -66,6 +69,7 @@ impl Default for Options {
             partitions: 64,
             busy_max: Duration::from_secs(2),
             guard_timeout: Duration::from_secs(1),
+            undo_bytes: UNDO_BYTES_DEFAULT,
             queued_max: 256,
             snapshots_max: 16,
             readers_max: 4,
@@ -129,6 +133,7 @@ impl SqliteStore {
             )?,
             clock,
             mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),
+            undo_bytes: options.undo_bytes,
             timeouts: options.activity,
             opened_at: since,
             listening_since: OnceLock::new(),

@@ -1,31 +1,42 @@
-//! The size limit of one read.
+//! The size limits of one read, and of the before-images of a commit.
 
 use besom_ports::store::Error;
 
+/// The maximum size of the before-images of a commit by default, in bytes: as much as a call of a
+/// guest may read in the lane that reads most.
+pub const UNDO_BYTES_DEFAULT: u64 = 128 << 20;
+
 /// The remaining room. It is checked while rows arrive: data beyond it is never kept.
+#[derive(Clone)]
 pub struct Room {
     max: u64,
     left: u64,
+    exceeded: fn(u64) -> Error,
 }
 
 impl Room {
-    /// For so many bytes.
+    /// For one read of so many bytes.
     pub fn new(max: u64) -> Room {
-        Room { max, left: max }
+        Room { max, left: max, exceeded: read_exceeded }
+    }
+
+    /// For the before-images of a commit, of so many bytes before they are packed.
+    pub fn of_images(max: u64) -> Room {
+        Room { max, left: max, exceeded: images_exceeded }
     }
 
     /// Uses a row's bytes, or refuses them.
     pub fn take(&mut self, bytes: usize) -> Result<(), Error> {
         match self.left.checked_sub(bytes as u64) {
             Some(left) => self.left = left,
-            None => return Err(self.exceeded()),
+            None => return Err((self.exceeded)(self.max)),
         }
         Ok(())
     }
 
     /// Refuses a single row that is larger than the whole limit.
     pub fn holds(&self, bytes: usize) -> Result<(), Error> {
-        if bytes as u64 > self.max { Err(self.exceeded()) } else { Ok(()) }
+        if bytes as u64 > self.max { Err((self.exceeded)(self.max)) } else { Ok(()) }
     }
 
     /// What is left, in bytes.
@@ -37,8 +48,15 @@ impl Room {
     pub fn max(&self) -> u64 {
         self.max
     }
+}
 
-    fn exceeded(&self) -> Error {
-        Error::TooLarge(format!("one read may return {} bytes (`read_bytes`)", self.max))
-    }
+fn read_exceeded(max: u64) -> Error {
+    Error::TooLarge(format!("one read may return {max} bytes (`read_bytes`)"))
+}
+
+/// The items of the commit are retried one by one, and an item whose own images are this large fails.
+fn images_exceeded(max: u64) -> Error {
+    Error::TooLarge(format!(
+        "the rows before their change are larger than {max} bytes (`store.undo_bytes`)"
+    ))
 }
