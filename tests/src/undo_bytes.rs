@@ -8,7 +8,7 @@ use besom_ports::store::{Committed, Decision, Error, Outcome};
 
 use crate::conformance::World;
 use crate::conformance::tables::{counter, fields, text};
-use crate::conformance::world::{apply, in_one_stream, n_is, set_n};
+use crate::conformance::world::{apply, candidate, in_one_stream, n_is, set_n};
 
 /// The bound of the stores, in bytes.
 pub const MAX: u64 = 1 << 20;
@@ -69,6 +69,18 @@ async fn renew(world: &World) {
         changes.push(Change::Insert { collection: "things".into(), fields });
     }
     world.write(changes).await;
+}
+
+/// Only the rows that are changed count, not all that guards look at, however often.
+pub async fn rows_of_guards_are_not_kept(world: &World) {
+    renew(world).await;
+    let changes = vec![set_n(&id(1), 1)];
+    let guards = [1, 2, 1, 2, 1].map(|row| n_is(&id(row), 0)).into();
+    let done = world.settle(candidate("key"), apply(guards, changes)).await;
+    assert_eq!(done.outcomes, [Outcome::Committed]);
+    let [image] = &world.latest_images().await[..] else { panic!("one image") };
+    assert_eq!(image.key, [text(&id(1))]);
+    world.balanced().await;
 }
 
 /// A batch with larger before-images is refused and changes nothing; its items alone are committed.

@@ -70,6 +70,7 @@ fn before_images_have_a_size_limit() {
     block_on(async {
         let world = World::new(Box::new(Sqlite::open_with(limits))).await;
         undo_bytes::the_images_of_a_commit_are_bounded(&world).await;
+        undo_bytes::rows_of_guards_are_not_kept(&world).await;
     });
 }
 

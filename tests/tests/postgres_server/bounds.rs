@@ -243,6 +243,7 @@ fn before_images_have_a_size_limit() {
         let options = Options { undo_bytes: undo_bytes::MAX, ..patient() };
         let world = World::new(Box::new(Postgres::open_with(options).await)).await;
         undo_bytes::the_images_of_a_commit_are_bounded(&world).await;
+        undo_bytes::rows_of_guards_are_not_kept(&world).await;
     });
 }
 

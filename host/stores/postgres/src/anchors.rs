@@ -164,25 +164,28 @@ impl Anchors {
     }
 }
 
-/// The entry of a work whose first change applies to that row and needs its before-image.
+/// The entry of a work whose first change applies to that row and needs its before-image. The images
+/// of several rows of a collection are read together, with their change.
 pub(super) fn wanted_image(work: &Work<'_>, collection: &str, key: &[Value]) -> Option<usize> {
-    let first = work.proposal.changes.iter().find(|c| !matches!(c, Change::Emit { .. }))?;
-    match first {
-        Change::Update { collection: c, key: k, .. }
-        | Change::Increment { collection: c, key: k, .. }
-            if work.undo && c == collection && k == key =>
+    let updated = |change| match change {
+        &Change::Update { collection: ref c, key: ref k, .. }
+        | &Change::Increment { collection: ref c, key: ref k, .. }
+            if c == collection =>
         {
-            Some(work.entry)
+            Some(k)
         }
         _ => None,
-    }
+    };
+    let mut changes = work.proposal.changes.iter().filter(|c| !matches!(c, Change::Emit { .. }));
+    let first = work.undo && changes.next().and_then(updated)? == key;
+    (first && changes.all(|change| updated(change).is_none())).then_some(work.entry)
 }
 
 impl Rows {
     /// Rows are locked in the order of their keys. FOR NO KEY UPDATE keeps a row from changing and
     /// lets others insert rows that refer to it; an absence, and a row to be deleted, need those
     /// inserts to wait.
-    fn send(self, pipeline: &mut Pipeline<'_>) -> Option<Answers> {
+    fn send(mut self, pipeline: &mut Pipeline<'_>) -> Option<Answers> {
         // The cells of a key exist, so its columns do.
         let key = self.table.key_columns().ok()?;
         let mut wires: Vec<Wire> = key.iter().map(|(_, form)| form.wire).collect();
@@ -208,6 +211,21 @@ impl Rows {
                 format!("CASE u.v{}{whens} END", chosen.unwrap_or_default())
             }
         };
+        // Several guards may look at the same row, and most rows may have only guards.
+        let mut imaged = HashSet::new();
+        for row in &mut self.rows {
+            row.image = row.image.filter(|entry| imaged.insert(*entry));
+        }
+        let some = !imaged.is_empty() && imaged.len() < self.rows.len();
+        let flag = some.then(|| {
+            wires.push(Wire::Bool);
+            wires.len() - 1
+        });
+        let read = match flag {
+            Some(flag) => format!(", {}", self.table.read_all_if(&format!("u.v{flag}"))),
+            None if imaged.is_empty() => String::new(),
+            None => format!(", {}", self.table.read_all()),
+        };
         let width = wires.len();
         let mut set = Set::new(wires);
         let mut rows = Vec::with_capacity(self.rows.len());
@@ -215,6 +233,9 @@ impl Rows {
             rows.push((wanted.guard, wanted.asked.is_some(), wanted.image));
             let mut cells = wanted.key;
             cells.resize(width, Cell::Null);
+            if let Some(flag) = flag {
+                cells[flag] = Cell::Bool(wanted.image.is_some());
+            }
             if let Some((shape, values)) = wanted.asked
                 && let Some((number, first)) = places.get(shape.as_str())
             {
@@ -227,8 +248,6 @@ impl Rows {
             }
             set.push(at, cells);
         }
-        let images = rows.iter().any(|(_, _, image)| image.is_some());
-        let read = if images { format!(", {}", self.table.read_all()) } else { String::new() };
         let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
         let strength = match self.hold {
             Hold::AsItIs => "NO KEY UPDATE",

@@ -147,8 +147,17 @@ impl Table {
 
     /// Every mapped column as it is read, from the alias `t`.
     pub(super) fn read_all(&self) -> String {
-        let read = |(name, form): &(String, Form)| form.read(&format!("t.{}", quote(name)));
-        self.columns.iter().map(read).collect::<Vec<_>>().join(", ")
+        self.each_read().collect::<Vec<_>>().join(", ")
+    }
+
+    /// Like `read_all`, with NULL instead of every value where `condition` does not hold.
+    pub(super) fn read_all_if(&self, condition: &str) -> String {
+        let read = |column| format!("CASE WHEN {condition} THEN {column} END");
+        self.each_read().map(read).collect::<Vec<_>>().join(", ")
+    }
+
+    fn each_read(&self) -> impl Iterator<Item = String> {
+        self.columns.iter().map(|(name, form)| form.read(&format!("t.{}", quote(name))))
     }
 
     /// Whether a column may hold NULL, as far as it is known.

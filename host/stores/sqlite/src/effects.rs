@@ -316,9 +316,8 @@ impl<'a> Effects<'a> {
     fn row_before(&mut self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
         let Some(kept) = &mut self.images else { return Ok(None) };
         let name = table.collection.name.as_str();
-        let guarded = &mut kept.guarded;
-        if let Some(at) = guarded.iter().position(|row| row.collection == name && row.key == key) {
-            return Ok(Some(guarded.swap_remove(at).row));
+        if let Some(at) = kept.place(name, key) {
+            return Ok(Some(kept.guarded.swap_remove(at).row));
         }
         let mut sql = format!("SELECT {} FROM {} WHERE ", table.columns_sql, table.name);
         let mut params = Vec::new();
@@ -345,6 +344,15 @@ impl<'a> Kept<'a> {
     fn take(&mut self, table: &Table, row: &rusqlite::Row<'_>) -> Result<(), Stop> {
         let bytes = weight(row, table.columns.len())?;
         self.room.take(bytes).map_err(|full| Stop::Failure(full.into()))
+    }
+
+    fn place(&self, collection: &str, key: &[Value]) -> Option<usize> {
+        self.guarded.iter().position(|row| row.collection == collection && row.key == key)
+    }
+
+    /// Whether a guard has kept this row already.
+    pub(super) fn has(&self, collection: &str, key: &[Value]) -> bool {
+        self.place(collection, key).is_some()
     }
 
     /// Keeps a row for [`Effects::row_before`], so that one read serves guard and before-image.

@@ -52,7 +52,9 @@ impl<'a> Effects<'a> {
             Guard::Columns { collection, key, conditions } => {
                 let questions = self.questions;
                 let table = self.mapping.table(collection)?;
-                let mut kept = self.images.as_mut().filter(|_| replaces(changes, collection, key));
+                let of_change = replaces(changes, collection, key);
+                let mut kept =
+                    self.images.as_mut().filter(|kept| of_change && !kept.has(collection, key));
                 let columns = if kept.is_some() { table.columns_sql.as_str() } else { "1" };
                 let mut sql = format!("SELECT {columns} FROM {} WHERE ", table.name);
                 let mut params = Vec::new();
