@@ -568,6 +568,30 @@ fn a_component_that_takes_too_much_memory_to_compile_is_refused_by_its_name() {
     }
 }
 
+/// Who owns a component, or the directory that it is in, decides what runs.
+#[test]
+fn a_component_of_another_user_is_refused_by_its_owner() {
+    use std::os::unix::fs::chown;
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        // Only root can give a file away; every other user could only be given one.
+        return;
+    }
+    let site = Site::new("[tasks.a]\nplugin = \"bomb.wasm\"\n");
+    let dir = site.dir().join("plugins.d");
+    std::fs::create_dir(&dir).expect("made");
+    let file = dir.join("bomb.wasm");
+    std::fs::write(&file, bomb(1_000, 10)).expect("written");
+    for (given, kept) in [(&file, &dir), (&dir, &file)] {
+        chown(given, Some(NOBODY), None).expect("given away");
+        chown(kept, Some(0), None).expect("taken back");
+        let (code, said) = site.fails(&["check"]);
+        assert_eq!(code, 78, "{said}");
+        assert!(said.contains("it belongs to another user (uid 65534)"), "{said}");
+        assert!(said.contains(given.file_name().unwrap().to_str().unwrap()), "{said}");
+    }
+}
+
 /// As in many services and containers: no privileges, and a hard limit of 0 for core dumps.
 #[test]
 fn whoever_may_not_raise_a_limit_can_compile_all_the_same() {

@@ -383,3 +383,17 @@ fn documents_are_found_by_name_beside_a_host() {
     assert_eq!(site.said(&["doc", "export", "third/first"]).0, 1);
     host.stop();
 }
+
+/// A shell has a soft limit of 1,024 open files, and a host serves thousands of connections.
+#[test]
+fn a_host_raises_its_limit_of_open_files_to_the_hard_limit() {
+    let site = Site::new("");
+    let mut host = Host::start_with_few_files(&site, 64);
+    host.leads();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", host.id())).expect("read");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (soft, hard) = (words[3], words[4]);
+    assert_ne!(hard, "64", "the hard limit of this machine is as low");
+    assert_eq!(soft, hard);
+}

@@ -33,6 +33,13 @@ impl Host {
         Host::spawn(command, site.path("host-limited.log"))
     }
 
+    /// The same with a soft limit of open files.
+    pub fn start_with_few_files(site: &Site, most: u32) -> Host {
+        let mut command = site.shell(&format!("ulimit -Sn {most}; exec \"$BESOM\" serve"));
+        command.env("BESOM", env!("CARGO_BIN_EXE_besom"));
+        Host::spawn(command, site.path("host-few-files.log"))
+    }
+
     fn spawn(mut command: Command, log: PathBuf) -> Host {
         let stderr = File::create(&log).expect("a log");
         let child = command.stdout(Stdio::null()).stderr(stderr).spawn().expect("it starts");

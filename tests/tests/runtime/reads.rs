@@ -27,6 +27,8 @@ async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
         // A query whose planning would take longer than the database's checks for interrupts.
         ("read-many-conditions", "limit-exceeded"),
         ("read-many-columns", "limit-exceeded"),
+        ("read-many-keys", "limit-exceeded"),
+        ("deliveries-many-keys", "limit-exceeded"),
         ("read-long-prefix", "limit-exceeded"),
         ("read-long-value", "limit-exceeded"),
         ("deliveries-long-key", "limit-exceeded"),

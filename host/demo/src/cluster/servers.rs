@@ -536,3 +536,21 @@ fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     held.iter().map(|socket| Ok(socket.local_addr()?.port())).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_password_of_redis_is_in_a_file_of_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = redis_args(dir.path(), 1, "secret").unwrap();
+        assert!(args.iter().all(|arg| !arg.contains("secret")), "{args:?}");
+        let file = dir.path().join("redis.conf");
+        assert!(args.contains(&file.display().to_string()), "{args:?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "requirepass secret\n");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

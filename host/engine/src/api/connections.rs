@@ -54,6 +54,8 @@ pub struct Bounds {
     /// Maximum duration of a TLS handshake, of receiving a request's header, and of the pause
     /// before it.
     pub header_max: Duration,
+    /// Maximum time to read a request and to begin its response, which may have to wait for a leader.
+    pub request_max: Duration,
 }
 
 /// Default for the maximum number of connections.
@@ -75,6 +77,7 @@ impl Bounds {
             strangers_max: (all / 2).max(1),
             strangers_per_address_max: (all / 4).max(1),
             header_max: Duration::from_secs(10),
+            request_max: Duration::from_secs(30),
         }
     }
 }

@@ -27,8 +27,6 @@ use super::tokens::{Bearer, Ticket, Tickets, Tokens};
 
 /// How long requests under way may delay the end of the host.
 pub const CLOSE_MAX: Duration = Duration::from_secs(1);
-/// Maximum time to read a request and to begin its response, which may have to wait for a leader.
-const REQUEST_MAX: Duration = Duration::from_secs(30);
 
 /// Why a socket cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -289,7 +287,7 @@ impl Listener {
     }
 
     async fn serve_all(self, router: Router, bounds: Bounds, stop: watch::Receiver<bool>) {
-        let router = router.layer(middleware::from_fn(within_time));
+        let router = router.layer(middleware::from_fn_with_state(bounds.request_max, within_time));
         let guarded =
             |gate| router.clone().layer(middleware::from_fn_with_state(gate, only_with_right));
         match self {
@@ -311,9 +309,9 @@ impl Listener {
     }
 }
 
-/// Limits the time to read a request and to begin its response to [`REQUEST_MAX`].
-async fn within_time(request: Request, next: Next) -> Response {
-    match tokio::time::timeout(REQUEST_MAX, next.run(request)).await {
+/// Limits the time to read a request and to begin its response.
+async fn within_time(State(max): State<Duration>, request: Request, next: Next) -> Response {
+    match tokio::time::timeout(max, next.run(request)).await {
         Ok(response) => response,
         Err(_) => closing(StatusCode::REQUEST_TIMEOUT, "the request took too long"),
     }

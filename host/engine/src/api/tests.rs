@@ -324,6 +324,30 @@ async fn where_nobody_has_to_show_anything_nobody_is_a_stranger() {
     serving.end().await;
 }
 
+/// Whoever sends a header and keeps back the body does not keep a place.
+#[tokio::test]
+async fn a_body_that_does_not_come_ends_the_request() {
+    let listener = Listener::tcp_of_this_machine(ANY).await.unwrap();
+    let address = listener.address().unwrap().expect("TCP was asked for");
+    let bounds = Bounds { request_max: Duration::from_millis(200), ..Bounds::of(8) };
+    let (stop, stopping) = watch::channel(false);
+    let activity = Observed::new().activity.clone();
+    let endpoint = Endpoint::new(activity, PATIENCE, SOCKETS, None, stopping.clone());
+    let task = tokio::spawn(listener.serve_within(router(endpoint), bounds, stopping));
+    let own = address.to_string();
+    let whole =
+        request("POST /activity/ws-1/heartbeat", &[("host", &own)], r#"{"connection": "a"}"#);
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&whole.as_bytes()[..whole.len() - 5]).await.unwrap();
+    let mut said = String::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut said)).await;
+    read.expect("it is closed in time").expect("an answer");
+    assert!(said.starts_with("HTTP/1.1 408"), "{said}");
+    assert!(said.ends_with("the request took too long"), "{said}");
+    stop.send_replace(true);
+    tokio::time::timeout(PATIENCE, task).await.expect("it ends").expect("it does not panic");
+}
+
 /// Idle connections make room; busy ones end with their response while a caller is waiting.
 #[tokio::test]
 async fn known_connections_make_room_for_newcomers() {
@@ -428,6 +452,7 @@ async fn strangers_who_say_nothing_are_few_and_are_closed() {
         strangers_max: 4,
         strangers_per_address_max: 3,
         header_max: Duration::from_secs(2),
+        ..Bounds::default()
     };
     let (stop, stopping) = watch::channel(false);
     let endpoint =

@@ -33,7 +33,9 @@ const REASON_BYTES_LEFT: usize = 256;
 /// If there are too many messages without a route, this percentage of them is removed at a time,
 /// oldest first, and at most this number in one transaction.
 const DROP_PERCENT: u64 = 10;
-const DROP_MAX: u64 = 10_000;
+const DROP_MAX: u32 = 10_000;
+/// How often messages are removed before one commit; the next commit continues.
+const DROPS_MAX: u32 = 10;
 
 /// A task and a topic to which it emits.
 type Lane = (TaskName, String);
@@ -120,10 +122,7 @@ impl Quota {
         self.disk_room()?;
         let left = Left(emitted(batch));
         for lane in left.0.keys() {
-            let measure = async || {
-                store.pending_messages(&lane.0, &lane.1, self.bounds.pending_messages).await
-            };
-            let pending = self.pending(lane, measure).await?;
+            let pending = self.pending(lane, async || self.count(store, lane).await).await?;
             let Some(why) = self.over(lane, pending) else { continue };
             if self.bounds.routed.contains(&lane.1) {
                 return Err(store::Error::Refused(Cause::Full, why));
@@ -311,6 +310,12 @@ impl Quota {
         Ok(open)
     }
 
+    /// Counts what waits in a lane, far enough to know how much has to be removed at once.
+    async fn count(&self, store: &dyn Store, (task, topic): &Lane) -> store::Result<Pending> {
+        let limit = self.bounds.pending_messages.saturating_add(DROP_MAX);
+        store.pending_messages(task, topic, limit).await
+    }
+
     /// Makes room in a lane without a route.
     async fn drop_oldest(
         &self,
@@ -320,16 +325,20 @@ impl Quota {
     ) -> store::Result<()> {
         let (task, topic) = lane;
         let mut dropped = 0;
-        while self.over(lane, pending).is_some() {
-            let count = (pending.messages * DROP_PERCENT / 100).clamp(1, DROP_MAX);
-            let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let kept = u64::from(self.bounds.pending_messages) * (100 - DROP_PERCENT) / 100;
+        for _ in 0..DROPS_MAX {
+            if self.over(lane, pending).is_none() {
+                break;
+            }
+            let beyond = pending.messages.saturating_sub(kept);
+            let count = beyond.max(pending.messages * DROP_PERCENT / 100);
+            let count = u32::try_from(count).unwrap_or(DROP_MAX).clamp(1, DROP_MAX);
             let gone = store.drop_messages(task, topic, count).await?;
             if gone.messages == 0 {
                 break;
             }
             dropped += gone.messages;
-            pending.messages = pending.messages.saturating_sub(gone.messages);
-            pending.bytes = pending.bytes.saturating_sub(gone.bytes);
+            pending = self.count(store, lane).await?;
         }
         if let Some(known) = self.lanes().get_mut(lane) {
             known.pending = pending;
@@ -413,7 +422,7 @@ fn emitted(batch: &Batch) -> BTreeMap<Lane, Pending> {
 mod tests {
     use std::sync::Arc;
 
-    use besom_core::ids::{CommitId, OwnerEpoch, Partition, RunId, Seq};
+    use besom_core::ids::{CommitId, OwnerEpoch, Partition, RunId, Seq, Term};
     use besom_core::item::{Identity, Item, Source};
     use besom_core::proposal::{Proposal, Settle};
     use besom_core::time::Time;
@@ -423,7 +432,7 @@ mod tests {
 
     use besom_doubles::store::MemoryStore;
     use besom_ports::activity::Timeouts;
-    use besom_ports::store::Entry;
+    use besom_ports::store::{Entry, MessageQuery};
 
     fn store() -> MemoryStore {
         MemoryStore::new(1, Timeouts::default(), Arc::new(|| Time::EPOCH))
@@ -513,6 +522,38 @@ mod tests {
             let left = quota.room_for(&store, &batch("sweep", &["t"])).await.expect("room");
             quota.note(&left);
         }
+    }
+
+    /// What exceeds the bound is removed from the store, the oldest first.
+    #[tokio::test]
+    async fn the_oldest_messages_of_a_topic_without_a_route_are_removed() {
+        let bounds = Bounds { pending_messages: 20, ..Bounds::default() };
+        let (quota, store, task) = (Quota::new(bounds), store(), "sweep".into());
+        let emit = |n: u8| Change::Emit { topic: "t".into(), key: "k".into(), payload: vec![n] };
+        for id in 0..30 {
+            let Decision::Apply { mut proposal, .. } =
+                batch("sweep", &[]).entries.remove(0).decision
+            else {
+                panic!("a proposal")
+            };
+            proposal.changes.push(emit(id));
+            let identity =
+                Identity { task: "sweep".into(), tenant: None, key: "k".into(), due: None };
+            let entry = Entry::unqueued(Term(1), identity, Time::EPOCH, proposal, "", false);
+            let entries = vec![entry];
+            let id = CommitId(u128::from(id) + 1);
+            store.commit(&Batch { id, entries, ..batch("sweep", &[]) }).await.expect("a commit");
+        }
+        let next = batch("sweep", &["t"]);
+        quota.room_for(&store, &next).await.expect("room");
+        let pending = store.pending_messages(&task, "t", u32::MAX).await.expect("a count");
+        assert_eq!(pending.messages, 18);
+        let query = MessageQuery { limit: u32::MAX, ..MessageQuery::default() };
+        let left = store.messages(&query).await.expect("the messages");
+        assert_eq!(left.len() as u64, pending.messages);
+        let payloads: Vec<u8> = left.iter().map(|message| message.delivery.payload[0]).collect();
+        let newest: Vec<u8> = (0..30).rev().take(left.len()).collect();
+        assert_eq!(payloads, newest);
     }
 
     #[tokio::test]

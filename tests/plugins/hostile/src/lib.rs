@@ -97,6 +97,9 @@ impl Task for Hostile {
 }
 
 /// More text than anybody reads.
+/// One more than a query may name.
+const KEYS: usize = 10_001;
+
 fn long_error() -> Error {
     Error::permanent("broken", "x".repeat(700_000))
 }
@@ -191,6 +194,13 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
             store::rows(Some(item), Range::of("things").columns(vec!["id"; 2_000]))
                 .collect::<Result<Vec<_>>>(),
         ),
+        "read-many-keys" => {
+            let keys = vec![vec![Value::Integer(1)]; KEYS];
+            told(store::get_many(Some(item), "things", &keys, &["id"]))
+        }
+        "deliveries-many-keys" => {
+            told(deliveries::latest(Some(item), "cleaned", &vec!["k".to_owned(); KEYS]))
+        }
         "read-long-prefix" => {
             let range = Range::of("things").columns(["id"]);
             let range = (0..40).fold(range, |range, at| range.prefix(Value::Integer(at)));
