@@ -22,6 +22,9 @@ pub struct Changes {
     pub changed: Vec<TaskName>,
     /// Whether the mapping of collections changed.
     pub collections: bool,
+    /// The new value of `plugins.require_pin`, if it changed. It judges tasks, and takes effect with
+    /// them.
+    pub require_pin: Option<bool>,
     /// Changed keys that take effect at the next start, as `section.key`.
     pub needs_restart: Vec<String>,
 }
@@ -36,7 +39,9 @@ impl Changes {
 impl Config {
     /// Returns the changes from this configuration to `new`.
     pub fn diff(&self, new: &Config) -> Changes {
+        let require_pin = new.plugins.require_pin;
         let mut changes = Changes {
+            require_pin: (self.plugins.require_pin != require_pin).then_some(require_pin),
             collections: self.collections != new.collections,
             needs_restart: self.restart_keys(new),
             ..Changes::default()
@@ -92,7 +97,8 @@ impl Config {
             let names: std::collections::BTreeSet<_> =
                 of(&old).into_iter().chain(of(&new)).collect();
             for key in names {
-                if old.get(&key) != new.get(&key) {
+                let at_once = (section, key.as_str()) == ("plugins", "require_pin");
+                if old.get(&key) != new.get(&key) && !at_once {
                     keys.push(format!("{section}.{key}"));
                 }
             }

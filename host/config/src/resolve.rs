@@ -276,6 +276,12 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
             .fix("remove one of the two"),
         );
     }
+    if sections.store.path.to_string_lossy().contains("://") {
+        problems.push(
+            Diagnostic::error(place(at("store", "path")), "store.path is a URL, not a file")
+                .fix("set store.url to it instead"),
+        );
+    }
     if sections.store.url.as_deref().is_some_and(holds_password) {
         problems.push(
             Diagnostic::error(place(at("store", "url")), "store.url contains a password").fix(

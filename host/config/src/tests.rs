@@ -441,6 +441,18 @@ besom.toml:5:10: error: the plugin `sweep` requests the column `documents.doc_id
 }
 
 #[test]
+fn a_url_is_no_path_and_its_password_is_not_shown() {
+    check(
+        "[store]\npath = \"postgres://u:pw@h/d\"\n",
+        r#"
+besom.toml:2:8: error: store.path is a URL, not a file
+  2 | path = "postgres://u:**@h/d"
+    |        ^^^^^^^^^^^^^^^^^^^^^ set store.url to it instead
+"#,
+    );
+}
+
+#[test]
 fn the_environment_and_flags_are_judged_like_the_file() {
     let overrides = Overrides {
         variables: vec![
@@ -932,7 +944,7 @@ fn a_reload_knows_what_changes() {
     let old =
         load("[tasks.a]\nplugin = \"sweep\"\n[tasks.b]\nplugin = \"sweep\"\n").expect("valid");
     let new = load(
-        "[lease]\nttl = \"30s\"\n[tasks.b]\nplugin = \"sweep\"\nschedule = \"@hourly\"\n[tasks.c]\nplugin = \"sweep\"\n",
+        "[lease]\nttl = \"30s\"\n[plugins]\nrequire_pin = true\n[tasks.b]\nplugin = \"sweep\"\nschedule = \"@hourly\"\n[tasks.c]\nplugin = \"sweep\"\n",
     )
     .expect("valid");
     let changes = old.diff(&new);
@@ -940,6 +952,7 @@ fn a_reload_knows_what_changes() {
     assert_eq!(changes.changed, [TaskName::from("b")]);
     assert_eq!(changes.removed, [TaskName::from("a")]);
     assert_eq!(changes.needs_restart, ["lease.ttl"]);
+    assert_eq!(changes.require_pin, Some(true));
     assert!(!changes.collections);
     assert!(old.diff(&old.clone()).is_empty());
     assert_ne!(old.digest(), new.digest());

@@ -47,6 +47,9 @@ fn words(before: &Config, new: &Config, changes: &Changes) -> String {
     if changes.collections {
         words.push("changed the mapping of collections".to_owned());
     }
+    if let Some(required) = changes.require_pin {
+        words.push(format!("plugins.require_pin is {required} now"));
+    }
     if !changes.needs_restart.is_empty() {
         words.push(format!("at the next start: {}", changes.needs_restart.join(", ")));
     }

@@ -10,7 +10,7 @@ use besom_doubles::activity::MemoryActivity;
 use besom_engine::api::{Endpoint, Listener, Pages, Rights, Sockets, Tickets, Tokens, router};
 use besom_ports::activity::{Activity, State, Timeouts};
 use besom_tests::conformance::block_on;
-use futures::StreamExt as _;
+use futures::{SinkExt as _, StreamExt as _};
 use ring::hmac;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ struct Served {
     activity: Arc<MemoryActivity>,
     endpoint: Arc<Endpoint>,
     stop: watch::Sender<bool>,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 type Socket = WebSocketStream<TcpStream>;
@@ -56,7 +56,7 @@ impl Served {
         let bounds = Sockets { all: sockets_max, per_ticket: 2 };
         let endpoint = Endpoint::new(shared, heartbeat, bounds, None, stopping.clone());
         tokio::spawn(listener.serve(router(Arc::clone(&endpoint)), stopping));
-        Served { address, activity, endpoint, stop, _directory: directory }
+        Served { address, activity, endpoint, stop, directory }
     }
 
     async fn open(&self, headers: &[Header<'_>]) -> Result<Socket, u16> {
@@ -143,6 +143,23 @@ fn a_web_page_of_a_listed_origin_shows_a_ticket_of_one_thing_and_never_the_token
         for (headers, refused) in cases {
             assert_eq!(served.open(headers).await.err(), refused, "{headers:?}");
         }
+    });
+}
+
+#[test]
+fn a_socket_ends_with_the_token_that_opened_it() {
+    block_on(async {
+        let served = Served::new(Duration::from_secs(3), 100).await;
+        let mut revoked = served.open(&[BEARER]).await.expect("a WebSocket");
+        let ticketed = served.open(&[PAGE, protocol(&ticket("ws-1", 300))]).await;
+        let mut ticketed = ticketed.expect("a WebSocket");
+        std::fs::write(served.directory.path().join("token"), "f".repeat(32)).expect("written");
+        let frame = closed(&mut revoked).await.expect("a reason");
+        assert_eq!(frame.reason.as_str(), "the token was revoked");
+        assert_eq!(served.open(&[BEARER]).await.err(), Some(401));
+        // It was opened with a ticket, which the token did not sign.
+        ticketed.send(Message::Text("here".into())).await.expect("it is open");
+        served.known(State::Active).await;
     });
 }
 
@@ -237,7 +254,6 @@ fn what_could_not_be_reported_at_first_is_reported_later() {
 #[test]
 fn a_message_too_large_ends_the_connection() {
     block_on(async {
-        use futures::SinkExt as _;
         let served = Served::new(LONG, 100).await;
         let mut socket = served.open(&[BEARER]).await.expect("a WebSocket");
         served.known(State::Active).await;

@@ -23,7 +23,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::tokens::Ticket;
+use super::tokens::{Standing, Ticket};
+use super::websocket::Reporter;
 use super::{CLOSE_MAX, websocket};
 use besom_ports::activity::Activity;
 
@@ -155,6 +156,7 @@ async fn socket(
     Path(id): Path<String>,
     query: Result<Query<Report>, QueryRejection>,
     ticket: Option<Extension<Ticket>>,
+    standing: Option<Extension<Standing>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let name = match query {
@@ -169,7 +171,10 @@ async fn socket(
         Err(error) => return refuse(&format!("this path only accepts WebSockets: {error}")),
     };
     match endpoint.place(ticket.map(|Extension(ticket)| ticket)) {
-        Ok(place) => websocket::accept(upgrade, endpoint, id, name, place),
+        Ok(place) => {
+            let standing = standing.map(|Extension(standing)| standing);
+            websocket::accept(upgrade, Reporter::new(endpoint, id, standing), name, place)
+        }
         Err(words) => {
             let body = Json(json!({ "error": words }));
             (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], body).into_response()

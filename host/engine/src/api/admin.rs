@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::tokens::Standing;
 use super::{Bearer, Peer, Rights};
 use crate::gather::Gatherer;
 use crate::gather::answer::Caller;
@@ -159,10 +160,15 @@ fn seen(latest: &Snapshot, caller: &Caller) -> Snapshot {
     Snapshot { readonly: caller.readonly, ..latest.clone() }
 }
 
-async fn look(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
+async fn look(
+    State(admin): State<Arc<Admin>>,
+    caller: Caller,
+    standing: Option<Extension<Standing>>,
+) -> Response {
     let pictures = admin.source.look();
     let stopping = admin.stopping.clone();
-    let told = Told { pictures, last: None, spoke: Instant::now(), caller, stopping };
+    let standing = standing.map(|Extension(standing)| standing);
+    let told = Told { pictures, last: None, spoke: Instant::now(), caller, standing, stopping };
     let lines = futures::stream::unfold(told, |mut told| async move {
         let frame = told.next().await?;
         told.spoke = Instant::now();
@@ -180,19 +186,28 @@ struct Told {
     last: Option<Snapshot>,
     spoke: Instant,
     caller: Caller,
+    /// The token of a watcher over TCP.
+    standing: Option<Standing>,
     stopping: watch::Receiver<bool>,
 }
 
 impl Told {
-    /// The next line; `None`: the host is stopping. A slow reader receives fewer lines.
+    /// The next line; `None`: the host is stopping, or the token was revoked. A slow reader receives fewer lines.
     async fn next(&mut self) -> Option<Frame> {
         loop {
-            tokio::select! {
+            let quiet = tokio::select! {
                 _ = self.stopping.wait_for(|stopping| *stopping) => return None,
-                changed = self.pictures.changed() => changed.ok()?,
-                () = tokio::time::sleep_until(self.spoke + HEARTBEAT), if self.last.is_some() => {
-                    return self.last.as_ref().map(|last| Frame::At(last.at));
+                changed = self.pictures.changed() => {
+                    changed.ok()?;
+                    false
                 }
+                () = tokio::time::sleep_until(self.spoke + HEARTBEAT), if self.last.is_some() => true,
+            };
+            if self.standing.as_ref().is_some_and(|standing| !standing.holds()) {
+                return None;
+            }
+            if quiet {
+                return self.last.as_ref().map(|last| Frame::At(last.at));
             }
             let Some(latest) = self.pictures.borrow_and_update().clone() else { continue };
             let now = seen(&latest, &self.caller);

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::connections::{self, Bounds, Door, Place};
-use super::tokens::{Bearer, Ticket, Tickets, Tokens};
+use super::tokens::{Standing, Ticket, Tickets, Tokens};
 
 /// How long requests under way may delay the end of the host.
 pub const CLOSE_MAX: Duration = Duration::from_secs(1);
@@ -341,15 +341,20 @@ async fn only_with_right(State(gate): State<Gate>, mut request: Request, next: N
         Ok(Some(right)) => right,
     };
     match right {
-        Right::Token(bearer) => request.extensions_mut().insert(bearer).map(drop),
-        Right::Ticket(ticket) => request.extensions_mut().insert(ticket).map(drop),
-    };
+        Right::Token(standing) => {
+            request.extensions_mut().insert(standing.bearer().clone());
+            request.extensions_mut().insert(standing);
+        }
+        Right::Ticket(ticket) => {
+            request.extensions_mut().insert(ticket);
+        }
+    }
     next.run(request).await
 }
 
 /// The credentials of a caller over TCP.
 enum Right {
-    Token(Bearer),
+    Token(Standing),
     /// Valid only for the WebSocket of the id that it was signed for.
     Ticket(Ticket),
 }
@@ -391,10 +396,9 @@ impl Gate {
             return Ok(None);
         }
         let header = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-        let bearer = header.or(shown(TOKEN_PROTOCOL)).and_then(|shown| {
-            self.tokens.iter().fold(None, |known, tokens| tokens.find(shown).or(known))
-        });
-        let right = bearer.map(Right::Token).ok_or_else(|| {
+        let shown = header.or(shown(TOKEN_PROTOCOL));
+        let standing = shown.and_then(|shown| Standing::of(&self.tokens, shown));
+        let right = standing.map(Right::Token).ok_or_else(|| {
             (
                 StatusCode::UNAUTHORIZED,
                 "the token is missing or wrong: send Authorization: Bearer ...".to_owned(),

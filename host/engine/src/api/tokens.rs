@@ -177,6 +177,32 @@ pub struct Bearer {
     pub rights: Rights,
 }
 
+/// A token that a request has shown. What lasts longer than a request asks whether it is still valid.
+#[derive(Clone)]
+pub(super) struct Standing {
+    files: Vec<Tokens>,
+    shown: Arc<str>,
+    bearer: Bearer,
+}
+
+impl Standing {
+    /// Finds the holder of a token among the files; `None`: it is in none of them.
+    pub(super) fn of(files: &[Tokens], shown: &str) -> Option<Standing> {
+        let bearer = files.iter().fold(None, |known, tokens| tokens.find(shown).or(known))?;
+        Some(Standing { files: files.to_vec(), shown: shown.into(), bearer })
+    }
+
+    /// Its holder.
+    pub(super) fn bearer(&self) -> &Bearer {
+        &self.bearer
+    }
+
+    /// Whether the token still has the same holder and rights.
+    pub(super) fn holds(&self) -> bool {
+        Standing::of(&self.files, &self.shown).is_some_and(|now| now.bearer == self.bearer)
+    }
+}
+
 /// Tickets of web pages: each opens WebSockets of one id until it expires. The product's back end
 /// signs them with a key that the page never sees.
 #[derive(Clone)]

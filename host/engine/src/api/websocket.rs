@@ -26,6 +26,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, 
 
 use super::CLOSE_MAX;
 use super::activity::{Endpoint, Place};
+use super::tokens::Standing;
 
 /// The subprotocol that a browser offers in addition to the one that carries its ticket.
 pub(super) const SUBPROTOCOL: &str = "besom";
@@ -39,8 +40,7 @@ const REPORT_PAUSE: Duration = Duration::from_millis(500);
 /// Answers the handshake and serves the socket.
 pub(super) fn accept(
     upgrade: WebSocketUpgrade,
-    endpoint: Arc<Endpoint>,
-    id: String,
+    mut reporter: Reporter,
     name: Option<String>,
     place: Place,
 ) -> Response {
@@ -51,13 +51,12 @@ pub(super) fn accept(
         return (StatusCode::SERVICE_UNAVAILABLE, "try again").into_response();
     }
     let unique = u128::from_ne_bytes(unique);
-    let connection = format!("{}#{unique:032x}", name.unwrap_or_default());
+    reporter.connection = format!("{}#{unique:032x}", name.unwrap_or_default());
     let upgrade = upgrade
         .protocols([SUBPROTOCOL])
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX)
         .read_buffer_size(MESSAGE_BYTES_MAX);
-    let reporter = Reporter { endpoint, id, connection };
     upgrade.on_upgrade(async move |socket| {
         attend(socket, &reporter).await;
         drop(place);
@@ -73,6 +72,8 @@ enum End {
     Silent,
     /// The activity could not be recorded.
     Unreported,
+    /// The token with which it was opened is no longer valid.
+    Revoked,
     /// The host is stopping.
     Stopped,
 }
@@ -85,6 +86,7 @@ async fn attend(mut socket: WebSocket, reporter: &Reporter) {
     let (code, reason) = match end {
         End::Closed => return reporter.disconnect(&mut stopping).await,
         End::Silent => (close_code::POLICY, "no answer to a ping"),
+        End::Revoked => (close_code::POLICY, "the token was revoked"),
         End::Unreported => (close_code::AGAIN, "not reported; try again"),
         End::Stopped => (close_code::AWAY, "the host is stopping"),
     };
@@ -126,6 +128,9 @@ async fn live(
                 }
             }
             _ = pings.tick() => {
+                if reporter.standing.as_ref().is_some_and(|standing| !standing.holds()) {
+                    return End::Revoked;
+                }
                 let ping = socket.send(Message::Ping(Vec::new().into()));
                 if !matches!(timeout(every, ping).await, Ok(Ok(()))) {
                     return End::Closed;
@@ -140,13 +145,19 @@ async fn live(
 }
 
 /// Records the activity of one connection.
-struct Reporter {
+pub(super) struct Reporter {
     endpoint: Arc<Endpoint>,
     id: String,
     connection: String,
+    /// The token with which it was opened, if any.
+    standing: Option<Standing>,
 }
 
 impl Reporter {
+    pub(super) fn new(endpoint: Arc<Endpoint>, id: String, standing: Option<Standing>) -> Reporter {
+        Reporter { endpoint, id, connection: String::new(), standing }
+    }
+
     async fn report(&self) -> bool {
         let Endpoint { activity, heartbeat, .. } = &*self.endpoint;
         let report = activity.heartbeat(&self.id, &self.connection);

@@ -143,7 +143,8 @@ pub fn is_unchecked(url: &str, options: &Options) -> Result<bool> {
 
 fn shown(config: &Config) -> String {
     let host = match config.get_hosts().first() {
-        Some(Host::Tcp(name)) => name.clone(),
+        // No name contains an `@`: the end of a password that is not escaped is before it.
+        Some(Host::Tcp(name)) => name.rsplit('@').next().unwrap_or_default().to_owned(),
         Some(Host::Unix(path)) => path.display().to_string(),
         None => config.get_hostaddrs().first().map(ToString::to_string).unwrap_or_default(),
     };
@@ -560,7 +561,9 @@ mod tests {
 
     #[test]
     fn a_target_is_shown_without_its_password() {
-        let target = Target::parse("postgres://u:secret@h:6543/d", &Options::default()).unwrap();
-        assert_eq!(target.shown, "PostgreSQL at h:6543, database d");
+        for url in ["postgres://u:secret@h:6543/d", "postgres://u:s@cr@et@h:6543/d"] {
+            let target = Target::parse(url, &Options::default()).unwrap();
+            assert_eq!(target.shown, "PostgreSQL at h:6543, database d");
+        }
     }
 }

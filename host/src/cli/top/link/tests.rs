@@ -10,6 +10,7 @@ use besom_core::command::{Action, Command};
 use besom_core::ids::{Incarnation, TaskName};
 use besom_core::snapshot::{Answer, Done, Report, Snapshot};
 use besom_tui::dash::Feed;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 
 use super::{Address, Link, Remote};
@@ -172,6 +173,43 @@ async fn an_onlooker_is_told_the_whole_and_then_what_differs() {
 
     // Nothing changes, but the passing of time is reported.
     onlooker.until(|snapshot| snapshot.at > second.at).await;
+    serving.end().await;
+}
+
+/// Whoever watched before the token was revoked is told nothing more.
+#[tokio::test]
+async fn a_watch_ends_with_its_token() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let site = Site::new(directory.path());
+    let file = directory.path().join("token");
+    let put = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    put(&"a".repeat(32));
+    let tokens = vec![Tokens::read(&file, Rights::Look).unwrap()];
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = Listener::tcp(any, tokens, None, None).await.unwrap();
+    let address = listener.address().unwrap().expect("TCP was asked for");
+    let serving = site.serve(listener, false);
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let token = "a".repeat(32);
+    let request = format!(
+        "GET /v1/watch HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    put(&"b".repeat(32));
+    let mut rest = Vec::new();
+    let ended = async {
+        // The last chunk: the response has ended.
+        while !rest.ends_with(b"\n0\r\n\r\n") {
+            assert_ne!(stream.read_buf(&mut rest).await.expect("an answer"), 0);
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.expect("it ends in time");
     serving.end().await;
 }
 
