@@ -11,4 +11,4 @@ pub mod site;
 pub mod statements;
 pub mod undo_bytes;
 
-pub use plugin::{plugin, plugin_path};
+pub use plugin::{compiled, plugin, plugin_path};

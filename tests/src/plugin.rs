@@ -15,8 +15,16 @@ pub fn plugin(name: &str) -> Vec<u8> {
 
 /// Where `cargo plugins` puts the component of a plugin.
 pub fn plugin_path(name: &str) -> PathBuf {
+    target().join("wasm32-wasip2/plugin").join(format!("besom_{}.wasm", name.replace('-', "_")))
+}
+
+/// The compiled components that all suites share, those of the binary's own included.
+pub fn compiled() -> PathBuf {
+    target().join("tmp/plugin-cache")
+}
+
+fn target() -> PathBuf {
     let workspace = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace.join("target"), |target| workspace.join(target));
-    target.join("wasm32-wasip2/plugin").join(format!("besom_{}.wasm", name.replace('-', "_")))
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| workspace.join("target"), |target| workspace.join(target))
 }

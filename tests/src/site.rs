@@ -97,7 +97,7 @@ impl Site {
     pub async fn on(place: Place, settings: &str) -> Site {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("besom.toml");
-        let cache = crate::plugin_path(TASK).with_file_name("compiled-by-suites");
+        let cache = crate::compiled();
         let database = match place {
             Place::Sqlite => None,
             Place::Postgres => Some(Server::shared().database()),

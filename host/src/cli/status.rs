@@ -505,6 +505,9 @@ fn text(report: &Report) -> String {
                 Cause::Broker => {
                     format!("{} is held (since {since}, on {node}): {why}\n", held.what)
                 }
+                Cause::GivenUp => {
+                    format!("{}: given up (since {since}, on {node}): {why}\n", held.what)
+                }
                 _ => format!("{who} is held (since {since}; {}, on {node}): {why}\n", held.what),
             }
         })

@@ -95,9 +95,10 @@ pub fn free_ports(count: usize) -> Vec<u16> {
     held.iter().map(|socket| socket.local_addr().expect("an address").port()).collect()
 }
 
-/// A directory in memory if possible: the tests do not depend on the disk.
-pub fn directory() -> Result<tempfile::TempDir, String> {
+/// A directory in memory, if it has room for so many bytes: the tests do not depend on the disk.
+pub fn directory(bytes: u64) -> Result<tempfile::TempDir, String> {
     let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let room = rustix::fs::statvfs(memory).map_or(0, |found| found.f_bavail * found.f_frsize);
+    let made = if room >= bytes { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     made.map_err(|e| e.to_string())
 }

@@ -23,8 +23,12 @@ use std::time::{Duration, Instant};
 use besom_postgres::PostgresStore;
 use tokio_postgres::{Client, NoTls};
 
+use super::guard;
 use crate::adapters::postgres::patient;
 
+/// The memory that a server's files may take, in bytes: its log of changes, and the databases of the
+/// tests that run at a time.
+const MEMORY: u64 = 2 << 30;
 /// How long a server may take to answer.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// The port in the socket's name, for a server without TCP.
@@ -108,7 +112,12 @@ impl Server {
     /// As [`Server::start`] does.
     pub fn with(setup: &Setup) -> Server {
         let bin = binaries();
-        let directory = tempfile::tempdir().expect("a temporary directory").keep();
+        let directory = match setup.disk {
+            Disk::Synced => tempfile::tempdir().expect("a temporary directory"),
+            // Every test creates and drops a database of hundreds of files.
+            Disk::Ignored => guard::directory(MEMORY).expect("a temporary directory"),
+        };
+        let directory = directory.keep();
         let user = unprivileged();
         if let Some((uid, gid)) = user {
             chown(&directory, Some(uid), Some(gid)).expect("the directory changes hands");
@@ -159,7 +168,7 @@ impl Server {
         shell.arg("besom-postgres").arg(&directory).arg(bin.join("postgres"));
         shell.arg("-D").arg(&data).arg("-k").arg(&directory);
         let synced = if setup.disk == Disk::Synced { "on" } else { "off" };
-        for setting in ["max_connections=300", "shared_buffers=256MB"] {
+        for setting in ["max_connections=300", "shared_buffers=256MB", "max_wal_size=256MB"] {
             shell.arg("-c").arg(setting);
         }
         shell.arg("-c").arg(format!("port={port}"));

@@ -11,6 +11,8 @@ use rustix::process::Signal;
 
 use super::guard::{self, Running};
 
+/// The memory that a server's files may take, in bytes.
+const MEMORY: u64 = 32 << 20;
 /// How often other ports are chosen, because another process was faster.
 const START_TRIES_MAX: usize = 5;
 /// How long a server or a cluster may take to answer.
@@ -68,7 +70,7 @@ impl Redis {
     }
 
     fn try_start(port: u16, more: &[&str]) -> Result<Redis, String> {
-        let directory = guard::directory()?;
+        let directory = guard::directory(MEMORY)?;
         let dir = directory.path().display().to_string();
         let fixed = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", &dir];
         let arguments = fixed.iter().chain(more).map(|&argument| argument.to_owned()).collect();

@@ -92,8 +92,7 @@ impl Site {
         let redis = (kind != Kind::Sqlite).then(|| Redis::start(&[]));
         let servers = redis.iter().map(|redis| format!("redis = [{:?}]\n", redis.url()));
         let servers: String = servers.collect();
-        let cache =
-            besom_tests::plugin_path("ttl-transitions").with_file_name("compiled-by-suites");
+        let cache = besom_tests::compiled();
         let text = format!(
             "[store]\n{url}[lease]\nttl = \"3s\"\nrenew = \"1s\"\n\
              [activity]\nidle_timeout = \"2s\"\nheartbeat_timeout = \"1500ms\"\n{servers}\

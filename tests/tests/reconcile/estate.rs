@@ -77,13 +77,8 @@ impl Estate {
         fixture.set_now(START);
         fixture.create_model().await;
         store.set_collections(Arc::new(default_collections()));
-        let runtime = Runtime::start(Settings {
-            cache: Some(
-                besom_tests::plugin_path("reconciler").with_file_name("compiled-by-suites"),
-            ),
-            ..Settings::default()
-        })
-        .unwrap();
+        let cache = Some(besom_tests::compiled());
+        let runtime = Runtime::start(Settings { cache, ..Settings::default() }).unwrap();
         let mut found = BTreeMap::new();
         for name in ["reconciler", "ttl-transitions"] {
             let loaded = runtime.load(besom_tests::plugin(name)).await.unwrap();

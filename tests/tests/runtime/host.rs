@@ -1,6 +1,5 @@
 //! The parts that the tests need to call a plugin: a runtime, a view of two tenants, a batch.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -34,8 +33,8 @@ pub async fn hostile() -> &'static (Runtime, Loaded) {
 /// A runtime of its own, with the hostile plugin. They share their compiled components
 /// unless `settings` says otherwise.
 pub async fn start(settings: Settings) -> (Runtime, Loaded) {
-    let cache = settings.cache.or_else(|| Some(env!("CARGO_TARGET_TMPDIR").into()));
-    let cache = cache.map(|directory: PathBuf| directory.join("compiled"));
+    let own = settings.cache.map(|directory| directory.join("compiled"));
+    let cache = own.or_else(|| Some(besom_tests::compiled()));
     let settings = Settings { host_calls_max: HOST_CALLS_MAX, cache, ..settings };
     let runtime = Runtime::start(settings).unwrap();
     let loaded = runtime.load(besom_tests::plugin("hostile")).await.unwrap();

@@ -149,7 +149,7 @@ async fn a_later_start_takes_the_compiled_form_and_a_user_cannot_bring_one() {
 
 #[tokio::test]
 async fn the_built_in_tasks_are_embedded_and_load() {
-    let cache = Some(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
+    let cache = Some(besom_tests::compiled());
     let runtime = Runtime::start(Settings { cache, ..Settings::default() }).unwrap();
     for name in built_in::names() {
         let built_in = built_in::find(name).unwrap().expect(built_in::FIX);

@@ -10,9 +10,9 @@ use besom_postgres::PostgresStore;
 use besom_product::model::product::create_tables;
 use besom_sqlite::{Options, SqliteStore};
 use besom_tests::adapters::postgres::patient;
-use besom_tests::plugin_path;
 use besom_tests::servers::postgres::{Database, ROLE, Server};
 use besom_tests::site::Place;
+use besom_tests::{compiled, plugin_path};
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -83,7 +83,7 @@ impl Site {
 
     /// Replaces the configuration as editors do: written beside it, then renamed.
     pub fn configure(&self, config: &str) {
-        let cache = plugin_path("hostile").with_file_name("compiled-by-suites");
+        let cache = compiled();
         let url = self.url.iter().map(|url| format!("[store]\nurl = {url:?}\n"));
         let url: String = url.collect();
         let text = format!("{url}{config}\n[runtime]\ncache = {cache:?}\n");

@@ -26,8 +26,10 @@ pub enum Cause {
     Slow,
     /// There is no room for its results: for messages waiting to be delivered, or on the disk.
     Full,
-    /// A broker does not accept the messages of a topic.
+    /// The receiver of a topic does not accept its messages.
     Broker,
+    /// Messages of a topic were given up within the last hour.
+    GivenUp,
     /// Of a later version of this model.
     #[default]
     #[serde(other)]
@@ -46,6 +48,7 @@ impl fmt::Display for Cause {
             Cause::Slow => "slow reads",
             Cause::Full => "full",
             Cause::Broker => "broker",
+            Cause::GivenUp => "given up",
             Cause::Unknown => "unknown",
         })
     }

@@ -4,11 +4,14 @@
 //! It runs beside the node and does not affect it: it has no part in the lease, and in a store with
 //! one writer its writes have the lowest priority.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::delivery::{Claimed, Command, Event, Fate, Machine, Refused, Settings, broker};
+use besom_core::delivery::{
+    Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Settings, broker,
+};
 use besom_core::ids::FencingToken;
 use besom_core::snapshot::Cause;
 use rand::rngs::SmallRng;
@@ -22,6 +25,8 @@ use super::health::Health;
 use besom_ports::courier::{Broker, Courier};
 use besom_ports::store::{self, Store};
 
+/// How long a message that is given up is shown as a problem of the node.
+const GIVEN_UP_SHOWN: Duration = Duration::from_secs(3600);
 /// The pause before delivery is restarted after a bug.
 const BEGIN_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum time without any event before the machine is stepped anyway.
@@ -83,7 +88,7 @@ async fn until_fenced(
 ) {
     let mut topics: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
     if !delivery.settings.topics.is_empty() {
-        topics.push(Box::pin(again(move || lead(store, delivery, fence))));
+        topics.push(Box::pin(again(move || lead(store, delivery, health, fence))));
     }
     for to in &delivery.brokers {
         topics.push(Box::pin(again(move || feed(store, to, health, fence))));
@@ -102,9 +107,11 @@ async fn again<F: Future<Output = Result<(), JoinError>>>(mut run: impl FnMut() 
 async fn lead(
     store: &Arc<dyn Store>,
     delivery: &Delivery,
+    health: &Health,
     fence: &FencingToken,
 ) -> Result<(), JoinError> {
     let mut random = SmallRng::from_os_rng();
+    let mut receivers = Receivers::default();
     let mut machine = Machine::new(delivery.settings.clone(), clock::mono());
     // Dropped with all its tasks when the leadership ends.
     let mut under_way: JoinSet<Event> = JoinSet::new();
@@ -119,11 +126,15 @@ async fn lead(
                     let claimed = store.claim_messages(&fence, &room, hold).await;
                     Event::Claimed(claimed.map_err(|error| refused("claimed", &error)))
                 }),
-                Command::Note(attempts) => under_way.spawn(async move {
-                    let noted = store.end_attempts(&fence, &attempts).await;
-                    Event::Noted(noted.map_err(|error| refused("marked", &error)))
-                }),
+                Command::Note(attempts) => {
+                    attempts.iter().for_each(|attempt| receivers.note(attempt, health));
+                    under_way.spawn(async move {
+                        let noted = store.end_attempts(&fence, &attempts).await;
+                        Event::Noted(noted.map_err(|error| refused("marked", &error)))
+                    })
+                }
                 Command::Send(message) => {
+                    receivers.sent.insert(message.id, (message.topic.clone(), message.key.clone()));
                     let key = idempotency_key(store.identity(), &message);
                     let courier = Arc::clone(&delivery.courier);
                     under_way.spawn(async move {
@@ -147,6 +158,53 @@ async fn lead(
         };
     }
     Ok(())
+}
+
+/// What the receivers of HTTP say, by topic.
+#[derive(Default)]
+struct Receivers {
+    /// The topic and key of each message under way.
+    sent: BTreeMap<u64, (String, String)>,
+    /// The messages of each topic that have failed and are tried again.
+    failing: BTreeMap<String, BTreeSet<u64>>,
+}
+
+impl Receivers {
+    /// Records whether a receiver accepts messages, and names those that are given up. A result that
+    /// could not be stored is recorded again, without effect.
+    fn note(&mut self, attempt: &Attempt, health: &Health) {
+        let Some((topic, key)) = self.sent.remove(&attempt.id) else { return };
+        let what = format!("topic {topic}");
+        let failing = self.failing.entry(topic.clone()).or_default();
+        match &attempt.end {
+            End::Again { after, error } => {
+                failing.insert(attempt.id);
+                let why = format!("{error}; the message is sent again");
+                health.hold_node_for(&what, (Cause::Broker, &why), *after);
+                return;
+            }
+            End::Delivered(_) => {}
+            End::GivenUp { error, .. } => {
+                tracing::warn!(
+                    topic,
+                    key,
+                    error,
+                    "a message is given up: see `besom outbox ls --state given-up`"
+                );
+                let why = format!(
+                    "{error}; `besom outbox ls --state given-up --topic {topic}` lists the messages, \
+                     and `besom outbox retry` sends them again"
+                );
+                let messages = format!("messages of the topic {topic}");
+                health.hold_node_for(&messages, (Cause::GivenUp, &why), GIVEN_UP_SHOWN);
+            }
+        }
+        failing.remove(&attempt.id);
+        if failing.is_empty() {
+            self.failing.remove(&topic);
+            health.free_node(&what);
+        }
+    }
 }
 
 /// Sends the messages of a topic to its broker.
@@ -253,6 +311,32 @@ mod tests {
     use besom_core::time::Time;
 
     use super::*;
+
+    /// A topic is held while one of its messages fails, and what is given up is shown for longer.
+    #[test]
+    fn the_node_says_which_receiver_fails_and_what_is_given_up() {
+        let (health, mut receivers) = (Health::default(), Receivers::default());
+        let mut end = |id, end: Option<End>| {
+            match end {
+                None => drop(receivers.sent.insert(id, ("t".into(), format!("k{id}")))),
+                Some(end) => receivers.note(&Attempt { id, attempt: 1, end }, &health),
+            }
+            let mut held: Vec<_> = health.held().into_iter().map(|h| (h.what, h.cause)).collect();
+            held.sort();
+            held
+        };
+        let again = || Some(End::Again { after: Duration::from_secs(60), error: "503".into() });
+        let holds = ("topic t".to_owned(), Cause::Broker);
+        let gone = ("messages of the topic t".to_owned(), Cause::GivenUp);
+        assert_eq!(end(1, None), []);
+        assert_eq!(end(1, again()), std::slice::from_ref(&holds));
+        // Another key gets through, and the first message still does not.
+        end(2, None);
+        assert_eq!(end(2, Some(End::Delivered(None))), std::slice::from_ref(&holds));
+        end(1, None);
+        let given_up = Some(End::GivenUp { error: "404".into(), reply: None });
+        assert_eq!(end(1, given_up), [gone]);
+    }
 
     #[test]
     fn a_key_is_of_one_message_of_one_store_and_of_all_its_attempts() {

@@ -225,6 +225,11 @@ impl Health {
         self.hold_at(None, what, (cause, why), RENEWED_MAX, (clock::wall(), clock::mono()));
     }
 
+    /// Holds a part of the whole node that is retried after `pause` only.
+    pub fn hold_node_for(&self, what: &str, said: (Cause, &str), pause: Duration) {
+        self.hold_at(None, what, said, pause + RENEWED_MAX, (clock::wall(), clock::mono()));
+    }
+
     /// Ends a hold of the whole node.
     pub fn free_node(&self, what: &str) {
         self.free_at(None, what, clock::wall(), clock::mono());
