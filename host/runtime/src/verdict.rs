@@ -1,6 +1,8 @@
 //! Checks the verdicts of a guest against the contract, the grants and the limits. Pure. A
 //! violation is a fault of its own item; the other items are not affected.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
 use besom_core::ids::Tenant;
@@ -139,6 +141,7 @@ impl Court<'_> {
         self.complete(&guards)?;
         let changes = proposal.changes.into_iter().map(|change| self.change(tenant, change));
         let changes = changes.collect::<Result<Vec<_>, _>>()?;
+        limit("changes of one row", most_of_one_row(&changes), ROW_CHANGES_MAX)?;
         let deletes = changes.iter().map(|change| match change {
             Change::Delete { .. } => 1,
             Change::DeleteReadSet(set) => set.len() as u64,
@@ -298,6 +301,36 @@ impl Court<'_> {
         }
         Ok(convert::fields(fields)?)
     }
+}
+
+/// The maximum number of updates, increments and deletes of one row. The commit reads and writes the
+/// whole row for each of them.
+const ROW_CHANGES_MAX: u64 = 16;
+
+/// How often the row is changed that is changed most often.
+fn most_of_one_row(changes: &[Change]) -> u64 {
+    /// A hash of what is written.
+    struct Digest(DefaultHasher);
+    impl std::fmt::Write for Digest {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0.write(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut counts: HashMap<u64, u64> = HashMap::new();
+    for change in changes {
+        let (Change::Update { collection, key, .. }
+        | Change::Increment { collection, key, .. }
+        | Change::Delete { collection, key }) = change
+        else {
+            continue;
+        };
+        let mut digest = Digest(DefaultHasher::new());
+        // Values have no hash of their own, because floats have none; a digest accepts everything.
+        let _ = std::fmt::Write::write_fmt(&mut digest, format_args!("{collection:?} {key:?}"));
+        *counts.entry(digest.0.finish()).or_default() += 1;
+    }
+    counts.into_values().max().unwrap_or_default()
 }
 
 #[cfg(test)]

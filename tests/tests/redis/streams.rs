@@ -252,6 +252,12 @@ async fn a_server_that_refuses_holds_its_messages_and_says_why() {
     way.emit(0..1, 1);
     way.lead(1).await;
     way.until_held("only 0 of 1 replicas").await;
+    // However often it is tried again, nothing is appended without a replica.
+    let tries = || async { way.in_state(State::Pending).await[0].delivery.attempts };
+    while tries().await < 4 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(entries(&mut server.connect(), "replicated").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -48,12 +48,36 @@ pub struct RedisStream {
 struct Line {
     open: Option<Connection>,
     is_cluster: bool,
+    /// Whether too few replicas have confirmed the last batch: the next one is appended only once
+    /// there are enough of them.
+    lacking: bool,
 }
 
 #[derive(Clone)]
 enum Connection {
     Single(MultiplexedConnection),
     Cluster(ClusterConnection),
+}
+
+impl Connection {
+    async fn run(&mut self, pipeline: &redis::Pipeline) -> Result<(), String> {
+        match self {
+            Connection::Single(open) => run(open, pipeline).await,
+            Connection::Cluster(open) => run(open, pipeline).await,
+        }
+    }
+
+    /// Waits for the replicas of the server that has the stream.
+    async fn wait(&mut self, of: &RedisStream) -> Result<Value, RedisError> {
+        match self {
+            Connection::Single(open) => open.req_packed_command(&of.wait()).await,
+            Connection::Cluster(open) => {
+                let route = Route::new(slot(&of.stream), SlotAddr::Master);
+                let route = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+                open.route_command(of.wait(), route).await
+            }
+        }
+    }
 }
 
 impl RedisStream {
@@ -95,7 +119,7 @@ impl RedisStream {
             length_max: route.length_max,
             replicas: route.replicas,
             timeout: route.timeout,
-            line: Mutex::new(Line { open: None, is_cluster: servers.hosts.len() > 1 }),
+            line: Mutex::new(Line { is_cluster: servers.hosts.len() > 1, ..Line::default() }),
         })
     }
 
@@ -172,29 +196,27 @@ impl RedisStream {
     }
 
     async fn append(&self, pipeline: &redis::Pipeline) -> Result<(), String> {
-        let open = self.connection().await?;
-        let done = match open {
-            Connection::Single(mut open) => {
-                let done = run(&mut open, pipeline).await;
-                match done {
-                    Ok(()) if self.replicas > 0 => {
-                        self.replicated(open.req_packed_command(&self.wait()).await)
-                    }
-                    done => done,
-                }
+        let mut open = self.connection().await?;
+        let mut lacking = self.line.lock().await.lacking;
+        let done = async {
+            if lacking {
+                // Whatever is appended without replicas is appended again.
+                self.replicated(open.wait(self).await)?;
+                lacking = false;
             }
-            Connection::Cluster(mut open) => match run(&mut open, pipeline).await {
-                Ok(()) if self.replicas > 0 => {
-                    // On the connection to the server that has executed the batch.
-                    let route = Route::new(slot(&self.stream), SlotAddr::Master);
-                    let route = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
-                    self.replicated(open.route_command(self.wait(), route).await)
-                }
-                done => done,
-            },
-        };
+            open.run(pipeline).await?;
+            if self.replicas > 0 {
+                lacking = true;
+                self.replicated(open.wait(self).await)?;
+                lacking = false;
+            }
+            Ok(())
+        }
+        .await;
+        let mut line = self.line.lock().await;
+        line.lacking = lacking;
         if let Err(error) = &done {
-            let mut line = self.line.lock().await;
+            let error: &String = error;
             // A new connection, with the slots as they are then.
             line.open = None;
             line.is_cluster |= error.contains("Moved: ");

@@ -7,6 +7,8 @@ use rustix::process::Signal;
 
 use crate::servers::guard::{Output, Running, directory, free_ports, ready};
 
+/// The memory that a server's files may take, in bytes: it reserves 64 MiB for its log twice.
+const MEMORY: u64 = 512 << 20;
 /// Names the program to be used; by default the one on the path.
 const PROGRAM: &str = "BESOM_TEST_ETCD";
 
@@ -64,7 +66,7 @@ impl Cluster {
     }
 
     fn try_start(program: &Path, count: usize, more: &[&str]) -> Result<Cluster, String> {
-        let directory = directory()?;
+        let directory = directory(MEMORY)?;
         let scheme = if more.contains(&"--cert-file") { "https" } else { "http" };
         let ports = free_ports(count * 2);
         let peers: Vec<String> =
