@@ -22,8 +22,7 @@ pub struct Changes {
     pub changed: Vec<TaskName>,
     /// Whether the mapping of collections changed.
     pub collections: bool,
-    /// The new value of `plugins.require_pin`, if it changed. It judges tasks, and takes effect with
-    /// them.
+    /// The new value of `plugins.require_pin`, if it changed. It takes effect at once.
     pub require_pin: Option<bool>,
     /// Changed keys that take effect at the next start, as `section.key`.
     pub needs_restart: Vec<String>,

@@ -30,7 +30,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::tokens::Standing;
-use super::{Bearer, Peer, Rights};
+use super::{Peer, Rights};
 use crate::gather::Gatherer;
 use crate::gather::answer::Caller;
 
@@ -110,8 +110,7 @@ impl FromRequestParts<Arc<Admin>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Caller, Response> {
         let gives_up = parts.headers.get(READONLY).is_some_and(|value| value != "0");
-        let bearer = Extension::<Bearer>::from_request_parts(parts, admin).await.ok();
-        let bearer = bearer.map(|Extension(bearer)| bearer);
+        let bearer = parts.extensions.get::<Standing>().map(|standing| standing.bearer().clone());
         let rights = bearer.as_ref().map_or(Rights::All, |bearer| bearer.rights);
         let ConnectInfo(peer) = ConnectInfo::<Peer>::from_request_parts(parts, admin)
             .await
@@ -192,7 +191,8 @@ struct Told {
 }
 
 impl Told {
-    /// The next line; `None`: the host is stopping, or the token was revoked. A slow reader receives fewer lines.
+    /// The next line; `None`: the host is stopping, or the token was revoked. A slow reader receives
+    /// fewer lines.
     async fn next(&mut self) -> Option<Frame> {
         loop {
             let quiet = tokio::select! {

@@ -341,14 +341,9 @@ async fn only_with_right(State(gate): State<Gate>, mut request: Request, next: N
         Ok(Some(right)) => right,
     };
     match right {
-        Right::Token(standing) => {
-            request.extensions_mut().insert(standing.bearer().clone());
-            request.extensions_mut().insert(standing);
-        }
-        Right::Ticket(ticket) => {
-            request.extensions_mut().insert(ticket);
-        }
-    }
+        Right::Token(standing) => request.extensions_mut().insert(standing).map(drop),
+        Right::Ticket(ticket) => request.extensions_mut().insert(ticket).map(drop),
+    };
     next.run(request).await
 }
 

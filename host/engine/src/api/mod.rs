@@ -25,4 +25,4 @@ mod websocket;
 pub use activity::{Connected, Endpoint, Sockets, router};
 pub use connections::{Bounds, CONNECTIONS_MAX_DEFAULT};
 pub use listen::{CLOSE_MAX, Error, Listener, Pages, Peer, Rights, TlsFiles};
-pub use tokens::{Bearer, Tickets, Token, Tokens};
+pub use tokens::{Tickets, Token, Tokens};

@@ -192,7 +192,7 @@ impl Standing {
         Some(Standing { files: files.to_vec(), shown: shown.into(), bearer })
     }
 
-    /// Its holder.
+    /// Who held it, and with which rights, when the request was judged.
     pub(super) fn bearer(&self) -> &Bearer {
         &self.bearer
     }

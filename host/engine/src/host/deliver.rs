@@ -191,12 +191,7 @@ impl Receivers {
                     error,
                     "a message is given up: see `besom outbox ls --state given-up`"
                 );
-                let why = format!(
-                    "{error}; `besom outbox ls --state given-up --topic {topic}` lists the messages, \
-                     and `besom outbox retry` sends them again"
-                );
-                let messages = format!("messages of the topic {topic}");
-                health.hold_node_for(&messages, (Cause::GivenUp, &why), GIVEN_UP_SHOWN);
+                note_given_up(&topic, error, health);
             }
         }
         failing.remove(&attempt.id);
@@ -278,8 +273,19 @@ fn note_fates(topic: &str, fates: &[Fate], health: &Health) {
     for fate in fates {
         if let Fate::Refused(error) = fate {
             tracing::warn!(topic, error, "the broker refuses a message; it is given up");
+            note_given_up(topic, error, health);
         }
     }
+}
+
+/// Shows that messages of a topic are given up, to an HTTP receiver or a broker.
+fn note_given_up(topic: &str, error: &str, health: &Health) {
+    let why = format!(
+        "{error}; `besom outbox ls --state given-up --topic {topic}` lists the messages, and \
+         `besom outbox retry` sends them again"
+    );
+    let messages = format!("messages of the topic {topic}");
+    health.hold_node_for(&messages, (Cause::GivenUp, &why), GIVEN_UP_SHOWN);
 }
 
 fn refused(what: &str, error: &store::Error) -> Refused {

@@ -152,14 +152,15 @@ impl RedisStream {
         pipeline
     }
 
-    async fn connection(&self) -> Result<Connection, String> {
+    /// The connection, and whether replicas were lacking when it was used last.
+    async fn connection(&self) -> Result<(Connection, bool), String> {
         let mut line = self.line.lock().await;
-        if let Some(open) = &line.open {
-            return Ok(open.clone());
-        }
-        let open = self.open(line.is_cluster).await?;
+        let open = match &line.open {
+            Some(open) => open.clone(),
+            None => self.open(line.is_cluster).await?,
+        };
         line.open = Some(open.clone());
-        Ok(open)
+        Ok((open, line.lacking))
     }
 
     async fn open(&self, is_cluster: bool) -> Result<Connection, String> {
@@ -196,9 +197,8 @@ impl RedisStream {
     }
 
     async fn append(&self, pipeline: &redis::Pipeline) -> Result<(), String> {
-        let mut open = self.connection().await?;
-        let mut lacking = self.line.lock().await.lacking;
-        let done = async {
+        let (mut open, mut lacking) = self.connection().await?;
+        let done: Result<(), String> = async {
             if lacking {
                 // Whatever is appended without replicas is appended again.
                 self.replicated(open.wait(self).await)?;
@@ -216,7 +216,6 @@ impl RedisStream {
         let mut line = self.line.lock().await;
         line.lacking = lacking;
         if let Err(error) = &done {
-            let error: &String = error;
             // A new connection, with the slots as they are then.
             line.open = None;
             line.is_cluster |= error.contains("Moved: ");

@@ -311,8 +311,8 @@ impl<'a> Effects<'a> {
         Ok(statement.execute(params_from_iter(params.iter()))?)
     }
 
-    /// The current row, if before-images are kept. A row kept by a guard is used once, because its
-    /// change follows.
+    /// The current row, if before-images are kept. What a guard has kept of it is used up, because the
+    /// row changes afterwards.
     fn row_before(&mut self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
         let Some(kept) = &mut self.images else { return Ok(None) };
         let name = table.collection.name.as_str();
