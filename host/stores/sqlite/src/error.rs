@@ -64,7 +64,7 @@ pub(super) type Job<T> = std::result::Result<T, Failure>;
 
 /// The port's error for an error of SQLite.
 pub(super) fn classify(e: &rusqlite::Error) -> Error {
-    let text = e.to_string();
+    let text = told(e);
     match e.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) if is_of_the_file(e) => {
             Error::Damaged(text)
@@ -72,6 +72,9 @@ pub(super) fn classify(e: &rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::SchemaChanged) => {
             Error::Busy(text)
         }
+        // The file or its log was made smaller by somebody else: SQLite never reads beyond what it
+        // has written.
+        Some(ErrorCode::SystemIoFailure) if is_short_read(e) => Error::Damaged(text),
         Some(
             ErrorCode::DiskFull
             | ErrorCode::DatabaseCorrupt
@@ -96,6 +99,21 @@ pub(super) fn classify(e: &rusqlite::Error) -> Error {
     }
 }
 
+fn is_short_read(e: &rusqlite::Error) -> bool {
+    let code = rusqlite::ffi::SQLITE_IOERR_SHORT_READ;
+    e.sqlite_error().is_some_and(|e| e.extended_code == code)
+}
+
+/// SQLite's message. That of an I/O error does not say which operation failed; its result code does.
+fn told(e: &rusqlite::Error) -> String {
+    match e.sqlite_error() {
+        Some(failed) if failed.code == ErrorCode::SystemIoFailure => {
+            format!("{e} (SQLite's result code {})", failed.extended_code)
+        }
+        _ => e.to_string(),
+    }
+}
+
 /// Whether damage is in the file itself: a virtual table, such as a full-text index, can be corrupt in
 /// an intact file.
 fn is_of_the_file(e: &rusqlite::Error) -> bool {
@@ -114,7 +132,7 @@ fn names_schema(text: &str) -> bool {
 /// the commit record reached the disk.
 pub(super) fn classify_commit(e: &rusqlite::Error) -> Error {
     match e.sqlite_error_code() {
-        Some(ErrorCode::SystemIoFailure) => Error::Unknown(e.to_string()),
+        Some(ErrorCode::SystemIoFailure) => Error::Unknown(told(e)),
         _ => classify(e),
     }
 }
