@@ -11,27 +11,29 @@ pub const UNDO_BYTES_DEFAULT: u64 = 128 << 20;
 pub struct Room {
     max: u64,
     left: u64,
+    /// Whether something was refused.
+    full: bool,
     exceeded: fn(u64) -> Error,
 }
 
 impl Room {
     /// For one read of so many bytes.
     pub fn new(max: u64) -> Room {
-        Room { max, left: max, exceeded: read_exceeded }
+        Room { max, left: max, full: false, exceeded: read_exceeded }
     }
 
     /// For the before-images of a commit, of so many bytes before they are packed.
     pub fn of_images(max: u64) -> Room {
-        Room { max, left: max, exceeded: images_exceeded }
+        Room { max, left: max, full: false, exceeded: images_exceeded }
     }
 
-    /// Uses a row's bytes, or refuses them.
+    /// Uses a row's bytes, or refuses them and everything after them: even a small row may share the
+    /// memory of the large ones that arrived with it.
     pub fn take(&mut self, bytes: usize) -> Result<(), Error> {
-        match self.left.checked_sub(bytes as u64) {
-            Some(left) => self.left = left,
-            None => return Err((self.exceeded)(self.max)),
-        }
-        Ok(())
+        let left = self.left.checked_sub(bytes as u64).filter(|_| !self.full);
+        self.full = left.is_none();
+        self.left = left.unwrap_or(0);
+        if self.full { Err((self.exceeded)(self.max)) } else { Ok(()) }
     }
 
     /// Refuses a single row that is larger than the whole limit.
@@ -59,4 +61,19 @@ fn images_exceeded(max: u64) -> Error {
     Error::TooLarge(format!(
         "the rows before their change are larger than {max} bytes (`store.undo_bytes`)"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_taken_after_a_refusal() {
+        let mut room = Room::of_images(10);
+        assert!(room.take(6).is_ok() && room.take(4).is_ok() && room.take(0).is_ok());
+        let mut room = Room::of_images(10);
+        assert!(room.take(6).is_ok() && room.take(5).is_err());
+        assert_eq!((room.left(), room.max()), (0, 10));
+        assert!(room.take(1).is_err() && room.take(0).is_err());
+    }
 }
