@@ -25,7 +25,7 @@ use super::health::{Health, Part};
 use super::lines::Lines;
 use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
-use besom_node::executor::{Command as Execute, Event as Executed, Halted};
+use besom_node::executor::{Command as Execute, Event as Executed, Halted, Overrun};
 use besom_node::holdings::{Arrived, Command as Hold, Event as Held};
 use besom_node::planner::{
     COMMANDS_PAGE, Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError,
@@ -100,6 +100,7 @@ const SCAN: &str = "scan";
 const EXECUTION: &str = "execution";
 const COMMIT: &str = "commit";
 const GUARDS: &str = "guards";
+const IMAGES: &str = "before-images";
 /// The hold of a node whose store is older than it was.
 const RESTORED: &str = "restored store";
 const WENT_BACK: &str = "the store has lost data that this node has seen: was it restored? The \
@@ -567,6 +568,7 @@ impl Ports {
                 let applies = |entry: &Entry| matches!(entry.decision, Decision::Apply { .. });
                 if batch.entries.iter().any(applies) {
                     self.health.free(task, GUARDS);
+                    self.health.free(task, IMAGES);
                 }
             }
             Err(store::Error::Refused(cause, why)) => self.health.hold(task, COMMIT, *cause, why),
@@ -584,13 +586,24 @@ impl Ports {
                 );
                 self.health.hold(task, COMMIT, Cause::Schema, &why);
             }
-            Halted::Overrun { words, rest } => {
+            Halted::Overrun { of, words, rest } => {
+                let (what, cause, fix) = match of {
+                    Overrun::Guards => {
+                        (GUARDS, Cause::Slow, "Its guards need an index, or fewer conditions")
+                    }
+                    Overrun::Images => (
+                        IMAGES,
+                        Cause::Full,
+                        "Its items have to change fewer or smaller rows, or the limit to grow. Items \
+                         that were set aside are executed again with `besom dead retry`",
+                    ),
+                };
                 let why = format!(
                     "{words}, again and again, while all other changes wait: nothing of the task is \
-                     executed for {} s. Its guards need an index, or fewer conditions",
+                     executed for {} s. {fix}",
                     rest.as_secs()
                 );
-                self.health.hold_for(task, GUARDS, (Cause::Slow, &why), *rest);
+                self.health.hold_for(task, what, (cause, &why), *rest);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The effect of answers from guests and the store on the batches in flight.
 
-use besom_core::proposal::Verdict;
+use besom_core::proposal::{Settle, Verdict};
 use besom_core::snapshot::Cause;
 use besom_core::weight::of_proposal;
 use besom_ports::guests::Fault;
@@ -121,10 +121,10 @@ impl Executor {
                 return;
             }
         };
-        if self.takes_long(&flight) {
-            self.long.insert(flight.task.clone());
-        } else {
-            self.long.remove(&flight.task);
+        let known = self.long.remove(&flight.task).unwrap_or_default();
+        let takes = self.now.since(flight.since).max(known / 2);
+        if takes >= self.settings.long_after {
+            self.long.insert(flight.task.clone(), takes);
         }
         // Any other result shows that the items were not slow again.
         if !matches!(result, Err(guests::Error::Refused(Cause::Slow, _))) && !self.slow.is_empty() {
@@ -413,10 +413,14 @@ impl Executor {
                 self.release(flight);
             }
             store::Error::GuardsTimedOut(words) => {
-                self.rest(&flight.task, &batch, &words, out);
+                self.rest(&flight.task, &batch, (Overrun::Guards, &words), out);
                 self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
             }
-            store::Error::Invalid(words) | store::Error::TooLarge(words) => {
+            store::Error::TooLarge(words) => {
+                self.rest(&flight.task, &batch, (Overrun::Images, &words), out);
+                self.rejected(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
+            }
+            store::Error::Invalid(words) => {
                 self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
             }
         }
@@ -451,9 +455,16 @@ impl Executor {
         }
     }
 
-    /// Pauses a task whose items use up the time of the guards, each alone: every other write waits
-    /// meanwhile. The pauses grow, so that the task takes ever less of the store's time.
-    fn rest(&mut self, task: &TaskName, batch: &Batch, words: &str, out: &mut Vec<Command>) {
+    /// Pauses a task whose items use up the time of the guards or the room for before-images, each
+    /// alone: every other write waits meanwhile. The pauses grow, so that the task takes ever less of
+    /// the store's time.
+    fn rest(
+        &mut self,
+        task: &TaskName,
+        batch: &Batch,
+        (of, words): (Overrun, &str),
+        out: &mut Vec<Command>,
+    ) {
         let [single] = batch.entries.as_slice() else { return };
         // A single pass ends after the attempts of its items, and somebody waits for it.
         if is_settled(single) || self.settings.ignore_backoff {
@@ -471,7 +482,7 @@ impl Executor {
             let hold =
                 Hold { until: self.now + rest, failures: 0, over: false, despite_commits: true };
             self.held.insert(task.clone(), hold);
-            let halted = Halted::Overrun { words: words.to_owned(), rest };
+            let halted = Halted::Overrun { of, words: words.to_owned(), rest };
             out.push(Command::Hold(task.clone(), halted));
         }
     }
@@ -531,9 +542,40 @@ impl Executor {
     pub(super) fn refused(
         &mut self,
         ticket: Ticket,
-        mut flight: Flight,
+        flight: Flight,
         batch: Batch,
         words: String,
+        out: &mut Vec<Command>,
+    ) {
+        let policy = flight.definition.retry;
+        let failed = |item: &Item, now| policy.failed(item, now, Duration::ZERO, words.clone());
+        self.blame(ticket, flight, batch, failed, out);
+    }
+
+    /// Like [`Executor::refused`], if another attempt would use as much of the store for the same
+    /// answer: the single item is set aside.
+    fn rejected(
+        &mut self,
+        ticket: Ticket,
+        flight: Flight,
+        batch: Batch,
+        words: String,
+        out: &mut Vec<Command>,
+    ) {
+        let set_aside = |item: &Item, _| {
+            let (attempts, reason) = (item.attempts + 1, words.clone());
+            Settle::Dead { attempts, reason }
+        };
+        self.blame(ticket, flight, batch, set_aside, out);
+    }
+
+    /// Finds the item that is to blame, and settles it as `settled` says.
+    fn blame(
+        &mut self,
+        ticket: Ticket,
+        mut flight: Flight,
+        batch: Batch,
+        settled: impl Fn(&Item, Time) -> Settle,
         out: &mut Vec<Command>,
     ) {
         if batch.entries.len() > 1 {
@@ -550,13 +592,11 @@ impl Executor {
             self.release(flight);
             return;
         }
-        let policy = flight.definition.retry;
         let entries = batch
             .entries
             .into_iter()
             .map(|entry| {
-                let reason = words.clone();
-                let settle = policy.failed(&entry.item, self.now, Duration::ZERO, reason);
+                let settle = settled(&entry.item, self.now);
                 Entry { decision: Decision::Settle(settle), ..entry }
             })
             .collect();

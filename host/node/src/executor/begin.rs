@@ -4,6 +4,9 @@
 use super::super::window::Window;
 use super::*;
 
+/// How many times as long as a task's batches those of others take that it does not wait for.
+const MUCH_LONGER: u32 = 4;
+
 /// The tasks for which a lane has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
@@ -23,9 +26,9 @@ impl Executor {
     /// changes are held in memory.
     ///
     /// A batch that takes long has a place of its own, so that the others do not wait for a
-    /// sleeping guest; those of tasks that also take long only wait for others than a single task. In a
-    /// lane whose batches all take long, and much memory, there is no such
-    /// place.
+    /// sleeping guest. Those of tasks that also take long wait for it, unless a single task has all
+    /// places or each of the others takes several times as long. In a lane whose batches all take
+    /// long, and much memory, there is no such place.
     fn room(&self, lane: Lane) -> Room {
         // What could not be sent yet is held in memory as well.
         if self.crowded(Some(lane)) >= self.settings.commit_bytes_in_flight {
@@ -63,9 +66,19 @@ impl Executor {
                     let first = holders.next();
                     holders.all(|task| Some(task) == first)
                 };
-                !executing().any(|f| f.task == *task) && (!self.long.contains(task) || of_one())
+                let much_longer = |takes: Duration| {
+                    executing().all(|flight| self.takes(flight) >= takes * MUCH_LONGER)
+                };
+                let has_place = self.long.get(task).is_none_or(|takes| much_longer(*takes));
+                !executing().any(|f| f.task == *task) && (has_place || of_one())
             }
         }
+    }
+
+    /// How long a batch takes that is being executed: as long as so far, or as its task's before.
+    fn takes(&self, flight: &Flight) -> Duration {
+        let before = self.long.get(&flight.task).copied().unwrap_or_default();
+        self.now.since(flight.since).max(before)
     }
 
     /// The next task in turn: the first after the one that had the last turn.

@@ -197,13 +197,24 @@ pub enum Command {
 pub enum Halted {
     /// Its items are refused for this reason, one after the other.
     Refused(String),
-    /// The guards of single items took too long, again and again.
+    /// Single items took too much of the store, again and again.
     Overrun {
+        /// What they took.
+        of: Overrun,
         /// The latest message.
         words: String,
         /// How long nothing of the task is started.
         rest: Duration,
     },
+}
+
+/// What a single item may use up of the store while all other changes wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overrun {
+    /// The time for guards.
+    Guards,
+    /// The room for before-images.
+    Images,
 }
 
 /// The results of a commit.
@@ -295,8 +306,9 @@ pub struct Executor {
     last_turn: BTreeMap<Lane, TaskName>,
     /// The task whose late timers were begun last, by punctual lane.
     last_due: BTreeMap<Lane, TaskName>,
-    /// Tasks whose last batch took long.
-    long: HashSet<TaskName>,
+    /// Tasks whose batches take long, and how long: the last one, or half of what was known before
+    /// if that is more, so that one quick batch among slow ones does not make a task a quick one.
+    long: HashMap<TaskName, Duration>,
     backlog_wanted: bool,
     backlog_reading: bool,
     /// Set if the answer to the read of the backlog has to be dropped, because the positions of the
@@ -349,9 +361,9 @@ impl Executor {
     /// How often in a row the database may raise an error for an item alone, as if it were away,
     /// before the item is to blame.
     const RAISED_MAX: u32 = 3;
-    /// How often the guards of a task's items may take too long without a pause.
+    /// How often a task's items may take too much of the store without a pause.
     const OVERRUN_FREE: u32 = 2;
-    /// Guards that take too long are counted anew after this time without any.
+    /// Such items are counted anew after this time without any.
     const OVERRUN_FORGOTTEN: Duration = Duration::from_secs(900);
     /// How long a task pauses whose guards take too long again. The guards of one item may take a
     /// second, so the longest pause leaves it less than a two-hundredth of the writer's time.
@@ -386,7 +398,7 @@ impl Executor {
             next_ticket: 1,
             last_turn: BTreeMap::new(),
             last_due: BTreeMap::new(),
-            long: HashSet::new(),
+            long: HashMap::new(),
             backlog_wanted: false,
             backlog_reading: false,
             backlog_void: false,

@@ -202,7 +202,7 @@ fn a_task_whose_guards_take_too_long_again_and_again_pauses_ever_longer() {
         let due = timer("sweep", id + 1, bench.now);
         bench.executor.timers.added(due.run_at);
         let held = told.iter().find_map(|command| match command {
-            Command::Hold(_, Halted::Overrun { rest, .. }) => Some(*rest),
+            Command::Hold(_, Halted::Overrun { of: Overrun::Guards, rest, .. }) => Some(*rest),
             _ => None,
         });
         pauses.push(held.unwrap_or_default().as_secs());
@@ -214,6 +214,41 @@ fn a_task_whose_guards_take_too_long_again_and_again_pauses_ever_longer() {
         begun = again(&mut bench, &due);
     }
     assert_eq!(pauses, [0, 0, 5, 10, 20, 40, 80, 160, 300, 300]);
+}
+
+/// Another attempt would read the same rows for the same answer.
+#[test]
+fn an_item_with_too_large_before_images_is_set_aside_at_once_and_its_task_pauses() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let mut begun = bench.fed(&[], vec![timer("sweep", 1, at(500))], vec![]);
+    for id in 1..=3 {
+        let ticket = acts(&begun)[0].0;
+        let (_, batch) =
+            commits(&bench.step(Event::Acted(ticket, acted(&[&id.to_string()])))).remove(0);
+        let large = store::Error::TooLarge("larger than 10 bytes".into());
+        let told = bench.step(Event::Committed(ticket, batch.id, Err(large)));
+        let (_, failed) = commits(&told).remove(0);
+        let decision = &failed.entries[0].decision;
+        assert!(
+            matches!(decision, Decision::Settle(Settle::Dead { attempts: 1, reason })
+                if reason == "larger than 10 bytes"),
+            "{decision:?}"
+        );
+        let done = Committed {
+            outcomes: vec![Outcome::Dead("larger".into())],
+            at: bench.now,
+            runs_ended: vec![],
+        };
+        bench.step(Event::Committed(ticket, failed.id, Ok(done)));
+        let held = told.iter().any(|command| {
+            matches!(command, Command::Hold(_, Halted::Overrun { of: Overrun::Images, .. }))
+        });
+        assert_eq!(held, id == 3);
+        let due = timer("sweep", id + 1, bench.now);
+        bench.executor.timers.added(due.run_at);
+        begun = again(&mut bench, &due);
+    }
+    assert_eq!(acts(&begun), [], "it rests");
 }
 
 /// A row whose commit ends the connection, for example because its trigger crashes the server's

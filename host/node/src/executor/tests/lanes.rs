@@ -67,6 +67,41 @@ fn a_task_whose_last_batch_took_long_gets_no_place_apart() {
     assert_eq!(reads.count(), 0);
 }
 
+/// Tasks whose calls sleep take each place they can get, and a turn among them takes seconds.
+#[test]
+fn a_task_that_takes_long_does_not_wait_for_tasks_that_take_much_longer() {
+    for (seconds, expected) in [([5, 4], 1), ([5, 3], 0)] {
+        // The last batch of `third` took one second.
+        let mut bench = after_a_long_batch(&["one", "other", "third"]);
+        for (task, seconds) in ["one", "other"].into_iter().zip(seconds) {
+            bench.executor.long.insert(task.into(), Duration::from_secs(seconds));
+        }
+        bench.step(Event::Backlog(Ok(waiting(&[("one", 0), ("other", 0), ("third", 0)]))));
+        bench.now = bench.executor.deadline().expect("the time at which both take long");
+        let reads = bench.fill().into_iter().filter(|c| matches!(c, Command::ReadLog { .. }));
+        assert_eq!(reads.count(), expected, "{seconds:?}");
+    }
+}
+
+/// A task whose slow and quick calls alternate would otherwise count as quick half of the time.
+#[test]
+fn a_quick_batch_halves_what_is_known_of_a_task_that_takes_long() {
+    let mut bench = after_a_long_batch(&["third"]);
+    let mut known = Vec::new();
+    for id in 8..12 {
+        known.push(bench.executor.long.get(&TaskName::from("third")).map(Duration::as_millis));
+        let due = timer("third", id, at(100));
+        bench.executor.timers.added(due.run_at);
+        let begun = again(&mut bench, &due);
+        let (ticket, keys) = acts(&begun)[0].clone();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let commands = bench.step(Event::Acted(ticket, acted(&keys)));
+        let (_, batch) = commits(&commands).remove(0);
+        bench.step(for_ticket(all_committed(&batch), ticket));
+    }
+    assert_eq!(known, [Some(1000), Some(500), Some(250), None]);
+}
+
 #[test]
 fn a_task_that_holds_all_places_leaves_one_to_each_task_that_takes_long_too() {
     let mut bench = after_a_long_batch(&["one", "third"]);
