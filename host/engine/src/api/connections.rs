@@ -11,9 +11,11 @@
 //! Unauthenticated callers share few places, so that they can take neither the places of others nor
 //! the descriptors that the lease and the store need. Authenticated callers keep their connections
 //! between requests as long as there is room; while another caller is waiting for room, each
-//! response is the last of its connection. The Unix sockets and TCP have separate limits.
+//! response is the last of its connection. Where no connection is idle, a token whose responses
+//! occupy more than half of the room, for example because they watch, loses the oldest of them. The
+//! Unix sockets and TCP have separate limits.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -99,21 +101,44 @@ struct Seat {
     address: Option<IpAddr>,
     /// Whether the caller is authenticated.
     known: AtomicBool,
-    /// Since when it has been waiting for a request; `None`: a request is being answered.
-    rests: Mutex<Option<Instant>>,
+    state: Mutex<State>,
+    /// The token of its last request; none: no token is required.
+    token: Mutex<Option<Arc<str>>>,
     /// Closes the connection immediately.
     end: Notify,
     /// Closes it as soon as it is waiting for a request.
     enough: Notify,
 }
 
+/// What a connection is doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It has been waiting for a request since then.
+    Rests(Instant),
+    /// A request is being answered.
+    Works,
+    /// The response is being sent; the request has had its effect.
+    Sends,
+}
+
 impl Seat {
-    fn rests(&self) -> Option<Instant> {
-        *self.rests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> State {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_rests(&self, since: Option<Instant>) {
-        *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    fn set_state(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn rests(&self) -> Option<Instant> {
+        match self.state() {
+            State::Rests(since) => Some(since),
+            State::Works | State::Sends => None,
+        }
+    }
+
+    fn token(&self) -> Option<Arc<str>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn is_known(&self) -> bool {
@@ -139,9 +164,10 @@ impl Drop for Taken {
 }
 
 impl Place {
-    /// Marks the caller as authenticated, or as not required to be. Its place among the
-    /// unauthenticated connections becomes free.
-    pub(super) fn is_known(&self) {
+    /// Marks the caller as authenticated by this token, or as not required to have one. Its place
+    /// among the unauthenticated connections becomes free.
+    pub(super) fn is_known(&self, token: Option<Arc<str>>) {
+        *self.0.seat.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
         self.0.seat.known.store(true, Ordering::Relaxed);
     }
 }
@@ -176,13 +202,24 @@ impl Room {
         room
     }
 
-    /// Closes the connection that has been waiting for a request for the longest time.
+    /// Closes the connection that has been waiting for a request for the longest time. If none is,
+    /// closes the oldest response of a token that has more than half of the room.
     fn make_room(&self) {
         let all = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.iter().filter(|seat| seat.is_known());
-        let resting = known.filter_map(|seat| Some((seat.rests()?, seat)));
+        let known = || all.iter().filter(|seat| seat.is_known());
+        let resting = known().filter_map(|seat| Some((seat.rests()?, seat)));
         if let Some((_, seat)) = resting.min_by_key(|(since, _)| *since) {
-            seat.enough.notify_one();
+            return seat.enough.notify_one();
+        }
+        let mut sending: BTreeMap<Arc<str>, Vec<&Arc<Seat>>> = BTreeMap::new();
+        for seat in known().filter(|seat| seat.state() == State::Sends) {
+            if let Some(token) = seat.token() {
+                sending.entry(token).or_default().push(seat);
+            }
+        }
+        let most = sending.into_values().max_by_key(Vec::len).unwrap_or_default();
+        if most.len() > self.bounds.connections_max / 2 {
+            most[0].end.notify_one();
         }
     }
 
@@ -198,7 +235,8 @@ impl Room {
             address,
             // Only users that the mode of the Unix socket admits can connect.
             known: AtomicBool::new(matches!(peer, Peer::Local(_))),
-            rests: Mutex::new(Some(Instant::now())),
+            state: Mutex::new(State::Rests(Instant::now())),
+            token: Mutex::default(),
             end: Notify::new(),
             enough: Notify::new(),
         });
@@ -394,13 +432,14 @@ struct Rest {
 
 impl Rest {
     fn after(seat: &Arc<Seat>, crowded: &Arc<AtomicBool>) -> Rest {
-        seat.set_rests(None);
+        seat.set_state(State::Works);
         Rest { seat: Arc::clone(seat), crowded: Arc::clone(crowded) }
     }
 
     /// Wraps a response: the request is under way until the end of its body. While a caller is
     /// waiting for room, it is the last response of its connection.
     fn with(self, mut answer: Response) -> Response {
+        self.seat.set_state(State::Sends);
         let upgrades = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         if !upgrades && self.crowded.load(Ordering::Relaxed) {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -411,7 +450,7 @@ impl Rest {
 
 impl Drop for Rest {
     fn drop(&mut self) {
-        self.seat.set_rests(Some(Instant::now()));
+        self.seat.set_state(State::Rests(Instant::now()));
         // A response that began before a caller was waiting.
         if self.crowded.load(Ordering::Relaxed) {
             self.seat.enough.notify_one();

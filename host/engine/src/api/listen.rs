@@ -329,11 +329,14 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 
 async fn only_with_right(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let right = gate.judge(&request);
-    if right.is_ok()
+    if let Ok(right) = &right
         && let Some(place) = request.extensions().get::<Place>()
     {
         // If no token is required, every caller counts as authenticated.
-        place.is_known();
+        place.is_known(match right {
+            Some(Right::Token(standing)) => Some(standing.shown()),
+            Some(Right::Ticket(_)) | None => None,
+        });
     }
     let right = match right {
         Err((status, words)) => return closing(status, words),
@@ -372,8 +375,17 @@ impl Gate {
             if !(socket && text(header::ORIGIN).is_some_and(allowed)) {
                 return forbidden("requests from web pages are not allowed");
             }
-        } else if !self.encrypted && !text(header::HOST).is_some_and(is_plain) {
-            return forbidden("the Host header must contain an IP address or localhost");
+        } else if !self.encrypted {
+            // A second name, in another header or in the request line, could be the one that counts
+            // for whoever forwards the request.
+            let once = headers.get_all(header::HOST).iter().count() <= 1;
+            if !once || request.uri().authority().is_some() {
+                let words = "send one Host header, and a path in the request line";
+                return Err((StatusCode::BAD_REQUEST, words.to_owned()));
+            }
+            if !text(header::HOST).is_some_and(is_plain) {
+                return forbidden("the Host header must contain an IP address or localhost");
+            }
         }
         if let (Some(ticket), Some(pages)) = (shown(TICKET_PROTOCOL), &self.pages) {
             let id = socket_of(request.uri().path());

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use besom_core::time::Time;
+use futures::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
@@ -258,7 +260,7 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
     let own = address.to_string();
     let shown = format!("Bearer {SECRET}");
     let right = ("authorization", shown.as_str());
-    let cases: [(&[(&str, &str)], u16); 11] = [
+    let cases: [(&[(&str, &str)], u16); 12] = [
         (&[("host", &own), right], 200),
         (&[("host", "localhost:80"), right], 200),
         (&[("host", "127.0.0.1"), right], 200),
@@ -271,12 +273,16 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
         (&[("host", &own), ("origin", "https://evil.example"), right], 403),
         (&[("host", "evil.example"), right], 403),
         (&[right], 403),
+        (&[("host", &own), ("host", "evil.example"), right], 400),
     ];
     for (headers, wanted) in cases {
         let stream = TcpStream::connect(address).await.unwrap();
         let (status, answer) = exchange(stream, &request("GET /activity/ws-1", headers, "")).await;
         assert_eq!(status, wanted, "{headers:?}: {answer}");
     }
+    let elsewhere = request("GET http://evil.example/activity/ws-1", &[("host", &own), right], "");
+    let stream = TcpStream::connect(address).await.unwrap();
+    assert_eq!(exchange(stream, &elsewhere).await.0, 400);
     serving.end().await;
 }
 
@@ -397,6 +403,57 @@ async fn known_connections_make_room_for_newcomers() {
     assert_eq!(status, 204, "{answer}");
     stop.send_replace(true);
     tokio::time::timeout(PATIENCE, task).await.expect("it ends").expect("it does not panic");
+}
+
+/// Whoever has one token cannot keep out those with another, however many responses without an end
+/// are read with it.
+#[tokio::test]
+async fn a_token_with_most_of_the_connections_makes_room_for_others() {
+    const OTHER: &str = "another-token-of-at-least-32-characters";
+    let directory = tempfile::tempdir().unwrap();
+    let file = token_file(directory.path(), &format!("one {SECRET}\ntwo {OTHER}\n"), 0o600);
+    let tokens = vec![Tokens::read(&file, Rights::All).unwrap()];
+    let listener = Listener::tcp(ANY, tokens, None, None).await.unwrap();
+    let address = listener.address().unwrap().expect("TCP was asked for");
+    let bounds = Bounds { header_max: 100 * PATIENCE, ..Bounds::of(8) };
+    let endless = axum::routing::get(|| async {
+        let lines = futures::stream::pending::<Result<Bytes, std::io::Error>>();
+        axum::body::Body::from_stream(futures::stream::iter([Ok("\n".into())]).chain(lines))
+    });
+    let answered = axum::routing::get(|| async { "answered" });
+    let router = axum::Router::new().route("/watch", endless).route("/", answered);
+    let (stop, stopping) = watch::channel(false);
+    let task = tokio::spawn(listener.serve_within(router, bounds, stopping));
+    let own = address.to_string();
+    let asks = |path: &str, token: &str| {
+        let shown = format!("Bearer {token}");
+        request(&format!("GET {path}"), &[("host", &own), ("authorization", &shown)], "")
+    };
+    let mut watching = Vec::new();
+    for _ in 0..bounds.connections_max {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(asks("/watch", SECRET).as_bytes()).await.unwrap();
+        let mut begun = [0; 12];
+        stream.read_exact(&mut begun).await.unwrap();
+        assert_eq!(&begun, b"HTTP/1.1 200");
+        watching.push(stream);
+    }
+    let mut later = Vec::new();
+    for oldest in watching.iter_mut().take(3) {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (status, said) = exchange(stream, &asks("/", OTHER)).await;
+        assert!(status == 200 && said.ends_with("answered"), "{said}");
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(PATIENCE, oldest.read_to_end(&mut rest)).await;
+        ended.expect("it is closed").ok();
+        // Room for one more is left, which is used up again.
+        let mut again = TcpStream::connect(address).await.unwrap();
+        again.write_all(asks("/watch", SECRET).as_bytes()).await.unwrap();
+        again.read_exact(&mut [0; 12]).await.unwrap();
+        later.push(again);
+    }
+    stop.send_replace(true);
+    task.abort();
 }
 
 /// Asks the host to report when it waits for the body.

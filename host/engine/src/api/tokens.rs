@@ -197,6 +197,11 @@ impl Standing {
         &self.bearer
     }
 
+    /// The token itself.
+    pub(super) fn shown(&self) -> Arc<str> {
+        Arc::clone(&self.shown)
+    }
+
     /// Whether the token still has the same holder and rights.
     pub(super) fn holds(&self) -> bool {
         Standing::of(&self.files, &self.shown).is_some_and(|now| now.bearer == self.bearer)
