@@ -43,6 +43,8 @@ pub struct RedisStream {
     line: Mutex<Line>,
 }
 
+const NO_ANSWER: &str = "no answer within the topic's timeout";
+
 /// The open connection, and what is known of the servers.
 #[derive(Default)]
 struct Line {
@@ -121,6 +123,13 @@ impl RedisStream {
             timeout: route.timeout,
             line: Mutex::new(Line { is_cluster: servers.hosts.len() > 1, ..Line::default() }),
         })
+    }
+
+    /// The stream and its servers, for messages.
+    fn place(&self) -> String {
+        let servers: Vec<String> =
+            self.servers.iter().map(|info| info.addr().to_string()).collect();
+        format!("Redis {}, stream {}", servers.join(", "), self.stream)
     }
 
     fn batch(&self, batch: &[Claimed], ids: &[String]) -> redis::Pipeline {
@@ -248,11 +257,9 @@ impl Broker for RedisStream {
     async fn send(&self, batch: &[Claimed], ids: &[String]) -> Vec<Fate> {
         let pipeline = self.batch(batch, ids);
         let done = tokio::time::timeout(self.timeout, self.append(&pipeline)).await;
-        let done =
-            done.unwrap_or_else(|_| Err("Redis: no answer within the topic's timeout".to_owned()));
-        match done {
+        match done.unwrap_or_else(|_| Err(NO_ANSWER.to_owned())) {
             Ok(()) => batch.iter().map(|_| Fate::Accepted).collect(),
-            Err(error) => vec![Fate::Unknown(error)],
+            Err(error) => vec![Fate::Unknown(format!("{}: {error}", self.place()))],
         }
     }
 }
@@ -271,14 +278,14 @@ async fn run(open: &mut impl ConnectionLike, pipeline: &redis::Pipeline) -> Resu
 
 fn said(error: &RedisError) -> String {
     if error.is_timeout() {
-        return "Redis: no answer within the topic's timeout".to_owned();
+        return NO_ANSWER.to_owned();
     }
     let words = error.to_string();
     // The commands of a batch are refused for the same reason.
     let first = words.split_once("(Index 0, error: ").map(|(_, rest)| {
         rest.split_once("), (Index").or_else(|| rest.split_once(")]")).map_or(rest, |(own, _)| own)
     });
-    format!("Redis: {}", first.unwrap_or(&words))
+    first.unwrap_or(&words).to_owned()
 }
 
 pub(super) fn password(file: &Path) -> Result<String, String> {
