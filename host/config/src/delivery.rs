@@ -122,7 +122,8 @@ pub(super) const DELIVERY: Section = Section {
         Key {
             name: "concurrency",
             default: "32",
-            doc: "Maximum number of concurrent requests, over all topics.",
+            doc: "Maximum number of concurrent requests, over all topics; one of them is kept for each \
+                  topic without any.",
             setter: Setter::U32(|s: &mut Sections| &mut s.delivery.concurrency, 1, 10_000),
         },
         Key {

@@ -258,7 +258,8 @@ impl Machine {
         !self.fenced && !self.claiming && !unwritten && !self.room().is_empty()
     }
 
-    /// How many messages of each topic may be claimed, in the order of their turn.
+    /// How many messages of each topic may be claimed, in the order of their turn. One place is kept
+    /// for each topic without any under way, so that receivers that do not answer cannot take all.
     fn room(&self) -> Vec<(String, u32)> {
         let count = |topic: &str| {
             let of = self.under_way.values().filter(|sent| sent.topic == topic);
@@ -266,12 +267,18 @@ impl Machine {
         };
         let all = u32::try_from(self.under_way.len()).unwrap_or(u32::MAX);
         let mut left = self.settings.concurrency.saturating_sub(all);
+        let mut kept = self.settings.topics.keys().filter(|topic| count(topic) == 0).count() as u32;
         let topics = self.settings.topics.len().max(1);
         let mut room = Vec::new();
         for (topic, rules) in
             self.settings.topics.iter().cycle().skip(self.turn % topics).take(topics)
         {
-            let free = rules.concurrency.saturating_sub(count(topic)).min(left);
+            let busy = count(topic);
+            if busy == 0 {
+                kept -= 1;
+            }
+            let own = left.saturating_sub(kept).max(u32::from(busy == 0)).min(left);
+            let free = rules.concurrency.saturating_sub(busy).min(own);
             if free > 0 {
                 left -= free;
                 room.push((topic.clone(), free));

@@ -78,6 +78,29 @@ fn no_more_is_under_way_than_a_topic_and_the_host_allow() {
     assert_eq!(step(&mut m, at(9), Event::Tick), []);
 }
 
+/// A receiver that accepts connections and does not answer holds each of its places until its timeout.
+#[test]
+fn a_topic_that_may_take_all_places_leaves_one_to_each_other() {
+    let mut m = machine(&[("a", 8), ("b", 8), ("c", 8)], 8);
+    assert_eq!(step(&mut m, at(0), Event::Tick), [claim(&[("a", 6), ("b", 1), ("c", 1)])]);
+    let hang = (1..=6).map(|id| message(id, "a")).collect();
+    step(&mut m, at(0), Event::Claimed(Ok(hang)));
+    for id in 10..15 {
+        let asked = step(&mut m, at(id), Event::Tick);
+        let [Command::Claim { room, .. }] = &asked[..] else { panic!("{asked:?}") };
+        let mut names: Vec<_> = room.iter().map(|(name, free)| (name.as_str(), *free)).collect();
+        names.sort();
+        assert_eq!(names, [("b", 1), ("c", 1)]);
+        step(&mut m, at(id), Event::Claimed(Ok(vec![message(id, "b")])));
+        step(&mut m, at(id), Event::Answered(id, replied(200)));
+        step(&mut m, at(id), Event::Noted(Ok(())));
+        step(&mut m, at(id), Event::Claimed(Ok(vec![])));
+    }
+    // With more topics than places, none is kept, and each has the first choice in turn.
+    let mut m = machine(&[("a", 2), ("b", 2), ("c", 2)], 2);
+    assert_eq!(step(&mut m, at(0), Event::Tick), [claim(&[("a", 1), ("b", 1)])]);
+}
+
 #[test]
 fn nothing_is_claimed_while_a_result_cannot_be_written_down() {
     let mut m = machine(&[("t", 8)], 8);
