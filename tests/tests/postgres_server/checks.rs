@@ -62,7 +62,7 @@ fn an_index_that_does_not_go_on_with_the_key_is_remarked() {
         let found = shown(store.check(&sessions()).await.unwrap());
         let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!(place, "indexes.by_expiry");
-        let fix = "CREATE INDEX ON sessions (expires_at, session_id)";
+        let fix = "CREATE INDEX CONCURRENTLY ON sessions (expires_at, session_id)";
         assert!(message.contains(fix), "{message}");
         product.batch_execute(fix).await.unwrap();
         assert_eq!(shown(store.check(&sessions()).await.unwrap()), []);

@@ -13,6 +13,10 @@
 //! one of its sequence for the first time. While one batch is sent, the next is read and the results
 //! of the previous one are recorded.
 //!
+//! A batch that is not accepted is halved, and each one that is accepted allows twice as many, up to the
+//! configured number: a message that the broker cannot take is soon alone and gets the error, and those
+//! before it arrive.
+//!
 //! A broker that is away uses no attempts: its messages wait, and nothing is given up but what the
 //! broker refuses for good.
 
@@ -88,6 +92,8 @@ pub struct Machine {
     note_at: Mono,
     /// Batches in a row that were not accepted as a whole.
     failures: u32,
+    /// Maximum number of messages in the next batch.
+    most: usize,
     fenced: bool,
 }
 
@@ -95,6 +101,7 @@ impl Machine {
     /// A machine that looks for messages immediately.
     pub fn new(rules: Rules, now: Mono) -> Machine {
         Machine {
+            most: rules.batch as usize,
             rules,
             reading: false,
             read_void: false,
@@ -148,7 +155,8 @@ impl Machine {
             out.push(Command::Note(self.noting.clone()));
         }
         if self.may_send() && now >= self.send_at {
-            let batch = std::mem::take(&mut self.ahead);
+            let mut batch = std::mem::take(&mut self.ahead);
+            self.ahead = batch.split_off(self.most.clamp(1, batch.len()));
             self.sending = batch.iter().map(|message| message.id).collect();
             out.push(Command::Send(batch));
         }
@@ -198,6 +206,7 @@ impl Machine {
 
     fn on_sent(&mut self, now: Mono, fates: Vec<Fate>, random: u64) {
         let sent = std::mem::take(&mut self.sending);
+        let many = sent.len();
         let mut fates = fates.into_iter();
         let mut failed = None;
         for id in sent {
@@ -218,12 +227,14 @@ impl Machine {
         }
         let Some((id, error)) = failed else {
             self.failures = 0;
+            self.most = self.most.saturating_mul(2).min(self.rules.batch as usize);
             return;
         };
         let jitter = Jitter::HalfShorter;
         let waits = Backoff { first: self.rules.backoff, max: self.rules.backoff_max, jitter };
         let pause = waits.pause(self.failures, random);
         self.failures = self.failures.saturating_add(1);
+        self.most = (many / 2).max(1);
         self.send_at = now + pause;
         // Shown with the message; the pause is the machine's own.
         self.ended.push((id, End::Again { after: Duration::ZERO, error: cut(error) }));
@@ -313,6 +324,49 @@ mod tests {
         assert_eq!(machine.deadline(), Some(Mono::START + SEC));
     }
 
+    /// A broker that rejects whatever contains one message.
+    #[test]
+    fn a_message_that_a_broker_cannot_take_is_soon_alone_and_what_is_before_it_arrives() {
+        let mut machine = Machine::new(rules(8), Mono::START);
+        let (culprit, mut pending): (u64, Vec<u64>) = (6, (1..=12).collect());
+        let (mut sizes, mut blamed) = (Vec::new(), None);
+        let mut events = VecDeque::from([Event::Tick]);
+        for seconds in 0..60 {
+            events.push_back(Event::Tick);
+            while let Some(event) = events.pop_front() {
+                for command in step(&mut machine, seconds, event) {
+                    match command {
+                        Command::Read { known } => {
+                            let next = pending.iter().filter(|id| !known.contains(id)).take(8);
+                            let next = next.map(|id| message(*id, "a", *id)).collect();
+                            events.push_back(Event::Read(Ok(next)));
+                        }
+                        Command::Send(batch) => {
+                            sizes.push(batch.len());
+                            let bad = batch.iter().any(|message| message.id == culprit);
+                            events.push_back(Event::Sent(match bad {
+                                true => vec![Fate::Unknown("too large".into())],
+                                false => batch.iter().map(|_| Fate::Accepted).collect(),
+                            }));
+                        }
+                        Command::Note(results) => {
+                            for (id, end) in results {
+                                match end {
+                                    End::Again { .. } => blamed = Some(id),
+                                    _ => pending.retain(|pending| *pending != id),
+                                }
+                            }
+                            events.push_back(Event::Noted(Ok(())));
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!((blamed, pending[0]), (Some(culprit), culprit));
+        assert_eq!(sizes[..7], [8, 4, 4, 2, 1, 2, 1], "then only the message itself");
+        assert!(sizes[7..].iter().all(|size| *size == 1), "{sizes:?}");
+    }
+
     #[test]
     fn what_follows_an_unconfirmed_message_is_sent_again_after_a_pause() {
         let mut machine = Machine::new(rules(3), Mono::START);
@@ -331,7 +385,9 @@ mod tests {
         assert_eq!(step(&mut machine, 1, Event::Tick), [read(&[])]);
         let rest: Vec<_> = (2..=4).map(|n| message(n, "a", n)).collect();
         let sent = step(&mut machine, 1, Event::Read(Ok(rest.clone())));
-        assert_eq!(sent[0], Command::Send(rest));
+        assert_eq!(sent, [Command::Send(rest[..1].to_vec())], "half of the batch that failed");
+        let done = step(&mut machine, 1, Event::Sent(vec![Fate::Accepted]));
+        assert!(done.contains(&Command::Send(rest[1..].to_vec())), "{done:?}");
     }
 
     #[test]

@@ -20,8 +20,12 @@ use besom_tables::mapping::Mapped;
 pub(super) use besom_tables::mapping::quote;
 
 /// How PostgreSQL differs from other databases.
-pub(super) const DIALECT: Dialect =
-    Dialect { folds_names: false, names_indexes: false, nulls_first: false };
+pub(super) const DIALECT: Dialect = Dialect {
+    folds_names: false,
+    names_indexes: false,
+    builds_concurrently: true,
+    nulls_first: false,
+};
 
 /// How long a table whose units were found to be those of the mapping is not looked at again.
 const UNITS_FOR: Duration = Duration::from_secs(10);

@@ -27,8 +27,12 @@ pub(super) use besom_tables::mapping::{push_quoted, quote};
 use besom_tables::units;
 
 /// How SQLite differs from other databases.
-pub(super) const DIALECT: Dialect =
-    Dialect { folds_names: true, names_indexes: true, nulls_first: true };
+pub(super) const DIALECT: Dialect = Dialect {
+    folds_names: true,
+    names_indexes: true,
+    builds_concurrently: false,
+    nulls_first: true,
+};
 
 /// Parameters in the order of the statement's question marks.
 pub(super) type Params<'a> = Vec<ToSqlOutput<'a>>;

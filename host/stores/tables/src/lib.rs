@@ -19,6 +19,8 @@ pub struct Dialect {
     pub folds_names: bool,
     /// Whether `CREATE INDEX` requires a name.
     pub names_indexes: bool,
+    /// Whether an index can be built while others write to the table.
+    pub builds_concurrently: bool,
     /// Whether an index has NULL before every value, which is the order of a range.
     pub nulls_first: bool,
 }
@@ -29,9 +31,10 @@ impl Dialect {
         if self.folds_names { a.eq_ignore_ascii_case(b) } else { a == b }
     }
 
-    /// `CREATE what [name] ON table (columns)`.
+    /// `CREATE what [CONCURRENTLY] [name] ON table (columns)`.
     fn create(&self, what: &str, name: &str, table: &str, columns: &[&str]) -> String {
         let name = if self.names_indexes { format!("{name} ") } else { String::new() };
-        format!("CREATE {what} {name}ON {table} ({})", columns.join(", "))
+        let beside = if self.builds_concurrently { "CONCURRENTLY " } else { "" };
+        format!("CREATE {what} {beside}{name}ON {table} ({})", columns.join(", "))
     }
 }
