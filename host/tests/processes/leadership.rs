@@ -100,6 +100,12 @@ fn a_leader_frozen_beyond_its_lease_writes_nothing_and_follows() {
     let mut leading = wait_for("a leader", || {
         hosts.iter().position(|host| !host.lines(&["role=Leading"]).is_empty())
     });
+    // A frozen leader may hold what the other needs to start.
+    for host in &hosts {
+        wait_for("both to have started", || {
+            (!host.lines(&["role=Following"]).is_empty()).then_some(())
+        });
+    }
     for round in 0..FREEZES {
         let (old, before) = leader(&site);
         // The leader is frozen during its work.

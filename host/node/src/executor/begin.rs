@@ -7,6 +7,35 @@ use super::*;
 /// How many times as long as a task's batches those of others take that it does not wait for.
 const MUCH_LONGER: u32 = 4;
 
+/// When each task of a lane had its last turn. Next is the one whose turn was the longest ago: a task
+/// that often has one does not change the order of the others.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    count: u64,
+    last: HashMap<(Lane, TaskName), u64>,
+}
+
+impl Turns {
+    /// The next of these tasks; of those without a turn yet, the first by name.
+    pub(super) fn next<'a>(
+        &self,
+        lane: Lane,
+        tasks: impl Iterator<Item = &'a TaskName>,
+    ) -> Option<TaskName> {
+        let last = |task: &TaskName| self.last.get(&(lane, task.clone())).copied();
+        tasks.min_by_key(|task| (last(task), *task)).cloned()
+    }
+
+    pub(super) fn take(&mut self, lane: Lane, task: &TaskName) {
+        self.count += 1;
+        self.last.insert((lane, task.clone()), self.count);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.last.clear();
+    }
+}
+
 /// The tasks for which a lane has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
@@ -81,22 +110,6 @@ impl Executor {
         self.now.since(flight.since).max(before)
     }
 
-    /// The next task in turn: the first after the one that had the last turn.
-    fn turn<'a>(
-        last: Option<&TaskName>,
-        tasks: impl Iterator<Item = &'a TaskName>,
-    ) -> Option<TaskName> {
-        let (mut first, mut next): (Option<&TaskName>, Option<&TaskName>) = (None, None);
-        for task in tasks {
-            let behind = last.is_some_and(|last| task > last);
-            let place = if behind { &mut next } else { &mut first };
-            if place.is_none_or(|known| task < known) {
-                *place = Some(task);
-            }
-        }
-        next.or(first).cloned()
-    }
-
     pub(super) fn definition_of(&self, item: &Item) -> Option<&Arc<TaskDefinition>> {
         let current = self.definitions.get(&item.identity.task)?;
         Some(self.of_runs.get(&item.run).unwrap_or(current))
@@ -127,7 +140,7 @@ impl Executor {
         }
         let first = self.next_due_task(lane, room, ahead);
         let Some((run_at, definition)) = first else { return false };
-        self.last_due.insert(lane, definition.name.clone());
+        self.due_turns.take(lane, &definition.name);
         self.begin_timers(run_at, definition, lane, random, out);
         true
     }
@@ -169,7 +182,7 @@ impl Executor {
         let timers = self.timers.of(lane);
         let late = timers.first_of_each(self.now).filter(may);
         let late = late.map(|waiting| &waiting.item.identity.task);
-        let chosen = Self::turn(self.last_due.get(&lane), late);
+        let chosen = self.due_turns.next(lane, late);
         let mut firsts = timers.first_of_each(ahead).filter(may);
         let first = match &chosen {
             Some(task) => firsts.find(|waiting| waiting.item.identity.task == *task),
@@ -220,8 +233,8 @@ impl Executor {
         let logged = self.streams.keys().filter(|task| self.has_logged(task, lane));
         let ready = logged.chain(fallen_due.keys()).chain(retried.keys());
         let ready = ready.filter(|task| self.admits(room, lane, task));
-        let Some(task) = Self::turn(self.last_turn.get(&lane), ready) else { return false };
-        self.last_turn.insert(lane, task.clone());
+        let Some(task) = self.turns.next(lane, ready) else { return false };
+        self.turns.take(lane, &task);
         match (fallen_due.get(&task), retried.get(&task)) {
             (Some((run_at, definition)), _) => {
                 self.begin_timers(*run_at, Arc::clone(definition), lane, random, out);

@@ -39,6 +39,7 @@ use super::flight::{Flight, Phase, Ticket};
 use super::weight;
 use super::window::Read;
 use super::windows::{Tasks, Windows};
+use begin::Turns;
 use besom_ports::guests::{self, Acted};
 use besom_ports::store::{
     self, Allowance, Batch, Committed, Entry, LeftOut, LogRead, Outcome, Stream, Waiting,
@@ -302,10 +303,10 @@ pub struct Executor {
     retries: Windows,
     flights: BTreeMap<Ticket, Flight>,
     next_ticket: u64,
-    /// The task that had the last turn, by lane.
-    last_turn: BTreeMap<Lane, TaskName>,
-    /// The task whose late timers were begun last, by punctual lane.
-    last_due: BTreeMap<Lane, TaskName>,
+    /// The turns of tasks.
+    turns: Turns,
+    /// The turns of tasks with late timers, in punctual lanes.
+    due_turns: Turns,
     /// Tasks whose batches take long, and how long: the last one, or half of what was known before
     /// if that is more, so that one quick batch among slow ones does not make a task a quick one.
     long: HashMap<TaskName, Duration>,
@@ -396,8 +397,8 @@ impl Executor {
             streams: BTreeMap::new(),
             flights: BTreeMap::new(),
             next_ticket: 1,
-            last_turn: BTreeMap::new(),
-            last_due: BTreeMap::new(),
+            turns: Turns::default(),
+            due_turns: Turns::default(),
             long: HashMap::new(),
             backlog_wanted: false,
             backlog_reading: false,
@@ -521,6 +522,8 @@ impl Executor {
         self.refused.clear();
         self.broken.clear();
         self.long.clear();
+        self.turns.clear();
+        self.due_turns.clear();
     }
 
     /// Replaces the definitions and collections. Items of active runs keep the definition with

@@ -125,6 +125,23 @@ fn a_task_that_holds_all_places_leaves_one_to_each_task_that_takes_long_too() {
     assert_eq!(begun[0].1, "third");
 }
 
+/// Otherwise the tasks behind the one that has most turns would never have any.
+#[test]
+fn a_task_with_many_turns_does_not_change_the_order_of_the_others() {
+    let mut turns = super::begin::Turns::default();
+    let tasks = ["a", "b", "c"].map(TaskName::from);
+    let quick = TaskName::from("quick");
+    let mut had = Vec::new();
+    for _ in 0..6 {
+        turns.take(Lane::Normal, &quick);
+        let next = turns.next(Lane::Normal, tasks.iter()).expect("one of them");
+        turns.take(Lane::Normal, &next);
+        had.push(next.to_string());
+    }
+    assert_eq!(had, ["a", "b", "c", "a", "b", "c"]);
+    assert_eq!(turns.next(Lane::Due, [&quick, &tasks[1]].into_iter()), Some(tasks[1].clone()));
+}
+
 #[test]
 fn retries_and_late_timers_take_turns_with_the_work_of_other_tasks() {
     let tasks = [definition("one", Lane::Normal), definition("other", Lane::Normal)];
