@@ -1,4 +1,4 @@
-//! The binary that a benchmark of whole processes measures.
+//! What benchmarks and tests measure of whole processes: the binary, and memory.
 
 use std::path::PathBuf;
 
@@ -25,4 +25,17 @@ pub fn binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
         ));
     }
     Ok(binary)
+}
+
+/// A figure of a process's memory in KiB, by its name in `/proc/PID/status`, such as `VmHWM`.
+///
+/// # Errors
+/// The process has ended, or the system has no such figure.
+pub fn memory_kib(pid: u32, name: &str) -> Result<u64, String> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    let mut lines = status.lines().filter_map(|line| line.split_once(':'));
+    let figure = lines.find(|(known, _)| *known == name).map(|(_, figure)| figure.trim());
+    let kib = figure.and_then(|figure| figure.strip_suffix(" kB")?.parse().ok());
+    kib.ok_or_else(|| format!("{path} has no {name}"))
 }

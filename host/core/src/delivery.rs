@@ -259,13 +259,15 @@ impl Machine {
     }
 
     /// How many messages of each topic may be claimed, in the order of their turn. One place is kept
-    /// for each topic without any under way, so that receivers that do not answer cannot take all.
+    /// for each topic without any under way, so that receivers that do not answer cannot take all. If
+    /// there are more such topics than places, the first in turn have one each.
     fn room(&self) -> Vec<(String, u32)> {
-        let count = |topic: &str| {
-            let of = self.under_way.values().filter(|sent| sent.topic == topic);
-            u32::try_from(of.count()).unwrap_or(u32::MAX)
-        };
-        let all = u32::try_from(self.under_way.len()).unwrap_or(u32::MAX);
+        let mut under_way: BTreeMap<&str, u32> = BTreeMap::new();
+        for sent in self.under_way.values() {
+            *under_way.entry(&sent.topic).or_default() += 1;
+        }
+        let count = |topic: &str| under_way.get(topic).copied().unwrap_or_default();
+        let all: u32 = under_way.values().sum();
         let mut left = self.settings.concurrency.saturating_sub(all);
         let mut kept = self.settings.topics.keys().filter(|topic| count(topic) == 0).count() as u32;
         let topics = self.settings.topics.len().max(1);

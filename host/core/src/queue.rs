@@ -92,6 +92,11 @@ impl RetryPolicy {
     }
 }
 
+/// The result for an item that another attempt would not help.
+pub fn set_aside(item: &Item, reason: String) -> Settle {
+    Settle::Dead { attempts: item.attempts + 1, reason }
+}
+
 /// A number that differs between items and attempts, to spread waits.
 fn spread(item: &Item, attempt: u32) -> u64 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(u64::from(attempt));
@@ -141,7 +146,7 @@ pub fn decide(
         Ok(Verdict::Retry { after_ms, reason }) => {
             policy.failed(item, now, Duration::from_millis(after_ms), reason)
         }
-        Ok(Verdict::Dead { reason }) => Settle::Dead { attempts: item.attempts + 1, reason },
+        Ok(Verdict::Dead { reason }) => set_aside(item, reason),
         Err(fault) => policy.failed(item, now, Duration::ZERO, fault),
     })
 }

@@ -131,8 +131,8 @@ fn used(figures: Figures, process: Process, watched: Duration) -> Result<Figures
     Ok(figures
         .with("cpu_percent", used / seconds * 100.0)
         .with("cpu_ms_per_s", used / seconds * 1_000.0)
-        .with("rss_mib", process.memory_kib("VmRSS:")? / 1_024.0)
-        .with("peak_rss_mib", process.memory_kib("VmHWM:")? / 1_024.0))
+        .with("rss_mib", process.memory_kib("VmRSS")? / 1_024.0)
+        .with("peak_rss_mib", process.memory_kib("VmHWM")? / 1_024.0))
 }
 
 fn wanted(mut args: impl Iterator<Item = String>) -> Result<Wanted> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use besom_tests::measured::memory_kib;
 
 /// Ticks in a second: USER_HZ is 100 on every Linux that Rust runs on.
 const TICKS: u32 = 100;
@@ -23,8 +24,6 @@ impl Process {
 
     /// A figure of its memory, by its name in `/proc/PID/status`.
     pub fn memory_kib(&self, key: &str) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(key)).context("status")?;
-        Ok(line.trim().trim_end_matches(" kB").parse()?)
+        Ok(memory_kib(self.0, key).map_err(anyhow::Error::msg)? as f64)
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use besom_tests::measured::memory_kib;
 
 use super::report::Figures;
 use super::{lateness, place};
@@ -28,8 +29,8 @@ pub async fn run() -> Result<()> {
     Figures::of("idle", format!("{shares} future shares, shipped schedules"))
         .with("cpu_ms_per_min", used * 60_000.0 / began.elapsed().as_secs_f64())
         .with("cpu_percent", used / began.elapsed().as_secs_f64() * 100.0)
-        .with("rss_mib", serving.memory_kib("VmRSS:")? / 1_024.0)
-        .with("peak_rss_mib", serving.memory_kib("VmHWM:")? / 1_024.0)
+        .with("rss_mib", serving.memory_kib("VmRSS")? / 1_024.0)
+        .with("peak_rss_mib", serving.memory_kib("VmHWM")? / 1_024.0)
         .show();
     Ok(())
 }
@@ -94,9 +95,7 @@ impl Serving {
     }
 
     fn memory_kib(&self, key: &str) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(key)).context("status")?;
-        Ok(line.trim().trim_end_matches(" kB").parse()?)
+        Ok(memory_kib(self.0.id(), key).map_err(anyhow::Error::msg)? as f64)
     }
 }
 

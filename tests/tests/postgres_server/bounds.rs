@@ -15,6 +15,7 @@ use besom_tests::conformance::world::{
     apply, candidate, dead, fence, in_one_stream, page, range, set_n, tenant,
 };
 use besom_tests::conformance::{World, block_on};
+use besom_tests::measured::memory_kib;
 use besom_tests::servers::postgres::Server;
 use besom_tests::undo_bytes;
 
@@ -442,11 +443,7 @@ fn deferred_constraints_of_a_schema_out_of_reach_hinder_no_batch() {
 /// The small answers between large rows share their memory, which has to be freed as well.
 #[test]
 fn rows_beyond_the_room_for_images_are_not_held() {
-    fn size_kib(name: &str) -> u64 {
-        let status = std::fs::read_to_string("/proc/self/status").expect("the process's own state");
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a size");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
-    }
+    let size_kib = |name| memory_kib(std::process::id(), name).expect("the process's own state");
     block_on(async {
         let options = Options { undo_bytes: undo_bytes::MAX, ..patient() };
         let world = World::new(Box::new(Postgres::open_with(options).await)).await;
@@ -459,11 +456,11 @@ fn rows_beyond_the_room_for_images_are_not_held() {
         let entry = world.entry(item, apply(vec![], changes));
         // From here on the peak is measured.
         std::fs::write("/proc/self/clear_refs", "5").expect("written");
-        let before = size_kib("VmRSS:");
+        let before = size_kib("VmRSS");
         let said = world.store().commit(&world.batch(vec![entry])).await;
         assert!(matches!(said, Err(Error::TooLarge(_))), "{said:?}");
         // Held, they would be 800 MiB; the tests that run beside this one use far less.
-        let more = size_kib("VmHWM:").saturating_sub(before);
+        let more = size_kib("VmHWM").saturating_sub(before);
         assert!(more < 400 << 10, "{more} KiB");
     });
 }

@@ -10,6 +10,7 @@ use besom_postgres::PostgresStore;
 use besom_product::model::product::create_tables;
 use besom_sqlite::{Options, SqliteStore};
 use besom_tests::adapters::postgres::patient;
+use besom_tests::measured::memory_kib;
 use besom_tests::servers::postgres::{Database, ROLE, Server};
 use besom_tests::site::Place;
 use besom_tests::{compiled, plugin_path};
@@ -301,10 +302,7 @@ impl Host {
 
     /// The peak of its memory, in KiB.
     pub fn memory_kib_max(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let status = status.expect("it runs");
-        let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("a figure");
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+        memory_kib(self.child.id(), "VmHWM").expect("it runs")
     }
 
     /// Sends SIGTERM, and waits until it ends.

@@ -96,7 +96,7 @@ fn a_topic_that_may_take_all_places_leaves_one_to_each_other() {
         step(&mut m, at(id), Event::Noted(Ok(())));
         step(&mut m, at(id), Event::Claimed(Ok(vec![])));
     }
-    // With more topics than places, none is kept, and each has the first choice in turn.
+    // With more topics than places, the first in turn have one each.
     let mut m = machine(&[("a", 2), ("b", 2), ("c", 2)], 2);
     assert_eq!(step(&mut m, at(0), Event::Tick), [claim(&[("a", 1), ("b", 1)])]);
 }

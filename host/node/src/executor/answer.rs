@@ -1,6 +1,7 @@
 //! The effect of answers from guests and the store on the batches in flight.
 
 use besom_core::proposal::{Settle, Verdict};
+use besom_core::queue::set_aside;
 use besom_core::snapshot::Cause;
 use besom_core::weight::of_proposal;
 use besom_ports::guests::Fault;
@@ -418,7 +419,9 @@ impl Executor {
             }
             store::Error::TooLarge(words) => {
                 self.rest(&flight.task, &batch, (Overrun::Images, &words), out);
-                self.rejected(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
+                // Another attempt would use as much of the store for the same answer.
+                let settled = |item: &Item, _| set_aside(item, words.clone());
+                self.blame(ticket, flight, Arc::unwrap_or_clone(batch), settled, out);
             }
             store::Error::Invalid(words) => {
                 self.refused(ticket, flight, Arc::unwrap_or_clone(batch), words, out);
@@ -550,23 +553,6 @@ impl Executor {
         let policy = flight.definition.retry;
         let failed = |item: &Item, now| policy.failed(item, now, Duration::ZERO, words.clone());
         self.blame(ticket, flight, batch, failed, out);
-    }
-
-    /// Like [`Executor::refused`], if another attempt would use as much of the store for the same
-    /// answer: the single item is set aside.
-    fn rejected(
-        &mut self,
-        ticket: Ticket,
-        flight: Flight,
-        batch: Batch,
-        words: String,
-        out: &mut Vec<Command>,
-    ) {
-        let set_aside = |item: &Item, _| {
-            let (attempts, reason) = (item.attempts + 1, words.clone());
-            Settle::Dead { attempts, reason }
-        };
-        self.blame(ticket, flight, batch, set_aside, out);
     }
 
     /// Finds the item that is to blame, and settles it as `settled` says.

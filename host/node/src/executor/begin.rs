@@ -7,28 +7,23 @@ use super::*;
 /// How many times as long as a task's batches those of others take that it does not wait for.
 const MUCH_LONGER: u32 = 4;
 
-/// When each task of a lane had its last turn. Next is the one whose turn was the longest ago: a task
+/// When each task had its last turn. Next is the one whose turn was the longest ago: a task
 /// that often has one does not change the order of the others.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     count: u64,
-    last: HashMap<(Lane, TaskName), u64>,
+    last: HashMap<TaskName, u64>,
 }
 
 impl Turns {
     /// The next of these tasks; of those without a turn yet, the first by name.
-    pub(super) fn next<'a>(
-        &self,
-        lane: Lane,
-        tasks: impl Iterator<Item = &'a TaskName>,
-    ) -> Option<TaskName> {
-        let last = |task: &TaskName| self.last.get(&(lane, task.clone())).copied();
-        tasks.min_by_key(|task| (last(task), *task)).cloned()
+    pub(super) fn next<'a>(&self, tasks: impl Iterator<Item = &'a TaskName>) -> Option<TaskName> {
+        tasks.min_by_key(|task| (self.last.get(*task), *task)).cloned()
     }
 
-    pub(super) fn take(&mut self, lane: Lane, task: &TaskName) {
+    pub(super) fn take(&mut self, task: &TaskName) {
         self.count += 1;
-        self.last.insert((lane, task.clone()), self.count);
+        self.last.insert(task.clone(), self.count);
     }
 
     pub(super) fn clear(&mut self) {
@@ -140,7 +135,7 @@ impl Executor {
         }
         let first = self.next_due_task(lane, room, ahead);
         let Some((run_at, definition)) = first else { return false };
-        self.due_turns.take(lane, &definition.name);
+        self.due_turns.take(&definition.name);
         self.begin_timers(run_at, definition, lane, random, out);
         true
     }
@@ -182,7 +177,7 @@ impl Executor {
         let timers = self.timers.of(lane);
         let late = timers.first_of_each(self.now).filter(may);
         let late = late.map(|waiting| &waiting.item.identity.task);
-        let chosen = self.due_turns.next(lane, late);
+        let chosen = self.due_turns.next(late);
         let mut firsts = timers.first_of_each(ahead).filter(may);
         let first = match &chosen {
             Some(task) => firsts.find(|waiting| waiting.item.identity.task == *task),
@@ -233,8 +228,8 @@ impl Executor {
         let logged = self.streams.keys().filter(|task| self.has_logged(task, lane));
         let ready = logged.chain(fallen_due.keys()).chain(retried.keys());
         let ready = ready.filter(|task| self.admits(room, lane, task));
-        let Some(task) = self.turns.next(lane, ready) else { return false };
-        self.turns.take(lane, &task);
+        let Some(task) = self.turns.next(ready) else { return false };
+        self.turns.take(&task);
         match (fallen_due.get(&task), retried.get(&task)) {
             (Some((run_at, definition)), _) => {
                 self.begin_timers(*run_at, Arc::clone(definition), lane, random, out);

@@ -366,7 +366,7 @@ impl Executor {
     const OVERRUN_FREE: u32 = 2;
     /// Such items are counted anew after this time without any.
     const OVERRUN_FORGOTTEN: Duration = Duration::from_secs(900);
-    /// How long a task pauses whose guards take too long again. The guards of one item may take a
+    /// How long a task pauses whose items take too much again. The guards of one item may take a
     /// second, so the longest pause leaves it less than a two-hundredth of the writer's time.
     const RESTS: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(300));
     /// A commit that took this long has waited for a lock of another transaction.

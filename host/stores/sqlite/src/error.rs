@@ -72,8 +72,8 @@ pub(super) fn classify(e: &rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::SchemaChanged) => {
             Error::Busy(text)
         }
-        // The file or its log was made smaller by somebody else: SQLite never reads beyond what it
-        // has written.
+        // SQLite expects more than is there: the file or its log was made smaller, or exchanged, by
+        // somebody else.
         Some(ErrorCode::SystemIoFailure) if is_short_read(e) => Error::Damaged(text),
         Some(
             ErrorCode::DiskFull

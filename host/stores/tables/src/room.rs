@@ -10,30 +10,27 @@ pub const UNDO_BYTES_DEFAULT: u64 = 128 << 20;
 #[derive(Clone)]
 pub struct Room {
     max: u64,
-    left: u64,
-    /// Whether something was refused.
-    full: bool,
+    /// None: something was refused.
+    left: Option<u64>,
     exceeded: fn(u64) -> Error,
 }
 
 impl Room {
     /// For one read of so many bytes.
     pub fn new(max: u64) -> Room {
-        Room { max, left: max, full: false, exceeded: read_exceeded }
+        Room { max, left: Some(max), exceeded: read_exceeded }
     }
 
     /// For the before-images of a commit, of so many bytes before they are packed.
     pub fn of_images(max: u64) -> Room {
-        Room { max, left: max, full: false, exceeded: images_exceeded }
+        Room { max, left: Some(max), exceeded: images_exceeded }
     }
 
     /// Uses a row's bytes, or refuses them and everything after them: even a small row may share the
     /// memory of the large ones that arrived with it.
     pub fn take(&mut self, bytes: usize) -> Result<(), Error> {
-        let left = self.left.checked_sub(bytes as u64).filter(|_| !self.full);
-        self.full = left.is_none();
-        self.left = left.unwrap_or(0);
-        if self.full { Err((self.exceeded)(self.max)) } else { Ok(()) }
+        self.left = self.left.and_then(|left| left.checked_sub(bytes as u64));
+        self.left.map(drop).ok_or_else(|| (self.exceeded)(self.max))
     }
 
     /// Refuses a single row that is larger than the whole limit.
@@ -43,7 +40,7 @@ impl Room {
 
     /// What is left, in bytes.
     pub fn left(&self) -> u64 {
-        self.left
+        self.left.unwrap_or(0)
     }
 
     /// All of it, in bytes.

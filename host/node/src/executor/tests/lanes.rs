@@ -133,13 +133,13 @@ fn a_task_with_many_turns_does_not_change_the_order_of_the_others() {
     let quick = TaskName::from("quick");
     let mut had = Vec::new();
     for _ in 0..6 {
-        turns.take(Lane::Normal, &quick);
-        let next = turns.next(Lane::Normal, tasks.iter()).expect("one of them");
-        turns.take(Lane::Normal, &next);
+        turns.take(&quick);
+        let next = turns.next(tasks.iter()).expect("one of them");
+        turns.take(&next);
         had.push(next.to_string());
     }
     assert_eq!(had, ["a", "b", "c", "a", "b", "c"]);
-    assert_eq!(turns.next(Lane::Due, [&quick, &tasks[1]].into_iter()), Some(tasks[1].clone()));
+    assert_eq!(turns.next([&quick, &tasks[1]].into_iter()), Some(tasks[1].clone()));
 }
 
 #[test]
