@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use rustix::process::Signal;
+
 use crate::load::{SECOND_US, add_share, now_us};
 use crate::site::{Site, wait_for};
 
@@ -73,29 +75,88 @@ fn a_host_ends_when_its_database_is_moved_removed_or_replaced() {
 }
 
 /// Commits since the last checkpoint are only in the write-ahead log. The host that still has it
-/// open writes them into the database before it exits.
+/// open writes them into the database before it exits, also if another process has opened the
+/// database meanwhile: a verb refuses to, and SQLite begins an empty log.
 #[test]
 fn a_host_ends_when_its_write_ahead_log_is_removed_and_what_it_held_is_not_lost() {
     let site = Site::new(CONFIG);
     site.create_tables();
-    let mut host = site.serve();
-    host.leads();
-    add_share(&site.database(), "ended", now_us());
+    let log_path = site.path("besom.db-wal");
     let open = || {
         let sql = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
-        site.database().query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a count")
+        site.database().query_row(sql, [], |row| row.get::<_, i64>(0))
     };
-    wait_for("the share to end", || (open() == 0).then_some(()));
-    fs::remove_file(site.path("besom.db-wal")).expect("removed");
-    assert_eq!(host.ends().code(), Some(69), "{}", host.log());
-    let log = host.log();
-    assert!(log.contains("besom.db-wal was moved or removed"), "{log}");
-    assert!(log.contains("nothing is lost"), "{log}");
-    assert_eq!(open(), 0, "what was committed is in the database");
+    for (meanwhile, said) in [
+        ("nothing", "besom.db-wal was moved or removed"),
+        ("a verb", "besom.db-wal was moved or removed"),
+        ("the product", "besom.db-wal was replaced by an empty file"),
+    ] {
+        let mut host = site.serve();
+        host.leads();
+        add_share(&site.database(), meanwhile, now_us());
+        wait_for("the share to end", || (open().expect("a count") == 0).then_some(()));
+        host.signal(Signal::STOP);
+        fs::remove_file(&log_path).expect("removed");
+        match meanwhile {
+            "a verb" => {
+                let (code, said) = site.said(&["status"]);
+                assert_eq!(code, 69, "{said}");
+                assert!(said.contains("besom.db-wal was removed"), "{said}");
+                assert!(!log_path.exists(), "a verb has begun another log");
+            }
+            "the product" => {
+                // What it reads without the log is an error or outdated.
+                let _ = open();
+                assert_eq!(fs::metadata(&log_path).expect("a log").len(), 0);
+            }
+            _ => {}
+        }
+        host.signal(Signal::CONT);
+        assert_eq!(host.ends().code(), Some(69), "{meanwhile}: {}", host.log());
+        let log = host.log();
+        assert!(log.contains(said), "{meanwhile}: {log}");
+        assert!(log.contains("nothing is lost"), "{meanwhile}: {log}");
+        assert_eq!(
+            open().expect("a count"),
+            0,
+            "{meanwhile}: what was committed is in the database"
+        );
+        let intact = site.database().query_row("PRAGMA integrity_check", [], |row| row.get(0));
+        assert_eq!(intact, Ok("ok".to_owned()), "{meanwhile}");
+    }
     let mut host = site.serve();
     host.leads();
     host.stop();
     site.balanced();
+}
+
+/// SQLite removes the log of an empty file, and a host would create new tables in it.
+#[test]
+fn a_truncated_database_is_refused_and_its_log_is_kept() {
+    let site = Site::new(CONFIG);
+    site.create_tables();
+    let (db, log) = (site.path("besom.db"), site.path("besom.db-wal"));
+    let refused = |verb: &str| {
+        let (code, said) = site.said(&[verb]);
+        assert_eq!(code, 69, "{verb}: {said}");
+        assert!(said.contains("is empty, although a host has used it"), "{verb}: {said}");
+        assert!(said.contains("restore a backup"), "{verb}: {said}");
+        assert_eq!(fs::metadata(&db).expect("a file").len(), 0, "{verb}");
+    };
+    let mut host = site.serve();
+    host.leads();
+    host.kill();
+    let bytes = fs::metadata(&log).expect("a log").len();
+    assert!(bytes > 0);
+    fs::File::create(&db).expect("truncated");
+    for verb in ["status", "serve"] {
+        refused(verb);
+        assert_eq!(fs::metadata(&log).expect("the log is kept").len(), bytes, "{verb}");
+    }
+    fs::remove_file(&log).expect("removed");
+    for verb in ["status", "serve"] {
+        refused(verb);
+    }
 }
 
 /// A copy over the file keeps its inode. Pages that are not in the write-ahead log are then those of the

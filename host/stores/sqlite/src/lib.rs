@@ -196,8 +196,9 @@ impl Store for SqliteStore {
             return None;
         };
         let saved = match loss {
-            // The only copy of the log is the one that this process has open.
-            Loss::Log(Gone::Removed) => {
+            // The only copy of the log is the one that this process has open. Nothing has been committed
+            // to an empty one.
+            Loss::Log(Gone::Removed | Gone::ReplacedByEmpty) => {
                 let written = self.writer.with(Priority::Lease, |writing| writing.write_out());
                 matches!(tokio::time::timeout(WRITE_OUT_MAX, written).await, Ok(Ok(true)))
             }

@@ -14,7 +14,7 @@ use super::damage::{self, Damage, Watched};
 use super::error::{Failure, Job};
 use super::fault::Faults;
 use super::mapping::Mapping;
-use super::place::{Place, beside, refuse_another_log};
+use super::place::{Place, beside, refuse_other_files};
 use super::readers::{OpenReads, Readers, Tables};
 use super::writer::{Writer, while_busy};
 use super::{SqliteStore, schema};
@@ -87,8 +87,9 @@ impl SqliteStore {
     /// Opens the file; creates it and missing tables of the engine.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the file cannot be opened, read or written, or has replaced another
-    /// database whose write-ahead log still exists; [`Error::Invalid`] if SQLite is too old or the
+    /// [`Error::Unavailable`] if the file cannot be opened, read or written, or its files do not
+    /// belong together (it has replaced another database whose write-ahead log still exists, it was
+    /// truncated, or its log was removed); [`Error::Invalid`] if SQLite is too old or the
     /// schema is newer than this program; [`Error::Damaged`] if it is malformed, as far as that is
     /// found within [`Options::check_max`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<SqliteStore>> {
@@ -105,7 +106,7 @@ impl SqliteStore {
             Error::Invalid(said) => Error::Invalid(format!("{}: {said}", path.display())),
             other => damage.note(other),
         };
-        refuse_another_log(path)?;
+        refuse_other_files(path)?;
         if !options.creates && has_no_tables(path) {
             return Err(named(Error::Unavailable(NO_TABLES.into()).into()));
         }

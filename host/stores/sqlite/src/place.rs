@@ -32,8 +32,9 @@ impl Inode {
 
     /// What has happened to the file at a path; none: it is there, as far as can be determined.
     fn gone_from(self, path: &Path) -> Option<Gone> {
-        match Inode::of(path) {
-            Ok(now) if now == self => None,
+        match std::fs::metadata(path) {
+            Ok(now) if Inode(now.dev(), now.ino()) == self => None,
+            Ok(now) if now.len() == 0 => Some(Gone::ReplacedByEmpty),
             Ok(_) => Some(Gone::Replaced),
             Err(error) if error.kind() == ErrorKind::NotFound => Some(Gone::Removed),
             // A directory that cannot be read any more shows nothing about the file.
@@ -48,6 +49,9 @@ pub(super) enum Gone {
     /// The path does not exist.
     Removed,
     Replaced,
+    /// The file at the path is another one, without content: SQLite creates one for a process that opens
+    /// the database without its log.
+    ReplacedByEmpty,
 }
 
 impl Display for Gone {
@@ -55,6 +59,7 @@ impl Display for Gone {
         f.write_str(match self {
             Gone::Removed => "was moved or removed",
             Gone::Replaced => "was replaced by another file",
+            Gone::ReplacedByEmpty => "was replaced by an empty file",
         })
     }
 }
@@ -141,7 +146,7 @@ impl Place {
 
 /// The inodes of a database and its write-ahead log.
 fn files_of(database: &Path) -> String {
-    let inode = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.ino());
+    let inode = |path: &Path| inode(path).unwrap_or(0);
     format!("{} {}\n", inode(database), inode(&beside(database, "-wal")))
 }
 
@@ -152,31 +157,61 @@ pub fn beside(database: &Path, end: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Refuses a database that has replaced another one whose write-ahead log still exists: opening it
-/// would write that database's pages into it.
-pub(super) fn refuse_another_log(database: &Path) -> Result<()> {
-    let noted = std::fs::read_to_string(beside(database, "-lease")).unwrap_or_default();
-    let (wal, path) = (beside(database, "-wal"), database.display());
-    if !database.exists() && std::fs::metadata(&wal).is_ok_and(|log| log.len() > 0) {
-        return Err(Error::Unavailable(format!(
+/// Refuses a database whose files do not belong together. SQLite would open them: it would write the
+/// pages of another database's log into this one, or remove the log, or begin a new one beside that
+/// which another process still has open.
+pub(super) fn refuse_other_files(database: &Path) -> Result<()> {
+    let length = |end: &str| std::fs::metadata(beside(database, end)).map(|meta| meta.len()).ok();
+    let (file, log, shared) = (length(""), length("-wal"), length("-shm"));
+    let path = database.display();
+    let log_has_content = log.is_some_and(|bytes| bytes > 0);
+    let noted = noted(database);
+    let refused = match file {
+        None if log_has_content => format!(
             "{path} is missing, but its write-ahead log {path}-wal exists and may hold what was \
              committed last: put the database back beside it, or move {path}-wal and {path}-shm away"
-        )));
-    }
-    let is_empty = std::fs::metadata(&wal).map_or(true, |meta| meta.len() == 0);
-    let now = files_of(database);
-    let ((Some((then, log)), Some((file, log_now))), false) =
-        ((noted.trim().split_once(' '), now.trim().split_once(' ')), is_empty)
-    else {
-        return Ok(());
+        ),
+        Some(0)
+            if log_has_content || noted.is_some_and(|(file, _)| Some(file) == inode(database)) =>
+        {
+            format!(
+                "{path} is empty, although a host has used it: it was truncated. Stop every process \
+                 that has it open, keep a copy of {path}-wal, which may hold what was committed last, \
+                 remove {path}-wal, {path}-shm and {path}-lease, and restore a backup to {path}"
+            )
+        }
+        Some(_) if log.is_none() && shared.is_some() => format!(
+            "the write-ahead log {path}-wal was removed, but {path}-shm still belongs to it. A process \
+             that has the database open may hold the only copy of the log: a host writes it into {path} \
+             within seconds, ends, and removes {path}-shm. If no process has the database open, put \
+             the log back; if you do not have it, remove {path}-shm, and check the database (`PRAGMA \
+             integrity_check`, `besom audit`), because commits may be missing"
+        ),
+        Some(_) if log_has_content && replaced(database, noted) => format!(
+            "{path} has replaced another file, whose write-ahead log {path}-wal still exists and would \
+             damage this one: remove {path}-wal and {path}-shm, or put the other file back"
+        ),
+        _ => return Ok(()),
     };
-    if log == "0" || log != log_now || then == file {
-        return Ok(());
-    }
-    Err(Error::Unavailable(format!(
-        "{path} has replaced another file, whose write-ahead log {path}-wal still exists and would \
-         damage this one: remove {path}-wal and {path}-shm, or put the other file back"
-    )))
+    Err(Error::Unavailable(refused))
+}
+
+/// Whether the database is another file than the one that a host has noted, beside the same log.
+fn replaced(database: &Path, noted: Option<(u64, u64)>) -> bool {
+    noted.is_some_and(|(file, log)| {
+        Some(log) == inode(&beside(database, "-wal")) && Some(file) != inode(database)
+    })
+}
+
+/// The inodes of the database and its write-ahead log that a host has noted last; none: no host has.
+fn noted(database: &Path) -> Option<(u64, u64)> {
+    let noted = std::fs::read_to_string(beside(database, "-lease")).ok()?;
+    let (file, log) = noted.trim().split_once(' ')?;
+    Some((file.parse().ok()?, log.parse().ok()?))
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).map(|meta| meta.ino()).ok()
 }
 
 fn unreadable(path: &Path, error: &dyn Display) -> Error {
@@ -194,19 +229,43 @@ mod tests {
         let write = |name: &str| std::fs::write(dir.path().join(name), name).expect("written");
         write("a.db");
         write("a.db-wal");
-        assert!(refuse_another_log(&path).is_ok(), "nothing was noted");
+        assert!(refuse_other_files(&path).is_ok(), "nothing was noted");
         std::fs::write(dir.path().join("a.db-lease"), files_of(&path)).expect("noted");
-        assert!(refuse_another_log(&path).is_ok());
+        assert!(refuse_other_files(&path).is_ok());
         write("b.db");
         std::fs::rename(dir.path().join("b.db"), &path).expect("replaced");
-        let refused = refuse_another_log(&path).expect_err("another log");
+        let refused = refuse_other_files(&path).expect_err("another log");
         assert!(refused.to_string().contains("a.db-wal"), "{refused}");
         write("b.db-wal");
         std::fs::rename(dir.path().join("b.db-wal"), beside(&path, "-wal")).expect("replaced");
-        assert!(refuse_another_log(&path).is_ok(), "a copy with a log of its own");
+        assert!(refuse_other_files(&path).is_ok(), "a copy with a log of its own");
         std::fs::remove_file(&path).expect("removed");
-        let refused = refuse_another_log(&path).expect_err("a log alone").to_string();
+        let refused = refuse_other_files(&path).expect_err("a log alone").to_string();
         assert!(refused.contains("a.db is missing"), "{refused}");
+    }
+
+    #[test]
+    fn a_truncated_file_and_one_whose_log_was_removed_are_refused_and_a_new_one_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a.db");
+        let write = |end: &str, text: &str| {
+            std::fs::write(beside(&path, end), text).expect("written");
+        };
+        let refused = |why: &str| refuse_other_files(&path).expect_err(why).to_string();
+        assert!(refuse_other_files(&path).is_ok(), "there is nothing");
+        write("", "");
+        assert!(refuse_other_files(&path).is_ok(), "an empty file is a new one");
+        write("-wal", "what was committed");
+        assert!(refused("a log").contains("a.db is empty"));
+        std::fs::remove_file(beside(&path, "-wal")).expect("removed");
+        write("-lease", &files_of(&path));
+        assert!(refused("used by a host").contains("a.db-lease"));
+        write("", "pages");
+        assert!(refuse_other_files(&path).is_ok());
+        write("-shm", "");
+        assert!(refused("no log").contains("a.db-wal was removed"));
+        write("-wal", "");
+        assert!(refuse_other_files(&path).is_ok(), "an empty log");
     }
 
     #[test]
@@ -238,6 +297,8 @@ mod tests {
         assert_eq!(place.lost(), None);
         std::fs::rename(&log, &elsewhere).expect("moved");
         assert_eq!(place.lost(), Some(Loss::Log(Gone::Removed)));
+        std::fs::write(&log, "").expect("written");
+        assert_eq!(place.lost(), Some(Loss::Log(Gone::ReplacedByEmpty)));
         std::fs::write(&log, "another").expect("written");
         assert_eq!(place.lost(), Some(Loss::Log(Gone::Replaced)));
         let refused = place.check().expect_err("another log").to_string();
