@@ -26,7 +26,7 @@ mod message;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use message::{Attempt, Claimed, Delivery, End, Fate, Reply, State};
@@ -136,6 +136,8 @@ pub struct Machine {
     /// Attempts whose results are being recorded.
     noting: Vec<Attempt>,
     claiming: bool,
+    /// The topics that the store was asked for since it was asked for all.
+    asked: BTreeSet<String>,
     look_at: Mono,
     /// The store has failed: nothing is recorded before this time.
     note_at: Mono,
@@ -153,6 +155,7 @@ impl Machine {
             ended: Vec::new(),
             noting: Vec::new(),
             claiming: false,
+            asked: BTreeSet::new(),
             look_at: now,
             note_at: now,
             turn: 0,
@@ -220,7 +223,6 @@ impl Machine {
         out: &mut Vec<Command>,
     ) {
         self.claiming = false;
-        self.look_at = now + self.settings.poll;
         match claimed {
             Ok(messages) => {
                 for message in messages {
@@ -228,9 +230,14 @@ impl Machine {
                     self.under_way.insert(message.id, UnderWay { topic, attempt });
                     out.push(Command::Send(message));
                 }
+                // With fewer places than topics, some were left out: their turn is now.
+                match self.room().is_empty() {
+                    true => self.look_again(now + self.settings.poll),
+                    false => self.look_at = now,
+                }
             }
             Err(Refused::Fenced) => self.fenced = true,
-            Err(Refused::Later) => self.look_at = now + STORE_RETRY.max(self.settings.poll),
+            Err(Refused::Later) => self.look_again(now + STORE_RETRY.max(self.settings.poll)),
         }
     }
 
@@ -243,7 +250,7 @@ impl Machine {
                 }
                 // Messages that waited behind these, for their turn or for room, can be claimed
                 // now.
-                self.look_at = now;
+                self.look_again(now);
             }
             Err(Refused::Fenced) => self.fenced = true,
             Err(Refused::Later) => {
@@ -253,14 +260,20 @@ impl Machine {
         }
     }
 
+    /// Asks for all topics again, from that time on.
+    fn look_again(&mut self, at: Mono) {
+        self.asked.clear();
+        self.look_at = at;
+    }
+
     fn may_claim(&self) -> bool {
         let unwritten = !self.ended.is_empty() || !self.noting.is_empty();
         !self.fenced && !self.claiming && !unwritten && !self.room().is_empty()
     }
 
-    /// How many messages of each topic may be claimed, in the order of their turn. One place is kept
-    /// for each topic without any under way, so that receivers that do not answer cannot take all. If
-    /// there are more such topics than places, the first in turn have one each.
+    /// How many messages of each topic that was not asked for yet may be claimed, in the order of their
+    /// turn. One place is kept for each topic without any under way, so that receivers that do not answer
+    /// cannot take all. If there are more such topics than places, the first in turn have one each.
     fn room(&self) -> Vec<(String, u32)> {
         let mut under_way: BTreeMap<&str, u32> = BTreeMap::new();
         for sent in self.under_way.values() {
@@ -275,6 +288,9 @@ impl Machine {
         for (topic, rules) in
             self.settings.topics.iter().cycle().skip(self.turn % topics).take(topics)
         {
+            if self.asked.contains(topic) {
+                continue;
+            }
             let busy = count(topic);
             if busy == 0 {
                 kept -= 1;
@@ -294,6 +310,7 @@ impl Machine {
         let hold = longest.unwrap_or_default() + HOLD_MARGIN;
         let room = self.room();
         self.turn = self.turn.wrapping_add(1);
+        self.asked.extend(room.iter().map(|(topic, _)| topic.clone()));
         self.claiming = true;
         out.push(Command::Claim { room, hold });
     }

@@ -101,6 +101,27 @@ fn a_topic_that_may_take_all_places_leaves_one_to_each_other() {
     assert_eq!(step(&mut m, at(0), Event::Tick), [claim(&[("a", 1), ("b", 1)])]);
 }
 
+/// A pause between them would bound each topic to one message in as many pauses as there are topics.
+#[test]
+fn topics_that_found_no_place_are_asked_for_as_soon_as_places_stay_free() {
+    let mut m = machine(&[("a", 2), ("b", 2), ("c", 2), ("d", 2)], 2);
+    let none = || Event::Claimed(Ok(vec![]));
+    assert_eq!(step(&mut m, at(0), Event::Tick), [claim(&[("a", 1), ("b", 1)])]);
+    let rest = step(&mut m, at(0), Event::Claimed(Ok(vec![message(1, "b")])));
+    assert_eq!(rest, [Command::Send(message(1, "b")), claim(&[("c", 1)])]);
+    assert_eq!(step(&mut m, at(0), none()), [claim(&[("d", 1)])]);
+    // All were asked for: what is left waits for messages.
+    assert_eq!(step(&mut m, at(0), none()), []);
+    assert_eq!(m.deadline(), Some(at(1)));
+    let again = step(&mut m, at(1), Event::Tick);
+    let [Command::Claim { room, .. }] = &again[..] else { panic!("{again:?}") };
+    assert_eq!(room.iter().map(|(_, free)| free).sum::<u32>(), 1, "b has the other place");
+    // While no place is free, nothing is asked for.
+    let taken = step(&mut m, at(1), Event::Claimed(Ok(vec![message(2, &room[0].0)])));
+    assert_eq!(taken, [Command::Send(message(2, &room[0].0))]);
+    assert_eq!(m.deadline(), None);
+}
+
 #[test]
 fn nothing_is_claimed_while_a_result_cannot_be_written_down() {
     let mut m = machine(&[("t", 8)], 8);
