@@ -115,6 +115,9 @@ pub struct Host {
     pub batch_bytes: u64,
     /// Maximum total size of the changes in all commits at once, in bytes.
     pub commit_bytes_in_flight: u64,
+    /// Memory of a lane's batches, in bytes, from which on no batch of a task whose calls use much is
+    /// started.
+    pub memory_in_flight: u64,
     /// Execution time after which a batch leaves its place in the lane to other tasks.
     pub long_after: Duration,
     /// Maximum delay of heavy work in favour of due items.
@@ -487,6 +490,14 @@ pub static SECTIONS: &[Section] = &[
                 doc: "Maximum size of all commits at once; further ones wait, and a larger one is made alone. \
                       Commits of at most a sixteenth of it neither count nor wait.",
                 setter: Setter::Bytes(|s| &mut s.host.commit_bytes_in_flight, 4096, 1024 * MIB),
+            },
+            Key {
+                name: "memory_in_flight",
+                default: "\"128MiB\"",
+                doc: "Memory of the calls and changes of a lane's batches from which on no further batch \
+                      is started of a task whose calls use more than 16 MiB. The lane heavy is not bounded \
+                      by it.",
+                setter: Setter::Bytes(|s| &mut s.host.memory_in_flight, MIB, 1024 * 1024 * MIB),
             },
             Key {
                 name: "heavy_wait_max",

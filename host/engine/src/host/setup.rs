@@ -49,6 +49,7 @@ pub fn settings(
             commit_bytes: usize::try_from(config.host.batch_bytes).unwrap_or(usize::MAX),
             commit_bytes_in_flight: usize::try_from(config.host.commit_bytes_in_flight)
                 .unwrap_or(usize::MAX),
+            memory_in_flight: config.host.memory_in_flight,
             window: config.host.timers_ahead,
             activity_in_store: !config.activity.in_redis(),
             ignore_backoff: pass,

@@ -127,6 +127,11 @@ impl Executor {
         if takes >= self.settings.long_after {
             self.long.insert(flight.task.clone(), takes);
         }
+        match &result {
+            Ok(acted) => self.learn_memory(&flight, Some(&acted.usage)),
+            Err(guests::Error::Guest(_)) => self.learn_memory(&flight, None),
+            Err(_) => {}
+        }
         // Any other result shows that the items were not slow again.
         if !matches!(result, Err(guests::Error::Refused(Cause::Slow, _))) && !self.slow.is_empty() {
             for waiting in &items {

@@ -33,7 +33,7 @@ impl Turns {
 
 /// The tasks for which a lane has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
+pub(super) enum Room {
     /// All tasks.
     Free,
     /// Only tasks whose batches do not take long; the others have their own places.
@@ -78,6 +78,10 @@ impl Executor {
     }
 
     fn admits(&self, room: Room, lane: Lane, task: &TaskName) -> bool {
+        self.has_memory(room, lane, task) && self.has_place(room, lane, task)
+    }
+
+    fn has_place(&self, room: Room, lane: Lane, task: &TaskName) -> bool {
         match room {
             Room::Free => true,
             Room::None => false,

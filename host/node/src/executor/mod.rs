@@ -17,6 +17,7 @@ mod answer;
 mod begin;
 mod clock;
 mod land;
+mod memory;
 #[cfg(test)]
 mod tests;
 
@@ -68,6 +69,9 @@ pub struct Settings {
     /// single larger one is committed alone. Batches of at most [`SMALL`] of it neither count nor
     /// wait, so that items that are due do not wait for a large commit.
     pub commit_bytes_in_flight: usize,
+    /// Memory of a lane's batches, in bytes, from which on no further batch is started of a task whose
+    /// calls use much. Lanes whose batches all take long are not bounded by it.
+    pub memory_in_flight: u64,
     /// Maximum age of a commit that the store could not accept. After that, its items are executed
     /// again.
     pub commit_age_max: Duration,
@@ -92,6 +96,7 @@ impl Default for Settings {
             commit_items: 1_000,
             commit_bytes: 16 << 20,
             commit_bytes_in_flight: 16 << 20,
+            memory_in_flight: 128 << 20,
             commit_age_max: Duration::from_secs(10),
             window: 20_000,
             activity_in_store: true,
@@ -310,6 +315,9 @@ pub struct Executor {
     /// Tasks whose batches take long, and how long: the last one, or half of what was known before
     /// if that is more, so that one quick batch among slow ones does not make a task a quick one.
     long: HashMap<TaskName, Duration>,
+    /// The memory of each task's calls, in bytes: of the last batch, or half of what was known before
+    /// if that is more.
+    memory: HashMap<TaskName, u64>,
     backlog_wanted: bool,
     backlog_reading: bool,
     /// Set if the answer to the read of the backlog has to be dropped, because the positions of the
@@ -400,6 +408,7 @@ impl Executor {
             turns: Turns::default(),
             due_turns: Turns::default(),
             long: HashMap::new(),
+            memory: HashMap::new(),
             backlog_wanted: false,
             backlog_reading: false,
             backlog_void: false,
@@ -522,6 +531,7 @@ impl Executor {
         self.refused.clear();
         self.broken.clear();
         self.long.clear();
+        self.memory.clear();
         self.turns.clear();
         self.due_turns.clear();
     }

@@ -2,6 +2,7 @@ mod blame;
 mod clock;
 mod lanes;
 mod large;
+mod memory;
 mod refusals;
 mod rows;
 mod streams;
