@@ -53,7 +53,7 @@ impl Reader {
         Reader { uid: geteuid().as_raw(), groups }
     }
 
-    /// Checks that no one else can read a secret. If this user owns the file or is root, only its owner may
+    /// Checks that no one else can read a secret. It has to belong to this user or to root. If this user owns the file or is root, only its owner may
     /// read it, because this user can set the mode. A secret mounted by an orchestrator belongs to root,
     /// and this user cannot change its mode, so two exceptions apply:
     ///
@@ -63,6 +63,12 @@ impl Reader {
     /// A file that the group or everyone can write is always refused.
     fn judge(&self, file: Owned, directory: Option<Owned>) -> Result<(), String> {
         let mode = file.mode;
+        if file.uid != 0 && file.uid != self.uid {
+            let (owner, own) = (file.uid, self.uid);
+            return Err(format!(
+                "it belongs to another user ({owner}): chown it to {own} or to root"
+            ));
+        }
         if mode & 0o077 == 0 {
             return Ok(());
         }
@@ -455,7 +461,9 @@ mod tests {
             (of(0, 0, 0o444), of(0, 0, 0o711), false),
             (of(0, 0, 0o446), of(0, 0, 0o700), false),
             (of(0, 0, 0o400), open, true),
-            (of(1001, 0, 0o600), open, true),
+            (of(1000, 0, 0o600), open, true),
+            // Its owner can read it.
+            (of(1001, 0, 0o600), open, false),
         ] {
             let judged = reader.judge(file, Some(directory));
             assert_eq!(judged.is_ok(), fine, "{file:?} in {directory:?}: {judged:?}");
@@ -466,6 +474,8 @@ mod tests {
         let root = Reader { uid: 0, groups: vec![0] };
         let said = root.judge(of(0, 0, 0o440), Some(of(0, 0, 0o700))).unwrap_err();
         assert_eq!(said, "others can read it (mode 440): chmod 600");
+        let said = root.judge(of(1000, 0, 0o600), None).unwrap_err();
+        assert_eq!(said, "it belongs to another user (1000): chown it to 0 or to root");
     }
 
     #[test]
