@@ -132,3 +132,20 @@ async fn rows_that_are_not_kept_any_more_are_gone_and_said_to_be() {
         assert!(why.contains("no longer kept"), "{why}");
     }
 }
+
+/// The others can still be compared, as far as they do not depend on its rows.
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_reported_with_the_others() {
+    let site = Site::on(Place::Sqlite, "min_changes = 2").await;
+    compacted_three_times(&site).await;
+    let damage = "UPDATE besom_history SET undo = x'0a' WHERE id =
+        (SELECT max(id) FROM besom_history WHERE undo IS NOT NULL)";
+    assert_eq!(site.product().execute(damage, []), Ok(1));
+    let found = verify(&site).await;
+    assert_eq!(found.len(), 3, "{found:#?}");
+    assert_eq!(found[2].verdict, Verdict::Differs);
+    let why = found[2].why.as_deref().unwrap();
+    assert!(why.starts_with("the rows kept for undo cannot be read: "), "{why}");
+    let earlier = verdicts(&found[..2]);
+    assert!(!earlier.contains(&Verdict::Differs), "{found:#?}");
+}

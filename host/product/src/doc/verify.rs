@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use super::history::of_document;
 use super::{Error, Name, SNAPSHOT_MAX, count, document, read_log, stored, write_log};
-use besom_ports::store::{BeforeImage, End, HistoryRow, Store};
+use besom_ports::store::{BeforeImage, End, Error as StoreError, HistoryRow, Store};
 use besom_system::child::{self, Failure, Limits, Work};
 
 /// Maximum number of compactions of one document that are verified, newest first.
@@ -120,13 +120,19 @@ pub async fn verify(
         if row.outcome != End::Committed || note(&row, "digest_after").is_none() {
             continue;
         }
-        let images = store.before_images(row.id).await?;
-        let read = images.as_deref().map(Read::of);
+        let images = match store.before_images(row.id).await {
+            Ok(images) => Ok(images),
+            // The record of this compaction cannot be read; the others can.
+            Err(StoreError::Invalid(why)) => Err(why),
+            Err(error) => return Err(error.into()),
+        };
+        let read = images.map(|images| images.as_deref().map(Read::of));
         found.push(match &read {
-            Some(read) => compared(&row, read, &written, child).await,
-            None => gone(&row, "the rows that it read are no longer kept"),
+            Ok(Some(read)) => compared(&row, read, &written, child).await,
+            Ok(None) => gone(&row, "the rows that it read are no longer kept"),
+            Err(why) => differs(&row, format!("the rows kept for undo cannot be read: {why}")),
         });
-        match read {
+        match read.ok().flatten() {
             Some(read) => {
                 let edits = read.edits.into_iter();
                 written.put_back(edits.map(|edit| (edit.server_seq.unsigned_abs(), edit.payload)));
