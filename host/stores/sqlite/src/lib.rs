@@ -138,6 +138,9 @@ fn known(long: &Mutex<LongCommits>) -> MutexGuard<'_, LongCommits> {
     long.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// From this duration on, a commit is long. Work on an item takes several writes, one after the other, and
+/// each of them may have to wait for a commit.
+const LONG_COMMIT: Duration = Duration::from_millis(100);
 /// How long the commits of a task let other jobs go first after one of them was long.
 const LONG_FOR: Duration = Duration::from_secs(60);
 
@@ -489,7 +492,7 @@ impl Store for SqliteStore {
             .with(priority, move |writing| {
                 let began = Instant::now();
                 let done = commit::commit(writing, &batch, &mapping, &observation, undo_bytes);
-                if began.elapsed() >= writer::LONG {
+                if began.elapsed() >= LONG_COMMIT {
                     let ended = Instant::now();
                     let tasks = batch.entries.iter().map(|entry| &entry.item.identity.task);
                     known(&long).extend(tasks.map(|task| (task.clone(), ended)));

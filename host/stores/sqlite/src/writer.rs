@@ -30,7 +30,7 @@ use super::wal::Watch;
 use besom_ports::store::{Error, Result};
 
 /// How long a transaction keeps other processes waiting before [`LONG_PAUSE`] follows it.
-pub(super) const LONG: Duration = Duration::from_millis(500);
+const LONG: Duration = Duration::from_millis(500);
 /// Time for other processes to write. SQLite does not queue them: one that waits tries again every
 /// 100 ms.
 const LONG_PAUSE: Duration = Duration::from_millis(110);
