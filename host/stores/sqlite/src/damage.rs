@@ -27,6 +27,9 @@ const STEPS: i32 = 1_000;
 /// that violate a constraint, which is no damage.
 const OF_STRUCTURE: &str = "*** in database";
 
+/// How many faults of the structure a message names.
+const FAULTS_TOLD_MAX: usize = 3;
+
 /// Whether a database was found to be malformed; shared by everything that uses it.
 #[derive(Debug, Clone)]
 pub(super) struct Damage {
@@ -156,14 +159,22 @@ fn examine_all(conn: &Connection) -> Job<()> {
     quick_check(conn, "1")
 }
 
+/// The first faults, and how many more there are: the fix follows them.
+fn first_of<'a>(faults: impl Iterator<Item = &'a str>) -> String {
+    let faults: Vec<&str> = faults.collect();
+    let told = faults[..faults.len().min(FAULTS_TOLD_MAX)].join("; ");
+    match faults.len().saturating_sub(FAULTS_TOLD_MAX) {
+        0 => told,
+        more => format!("{told}; and {more} more"),
+    }
+}
+
 /// Runs SQLite's check of the structure, of one table or of the whole file.
 fn quick_check(conn: &Connection, what: &str) -> Job<()> {
     let said = conn.query_row(&format!("PRAGMA quick_check({what})"), [], |r| r.get(0));
     match said {
         Ok::<String, _>(said) => match said.strip_prefix(OF_STRUCTURE) {
-            Some(_) => {
-                Err(Error::Damaged(said.lines().skip(1).collect::<Vec<_>>().join("; ")).into())
-            }
+            Some(_) => Err(Error::Damaged(first_of(said.lines().skip(1))).into()),
             None => Ok(()),
         },
         // A function of the product in a constraint, for example, is not known here.
@@ -249,6 +260,12 @@ mod tests {
         overwrite(&path, page_of(&path, "t"));
         let none = Options { check_max: Duration::ZERO, ..Options::default() };
         assert!(SqliteStore::open(&path, none).is_ok());
+    }
+
+    #[test]
+    fn a_message_names_the_first_faults_and_how_many_more_there_are() {
+        assert_eq!(first_of(["a", "b", "c"].into_iter()), "a; b; c");
+        assert_eq!(first_of(["a", "b", "c", "d", "e"].into_iter()), "a; b; c; and 2 more");
     }
 
     #[test]
