@@ -4,6 +4,21 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE: libc::c_int = 1 << 20;
 
+/// The pools from which the process allocates small buffers. By default, the C library has eight for each
+/// processor, and each keeps what its threads have freed.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const POOLS: libc::c_int = 2;
+
+/// Bounds the pools of small buffers. `MALLOC_ARENA_MAX` in the environment takes precedence. It has to be
+/// called before other threads allocate.
+pub fn bound_pools() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
+        // SAFETY: it sets a parameter of the allocator, under the allocator's own lock.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, POOLS) };
+    }
+}
+
 /// Has large buffers returned to the system when they are freed. By default, the C library raises the
 /// size from which it does that up to 32 MiB, and the buffers of large commits remain in the process.
 /// `MALLOC_MMAP_THRESHOLD_` in the environment takes precedence.
