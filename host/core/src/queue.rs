@@ -210,7 +210,7 @@ impl Touched {
     pub fn claim(&mut self, collections: &Collections, item: &Item, proposal: &Proposal) -> bool {
         let mut rows = Vec::with_capacity(proposal.changes.len());
         for change in &proposal.changes {
-            rows_of(collections, item, change, &mut rows);
+            rows_of(collections, item.identity.tenant.as_ref(), change, &mut rows);
         }
         if rows.iter().any(|row| self.0.contains(row)) {
             return false;
@@ -220,23 +220,64 @@ impl Touched {
     }
 }
 
-fn rows_of(collections: &Collections, item: &Item, change: &Change, out: &mut Vec<u128>) {
+/// Maximum number of upserts, updates, increments and deletes of one row by one item. The commit reads and
+/// writes the whole row for each of them.
+pub const ROW_CHANGES_MAX: usize = 16;
+
+/// Checks that an item of that tenant changes no row too often. Inserts of one row fail by themselves, and
+/// several may leave their key to the database.
+///
+/// # Errors
+/// How often a row is changed, and the limit.
+pub fn check_changes_of_one_row(
+    collections: &Collections,
+    tenant: Option<&Tenant>,
+    proposal: &Proposal,
+) -> Result<(), String> {
+    if proposal.changes.len() <= ROW_CHANGES_MAX {
+        return Ok(());
+    }
+    let (mut counts, mut rows) = (HashMap::<u128, usize>::new(), Vec::new());
+    for change in &proposal.changes {
+        if matches!(change, Change::Insert { .. } | Change::DeleteReadSet(_) | Change::Emit { .. })
+        {
+            continue;
+        }
+        rows_of(collections, tenant, change, &mut rows);
+        for row in rows.drain(..) {
+            *counts.entry(row).or_default() += 1;
+        }
+    }
+    match counts.into_values().max() {
+        Some(count) if count > ROW_CHANGES_MAX => {
+            Err(format!("{count} changes of one row: at most {ROW_CHANGES_MAX}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn rows_of(
+    collections: &Collections,
+    tenant: Option<&Tenant>,
+    change: &Change,
+    out: &mut Vec<u128>,
+) {
     match change {
         Change::Insert { collection, fields } | Change::Upsert { collection, fields } => {
             let Some(definition) = collections.get(collection) else { return };
             let key = definition.key.iter().map(|column| {
                 fields.iter().find(|field| field.name == *column).map_or(&Value::Null, |f| &f.value)
             });
-            out.push(row_mark(collection, item, key));
+            out.push(row_mark(collection, tenant, key));
         }
         Change::Update { collection, key, .. }
         | Change::Increment { collection, key, .. }
-        | Change::Delete { collection, key } => out.push(row_mark(collection, item, key.iter())),
+        | Change::Delete { collection, key } => out.push(row_mark(collection, tenant, key.iter())),
         Change::DeleteReadSet(set) => {
             out.extend(
                 set.rest
                     .iter()
-                    .map(|rest| row_mark(&set.collection, item, set.prefix.iter().chain(rest))),
+                    .map(|rest| row_mark(&set.collection, tenant, set.prefix.iter().chain(rest))),
             );
         }
         Change::Emit { .. } => {}
@@ -244,14 +285,18 @@ fn rows_of(collections: &Collections, item: &Item, change: &Change, out: &mut Ve
 }
 
 /// 128 bits over collection, tenant and key: a collision only postpones an item.
-fn row_mark<'a>(collection: &str, item: &Item, key: impl Iterator<Item = &'a Value>) -> u128 {
+fn row_mark<'a>(
+    collection: &str,
+    tenant: Option<&Tenant>,
+    key: impl Iterator<Item = &'a Value>,
+) -> u128 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
     let mut text = |s: &str| {
         hasher.update(&(s.len() as u64).to_le_bytes());
         hasher.update(s.as_bytes());
     };
     text(collection);
-    text(item.identity.tenant.as_ref().map_or("", |t| t.as_str()));
+    text(tenant.map_or("", |t| t.as_str()));
     for value in key {
         match value {
             Value::Null => hasher.update(&[0]),

@@ -1,8 +1,6 @@
 //! Checks the verdicts of a guest against the contract, the grants and the limits. Pure. A
 //! violation is a fault of its own item; the other items are not affected.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
 use besom_core::ids::Tenant;
@@ -21,9 +19,6 @@ const GUARD_CONDITIONS_MAX: usize = 4_000;
 /// Maximum number of guards of one item that search rows by conditions (`exists`, `absent`). Their
 /// cost depends on the contents of the table.
 const QUESTIONS_MAX: usize = 64;
-/// Maximum number of updates, increments and deletes of one row by one item. The commit reads and
-/// writes the whole row for each of them.
-const ROW_CHANGES_MAX: u64 = 16;
 /// Maximum number of notes of one item, and their size in bytes.
 const NOTES_MAX: usize = 64;
 const NOTES_BYTES_MAX: usize = 16 * 1024;
@@ -144,7 +139,6 @@ impl Court<'_> {
         self.complete(&guards)?;
         let changes = proposal.changes.into_iter().map(|change| self.change(tenant, change));
         let changes = changes.collect::<Result<Vec<_>, _>>()?;
-        limit_of_one_row(&changes)?;
         let deletes = changes.iter().map(|change| match change {
             Change::Delete { .. } => 1,
             Change::DeleteReadSet(set) => set.len() as u64,
@@ -304,35 +298,6 @@ impl Court<'_> {
         }
         Ok(convert::fields(fields)?)
     }
-}
-
-/// Checks how often each row is changed.
-fn limit_of_one_row(changes: &[Change]) -> Result<(), Violation> {
-    if changes.len() as u64 <= ROW_CHANGES_MAX {
-        return Ok(());
-    }
-    /// A hash of what is written.
-    struct Digest(DefaultHasher);
-    impl std::fmt::Write for Digest {
-        fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            self.0.write(text.as_bytes());
-            Ok(())
-        }
-    }
-    let mut counts: HashMap<u64, u64> = HashMap::new();
-    for change in changes {
-        let (Change::Update { collection, key, .. }
-        | Change::Increment { collection, key, .. }
-        | Change::Delete { collection, key }) = change
-        else {
-            continue;
-        };
-        let mut digest = Digest(DefaultHasher::new());
-        // Values have no hash of their own, because floats have none; a digest accepts everything.
-        let _ = std::fmt::Write::write_fmt(&mut digest, format_args!("{collection:?} {key:?}"));
-        *counts.entry(digest.0.finish()).or_default() += 1;
-    }
-    limit("changes of one row", counts.into_values().max().unwrap_or_default(), ROW_CHANGES_MAX)
 }
 
 #[cfg(test)]

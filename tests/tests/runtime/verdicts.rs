@@ -22,7 +22,6 @@ async fn a_proposal_beyond_the_grants_or_limits_fails_its_item_alone() {
         ("unknown-read-set", "contract", "the read set 99 was not returned"),
         ("delete-many", "limit", "11 rows to delete: at most 10"),
         ("change-many", "limit", "101 changes: at most 100"),
-        ("change-one-row", "limit", "17 changes of one row: at most 16"),
         ("guard-many-conditions", "limit", "65 conditions in one query: at most 64"),
         ("emit-long-key", "limit", "2000 bytes in the key of a message: at most 1024"),
         ("emit-nul-key", "contract", "the key of a message contains a NUL"),

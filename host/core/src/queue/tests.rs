@@ -167,6 +167,51 @@ fn two_proposals_touch_the_same_row_in_whatever_way_they_name_it() {
 }
 
 #[test]
+fn an_item_changes_one_row_at_most_sixteen_times_whatever_the_changes_are() {
+    let collections: Collections = [(
+        "changes".to_owned(),
+        Collection {
+            name: "changes".into(),
+            table: "changes".into(),
+            tenant: Some("project".into()),
+            key: vec!["id".into()],
+            columns: Default::default(),
+            indexes: Default::default(),
+            anchors: Vec::new(),
+        },
+    )]
+    .into();
+    let id = |id: i64| Field { name: "id".into(), value: Value::Integer(id) };
+    let (collection, key) = (|| "changes".to_owned(), |id: i64| vec![Value::Integer(id)]);
+    let upsert = |row| Change::Upsert { collection: collection(), fields: vec![id(row)] };
+    let insert = |row| Change::Insert { collection: collection(), fields: vec![id(row)] };
+    let update = |row| Change::Update { collection: collection(), key: key(row), fields: vec![] };
+    let increment =
+        |row| Change::Increment { collection: collection(), key: key(row), fields: vec![] };
+    let delete = |row| Change::Delete { collection: collection(), key: key(row) };
+    let all: [&dyn Fn(i64) -> Change; 4] = [&upsert, &update, &increment, &delete];
+    let checked = |changes: Vec<Change>| {
+        let proposal = Proposal {
+            guards: Vec::new(),
+            changes,
+            on_guard_failed: OnGuardFailed::Skip(String::new()),
+            notes: Vec::new(),
+        };
+        check_changes_of_one_row(&collections, Some(&"acme".into()), &proposal)
+    };
+    let of_one = |count: usize| (0..count).map(|n| all[n % 4](7)).collect::<Vec<_>>();
+    assert_eq!(checked(of_one(16)), Ok(()));
+    let words = "17 changes of one row: at most 16";
+    assert_eq!(checked(of_one(17)), Err(words.into()));
+    for change in all {
+        assert_eq!(checked((0..17).map(|_| change(7)).collect()), Err(words.into()));
+        assert_eq!(checked((0..17).map(change).collect()), Ok(()));
+    }
+    // The database may give each of them a key.
+    assert_eq!(checked((0..17).map(|_| insert(7)).collect()), Ok(()));
+}
+
+#[test]
 fn candidates_of_one_route_are_planned_as_far_apart_as_the_page_allows() {
     let check = |routes: &str, expected: &str| {
         let page = routes.split(' ').enumerate().map(|(number, route)| Candidate {

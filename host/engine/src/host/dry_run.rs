@@ -8,6 +8,7 @@ use besom_core::command::counted;
 use besom_core::ids::{RunId, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::proposal::{Change, Verdict};
+use besom_core::queue::check_changes_of_one_row;
 use besom_core::refusal;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
@@ -158,6 +159,10 @@ impl Stage<'_> {
                     shown.verdict = "refused";
                     shown.reason = Some(misfit.reason.clone());
                     shown.refused = Some(misfit.reason);
+                } else if let Err(words) =
+                    check_changes_of_one_row(self.collections, tenant, &proposal)
+                {
+                    (shown.verdict, shown.reason) = ("fault", Some(words));
                 }
             }
             Ok(Verdict::Skip { reason, .. }) => {

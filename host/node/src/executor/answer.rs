@@ -264,7 +264,12 @@ impl Executor {
                 let reason = misfit.reason;
                 Err(Failed { words: reason.clone(), refused: Some(reason) })
             }
-            Ok(()) | Err(_) => Ok(verdict),
+            Ok(()) | Err(_) => {
+                match check_changes_of_one_row(&self.collections, tenant, proposal) {
+                    Ok(()) => Ok(verdict),
+                    Err(words) => Err(Failed::own(&words)),
+                }
+            }
         }
     }
 

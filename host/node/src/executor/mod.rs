@@ -31,7 +31,7 @@ use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::lane::{LANES, Lane, PerLane};
-use besom_core::queue::{Cut, Decision, Touched, decide};
+use besom_core::queue::{Cut, Decision, Touched, check_changes_of_one_row, decide};
 use besom_core::refusal::{self, Judgement, Streak};
 use besom_core::time::Time;
 

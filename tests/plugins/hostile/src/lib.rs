@@ -249,11 +249,6 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
                 p.update("things", vec![Value::Integer(id)], [("state", Value::Integer(0))])
             })
             .into(),
-        "change-one-row" => (0..17)
-            .fold(Proposal::new(), |p, _| {
-                p.update("things", vec![Value::Integer(1)], [("state", Value::Integer(0))])
-            })
-            .into(),
         "settings" => Verdict::skip(ctx.setting::<String>("scan")?),
         // The key of `things` has one column.
         key if key.starts_with("two-values") => {

@@ -1,5 +1,7 @@
 //! What the host or the database refuses.
 
+use besom_core::value::Field;
+
 use super::*;
 
 /// A revoked right takes effect immediately: what was executed with it is not committed.
@@ -118,4 +120,27 @@ fn a_refused_item_beside_an_accepted_one_fails_alone() {
     };
     let failed: Vec<bool> = batch.entries.iter().map(failed).collect();
     assert_eq!(failed, [true, false, true]);
+}
+
+/// The store would read and write the row for each change before it finds that out.
+#[test]
+fn an_item_that_changes_one_row_too_often_fails_alone_before_its_commit() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = (4..6).map(|id| timer("sweep", id, at(id as i64))).collect();
+    let begun = bench.fed(&[], timers, vec![]);
+    let often = |key: &str| {
+        let Verdict::Propose(mut proposal) = delete(key) else { panic!("a proposal") };
+        let id = Field { name: "id".into(), value: Value::Text(key.into()) };
+        let upsert = Change::Upsert { collection: "things".into(), fields: vec![id] };
+        proposal.changes = vec![upsert; 17];
+        Verdict::Propose(proposal)
+    };
+    let answer = |key: &str| Ok(if key == "5" { delete(key) } else { often(key) });
+    let (_, batch) = commits(&bench.step(answered(&begun, answer))).remove(0);
+    let failed = |entry: &Entry| {
+        matches!(&entry.decision, Decision::Settle(Settle::Retry { attempts: 1, reason, .. })
+            if reason == "17 changes of one row: at most 16")
+    };
+    let failed: Vec<bool> = batch.entries.iter().map(failed).collect();
+    assert_eq!(failed, [true, false]);
 }
