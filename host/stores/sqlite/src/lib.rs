@@ -144,6 +144,10 @@ const LONG_COMMIT: Duration = Duration::from_millis(100);
 /// How long the commits of a task let other jobs go first after one of them was long.
 const LONG_FOR: Duration = Duration::from_secs(60);
 
+/// A batch with more guards than this may take long. One with a guard for each of a thousand items
+/// does not.
+const GUARDS_MANY: usize = 4_000;
+
 fn priority_of_batch(batch: &Batch, long: &LongCommits) -> Priority {
     let priority = priority_of(batch.lane);
     let bulky = |entry: &Entry| match &entry.decision {
@@ -155,11 +159,15 @@ fn priority_of_batch(batch: &Batch, long: &LongCommits) -> Priority {
     let was_long = |entry: &Entry| {
         long.get(&entry.item.identity.task).is_some_and(|ended| ended.elapsed() < LONG_FOR)
     };
-    if priority == Priority::Normal && batch.entries.iter().any(|e| bulky(e) || was_long(e)) {
-        Priority::Heavy
-    } else {
-        priority
-    }
+    let guards = batch.entries.iter().map(|entry| match &entry.decision {
+        Decision::Apply { proposal, .. } => proposal.guards.len(),
+        Decision::Settle(_) => 0,
+    });
+    let may_take_long = || {
+        batch.entries.iter().any(|entry| bulky(entry) || was_long(entry))
+            || guards.sum::<usize>() > GUARDS_MANY
+    };
+    if priority == Priority::Normal && may_take_long() { Priority::Heavy } else { priority }
 }
 
 #[async_trait]

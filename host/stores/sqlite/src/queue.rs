@@ -177,7 +177,7 @@ mod tests {
         let queue = Queue::new();
         let mut state = queue.state.lock().unwrap();
         let start = Instant::now();
-        let mut handed_out = |priority: Priority, seconds: u64, state: &mut State<i32>| {
+        let handed_out = |priority: Priority, seconds: u64, state: &mut State<i32>| {
             state.jobs[priority as usize].push_back(0);
             assert!(matches!(state.next(start), Next::Job(0)));
             state.ended(start + Duration::from_secs(seconds));

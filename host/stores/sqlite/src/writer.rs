@@ -29,8 +29,10 @@ use super::readers::OpenReads;
 use super::wal::Watch;
 use besom_ports::store::{Error, Result};
 
-/// How long a transaction keeps other processes waiting before [`LONG_PAUSE`] follows it.
+/// How long transactions keep other processes waiting before [`LONG_PAUSE`] follows them.
 const LONG: Duration = Duration::from_millis(500);
+/// Shorter transactions do not count: between them, other processes find a moment to write.
+const COUNTED_MIN: Duration = Duration::from_millis(100);
 /// Time for other processes to write. SQLite does not queue them: one that waits tries again every
 /// 100 ms.
 const LONG_PAUSE: Duration = Duration::from_millis(110);
@@ -85,6 +87,7 @@ impl Writer {
             durability: None,
             wal,
             questions,
+            held: Held::default(),
         };
         let seen = damage.clone();
         let thread = std::thread::Builder::new()
@@ -167,6 +170,31 @@ pub(super) struct Writing {
     durability: Option<Durability>,
     wal: Watch,
     questions: Arc<Questions>,
+    held: Held,
+}
+
+/// How long transactions have kept other processes waiting.
+#[derive(Default)]
+struct Held {
+    time: Duration,
+    until: Option<Instant>,
+}
+
+impl Held {
+    /// Adds a transaction. Returns whether other processes need a pause now.
+    fn is_enough(&mut self, begun: Instant, ended: Instant) -> bool {
+        let took = ended.duration_since(begun);
+        if took < COUNTED_MIN {
+            return false;
+        }
+        let pause = self.until.map(|until| begun.saturating_duration_since(until));
+        if pause.is_none_or(|pause| pause >= LONG_PAUSE) {
+            self.time = Duration::ZERO;
+        }
+        self.time += took;
+        self.until = Some(ended);
+        self.time >= LONG
+    }
 }
 
 impl Writing {
@@ -204,7 +232,7 @@ impl Writing {
                 Err(e)
             }
         };
-        if begun.elapsed() >= LONG {
+        if self.held.is_enough(begun, Instant::now()) {
             std::thread::sleep(LONG_PAUSE);
         }
         done
@@ -346,5 +374,33 @@ impl Tx<'_> {
             self.conn.prepare_cached("UPDATE besom_sequence SET next = ?1")?.execute([next])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Transactions of 200 ms, each that long after the one before: after how many other processes
+    /// have a pause, if they have any.
+    fn paused_after(between: Duration) -> Option<usize> {
+        let took = Duration::from_millis(200);
+        let (mut held, start) = (Held::default(), Instant::now());
+        (1..=10usize).find(|number| {
+            let begun = start + (took + between) * u32::try_from(*number).expect("a small number");
+            held.is_enough(begun, begun + took)
+        })
+    }
+
+    #[test]
+    fn other_processes_have_a_pause_after_long_transactions_one_after_the_other() {
+        assert_eq!(paused_after(Duration::from_millis(1)), Some(3));
+        assert_eq!(paused_after(LONG_PAUSE), None);
+        let (mut held, begun) = (Held::default(), Instant::now());
+        assert!(held.is_enough(begun, begun + LONG));
+        for number in 0..1_000 {
+            let begun = begun + LONG + COUNTED_MIN * number;
+            assert!(!held.is_enough(begun, begun + COUNTED_MIN / 2));
+        }
     }
 }
