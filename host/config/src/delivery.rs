@@ -106,6 +106,11 @@ pub enum Sasl {
 const BROKER_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl Route {
+    /// The files that it names.
+    pub(super) fn files(&mut self) -> [&mut Option<PathBuf>; 4] {
+        [&mut self.token_file, &mut self.password_file, &mut self.cert, &mut self.key]
+    }
+
     /// Returns the delivery rules of this route.
     pub fn rules(&self) -> Rules {
         Rules {
@@ -366,9 +371,10 @@ impl RawTopic {
 }
 
 impl RawTopic {
-    /// The topic with the place of the file of its token or password, if it has one.
+    /// The topic with the place of the file of its token, password or key, if it has one.
     pub(super) fn token(&self) -> Option<(String, Span)> {
-        let span = self.spans.get("token_file").or_else(|| self.spans.get("password_file"))?;
+        let mut keys = ["token_file", "password_file", "key"].into_iter();
+        let span = keys.find_map(|key| self.spans.get(key))?;
         Some((self.name.clone(), span.clone()))
     }
 }

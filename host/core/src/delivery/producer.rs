@@ -252,9 +252,9 @@ impl Producer {
         }
     }
 
-    /// Tries partitions again whose last result is unknown, with the same batches.
+    /// Tries the partitions again that get nothing more: a batch whose result is unknown is repeated.
     pub fn try_again(&mut self) {
-        self.failed.retain(|partition, _| !self.doubts.contains_key(partition));
+        self.failed.clear();
     }
 
     /// Whether the result of a batch is unknown.
