@@ -9,7 +9,7 @@
 //! may repeat messages.
 //!
 //! ```text
-//!  messages of a partition ──next──> in doubt ──appended──> accepted
+//!  messages of a partition ─batches─> in doubt ──appended──> accepted
 //!         ^                            │  ^
 //!         └── not appended, too large ─┘  └── unknown: the same batch again
 //! ```
@@ -171,7 +171,7 @@ impl Producer {
 
     /// The batches to send now, one for each partition at most. They are under way until they are
     /// answered. Empty: the call is complete, or needs an identity.
-    pub fn next(&mut self) -> Vec<RecordBatch> {
+    pub fn batches(&mut self) -> Vec<RecordBatch> {
         let Some(identity) = self.identity else { return Vec::new() };
         let mut batches = Vec::new();
         for (partition, waiting) in &mut self.waiting {

@@ -137,7 +137,7 @@ impl KafkaTopic {
                 state.producer.set_identity(identity);
                 state.sent.clear();
             }
-            let batches = state.producer.next();
+            let batches = state.producer.batches();
             if batches.is_empty() {
                 // A connection that the broker has closed, or another leader: once more at once.
                 let is_lost = state.cluster.is_none();
@@ -274,6 +274,7 @@ impl KafkaTopic {
     /// An identity for the producer, which any broker assigns.
     async fn identity(&self, state: &mut State, deadline: Instant) -> Result<Identity, String> {
         let request = InitProducerIdRequest::default()
+            .with_transactional_id(None)
             .with_producer_id(ProducerId(-1))
             .with_producer_epoch(-1);
         let (broker, mut open) = self.any(state, deadline).await?;

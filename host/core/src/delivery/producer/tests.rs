@@ -52,48 +52,48 @@ fn sequence_numbers_begin_again_after_the_largest() {
 fn each_partition_gets_one_batch_at_a_time() {
     let all = [entry(1, 0), entry(2, 1), entry(3, 0)];
     let mut producer = begun(&all);
-    let batches = producer.next();
+    let batches = producer.batches();
     assert_eq!(ids(&batches), [&[1, 3][..], &[2]]);
-    assert_eq!(producer.next(), [], "they are under way");
+    assert_eq!(producer.batches(), [], "they are under way");
     producer.answered(0, Answer::Appended);
     producer.answered(1, Answer::Appended);
     assert_eq!(producer.end(""), [Fate::Accepted, Fate::Accepted, Fate::Accepted]);
     producer.begin(&[entry(4, 0)]);
-    assert_eq!(producer.next()[0].sequence, 2);
+    assert_eq!(producer.batches()[0].sequence, 2);
 }
 
 #[test]
 fn a_batch_in_doubt_is_repeated_as_it_was() {
     let mut producer = begun(&[entry(1, 0), entry(2, 0), entry(3, 0)]);
-    let first = producer.next().remove(0);
+    let first = producer.batches().remove(0);
     producer.answered(0, Answer::Unknown("away".into()));
-    assert_eq!(producer.next(), [], "nothing else is sent to its partition");
+    assert_eq!(producer.batches(), [], "nothing else is sent to its partition");
     assert_eq!(producer.end(""), unknown("away"));
     // The caller halves its batch.
     producer.begin(&[entry(1, 0)]);
-    let again = producer.next().remove(0);
+    let again = producer.batches().remove(0);
     assert_eq!(again, RecordBatch { is_repeated: true, ..first });
     // The broker says of another attempt that it was not appended, not of the first one.
     producer.answered(0, Answer::Refused("no leader".into()));
     assert_eq!(producer.end(""), unknown("no leader"));
     producer.begin(&[entry(1, 0)]);
-    assert_eq!(producer.next()[0].ids, [1, 2, 3]);
+    assert_eq!(producer.batches()[0].ids, [1, 2, 3]);
     producer.answered(0, Answer::Appended);
     assert_eq!(producer.end(""), [Fate::Accepted]);
     producer.begin(&[entry(2, 0), entry(3, 0), entry(4, 0)]);
-    assert_eq!(ids(&producer.next()), [&[4]], "the others were in the batch");
+    assert_eq!(ids(&producer.batches()), [&[4]], "the others were in the batch");
 }
 
 #[test]
 fn what_is_accepted_behind_a_failure_is_not_sent_again() {
     let all = [entry(1, 0), entry(2, 1)];
     let mut producer = begun(&all);
-    producer.next();
+    producer.batches();
     producer.answered(0, Answer::Refused("unauthorised".into()));
     producer.answered(1, Answer::Appended);
     assert_eq!(producer.end(""), unknown("unauthorised"));
     producer.begin(&all);
-    assert_eq!(ids(&producer.next()), [&[1]]);
+    assert_eq!(ids(&producer.batches()), [&[1]]);
     producer.answered(0, Answer::Appended);
     assert_eq!(producer.end(""), [Fate::Accepted, Fate::Accepted]);
 }
@@ -104,7 +104,7 @@ fn a_batch_that_is_too_large_is_split_until_one_message_is_alone() {
     let mut producer = begun(&all);
     let mut arrived = Vec::new();
     loop {
-        let batches = producer.next();
+        let batches = producer.batches();
         let Some(batch) = batches.first() else { break };
         assert_eq!(usize::try_from(batch.sequence).unwrap(), arrived.len());
         if batch.ids.contains(&6) {
@@ -123,26 +123,26 @@ fn a_batch_that_is_too_large_is_split_until_one_message_is_alone() {
 #[test]
 fn another_leaders_messages_make_the_numbers_of_a_doubt_useless() {
     let mut producer = begun(&[entry(1, 0), entry(2, 1)]);
-    producer.next();
+    producer.batches();
     producer.answered(0, Answer::Unknown("away".into()));
     producer.answered(1, Answer::Appended);
     producer.end("");
     producer.begin(&[entry(9, 0)]);
     assert!(producer.needs_identity());
-    assert_eq!(producer.next(), []);
+    assert_eq!(producer.batches(), []);
     producer.set_identity(Identity { id: 8, epoch: 0 });
-    assert_eq!(producer.next()[0].sequence, 0);
+    assert_eq!(producer.batches()[0].sequence, 0);
 }
 
 #[test]
 fn a_forgotten_producer_is_renewed_once() {
     let mut producer = begun(&[entry(1, 0)]);
     for (renewed, reason) in [(true, "not sent"), (false, "unknown producer")] {
-        producer.next();
+        producer.batches();
         producer.answered(0, Answer::Forgotten("unknown producer".into()));
         assert!(producer.needs_identity());
         producer.set_identity(IDENTITY);
-        assert_eq!(producer.next().is_empty(), !renewed, "{reason}");
+        assert_eq!(producer.batches().is_empty(), !renewed, "{reason}");
     }
     assert_eq!(producer.end("not sent"), unknown("unknown producer"));
 }
@@ -198,7 +198,7 @@ proptest! {
                     identities += 1;
                     producer.set_identity(Identity { id: identities, epoch: 0 });
                 }
-                let batches = producer.next();
+                let batches = producer.batches();
                 if batches.is_empty() {
                     break;
                 }
