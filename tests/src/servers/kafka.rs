@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
@@ -43,6 +43,9 @@ const JAVA: &[&str] = &[
 ];
 /// The operation that sets a setting, and the kind of resource that is a topic.
 const SET: i8 = 0;
+// Codes of errors while a new topic has no leader.
+const UNKNOWN_PARTITION: i16 = 3;
+const NOT_LEADER: i16 = 6;
 const TOPIC: i8 = 2;
 /// The user of the listener with SASL.
 pub const USER: &str = "feed";
@@ -266,9 +269,8 @@ impl Kafka {
                     .with_replica_id(BrokerId(-1))
                     .with_max_bytes(64 << 20)
                     .with_topics(vec![topic]);
-                let answer: FetchResponse = self.ask(ApiKey::Fetch, 4, &request);
+                let answer = self.fetched(&request);
                 let found = &answer.responses[0].partitions[0];
-                assert_eq!(found.error_code, 0, "it is read");
                 let mut batches = found.records.clone().unwrap_or_default();
                 for batch in RecordBatchDecoder::decode_all(&mut batches).expect("record batches") {
                     records.extend(batch.records);
@@ -279,6 +281,25 @@ impl Kafka {
             }
         }
         all
+    }
+
+    /// The answer to a fetch of one partition, as soon as it has a leader.
+    fn fetched(&self, request: &FetchRequest) -> FetchResponse {
+        let begun = Instant::now();
+        loop {
+            let answer: FetchResponse = self.ask(ApiKey::Fetch, 4, request);
+            let code = answer.responses[0].partitions[0].error_code;
+            if code == 0 {
+                return answer;
+            }
+            let is_new = [UNKNOWN_PARTITION, NOT_LEADER].contains(&code);
+            assert!(
+                is_new && begun.elapsed() < ANSWER_MAX,
+                "the error {code} after {:?}",
+                begun.elapsed()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// One request, in a version without optional fields.

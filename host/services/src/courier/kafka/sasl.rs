@@ -19,6 +19,9 @@ use super::connection::{Connection, User, lifetime};
 const ITERATIONS_MAX: u32 = 100_000;
 /// The code of a mechanism that a broker does not offer.
 const UNSUPPORTED_MECHANISM: i16 = 33;
+/// The code of a listener without SASL.
+const ILLEGAL_STATE: i16 = 34;
+const WITHOUT_SASL: &str = "has the listener SASL (`user` of the topic)?";
 const NONCE_CHARS: usize = 32;
 
 /// Identifies the user. Returns how long the session lasts, if the broker ends it.
@@ -31,10 +34,10 @@ pub(super) async fn authenticate(
     let mechanism = name(user.sasl);
     let request =
         SaslHandshakeRequest::default().with_mechanism(StrBytes::from_static_str(mechanism));
-    let answer = open
-        .call(&request)
-        .await
-        .map_err(|error| format!("{error}; has the listener SASL (`user` of the topic)?"))?;
+    let answer = open.call(&request).await.map_err(|error| format!("{error}; {WITHOUT_SASL}"))?;
+    if answer.error_code == ILLEGAL_STATE {
+        return Err(format!("it refuses to authenticate a user; {WITHOUT_SASL}"));
+    }
     if answer.error_code == UNSUPPORTED_MECHANISM {
         let offered: Vec<&str> = answer.mechanisms.iter().map(StrBytes::as_str).collect();
         let offered = offered.join(", ");
