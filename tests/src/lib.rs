@@ -10,5 +10,6 @@ pub mod sim;
 pub mod site;
 pub mod statements;
 pub mod undo_bytes;
+pub mod way;
 
 pub use plugin::{compiled, plugin, plugin_path};

@@ -3,6 +3,8 @@
 //! URLs come only from the configuration, never from a plugin. The host of each URL must also be listed
 //! in `delivery.hosts`, so that adding a topic does not open access to another host.
 
+mod receiver;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use super::keys::{Key, Setter};
 use super::sections::{Section, Sections};
 use super::tree::{Entry, Span, Table};
 use super::walk::{Spans, Walker};
+
+pub use receiver::{KafkaServers, Receiver, RedisServers, Target};
 
 /// The settings of `[delivery]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -69,16 +73,44 @@ pub struct Route {
     pub length_max: u64,
     /// Number of replicas that must have a message before it is delivered.
     pub replicas: u32,
+    /// Name of the topic of Kafka; `None` means this topic's name.
+    pub topic: Option<String>,
+    /// How the user identifies itself to Kafka.
+    pub sasl: Sasl,
+    /// Client certificate for Kafka (PEM).
+    pub cert: Option<PathBuf>,
+    /// Private key of `cert` (PEM).
+    pub key: Option<PathBuf>,
     /// Maximum number of messages sent to the broker at once.
     pub batch: u32,
     /// Maximum size of their payloads, in bytes.
     pub batch_bytes: u64,
 }
 
+/// A mechanism of SASL, by which a user proves that it knows its password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sasl {
+    /// The password itself is sent.
+    Plain,
+    /// A challenge with SHA-256; the password is not sent.
+    #[serde(rename = "scram-sha-256")]
+    ScramSha256,
+    /// A challenge with SHA-512; the password is not sent.
+    #[default]
+    #[serde(rename = "scram-sha-512")]
+    ScramSha512,
+}
+
 /// Longest pause between two attempts to reach a broker: all messages of its topic wait for it.
 const BROKER_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl Route {
+    /// The files that it names.
+    pub(super) fn files(&mut self) -> [&mut Option<PathBuf>; 4] {
+        [&mut self.token_file, &mut self.password_file, &mut self.cert, &mut self.key]
+    }
+
     /// Returns the delivery rules of this route.
     pub fn rules(&self) -> Rules {
         Rules {
@@ -165,7 +197,8 @@ pub static KEYS: &[Key<Route>] = &[
         default: "",
         doc: "URL that each message is posted to (http:// or https://), or the servers of a Redis stream \
               (redis://host:port or rediss://host:port; several, separated by commas, are nodes of a \
-              cluster). Every host must be in delivery.hosts.",
+              cluster) or of a topic of Kafka (kafka://host:port or kafka+ssl://host:port; one or several \
+              brokers of a cluster). Every host must be in delivery.hosts.",
         setter: Setter::Text(|r| &mut r.url),
     },
     Key {
@@ -235,13 +268,13 @@ pub static KEYS: &[Key<Route>] = &[
     Key {
         name: "user",
         default: "",
-        doc: "Redis: the user (default: the server's default user).",
+        doc: "Redis: the user (default: the server's default user). Kafka: the user of SASL (default: no SASL).",
         setter: Setter::OptionalText(|r| &mut r.user),
     },
     Key {
         name: "password_file",
         default: "",
-        doc: "Redis: file (mode 0600) with the user's password.",
+        doc: "Redis, Kafka: file (mode 0600) with the user's password.",
         setter: Setter::OptionalPath(|r| &mut r.password_file),
     },
     Key {
@@ -265,22 +298,55 @@ pub static KEYS: &[Key<Route>] = &[
         setter: Setter::U32(|r| &mut r.replicas, 0, 100),
     },
     Key {
+        name: "topic",
+        default: "",
+        doc: "Kafka: name of the topic in Kafka (default: the name of this topic). It must exist.",
+        setter: Setter::OptionalText(|r| &mut r.topic),
+    },
+    Key {
+        name: "sasl",
+        default: "\"scram-sha-512\"",
+        doc: "Kafka: mechanism by which the user identifies itself.",
+        setter: Setter::Choice(&["plain", "scram-sha-256", "scram-sha-512"], |r, word| {
+            r.sasl = match word {
+                "plain" => Sasl::Plain,
+                "scram-sha-256" => Sasl::ScramSha256,
+                _ => Sasl::ScramSha512,
+            };
+        }),
+    },
+    Key {
+        name: "cert",
+        default: "",
+        doc: "Kafka: client certificate (PEM), if the brokers require one; requires key.",
+        setter: Setter::OptionalPath(|r| &mut r.cert),
+    },
+    Key {
+        name: "key",
+        default: "",
+        doc: "Kafka: private key of cert (PEM, mode 0600).",
+        setter: Setter::OptionalPath(|r| &mut r.key),
+    },
+    Key {
         name: "batch",
         default: "1000",
-        doc: "Redis: maximum number of messages that are sent at once.",
+        doc: "Redis, Kafka: maximum number of messages that are sent at once.",
         setter: Setter::U32(|r| &mut r.batch, 1, 100_000),
     },
     Key {
         name: "batch_bytes",
         default: "\"4MiB\"",
-        doc: "Redis: maximum size of their payloads; a larger message is sent alone.",
+        doc: "Redis, Kafka: maximum size of their payloads; a larger message is sent alone.",
         setter: Setter::Bytes(|r| &mut r.batch_bytes, 1 << 10, 1 << 30),
     },
 ];
 
 /// The keys that only a route to a broker has.
-const OF_BROKERS: &[&str] =
-    &["user", "password_file", "stream", "length_max", "replicas", "batch", "batch_bytes"];
+const OF_BROKERS: &[&str] = &["user", "password_file", "batch", "batch_bytes"];
+/// The keys that only a route to Redis has.
+const OF_REDIS: &[&str] = &["stream", "length_max", "replicas"];
+/// The keys that only a route to Kafka has.
+const OF_KAFKA: &[&str] = &["topic", "sasl", "cert", "key"];
 /// The keys that only a route over HTTP has.
 const OF_HTTP: &[&str] = &["token_file", "concurrency", "reply_bytes_max", "attempts_max"];
 
@@ -305,9 +371,10 @@ impl RawTopic {
 }
 
 impl RawTopic {
-    /// The topic with the place of the file of its token or password, if it has one.
+    /// The topic with the place of the file of its token, password or key, if it has one.
     pub(super) fn token(&self) -> Option<(String, Span)> {
-        let span = self.spans.get("token_file").or_else(|| self.spans.get("password_file"))?;
+        let mut keys = ["token_file", "password_file", "key"].into_iter();
+        let span = keys.find_map(|key| self.spans.get(key))?;
         Some((self.name.clone(), span.clone()))
     }
 }
@@ -356,13 +423,19 @@ fn judge(topic: &RawTopic, hosts: &[String], source: &Source, problems: &mut Vec
             return wrong("url", format!("`{}` {why}", route.url), fix.into());
         }
     };
-    let (foreign, what) = match &receiver {
-        Receiver::Http(_) => (OF_BROKERS, "over HTTP"),
-        Receiver::Redis(_) => (OF_HTTP, "to Redis"),
+    let (foreign, what): (&[&[&str]], _) = match &receiver {
+        Receiver::Http(_) => (&[OF_BROKERS, OF_REDIS, OF_KAFKA], "over HTTP"),
+        Receiver::Redis(_) => (&[OF_HTTP, OF_KAFKA], "to Redis"),
+        Receiver::Kafka(_) => (&[OF_HTTP, OF_REDIS], "to Kafka"),
     };
-    for key in foreign.iter().filter(|key| topic.spans.contains_key(**key)) {
+    for key in foreign.concat().into_iter().filter(|key| topic.spans.contains_key(*key)) {
         let message = format!("`{key}` has no effect: the topic `{name}` is delivered {what}");
         wrong(key, message, "remove it".into());
+    }
+    if let Receiver::Kafka(servers) = &receiver {
+        for (key, message, fix) in faults_of_kafka(name, route, servers, &topic.spans) {
+            wrong(key, message, fix.into());
+        }
     }
     for (host, port) in receiver.hosts() {
         if !is_listed(&host, port, hosts) {
@@ -370,17 +443,22 @@ fn judge(topic: &RawTopic, hosts: &[String], source: &Source, problems: &mut Vec
                 Receiver::Http(_) => {
                     format!("the host of `{}` is not in delivery.hosts", route.url)
                 }
-                Receiver::Redis(_) => format!("the server `{host}` is not in delivery.hosts"),
+                Receiver::Redis(_) | Receiver::Kafka(_) => {
+                    format!("the server `{host}` is not in delivery.hosts")
+                }
             };
             wrong("url", message, format!("add \"{host}:{port}\" to delivery.hosts"));
         }
     }
     let secret = if route.token_file.is_some() { "token" } else { "password" };
-    let is_sent = route.token_file.is_some() || route.password_file.is_some();
+    // The password of a challenge is not sent.
+    let is_password_sent = !matches!(receiver, Receiver::Kafka(_)) || route.sasl == Sasl::Plain;
+    let is_sent = route.token_file.is_some() || (route.password_file.is_some() && is_password_sent);
     if is_sent && !receiver.is_secure() && !receiver.hosts().iter().all(|(host, _)| is_near(host)) {
         let fix = match &receiver {
             Receiver::Http(_) => "write https://",
             Receiver::Redis(_) => "write rediss://",
+            Receiver::Kafka(_) => "write kafka+ssl://, or sasl = \"scram-sha-512\"",
         };
         problems.push(
             Diagnostic::warning(
@@ -392,89 +470,38 @@ fn judge(topic: &RawTopic, hosts: &[String], source: &Source, problems: &mut Vec
     }
 }
 
-/// Where the messages of a topic go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Receiver {
-    /// Each is posted to a URL.
-    Http(Target),
-    /// They are appended to a stream of Redis.
-    Redis(RedisServers),
-}
-
-impl Receiver {
-    /// Parses the URL of a topic.
-    ///
-    /// # Errors
-    /// What is wrong with the URL, and the fix.
-    pub fn parse(url: &str) -> Result<Receiver, (&'static str, &'static str)> {
-        match url.split_once("://") {
-            Some(("redis", servers)) => Ok(Receiver::Redis(RedisServers::parse(false, servers)?)),
-            Some(("rediss", servers)) => Ok(Receiver::Redis(RedisServers::parse(true, servers)?)),
-            _ => Ok(Receiver::Http(Target::parse(url)?)),
+/// What is wrong with the keys of a route to Kafka: the key, the message and the fix.
+fn faults_of_kafka(
+    name: &str,
+    route: &Route,
+    servers: &KafkaServers,
+    spans: &Spans,
+) -> Vec<(&'static str, String, &'static str)> {
+    let mut faults = Vec::new();
+    let topic = route.topic.as_deref().unwrap_or(name);
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if topic.len() > 249 || matches!(topic, "." | "..") || !topic.chars().all(is_legal) {
+        let message = format!("`{topic}` is not the name of a topic of Kafka");
+        faults.push(("topic", message, "write at most 249 of a-z, A-Z, 0-9, `.`, `_` and `-`"));
+    }
+    let pairs = [
+        ("user", "password_file", route.user.is_some(), route.password_file.is_some()),
+        ("password_file", "user", route.password_file.is_some(), route.user.is_some()),
+        ("cert", "key", route.cert.is_some(), route.key.is_some()),
+        ("key", "cert", route.key.is_some(), route.cert.is_some()),
+        ("sasl", "user", spans.contains_key("sasl"), route.user.is_some()),
+    ];
+    for (key, other, is_set, is_other_set) in pairs {
+        if is_set && !is_other_set {
+            let message = format!("`{key}` of the topic `{name}` requires `{other}`");
+            faults.push((key, message, "write both"));
         }
     }
-
-    /// The hosts and ports that are connected to.
-    fn hosts(&self) -> Vec<(String, u16)> {
-        match self {
-            Receiver::Http(target) => vec![(target.host.clone(), target.port)],
-            Receiver::Redis(servers) => servers.hosts.clone(),
-        }
+    if route.cert.is_some() && !servers.secure {
+        let message = format!("`cert` has no effect: the topic `{name}` is delivered without TLS");
+        faults.push(("cert", message, "write kafka+ssl://"));
     }
-
-    fn is_secure(&self) -> bool {
-        match self {
-            Receiver::Http(target) => target.secure,
-            Receiver::Redis(servers) => servers.secure,
-        }
-    }
-}
-
-/// The servers of a URL such as `redis://a:6379,b:6379/0`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisServers {
-    /// Whether the connections use TLS.
-    pub secure: bool,
-    /// Hosts and ports; several are nodes of one cluster.
-    pub hosts: Vec<(String, u16)>,
-    /// The number of the database.
-    pub database: u32,
-}
-
-impl RedisServers {
-    fn parse(secure: bool, text: &str) -> Result<RedisServers, (&'static str, &'static str)> {
-        const SHAPE: &str = "write redis://host:port, or redis://host:port,host:port for a cluster";
-        if text.contains('@') {
-            return Err(("contains a user or a password", "write user and password_file"));
-        }
-        let (servers, database) = text.split_once('/').unwrap_or((text, ""));
-        let database = match database {
-            "" => 0,
-            number => number.parse().map_err(|_| ("has no number as its database", SHAPE))?,
-        };
-        let mut hosts = Vec::new();
-        for server in servers.split(',') {
-            let authority: hyper::http::uri::Authority =
-                server.trim().parse().map_err(|_| ("names no server", SHAPE))?;
-            let host = authority.host().to_ascii_lowercase();
-            if host.is_empty() {
-                return Err(("names no server", SHAPE));
-            }
-            hosts.push((host, authority.port_u16().unwrap_or(6379)));
-        }
-        if hosts.len() > 1 && database > 0 {
-            return Err(("names a database of a cluster, which has only 0", "remove it"));
-        }
-        Ok(RedisServers { secure, hosts, database })
-    }
-
-    /// One URL for each server.
-    pub fn urls(&self) -> Vec<String> {
-        let scheme = if self.secure { "rediss" } else { "redis" };
-        let url =
-            |(host, port): &(String, u16)| format!("{scheme}://{host}:{port}/{}", self.database);
-        self.hosts.iter().map(url).collect()
-    }
+    faults
 }
 
 /// Whether a host is listed, as `name` or `name:port`.
@@ -490,51 +517,4 @@ fn is_near(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// A parsed URL of a topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Whether the scheme is https.
-    pub secure: bool,
-    /// The host, lower case; an IPv6 address between brackets.
-    pub host: String,
-    /// The port; by default 443 for https and 80 for http.
-    pub port: u16,
-    /// The path and query.
-    pub path: String,
-}
-
-impl Target {
-    /// Parses a URL.
-    ///
-    /// # Errors
-    /// What is wrong with the URL, and the fix.
-    pub fn parse(url: &str) -> Result<Target, (&'static str, &'static str)> {
-        const SHAPE: &str = "write https://host/path or http://host:port/path";
-        let uri: hyper::Uri = url.parse().map_err(|_| ("is not a URL", SHAPE))?;
-        let secure = match uri.scheme_str() {
-            Some("https") => true,
-            Some("http") => false,
-            _ => {
-                return Err((
-                    "is neither http nor https",
-                    "write https://host/path, http://host:port/path, or redis://host:port for a stream",
-                ));
-            }
-        };
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or(("names no host", SHAPE))?;
-        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(("contains a user or a password", "put the token into token_file"));
-        }
-        if url.contains('#') {
-            return Err(("has a fragment, which is never sent", "remove it"));
-        }
-        Ok(Target {
-            secure,
-            host: host.to_ascii_lowercase(),
-            port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
-            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
-        })
-    }
 }

@@ -104,7 +104,7 @@ pub struct Parsed {
     sections: Sections,
     tasks: Vec<RawTask>,
     collections: Table,
-    /// Places of the keys `token_file` and `password_file`, by topic.
+    /// Places of the keys `token_file`, `password_file` and `key`, by topic.
     tokens: BTreeMap<String, Span>,
     /// Place of `store.url`.
     store_span: Option<Span>,

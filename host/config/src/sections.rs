@@ -702,11 +702,7 @@ impl Sections {
         for path in
             [&mut self.store.password_file, &mut self.store.root_certificate, &mut self.delivery.ca]
                 .into_iter()
-                .chain(
-                    self.topics
-                        .values_mut()
-                        .flat_map(|route| [&mut route.token_file, &mut route.password_file]),
-                )
+                .chain(self.topics.values_mut().flat_map(Route::files))
                 .flatten()
         {
             *path = dir.join(&path);

@@ -204,6 +204,13 @@ const TOPICS: &str = r#"
 # stream = "documents"      # default: the topic's name
 # length_max = 1000000      # approximate number of messages that the stream keeps; default: all
 # replicas = 0              # replicas that must have a message before it counts as delivered
+# Or to a topic of Kafka, which must exist:
+# [topics."documents.expired"]
+# url = "kafka+ssl://kafka.internal:9092"   # needs delivery.hosts = ["kafka.internal:9092"]
+# user = "besom"            # default: no SASL
+# password_file = "kafka.password"
+# sasl = "scram-sha-512"    # or "scram-sha-256", "plain"
+# topic = "documents"       # default: the topic's name
 "#;
 
 const TASKS: &str = r#"

@@ -23,6 +23,7 @@
 pub mod broker;
 pub mod event;
 mod message;
+pub mod producer;
 #[cfg(test)]
 mod tests;
 

@@ -8,6 +8,7 @@
 //! operator has not listed. There are no proxies and no cookies. Each attempt has its own
 //! connection, so that a slow receiver delays only its own attempts.
 
+pub mod kafka;
 pub mod redis;
 mod request;
 pub mod tls;
@@ -66,7 +67,22 @@ pub fn look_at_token(file: &Path) -> Result<(), String> {
 /// # Errors
 /// Why not, with the file.
 pub fn look_at_password(file: &Path) -> Result<(), String> {
-    redis::password(file).map(drop)
+    password(file).map(drop)
+}
+
+/// The password of a broker's user.
+fn password(file: &Path) -> Result<String, String> {
+    let text = besom_system::secret::line(file)
+        .map_err(|words| format!("password_file {}: {words}", file.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+/// Checks that the client certificate of a broker and its key can be used.
+///
+/// # Errors
+/// Why not, with the file.
+pub fn look_at_identity(cert: &Path, key: &Path) -> Result<(), String> {
+    tls::identity(tls::Identity { cert, key }).map(drop).map_err(|error| format!("{error:#}"))
 }
 
 impl HttpCourier {

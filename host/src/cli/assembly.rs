@@ -23,9 +23,11 @@ use besom_engine::host::recorder::Recorder;
 use besom_engine::host::{Control, Ended, Live, Lost, setup, undo_retention};
 use besom_node::{Role, Work};
 use besom_ports::coordination::Coordination;
+use besom_ports::courier::Broker;
 use besom_ports::task::TaskDefinition;
 use besom_services::coordination::etcd::Etcd;
 use besom_services::courier::HttpCourier;
+use besom_services::courier::kafka::KafkaTopic;
 use besom_services::courier::redis::RedisStream;
 
 /// The parts of a host that is ready to start.
@@ -172,22 +174,23 @@ fn delivery(config: &Config, store: &str) -> Result<Option<Delivery>, Failure> {
     let wrong = |error: anyhow::Error| Failure::Setting(format!("{error:#}"));
     let courier = HttpCourier::new(config, store).map_err(wrong)?;
     let (mut topics, mut brokers) = (BTreeMap::new(), Vec::new());
+    let ca = config.delivery.ca.as_deref();
     for (name, route) in &config.topics {
-        match Receiver::parse(&route.url) {
+        let broker: Arc<dyn Broker> = match Receiver::parse(&route.url) {
             Ok(Receiver::Redis(servers)) => {
-                let ca = config.delivery.ca.as_deref();
-                let stream = RedisStream::new(name, route, &servers, ca, store).map_err(wrong)?;
-                brokers.push(ToBroker {
-                    topic: name.clone(),
-                    rules: route.broker_rules(config.delivery.poll),
-                    broker: Arc::new(stream),
-                });
+                Arc::new(RedisStream::new(name, route, &servers, ca, store).map_err(wrong)?)
+            }
+            Ok(Receiver::Kafka(servers)) => {
+                Arc::new(KafkaTopic::new(name, route, &servers, ca, store).map_err(wrong)?)
             }
             // Invalid URLs were reported with the configuration.
             Ok(Receiver::Http(_)) | Err(_) => {
                 topics.insert(name.clone(), route.rules());
+                continue;
             }
-        }
+        };
+        let rules = route.broker_rules(config.delivery.poll);
+        brokers.push(ToBroker { topic: name.clone(), rules, broker });
     }
     let (concurrency, poll) = (config.delivery.concurrency, config.delivery.poll);
     let settings = Settings { topics, concurrency, poll };

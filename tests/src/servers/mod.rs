@@ -2,6 +2,7 @@
 
 pub mod certificates;
 pub mod guard;
+pub mod kafka;
 pub mod orchestrator;
 pub mod postgres;
 pub mod redis;

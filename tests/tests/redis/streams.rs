@@ -2,130 +2,14 @@
 //! Over the store in memory and real servers.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use besom_config::delivery::Receiver;
-use besom_config::{Config, Overrides, RawConfig};
-use besom_core::delivery::{Settings, State};
-use besom_core::ids::{FencingToken, Incarnation, Tenant};
-use besom_core::proposal::Change;
-use besom_engine::host::deliver::{Delivery, ToBroker, deliver};
-use besom_ports::store::{Message, MessageQuery, Store};
-use besom_product::model::default_collections;
-use besom_services::courier::HttpCourier;
-use besom_services::courier::redis::RedisStream;
-use besom_tests::adapters::memory::Memory;
+use besom_core::delivery::State;
 use besom_tests::adapters::redis::{cluster, single};
-use besom_tests::conformance::Fixture;
-use besom_tests::conformance::world::fence;
 use besom_tests::servers::certificates::Authority;
 use besom_tests::servers::redis::Redis;
+use besom_tests::way::{Way, emitted, until};
 use redis::{Connection, cmd};
-use tokio::sync::watch;
-
-/// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A store, and the delivery of the topic `t` to a stream.
-struct Way {
-    store: Arc<dyn Store>,
-    leading: watch::Sender<Option<FencingToken>>,
-    fixture: Memory,
-}
-
-impl Way {
-    async fn new(url: &str, more: &str) -> Way {
-        Way::trusting(None, url, more).await
-    }
-
-    /// With the certificates of an authority.
-    async fn trusting(ca: Option<&Path>, url: &str, more: &str) -> Way {
-        let text = format!(
-            "[delivery]\nhosts = [\"127.0.0.1\"]\npoll = \"10ms\"\n\
-             [topics.t]\nurl = \"{url}\"\ntimeout = \"2s\"\nbackoff = \"10ms\"\n\
-             backoff_max = \"100ms\"\n{more}\n"
-        );
-        let config: Config =
-            RawConfig::parse(&text, Path::new("besom.toml"), &Overrides::default())
-                .outline(&default_collections())
-                .finish()
-                .unwrap_or_else(|problems| panic!("{problems}"));
-        let fixture = Memory::open();
-        let store = fixture.store();
-        let route = &config.topics["t"];
-        let Ok(Receiver::Redis(servers)) = Receiver::parse(&route.url) else { panic!("{url}") };
-        let stream = RedisStream::new("t", route, &servers, ca, store.identity()).unwrap();
-        let brokers = vec![ToBroker {
-            topic: "t".into(),
-            rules: route.broker_rules(config.delivery.poll),
-            broker: Arc::new(stream),
-        }];
-        let courier = Arc::new(HttpCourier::new(&config, store.identity()).unwrap());
-        let settings =
-            Settings { topics: BTreeMap::new(), concurrency: 1, poll: config.delivery.poll };
-        let (leading, leads) = watch::channel(None);
-        let delivery = Delivery { courier, settings, brokers };
-        tokio::spawn(deliver(Arc::clone(&store), delivery, Arc::default(), leads));
-        Way { store, leading, fixture }
-    }
-
-    async fn lead(&self, term: u64) {
-        let fence = fence(term);
-        self.store.raise_fence(&fence, &Incarnation::from("n"), None).await.unwrap();
-        self.leading.send_replace(Some(fence));
-    }
-
-    /// Emits messages, each to the key of its number modulo `keys`.
-    fn emit(&self, numbers: impl IntoIterator<Item = usize>, keys: usize) {
-        let change = |n: usize| Change::Emit {
-            topic: "t".into(),
-            key: (n % keys).to_string(),
-            payload: format!("{{\"n\":{n}}}").into_bytes(),
-        };
-        let changes: Vec<_> =
-            numbers.into_iter().map(|n| (Some(Tenant::from("p")), change(n))).collect();
-        self.fixture.inner().write(&changes).unwrap();
-    }
-
-    async fn in_state(&self, state: State) -> Vec<Message> {
-        let query = MessageQuery { state: Some(state), limit: 100_000, topic: None };
-        self.store.messages(&query).await.unwrap()
-    }
-
-    async fn until_delivered(&self, count: usize) {
-        let begin = Instant::now();
-        while self.in_state(State::Delivered).await.len() < count {
-            let late = begin.elapsed() >= PATIENCE;
-            assert!(!late, "{:?}", self.in_state(State::Pending).await.last());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    /// Waits for a pending message with an error that contains these words.
-    async fn until_held(&self, words: &str) {
-        let begin = Instant::now();
-        loop {
-            let pending = self.in_state(State::Pending).await;
-            let errors = || pending.iter().filter_map(|message| message.delivery.error.as_deref());
-            if errors().any(|error| error.contains(words)) {
-                return;
-            }
-            assert!(begin.elapsed() < PATIENCE, "{words}: {:?}", errors().next());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-}
-
-/// Waits until the condition holds.
-async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
-    let begin = Instant::now();
-    while !look().await {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
 
 /// The entries of a stream: the fields of each.
 fn entries(connection: &mut Connection, stream: &str) -> Vec<BTreeMap<String, String>> {
@@ -145,15 +29,6 @@ fn consumed(entries: &[BTreeMap<String, String>]) -> BTreeMap<String, Vec<String
         if number == kept.len() + 1 {
             kept.push(entry["data"].clone());
         }
-    }
-    of
-}
-
-/// What was emitted for `numbers`, by key.
-fn emitted(numbers: usize, keys: usize) -> BTreeMap<String, Vec<String>> {
-    let mut of: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for n in 0..numbers {
-        of.entry((n % keys).to_string()).or_default().push(format!("{{\"n\":{n}}}"));
     }
     of
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use besom_core::delivery::event::Envelope;
 
 use super::{check, load};
-use crate::delivery::Receiver;
+use crate::delivery::{Receiver, Sasl};
 
 #[test]
 fn a_route_has_its_defaults_and_only_what_is_listed_is_a_host() {
@@ -62,7 +62,7 @@ besom.toml:5:7: error: the host of `https://b:9/x` is not in delivery.hosts
     |       ^^^^^^^^^^^^^^^ add "b:9" to delivery.hosts
 besom.toml:8:7: error: `ftp://a/x` is neither http nor https
   8 | url = "ftp://a/x"
-    |       ^^^^^^^^^^^ write https://host/path, http://host:port/path, or redis://host:port for a stream
+    |       ^^^^^^^^^^^ write https://host/path, http://host:port/path, redis://host:port for a stream, or kafka://host:port
 besom.toml:11:7: error: `https://user:******@a/` contains a user or a password
   11 | url = "https://user:******@a/"
      |       ^^^^^^^^^^^^^^^^^^^^^^^^ put the token into token_file
@@ -173,4 +173,122 @@ besom.toml:22:12: error: `replicas` has no effect: the topic `g` is delivered ov
      |            ^ remove it
 "#,
     );
+}
+
+#[test]
+fn a_topic_of_kafka_has_its_servers_and_its_user() {
+    let config = load(
+        "\
+[delivery]
+hosts = [\"a\", \"[::1]:9093\"]
+
+[topics.events]
+url = \"kafka+ssl://A,[::1]:9093\"
+user = \"feed\"
+password_file = \"password\"
+topic = \"documents\"
+cert = \"cert.pem\"
+key = \"key.pem\"
+
+[topics.plain]
+url = \"kafka://a:9094/\"
+user = \"feed\"
+password_file = \"password\"
+sasl = \"scram-sha-256\"
+",
+    )
+    .unwrap();
+    let route = &config.topics["events"];
+    assert_eq!((route.sasl, route.topic.as_deref()), (Sasl::ScramSha512, Some("documents")));
+    let path = |name: &str| Some(std::path::PathBuf::from(name));
+    assert_eq!((&route.cert, &route.key), (&path("cert.pem"), &path("key.pem")));
+    let servers = |topic: &str| match Receiver::parse(&config.topics[topic].url) {
+        Ok(Receiver::Kafka(servers)) => servers,
+        other => panic!("{other:?}"),
+    };
+    let events = servers("events");
+    assert_eq!(events.hosts, [("a".into(), 9092), ("[::1]".into(), 9093)]);
+    assert!(events.secure && !servers("plain").secure);
+    assert_eq!(config.topics["plain"].sasl, Sasl::ScramSha256);
+    assert!(config.warnings.is_empty(), "a challenge sends no password: {:?}", config.warnings);
+}
+
+#[test]
+fn a_route_to_kafka_is_judged_at_its_place() {
+    check(
+        "\
+[delivery]
+hosts = [\"a\"]
+
+[topics.b]
+url = \"kafka://a,b\"
+
+[topics.c]
+url = \"kafka://user:secret@a\"
+
+[topics.d]
+url = \"kafka://a/events\"
+
+[topics.e]
+url = \"kafka://a\"
+stream = \"events\"
+
+[topics.f]
+url = \"kafka://a\"
+user = \"feed\"
+
+[topics.g]
+url = \"kafka://a\"
+cert = \"c\"
+key = \"k\"
+sasl = \"plain\"
+
+[topics.\"h i\"]
+url = \"kafka://a\"
+
+[topics.j]
+url = \"redis://a\"
+topic = \"events\"
+",
+        r#"
+besom.toml:5:7: error: the server `b` is not in delivery.hosts
+  5 | url = "kafka://a,b"
+    |       ^^^^^^^^^^^^^ add "b:9092" to delivery.hosts
+besom.toml:8:7: error: `kafka://user:******@a` contains a user or a password
+  8 | url = "kafka://user:******@a"
+    |       ^^^^^^^^^^^^^^^^^^^^^^^ write user and password_file
+besom.toml:11:7: error: `kafka://a/events` has a path
+  11 | url = "kafka://a/events"
+     |       ^^^^^^^^^^^^^^^^^^ write the name of the topic in `topic`
+besom.toml:15:10: error: `stream` has no effect: the topic `e` is delivered to Kafka
+  15 | stream = "events"
+     |          ^^^^^^^^ remove it
+besom.toml:19:8: error: `user` of the topic `f` requires `password_file`
+  19 | user = "feed"
+     |        ^^^^^^ write both
+besom.toml:25:8: error: `sasl` of the topic `g` requires `user`
+  25 | sasl = "plain"
+     |        ^^^^^^^ write both
+besom.toml:23:8: error: `cert` has no effect: the topic `g` is delivered without TLS
+  23 | cert = "c"
+     |        ^^^ write kafka+ssl://
+besom.toml:27:9: error: `h i` is not the name of a topic of Kafka
+  27 | [topics."h i"]
+     |         ^^^^^ write at most 249 of a-z, A-Z, 0-9, `.`, `_` and `-`
+besom.toml:32:9: error: `topic` has no effect: the topic `j` is delivered to Redis
+  32 | topic = "events"
+     |         ^^^^^^^^ remove it
+"#,
+    );
+}
+
+#[test]
+fn a_password_over_the_open_network_deserves_a_look() {
+    for (sasl, warnings) in [("plain", 1), ("scram-sha-512", 0)] {
+        let text = format!(
+            "[delivery]\nhosts = [\"a\"]\n[topics.t]\nurl = \"kafka://a\"\nuser = \"u\"\n\
+             password_file = \"p\"\nsasl = \"{sasl}\"\n"
+        );
+        assert_eq!(load(&text).unwrap().warnings.len(), warnings, "{sasl}");
+    }
 }

@@ -106,7 +106,7 @@ impl RedisStream {
             options.certificates()?;
         }
         if let Some(file) = &route.password_file {
-            password(file).map_err(|why| anyhow::anyhow!("topics.{topic}: {why}"))?;
+            super::password(file).map_err(|why| anyhow::anyhow!("topics.{topic}: {why}"))?;
         }
         Ok(RedisStream {
             servers: infos?,
@@ -174,7 +174,7 @@ impl RedisStream {
 
     async fn open(&self, is_cluster: bool) -> Result<Connection, String> {
         // Read for each connection, so that a replaced password takes effect with the next one.
-        let password = self.password_file.as_deref().map(password).transpose()?;
+        let password = self.password_file.as_deref().map(super::password).transpose()?;
         let options = Options { password, ..self.options.clone() };
         let words = |error: RedisError| said(&error);
         if is_cluster {
@@ -286,10 +286,4 @@ fn said(error: &RedisError) -> String {
         rest.split_once("), (Index").or_else(|| rest.split_once(")]")).map_or(rest, |(own, _)| own)
     });
     first.unwrap_or(&words).to_owned()
-}
-
-pub(super) fn password(file: &Path) -> Result<String, String> {
-    let text = besom_system::secret::line(file)
-        .map_err(|words| format!("password_file {}: {words}", file.display()))?;
-    Ok(text.trim().to_owned())
 }

@@ -56,7 +56,19 @@ pub fn client_with(
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots);
-    let Some(Identity { cert, key }) = identity else { return Ok(config.with_no_client_auth()) };
+    let Some(files) = identity else { return Ok(config.with_no_client_auth()) };
+    let (certificates, secret) = self::identity(files)?;
+    let both = || format!("{} with {}", files.cert.display(), files.key.display());
+    config.with_client_auth_cert(certificates, secret).with_context(both)
+}
+
+/// The certificates and the key of a client.
+///
+/// # Errors
+/// A file that cannot be used.
+pub fn identity(
+    Identity { cert, key }: Identity<'_>,
+) -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
     let of = |path: &Path| path.display().to_string();
     let certificates = CertificateDer::pem_file_iter(cert)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -65,6 +77,5 @@ pub fn client_with(
     let secret =
         besom_system::secret::read(key).map_err(|words| anyhow::anyhow!("{}: {words}", of(key)))?;
     let secret = PrivateKeyDer::from_pem_slice(&secret).with_context(|| of(key))?;
-    let both = || format!("{} with {}", of(cert), of(key));
-    config.with_client_auth_cert(certificates, secret).with_context(both)
+    Ok((certificates, secret))
 }
