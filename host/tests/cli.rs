@@ -818,7 +818,7 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let site = Site::new("");
-    for secret in ["orchestrator.token", "redis.password"] {
+    for secret in ["orchestrator.token", "redis.password", "kafka.password"] {
         let file = site.dir().join(secret);
         std::fs::write(&file, "0123456789abcdef0123456789abcdef\n").expect("written");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("changed");
@@ -832,6 +832,7 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
         [
             "[topics.\"workspace.stop\"]",
             "[topics.\"documents.compacted\"]",
+            "[topics.\"documents.expired\"]",
             "[tasks.reconciler]",
             "[tasks.compaction]",
             "[tasks.client-deactivation]",
@@ -843,7 +844,8 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
     for example in examples {
         std::fs::write(site.dir().join("besom.toml"), format!("{template}\n{example}"))
             .expect("written");
-        let hosts = "delivery.hosts=orchestrator.internal:443,redis.internal:6379";
+        let hosts =
+            "delivery.hosts=orchestrator.internal:443,redis.internal:6379,kafka.internal:9092";
         let (code, said) = site.fails(&["check", "--set", hosts]);
         assert_eq!(code, 0, "{example}\n{said}");
     }

@@ -116,6 +116,8 @@ fn a_host_ends_when_its_write_ahead_log_is_removed_and_what_it_held_is_not_lost(
         let log = host.log();
         assert!(log.contains(said), "{meanwhile}: {log}");
         assert!(log.contains("nothing is lost"), "{meanwhile}: {log}");
+        let (code, said) = site.said(&["status"]);
+        assert_eq!(code, 0, "{meanwhile}: the database can be used again: {said}");
         assert_eq!(
             open().expect("a count"),
             0,

@@ -15,7 +15,9 @@ impl LeaseFile {
     /// The file beside this database; `None`: there is no file, and nothing is ever locked.
     pub(super) fn beside(database: Option<&Path>) -> LeaseFile {
         let path = database.map(|database| {
-            let mut name = database.as_os_str().to_owned();
+            // Behind a link, as the store's other files: hosts may name the database differently.
+            let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
+            let mut name = database.into_os_string();
             name.push("-lease");
             PathBuf::from(name)
         });

@@ -216,6 +216,9 @@ impl Store for SqliteStore {
             // Next to another log, or in another file, it would cause damage.
             Loss::Log(Gone::Replaced) | Loss::File(_) => false,
         };
+        if saved {
+            self.place.note_saved();
+        }
         Some(self.place.told(loss, saved))
     }
 

@@ -94,7 +94,8 @@ impl SqliteStore {
     /// found within [`Options::check_max`].
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<SqliteStore>> {
         supported(rusqlite::version_number(), rusqlite::version())?;
-        let path = path.as_ref();
+        // SQLite keeps its other files beside the file itself, not beside a link to it.
+        let path = &real(path.as_ref());
         let clock = Clock::new(options.time.clone());
         let since = clock.now();
         let damage = Damage::of(path);
@@ -107,7 +108,7 @@ impl SqliteStore {
             other => damage.note(other),
         };
         refuse_other_files(path)?;
-        if !options.creates && has_no_tables(path) {
+        if !options.creates && !has_tables(path).map_err(|e| named(e.into()))? {
             return Err(named(Error::Unavailable(NO_TABLES.into()).into()));
         }
         let mut conn = connect(path, &options).map_err(named)?;
@@ -116,6 +117,9 @@ impl SqliteStore {
         }
         let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
         let beside = connect(path, &options).map_err(named)?;
+        for conn in [&conn, &beside] {
+            keeps_log(conn, false).map_err(|e| named(e.into()))?;
+        }
         let place = Place::of(path)?;
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let wait_max = options.reader_wait_max;
@@ -179,12 +183,31 @@ fn supported(number: i32, version: &str) -> Result<()> {
     )))
 }
 
-/// Whether a database can be read and has no tables of the engine. It is not changed: opening it to
-/// write would switch it to the write-ahead log for good.
-fn has_no_tables(path: &Path) -> bool {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let found = Connection::open_with_flags(path, flags).and_then(|conn| schema::has_tables(&conn));
-    matches!(found, Ok(false))
+/// Whether a database has tables of the engine. It is not changed: [`connect`] would switch it to the
+/// write-ahead log for good. If a process has died within a transaction of the rollback journal, SQLite
+/// rolls that back first, as for any reader, and needs to write for it.
+fn has_tables(path: &Path) -> rusqlite::Result<bool> {
+    let found = |access: OpenFlags| {
+        let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        keeps_log(&conn, true)?;
+        schema::has_tables(&conn)
+    };
+    found(OpenFlags::SQLITE_OPEN_READ_ONLY).or_else(|_| found(OpenFlags::SQLITE_OPEN_READ_WRITE))
+}
+
+/// Whether the log is left as it is when the last connection is closed. A file that is found to be
+/// malformed keeps it: a recovery may need it.
+fn keeps_log(conn: &Connection, keeps: bool) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keeps)?;
+    Ok(())
+}
+
+/// The path of the file itself, behind links; of one that does not exist yet, that of its directory.
+pub fn real(path: &Path) -> PathBuf {
+    let behind = path.canonicalize().ok();
+    behind
+        .or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)))
+        .unwrap_or_else(|| path.to_owned())
 }
 
 fn connect(path: &Path, options: &Options) -> Job<Connection> {
@@ -192,6 +215,7 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
+    keeps_log(&conn, true)?;
     // During the open, another process may be recovering or migrating the file.
     conn.busy_timeout(options.busy_max)?;
     let mode = journal_mode(&conn, options.busy_max)?;
@@ -245,6 +269,43 @@ mod tests {
             assert!(said.contains("permission denied") && said.contains(file), "{said}");
         }
         assert_eq!(denied(path, &refuse("nothing")), None);
+    }
+
+    #[test]
+    fn the_files_beside_a_link_are_those_of_the_file_itself() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().canonicalize().expect("it exists").join(name);
+        std::os::unix::fs::symlink(at("real.db"), at("link.db")).expect("linked");
+        std::fs::write(at("real.db"), "").expect("written");
+        assert_eq!(real(&at("link.db")), at("real.db"));
+        assert_eq!(real(&at("none.db")), at("none.db"));
+    }
+
+    /// A process has died within a transaction of the rollback journal.
+    #[test]
+    fn a_file_without_tables_is_not_changed_beside_a_hot_journal() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        let product = Connection::open(at("live.db")).expect("opened");
+        product
+            .execute_batch(
+                "CREATE TABLE t (x BLOB); INSERT INTO t VALUES (1); PRAGMA cache_size = 5; BEGIN;
+                 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)
+                 INSERT INTO t SELECT randomblob(3000) FROM n",
+            )
+            .expect("written");
+        for end in ["", "-journal"] {
+            let copied = std::fs::copy(at(&format!("live.db{end}")), at(&format!("x.db{end}")));
+            assert!(copied.expect("copied") > 0, "{end}");
+        }
+        let reading = Options { creates: false, ..Options::default() };
+        let refused = SqliteStore::open(at("x.db"), reading).map(drop).expect_err("no tables");
+        assert!(refused.to_string().contains(NO_TABLES), "{refused}");
+        let left = Connection::open(at("x.db")).expect("opened");
+        let text = |sql: &str| left.query_row(sql, [], |row| row.get::<_, String>(0));
+        assert_eq!(text("PRAGMA journal_mode").as_deref(), Ok("delete"));
+        assert_eq!(text("SELECT group_concat(name) FROM sqlite_schema").as_deref(), Ok("t"));
+        assert_eq!(text("SELECT CAST(count(*) AS TEXT) FROM t").as_deref(), Ok("1"));
     }
 
     #[test]

@@ -94,11 +94,22 @@ impl Place {
         self.file.gone_from(&self.path).map(Loss::File).or_else(log)
     }
 
+    /// Whether the log at the path belongs to another file.
+    fn has_another_log(&self) -> bool {
+        Inode::of(&beside(&self.path, "-wal")).is_ok_and(|log| Some(log) != self.log)
+    }
+
     /// The message: what happened, and the fix. `saved`: the removed log's content is in the
     /// database.
     pub(super) fn told(&self, loss: Loss, saved: bool) -> String {
         let path = self.path.display();
         match loss {
+            Loss::File(gone) if self.has_another_log() => format!(
+                "the database {path} {gone} while this host had it open. The host has stopped \
+                 writing to the original file. Either keep what is at that path now, with the {path}-wal \
+                 beside it, or move all three away and put the original file back (with its -wal). Then \
+                 restart the host. Always stop the host before you move, remove or replace its database"
+            ),
             Loss::File(gone) => format!(
                 "the database {path} {gone} while this host had it open. The host has stopped \
                  writing to the original file. Either put the original file back (with its -wal), or \
@@ -127,12 +138,21 @@ impl Place {
     /// Records, in the file that the lease locks, which write-ahead log belongs to the database, so
     /// that the next start can check that they belong together.
     pub(super) fn note_log(&self) {
+        self.note(false);
+    }
+
+    /// Records that all of a log that was removed is in the database.
+    pub(super) fn note_saved(&self) {
+        self.note(true);
+    }
+
+    fn note(&self, saved: bool) {
         let noted = std::fs::OpenOptions::new()
             .create(true)
             .write(true)
             .truncate(true)
             .open(beside(&self.path, "-lease"))
-            .and_then(|mut file| file.write_all(files_of(&self.path).as_bytes()));
+            .and_then(|mut file| file.write_all(files_of(&self.path, saved).as_bytes()));
         if let Err(error) = noted {
             tracing::debug!(%error, "the identity of the write-ahead log could not be recorded");
         }
@@ -144,10 +164,11 @@ impl Place {
     }
 }
 
-/// The inodes of a database and its write-ahead log.
-fn files_of(database: &Path) -> String {
-    let inode = |path: &Path| inode(path).unwrap_or(0);
-    format!("{} {}\n", inode(database), inode(&beside(database, "-wal")))
+/// What a host notes of a database. `saved`: all of the log is in the database.
+fn files_of(database: &Path, saved: bool) -> String {
+    let log = if saved { None } else { inode(&beside(database, "-wal")) };
+    let born = born(database).map(|born| format!(" {born}")).unwrap_or_default();
+    format!("{} {}{born}\n", inode(database).unwrap_or(0), log.unwrap_or(0))
 }
 
 /// The path of a file that accompanies a database, with this suffix.
@@ -172,7 +193,8 @@ pub(super) fn refuse_other_files(database: &Path) -> Result<()> {
              committed last: put the database back beside it, or move {path}-wal and {path}-shm away"
         ),
         Some(0)
-            if log_has_content || noted.is_some_and(|(file, _)| Some(file) == inode(database)) =>
+            if log_has_content
+                || noted.is_some_and(|noted| Some(noted.file) == inode(database)) =>
         {
             format!(
                 "{path} is empty, although a host has used it: it was truncated. Stop every process \
@@ -180,7 +202,7 @@ pub(super) fn refuse_other_files(database: &Path) -> Result<()> {
                  remove {path}-wal, {path}-shm and {path}-lease, and restore a backup to {path}"
             )
         }
-        Some(_) if log.is_none() && shared.is_some() => format!(
+        Some(_) if log.is_none() && is_log_missing(database, shared.is_some(), noted) => format!(
             "the write-ahead log {path}-wal was removed, but {path}-shm still belongs to it. A process \
              that has the database open may hold the only copy of the log: a host writes it into {path} \
              within seconds, ends, and removes {path}-shm. If no process has the database open, put \
@@ -196,18 +218,68 @@ pub(super) fn refuse_other_files(database: &Path) -> Result<()> {
     Err(Error::Unavailable(refused))
 }
 
+/// Whether a log is missing that was there: another process has the database open, or a host that has
+/// not saved it has died. SQLite removes the log only with the last connection, and -shm before it.
+fn is_log_missing(database: &Path, shared: bool, noted: Option<Noted>) -> bool {
+    let is_open = || is_locked(database) || is_locked(&beside(database, "-shm"));
+    match noted {
+        // It is in the database.
+        Some(noted) if noted.log == 0 => shared && is_open(),
+        Some(noted) if !shared => Some(noted.file) == inode(database) && is_open(),
+        _ => shared,
+    }
+}
+
+/// Whether another process has a lock on a file, as far as the system tells.
+fn is_locked(path: &Path) -> bool {
+    let (Some(inode), own) = (inode(path), std::process::id().to_string()) else { return false };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks.lines().any(|line| is_lock_of(line, inode, &own))
+}
+
+/// Whether a line of /proc/locks is about that inode and a process other than `own`, such as
+/// `1: POSIX  ADVISORY  READ 4711 fe:00:1234 128 128`.
+fn is_lock_of(line: &str, inode: u64, own: &str) -> bool {
+    let mut words = line.split_whitespace().skip_while(|word| !matches!(*word, "READ" | "WRITE"));
+    let (Some(_), Some(process), Some(file)) = (words.next(), words.next(), words.next()) else {
+        return false;
+    };
+    process != own && file.rsplit(':').next() == Some(inode.to_string().as_str())
+}
+
 /// Whether the database is another file than the one that a host has noted, beside the same log.
-fn replaced(database: &Path, noted: Option<(u64, u64)>) -> bool {
-    noted.is_some_and(|(file, log)| {
-        Some(log) == inode(&beside(database, "-wal")) && Some(file) != inode(database)
+fn replaced(database: &Path, noted: Option<Noted>) -> bool {
+    noted.is_some_and(|noted| {
+        let is_other = Some(noted.file) != inode(database)
+            || noted.born.zip(born(database)).is_some_and(|(then, now)| then != now);
+        Some(noted.log) == inode(&beside(database, "-wal")) && is_other
     })
 }
 
-/// The inodes of the database and its write-ahead log that a host has noted last; none: no host has.
-fn noted(database: &Path) -> Option<(u64, u64)> {
+/// What a host has noted last of its files.
+#[derive(Debug, Clone, Copy)]
+struct Noted {
+    /// The inode of the database.
+    file: u64,
+    /// The inode of its log; 0: all of it is in the database.
+    log: u64,
+    /// When the database's file was created, in nanoseconds since the epoch: a new file may have the
+    /// inode of a removed one.
+    born: Option<u128>,
+}
+
+/// What a host has noted beside this database; none: no host has.
+fn noted(database: &Path) -> Option<Noted> {
     let noted = std::fs::read_to_string(beside(database, "-lease")).ok()?;
-    let (file, log) = noted.trim().split_once(' ')?;
-    Some((file.parse().ok()?, log.parse().ok()?))
+    let mut numbers = noted.split_whitespace();
+    let (file, log) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    Some(Noted { file, log, born: numbers.next().and_then(|born| born.parse().ok()) })
+}
+
+/// When a file was created, in nanoseconds since the epoch; none: the file system does not know.
+fn born(path: &Path) -> Option<u128> {
+    let created = std::fs::metadata(path).ok()?.created().ok()?;
+    created.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_nanos())
 }
 
 fn inode(path: &Path) -> Option<u64> {
@@ -230,7 +302,7 @@ mod tests {
         write("a.db");
         write("a.db-wal");
         assert!(refuse_other_files(&path).is_ok(), "nothing was noted");
-        std::fs::write(dir.path().join("a.db-lease"), files_of(&path)).expect("noted");
+        std::fs::write(dir.path().join("a.db-lease"), files_of(&path, false)).expect("noted");
         assert!(refuse_other_files(&path).is_ok());
         write("b.db");
         std::fs::rename(dir.path().join("b.db"), &path).expect("replaced");
@@ -257,8 +329,9 @@ mod tests {
         assert!(refuse_other_files(&path).is_ok(), "an empty file is a new one");
         write("-wal", "what was committed");
         assert!(refused("a log").contains("a.db is empty"));
+        let noted = files_of(&path, false);
         std::fs::remove_file(beside(&path, "-wal")).expect("removed");
-        write("-lease", &files_of(&path));
+        write("-lease", &noted);
         assert!(refused("used by a host").contains("a.db-lease"));
         write("", "pages");
         assert!(refuse_other_files(&path).is_ok());
@@ -266,6 +339,38 @@ mod tests {
         assert!(refused("no log").contains("a.db-wal was removed"));
         write("-wal", "");
         assert!(refuse_other_files(&path).is_ok(), "an empty log");
+        // A host has saved the log that was removed, and has ended.
+        std::fs::remove_file(beside(&path, "-wal")).expect("removed");
+        write("-lease", &files_of(&path, true));
+        assert!(refuse_other_files(&path).is_ok());
+    }
+
+    #[test]
+    fn a_new_file_with_the_inode_of_a_removed_one_is_another_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a.db");
+        std::fs::write(&path, "pages").expect("written");
+        std::fs::write(beside(&path, "-wal"), "what was committed").expect("written");
+        let noted = files_of(&path, false);
+        let born = born(&path).expect("the file system knows");
+        let lease = beside(&path, "-lease");
+        std::fs::write(&lease, &noted).expect("noted");
+        assert!(refuse_other_files(&path).is_ok());
+        std::fs::write(&lease, noted.replace(&born.to_string(), "1")).expect("noted");
+        let refused = refuse_other_files(&path).expect_err("another file").to_string();
+        assert!(refused.contains("has replaced another file"), "{refused}");
+        // Written by an earlier version.
+        std::fs::write(&lease, noted.replace(&born.to_string(), "")).expect("noted");
+        assert!(refuse_other_files(&path).is_ok());
+    }
+
+    #[test]
+    fn a_lock_of_another_process_is_found_in_what_the_system_tells() {
+        let line = "12: POSIX  ADVISORY  READ 4711 fe:00:1234 128 128";
+        assert!(is_lock_of(line, 1234, "1"));
+        assert!(!is_lock_of(line, 1234, "4711") && !is_lock_of(line, 234, "1"));
+        assert!(is_lock_of("1: -> POSIX  ADVISORY  WRITE 9 08:01:7 0 EOF", 7, "1"));
+        assert!(!is_lock_of("", 7, "1"));
     }
 
     #[test]

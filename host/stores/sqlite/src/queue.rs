@@ -126,7 +126,7 @@ impl<J> State<J> {
     fn next(&mut self, now: Instant) -> Next<J> {
         let mut waiting = PRIORITIES.into_iter().filter(|of| !self.jobs[*of as usize].is_empty());
         let Some(highest) = waiting.next() else { return Next::None };
-        let lowest = waiting.last().unwrap_or(highest);
+        let lowest = waiting.next_back().unwrap_or(highest);
         let is_passed_over = self.passed_over >= PASSED_OVER_MAX;
         let turn = if is_passed_over { lowest } else { highest };
         if turn == Priority::Heavy
