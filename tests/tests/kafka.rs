@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use besom_core::delivery::State;
 use besom_tests::servers::certificates::Authority;
 use besom_tests::servers::kafka::{Kafka, PASSWORD, Tls, USER};
 use besom_tests::way::{Way, emitted, until};
 use kafka_protocol::records::Record;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The certificates of the shared broker, and of its clients.
 struct Certificates {
@@ -48,10 +49,9 @@ fn shared() -> &'static (Kafka, Certificates) {
 }
 
 /// A broker that one test at a time freezes and kills.
-fn disturbed() -> MutexGuard<'static, Kafka> {
+async fn disturbed() -> MutexGuard<'static, Kafka> {
     static DISTURBED: OnceLock<Mutex<Kafka>> = OnceLock::new();
-    let broker = DISTURBED.get_or_init(|| Mutex::new(Kafka::start(None)));
-    broker.lock().unwrap_or_else(PoisonError::into_inner)
+    DISTURBED.get_or_init(|| Mutex::new(Kafka::start(None))).lock().await
 }
 
 fn text(bytes: Option<&bytes::Bytes>) -> &str {
@@ -130,7 +130,7 @@ async fn a_structured_event_is_the_value() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_broker_is_waited_for_within_the_timeout_and_gets_nothing_twice() {
-    let server = disturbed();
+    let server = disturbed().await;
     server.create("frozen", 2, &[]);
     let way = Way::new(&server.url(), "topic = \"frozen\"").await;
     way.emit(0..1, 3);
@@ -147,7 +147,7 @@ async fn a_frozen_broker_is_waited_for_within_the_timeout_and_gets_nothing_twice
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_is_killed_and_a_leader_that_is_replaced_lose_nothing() {
-    let mut server = disturbed();
+    let mut server = disturbed().await;
     server.create("killed", 3, &[]);
     let way = Way::new(&server.url(), "topic = \"killed\"\nbatch = 50").await;
     way.lead(1).await;
