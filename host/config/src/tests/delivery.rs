@@ -266,12 +266,12 @@ besom.toml:15:10: error: `stream` has no effect: the topic `e` is delivered to K
 besom.toml:19:8: error: `user` of the topic `f` requires `password_file`
   19 | user = "feed"
      |        ^^^^^^ write both
-besom.toml:25:8: error: `sasl` of the topic `g` requires `user`
-  25 | sasl = "plain"
-     |        ^^^^^^^ write both
 besom.toml:23:8: error: `cert` has no effect: the topic `g` is delivered without TLS
   23 | cert = "c"
      |        ^^^ write kafka+ssl://
+besom.toml:25:8: error: `sasl` of the topic `g` requires `user`
+  25 | sasl = "plain"
+     |        ^^^^^^^ write both
 besom.toml:27:9: error: `h i` is not the name of a topic of Kafka
   27 | [topics."h i"]
      |         ^^^^^ write at most 249 of a-z, A-Z, 0-9, `.`, `_` and `-`
