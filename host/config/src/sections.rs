@@ -579,7 +579,8 @@ pub static SECTIONS: &[Section] = &[
             Key {
                 name: "drain_max",
                 default: "\"20s\"",
-                doc: "Maximum time that a stopping host waits for work in flight.",
+                doc: "Maximum time that a stopping host waits for work in flight. A commit that takes longer \
+                      than 3 s meanwhile is stopped.",
                 setter: Setter::Duration(|s| &mut s.host.drain_max, ms(0), ms(3_600_000)),
             },
             Key {

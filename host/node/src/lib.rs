@@ -511,7 +511,7 @@ impl Node {
             }
             Event::Shutdown => {
                 if self.phase == Phase::Running {
-                    self.executor.drain();
+                    self.executor.drain(now.wall);
                     self.phase = Phase::Draining { until: now.mono + self.settings.drain_max };
                 }
             }

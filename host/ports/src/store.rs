@@ -1159,6 +1159,9 @@ pub trait Store: Send + Sync {
     /// An item that was never queued ([`Source::Unqueued`]) is planned and ended by its commit,
     /// and counts in the books as both.
     ///
+    /// Whoever drops the future before it has a result does not know the result, as after
+    /// [`Error::Unknown`]: [`Store::find_commit`] decides. A store cancels what it can.
+    ///
     /// # Errors
     /// [`Error::Fenced`] if the batch has such an item and the fence is above its term.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;

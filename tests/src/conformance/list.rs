@@ -128,6 +128,7 @@ macro_rules! store_conformance {
             }
             images {
                 images_restore_everything_an_item_changed,
+                an_item_changes_one_row_as_often_as_it_may,
                 images_are_kept_only_where_they_are_asked_for,
             }
             infrastructure {
@@ -135,6 +136,7 @@ macro_rules! store_conformance {
                 a_mark_that_was_not_found_is_given_up,
                 a_known_mark_is_not_applied_again,
                 an_unknown_result_is_found_out,
+                a_commit_that_nobody_waits_for_is_looked_up,
                 a_store_that_is_busy_or_away_costs_no_attempt,
                 everything_survives_a_restart,
             }

@@ -464,3 +464,74 @@ fn rows_beyond_the_room_for_images_are_not_held() {
         assert!(more < 400 << 10, "{more} KiB");
     });
 }
+
+/// The server would read and send every other row as well, and change it, before it learns that
+/// nothing of it is wanted.
+#[test]
+fn a_commit_without_room_for_its_images_ends_at_the_server() {
+    block_on(async {
+        let options = Options { undo_bytes: undo_bytes::MAX, ..patient() };
+        let fixture = Postgres::open_with(options).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        let large = text(&"x".repeat(8 << 20));
+        let row = fields([("id", text("a")), ("title", large)]);
+        world.write(vec![Change::Insert { collection: "things".into(), fields: row }]).await;
+        // A sequence keeps its value when its transaction is rolled back.
+        let counted = "CREATE SEQUENCE changes;
+            CREATE FUNCTION counted() RETURNS trigger LANGUAGE plpgsql AS $$
+              BEGIN PERFORM nextval('changes'); RETURN new; END $$;
+            CREATE TRIGGER counted BEFORE UPDATE ON things FOR EACH ROW EXECUTE FUNCTION counted()";
+        product.batch_execute(counted).await.expect("the product's trigger");
+        world.planned("task", in_one_stream(&["key"])).await;
+        let [item] = &world.log("task").await[..] else { panic!("one item") };
+        let many = 200;
+        let entry = world.entry(item, apply(vec![], (0..many).map(|n| set_n("a", n)).collect()));
+        let said = world.store().commit(&world.batch(vec![entry])).await;
+        assert!(matches!(said, Err(Error::TooLarge(_))), "{said:?}");
+        let last = "SELECT last_value FROM changes";
+        let changes: i64 = product.query_one(last, &[]).await.expect("asked").get(0);
+        assert!(changes < many / 2, "{changes} changes for nothing");
+        // What was sent to cancel it meets no other statement.
+        let small = world.entry(item, apply(vec![], vec![thing("b", 1)]));
+        let done = world.store().commit(&world.batch(vec![small])).await.unwrap();
+        assert_eq!(done.outcomes, [Outcome::Committed]);
+        world.balanced().await;
+    });
+}
+
+/// Its locks would outlive the host that has stopped.
+#[test]
+fn a_commit_that_nobody_waits_for_ends_at_the_server() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("slow", 1)]).await;
+        let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+                      BEGIN PERFORM pg_sleep(600); RETURN new; END $$;
+                    CREATE TRIGGER slow BEFORE UPDATE ON things FOR EACH ROW EXECUTE FUNCTION slow()";
+        product.batch_execute(slow).await.expect("the product's trigger");
+        world.planned("task", in_one_stream(&["key"])).await;
+        let [item] = &world.log("task").await[..] else { panic!("one item") };
+        let batch = world.batch(vec![world.entry(item, apply(vec![], vec![set_n("slow", 2)]))]);
+        let sleeps = async |expected: i64| {
+            let sql = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active'
+                       AND datname = current_database() AND wait_event = 'PgSleep'";
+            let begun = Instant::now();
+            while product.query_one(sql, &[]).await.expect("asked").get::<_, i64>(0) != expected {
+                assert!(begun.elapsed() < Duration::from_secs(60), "not {expected}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let store = world.store();
+        tokio::select! {
+            done = store.commit(&batch) => panic!("{done:?}"),
+            () = sleeps(1) => {}
+        }
+        sleeps(0).await;
+        assert_eq!(world.store().find_commit(batch.id).await.unwrap(), None);
+        assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(1)]]);
+        world.balanced().await;
+    });
+}

@@ -19,6 +19,7 @@ pub mod reload;
 pub mod setup;
 pub mod wake;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +29,9 @@ use besom_core::snapshot::{Report, SILENT_MAX_DEFAULT};
 use besom_core::time::Time;
 use tokio::sync::{mpsc, watch};
 
-use besom_node::holdings;
+use besom_node::flight::Ticket;
 use besom_node::{Bar, Command, Event, Node, Role, Settings, Whose, Work};
+use besom_node::{executor, holdings};
 use besom_ports::guests::StopFlag;
 use besom_ports::store::NodeRow;
 use perform::{Cluster, Ports};
@@ -116,6 +118,7 @@ pub async fn run(
     let mut lost = None;
     let mut node = Node::new(settings, work, seed(), ports.clock.now());
     let (mut scans, mut acts) = (StopFlag::default(), StopFlag::default());
+    let mut commits: HashMap<Ticket, StopFlag> = HashMap::new();
     let (following, follows) = watch::channel(true);
     let watcher = tokio::spawn(watch_leader(ports.clone(), follows, events.clone()));
     let among_others = ports.cluster.clone().map(|cluster| {
@@ -141,6 +144,9 @@ pub async fn run(
     let mut control_open = true;
     'running: loop {
         let mut commands = Vec::new();
+        if let Event::Executor(_, executor::Event::Committed(ticket, ..)) = &event {
+            commits.remove(ticket);
+        }
         node.step(ports.clock.now(), event, &mut commands);
         for command in commands {
             match command {
@@ -157,8 +163,18 @@ pub async fn run(
                     stop.raise(reason);
                     *stop = StopFlag::default();
                 }
+                Command::Executor(_, executor::Command::StopCommit(ticket)) => {
+                    if let Some(stop) = commits.get(&ticket) {
+                        stop.raise("the host stops");
+                    }
+                }
                 command => {
                     let stop = match &command {
+                        Command::Executor(_, executor::Command::Commit(ticket, _)) => {
+                            let stop = StopFlag::default();
+                            commits.insert(*ticket, stop.clone());
+                            stop
+                        }
                         Command::Executor(..) => acts.clone(),
                         _ => scans.clone(),
                     };

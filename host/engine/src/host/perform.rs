@@ -451,7 +451,13 @@ impl Ports {
                 }
                 let result = match self.quota.room_for(store.as_ref(), &batch).await {
                     Ok(left) => {
-                        let result = store.commit(&batch).await;
+                        let result = tokio::select! {
+                            biased;
+                            result = store.commit(&batch) => result,
+                            why = stop.raised() => {
+                                Err(store::Error::Unknown(format!("the commit was stopped: {why}")))
+                            }
+                        };
                         if matches!(result, Ok(_) | Err(store::Error::Unknown(_))) {
                             self.quota.note(&left);
                         }
@@ -474,6 +480,8 @@ impl Ports {
                 }
                 Executed::Committed(ticket, batch.id, result)
             }
+            // Whoever sends the commands has the flags of the commits that are under way.
+            Execute::StopCommit(_) => return None,
             Execute::TakeRows { ticket, task, rows, per_second } => {
                 let taken = store.take_rows(&task, rows, per_second).await;
                 self.heard(&taken);

@@ -38,6 +38,8 @@ pub(super) enum Room {
     Free,
     /// Only tasks whose batches do not take long; the others have their own places.
     Spare,
+    /// Of those, only tasks whose batches are small: large ones wait for their commit.
+    Small,
     /// No task.
     None,
 }
@@ -53,22 +55,28 @@ impl Executor {
     /// sleeping guest. Those of tasks that also take long wait for it, unless a single task has all
     /// places or each of the others takes several times as long. In a lane whose batches all take
     /// long, and much memory, there is no such place.
+    ///
+    /// Large batches are committed one after the other. Small ones do not wait for them in their
+    /// commit, and so take no place from them here either.
     fn room(&self, lane: Lane) -> Room {
         // What could not be sent yet is held in memory as well.
-        if self.crowded(Some(lane)) >= self.settings.commit_bytes_in_flight {
-            return Room::None;
-        }
+        let is_crowded = self.crowded(Some(lane)) >= self.settings.commit_bytes_in_flight;
         let (most, ahead) = (self.settings.batches[lane], lane.row().ready);
-        let (mut all, mut executing, mut long) = (0, 0, 0);
+        let (mut all, mut executing, mut long, mut large) = (0, 0, 0, 0);
         for flight in self.flights.values().filter(|flight| flight.lane == lane) {
             all += 1;
             executing += usize::from(flight.is_executing());
             long += usize::from(flight.is_executing() && self.takes_long(flight));
+            large += usize::from(!flight.is_executing() && self.is_large(flight));
         }
-        let is_room = |apart: usize| all - apart < most + ahead && executing - apart < most;
-        match lane.row().long {
-            _ if is_room(0) => Room::Free,
-            false if is_room(long.min(most)) => Room::Spare,
+        let apart = if lane.row().long { 0 } else { long.min(most) };
+        let is_room = |apart: usize, large: usize| {
+            all - apart - large < most + ahead && executing - apart < most
+        };
+        match is_crowded {
+            false if is_room(0, 0) => Room::Free,
+            false if is_room(apart, 0) => Room::Spare,
+            _ if is_room(apart, large) => Room::Small,
             false | true => Room::None,
         }
     }
@@ -85,6 +93,7 @@ impl Executor {
         match room {
             Room::Free => true,
             Room::None => false,
+            Room::Small => self.has_small(task) && self.has_place(Room::Spare, lane, task),
             Room::Spare => {
                 let executing =
                     || self.flights.values().filter(|f| f.lane == lane && f.is_executing());

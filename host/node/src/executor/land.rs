@@ -112,6 +112,8 @@ impl Executor {
             lane: flight.lane,
         });
         flight.bytes = weight::of_batch(&batch);
+        let known = self.sizes.get(&flight.task).copied().unwrap_or_default();
+        self.sizes.insert(flight.task.clone(), flight.bytes.max(known / 2));
         let rows = weight::rows_of_batch(&batch);
         if let Some(per_second) = flight.definition.rows_per_second.filter(|_| rows > 0) {
             let task = flight.task.clone();
@@ -187,8 +189,17 @@ impl Executor {
         self.flights.insert(ticket, flight);
     }
 
-    fn is_large(&self, flight: &Flight) -> bool {
-        flight.bytes > self.settings.commit_bytes_in_flight / SMALL
+    pub(super) fn is_large(&self, flight: &Flight) -> bool {
+        flight.bytes > self.small_max()
+    }
+
+    /// Whether the batches of the task are known to be small.
+    pub(super) fn has_small(&self, task: &TaskName) -> bool {
+        self.sizes.get(task).is_some_and(|bytes| *bytes <= self.small_max())
+    }
+
+    fn small_max(&self) -> usize {
+        self.settings.commit_bytes_in_flight / SMALL
     }
 
     /// Whether a large batch can be sent beside others of that size.
@@ -224,7 +235,7 @@ impl Executor {
                 Phase::Held { .. } if flight.not_before > self.now => false,
                 Phase::Held { until, .. } => {
                     self.now >= *until
-                        || (flight.lane.row().yields && self.draining)
+                        || (flight.lane.row().yields && self.draining.is_some())
                         || (flight.lane.row().yields
                             && self.hold_until.is_none()
                             && !self.due_within(self.cost(flight.bytes)))
@@ -264,16 +275,37 @@ impl Executor {
         }
     }
 
-    /// Puts back the batches that wait for rows of their task's budget, for the next owner.
-    pub(super) fn give_rationed_back(&mut self, out: &mut Vec<Command>) {
-        let rationed: Vec<Flight> = self
+    /// When the commit of a batch that was ready since then is stopped, if the node is stopping.
+    pub(super) fn stops_at(&self, since: Time) -> Option<Time> {
+        self.draining.map(|draining| draining.max(since) + Self::STOPPING_COMMIT_MAX)
+    }
+
+    /// Puts back the batches that wait for rows of their task's budget, for the next owner; and, once
+    /// the node has been stopping for a while, those that wait for their commit as well. Stops the
+    /// commits that take long.
+    pub(super) fn give_waiting_back(&mut self, draining: Time, out: &mut Vec<Command>) {
+        let is_late = self.now >= draining + Self::STOPPING_COMMIT_MAX;
+        let waits = |flight: &mut Flight| match flight.phase {
+            Phase::Rationed { .. } => true,
+            Phase::Held { .. } => is_late,
+            _ => false,
+        };
+        let waiting: Vec<Flight> = self
             .flights
-            .extract_if(.., |_, flight| matches!(flight.phase, Phase::Rationed { .. }))
+            .extract_if(.., |_, flight| waits(flight))
             .map(|(_, flight)| flight)
             .collect();
-        for flight in rationed {
+        for flight in waiting {
             out.push(Command::Abandon(flight.commit));
             self.release(flight);
+        }
+        for (ticket, flight) in &self.flights {
+            if let Phase::Committing { since, .. } = flight.phase
+                && self.stops_at(since).is_some_and(|at| at <= self.now)
+                && self.stopped.insert(flight.commit)
+            {
+                out.push(Command::StopCommit(*ticket));
+            }
         }
     }
 

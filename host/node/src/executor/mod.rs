@@ -188,6 +188,8 @@ pub enum Command {
     },
     /// Commit a batch.
     Commit(Ticket, Arc<Batch>),
+    /// Wait no longer for the commit of this batch: its result is unknown then.
+    StopCommit(Ticket),
     /// Look up a commit whose result is unknown.
     FindCommit(Ticket, CommitId),
     /// Read the store's clock again, because it differs from the assumed one.
@@ -318,6 +320,9 @@ pub struct Executor {
     /// The memory of each task's calls, in bytes: of the last batch, or half of what was known before
     /// if that is more.
     memory: HashMap<TaskName, u64>,
+    /// The size of each task's changes in one commit, in bytes: of the last batch, or half of what was
+    /// known before if that is more.
+    sizes: HashMap<TaskName, usize>,
     backlog_wanted: bool,
     backlog_reading: bool,
     /// Set if the answer to the read of the backlog has to be dropped, because the positions of the
@@ -351,7 +356,10 @@ pub struct Executor {
     micros_per_kib: f64,
     /// How many items of one stream fit into one batch of the task, as observed.
     yields: HashMap<TaskName, usize>,
-    draining: bool,
+    /// Since when nothing more is started; none: the node is not stopping.
+    draining: Option<Time>,
+    /// The commits that were stopped.
+    stopped: HashSet<CommitId>,
     /// Batches whose guests were stopped when all partitions were released. They are abandoned once
     /// the guests have ended, because the record of their begin may still be under way.
     ceased: BTreeMap<Ticket, CommitId>,
@@ -379,6 +387,9 @@ impl Executor {
     const RESTS: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(300));
     /// A commit that took this long has waited for a lock of another transaction.
     const LOCK_WAITED: Duration = Duration::from_secs(1);
+    /// How long a stopping node waits for one commit. Whoever stops a host waits for it, and the next
+    /// owner repeats what was not committed.
+    const STOPPING_COMMIT_MAX: Duration = Duration::from_secs(3);
     /// How long an item is postponed that the store rejects while it accepts others.
     const POSTPONED: Duration = Duration::from_secs(2);
     /// Maximum number of items whose slow reads are counted, and of those that are doubted.
@@ -409,6 +420,7 @@ impl Executor {
             due_turns: Turns::default(),
             long: HashMap::new(),
             memory: HashMap::new(),
+            sizes: HashMap::new(),
             backlog_wanted: false,
             backlog_reading: false,
             backlog_void: false,
@@ -426,7 +438,8 @@ impl Executor {
             fitting: HashMap::new(),
             micros_per_kib: 20.0,
             yields: HashMap::new(),
-            draining: false,
+            draining: None,
+            stopped: HashSet::new(),
             ceased: BTreeMap::new(),
             now: Time::EPOCH,
         }
@@ -532,6 +545,7 @@ impl Executor {
         self.broken.clear();
         self.long.clear();
         self.memory.clear();
+        self.sizes.clear();
         self.turns.clear();
         self.due_turns.clear();
     }
@@ -610,9 +624,9 @@ impl Executor {
         self.retries.added(now);
     }
 
-    /// Starts nothing more; what is in flight continues.
-    pub fn drain(&mut self) {
-        self.draining = true;
+    /// Starts nothing more. What is in flight continues, but commits that take long are stopped.
+    pub fn drain(&mut self, now: Time) {
+        self.draining.get_or_insert(now);
     }
 
     /// Whether nothing is in flight.
@@ -655,13 +669,14 @@ impl Executor {
             Phase::Held { until, .. } => Some(*until),
             Phase::Rationed { ask_at, .. } | Phase::Resolving { ask_at, .. } => *ask_at,
             Phase::Reading | Phase::Acting { .. } => Some(flight.since + self.settings.long_after),
-            Phase::Committing { .. } => None,
+            Phase::Committing { since, .. } => self.stops_at(*since),
         });
         let holds = self.held.values().chain(self.broken.values());
         let holds = holds.filter(|hold| !hold.over).map(|hold| hold.until);
         // What was possible until now was tried in the last step and is waiting for an answer.
         flights
             .chain(holds)
+            .chain(self.stops_at(Time(i64::MIN)))
             .chain(
                 [
                     self.timers.deadline(self.settings.due_ahead),
@@ -710,10 +725,10 @@ impl Executor {
         if self.owned.is_empty() {
             return;
         }
-        self.release_held(out);
-        if self.draining {
-            self.give_rationed_back(out);
+        if let Some(since) = self.draining {
+            self.give_waiting_back(since, out);
         }
+        self.release_held(out);
         self.ask_again(out);
         if self.hold_until.is_some_and(|at| now < at) {
             return;
@@ -731,7 +746,7 @@ impl Executor {
         while let Some((read, tasks)) = self.retries.wanted(now) {
             out.push(Command::ReadRetries(read, tasks, self.scope.clone()));
         }
-        if !allowed || self.draining {
+        if !allowed || self.draining.is_some() {
             return;
         }
         for lane in Lane::punctual() {

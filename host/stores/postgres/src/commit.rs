@@ -30,6 +30,7 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use super::clock::{Clock, NOW};
+use super::connect::{Pools, Use};
 use super::direct;
 use super::effects::{self, Effect};
 use super::embedded::{self, Observation, idle_keys};
@@ -62,6 +63,7 @@ const REFUSED_MAX: usize = 16;
 
 /// The environment of a commit besides its batch.
 pub(super) struct Setting<'a> {
+    pub(super) pools: &'a Pools,
     pub(super) clock: &'a Clock,
     pub(super) tasks: &'a HashMap<TaskName, i32>,
     pub(super) mapping: &'a Mapping,
@@ -153,11 +155,14 @@ pub(super) async fn commit(
     let small = Room::of_images(undo.max.min(LARGE));
     match commit_within(&small, &mut session, batch, setting).await {
         Err(Error::TooLarge(_)) if small.max() < undo.max => {
+            // The refusal has used up the connection.
+            drop(session);
             let turn = tokio::time::timeout(setting.bounds.statement, undo.large.acquire()).await;
             let Ok(Ok(_turn)) = turn else {
                 let words = "other commits with large before-images take long";
                 return Err(Error::Busy(words.into()));
             };
+            let mut session = setting.pools.take(Use::Write).await?;
             commit_within(&Room::of_images(undo.max), &mut session, batch, setting).await
         }
         done => done,

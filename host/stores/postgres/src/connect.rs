@@ -17,7 +17,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{Job, classify, words};
+use super::error::{classify, words};
 use super::options::Options;
 use super::session::Session;
 use super::tls::{Trust, client, distrust};
@@ -161,29 +161,38 @@ pub(super) struct Pools {
     look: Pool,
     prefix: Arc<str>,
     losses: Arc<Losses>,
+    cancelling: Arc<Cancelling>,
     shown: String,
     wait_max: Duration,
-    tls: Option<MakeRustlsConnect>,
 }
 
-/// Cancels a connection's current statement, through another connection.
-#[derive(Clone)]
-pub(super) struct Canceller {
-    token: CancelToken,
+/// How statements are cancelled: through other connections.
+pub(super) struct Cancelling {
     tls: Option<MakeRustlsConnect>,
     patience: Duration,
 }
 
+/// Cancels a connection's current statement.
+#[derive(Clone)]
+pub(super) struct Canceller {
+    token: CancelToken,
+    through: Arc<Cancelling>,
+}
+
 impl Canceller {
+    pub(super) fn new(token: CancelToken, through: &Arc<Cancelling>) -> Canceller {
+        Canceller { token, through: Arc::clone(through) }
+    }
+
     /// Sends the cancellation, and does not wait until the statement has ended.
     pub(super) async fn cancel(&self) {
         let told = async {
-            match &self.tls {
+            match &self.through.tls {
                 None => self.token.cancel_query(NoTls).await,
                 Some(tls) => self.token.cancel_query(tls.clone()).await,
             }
         };
-        match tokio::time::timeout(self.patience, told).await {
+        match tokio::time::timeout(self.through.patience, told).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a statement cannot be cancelled"),
             Err(_) => {
@@ -238,16 +247,13 @@ impl Pools {
             look: pool(options.readers_max, &read)?,
             prefix: format!("{schema}.").into(),
             losses: Arc::clone(&losses),
+            cancelling: Arc::new(Cancelling {
+                tls: dial.tls.clone(),
+                patience: options.connect_timeout,
+            }),
             shown: dial.shown.clone(),
             wait_max: options.connect_timeout,
-            tls: dial.tls.clone(),
         })
-    }
-
-    /// Returns a handle that cancels a connection's current statement.
-    pub(super) fn canceller(&self, session: &Session) -> Job<Canceller> {
-        let (token, tls) = (session.canceller()?, self.tls.clone());
-        Ok(Canceller { token, tls, patience: self.wait_max })
     }
 
     /// Takes a connection for a use; waits if all are in use.
@@ -263,7 +269,8 @@ impl Pools {
     }
 
     fn session(&self, object: Object) -> Session {
-        Session::new(object, Arc::clone(&self.prefix), Arc::clone(&self.losses))
+        let (prefix, losses) = (Arc::clone(&self.prefix), Arc::clone(&self.losses));
+        Session::new(object, prefix, losses, Arc::clone(&self.cancelling))
     }
 
     /// The first connection of a store that is being opened. Permanent errors (a wrong password, an

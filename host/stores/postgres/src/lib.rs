@@ -437,6 +437,7 @@ impl Store for PostgresStore {
         let named = batch.entries.iter().map(|entry| &entry.item.identity.task);
         let tasks = self.tasks.numbers(&session, named).await?;
         let setting = commit::Setting {
+            pools: &self.pools,
             clock: &self.clock,
             tasks: &tasks,
             mapping: &mapping,
@@ -503,7 +504,7 @@ impl Store for PostgresStore {
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn ReadView>> {
         let session = self.pools.take(Use::Act).await?;
         let (mapping, good) = (self.mapping(&session).await?, self.good());
-        let canceller = self.pools.canceller(&session)?;
+        let canceller = session.canceller()?;
         Ok(Arc::new(snapshot::open(session, canceller, mapping, good, open_max).await?))
     }
 

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use deadpool_postgres::Object;
 use futures::StreamExt as _;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{CancelToken, Row, Statement};
+use tokio_postgres::{Row, Statement};
 
 use super::clock::{Clock, NOW};
-use super::connect::Losses;
+use super::connect::{Canceller, Cancelling, Losses};
 use super::error::{
     Failure, Job, classify_commit, doubts_catalog, ends_connection, is_of_the_session,
 };
@@ -47,17 +48,37 @@ pub(super) struct Session {
     /// The engine's schema, quoted, with its dot.
     prefix: Arc<str>,
     losses: Arc<Losses>,
+    cancelling: Arc<Cancelling>,
     open: bool,
     /// The room for the answers of pipelines; none: they are not limited.
     room: Mutex<Option<Room>>,
+    /// Whether a cancellation is being sent.
+    cancels: AtomicBool,
+    /// Whether the connection is closed instead of returned: the server may process a cancellation
+    /// late, and would then cancel a statement of the connection's next user.
+    spent: AtomicBool,
 }
 
 impl Session {
-    pub(super) fn new(object: Object, prefix: Arc<str>, losses: Arc<Losses>) -> Session {
+    pub(super) fn new(
+        object: Object,
+        prefix: Arc<str>,
+        losses: Arc<Losses>,
+        cancelling: Arc<Cancelling>,
+    ) -> Session {
         if object.statement_cache.size() > STATEMENTS_MAX {
             object.statement_cache.clear();
         }
-        Session { object: Some(object), prefix, losses, open: false, room: Mutex::new(None) }
+        Session {
+            object: Some(object),
+            prefix,
+            losses,
+            cancelling,
+            open: false,
+            room: Mutex::new(None),
+            cancels: AtomicBool::new(false),
+            spent: AtomicBool::new(false),
+        }
     }
 
     /// Limits the answers of all following pipelines together.
@@ -228,8 +249,36 @@ impl Session {
         Ok(Vec::new())
     }
 
-    /// The rows of a statement as far as there is room for them; the connection skips the others.
+    /// The rows of a statement, if there is room for them. Otherwise the statement is cancelled, and
+    /// with it all that were sent after it: the server would read and send every other row as well,
+    /// each for nothing.
     async fn admitted(
+        &self,
+        client: &Object,
+        statement: &Statement,
+        params: &[Param<'_>],
+    ) -> Job<Vec<Row>> {
+        let rows = self.taken(client, statement, params).await;
+        if matches!(rows, Err(Failure::Port(_))) {
+            self.cancel().await;
+        }
+        rows
+    }
+
+    /// Cancels the current statement. One that begins while the server processes this is not
+    /// cancelled; its own rows will ask for it.
+    async fn cancel(&self) {
+        self.spent.store(true, Ordering::Relaxed);
+        if let Ok(canceller) = self.canceller()
+            && !self.cancels.swap(true, Ordering::Relaxed)
+        {
+            canceller.cancel().await;
+            self.cancels.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The rows of a statement, if there is room for them; the connection skips the others.
+    async fn taken(
         &self,
         client: &Object,
         statement: &Statement,
@@ -293,8 +342,8 @@ impl Session {
     }
 
     /// Returns a handle that cancels this connection's current statement.
-    pub(super) fn canceller(&self) -> Job<CancelToken> {
-        Ok(self.client()?.cancel_token())
+    pub(super) fn canceller(&self) -> Job<Canceller> {
+        Ok(Canceller::new(self.client()?.cancel_token(), &self.cancelling))
     }
 
     /// Closes the connection, whatever it is doing.
@@ -312,6 +361,15 @@ impl Drop for Session {
             self.losses.note();
         }
         if self.open {
+            // Nobody waits for the statement that may be running: without a cancellation it would keep
+            // its locks until the server has noticed that its client is gone.
+            if let (Ok(runtime), Ok(canceller)) =
+                (tokio::runtime::Handle::try_current(), self.canceller())
+            {
+                runtime.spawn(async move { canceller.cancel().await });
+            }
+        }
+        if self.open || self.spent.load(Ordering::Relaxed) {
             self.sever();
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use besom_core::proposal::{Change, Settle};
+use besom_core::queue::ROW_CHANGES_MAX;
 use besom_core::value::{Field, Value};
 use besom_ports::store::{BeforeImage, Decision};
 
@@ -74,6 +75,25 @@ pub async fn images_restore_everything_an_item_changed(world: &mut World) {
     assert_ne!(rows, before);
     let images = world.latest_images().await;
     assert!(images.iter().all(|i| i.collection == "things" && i.tenant == Some(tenant("a"))));
+    restore(&mut rows, &images);
+    assert_eq!(rows, before);
+}
+
+/// The images of one row are as many as its changes, also if the item has inserted it.
+pub async fn an_item_changes_one_row_as_often_as_it_may(world: &mut World) {
+    world.write(vec![thing("old", 1)]).await;
+    let before = things(world).await;
+    let upsert = |id, n: usize| {
+        let fields =
+            fields([("id", text(id)), ("title", text("new")), ("n", Value::Integer(n as i64))]);
+        Change::Upsert { collection: "things".into(), fields }
+    };
+    let changes = (0..ROW_CHANGES_MAX).flat_map(|n| [upsert("old", n), upsert("new", n)]);
+    world.settle(candidate("k"), apply(vec![], changes.collect())).await;
+    let mut rows = things(world).await;
+    assert_eq!(rows.len(), 2);
+    let images = world.latest_images().await;
+    assert_eq!(images.len(), 2 * ROW_CHANGES_MAX);
     restore(&mut rows, &images);
     assert_eq!(rows, before);
 }

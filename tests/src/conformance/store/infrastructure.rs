@@ -1,5 +1,9 @@
 //! Failures of the infrastructure consume no attempt, and unknown results are looked up.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
 use besom_core::value::Value;
 use besom_ports::store::{Error, Outcome};
 
@@ -60,6 +64,45 @@ pub async fn an_unknown_result_is_found_out(world: &mut World) {
         assert_eq!(found.is_some(), fault == Fault::UnknownApplied, "{fault:?}");
         assert_eq!(world.log("task").await.is_empty(), found.is_some());
         assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(n)]]);
+        world.balanced().await;
+    }
+}
+
+/// The result of a future that is polled so often at most; none: it was dropped before.
+async fn polled<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut left) = (pin!(future), polls);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// Wherever a commit is left, the lookup returns whether it was committed, and nothing is applied
+/// later.
+pub async fn a_commit_that_nobody_waits_for_is_looked_up(world: &mut World) {
+    world.write(vec![thing("t", 0)]).await;
+    for n in 1..=24 {
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.only("task").await;
+        let entry = || world.entry(&item, apply(vec![], vec![set_n("t", n)]));
+        let batch = world.batch(vec![entry()]);
+        let done = polled(n as usize, world.store().commit(&batch)).await;
+        let found = world.store().find_commit(batch.id).await.unwrap();
+        if let Some(done) = done {
+            assert_eq!(found, Some(done.unwrap()), "{n}");
+        }
+        let expected = if found.is_some() { n } else { n - 1 };
+        assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(expected)]], "{n}");
+        assert_eq!(world.log("task").await.is_empty(), found.is_some(), "{n}");
+        if found.is_none() {
+            let again = world.store().commit(&world.batch(vec![entry()])).await.unwrap();
+            assert_eq!(again.outcomes, [Outcome::Committed], "{n}");
+        }
         world.balanced().await;
     }
 }

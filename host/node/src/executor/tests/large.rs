@@ -123,6 +123,43 @@ fn nothing_is_begun_in_a_lane_while_too_much_of_it_waits_for_its_commit() {
     assert!(reads(&bench.step(for_ticket(all_committed(&first), a))));
 }
 
+/// Their commits do not wait for the large ones either.
+#[test]
+fn tasks_whose_batches_are_small_begin_while_large_ones_wait_for_their_commit() {
+    for (size, expected) in [(None, false), (Some(2_000), false), (Some(125), true)] {
+        let (mut bench, tickets) = three([Lane::Normal; 3]);
+        for ticket in tickets {
+            bench.step(Event::Acted(ticket, emitted(&[1_900])));
+        }
+        bench.executor.sizes.remove(&TaskName::from("c"));
+        if let Some(size) = size {
+            bench.executor.sizes.insert("c".into(), size);
+        }
+        let stream =
+            Stream { task: "c".into(), partition: Partition(1), acked: Seq(0), tail: Seq(1) };
+        bench.executor.planned(true, None);
+        bench.fill();
+        let commands = bench.step(Event::Backlog(Ok(vec![stream])));
+        let begun = commands.iter().any(|command| matches!(command, Command::ReadLog { .. }));
+        assert_eq!(begun, expected, "{size:?}");
+    }
+}
+
+#[test]
+fn a_small_batch_halves_the_size_that_is_known_of_a_task() {
+    let (mut bench, tickets) = three([Lane::Normal; 3]);
+    let known = |bench: &Bench| bench.executor.sizes[&TaskName::from("a")];
+    let commands = bench.step(Event::Acted(tickets[0], emitted(&[1_900])));
+    let large = known(&bench);
+    let (_, batch) = commits(&commands).remove(0);
+    bench.step(for_ticket(all_committed(&batch), tickets[0]));
+    let due = timer("a", 9, at(500));
+    bench.executor.timers.added(due.run_at);
+    let (ticket, _) = acts(&again(&mut bench, &due))[0].clone();
+    bench.step(Event::Acted(ticket, emitted(&[1])));
+    assert_eq!(known(&bench), large / 2);
+}
+
 /// What does not fit into one commit would be executed again.
 #[test]
 fn the_size_of_batches_follows_what_fits_into_one_commit() {

@@ -5,6 +5,7 @@ mod large;
 mod memory;
 mod refusals;
 mod rows;
+mod stop;
 mod streams;
 
 use besom_core::collection::{Collection, Column, Encoding, Operations};

@@ -54,7 +54,7 @@ fn what_waits_for_rows_is_not_in_execution_and_is_given_back_by_a_host_that_stop
     let (mut bench, ticket, _) = rationed();
     let told = bench.step(Event::RowsTaken(ticket, Ok(Allowance::NotBefore(at(9_000)))));
     assert!(told.iter().any(|command| matches!(command, Command::Abandon(_))), "{told:?}");
-    bench.executor.drain();
+    bench.executor.drain(bench.now);
     bench.fill();
     assert!(bench.executor.is_idle());
 }
