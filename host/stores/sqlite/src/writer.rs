@@ -31,8 +31,10 @@ use besom_ports::store::{Error, Result};
 
 /// How long transactions keep other processes waiting before [`LONG_PAUSE`] follows them.
 const LONG: Duration = Duration::from_millis(500);
-/// Shorter transactions do not count: between them, other processes find a moment to write.
+/// Shorter transactions count as a fraction of their time: between them, other processes sometimes
+/// find a moment to write.
 const COUNTED_MIN: Duration = Duration::from_millis(100);
+const SHORT_FRACTION: u32 = 4;
 /// Time for other processes to write. SQLite does not queue them: one that waits tries again every
 /// 100 ms.
 const LONG_PAUSE: Duration = Duration::from_millis(110);
@@ -184,14 +186,11 @@ impl Held {
     /// Adds a transaction. Returns whether other processes need a pause now.
     fn is_enough(&mut self, begun: Instant, ended: Instant) -> bool {
         let took = ended.duration_since(begun);
-        if took < COUNTED_MIN {
-            return false;
-        }
         let pause = self.until.map(|until| begun.saturating_duration_since(until));
         if pause.is_none_or(|pause| pause >= LONG_PAUSE) {
             self.time = Duration::ZERO;
         }
-        self.time += took;
+        self.time += if took < COUNTED_MIN { took / SHORT_FRACTION } else { took };
         self.until = Some(ended);
         self.time >= LONG
     }
@@ -381,12 +380,11 @@ impl Tx<'_> {
 mod tests {
     use super::*;
 
-    /// Transactions of 200 ms, each that long after the one before: after how many other processes
-    /// have a pause, if they have any.
-    fn paused_after(between: Duration) -> Option<usize> {
-        let took = Duration::from_millis(200);
+    /// After how many transactions that take `took`, each `between` after the one before, other
+    /// processes have a pause, if they have any.
+    fn paused_after(took: Duration, between: Duration) -> Option<usize> {
         let (mut held, start) = (Held::default(), Instant::now());
-        (1..=10usize).find(|number| {
+        (1..=100usize).find(|number| {
             let begun = start + (took + between) * u32::try_from(*number).expect("a small number");
             held.is_enough(begun, begun + took)
         })
@@ -394,13 +392,12 @@ mod tests {
 
     #[test]
     fn other_processes_have_a_pause_after_long_transactions_one_after_the_other() {
-        assert_eq!(paused_after(Duration::from_millis(1)), Some(3));
-        assert_eq!(paused_after(LONG_PAUSE), None);
-        let (mut held, begun) = (Held::default(), Instant::now());
-        assert!(held.is_enough(begun, begun + LONG));
-        for number in 0..1_000 {
-            let begun = begun + LONG + COUNTED_MIN * number;
-            assert!(!held.is_enough(begun, begun + COUNTED_MIN / 2));
+        let (long, short) = (Duration::from_millis(200), Duration::from_millis(50));
+        let moment = Duration::from_millis(1);
+        assert_eq!(paused_after(long, moment), Some(3));
+        assert_eq!(paused_after(short, moment), Some(40));
+        for took in [long, short] {
+            assert_eq!(paused_after(took, LONG_PAUSE), None, "{took:?}");
         }
     }
 }
