@@ -27,16 +27,18 @@ impl Executor {
         let of_lane = self.flights.values().filter(|flight| flight.lane == lane);
         let used = of_lane.map(|flight| match flight.is_executing() {
             true => self.used_by(flight),
-            false => flight.bytes as u64,
+            // The changes, and the statements that the store makes of them.
+            false => 2 * flight.bytes as u64,
         });
         used.sum()
     }
 
-    /// The memory of the calls of a batch: as much as those of its task before, or all that they may
-    /// use.
+    /// The memory of the calls of a batch, and of the changes that they return: as much as those of
+    /// its task before, or all that they may use.
     fn used_by(&self, flight: &Flight) -> u64 {
         let most = flight.definition.limits.memory_bytes;
-        self.memory.get(&flight.task).copied().unwrap_or(most)
+        let returned = self.sizes.get(&flight.task).copied().unwrap_or_default();
+        self.memory.get(&flight.task).copied().unwrap_or(most) + returned as u64
     }
 
     /// Learns how much the calls of a task use. A call that failed has not reported it, and may have
