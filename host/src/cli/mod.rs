@@ -145,7 +145,6 @@ pub fn main() -> ExitCode {
     if let Some(code) = besom_system::child::main(&works) {
         return code;
     }
-    besom_system::memory::bound_pools();
     besom_system::memory::return_large_buffers();
     let cli = Cli::parse();
     // Databases, leases and logs hold data of other people: only this user may read them.

@@ -1,23 +1,10 @@
 //! The allocator of the process.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// Allocations of at least this size are returned to the system as soon as they are freed, in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE: libc::c_int = 1 << 20;
-
-/// The pools from which the process allocates small buffers. By default, the C library has eight for each
-/// processor, and each keeps what its threads have freed.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-const POOLS: libc::c_int = 2;
-
-/// Bounds the pools of small buffers. `MALLOC_ARENA_MAX` in the environment takes precedence. It has to be
-/// called before other threads allocate.
-pub fn bound_pools() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
-        // SAFETY: it sets a parameter of the allocator, under the allocator's own lock.
-        unsafe { libc::mallopt(libc::M_ARENA_MAX, POOLS) };
-    }
-}
 
 /// Has large buffers returned to the system when they are freed. By default, the C library raises the
 /// size from which it does that up to 32 MiB, and the buffers of large commits remain in the process.
@@ -30,21 +17,64 @@ pub fn return_large_buffers() {
     }
 }
 
+/// By how much the process grows before [`Spare`] looks for unused buffers, in bytes.
+const GROWTH: usize = 32 << 20;
+
+/// Returns the small buffers that are in no use to the system. By default, the C library keeps them
+/// unless they lie at the end of a pool.
+#[derive(Debug, Default)]
+pub struct Spare {
+    /// The smallest memory in use since the last return.
+    kept: AtomicUsize,
+}
+
+impl Spare {
+    /// Whether the process has grown by 32 MiB since this was last so, or since the last return.
+    /// Reads one file of the system.
+    pub fn has_grown(&self) -> bool {
+        let Some(now) = resident() else { return false };
+        let has_grown = self.kept.fetch_min(now, Ordering::Relaxed) + GROWTH <= now;
+        if has_grown {
+            self.kept.store(now, Ordering::Relaxed);
+        }
+        has_grown
+    }
+
+    /// Returns the unused buffers; this takes milliseconds.
+    pub fn give_back(&self) {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        // SAFETY: it changes the allocator's own state, under its own locks.
+        unsafe {
+            libc::malloc_trim(0);
+        }
+        self.kept.store(resident().unwrap_or_default(), Ordering::Relaxed);
+    }
+}
+
+/// The memory of this process in use, in bytes.
+fn resident() -> Option<usize> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(pages.split(' ').nth(1)?.parse::<usize>().ok()? * rustix::param::page_size())
+}
+
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     const SIZE: usize = 8 << 20;
+    /// Each test measures the memory of the process.
+    static ALONE: Mutex<()> = Mutex::new(());
 
-    /// The memory of this process in use, in bytes.
     fn resident() -> usize {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+        super::resident().expect("the memory in use")
     }
 
     /// A small allocation behind each buffer keeps the heap from shrinking by itself.
     #[test]
     fn a_large_buffer_that_is_freed_leaves_the_process() {
+        let _alone = ALONE.lock();
         return_large_buffers();
         // With the defaults, the first one of a size raises the size from which buffers are returned.
         drop(std::hint::black_box(vec![1u8; SIZE]));
@@ -55,5 +85,24 @@ mod tests {
         let after = resident();
         assert!(after < before + 2 * SIZE, "{before} bytes before, {after} after");
         drop(small);
+    }
+
+    /// The last buffer keeps the pool from shrinking by itself.
+    #[test]
+    fn small_buffers_that_are_freed_leave_the_process_once_it_has_grown() {
+        let _alone = ALONE.lock();
+        let spare = Spare::default();
+        spare.give_back();
+        assert!(!spare.has_grown());
+        let before = resident();
+        let mut held: Vec<_> = (0..4_000).map(|_| vec![1u8; 30_000]).collect();
+        let last = held.pop();
+        assert!(spare.has_grown());
+        drop(held);
+        let freed = resident();
+        spare.give_back();
+        let after = resident();
+        assert!(after < before + (freed - before) / 4, "{before}, then {freed}, then {after}");
+        drop(last);
     }
 }

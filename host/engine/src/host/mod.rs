@@ -34,6 +34,7 @@ use besom_node::{Bar, Command, Event, Node, Role, Settings, Whose, Work};
 use besom_node::{executor, holdings};
 use besom_ports::guests::StopFlag;
 use besom_ports::store::NodeRow;
+use besom_system::memory::Spare;
 use perform::{Cluster, Ports};
 
 /// A request to a running host.
@@ -119,6 +120,7 @@ pub async fn run(
     let mut node = Node::new(settings, work, seed(), ports.clock.now());
     let (mut scans, mut acts) = (StopFlag::default(), StopFlag::default());
     let mut commits: HashMap<Ticket, StopFlag> = HashMap::new();
+    let spare = Arc::new(Spare::default());
     let (following, follows) = watch::channel(true);
     let watcher = tokio::spawn(watch_leader(ports.clone(), follows, events.clone()));
     let among_others = ports.cluster.clone().map(|cluster| {
@@ -144,10 +146,18 @@ pub async fn run(
     let mut control_open = true;
     'running: loop {
         let mut commands = Vec::new();
-        if let Event::Executor(_, executor::Event::Committed(ticket, ..)) = &event {
-            commits.remove(ticket);
-        }
+        let is_committed = match &event {
+            Event::Executor(_, executor::Event::Committed(ticket, ..)) => {
+                commits.remove(ticket);
+                true
+            }
+            _ => false,
+        };
         node.step(ports.clock.now(), event, &mut commands);
+        if is_committed && spare.has_grown() {
+            let spare = Arc::clone(&spare);
+            tokio::task::spawn_blocking(move || spare.give_back());
+        }
         for command in commands {
             match command {
                 Command::Finished => break 'running,
