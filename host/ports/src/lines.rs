@@ -42,8 +42,9 @@ pub struct RunLines {
 
 /// Receives the log lines of guests. It must not block, because it is called on a guest's thread.
 pub trait LineSink: Send + Sync {
-    /// Accepts a line of a task, or drops and counts it.
-    fn line(&self, task: &TaskName, run: RunId, level: &'static str, text: &str);
+    /// Accepts a line of a task, or drops and counts it. `None`: it is beyond the rate of its task, and
+    /// no log is to contain it; otherwise the number of such lines since the last that was not.
+    fn line(&self, task: &TaskName, run: RunId, level: &'static str, text: &str) -> Option<u64>;
 }
 
 /// The log of the run that a guest's call belongs to. The default is a call outside of any run,
@@ -57,11 +58,10 @@ impl RunLog {
         RunLog(Some((run, sink)))
     }
 
-    /// Passes a line to the sink; without a run, does nothing.
-    pub fn line(&self, task: &TaskName, level: &'static str, text: &str) {
-        if let Some((run, sink)) = &self.0 {
-            sink.line(task, *run, level, text);
-        }
+    /// Passes a line to the sink; without a run, does nothing and has no rate. Returns what
+    /// [`LineSink::line`] does.
+    pub fn line(&self, task: &TaskName, level: &'static str, text: &str) -> Option<u64> {
+        self.0.as_ref().map_or(Some(0), |(run, sink)| sink.line(task, *run, level, text))
     }
 }
 

@@ -355,12 +355,18 @@ impl Guest {
         for part in [word, ": ", line, "\n"] {
             self.capture.push(part.as_bytes());
         }
-        self.log.line(&self.task, word, line);
+        let Some(missing) = self.log.line(&self.task, word, line) else { return Ok(()) };
         if self.meter.lines >= LINES_MAX {
             return Ok(());
         }
         self.meter.lines += 1;
         let task = &self.task;
+        if missing > 0 {
+            tracing::warn!(
+                target: "besom::task", %task,
+                "{missing} log lines before this one exceeded the rate of the task and were dropped"
+            );
+        }
         // A control character could imitate another line or change the colour.
         let line = line.escape_debug();
         match level {

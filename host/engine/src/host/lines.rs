@@ -2,8 +2,8 @@
 //!
 //! A guest never waits for its log: a line is added to a bounded buffer, limited by the rate of its
 //! task, or is dropped and counted. The buffer is written to the store once a second. If the store
-//! is unavailable, the lines are dropped; nothing depends on them. The host's own log contains them
-//! as well.
+//! is unavailable, the lines are dropped; nothing depends on them. The host's own log contains the
+//! lines within the rate as well.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -21,6 +21,8 @@ use besom_ports::store::Store;
 
 /// Default for the log lines of one task that a node passes on per second.
 pub const LINES_PER_S_DEFAULT: NonZeroU32 = NonZeroU32::new(200).expect("not zero");
+/// A longer line counts as several, in bytes.
+const LINE_BYTES: u64 = 256;
 /// Maximum number of lines that wait for the store.
 const WAITING_MAX: usize = 4_096;
 /// Maximum number of runs whose losses are remembered until they are written.
@@ -42,8 +44,16 @@ pub struct Lines {
 struct Waiting {
     lines: Vec<RunLine>,
     lost: BTreeMap<RunId, Lost>,
-    /// When the next line of a task is within the rate ([`budget`]).
-    free_at: BTreeMap<TaskName, Time>,
+    /// The rates of tasks that have logged of late.
+    rates: BTreeMap<TaskName, Rate>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Rate {
+    /// When the next line is within the rate ([`budget`]).
+    free_at: Option<Time>,
+    /// Lines beyond the rate since the last one within it.
+    missing: u64,
 }
 
 /// Lost lines of a run that no later line has reported yet.
@@ -66,24 +76,36 @@ impl Lines {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, now: Time, task: &TaskName, run: RunId, level: &'static str, text: &str) {
+    fn add(
+        &self,
+        now: Time,
+        task: &TaskName,
+        run: RunId,
+        level: &'static str,
+        text: &str,
+    ) -> Option<u64> {
         let mut waiting = self.waiting();
-        let (grant, free_at) = budget::take(waiting.free_at.get(task).copied(), now, 1, self.per_s);
-        if let Some(free_at) = free_at {
-            match waiting.free_at.get_mut(task) {
-                Some(at) => *at = free_at,
-                None => {
-                    waiting.free_at.insert(task.clone(), free_at);
-                }
-            }
+        if !waiting.rates.contains_key(task) {
+            waiting.rates.insert(task.clone(), Rate::default());
         }
-        if grant != Allowance::Now || waiting.lines.len() >= WAITING_MAX {
+        let rate = waiting.rates.get_mut(task)?;
+        let cost = (text.len() as u64).div_ceil(LINE_BYTES).max(1);
+        let (grant, free_at) = budget::take(rate.free_at, now, cost, self.per_s);
+        rate.free_at = free_at;
+        if grant != Allowance::Now {
+            rate.missing += 1;
             waiting.lose(run, 1);
-            return;
+            return None;
+        }
+        let missing = std::mem::take(&mut rate.missing);
+        if waiting.lines.len() >= WAITING_MAX {
+            waiting.lose(run, 1);
+            return Some(missing);
         }
         let dropped = waiting.lost.remove(&run).map_or(0, |lost| lost.count);
         let (node, text) = (self.node.clone(), text.to_owned());
         waiting.lines.push(RunLine { run, at: now, node, level, text, dropped });
+        Some(missing)
     }
 
     /// The lines to write now, and the losses that no line reports.
@@ -98,7 +120,8 @@ impl Lines {
         });
         // A task that has logged nothing for a second regains its full rate.
         let now = clock::wall();
-        waiting.free_at.retain(|_, at| now.since(*at) < WRITE_EVERY);
+        let is_used = |at: Time| now.since(at) < WRITE_EVERY;
+        waiting.rates.retain(|_, rate| rate.missing > 0 || rate.free_at.is_some_and(is_used));
         if !waiting.lost.is_empty() {
             self.some.notify_one();
         }
@@ -161,9 +184,10 @@ impl Waiting {
 }
 
 impl LineSink for Lines {
-    fn line(&self, task: &TaskName, run: RunId, level: &'static str, text: &str) {
-        self.add(clock::wall(), task, run, level, text);
+    fn line(&self, task: &TaskName, run: RunId, level: &'static str, text: &str) -> Option<u64> {
+        let missing = self.add(clock::wall(), task, run, level, text);
         self.some.notify_one();
+        missing
     }
 }
 
@@ -181,8 +205,8 @@ mod tests {
         Time::from_secs(1_000 + s)
     }
 
-    fn log(lines: &Lines, at: Time, task: &str, run: RunId, text: &str) {
-        lines.add(at, &task.into(), run, "info", text);
+    fn log(lines: &Lines, at: Time, task: &str, run: RunId, text: &str) -> Option<u64> {
+        lines.add(at, &task.into(), run, "info", text)
     }
 
     fn texts(taken: &[RunLine]) -> Vec<(&str, u64)> {
@@ -219,6 +243,20 @@ mod tests {
         let left = 10 - first.len() as u64;
         assert_eq!(lines.take(), (Vec::new(), vec![(RUN, left)]));
         assert_eq!(lines.take(), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_line_beyond_the_rate_is_for_no_log_and_is_counted_with_the_next() {
+        let lines = lines(2);
+        let told: Vec<_> = (0..6).map(|_| log(&lines, seconds(0), "loud", RUN, "x")).collect();
+        let within = told.iter().flatten().count() as u64;
+        assert_eq!(told[..within as usize], vec![Some(0); within as usize]);
+        assert!((2..=3).contains(&within), "{told:?}");
+        assert_eq!(log(&lines, seconds(1), "loud", RUN, "x"), Some(6 - within));
+        // A line of 4 KiB counts as sixteen: it takes the next eight seconds.
+        assert_eq!(log(&lines, seconds(2), "loud", RUN, &"x".repeat(4_096)), Some(0));
+        assert_eq!(log(&lines, seconds(8), "loud", RUN, "x"), None);
+        assert_eq!(log(&lines, seconds(12), "loud", RUN, "x"), Some(1));
     }
 
     #[test]
