@@ -282,6 +282,26 @@ impl Source {
         }
     }
 
+    /// Returns the place of an unknown key, with its value masked as far as the line shows it: the value of
+    /// a misspelt key may be a secret.
+    pub fn at_key(&self, key: &Range<usize>, value: &Range<usize>) -> Place {
+        let mut place = self.at(key);
+        // The value of a table is everything under its header.
+        if let Place::Line { text, .. } = &mut place
+            && value.start >= key.end
+        {
+            let line_start = self.text[..key.start].rfind('\n').map_or(0, |n| n + 1);
+            let before = |at: usize| self.text[line_start..at].trim_start_matches('\u{feff}');
+            let chars = before(value.start).chars().count()..before(value.end).chars().count();
+            let masked = |(at, c): (usize, char)| match chars.contains(&at) && c.is_alphanumeric() {
+                true => secret::MASK,
+                false => c,
+            };
+            *text = text.chars().enumerate().map(masked).collect();
+        }
+        place
+    }
+
     /// Returns the file as a whole.
     pub fn whole(&self) -> Place {
         Place::File { file: self.file.clone() }

@@ -149,7 +149,7 @@ besom.toml:5:7: error: `ttl` is a duration and requires a unit
   5 | ttl = 15
     |       ^^ write "15s" for seconds
 besom.toml:6:1: error: unknown key `renw` in [lease]
-  6 | renw = "5s"
+  6 | renw = "**"
     | ^^^^ did you mean `renew`?
 besom.toml:9:10: error: there is no plugin `sweap`
   9 | plugin = "sweap"
@@ -173,7 +173,7 @@ besom.toml:15:13: error: unknown time zone `Europe/Berlim`
   15 | timezone = "Europe/Berlim"
      |             ^^^^^^^^^^^^^ write an IANA name such as `Europe/Berlin`, or `UTC`
 besom.toml:16:14: error: unknown key `min_change` in [tasks.two.settings]
-  16 | settings = { min_change = 3, threshold = "1s" }
+  16 | settings = { min_change = *, threshold = "1s" }
      |              ^^^^^^^^^^ did you mean `min_changes`?
 besom.toml:16:42: error: 1s is below the minimum of `threshold`
   16 | settings = { min_change = 3, threshold = "1s" }

@@ -146,6 +146,8 @@ impl Walker<'_> {
     ) {
         let place = if path.is_empty() { String::new() } else { format!(" in [{path}]") };
         let fix = suggestion(&entry.key, names);
-        self.error(&entry.key_span, format!("unknown key `{}`{place}", entry.key), fix);
+        let shown = self.source.at_key(&entry.key_span, &entry.span);
+        let message = format!("unknown key `{}`{place}", entry.key);
+        self.problems.push(Diagnostic::error(shown, message).fix(fix));
     }
 }

@@ -134,15 +134,15 @@ pub fn line(path: &Path) -> Result<String, String> {
 }
 
 /// Replaces each character of a secret, so that columns do not change.
-const MASK: char = '*';
+pub const MASK: char = '*';
 
-/// The name of a password in URL parameters and in `key = value` texts.
-const WORD: &str = "password";
+/// The ends of the names of secrets in URL parameters and in `key = value` texts.
+const WORDS: [&str; 5] = ["password", "passwd", "passphrase", "secret", "token"];
 
-/// Masks the passwords in a text: `***` in `scheme://user:***@host`, after `password=`, and in the query of
-/// an HTTP URL, where any value may be a token (`https://host/path?key=***`), and in an address whose
-/// scheme is missing (`user:***@host`). The number of characters does not change, so that places in the text
-/// stay valid. If the end of a password is ambiguous, more is masked rather than less.
+/// Masks the secrets in a text: `***` in `scheme://user:***@host`, after `password=` and the other
+/// [`WORDS`], in the query of an HTTP URL, where any value may be a token (`https://host/path?key=***`), and
+/// in an address whose scheme is missing (`user:***@host`). The number of characters does not change, so that
+/// places in the text stay valid. If the end of a secret is ambiguous, more is masked rather than less.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut spans = Vec::new();
     for (at, _) in text.match_indices("://") {
@@ -158,9 +158,11 @@ pub fn redact(text: &str) -> Cow<'_, str> {
             let begin = at + len;
             let in_url = text[..at].ends_with(['?', '&']);
             let quote = open_quote(text, at);
-            spans.extend(
-                value(&text[begin..], in_url, quote).map(|s| begin + s.start..begin + s.end),
-            );
+            let found = match text[begin..].strip_prefix(FILE) {
+                Some(rest) => not_a_path(rest).map(|s| s.start + FILE.len()..s.end + FILE.len()),
+                None => value(&text[begin..], in_url, quote),
+            };
+            spans.extend(found.map(|s| begin + s.start..begin + s.end));
         }
     }
     for (at, _) in text.match_indices('@') {
@@ -283,11 +285,28 @@ fn in_authority(url: &str) -> Option<Range<usize>> {
     Some(colon + 1..host)
 }
 
-/// Returns the length of `password` at the beginning of a text; its letters may be percent-encoded, such as
-/// `%70`.
+/// The end of the name of a key whose value is the path of a secret.
+const FILE: &str = "_file";
+
+/// Returns the range of a value, up to the end of its line, that is not a text and so not a path, but may
+/// be the secret itself.
+fn not_a_path(rest: &str) -> Option<Range<usize>> {
+    let value = rest.trim_start_matches([' ', '\t']).strip_prefix('=')?;
+    let value = value.trim_start_matches([' ', '\t']);
+    let line = value.lines().next().filter(|line| !line.starts_with(QUOTES) && !line.is_empty())?;
+    let begin = rest.len() - value.len();
+    Some(begin..begin + line.len())
+}
+
+/// Returns the length of one of the [`WORDS`] at the beginning of a text; its letters may be
+/// percent-encoded, such as `%70`.
 fn word_len(text: &str) -> Option<usize> {
+    WORDS.iter().find_map(|word| prefix_len(text, word))
+}
+
+fn prefix_len(text: &str, word: &str) -> Option<usize> {
     let mut len = 0;
-    for letter in WORD.bytes() {
+    for letter in word.bytes() {
         let rest = &text.as_bytes()[len..];
         let (found, taken) = match rest {
             [b'%', high, low, ..] => {
@@ -424,6 +443,11 @@ mod tests {
             ("postgres://u:é@h/d", "postgres://u:*@h/d"),
             ("postgres://u@h:5432/d, https://h/@x", "postgres://u@h:5432/d, https://h/@x"),
             ("password_file = \"p\"", "password_file = \"p\""),
+            ("settings.api_token = \"p w\" # x", "settings.api_token = \"***\" # x"),
+            ("secret = p and PASSPHRASE=p w", "secret = * and PASSPHRASE=* w"),
+            ("token_file = \"p\" # no token", "token_file = \"p\" # no token"),
+            ("password_file = [\"p\"]\nb = 1", "password_file = *****\nb = 1"),
+            ("token_file = { v = \"p w\" }", "token_file = ***************"),
             ("at 10:20://", "at 10:20://"),
             ("url = \"besom:s3cr3t@h/d\" # x", "url = \"besom:******@h/d\" # x"),
             ("invalid: besom:p@h", "invalid: besom:*@h"),

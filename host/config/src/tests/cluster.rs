@@ -110,7 +110,7 @@ besom.toml:2:8: error: `etcd` must be an array of strings, not a string
   2 | etcd = "http://a:2379"
     |        ^^^^^^^^^^^^^^^ write, for example, etcd = ["text"]
 besom.toml:3:1: error: unknown key `clutser` in [coordination]
-  3 | clutser = "a"
+  3 | clutser = "*"
     | ^^^^^^^ did you mean `cluster`?
 besom.toml:6:8: error: `md6` is not a valid value for `hash`
   6 | hash = "md6"

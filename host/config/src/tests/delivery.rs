@@ -73,7 +73,7 @@ besom.toml:16:7: error: `http://a/#part` has a fragment, which is never sent
   16 | url = "http://a/#part"
      |       ^^^^^^^^^^^^^^^^ remove it
 besom.toml:17:1: error: unknown key `tocken_file` in [topics.f]
-  17 | tocken_file = "x"
+  17 | tocken_file = "*"
      | ^^^^^^^^^^^ did you mean `token_file`?
 "#,
     );

@@ -14,7 +14,7 @@ use besom_config::diagnostic::Place;
 use besom_config::edit::{self, Base, Change, Field, Finding};
 use besom_config::file::{self, FileDigest, Version};
 use besom_config::hunk::{Fate, Line};
-use besom_config::{Diagnostic, Overrides};
+use besom_config::{Diagnostic, Overrides, RawConfig};
 use besom_product::model::collections_for;
 use besom_system::secret::redact;
 
@@ -49,9 +49,28 @@ impl Desk {
             host: self.host.clone(),
             path: version.path.display().to_string(),
             digest: version.digest.to_string(),
-            text: redact(&version.text).into_owned(),
+            text: self.masked(&version.text),
             locked: version.read_only,
         })
+    }
+
+    /// The text without passwords, and without the values of unknown keys: a misspelt key may name a
+    /// secret.
+    fn masked(&self, text: &str) -> String {
+        let redacted = redact(text);
+        let parsed = RawConfig::parse(text, &self.path, &self.overrides);
+        let Err(problems) = parsed.outline(&collections_for(&[])).finish() else {
+            return redacted.into_owned();
+        };
+        let mut lines: Vec<&str> = redacted.split('\n').collect();
+        for problem in problems.0.iter().filter(|found| found.message.starts_with("unknown key")) {
+            if let Place::Line { line, text, .. } = &problem.place
+                && let Some(shown) = lines.get_mut(line.saturating_sub(1))
+            {
+                *shown = text;
+            }
+        }
+        lines.join("\n")
     }
 
     /// Performs an edit, or previews it. A result that has errors caused by the edit is returned
