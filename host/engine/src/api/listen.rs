@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -205,12 +205,28 @@ impl Listener {
                 Ok(_) | Err(_) => return Err(Error::Taken(path.to_owned())),
             },
         }
-        // Bound under another name and renamed, so that no client connects before the mode is set.
-        let hidden = path.with_extension(format!("{}.tmp", std::process::id()));
-        let listener = UnixListener::bind(&hidden).map_err(io)?;
-        std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600)).map_err(io)?;
-        std::fs::rename(&hidden, path).map_err(io)?;
-        Ok(Listener::Unix(listener, path.to_owned()))
+        // Bound in a directory that nobody else can enter and renamed, so that no client connects
+        // before the mode is set.
+        let closed = path.with_extension(format!("{}.tmp", std::process::id()));
+        let hidden = closed.join("s");
+        let mut directory = std::fs::DirBuilder::new();
+        directory.mode(0o700);
+        if directory.create(&closed).is_err() {
+            // A process of the same number may have died at this point.
+            std::fs::remove_file(&hidden).ok();
+            std::fs::remove_dir(&closed).map_err(io)?;
+            directory.create(&closed).map_err(io)?;
+        }
+        let bound = UnixListener::bind(&hidden).and_then(|listener| {
+            std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+            std::fs::rename(&hidden, path)?;
+            Ok(listener)
+        });
+        if bound.is_err() {
+            std::fs::remove_file(&hidden).ok();
+        }
+        std::fs::remove_dir(&closed).map_err(io)?;
+        Ok(Listener::Unix(bound.map_err(io)?, path.to_owned()))
     }
 
     /// Binds a TCP address, for callers with one of these tokens and for web pages with a ticket.

@@ -201,6 +201,25 @@ async fn the_socket_is_its_owners_alone_and_goes_with_its_host() {
     assert!(!path.exists());
 }
 
+/// Under any umask of the process, nobody else can connect before the mode is set: it is bound in a
+/// directory of its owner alone, which a process that died there may have left.
+#[tokio::test]
+async fn a_directory_that_a_dead_host_has_left_is_replaced() {
+    let (directory, path) = socket();
+    let left = path.with_extension(format!("{}.tmp", std::process::id()));
+    std::fs::create_dir(&left).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(left.join("s")).unwrap());
+    let listener = Listener::unix(&path).await.unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing beside it");
+    drop(listener);
+    // Whatever else is there stays.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join("precious"), "data").unwrap();
+    assert!(matches!(Listener::unix(&path).await, Err(Error::Io { .. })));
+    assert_eq!(std::fs::read_to_string(left.join("precious")).unwrap(), "data");
+}
+
 #[tokio::test]
 async fn a_socket_that_a_dead_host_has_left_is_replaced_and_a_live_one_is_not() {
     let (_directory, path) = socket();
