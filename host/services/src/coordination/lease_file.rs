@@ -3,7 +3,10 @@
 //! decide.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 /// The file, and the lock if this process holds it.
 pub(super) struct LeaseFile {
@@ -49,7 +52,11 @@ impl LeaseFile {
 
     fn free(&self) -> Option<File> {
         let path = self.path.as_ref()?;
-        let file = OpenOptions::new().create(true).write(true).truncate(false).open(path).ok()?;
+        // Who can write the directory of the database must not have another file created or locked.
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(false).custom_flags(no_link);
+        let file = options.open(path).ok()?;
         file.try_lock().ok().map(|()| file)
     }
 }

@@ -147,12 +147,10 @@ impl Place {
     }
 
     fn note(&self, saved: bool) {
-        let noted = std::fs::OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .open(beside(&self.path, "-lease"))
-            .and_then(|mut file| file.write_all(files_of(&self.path, saved).as_bytes()));
+        let noted = note_file(&beside(&self.path, "-lease")).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(files_of(&self.path, saved).as_bytes())
+        });
         if let Err(error) = noted {
             tracing::debug!(%error, "the identity of the write-ahead log could not be recorded");
         }
@@ -162,6 +160,20 @@ impl Place {
     pub(super) fn check(&self) -> Result<()> {
         self.lost().map_or(Ok(()), |loss| Err(Error::Unavailable(self.told(loss, false))))
     }
+}
+
+/// Opens the file of the notes. Who can write the directory of the database must not have another file
+/// overwritten through a link.
+fn note_file(path: &Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.create(true).write(true).truncate(false).custom_flags(no_link).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.nlink() != 1 {
+        return Err(std::io::Error::other("it is not a regular file with a single name"));
+    }
+    Ok(file)
 }
 
 /// What a host notes of a database. `saved`: all of the log is in the database.
@@ -293,6 +305,25 @@ fn unreadable(path: &Path, error: &dyn Display) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_the_notes_is_not_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, other) = (dir.path().join("a.db-lease"), dir.path().join("other"));
+        std::fs::write(&other, "precious").expect("written");
+        std::os::unix::fs::symlink(&other, &path).expect("a link");
+        assert!(note_file(&path).is_err());
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::hard_link(&other, &path).expect("a second name");
+        assert!(note_file(&path).is_err());
+        std::fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink(dir.path().join("new"), &path).expect("a dangling link");
+        assert!(note_file(&path).is_err());
+        assert!(!dir.path().join("new").exists());
+        assert_eq!(std::fs::read_to_string(&other).expect("read"), "precious");
+        std::fs::remove_file(&path).expect("removed");
+        assert!(note_file(&path).is_ok());
+    }
 
     #[test]
     fn the_log_of_a_file_that_was_replaced_is_refused_and_one_that_moved_along_is_not() {
