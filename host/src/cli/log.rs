@@ -1,11 +1,16 @@
 //! Logs to stderr, line by line. While a screen is drawn on the terminal, the lines go to the code that
 //! draws it.
 
+use std::fmt::Debug;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-use tracing_subscriber::fmt::MakeWriter;
+use besom_config::printable;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{self, MakeWriter};
 
 /// Maximum number of lines buffered for the screen; further lines go to stderr directly.
 const LINES_MAX: usize = 1_024;
@@ -22,9 +27,24 @@ pub fn start(directives: &str) -> Result<(), String> {
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .fmt_fields(fmt::format::debug_fn(field).delimited(" "))
         .with_writer(Lines)
         .with_ansi(colours && !diverts())
         .init();
+    Ok(())
+}
+
+/// Writes a field. Its text can come from a database, a peer or a plugin, and must not look like a record
+/// of its own: whatever is not printable is escaped, and further lines of a message are indented.
+fn field(to: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let text = format!("{value:?}");
+    if field.name() != "message" {
+        return write!(to, "{}={}", field.name(), printable(&text));
+    }
+    for (at, line) in text.lines().enumerate() {
+        to.write_str(if at > 0 { "\n  " } else { "" })?;
+        to.write_str(&printable(line))?;
+    }
     Ok(())
 }
 
@@ -113,7 +133,48 @@ impl Drop for Line {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A database's or a peer's error text could otherwise begin a line of the log.
+    #[test]
+    fn no_field_looks_like_a_record_or_moves_the_cursor() {
+        let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let to = Arc::clone(&kept);
+        let subscriber = tracing_subscriber::fmt()
+            .fmt_fields(fmt::format::debug_fn(field).delimited(" "))
+            .with_writer(move || Kept(Arc::clone(&to)))
+            .with_ansi(false)
+            .finish();
+        let hostile = "too long: y\n2026-11-27T08:00:01Z  INFO forged\u{1b}]0;x\u{7}\u{202e}";
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!(error = %hostile, by = hostile, "refused: {hostile}");
+        });
+        let text = String::from_utf8(kept.lock().expect("no panic").clone()).expect("text");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].contains("ERROR") && lines[0].ends_with("refused: too long: y"), "{text}");
+        assert!(lines[1].starts_with("  2026-11-27"), "{text}");
+        let escaped = "y\\n2026-11-27T08:00:01Z  INFO forged\\u{1b}]0;x\\u{7}\\u{202e}";
+        assert!(lines[1].contains(&format!(" error=too long: {escaped}")), "{text}");
+        assert!(lines[1].contains(" by=\"too long: y"), "{text}");
+        let is_odd = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!text.contains(is_odd), "{text:?}");
+    }
 
     #[test]
     fn a_mere_level_is_about_besom_and_directives_are_left_as_they_are() {
