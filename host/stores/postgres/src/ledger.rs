@@ -664,19 +664,23 @@ const LIFTED: &str = "DELETE FROM @.settled WHERE ctid = ANY (ARRAY(
 
 /// Messages are numbered here, when the commit holds every row that it changes: two commits that
 /// change one row emit in the order of their changes. The row of a sequence is locked until the commit
-/// ends, so that its numbers become visible in their order; sequences are locked in one order.
+/// ends, so that its numbers become visible in their order; sequences are locked in one order. Each
+/// message names the place of its sequence among them: a join would compare each message with each
+/// sequence, because the planner expects ten rows of any `unnest`.
 const OUTBOX: &str =
-    "WITH m AS (SELECT *, md5(u.tenant || E'\\x02' || u.topic || E'\\x02' || u.key)
-    AS sequence FROM unnest($1::int4[], $2::int8[], $3::int4[], $4::text[], $5::text[], $6::text[],
-      $7::bytea[]) WITH ORDINALITY u(entry, history, task, tenant, topic, key, payload, i)),
+    "WITH m AS (SELECT *, dense_rank() OVER (ORDER BY sequence)::int4 AS place FROM (
+      SELECT *, md5(u.tenant || E'\\x02' || u.topic || E'\\x02' || u.key) COLLATE \"C\" AS sequence
+      FROM unnest($1::int4[], $2::int8[], $3::int4[], $4::text[], $5::text[], $6::text[], $7::bytea[])
+        WITH ORDINALITY u(entry, history, task, tenant, topic, key, payload, i)) named),
   s AS (INSERT INTO @.outbox_sequence AS of (sequence, last)
     SELECT sequence, count(*) FROM m GROUP BY sequence ORDER BY sequence
-    ON CONFLICT (sequence) DO UPDATE SET last = of.last + excluded.last RETURNING sequence, last)
+    ON CONFLICT (sequence) DO UPDATE SET last = of.last + excluded.last RETURNING sequence, last),
+  ends AS (SELECT array_agg(last ORDER BY sequence COLLATE \"C\") AS lasts FROM s)
   INSERT INTO @.outbox (id, history, task, tenant, topic, key, no, payload, at)
   SELECT nextval('@.number'), n.history, n.task, n.tenant, n.topic, n.key, n.no, n.payload, $8::int8
-  FROM (SELECT m.*, s.last + 1 - row_number() OVER (PARTITION BY m.sequence
-      ORDER BY m.entry DESC, m.i DESC) AS no
-    FROM m JOIN s USING (sequence) ORDER BY m.entry, m.i) n";
+  FROM (SELECT m.*, (SELECT lasts FROM ends)[m.place] + 1 - row_number() OVER (
+      PARTITION BY m.place ORDER BY m.entry DESC, m.i DESC) AS no
+    FROM m ORDER BY m.entry, m.i) n";
 
 const COMMIT: &str =
     "INSERT INTO @.commit (no, last, id, at, node, result) VALUES ($1, $2, $3, $4, $5, $6)";

@@ -139,7 +139,9 @@ fn open_scan(answer: &[Row], page: &PlanPage, task: i32) -> Job<i64> {
 }
 
 /// Appends to the streams. A new stream also gets its head; afterwards only the owner writes the
-/// head, and planning does not touch it.
+/// head, and planning does not touch it. Each item names the place of its stream among the parts,
+/// which are in ascending order: a join would compare each item with each stream, because the
+/// planner expects ten rows of any `unnest`.
 const APPEND: &str = "WITH grown AS (
     INSERT INTO @.stream_tail AS s (task, part, tail)
     SELECT $1::int4, g.part, g.more FROM unnest($2::int4[], $3::int8[]) g(part, more) ORDER BY g.part
@@ -147,14 +149,14 @@ const APPEND: &str = "WITH grown AS (
     RETURNING s.part, s.tail, s.xmax = 0 AS fresh),
   heads AS (
     INSERT INTO @.stream_head (task, part, acked)
-    SELECT $1::int4, part, 0 FROM grown WHERE fresh ON CONFLICT DO NOTHING)
+    SELECT $1::int4, part, 0 FROM grown WHERE fresh ON CONFLICT DO NOTHING),
+  ends AS (SELECT array_agg(tail ORDER BY part) AS tails FROM grown)
   INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place, tenant, key, version,
     payload, route)
-  SELECT $1::int4, $4::int8, grown.tail - u.behind, $5::int8, $6::int8, $7::int8, u.part, 0, u.tenant,
-    u.key, u.version, u.payload, u.route
-  FROM unnest($8::int4[], $9::int8[], $10::text[], $11::text[], $12::text[], $13::bytea[],
-    $14::text[]) u(part, behind, tenant, key, version, payload, route)
-  JOIN grown ON grown.part = u.part";
+  SELECT $1::int4, $4::int8, (SELECT tails FROM ends)[u.at] - u.behind, $5::int8, $6::int8,
+    $7::int8, u.part, 0, u.tenant, u.key, u.version, u.payload, u.route
+  FROM unnest($8::int4[], $9::int4[], $10::int8[], $11::text[], $12::text[], $13::text[],
+    $14::bytea[], $15::text[]) u(part, at, behind, tenant, key, version, payload, route)";
 
 const TIMERS: &str = "INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place,
     tenant, key, version, payload, route)
@@ -204,12 +206,14 @@ impl Page<'_> {
             }
         }
         if !streams.is_empty() {
-            let (mut parts, mut more, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut parts, mut more): (Vec<i32>, Vec<i64>) = Default::default();
+            let (mut at, mut behind): (Vec<i32>, Vec<i64>) = Default::default();
             let mut all = Columns::default();
             for (partition, candidates) in &streams {
                 parts.push(partition.0 as i32);
                 more.push(candidates.len() as i64);
                 for (i, candidate) in candidates.iter().enumerate() {
+                    at.push(parts.len() as i32);
                     behind.push((candidates.len() - 1 - i) as i64);
                     all.push(candidate, *partition);
                 }
@@ -218,7 +222,7 @@ impl Page<'_> {
             pipeline.push(
                 APPEND,
                 params![
-                    task, parts, more, NO_DUE, tx.now.0, run, slot, of, behind, tenants, keys,
+                    task, parts, more, NO_DUE, tx.now.0, run, slot, of, at, behind, tenants, keys,
                     versions, payloads, routes
                 ],
             );
