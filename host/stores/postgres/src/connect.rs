@@ -9,16 +9,19 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+    ConfigConnectImpl, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError,
+    RecyclingMethod, Runtime,
 };
+use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{classify, words};
-use super::options::Options;
+use super::options::{Options, ReadPassword};
 use super::session::Session;
 use super::tls::{Trust, client, distrust};
 use besom_ports::store::{Error, Result};
@@ -42,6 +45,8 @@ pub(super) enum Use {
 /// The server to connect to.
 pub(super) struct Target {
     config: Config,
+    /// Reads the password again for each connection.
+    again: Option<ReadPassword>,
     trust: Trust,
     encrypt: SslMode,
     /// The server as shown in messages: without a password.
@@ -90,10 +95,12 @@ impl Target {
         if several && config.get_target_session_attrs() == TargetSessionAttrs::Any {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
+        let mut again = None;
         if config.get_password().is_none()
             && let Some(password) = &options.password
         {
-            config.password(password);
+            config.password(&password.text);
+            again.clone_from(&password.again);
         }
         if config.get_application_name().is_none() {
             config.application_name("besom");
@@ -102,7 +109,7 @@ impl Target {
         config.tcp_user_timeout(options.tcp_user_timeout);
         config.keepalives_idle(options.tcp_user_timeout);
         let shown = shown(&config);
-        Ok(Target { config, trust, encrypt, shown })
+        Ok(Target { config, again, trust, encrypt, shown })
     }
 }
 
@@ -331,6 +338,7 @@ fn named(error: Error, shown: &str) -> Error {
 #[derive(Clone)]
 pub(super) struct Dial {
     config: Config,
+    again: Option<ReadPassword>,
     /// None: not encrypted.
     tls: Option<MakeRustlsConnect>,
     shown: String,
@@ -344,6 +352,7 @@ impl Dial {
         };
         Ok(Dial {
             config: target.config.clone(),
+            again: target.again.clone(),
             tls: tls.map(MakeRustlsConnect::new),
             shown: target.shown.clone(),
         })
@@ -351,10 +360,19 @@ impl Dial {
 
     fn manager(&self) -> Manager {
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        match &self.tls {
-            None => Manager::from_config(self.config.clone(), NoTls, config),
-            Some(tls) => Manager::from_config(self.config.clone(), tls.clone(), config),
+        Manager::from_connect(self.config.clone(), self.clone(), config)
+    }
+
+    /// The parameters with the password as it is now. If it cannot be read, the server decides about
+    /// the earlier one.
+    fn config(&self) -> Config {
+        let mut config = self.config.clone();
+        match self.again.as_ref().map(|read| read()) {
+            Some(Ok(password)) => drop(config.password(password)),
+            Some(Err(error)) => tracing::warn!(%error, "the password cannot be read again"),
+            None => {}
         }
+        config
     }
 
     /// A connection outside all pools, whose messages are read.
@@ -362,12 +380,27 @@ impl Dial {
         let at = |e| named(classify(&e), &self.shown);
         Ok(match &self.tls {
             None => {
-                let (client, connection) = self.config.connect(NoTls).await.map_err(at)?;
+                let (client, connection) = self.config().connect(NoTls).await.map_err(at)?;
                 Line { client, messages: Box::new(connection) }
             }
             Some(tls) => {
-                let (client, connection) = self.config.connect(tls.clone()).await.map_err(at)?;
+                let (client, connection) = self.config().connect(tls.clone()).await.map_err(at)?;
                 Line { client, messages: Box::new(connection) }
+            }
+        })
+    }
+}
+
+impl Connect for Dial {
+    fn connect(
+        &self,
+        _: &Config,
+    ) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+        let config = self.config();
+        Box::pin(async move {
+            match self.tls.clone() {
+                None => ConfigConnectImpl { tls: NoTls }.connect(&config).await,
+                Some(tls) => ConfigConnectImpl { tls }.connect(&config).await,
             }
         })
     }

@@ -75,7 +75,7 @@ use besom_core::time::Time;
 pub use self::clock::TimeSource;
 pub use self::connect::is_unchecked;
 pub use self::fault::{Fault, Faults};
-pub use self::options::{Options, PARTITIONS_DEFAULT, SCHEMA_DEFAULT};
+pub use self::options::{Options, PARTITIONS_DEFAULT, Password, ReadPassword, SCHEMA_DEFAULT};
 
 use self::clock::{Clock, NOW};
 use self::connect::{Pools, Use};

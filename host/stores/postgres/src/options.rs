@@ -1,6 +1,7 @@
 //! The options of the store. Every limit has a name and a default.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::TimeSource;
@@ -13,11 +14,23 @@ pub const SCHEMA_DEFAULT: &str = "besom";
 /// Partitions of a new store.
 pub const PARTITIONS_DEFAULT: u32 = 1_024;
 
+/// Reads the password again for a new connection, or says why it cannot.
+pub type ReadPassword = Arc<dyn Fn() -> Result<String, String> + Send + Sync>;
+
+/// The password of the store's user.
+#[derive(Clone)]
+pub struct Password {
+    /// The password when the options were made.
+    pub text: String,
+    /// Reads it again for each connection, so that it can be rotated; `None`: it stays as it is.
+    pub again: Option<ReadPassword>,
+}
+
 /// The options of the store.
 #[derive(Clone)]
 pub struct Options {
     /// The password, unless the URL contains it.
-    pub password: Option<String>,
+    pub password: Option<Password>,
     /// The root certificates (PEM) that must have signed the server's; required for `verify-ca` and
     /// `verify-full`.
     pub root_certificate: Option<PathBuf>,
