@@ -229,6 +229,12 @@ impl Runtime {
         self.0.plugins.write().unwrap_or_else(PoisonError::into_inner).remove(digest);
     }
 
+    /// Returns a loaded plugin.
+    pub fn find(&self, digest: &str) -> Option<Loaded> {
+        let plugin = self.0.plugin(digest)?;
+        Some(Loaded { digest: digest.to_owned(), manifest: Arc::clone(&plugin.manifest) })
+    }
+
     /// The digests of the loaded plugins.
     pub fn loaded(&self) -> Vec<String> {
         let plugins = self.0.plugins.read().unwrap_or_else(PoisonError::into_inner);

@@ -147,11 +147,20 @@ fn of_server(config: &Config, url: &str) -> Result<(postgres::Options, bool), Fa
         false => String::new(),
     };
     let config = &config.store;
-    let password = match &config.password_file {
-        None => std::env::var("PGPASSWORD").ok(),
-        Some(path) => Some(secret::line(path).map_err(|words| {
-            Failure::Setting(format!("store.password_file {}: {words}", path.display()))
-        })?),
+    let password = match config.password_file.clone() {
+        None => {
+            std::env::var("PGPASSWORD").ok().map(|text| postgres::Password { text, again: None })
+        }
+        Some(path) => {
+            let read = move || {
+                let at = |words| format!("store.password_file {}: {words}", path.display());
+                secret::line(&path).map_err(at)
+            };
+            Some(postgres::Password {
+                text: read().map_err(Failure::Setting)?,
+                again: Some(Arc::new(read)),
+            })
+        }
     };
     let options = postgres::Options {
         password,
@@ -388,9 +397,26 @@ impl Loader {
 
     /// Loads every plugin that the configuration names, and resolves the configuration with them.
     pub async fn resolve(&self, parsed: Parsed) -> Resolved {
+        self.resolve_beside(parsed, &BTreeMap::new()).await
+    }
+
+    /// The same for a host whose tasks run with plugins of these digests, by their names in the
+    /// configuration: where a file cannot be used, the code that runs is used further.
+    pub async fn resolve_beside(
+        &self,
+        parsed: Parsed,
+        running: &BTreeMap<String, String>,
+    ) -> Resolved {
         let mut found = BTreeMap::new();
         for name in parsed.plugins() {
-            found.insert(name.to_owned(), self.load_admitted(name, &parsed).await);
+            let mut loaded = self.load_admitted(name, &parsed).await;
+            if loaded.is_err()
+                && let Some(known) = running.get(name).and_then(|digest| self.runtime.find(digest))
+            {
+                let (manifest, digest) = (known.manifest, known.digest);
+                loaded = Ok(Plugin { manifest, digest, built_in: false });
+            }
+            found.insert(name.to_owned(), loaded);
         }
         let lookup = |name: &str| {
             found

@@ -1,6 +1,6 @@
 //! `besom serve`: runs the host until SIGTERM or SIGINT.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -359,17 +359,10 @@ async fn reload(
     loop {
         let sign = files.changed().await;
         let loaded = match config::read(&global.config, &Overrides::from_env(global.set.clone())) {
-            Ok(parsed) => {
-                let blank = parsed.is_blank();
-                let resolved = loader.resolve(parsed).await;
-                resolved.clone().finish().and_then(|new| {
-                    config.refuse_truncated(&new, &global.config, blank)?;
-                    Ok((new, resolved))
-                })
-            }
+            Ok(parsed) => taken_up(&loader, parsed, &config, &global.config).await,
             Err(problems) => Err(problems),
         };
-        let (new, resolved) = match loaded {
+        let (new, resolved, unused) = match loaded {
             Ok(new) => new,
             Err(problems) => {
                 told.recorder.config_refused(problems.to_string());
@@ -391,6 +384,13 @@ async fn reload(
             continue;
         }
         told.recorder.config_taken(&global.config.display().to_string());
+        if let Some(problems) = &unused {
+            told.recorder.config_refused(problems.to_string());
+            tracing::error!(
+                "the plugins named here keep the code that they run with; the other changes of the \
+                 configuration are taken up\n{problems}"
+            );
+        }
         let pending = started.diff(&new).needs_restart;
         changes.needs_restart.retain(|key| {
             let is_pending = pending.contains(key);
@@ -439,7 +439,7 @@ async fn reload(
             work: reconfigured.work.clone(),
             digest: reconfigured.digest.clone(),
             at: clock::wall(),
-            fault: None,
+            fault: unused.map(|problems| problems.to_string()),
         }));
         config = new;
         if control.send(Control::Reconfigure(Box::new(reconfigured))).await.is_err() {
@@ -450,6 +450,35 @@ async fn reload(
             loader.runtime().unload(&digest);
         }
         say_mapping(told.store.as_ref(), &resolved).await;
+    }
+}
+
+/// Resolves a changed file. Where only files of plugins cannot be used, the rest of the changes is taken
+/// up with the code that runs, and the problems are returned with it: a faulty plugin must not keep
+/// another task from being removed.
+async fn taken_up(
+    loader: &Loader,
+    parsed: config::resolve::Parsed,
+    running: &Config,
+    file: &Path,
+) -> Result<(Config, Resolved, Option<Problems>), Problems> {
+    let blank = parsed.is_blank();
+    let usable = |resolved: Resolved| {
+        let new = resolved.clone().finish()?;
+        running.refuse_truncated(&new, file, blank)?;
+        Ok((new, resolved))
+    };
+    let problems = match usable(loader.resolve(parsed.clone()).await) {
+        Ok((new, resolved)) => return Ok((new, resolved, None)),
+        Err(problems) => problems,
+    };
+    let of_task = |task: &Arc<TaskDefinition>| (task.plugin.clone(), task.digest.clone());
+    let code = running.tasks.values().map(of_task).collect();
+    match usable(loader.resolve_beside(parsed, &code).await) {
+        Ok((new, resolved)) if !running.diff(&new).is_empty() => {
+            Ok((new, resolved, Some(problems)))
+        }
+        Ok(_) | Err(_) => Err(problems),
     }
 }
 

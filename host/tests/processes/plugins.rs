@@ -136,3 +136,50 @@ fn a_pinned_file_that_is_replaced_is_refused_and_the_code_that_runs_stays() {
     host.stop();
     site.balanced();
 }
+
+/// The emergency stop of a task is its removal from the file, whatever has become of other files.
+#[test]
+fn a_task_is_removed_although_the_file_of_another_was_replaced() {
+    let site = site();
+    assert_eq!(site.json(&["plugin", "pin", "sweep"]).0, 0);
+    let pinned = std::fs::read_to_string(site.path("besom.toml")).expect("the file");
+    let rewrite = |text: String| {
+        std::fs::write(site.path("besom.toml.new"), text).expect("written");
+        std::fs::rename(site.path("besom.toml.new"), site.path("besom.toml")).expect("renamed");
+    };
+    let other = "[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@every 1s\"\n";
+    rewrite(format!("{pinned}\n{other}"));
+    let mut host = site.serve();
+    host.leads();
+    let names = || -> Vec<String> {
+        let (_, status) = site.json(&["status"]);
+        let tasks = status["tasks"].as_array().expect("tasks").clone();
+        tasks.iter().filter_map(|task| task["task"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(names(), ["share-expiry", "sweep"]);
+    replace(&site);
+    host.says("refused");
+    rewrite(pinned);
+    host.says("reloaded");
+    host.says("keep the code that they run with");
+    let db = site.database();
+    let runs = || -> u64 {
+        let sql = "SELECT count(*) FROM besom_run r JOIN besom_task t ON t.id = r.task
+                   WHERE t.name = 'share-expiry'";
+        db.query_row(sql, [], |row| row.get(0)).expect("read")
+    };
+    let before = runs();
+    let row = rusqlite::params!["afterwards", now_us() / SECOND_US - 60];
+    db.execute("INSERT INTO sessions VALUES (?1, ?2)", row).expect("a session");
+    wait_for("the other task to work on", || {
+        let sql = "SELECT count(*) FROM sessions";
+        db.query_row(sql, [], |row| row.get::<_, u64>(0)).ok().filter(|left| *left == 0)
+    });
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(runs(), before, "the removed task runs no more");
+    let (_, status) = site.json(&["status"]);
+    let fault = status["nodes"][0]["config_fault"].as_str().expect("the fault");
+    assert!(fault.contains("sweep.wasm"), "{fault}");
+    host.stop();
+    site.balanced();
+}

@@ -287,3 +287,23 @@ fn an_edited_schedule_takes_effect_within_a_second_and_loses_no_comment_and_no_w
     let books = row_of(&audit["tasks"], "share-expiry");
     assert_eq!((&books["committed"], &books["dead"]), (&50.into(), &0.into()), "{audit}");
 }
+
+/// A request for erasure: what is kept for a possible undo is removed with the retention.
+#[test]
+fn a_shorter_retention_of_images_takes_effect_with_the_reload() {
+    let site = Site::new(&shares_every("@every 1s"));
+    site.create_tables();
+    let db = site.database();
+    add_share(&db, "ended", now_us() - SECOND_US);
+    let mut host = site.serve();
+    host.leads();
+    let images = || -> u64 {
+        let sql = "SELECT count(*) FROM besom_history WHERE undo IS NOT NULL";
+        db.query_row(sql, [], |row| row.get(0)).expect("read")
+    };
+    wait_for("an image", || (images() == 1).then_some(()));
+    site.configure(&(shares_every("@every 1s") + "undo_retention = \"0s\"\n"));
+    wait_for("the image to be removed", || (images() == 0).then_some(()));
+    host.stop();
+    site.balanced();
+}

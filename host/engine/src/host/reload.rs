@@ -29,7 +29,8 @@ pub enum Sign {
 pub struct Reload {
     file: PathBuf,
     plugins: PathBuf,
-    seen: Marks,
+    /// `None`: nothing was checked yet.
+    seen: Option<Marks>,
     signs: mpsc::Receiver<()>,
     hangup: tokio::signal::unix::Signal,
     _watcher: Option<notify::RecommendedWatcher>,
@@ -43,7 +44,8 @@ struct Marks(Vec<(PathBuf, Option<Mark>)>);
 type Mark = (SystemTime, u64, u64);
 
 impl Reload {
-    /// Starts watching: every change after this call is noticed.
+    /// Starts watching: every change after this call is noticed. The first check is due at once, because
+    /// the files can have changed since they were read: compiling plugins takes a while.
     ///
     /// # Errors
     /// SIGHUP cannot be caught.
@@ -74,7 +76,7 @@ impl Reload {
             }
         }
         Ok(Reload {
-            seen: Marks::of(file, plugins),
+            seen: None,
             file: file.to_owned(),
             plugins: plugins.to_owned(),
             signs,
@@ -85,17 +87,21 @@ impl Reload {
 
     /// Waits until there is something to load.
     pub async fn changed(&mut self) -> Sign {
+        if self.seen.is_none() {
+            self.seen = Some(Marks::of(&self.file, &self.plugins));
+            return Sign::Changed;
+        }
         loop {
             let watched = self._watcher.is_some();
             tokio::select! {
                 Some(()) = self.hangup.recv() => {
-                    self.seen = Marks::of(&self.file, &self.plugins);
+                    self.seen = Some(Marks::of(&self.file, &self.plugins));
                     return Sign::Asked;
                 }
                 Some(()) = self.signs.recv(), if watched => self.settle().await,
                 () = tokio::time::sleep(POLL) => {}
             }
-            let marks = Marks::of(&self.file, &self.plugins);
+            let marks = Some(Marks::of(&self.file, &self.plugins));
             if marks != self.seen {
                 self.seen = marks;
                 return Sign::Changed;
@@ -146,6 +152,9 @@ mod tests {
         std::fs::create_dir(&plugins).expect("created");
         let mut reload = Reload::watch(&file, &plugins).expect("watched");
         let bound = Duration::from_secs(30);
+        // What may have changed since the files were read.
+        let sign = tokio::time::timeout(bound, reload.changed()).await.expect("at once");
+        assert_eq!(sign, Sign::Changed);
 
         std::fs::write(dir.path().join("other"), "x").expect("written");
         let new = dir.path().join("besom.toml.new");
