@@ -508,6 +508,8 @@ impl Node {
                 self.work = work;
                 self.executor.define(definitions(&self.work), Arc::clone(&self.work.collections));
                 self.planner.redefine(now.wall, &self.work.tasks);
+                // A shorter retention takes effect at once.
+                self.prune_at = self.prune_at.min(now.mono);
             }
             Event::Shutdown => {
                 if self.phase == Phase::Running {

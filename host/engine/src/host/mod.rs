@@ -120,6 +120,7 @@ pub async fn run(
     let mut node = Node::new(settings, work, seed(), ports.clock.now());
     let (mut scans, mut acts) = (StopFlag::default(), StopFlag::default());
     let mut commits: HashMap<Ticket, StopFlag> = HashMap::new();
+    let mut calls: HashMap<Ticket, StopFlag> = HashMap::new();
     let spare = Arc::new(Spare::default());
     let (following, follows) = watch::channel(true);
     let watcher = tokio::spawn(watch_leader(ports.clone(), follows, events.clone()));
@@ -151,6 +152,10 @@ pub async fn run(
                 commits.remove(ticket);
                 true
             }
+            Event::Executor(_, executor::Event::Acted(ticket, _)) => {
+                calls.remove(ticket);
+                false
+            }
             _ => false,
         };
         node.step(ports.clock.now(), event, &mut commands);
@@ -170,6 +175,9 @@ pub async fn run(
                         }
                     };
                     tracing::info!(?whose, reason, "stopped");
+                    if whose == Whose::Executor {
+                        calls.drain().for_each(|(_, stop)| stop.raise(reason));
+                    }
                     stop.raise(reason);
                     *stop = StopFlag::default();
                 }
@@ -178,8 +186,18 @@ pub async fn run(
                         stop.raise("the host stops");
                     }
                 }
+                Command::Executor(_, executor::Command::StopAct(ticket)) => {
+                    if let Some(stop) = calls.get(&ticket) {
+                        stop.raise("other tasks wait for the place of this call");
+                    }
+                }
                 command => {
                     let stop = match &command {
+                        Command::Executor(_, executor::Command::Act { ticket, .. }) => {
+                            let stop = StopFlag::default();
+                            calls.insert(*ticket, stop.clone());
+                            stop
+                        }
                         Command::Executor(_, executor::Command::Commit(ticket, _)) => {
                             let stop = StopFlag::default();
                             commits.insert(*ticket, stop.clone());
@@ -269,7 +287,7 @@ pub async fn run(
     // Whoever waits for room to send an answer ends.
     drop(answers);
     if lost.is_some() {
-        for stop in [scans, acts] {
+        for stop in [scans, acts].into_iter().chain(calls.into_values()) {
             stop.raise("the store is lost");
         }
     }

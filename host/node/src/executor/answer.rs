@@ -112,6 +112,7 @@ impl Executor {
         result: Result<Acted, guests::Error>,
         out: &mut Vec<Command>,
     ) {
+        let gave_way = self.giving_way.remove(&ticket);
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
         let items = match std::mem::replace(&mut flight.phase, Phase::Reading) {
             Phase::Acting { items } => items,
@@ -179,6 +180,11 @@ impl Executor {
             // others.
             Err(guests::Error::Infrastructure(_)) => {
                 self.hold_task(&flight.task);
+                out.push(Command::Abandon(flight.commit));
+                self.release(flight);
+                return;
+            }
+            Err(guests::Error::Stopped(_)) if gave_way => {
                 out.push(Command::Abandon(flight.commit));
                 self.release(flight);
                 return;

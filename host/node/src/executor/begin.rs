@@ -118,6 +118,43 @@ impl Executor {
         self.now.since(flight.since).max(before)
     }
 
+    /// Stops calls of tasks that are not known to take long, but do, while other tasks wait for a place.
+    /// Otherwise, after a start, each such task would keep the others waiting for as long as its calls may
+    /// take.
+    pub(super) fn make_way(&mut self, out: &mut Vec<Command>) {
+        let late = |flight: &Flight| {
+            matches!(flight.phase, Phase::Acting { .. })
+                && self.now.since(flight.since) >= FIRST_CALL_MAX
+                && !flight.lane.row().long
+                && !self.long.contains_key(&flight.task)
+        };
+        let found = self.flights.iter().filter(|(_, flight)| late(flight));
+        let found = found.filter(|(ticket, flight)| {
+            !self.giving_way.contains(*ticket) && self.others_wait(flight.lane, &flight.task)
+        });
+        let found: Vec<Ticket> = found.map(|(ticket, _)| *ticket).collect();
+        for ticket in found {
+            self.giving_way.insert(ticket);
+            out.push(Command::StopAct(ticket));
+        }
+    }
+
+    /// Whether another task of the lane has items that could be executed now.
+    fn others_wait(&self, lane: Lane, task: &TaskName) -> bool {
+        let begins = |other: &TaskName| {
+            other != task && !self.flights.values().any(|flight| flight.task == *other)
+        };
+        let mut logged = self.streams.keys().filter(|other| self.has_logged(other, lane));
+        let waiting =
+            [(&self.timers, self.now + self.settings.due_ahead), (&self.retries, self.now)];
+        let mut waiting = waiting
+            .into_iter()
+            .flat_map(|(windows, until)| self.first_of_lane(windows.of(lane), lane, until))
+            .map(|(other, _)| other)
+            .filter(|other| !self.is_held(other));
+        logged.any(begins) || waiting.any(|other| begins(&other))
+    }
+
     pub(super) fn definition_of(&self, item: &Item) -> Option<&Arc<TaskDefinition>> {
         let current = self.definitions.get(&item.identity.task)?;
         Some(self.of_runs.get(&item.run).unwrap_or(current))

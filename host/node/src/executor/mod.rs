@@ -106,6 +106,10 @@ impl Default for Settings {
     }
 }
 
+/// How long the first call of a task may keep its place while other tasks wait for it. It is then
+/// executed again, as one of a task that is known to take long.
+pub const FIRST_CALL_MAX: Duration = Duration::from_secs(1);
+
 /// The part of [`Settings::commit_bytes_in_flight`] up to which a batch is small. There are about as
 /// many places in all lanes, so that small batches together have at most this size again.
 pub const SMALL: usize = 16;
@@ -190,6 +194,9 @@ pub enum Command {
     Commit(Ticket, Arc<Batch>),
     /// Wait no longer for the commit of this batch: its result is unknown then.
     StopCommit(Ticket),
+    /// Stop the call of this batch, which then answers [`guests::Error::Stopped`]: other tasks wait for
+    /// its place.
+    StopAct(Ticket),
     /// Look up a commit whose result is unknown.
     FindCommit(Ticket, CommitId),
     /// Read the store's clock again, because it differs from the assumed one.
@@ -323,6 +330,8 @@ pub struct Executor {
     /// The size of each task's changes in one commit, in bytes: of the last batch, or half of what was
     /// known before if that is more.
     sizes: HashMap<TaskName, usize>,
+    /// Batches whose call was asked to stop.
+    giving_way: HashSet<Ticket>,
     backlog_wanted: bool,
     backlog_reading: bool,
     /// Set if the answer to the read of the backlog has to be dropped, because the positions of the
@@ -421,6 +430,7 @@ impl Executor {
             long: HashMap::new(),
             memory: HashMap::new(),
             sizes: HashMap::new(),
+            giving_way: HashSet::new(),
             backlog_wanted: false,
             backlog_reading: false,
             backlog_void: false,
@@ -531,6 +541,7 @@ impl Executor {
         self.scope = None;
         self.streams.clear();
         self.flights.clear();
+        self.giving_way.clear();
         self.of_runs.clear();
         self.timers.reset(self.settings.window);
         self.retries.reset(self.settings.window);
@@ -668,6 +679,7 @@ impl Executor {
         let flights = self.flights.values().filter_map(|flight| match &flight.phase {
             Phase::Held { until, .. } => Some(*until),
             Phase::Rationed { ask_at, .. } | Phase::Resolving { ask_at, .. } => *ask_at,
+            Phase::Acting { .. } if self.takes_long(flight) => Some(flight.since + FIRST_CALL_MAX),
             Phase::Reading | Phase::Acting { .. } => Some(flight.since + self.settings.long_after),
             Phase::Committing { since, .. } => self.stops_at(*since),
         });
@@ -755,6 +767,7 @@ impl Executor {
         for row in LANES {
             while self.begin_next(row.lane, random, out) {}
         }
+        self.make_way(out);
     }
 
     /// Whether nothing of the task may be started because it is held.

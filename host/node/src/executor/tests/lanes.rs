@@ -32,6 +32,52 @@ fn a_guest_that_takes_long_leaves_its_place_to_other_tasks() {
     }
 }
 
+/// Otherwise, after a start, each task whose calls wait for the database would have its turn before.
+#[test]
+fn a_first_call_that_takes_long_gives_its_place_to_a_task_that_waits() {
+    let names = ["one", "other", "third"];
+    let mut bench = Bench::new(&names.map(|name| definition(name, Lane::Normal)));
+    bench.fed(&[("one", 0, 9), ("other", 0, 9)], vec![], vec![]);
+    for (ticket, task) in [(Ticket(1), "one"), (Ticket(2), "other")] {
+        bench.step(Event::LogRead(ticket, Ok(whole(vec![logged(task, "a", 0, 1)]))));
+    }
+    let begun = bench.now;
+    bench.now = begun + FIRST_CALL_MAX;
+    assert_eq!(bench.fill(), [], "nobody waits");
+    // The memory of `third` is not known, so it begins beside none that take long and use much.
+    for task in ["one", "other"] {
+        bench.executor.memory.insert(task.into(), 128 << 20);
+    }
+    let mut streams = waiting(&[("one", 0), ("other", 0), ("third", 0)]);
+    bench.executor.planned(true, None);
+    bench.fill();
+    let commands = bench.step(Event::Backlog(Ok(streams.clone())));
+    assert_eq!(commands, [Command::StopAct(Ticket(1)), Command::StopAct(Ticket(2))]);
+    assert_eq!(bench.fill(), [], "each is asked once");
+    let stopped = || Err(guests::Error::Stopped("others wait".into()));
+    let commands = bench.step(Event::Acted(Ticket(1), stopped()));
+    let read = commands.iter().find_map(|command| match command {
+        Command::ReadLog { task, ticket, .. } => Some((task.as_str(), *ticket)),
+        _ => None,
+    });
+    assert_eq!(read, Some(("third", Ticket(3))), "{commands:?}");
+    bench.step(Event::Acted(Ticket(2), stopped()));
+    bench.step(Event::LogRead(Ticket(3), Ok(whole(vec![logged("third", "a", 0, 1)]))));
+    let (_, batch) = commits(&bench.step(Event::Acted(Ticket(3), acted(&["a"])))).remove(0);
+    bench.step(for_ticket(all_committed(&batch), Ticket(3)));
+    // The items were not lost, no attempt is counted, and the second call may take its time.
+    streams.truncate(2);
+    bench.executor.planned(true, None);
+    bench.fill();
+    let reads = bench.step(Event::Backlog(Ok(streams)));
+    let again = bench.executor.flights().filter(|flight| flight.task.as_str() == "one").count();
+    assert_eq!(again, 1, "{reads:?}");
+    assert_eq!(bench.executor.long.len(), 2);
+    bench.now = bench.now + Duration::from_secs(9);
+    let stops = bench.fill().into_iter().filter(|c| matches!(c, Command::StopAct(_)));
+    assert_eq!(stops.count(), 0);
+}
+
 /// Tasks of the lane normal. The last batch of `third` took a second.
 fn after_a_long_batch(names: &[&str]) -> Bench {
     let tasks: Vec<_> = names.iter().map(|name| definition(name, Lane::Normal)).collect();
