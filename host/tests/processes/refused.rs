@@ -78,6 +78,33 @@ fn a_key_that_is_not_unique_is_an_error_with_the_missing_index_and_deletes_nothi
     assert_eq!(left(&db).len(), 5);
 }
 
+/// A cursor is one of an earlier index or of an earlier version of the plugin: the scan begins again, and
+/// the task is not stopped for good.
+#[test]
+fn a_cursor_that_the_scan_cannot_use_any_more_is_given_up() {
+    let keys = format!(
+        "key = [\"org\", \"session_id\"]\n\
+         columns = {{ org = \"text\", session_id = \"text\", {EXPIRES} }}"
+    );
+    let config = sweep("key = \"org, session_id\"", &keys);
+    let (site, db) = site(&config);
+    // Besom's own tables, and the task's number.
+    assert_eq!(site.said(&["run"]).0, 0);
+    db.execute_batch(
+        "INSERT INTO sessions VALUES ('a', 's3', 4);
+         INSERT INTO besom_cursor (task, tenant, cursor, moved_at)
+           SELECT id, 0, x'ff', 1000000 * unixepoch() FROM besom_task WHERE name = 'sweep';",
+    )
+    .expect("a cursor of nobody's");
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("it begins again"), "{said}");
+    assert_eq!(left(&db), ["b/s1", "b/s3"]);
+    let cursors = "SELECT count(*) FROM besom_cursor WHERE cursor = x'ff'";
+    assert_eq!(db.query_row(cursors, [], |row| row.get::<_, u64>(0)).expect("read"), 0);
+    site.balanced();
+}
+
 /// Every item has the fault of the configuration: none becomes a dead letter.
 #[test]
 fn items_that_the_configuration_rules_out_hold_their_task_and_stay() {

@@ -93,6 +93,10 @@ pub struct Cluster {
 
 /// Maximum number of rows of each kind removed in one transaction.
 const PRUNE_ROWS: u32 = 10_000;
+/// Maximum number of pages in a row of a scan that has neither read a row nor found a candidate.
+const IDLE_PAGES_MAX: u32 = 64;
+const SAME_CURSOR: &str = "the scan returned the cursor that it was given, and would never end: it has to \
+                           return another one, or none";
 /// Maximum number of keys that a log line names for items during which a host died.
 const BURIED_SHOWN: usize = 5;
 /// The parts of a task that can be held, as in [`besom_core::snapshot::Held::what`].
@@ -481,7 +485,7 @@ impl Ports {
                 Executed::Committed(ticket, batch.id, result)
             }
             // Whoever sends the commands has the flags of the commits that are under way.
-            Execute::StopCommit(_) => return None,
+            Execute::StopCommit(_) | Execute::StopAct(_) => return None,
             Execute::TakeRows { ticket, task, rows, per_second } => {
                 let taken = store.take_rows(&task, rows, per_second).await;
                 self.heard(&taken);
@@ -691,6 +695,7 @@ impl Ports {
             }
             Plan::EndScan { fence, run, cursor, error, cut } => {
                 let result = store.end_scan(&fence, run, cursor.as_ref(), error.as_deref()).await;
+                self.recorder.scan_ended(run);
                 if let Some(cut) = cut {
                     self.recorder.scanned(cut);
                 }
@@ -717,7 +722,18 @@ impl Ports {
                         let (refused, came) = effect.outcome(&applying.result, applied);
                         let (by, reason) = (&row.by, &row.reason);
                         let what = if refused { "refused" } else { "applied" };
-                        tracing::info!(command = id, verb, subject, by, reason, came, "{what}");
+                        let details = row.command.details();
+                        let details = (!details.is_empty()).then_some(details);
+                        tracing::info!(
+                            command = id,
+                            verb,
+                            subject,
+                            details,
+                            by,
+                            reason,
+                            came,
+                            "{what}"
+                        );
                     }
                     Err(store::Error::Fenced | store::Error::Damaged(_)) => {}
                     Err(error) => {
@@ -749,31 +765,68 @@ impl Ports {
     }
 
     /// Back-pressure: a scan is postponed while too many items of its task are waiting.
-    async fn refuse_beyond(&self, task: &TaskName, queue_max: u32) -> Result<(), ScanError> {
+    /// The store is asked only when the queue can have reached the limit.
+    async fn refuse_beyond(
+        &self,
+        task: &TaskName,
+        term: Term,
+        queue_max: u32,
+    ) -> Result<(), ScanError> {
+        let most = self.quota.queued_most(task, term);
+        if most.is_some_and(|most| most <= u64::from(queue_max)) {
+            return Ok(());
+        }
         let backlog = self.store.backlog(None).await.map_err(of_store)?;
         let of_task = backlog.iter().filter(|stream| stream.task == *task);
         let waiting: u64 = of_task.map(|stream| stream.tail.0 - stream.acked.0).sum();
+        self.quota.note_queue(task, term, waiting);
         if waiting > u64::from(queue_max) { Err(ScanError::Full(waiting)) } else { Ok(()) }
     }
 
     async fn scan(&self, scan: &Scan, stop: &StopFlag) -> Result<(Planned, bool), ScanError> {
         let (task, tenant) = (&scan.definition.name, scan.tenant.as_ref());
-        self.refuse_beyond(task, scan.definition.queue_max).await?;
+        let term = scan.fence.term;
+        self.refuse_beyond(task, term, scan.definition.queue_max).await?;
         let TaskDefinition { timers_max, dead_max, .. } = *scan.definition;
         let room = self.quota.room_to_plan(self.store.as_ref(), task, timers_max, dead_max);
         room.await.map_err(of_store)?;
         self.quota.disk_room().map_err(of_store)?;
-        let cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
+        let mut cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
         let now = self.store.now().await.map_err(of_store)?;
         let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;
         let log = self.log_of(scan.run);
         let call = Call { log, ..call_of(&scan.definition, now, scan.run.0, stop) };
         let activity = Arc::clone(&self.activity);
-        let page = self
-            .guests
-            .scan(&call, view, activity, tenant, cursor.as_deref(), scan.limit)
-            .await
-            .map_err(of_guest)?;
+        let guests = self.guests.as_ref();
+        let mut page = guests
+            .scan(&call, view, Arc::clone(&activity), tenant, cursor.as_deref(), scan.limit)
+            .await;
+        if let (Err(guests::Error::Guest(fault)), true) = (&page, cursor.is_some())
+            && self.recorder.idle_pages(scan.run, tenant).is_none()
+        {
+            // The cursor of an earlier run can be one of another version of the plugin or of an index
+            // that has changed since; the rows before it are planned only once anyway.
+            tracing::warn!(
+                %task,
+                tenant = tenant.map(Tenant::as_str),
+                error = %fault.message,
+                "the scan failed at the cursor of an earlier run: it begins again"
+            );
+            cursor = None;
+            let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;
+            page = guests.scan(&call, view, activity, tenant, None, scan.limit).await;
+        }
+        let page = page.map_err(of_guest)?;
+        if page.next.is_some() && page.next == cursor {
+            return Err(ScanError::Failed(SAME_CURSOR.to_owned()));
+        }
+        let is_idle = page.candidates.is_empty() && page.usage.rows_read == 0;
+        if is_idle && self.recorder.idle_pages(scan.run, tenant) >= Some(IDLE_PAGES_MAX) {
+            return Err(ScanError::Failed(format!(
+                "{IDLE_PAGES_MAX} pages in a row have no candidate and no row was read for them: the \
+                 scan has to end, with a page without `next`"
+            )));
+        }
         self.recorder.used(scan.run, &page.usage);
         let more = page.next.is_some();
         let timers = page.candidates.iter().filter(|c| c.due.is_some()).count() as u64;
@@ -786,7 +839,10 @@ impl Ports {
             scanned: page.scanned,
             quota: scan.quota,
         };
-        let planned = self.store.plan_page(&scan.fence, &page).await.map_err(of_store)?;
+        let planned = self.store.plan_page(&scan.fence, &page).await;
+        self.quota.note_queued(task, term, planned.as_ref().ok().map(|planned| planned.planned));
+        let planned = planned.map_err(of_store)?;
+        self.recorder.planned_page(scan.run, tenant, is_idle);
         self.quota.note_planned(task, timers.min(planned.planned));
         Ok((planned, more))
     }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use besom_core::command::counted;
-use besom_core::ids::TaskName;
+use besom_core::ids::{TaskName, Term};
 use besom_core::proposal::{Change, OnGuardFailed, Verdict};
 use besom_core::queue::Decision;
 use besom_core::snapshot::Cause;
@@ -82,6 +82,15 @@ pub struct Quota {
     measuring: tokio::sync::Mutex<()>,
     disk: Mutex<Option<(Instant, Result<(), String>)>>,
     text: Mutex<BTreeMap<TaskName, (Instant, u64)>>,
+    queued: Mutex<BTreeMap<TaskName, Queued>>,
+}
+
+/// What waits in the queue of a task at most: what was measured, and what this leadership has planned
+/// since. Nobody else plans, and everything else only makes it less.
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    term: Term,
+    most: u64,
 }
 
 /// The items of a task that have not ended.
@@ -176,6 +185,29 @@ impl Quota {
             return Ok(());
         };
         Err(store::Error::Refused(Cause::Full, why))
+    }
+
+    /// The most items that can wait in the queue of a task; `None`: this leadership has not measured them.
+    pub fn queued_most(&self, task: &TaskName, term: Term) -> Option<u64> {
+        self.queued().get(task).filter(|known| known.term == term).map(|known| known.most)
+    }
+
+    /// Records how many items wait in the queue of a task.
+    pub fn note_queue(&self, task: &TaskName, term: Term, waiting: u64) {
+        self.queued().insert(task.clone(), Queued { term, most: waiting });
+    }
+
+    /// Records the result of planning a page of a task: how many items, or that this is not known.
+    pub fn note_queued(&self, task: &TaskName, term: Term, planned: Option<u64>) {
+        let mut queued = self.queued();
+        match (queued.get_mut(task), planned) {
+            (Some(known), Some(planned)) if known.term == term => known.most += planned,
+            _ => drop(queued.remove(task)),
+        }
+    }
+
+    fn queued(&self) -> MutexGuard<'_, BTreeMap<TaskName, Queued>> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records how many items of a task have been added to those waiting for their time.
@@ -605,6 +637,20 @@ mod tests {
         let why = refused(quota.room_to_plan(&store, &task, 10, 10).await);
         assert!(why.contains("10 dead letters of `sweep` are open"), "{why}");
         assert!(why.contains("`tasks.sweep.dead_max`"), "{why}");
+    }
+
+    #[test]
+    fn what_a_queue_holds_at_most_is_known_to_the_leadership_that_has_measured_it() {
+        let (quota, task) = (Quota::default(), TaskName::from("sweep"));
+        assert_eq!(quota.queued_most(&task, Term(1)), None);
+        quota.note_queue(&task, Term(1), 40);
+        quota.note_queued(&task, Term(1), Some(2));
+        assert_eq!(quota.queued_most(&task, Term(1)), Some(42));
+        // Another leadership may have planned in between.
+        assert_eq!(quota.queued_most(&task, Term(2)), None);
+        // A page of which nobody knows whether it was planned.
+        quota.note_queued(&task, Term(1), None);
+        assert_eq!(quota.queued_most(&task, Term(1)), None);
     }
 
     #[test]

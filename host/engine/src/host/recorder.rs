@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use besom_core::ids::{CommitId, RunId};
+use besom_core::ids::{CommitId, RunId, Tenant};
 use besom_core::item::{Item, Source};
 use besom_core::meter::{End, Meter, Used};
 use besom_core::snapshot::{Cut, Report};
@@ -15,6 +15,17 @@ use besom_core::time::Time;
 use super::clock;
 use besom_ports::guests::Usage;
 use besom_ports::store::{Batch, Committed, Outcome};
+
+/// Maximum number of runs whose last page is remembered.
+const SCANNING_MAX: usize = 1_024;
+
+/// The last page of a run.
+#[derive(Debug)]
+struct LastPage {
+    tenant: Option<Tenant>,
+    /// Pages of the tenant in a row, up to this one, for which no row was read.
+    idle: u32,
+}
 
 /// Counts what a node does, for its report.
 #[derive(Debug)]
@@ -25,6 +36,8 @@ pub struct Recorder {
     doubtful: Mutex<BTreeMap<CommitId, Batch>>,
     /// By task: what its last scan has left.
     cut: Mutex<BTreeMap<String, Cut>>,
+    /// The page that a run has planned last.
+    scanning: Mutex<BTreeMap<RunId, LastPage>>,
     config: Mutex<Taken>,
 }
 
@@ -43,6 +56,7 @@ impl Default for Recorder {
             meter: Mutex::new(Meter::new(clock::mono())),
             doubtful: Mutex::default(),
             cut: Mutex::default(),
+            scanning: Mutex::default(),
             config: Mutex::default(),
         }
     }
@@ -115,6 +129,30 @@ impl Recorder {
     /// A run has ended.
     pub fn ended(&self, run: RunId) {
         locked(&self.meter).ended(&[run]);
+    }
+
+    /// A page of a tenant was planned; `is_idle`: without candidates, and no row was read for it.
+    pub fn planned_page(&self, run: RunId, tenant: Option<&Tenant>, is_idle: bool) {
+        let mut scanning = locked(&self.scanning);
+        let before = scanning.get(&run).filter(|last| last.tenant.as_ref() == tenant);
+        let idle = if is_idle { before.map_or(0, |last| last.idle) + 1 } else { 0 };
+        if before.is_none() && scanning.len() >= SCANNING_MAX {
+            scanning.pop_first();
+        }
+        scanning.insert(run, LastPage { tenant: tenant.cloned(), idle });
+    }
+
+    /// How many of the last pages that were planned for a run were idle ones of this tenant; `None`: the
+    /// last one was of another tenant, or there is none.
+    pub fn idle_pages(&self, run: RunId, tenant: Option<&Tenant>) -> Option<u32> {
+        let scanning = locked(&self.scanning);
+        let last = scanning.get(&run).filter(|last| last.tenant.as_ref() == tenant)?;
+        Some(last.idle)
+    }
+
+    /// A run scans no more.
+    pub fn scan_ended(&self, run: RunId) {
+        locked(&self.scanning).remove(&run);
     }
 
     /// The scan of a run has ended.
