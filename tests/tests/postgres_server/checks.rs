@@ -139,6 +139,22 @@ fn a_schema_in_which_everybody_may_create_is_warned_of_once() {
         let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
         assert!(place == "table", "{place}");
         assert!(message.contains("REVOKE CREATE ON SCHEMA public FROM PUBLIC"), "{message}");
+        // A schema of the search path that comes before the table's.
+        product
+            .batch_execute(
+                "REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE SCHEMA before;
+                 GRANT USAGE, CREATE ON SCHEMA before TO PUBLIC;
+                 DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = before, public',
+                   current_database()); END $$",
+            )
+            .await
+            .unwrap();
+        assert_eq!(remarks().await, []);
+        let store = PostgresStore::open(&url, patient()).await.unwrap();
+        let found = shown(store.check_granted(&sessions(), &granted).await.unwrap());
+        let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert!(place == "table", "{place}");
+        assert!(message.contains("REVOKE CREATE ON SCHEMA before FROM PUBLIC"), "{message}");
     });
 }
 

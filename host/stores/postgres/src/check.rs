@@ -47,9 +47,11 @@ pub(super) async fn check_granted(
                 "SELECT current_user::text, has_any_column_privilege($1::oid, 'INSERT'),
                         has_any_column_privilege($1::oid, 'UPDATE'),
                         has_table_privilege($1::oid, 'DELETE'),
-                        (SELECT quote_ident(n.nspname) FROM pg_class c
-                           JOIN pg_namespace n ON n.oid = c.relnamespace
-                         WHERE c.oid = $1::oid AND has_schema_privilege('public', n.oid, 'CREATE')),
+                        (SELECT coalesce(array_agg(DISTINCT quote_ident(n.nspname)), '{}')
+                         FROM pg_namespace n
+                         WHERE has_schema_privilege('public', n.oid, 'CREATE')
+                           AND (n.oid = (SELECT relnamespace FROM pg_class WHERE oid = $1::oid)
+                             OR n.nspname = ANY (current_schemas(false)))),
                         row_security_active($1::oid), $1::oid::regclass::text",
                 params![table.oid],
             )
@@ -64,12 +66,14 @@ pub(super) async fn check_granted(
             ("DELETE", operations.delete, row.try_get::<_, bool>(3)?),
         ];
         let mut found = Check { dialect: &DIALECT, collection, faults: &mut faults };
-        if let Some(schema) = row.try_get::<_, Option<String>>(4)?
-            && open.insert(schema.clone())
-        {
+        // Of the search path as well: a table there can come before the product's.
+        for schema in row.try_get::<_, Vec<String>>(4)? {
+            if !open.insert(schema.clone()) {
+                continue;
+            }
             let message = format!(
-                "every role that can connect can create functions and operators in the schema \
-                 {schema}, and statements on this table may call them: \
+                "every role that can connect can create tables, functions and operators in the schema \
+                 {schema}, and statements on this table may use them: \
                  REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"
             );
             found.warning("table", message);
