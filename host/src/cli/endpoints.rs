@@ -1,10 +1,11 @@
-//! Checks the secrets and certificates of the endpoints, for `besom check` and for a host before it
-//! starts.
+//! Checks the secrets and certificates of the endpoints and of the services that a host connects to, for
+//! `besom check` and for a host before it starts.
 
 use std::path::Path;
 
 use besom_config::Config;
 use besom_engine::api::{self, Rights, Tickets, TlsFiles, Tokens};
+use besom_system::secret;
 
 /// The fix for every fault of these files.
 pub const FIX: &str =
@@ -24,7 +25,7 @@ pub fn faults(config: &Config) -> Vec<String> {
     if api.tcp.is_some() {
         look("api.token_file", api.token_file.as_deref(), &token);
         look("api.readonly_token_file", api.readonly_token_file.as_deref(), &token);
-        look("api.tls_cert", api.tls_cert.as_deref(), &|cert| {
+        look("api.tls_cert and tls_key", api.tls_cert.as_deref(), &|cert| {
             let Some(key) = api.tls_key.as_deref() else { return Ok(()) };
             TlsFiles { cert, key, client_ca: api.tls_client_ca.as_deref() }.check()
         });
@@ -34,10 +35,25 @@ pub fn faults(config: &Config) -> Vec<String> {
         look("activity.ticket_key_file", activity.ticket_key_file.as_deref(), &|path| {
             Tickets::read(path, activity.ticket_life_max).map(drop)
         });
-        look("activity.tls_cert", activity.tls_cert.as_deref(), &|cert| {
+        look("activity.tls_cert and tls_key", activity.tls_cert.as_deref(), &|cert| {
             let Some(key) = activity.tls_key.as_deref() else { return Ok(()) };
             TlsFiles { cert, key, client_ca: None }.check()
         });
+    }
+    let coordination = &config.coordination;
+    let mut files = vec![
+        ("coordination.password_file", &coordination.password_file),
+        ("coordination.key", &coordination.key),
+    ];
+    if !activity.redis.is_empty() {
+        files.push(("activity.redis_password_file", &activity.redis_password_file));
+        files.push(("activity.redis_key", &activity.redis_key));
+    }
+    for (key, path) in files {
+        if let Some(Err(error)) = path.as_deref().map(secret::read) {
+            let path = path.as_deref().unwrap_or(Path::new("")).display();
+            faults.push(format!("{key}: {path}: {error}"));
+        }
     }
     faults
 }

@@ -1,7 +1,7 @@
 //! Records in the store which plugin files a host has loaded, with which grants, and what each reload has
 //! changed. The records are commands; they serve as an audit trail and configure nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn words(before: &Config, new: &Config, changes: &Changes) -> String {
         }
     }
     if changes.collections {
-        words.push("changed the mapping of collections".to_owned());
+        words.extend(mapping(before, new));
     }
     if let Some(required) = changes.require_pin {
         words.push(format!("plugins.require_pin is {required} now"));
@@ -54,6 +54,25 @@ fn words(before: &Config, new: &Config, changes: &Changes) -> String {
         words.push(format!("at the next start: {}", changes.needs_restart.join(", ")));
     }
     words.join("; ")
+}
+
+/// Describes the changes of the mapping: collections with their tables before and after.
+fn mapping(before: &Config, new: &Config) -> Vec<String> {
+    let names: BTreeSet<&String> =
+        before.collections.keys().chain(new.collections.keys()).collect();
+    let change = |name: &String| match (before.collections.get(name), new.collections.get(name)) {
+        (Some(old), Some(new)) if old == new => None,
+        (Some(old), Some(new)) if old.table == new.table => {
+            Some(format!("changed the mapping of {name} ({})", new.table))
+        }
+        (Some(old), Some(new)) => {
+            Some(format!("changed the mapping of {name}: table {} -> {}", old.table, new.table))
+        }
+        (None, Some(new)) => Some(format!("mapped {name} to the table {}", new.table)),
+        (Some(old), None) => Some(format!("removed the mapping of {name} ({})", old.table)),
+        (None, None) => None,
+    };
+    names.into_iter().filter_map(change).collect()
 }
 
 /// Returns the plugin of a task with the start of its digest.
