@@ -198,7 +198,7 @@ impl State {
             }
             _ => {}
         }
-        if let Answer::Depths(samples) = &answer {
+        if let Answer::Depths { samples } = &answer {
             self.data.seed(samples);
             return;
         }

@@ -97,7 +97,10 @@ pub enum Answer {
     /// The stored history of a task.
     Past(TaskPast),
     /// The number of waiting items over time.
-    Depths(Vec<DepthSample>),
+    Depths {
+        /// Oldest first.
+        samples: Vec<DepthSample>,
+    },
     /// Why a slot ran or did not run.
     Explained(Box<Explained>),
     /// The result of an action.

@@ -58,7 +58,7 @@ impl Gatherer {
             Query::Dead { task, error, before } => self.dead(task, error, before).await,
             Query::Run { run } => self.run_detail(run).await,
             Query::Runs { tasks, limit } => self.runs(&tasks, limit).await,
-            Query::Depths => Ok(Answer::Depths(self.depths())),
+            Query::Depths => Ok(Answer::Depths { samples: self.depths() }),
             Query::Past { task, back_s } => self.past(task, back_s).await,
             Query::Explain { task, at } => self.explain(task, at).await,
             Query::Log { run, after } => self.log(run, after).await,
