@@ -5,6 +5,7 @@ use besom_core::snapshot::{Query, Subject};
 
 use super::confirm::Confirm;
 use super::screens::Place;
+use super::text::harmless;
 
 /// A task for the shell.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,12 +123,12 @@ impl Outbox {
         self.confirm = Some(confirm);
     }
 
-    /// Copies a text to the clipboard and reports it. Control characters are escaped, because a
-    /// line feed in a pasted key would run a command in a shell.
+    /// Copies a text to the clipboard and reports it. What the screen replaces is escaped: a line feed
+    /// in a pasted key would run a command in a shell, and an invisible character would disguise it.
     pub fn copy(&mut self, text: String) {
         let mut plain = String::with_capacity(text.len());
         for c in text.chars() {
-            if c.is_control() {
+            if harmless(c).is_some() {
                 plain.extend(c.escape_default());
             } else {
                 plain.push(c);
@@ -167,7 +168,8 @@ mod tests {
     #[test]
     fn what_is_copied_has_no_control_characters() {
         let mut outbox = Outbox::default();
-        outbox.copy("a\nb\u{1b}]52;c\u{7}é".into());
-        assert_eq!(outbox.effects(), [Effect::Copy("a\\nb\\u{1b}]52;c\\u{7}é".into())]);
+        outbox.copy("a\nb\u{1b}]52;c\u{7}é\u{202e}\u{200b}".into());
+        let copied = "a\\nb\\u{1b}]52;c\\u{7}é\\u{202e}\\u{200b}";
+        assert_eq!(outbox.effects(), [Effect::Copy(copied.into())]);
     }
 }

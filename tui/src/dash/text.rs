@@ -13,7 +13,7 @@ const MARKS_MAX: usize = 2;
 const HARMLESS: char = '�';
 
 /// The replacement of a character; none: it is harmless.
-fn harmless(c: char) -> Option<char> {
+pub(super) fn harmless(c: char) -> Option<char> {
     match c {
         // The Unicode pictures of control characters: an escape sequence is visible and has no
         // effect.
