@@ -179,6 +179,7 @@ impl Caller {
             clock: Clock::start(wall),
             stop: self.stop.clone(),
             log: self.log.clone(),
+            fuel: self.limits.fuel,
         };
         let mut store = Store::new(self.pre.engine(), guest);
         store.limiter(|guest| &mut guest.memory);

@@ -79,7 +79,9 @@ fn trapped(error: &wasmtime::Error, guest: &Guest) -> (&'static str, String) {
         return ("trap", format!("called exit({})", exit.0));
     }
     match error.downcast_ref::<Trap>() {
-        Some(Trap::OutOfFuel) => ("fuel", "used up its fuel".to_owned()),
+        Some(Trap::OutOfFuel) => {
+            ("fuel", format!("used up its fuel of {} (`limits.fuel`)", guest.fuel))
+        }
         Some(Trap::StackOverflow) => ("stack", "call stack exhausted".to_owned()),
         Some(Trap::AllocationTooLarge) => ("memory", "allocation too large".to_owned()),
         // An allocator that cannot allocate ends in this way.

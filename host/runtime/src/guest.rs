@@ -96,6 +96,8 @@ pub(super) struct Guest {
     pub(super) clock: Clock,
     pub(super) stop: StopFlag,
     pub(super) log: RunLog,
+    /// The limit of the call.
+    pub(super) fuel: u64,
 }
 
 /// Measures the time of a call, and how much of it the guest spent waiting.

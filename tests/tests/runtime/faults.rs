@@ -33,7 +33,12 @@ async fn a_misdeed_is_named_and_its_neighbours_go_on() {
     let little_time = || Limits { wall_ms: 500, fuel: u64::MAX / 2, ..limits() };
     // (key, limits, cause, what the message says)
     let cases: Vec<(&str, Limits, &str, &[&str])> = vec![
-        ("spin", little_fuel(), "fuel", &["act: used up its fuel", "at besom_hostile::spin"]),
+        (
+            "spin",
+            little_fuel(),
+            "fuel",
+            &["act: used up its fuel of ", "(`limits.fuel`)", "at besom_hostile::spin"],
+        ),
         (
             "spin",
             little_time(),
