@@ -388,7 +388,7 @@ fn documents_are_found_by_name_beside_a_host() {
 #[test]
 fn a_host_raises_its_limit_of_open_files_to_the_hard_limit() {
     let site = Site::new("");
-    let mut host = Host::start_with_few_files(&site, 64);
+    let mut host = Host::start_with_few_files(&site, "-S", 64);
     host.leads();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", host.id())).expect("read");
     let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");

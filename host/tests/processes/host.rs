@@ -33,9 +33,9 @@ impl Host {
         Host::spawn(command, site.path("host-limited.log"))
     }
 
-    /// The same with a soft limit of open files.
-    pub fn start_with_few_files(site: &Site, most: u32) -> Host {
-        let mut command = site.shell(&format!("ulimit -Sn {most}; exec \"$BESOM\" serve"));
+    /// The same with a limit of open files, soft (`-S`) or of both kinds (empty).
+    pub fn start_with_few_files(site: &Site, kind: &str, most: u32) -> Host {
+        let mut command = site.shell(&format!("ulimit {kind} -n {most}; exec \"$BESOM\" serve"));
         command.env("BESOM", env!("CARGO_BIN_EXE_besom"));
         Host::spawn(command, site.path("host-few-files.log"))
     }

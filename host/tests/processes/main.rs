@@ -15,11 +15,13 @@ mod life;
 mod load;
 mod pass;
 mod plugins;
+mod quotas;
 mod refused;
 mod reload;
 mod replaced;
 mod replay;
 mod site;
+mod strangers;
 mod telling;
 #[path = "../common/terminal.rs"]
 mod terminal;

@@ -1,8 +1,8 @@
 //! The parts that the tests need to call a plugin: a runtime, a view of two tenants, a batch.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use besom_core::collection::{Grants, Operations};
@@ -142,6 +142,10 @@ pub struct Things {
     pub reads: AtomicU32,
     /// How reads end.
     pub mood: Mood,
+    /// The number of rows that each read examines.
+    pub examined: u64,
+    /// The deadline and the size that the last call has set for its reads.
+    pub bounds: Mutex<(Option<Instant>, u64)>,
 }
 
 /// How reads end.
@@ -180,9 +184,17 @@ impl Things {
 
 #[async_trait]
 impl ReadView for Things {
-    fn read_by(&self, _deadline: std::time::Instant) {}
+    fn read_by(&self, deadline: Instant) {
+        self.bounds.lock().unwrap().0 = Some(deadline);
+    }
 
-    fn read_at_most(&self, _bytes: u64) {}
+    fn read_at_most(&self, bytes: u64) {
+        self.bounds.lock().unwrap().1 = bytes;
+    }
+
+    fn looked_at(&self) -> u64 {
+        u64::from(self.reads.load(Ordering::Relaxed)) * self.examined
+    }
 
     async fn get_many(
         &self,

@@ -1,12 +1,14 @@
 //! A guest may read what its manifest requests and the operator grants, of its own tenant.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use besom_core::ids::Tenant;
 use besom_core::value::{Field, Value};
 use besom_ports::guests::{Call, Error, Guests as _, Limits};
 
-use super::host::{Nobody, act, call, hostile, items, limits, things, told};
+use super::host::{Nobody, Things, act, call, hostile, items, limits, things, told};
 
 #[tokio::test]
 async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
@@ -71,6 +73,34 @@ async fn rows_are_counted_over_the_whole_call() {
     assert!(told[0].contains("answered"), "{told:?}");
     assert!(told[2].contains("limit-exceeded"), "{told:?}");
     assert!(acted.usage.rows_read <= 20, "{:?}", acted.usage);
+}
+
+/// What a question costs is what the database examines for it, not what it returns.
+#[tokio::test]
+async fn rows_that_are_examined_count_although_none_is_returned() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, limits());
+    let things = Arc::new(Things { examined: 400, ..Things::default() });
+    let acted = runtime.act(&call, things.clone(), Arc::new(Nobody), &items(["read-slow"])).await;
+    let fault = acted.unwrap().verdicts.remove(0).unwrap_err();
+    assert!(fault.message.contains("calls to imports"), "{}", fault.message);
+    // The third question exceeds 1,000 rows, and the plugin asks on.
+    assert_eq!(things.reads.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn reads_end_with_the_time_of_their_call_and_have_its_bounds() {
+    let (runtime, loaded) = hostile().await;
+    let limits = Limits { read_bytes: 12_345, wall_ms: 60_000, ..limits() };
+    let call = call(&loaded.digest, limits);
+    let (things, begun) = (things(), Instant::now());
+    let acted = runtime.act(&call, things.clone(), Arc::new(Nobody), &items(["read-all"])).await;
+    assert!(acted.unwrap().verdicts[0].is_ok());
+    let (deadline, bytes) = *things.bounds.lock().unwrap();
+    let wall = deadline.expect("a deadline").duration_since(begun);
+    assert!(wall >= Duration::from_secs(60), "{wall:?}");
+    assert!(wall <= begun.elapsed() + Duration::from_secs(60), "{wall:?}");
+    assert_eq!(bytes, 12_345);
 }
 
 #[tokio::test]
