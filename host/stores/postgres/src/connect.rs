@@ -65,6 +65,8 @@ impl Target {
         })?;
         let (encrypt, trust) = match mode.as_deref() {
             Some("disable") => (SslMode::Disable, Trust::Anybody),
+            // A peer that offers no TLS could ask for the password in clear text.
+            None if is_far(&config) => (SslMode::Require, Trust::Anybody),
             None | Some("prefer" | "allow") => (SslMode::Prefer, Trust::Anybody),
             Some("require") if options.root_certificate.is_some() => {
                 (SslMode::Require, Trust::Root)
@@ -135,6 +137,11 @@ fn without_mode(url: &str) -> (String, Option<String>) {
 /// Returns an error if the URL is invalid.
 pub fn is_unchecked(url: &str, options: &Options) -> Result<bool> {
     let target = Target::parse(url, options)?;
+    Ok(is_far(&target.config) && matches!(target.trust, Trust::Anybody))
+}
+
+/// Whether one of the servers is on another machine.
+fn is_far(config: &Config) -> bool {
     let far = |host: &Host| match host {
         Host::Tcp(name) => {
             name != "localhost"
@@ -142,10 +149,9 @@ pub fn is_unchecked(url: &str, options: &Options) -> Result<bool> {
         }
         Host::Unix(_) => false,
     };
-    let addresses = target.config.get_hostaddrs();
-    let far = target.config.get_hosts().iter().any(far)
-        && (addresses.is_empty() || !addresses.iter().all(std::net::IpAddr::is_loopback));
-    Ok(far && matches!(target.trust, Trust::Anybody))
+    let addresses = config.get_hostaddrs();
+    config.get_hosts().iter().any(far)
+        && (addresses.is_empty() || !addresses.iter().all(std::net::IpAddr::is_loopback))
 }
 
 fn shown(config: &Config) -> String {
@@ -318,7 +324,8 @@ fn refusal(e: &tokio_postgres::Error) -> Option<String> {
         Some("3D000") => "create the database, or name another one in store.url",
         Some(_) => return None,
         None if words(e).contains("server does not support TLS") => {
-            "enable ssl on the server, or set another sslmode in store.url"
+            "enable ssl on the server; or accept that the password and the data cross the network in \
+             clear text, and add sslmode=disable to store.url"
         }
         None => return distrust(e),
     };
@@ -545,7 +552,9 @@ mod tests {
             Target::parse(url, &options).map(|t| (t.encrypt, t.trust))
         };
         for (query, expected) in [
-            ("", (SslMode::Prefer, Trust::Anybody)),
+            // Beyond this machine, nothing is sent in clear text unless the URL says so.
+            ("", (SslMode::Require, Trust::Anybody)),
+            ("?sslmode=prefer", (SslMode::Prefer, Trust::Anybody)),
             ("?sslmode=disable", (SslMode::Disable, Trust::Anybody)),
             // As libpq has it: who names authorities wants them asked.
             ("?sslmode=require&application_name=x", (SslMode::Require, Trust::Root)),
@@ -558,6 +567,10 @@ mod tests {
         for mode in ["", "&sslmode=prefer", "&sslmode=require"] {
             let local = read(&format!("postgres:///d?host=/run/postgresql&user=u{mode}"), None);
             assert_eq!(local.expect("a target").0, SslMode::Disable, "{mode}");
+        }
+        for host in ["localhost", "127.0.0.1", "[::1]"] {
+            let found = read(&format!("postgres://u@{host}/d"), None).expect("a target");
+            assert_eq!(found, (SslMode::Prefer, Trust::Anybody), "{host}");
         }
         let found = read("postgres://u@h/d?sslmode=require", None).expect("a target");
         assert_eq!(found, (SslMode::Require, Trust::Anybody));
