@@ -4,11 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -27,6 +27,9 @@ use super::tokens::{Standing, Ticket, Tickets, Tokens};
 
 /// How long requests under way may delay the end of the host.
 pub const CLOSE_MAX: Duration = Duration::from_secs(1);
+
+/// How often refused requests are logged.
+const DENIED_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a socket cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -170,6 +173,35 @@ pub struct Gate {
     pages: Option<Pages>,
     /// Whether callers use TLS and so have verified the host's name.
     encrypted: bool,
+    denied: Arc<Denied>,
+}
+
+/// Counts the requests that were refused, so that guessing leaves a trace and cannot flood the log.
+#[derive(Default)]
+struct Denied(Mutex<Option<Denials>>);
+
+struct Denials {
+    said: Instant,
+    /// Requests since then.
+    more: u64,
+}
+
+impl Denied {
+    /// How many requests to report now, this one included; `None`: a report was made a moment ago.
+    fn note(&self, now: Instant) -> Option<u64> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *known {
+            Some(denials) if now.duration_since(denials.said) < DENIED_EVERY => {
+                denials.more += 1;
+                None
+            }
+            denials => {
+                let more = denials.as_ref().map_or(0, |denials| denials.more);
+                *denials = Some(Denials { said: now, more: 0 });
+                Some(more + 1)
+            }
+        }
+    }
 }
 
 /// A bound socket.
@@ -243,7 +275,7 @@ impl Listener {
         if tokens.is_empty() {
             return Err(Error::Open(address));
         }
-        let gate = Gate { tokens, pages, encrypted: tls.is_some() };
+        let gate = Gate { tokens, pages, encrypted: tls.is_some(), denied: Arc::default() };
         match tls {
             Some(files) => {
                 let tls = files.acceptor()?;
@@ -355,7 +387,22 @@ async fn only_with_right(State(gate): State<Gate>, mut request: Request, next: N
         });
     }
     let right = match right {
-        Err((status, words)) => return closing(status, words),
+        Err((status, words)) => {
+            if let Some(requests) = gate.denied.note(Instant::now()) {
+                let from = match request.extensions().get() {
+                    Some(ConnectInfo(Peer::Remote(address))) => Some(address.ip().to_string()),
+                    Some(ConnectInfo(Peer::Local(_))) | None => None,
+                };
+                tracing::warn!(
+                    requests,
+                    from,
+                    status = status.as_u16(),
+                    why = words,
+                    "requests were denied; at most one of these lines a minute"
+                );
+            }
+            return closing(status, words);
+        }
         Ok(None) => return next.run(request).await,
         Ok(Some(right)) => right,
     };
@@ -445,4 +492,17 @@ fn is_plain(host: &str) -> bool {
         let name = host.host();
         name == "localhost" || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_are_denied_are_counted_and_reported_once_a_minute() {
+        let (denied, begun) = (Denied::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let told: Vec<_> = [0, 1, 59, 60, 61].map(|s| denied.note(at(s))).into_iter().collect();
+        assert_eq!(told, [Some(1), None, None, Some(3), None]);
+    }
 }
