@@ -447,7 +447,7 @@ mod tests {
             ("secret = p and PASSPHRASE=p w", "secret = * and PASSPHRASE=* w"),
             ("token_file = \"p\" # no token", "token_file = \"p\" # no token"),
             ("password_file = [\"p\"]\nb = 1", "password_file = *****\nb = 1"),
-            ("token_file = { v = \"p w\" }", "token_file = ***************"),
+            ("token_file = { v = \"p w\" }", "token_file = *************"),
             ("at 10:20://", "at 10:20://"),
             ("url = \"besom:s3cr3t@h/d\" # x", "url = \"besom:******@h/d\" # x"),
             ("invalid: besom:p@h", "invalid: besom:*@h"),
