@@ -365,6 +365,9 @@ pub struct Loader {
     runtime: Runtime,
 }
 
+/// Plugins by their names in the configuration, or why they cannot be used.
+pub type Found = BTreeMap<String, Result<Plugin, PluginFault>>;
+
 impl Loader {
     /// Starts a runtime with the limits of a configuration.
     ///
@@ -397,27 +400,32 @@ impl Loader {
 
     /// Loads every plugin that the configuration names, and resolves the configuration with them.
     pub async fn resolve(&self, parsed: Parsed) -> Resolved {
-        self.resolve_beside(parsed, &BTreeMap::new()).await
+        let found = self.load_all(&parsed).await;
+        Loader::resolve_with(parsed, &found)
     }
 
-    /// The same for a host whose tasks run with plugins of these digests, by their names in the
-    /// configuration: where a file cannot be used, the code that runs is used further.
-    pub async fn resolve_beside(
-        &self,
-        parsed: Parsed,
-        running: &BTreeMap<String, String>,
-    ) -> Resolved {
-        let mut found = BTreeMap::new();
+    /// Loads every plugin that the configuration names, by its name there.
+    pub async fn load_all(&self, parsed: &Parsed) -> Found {
+        let mut found = Found::new();
         for name in parsed.plugins() {
-            let mut loaded = self.load_admitted(name, &parsed).await;
-            if loaded.is_err()
-                && let Some(known) = running.get(name).and_then(|digest| self.runtime.find(digest))
-            {
-                let (manifest, digest) = (known.manifest, known.digest);
-                loaded = Ok(Plugin { manifest, digest, built_in: false });
-            }
-            found.insert(name.to_owned(), loaded);
+            found.insert(name.to_owned(), self.load_admitted(name, parsed).await);
         }
+        found
+    }
+
+    /// Replaces the plugins that cannot be used by the code that tasks run with: its digest by the
+    /// plugin's name.
+    pub fn keep_running(&self, found: &mut Found, running: &BTreeMap<String, String>) {
+        for (name, loaded) in found.iter_mut().filter(|(_, loaded)| loaded.is_err()) {
+            if let Some(known) = running.get(name).and_then(|digest| self.runtime.find(digest)) {
+                let (manifest, digest) = (known.manifest, known.digest);
+                *loaded = Ok(Plugin { manifest, digest, built_in: false });
+            }
+        }
+    }
+
+    /// Resolves the configuration with these plugins.
+    pub fn resolve_with(parsed: Parsed, found: &Found) -> Resolved {
         let lookup = |name: &str| {
             found
                 .get(name)
@@ -425,10 +433,10 @@ impl Loader {
                 .unwrap_or_else(|| Err(format!("`{name}` was not loaded").into()))
         };
         let defaults = collections_for(&parsed.plugins());
-        let found = std::fs::metadata(parsed.path());
+        let file = std::fs::metadata(parsed.path());
         let mut resolved = parsed.resolve(&lookup, &defaults);
         // Whoever can change the file can change every grant and pin in it.
-        if let Ok(Err(why)) = found.map(|found| besom_runtime::closed(&found)) {
+        if let Ok(Err(why)) = file.map(|found| besom_runtime::closed(&found)) {
             resolved.refuse(why, "make it writable by its owner alone: chmod go-w");
         }
         resolved

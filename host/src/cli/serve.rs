@@ -468,13 +468,15 @@ async fn taken_up(
         running.refuse_truncated(&new, file, blank)?;
         Ok((new, resolved))
     };
-    let problems = match usable(loader.resolve(parsed.clone()).await) {
+    let mut found = loader.load_all(&parsed).await;
+    let problems = match usable(Loader::resolve_with(parsed.clone(), &found)) {
         Ok((new, resolved)) => return Ok((new, resolved, None)),
         Err(problems) => problems,
     };
     let of_task = |task: &Arc<TaskDefinition>| (task.plugin.clone(), task.digest.clone());
     let code = running.tasks.values().map(of_task).collect();
-    match usable(loader.resolve_beside(parsed, &code).await) {
+    loader.keep_running(&mut found, &code);
+    match usable(Loader::resolve_with(parsed, &found)) {
         Ok((new, resolved)) if !running.diff(&new).is_empty() => {
             Ok((new, resolved, Some(problems)))
         }
