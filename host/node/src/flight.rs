@@ -22,6 +22,8 @@ pub enum Phase {
     Acting {
         /// The items, in the order of the call.
         items: Vec<Waiting>,
+        /// Whether the call was asked to stop, for tasks that wait.
+        gives_way: bool,
     },
     /// It is waiting for rows of its task's budget.
     Rationed {

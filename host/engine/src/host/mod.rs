@@ -118,7 +118,7 @@ pub async fn run(
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut lost = None;
     let mut node = Node::new(settings, work, seed(), ports.clock.now());
-    let (mut scans, mut acts) = (StopFlag::default(), StopFlag::default());
+    let mut scans = StopFlag::default();
     let mut commits: HashMap<Ticket, StopFlag> = HashMap::new();
     let mut calls: HashMap<Ticket, StopFlag> = HashMap::new();
     let spare = Arc::new(Spare::default());
@@ -167,19 +167,14 @@ pub async fn run(
             match command {
                 Command::Finished => break 'running,
                 Command::StopGuests { whose, reason } => {
-                    let stop = match whose {
-                        Whose::Planner => &mut scans,
+                    tracing::info!(?whose, reason, "stopped");
+                    match whose {
+                        Whose::Planner => std::mem::take(&mut scans).raise(reason),
                         Whose::Executor => {
                             ports.recorder.abandon_all();
-                            &mut acts
+                            calls.drain().for_each(|(_, stop)| stop.raise(reason));
                         }
-                    };
-                    tracing::info!(?whose, reason, "stopped");
-                    if whose == Whose::Executor {
-                        calls.drain().for_each(|(_, stop)| stop.raise(reason));
                     }
-                    stop.raise(reason);
-                    *stop = StopFlag::default();
                 }
                 Command::Executor(_, executor::Command::StopCommit(ticket)) => {
                     if let Some(stop) = commits.get(&ticket) {
@@ -194,16 +189,12 @@ pub async fn run(
                 command => {
                     let stop = match &command {
                         Command::Executor(_, executor::Command::Act { ticket, .. }) => {
-                            let stop = StopFlag::default();
-                            calls.insert(*ticket, stop.clone());
-                            stop
+                            calls.entry(*ticket).or_default().clone()
                         }
                         Command::Executor(_, executor::Command::Commit(ticket, _)) => {
-                            let stop = StopFlag::default();
-                            commits.insert(*ticket, stop.clone());
-                            stop
+                            commits.entry(*ticket).or_default().clone()
                         }
-                        Command::Executor(..) => acts.clone(),
+                        // No other command of the executor can be stopped.
                         _ => scans.clone(),
                     };
                     let (ports, events) = (ports.clone(), events.clone());
@@ -287,7 +278,7 @@ pub async fn run(
     // Whoever waits for room to send an answer ends.
     drop(answers);
     if lost.is_some() {
-        for stop in [scans, acts].into_iter().chain(calls.into_values()) {
+        for stop in calls.into_values().chain([scans]) {
             stop.raise("the store is lost");
         }
     }

@@ -112,10 +112,9 @@ impl Executor {
         result: Result<Acted, guests::Error>,
         out: &mut Vec<Command>,
     ) {
-        let gave_way = self.giving_way.remove(&ticket);
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
-        let items = match std::mem::replace(&mut flight.phase, Phase::Reading) {
-            Phase::Acting { items } => items,
+        let (items, gave_way) = match std::mem::replace(&mut flight.phase, Phase::Reading) {
+            Phase::Acting { items, gives_way } => (items, gives_way),
             // A repeated answer: the first one counted.
             phase => {
                 flight.phase = phase;

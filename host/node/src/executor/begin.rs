@@ -123,19 +123,21 @@ impl Executor {
     /// take.
     pub(super) fn make_way(&mut self, out: &mut Vec<Command>) {
         let late = |flight: &Flight| {
-            matches!(flight.phase, Phase::Acting { .. })
+            matches!(flight.phase, Phase::Acting { gives_way: false, .. })
                 && self.now.since(flight.since) >= FIRST_CALL_MAX
                 && !flight.lane.row().long
                 && !self.long.contains_key(&flight.task)
         };
         let found = self.flights.iter().filter(|(_, flight)| late(flight));
-        let found = found.filter(|(ticket, flight)| {
-            !self.giving_way.contains(*ticket) && self.others_wait(flight.lane, &flight.task)
-        });
+        let found = found.filter(|(_, flight)| self.others_wait(flight.lane, &flight.task));
         let found: Vec<Ticket> = found.map(|(ticket, _)| *ticket).collect();
         for ticket in found {
-            self.giving_way.insert(ticket);
-            out.push(Command::StopAct(ticket));
+            if let Some(Flight { phase: Phase::Acting { gives_way, .. }, .. }) =
+                self.flights.get_mut(&ticket)
+            {
+                *gives_way = true;
+                out.push(Command::StopAct(ticket));
+            }
         }
     }
 
@@ -483,7 +485,7 @@ impl Executor {
             seed: (flight.commit.0 >> 64) as u64,
             items: batch.iter().map(|waiting| (waiting.source, waiting.item.clone())).collect(),
         });
-        flight.phase = Phase::Acting { items: batch };
+        flight.phase = Phase::Acting { items: batch, gives_way: false };
         self.flights.insert(ticket, flight);
     }
 }

@@ -330,8 +330,6 @@ pub struct Executor {
     /// The size of each task's changes in one commit, in bytes: of the last batch, or half of what was
     /// known before if that is more.
     sizes: HashMap<TaskName, usize>,
-    /// Batches whose call was asked to stop.
-    giving_way: HashSet<Ticket>,
     backlog_wanted: bool,
     backlog_reading: bool,
     /// Set if the answer to the read of the backlog has to be dropped, because the positions of the
@@ -430,7 +428,6 @@ impl Executor {
             long: HashMap::new(),
             memory: HashMap::new(),
             sizes: HashMap::new(),
-            giving_way: HashSet::new(),
             backlog_wanted: false,
             backlog_reading: false,
             backlog_void: false,
@@ -541,7 +538,6 @@ impl Executor {
         self.scope = None;
         self.streams.clear();
         self.flights.clear();
-        self.giving_way.clear();
         self.of_runs.clear();
         self.timers.reset(self.settings.window);
         self.retries.reset(self.settings.window);
