@@ -287,12 +287,12 @@ impl Source {
     pub fn at_key(&self, key: &Range<usize>, value: &Range<usize>) -> Place {
         let mut place = self.at(key);
         // The value of a table is everything under its header.
-        if let Place::Line { text, .. } = &mut place
+        if let Place::Line { column, text, .. } = &mut place
             && value.start >= key.end
         {
-            let line_start = self.text[..key.start].rfind('\n').map_or(0, |n| n + 1);
-            let before = |at: usize| self.text[line_start..at].trim_start_matches('\u{feff}');
-            let chars = before(value.start).chars().count()..before(value.end).chars().count();
+            let chars = |range: Range<usize>| self.text[range].chars().count();
+            let begin = *column - 1 + chars(key.start..value.start);
+            let chars = begin..begin + chars(value.clone());
             let masked = |(at, c): (usize, char)| match chars.contains(&at) && c.is_alphanumeric() {
                 true => secret::MASK,
                 false => c,

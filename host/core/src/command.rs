@@ -174,18 +174,18 @@ impl Command {
         }
     }
 
-    /// What it records beside its subject: changed keys, a component with its grants, documents. Empty for
-    /// a command that is carried out.
-    pub fn details(&self) -> String {
-        match self {
+    /// What it records beside its subject: changed keys, a component with its grants, documents. `None`: it
+    /// is carried out.
+    pub fn details(&self) -> Option<String> {
+        Some(match self {
             Command::Edited { change, .. } => change.clone(),
             Command::Reloaded { before, after, change } => format!("{before} -> {after}: {change}"),
             Command::Loaded { digest, version, grants, .. } => {
                 format!("{version}, sha256 {digest}: {grants}")
             }
             Command::Imported { documents, .. } => documents.clone(),
-            _ => String::new(),
-        }
+            _ => return None,
+        })
     }
 }
 

@@ -40,20 +40,16 @@ pub fn faults(config: &Config) -> Vec<String> {
             TlsFiles { cert, key, client_ca: None }.check()
         });
     }
+    let secret = |path: &Path| match secret::read(path) {
+        Ok(_) => Ok(()),
+        Err(words) => Err(api::Error::Token { path: path.to_owned(), words }),
+    };
     let coordination = &config.coordination;
-    let mut files = vec![
-        ("coordination.password_file", &coordination.password_file),
-        ("coordination.key", &coordination.key),
-    ];
+    look("coordination.password_file", coordination.password_file.as_deref(), &secret);
+    look("coordination.key", coordination.key.as_deref(), &secret);
     if !activity.redis.is_empty() {
-        files.push(("activity.redis_password_file", &activity.redis_password_file));
-        files.push(("activity.redis_key", &activity.redis_key));
-    }
-    for (key, path) in files {
-        if let Some(Err(error)) = path.as_deref().map(secret::read) {
-            let path = path.as_deref().unwrap_or(Path::new("")).display();
-            faults.push(format!("{key}: {path}: {error}"));
-        }
+        look("activity.redis_password_file", activity.redis_password_file.as_deref(), &secret);
+        look("activity.redis_key", activity.redis_key.as_deref(), &secret);
     }
     faults
 }

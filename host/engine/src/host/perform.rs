@@ -723,7 +723,6 @@ impl Ports {
                         let (by, reason) = (&row.by, &row.reason);
                         let what = if refused { "refused" } else { "applied" };
                         let details = row.command.details();
-                        let details = (!details.is_empty()).then_some(details);
                         tracing::info!(
                             command = id,
                             verb,
