@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::load::{SECOND_US, now_us};
-use crate::reload::SWEEP;
+use crate::reload::{SWEEP, runs, shares_every};
 use crate::site::{Site, wait_for};
 
 const FILE: &str = "plugins.d/sweep.wasm";
@@ -147,8 +147,7 @@ fn a_task_is_removed_although_the_file_of_another_was_replaced() {
         std::fs::write(site.path("besom.toml.new"), text).expect("written");
         std::fs::rename(site.path("besom.toml.new"), site.path("besom.toml")).expect("renamed");
     };
-    let other = "[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@every 1s\"\n";
-    rewrite(format!("{pinned}\n{other}"));
+    rewrite(format!("{pinned}\n{}", shares_every("@every 1s")));
     let mut host = site.serve();
     host.leads();
     let names = || -> Vec<String> {
@@ -163,12 +162,7 @@ fn a_task_is_removed_although_the_file_of_another_was_replaced() {
     host.says("reloaded");
     host.says("keep the code that they run with");
     let db = site.database();
-    let runs = || -> u64 {
-        let sql = "SELECT count(*) FROM besom_run r JOIN besom_task t ON t.id = r.task
-                   WHERE t.name = 'share-expiry'";
-        db.query_row(sql, [], |row| row.get(0)).expect("read")
-    };
-    let before = runs();
+    let before = runs(&db, "share-expiry");
     let row = rusqlite::params!["afterwards", now_us() / SECOND_US - 60];
     db.execute("INSERT INTO sessions VALUES (?1, ?2)", row).expect("a session");
     wait_for("the other task to work on", || {
@@ -176,7 +170,7 @@ fn a_task_is_removed_although_the_file_of_another_was_replaced() {
         db.query_row(sql, [], |row| row.get::<_, u64>(0)).ok().filter(|left| *left == 0)
     });
     std::thread::sleep(std::time::Duration::from_secs(2));
-    assert_eq!(runs(), before, "the removed task runs no more");
+    assert_eq!(runs(&db, "share-expiry"), before, "the removed task runs no more");
     let (_, status) = site.json(&["status"]);
     let fault = status["nodes"][0]["config_fault"].as_str().expect("the fault");
     assert!(fault.contains("sweep.wasm"), "{fault}");

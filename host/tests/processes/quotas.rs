@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::load::{SECOND_US, add_share, now_us};
+use crate::reload::shares_every;
 use crate::site::{Site, hostile, wait_for};
 
 /// Waits until the task is held by these words.
@@ -40,7 +41,7 @@ fn a_task_with_too_many_dead_letters_plans_nothing_until_some_are_discarded() {
 
 #[test]
 fn a_task_with_too_many_timers_plans_nothing_until_fewer_wait() {
-    let task = "[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@every 1s\"\n";
+    let task = shares_every("@every 1s");
     let site = Site::new(&format!("{task}timers_max = 3\n"));
     site.create_tables();
     let db = site.database();
@@ -65,7 +66,7 @@ fn a_task_with_too_many_timers_plans_nothing_until_fewer_wait() {
 
 #[test]
 fn a_host_whose_disk_has_less_room_than_is_to_stay_free_plans_and_commits_nothing() {
-    let task = "[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@every 1s\"\n";
+    let task = shares_every("@every 1s");
     let site = Site::new(&format!("[store]\ndisk_free_min = \"1000000GiB\"\n{task}"));
     site.create_tables();
     let db = site.database();
@@ -78,7 +79,7 @@ fn a_host_whose_disk_has_less_room_than_is_to_stay_free_plans_and_commits_nothin
         db.query_row(sql, [], |row| row.get(0)).expect("read")
     };
     assert!(!ended());
-    site.configure(task);
+    site.configure(&task);
     host.stop();
     let mut host = site.serve();
     host.leads();
@@ -99,16 +100,12 @@ fn text_beyond_the_days_bound_is_cut_off_in_the_history() {
     host.leads();
     host.says("`host.history_text_max`");
     let db = site.database();
-    let lengths = || -> (u64, u64) {
-        let sql = "SELECT coalesce(max(length(reason)), 0), coalesce(min(length(reason)), 0)
-                   FROM besom_history";
-        db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("read")
-    };
-    let (most, least) = wait_for("a shorter reason", || {
-        let (most, least) = lengths();
-        (most > 0 && least <= 256).then_some((most, least))
+    let shortest = wait_for("a shorter reason", || {
+        let sql = "SELECT min(length(reason)) FROM besom_history";
+        let shortest: Option<u64> = db.query_row(sql, [], |row| row.get(0)).expect("read");
+        shortest.filter(|bytes| *bytes <= 256)
     });
-    assert!(most >= least && least == 256, "{most}, {least}");
+    assert_eq!(shortest, 256);
     host.stop();
     site.balanced();
 }

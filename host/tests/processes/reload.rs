@@ -15,7 +15,7 @@ use crate::site::{Site, row_of, wait_for};
 const TAKEN_UP_MAX: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 8;
 
-fn shares_every(schedule: &str) -> String {
+pub fn shares_every(schedule: &str) -> String {
     format!("[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"{schedule}\"\n")
 }
 
@@ -33,7 +33,7 @@ columns = { session_id = "text", expires_at = { type = "timestamp", encoding = "
 indexes = { by_expiry = ["expires_at"] }
 "#;
 
-fn runs(db: &Connection, task: &str) -> u64 {
+pub fn runs(db: &Connection, task: &str) -> u64 {
     let sql =
         "SELECT count(*) FROM besom_run r JOIN besom_task t ON t.id = r.task WHERE t.name = ?1";
     db.query_row(sql, [task], |row| row.get(0)).expect("runs")

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::host::Host;
 use crate::load::{SECOND_US, add_share, now_us, report};
+use crate::reload::shares_every;
 use crate::site::{Site, wait_for};
 
-const TASK: &str = "[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@every 1s\"\n";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// A hard limit of open files that a few hundred connections exceed.
 const FILES_MAX: u32 = 256;
@@ -54,7 +54,8 @@ fn strangers_who_use_up_the_descriptors_keep_nobody_else_out() {
          [activity]\ntcp = \"127.0.0.1:{}\"\ntoken_file = \"token\"\n",
         ports[0], ports[1]
     );
-    let site = Site::new(&(endpoints.clone() + TASK));
+    let task = shares_every("@every 1s");
+    let site = Site::new(&(endpoints.clone() + &task));
     site.create_tables();
     add_token(&site);
     let mut host = Host::start_with_few_files(&site, "", FILES_MAX);
@@ -86,8 +87,8 @@ fn strangers_who_use_up_the_descriptors_keep_nobody_else_out() {
         let sql = "SELECT unshared_at IS NOT NULL FROM shares WHERE share_id = 'meanwhile'";
         db.query_row(sql, [], |row| row.get::<_, bool>(0)).expect("read").then_some(())
     });
-    let second = TASK.replace("[tasks.share-expiry]", "[tasks.second]");
-    site.configure(&(endpoints + TASK + &second));
+    let second = task.replace("[tasks.share-expiry]", "[tasks.second]");
+    site.configure(&(endpoints + &task + &second));
     host.says("reloaded");
     assert_eq!(site.said(&["task", "pause", "second", "--reason", "a test"]).0, 0);
     assert!(host.lines(&["Too many open files"]).is_empty(), "{}", host.log());
@@ -102,7 +103,8 @@ fn strangers_who_use_up_the_descriptors_keep_nobody_else_out() {
 #[test]
 fn a_password_in_the_file_is_in_no_answer_no_report_and_no_log() {
     const SECRET: &str = "hunter2-of-the-store";
-    let site = Site::new(TASK);
+    let task = shares_every("@every 1s");
+    let site = Site::new(&task);
     site.create_tables();
     let mut host = site.serve();
     host.leads();
@@ -111,15 +113,18 @@ fn a_password_in_the_file_is_in_no_answer_no_report_and_no_log() {
     let table = format!("[api]\nheaders = {{ Authorization = \"{SECRET}\" }}\n");
     let typo = format!("[delivery]\npasword = \"{SECRET}\"\n");
     for wrong in [url, unquoted, table, typo] {
-        site.configure(&(wrong + TASK));
+        let refused = host.lines(&["ERROR", "refused"]).len();
+        site.configure(&(wrong + &task));
         let (code, said) = site.said(&["check"]);
         assert_eq!(code, 78, "{said}");
         assert!(!said.contains(SECRET), "{said}");
-        let refused = host.lines(&["ERROR"]).len();
         wait_for("the reload to be refused", || {
+            (host.lines(&["ERROR", "refused"]).len() > refused).then_some(())
+        });
+        wait_for("the snapshot to name the fault", || {
             let fault = ask(&site, "GET /v1/snapshot", "");
             assert!(!fault.contains(SECRET), "{fault}");
-            (host.lines(&["ERROR"]).len() > refused || fault.contains("besom.toml:")).then_some(())
+            fault.contains("besom.toml:").then_some(())
         });
         let shown = ask(&site, "POST /v1/ask", r#"{"query":"config"}"#);
         assert!(shown.contains("share-expiry") && !shown.contains(SECRET), "{shown}");
