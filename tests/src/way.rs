@@ -11,6 +11,7 @@ use besom_core::delivery::{Settings, State};
 use besom_core::ids::{FencingToken, Incarnation, Tenant};
 use besom_core::proposal::Change;
 use besom_engine::host::deliver::{Delivery, ToBroker, deliver};
+use besom_engine::host::feed::{Bounds, Feed};
 use besom_ports::courier::Broker;
 use besom_ports::store::{Message, MessageQuery, Store};
 use besom_product::model::default_collections;
@@ -74,7 +75,8 @@ impl Way {
         let settings =
             Settings { topics: BTreeMap::new(), concurrency: 1, poll: config.delivery.poll };
         let (leading, leads) = watch::channel(None);
-        let delivery = Delivery { courier, settings, brokers };
+        let feed = Feed::new(Arc::clone(&store), Vec::new(), Bounds::default());
+        let delivery = Delivery { courier, settings, brokers, feed };
         tokio::spawn(deliver(Arc::clone(&store), delivery, Arc::default(), leads));
         Way { store, leading, fixture }
     }

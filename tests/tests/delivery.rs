@@ -10,7 +10,8 @@ use besom_core::delivery::{Settings, State};
 use besom_core::ids::{FencingToken, Incarnation};
 use besom_core::proposal::Change;
 use besom_engine::host::deliver::{Delivery, deliver};
-use besom_ports::store::{MessageQuery, Store};
+use besom_engine::host::feed::{Bounds, Feed, Refused};
+use besom_ports::store::{Entered, MessageQuery, Offered, Store};
 use besom_product::model::default_collections;
 use besom_services::courier::HttpCourier;
 use besom_tests::adapters::memory::Memory;
@@ -28,14 +29,20 @@ struct Way {
     orchestrator: Orchestrator,
     leading: watch::Sender<Option<FencingToken>>,
     fixture: Memory,
+    feed: Arc<Feed>,
 }
 
 impl Way {
     async fn new(more: &str) -> Way {
+        Way::with("", more).await
+    }
+
+    /// With keys of `[delivery]` and of the topic.
+    async fn with(delivery: &str, more: &str) -> Way {
         let (orchestrator, fixture) = (Orchestrator::start().await, Memory::open());
         let address = orchestrator.address();
         let text = format!(
-            "[delivery]\nhosts = [\"{address}\"]\npoll = \"10ms\"\n\
+            "[delivery]\nhosts = [\"{address}\"]\npoll = \"10ms\"\n{delivery}\n\
              [topics.t]\nurl = \"http://{address}/t\"\n{more}\n"
         );
         let config: Config =
@@ -51,14 +58,22 @@ impl Way {
         };
         let store = fixture.store();
         let courier = Arc::new(HttpCourier::new(&config, store.identity()).unwrap());
+        let fed = config.topics.iter().filter(|(_, route)| route.feed);
+        let fed = fed.map(|(name, _)| name.clone()).collect();
+        let bounds = Bounds {
+            pending_messages: config.delivery.pending_max,
+            poll: config.delivery.poll,
+            ..Bounds::default()
+        };
+        let feed = Feed::new(Arc::clone(&store), fed, bounds);
         let (leading, leads) = watch::channel(None);
         tokio::spawn(deliver(
             Arc::clone(&store),
-            Delivery { courier, settings, brokers: Vec::new() },
+            Delivery { courier, settings, brokers: Vec::new(), feed: Arc::clone(&feed) },
             Arc::default(),
             leads,
         ));
-        Way { store, orchestrator, leading, fixture }
+        Way { store, orchestrator, leading, fixture, feed }
     }
 
     async fn lead(&self, term: u64) {
@@ -186,4 +201,31 @@ async fn a_request_is_an_event_in_either_mode() {
         ("7".into(), request.key.as_str().into())
     );
     assert_eq!(request.field("data"), serde_json::json!({}));
+}
+
+/// Waits for messages of the product in the outbox, and for room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_the_product_are_delivered_and_bounded() {
+    let way = Way::with("pending_max = 2", "feed = true").await;
+    let offered = |key: &str, number| Offered {
+        topic: "t".into(),
+        tenant: None,
+        key: key.into(),
+        number,
+        payload: b"{}".to_vec(),
+    };
+    let enter = async |one: Offered| way.feed.enter("t", &[one]).await;
+    assert_eq!(enter(offered("k", Some(1))).await.unwrap(), [Entered::Stored { sequence: 1 }]);
+    assert_eq!(enter(offered("k", Some(2))).await.unwrap(), [Entered::Stored { sequence: 2 }]);
+    let full = enter(offered("k", Some(3))).await;
+    let Err(Refused::Full(why)) = full else { panic!("{full:?}") };
+    assert!(why.starts_with("2 messages of the product to the topic `t` are waiting"), "{why}");
+    // The table is read by the leader, and only while there is room.
+    way.fixture.insert_messages(&[offered("l", None), offered("m", None)]).await;
+    way.lead(1).await;
+    until("all are delivered", async || way.in_state(State::Delivered).await == 4).await;
+    until("there is room again", async || enter(offered("k", Some(3))).await.is_ok()).await;
+    until("it is delivered", async || way.in_state(State::Delivered).await == 5).await;
+    let other = way.feed.enter("u", &[offered("k", None)]).await;
+    assert!(matches!(&other, Err(Refused::Topic(why)) if why.contains("feed = true")), "{other:?}");
 }

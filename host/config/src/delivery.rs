@@ -59,6 +59,8 @@ pub struct Route {
     pub concurrency: u32,
     /// Maximum size of the kept part of an answer, in bytes.
     pub reply_bytes_max: u64,
+    /// Whether the product may enter messages.
+    pub feed: bool,
     /// How the attributes of a message are sent.
     pub envelope: Envelope,
     /// URI of the schema of the payloads.
@@ -249,6 +251,13 @@ pub static KEYS: &[Key<Route>] = &[
         default: "\"64KiB\"",
         doc: "Maximum size of an answer that is kept for the task; the rest is not read.",
         setter: Setter::Bytes(|r| &mut r.reply_bytes_max, 0, 1 << 20),
+    },
+    Key {
+        name: "feed",
+        default: "false",
+        doc: "Whether the product may enter messages: with POST /feed/TOPIC/KEY to the activity \
+              endpoint, or by inserting rows into the table besom_feed (PostgreSQL: besom.feed).",
+        setter: Setter::Bool(|r| &mut r.feed),
     },
     Key {
         name: "envelope",

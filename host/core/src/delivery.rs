@@ -22,6 +22,7 @@
 
 pub mod broker;
 pub mod event;
+pub mod feed;
 mod message;
 pub mod producer;
 #[cfg(test)]

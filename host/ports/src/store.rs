@@ -18,6 +18,7 @@ use async_trait::async_trait;
 pub use besom_core::budget::Allowance;
 use besom_core::collection::{Collections, Operations};
 use besom_core::delivery;
+pub use besom_core::delivery::feed::{Entered, Offered};
 pub use besom_core::delivery::{Attempt, Claimed, Delivery};
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
@@ -1213,9 +1214,14 @@ pub trait Store: Send + Sync {
     async fn end_messages(&self, fence: &FencingToken, ends: &[(u64, delivery::End)])
     -> Result<()>;
 
-    /// The number and size of a task's messages to a topic that wait for delivery. Counts at most
-    /// `limit` messages.
-    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending>;
+    /// The number and size of a task's messages to a topic that wait for delivery; `None`: of the
+    /// messages that no task has emitted. Counts at most `limit` messages.
+    async fn pending_messages(
+        &self,
+        task: Option<&TaskName>,
+        topic: &str,
+        limit: u32,
+    ) -> Result<Pending>;
 
     /// Removes the oldest waiting messages of a task to a topic, at most `count`. Used for topics
     /// without a route, whose messages cannot be delivered. Returns what was removed.
@@ -1223,6 +1229,31 @@ pub trait Store: Send + Sync {
 
     /// The messages that match, newest first.
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;
+
+    // ---- messages of the product itself
+
+    /// Stores messages in one transaction and answers for each, in their order. Numbers are judged by
+    /// [`besom_core::delivery::feed::judge`], each after the messages before it. Needs no fence: any
+    /// host accepts messages, as any transaction of the product may.
+    async fn enter_messages(&self, offered: &[Offered]) -> Result<Vec<Entered>>;
+
+    /// The highest number that the product has given to a message of this topic, tenant and key; 0:
+    /// none.
+    async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64>;
+
+    /// Moves messages that the product has inserted into the table `feed`: of these topics, in the
+    /// order of their numbers there, at most `limit`, and no more than `bytes` of payloads if it is not
+    /// a single one. Returns how many were moved.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] below the fence.
+    async fn collect_messages(
+        &self,
+        fence: &FencingToken,
+        topics: &[String],
+        limit: u32,
+        bytes: u64,
+    ) -> Result<u64>;
 
     // ---- the user's tables
 

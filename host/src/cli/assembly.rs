@@ -16,6 +16,7 @@ use besom_config::diagnostic::Place;
 use besom_config::{Config, Diagnostic, Problems};
 use besom_engine::host::clock::StoreTime;
 use besom_engine::host::deliver::{Delivery, ToBroker};
+use besom_engine::host::feed::{self, Feed};
 use besom_engine::host::lines::Lines;
 use besom_engine::host::perform::Ports;
 use besom_engine::host::quota::{Bounds, Quota};
@@ -24,6 +25,7 @@ use besom_engine::host::{Control, Ended, Live, Lost, setup, undo_retention};
 use besom_node::{Role, Work};
 use besom_ports::coordination::Coordination;
 use besom_ports::courier::Broker;
+use besom_ports::store::Store;
 use besom_ports::task::TaskDefinition;
 use besom_services::coordination::etcd::Etcd;
 use besom_services::courier::HttpCourier;
@@ -73,7 +75,7 @@ impl Assembly {
             None => open::store_lease(&config, &store, &node, &clock),
         };
         let health = Arc::default();
-        let delivery = delivery(&config, store.identity())?;
+        let delivery = delivery(&config, &(Arc::clone(&store) as Arc<dyn Store>))?;
         let recorder: Arc<Recorder> = Arc::default();
         recorder.config_taken(&global.config.display().to_string());
         let lines = Lines::new(
@@ -166,11 +168,24 @@ fn quota_bounds(config: &Config) -> Bounds {
     }
 }
 
+/// What takes messages of the product.
+pub fn feed(config: &Config, store: &Arc<dyn Store>) -> Arc<Feed> {
+    let topics = config.topics.iter().filter(|(_, route)| route.feed);
+    let topics = topics.map(|(name, _)| name.clone()).collect();
+    let bounds = feed::Bounds {
+        pending_messages: config.delivery.pending_max,
+        pending_bytes: config.delivery.pending_bytes_max,
+        poll: config.delivery.poll,
+    };
+    Feed::new(Arc::clone(store), topics, bounds)
+}
+
 /// Returns the delivery of messages, or `None` if no topic has a route.
-fn delivery(config: &Config, store: &str) -> Result<Option<Delivery>, Failure> {
+fn delivery(config: &Config, store: &Arc<dyn Store>) -> Result<Option<Delivery>, Failure> {
     if config.topics.is_empty() {
         return Ok(None);
     }
+    let (feed, store) = (feed(config, store), store.identity());
     let wrong = |error: anyhow::Error| Failure::Setting(format!("{error:#}"));
     let courier = HttpCourier::new(config, store).map_err(wrong)?;
     let (mut topics, mut brokers) = (BTreeMap::new(), Vec::new());
@@ -194,7 +209,7 @@ fn delivery(config: &Config, store: &str) -> Result<Option<Delivery>, Failure> {
     }
     let (concurrency, poll) = (config.delivery.concurrency, config.delivery.poll);
     let settings = Settings { topics, concurrency, poll };
-    Ok(Some(Delivery { courier: Arc::new(courier), settings, brokers }))
+    Ok(Some(Delivery { courier: Arc::new(courier), settings, brokers, feed }))
 }
 
 /// Handles of a running node.

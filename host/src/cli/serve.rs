@@ -9,7 +9,7 @@ use besom_core::ring::VIRTUAL_NODES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
 
-use super::assembly::{Assembly, Running, asked_to_stop};
+use super::assembly::{self, Assembly, Running, asked_to_stop};
 use super::open::{self, Loader};
 use super::{Exit, Failure, Global, exposed, kept};
 use besom_config::activity::Activity;
@@ -63,7 +63,10 @@ pub async fn serve(
     let fits = within_descriptors(&assembly.config);
     let endpoint = endpoint(&assembly, fits.websockets, stopped.clone());
     let bounds = Bounds::of(fits.connections);
-    let mut listeners = listen(&assembly.config, &endpoint, bounds, stopped).await?;
+    let feed = assembly.ports.delivery.as_ref().map(|delivery| Arc::clone(&delivery.feed));
+    let feed = feed.unwrap_or_else(|| assembly::feed(&assembly.config, &assembly.ports.store));
+    let router = api::router(Arc::clone(&endpoint)).merge(api::feed::router(feed));
+    let mut listeners = listen(&assembly.config, router, bounds, stopped).await?;
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
     let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;
     if assembly.config.tasks.is_empty() {
@@ -186,17 +189,16 @@ fn within_descriptors(config: &Config) -> Fits {
     fits
 }
 
-/// Starts the listeners of the activity endpoint.
+/// Starts the listeners of the product's endpoints.
 ///
 /// # Errors
 /// A token, ticket or certificate file that cannot be used, or an address that cannot be opened.
 async fn listen(
     config: &Config,
-    endpoint: &Arc<Endpoint>,
+    router: axum::Router,
     bounds: Bounds,
     stop: watch::Receiver<bool>,
 ) -> Result<Vec<tokio::task::JoinHandle<()>>, Failure> {
-    let router = api::router(Arc::clone(endpoint));
     let fail = |error: api::Error| Failure::Failed(error.to_string());
     let mut tasks = Vec::new();
     if let Some(address) = config.activity.tcp {

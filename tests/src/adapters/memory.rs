@@ -9,7 +9,7 @@ use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_doubles::store::{self as memory, MemoryStore, On};
 use besom_ports::activity::{Activity, Timeouts};
-use besom_ports::store::Store;
+use besom_ports::store::{Offered, Store};
 use besom_product::model::default_collections;
 
 use super::Hand;
@@ -73,6 +73,10 @@ impl Fixture for Memory {
 
     async fn outbox(&self) -> Vec<(String, String, Vec<u8>)> {
         self.store.outbox().into_iter().map(|m| (m.topic, m.key, m.payload)).collect()
+    }
+
+    async fn insert_messages(&self, offered: &[Offered]) {
+        self.store.insert_messages(offered);
     }
 
     fn fail_next_commit(&self, fault: Fault) {

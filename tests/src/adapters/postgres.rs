@@ -12,7 +12,7 @@ use besom_core::time::Time;
 use besom_core::value::Kind;
 use besom_ports::activity::Activity;
 use besom_ports::embedded::ActivityLedger;
-use besom_ports::store::Store;
+use besom_ports::store::{Offered, Store};
 use besom_postgres::{self as postgres, Faults, Options, PARTITIONS_DEFAULT, PostgresStore};
 use besom_product::model::product::{self, Product};
 use besom_services::activity::store::StoreActivity;
@@ -184,6 +184,17 @@ impl Fixture for Postgres {
         let sql = "SELECT topic, key, payload FROM besom.outbox ORDER BY id";
         let rows = client.query(sql, &[]).await.expect("messages");
         rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+    }
+
+    async fn insert_messages(&self, offered: &[Offered]) {
+        let client = self.database.connect().await;
+        for one in offered {
+            let sql =
+                "INSERT INTO besom.feed (topic, tenant, key, payload) VALUES ($1, $2, $3, $4)";
+            let Offered { topic, tenant, key, payload, .. } = one;
+            let tenant = tenant.as_ref().map(Tenant::as_str);
+            client.execute(sql, &[topic, &tenant, key, payload]).await.expect("a row is inserted");
+        }
     }
 
     fn fail_next_commit(&self, fault: Fault) {

@@ -12,7 +12,7 @@ use besom_core::time::Time;
 use besom_core::value::Kind;
 use besom_ports::activity::Activity;
 use besom_ports::embedded::ActivityLedger;
-use besom_ports::store::Store;
+use besom_ports::store::{Offered, Store};
 use besom_product::model::product::{self, Product};
 use besom_services::activity::store::StoreActivity;
 use besom_sqlite::{self as sqlite, Faults, Options, SqliteStore};
@@ -130,6 +130,17 @@ impl Fixture for Sqlite {
             .expect("an outbox");
         let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)));
         rows.expect("messages").map(|row| row.expect("a message")).collect()
+    }
+
+    async fn insert_messages(&self, offered: &[Offered]) {
+        let conn = self.beside();
+        for one in offered {
+            let sql =
+                "INSERT INTO besom_feed (topic, tenant, key, payload) VALUES (?1, ?2, ?3, ?4)";
+            let Offered { topic, tenant, key, payload, .. } = one;
+            let row = params![topic, tenant.as_ref().map(Tenant::as_str), key, payload];
+            conn.execute(sql, row).expect("a row is inserted");
+        }
     }
 
     fn fail_next_commit(&self, fault: Fault) {

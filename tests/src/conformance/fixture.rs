@@ -8,7 +8,7 @@ use besom_core::ids::{Partition, RunId, Seq, TaskName, Tenant};
 use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_ports::activity::Activity;
-use besom_ports::store::Store;
+use besom_ports::store::{Offered, Store};
 
 use super::tables::Table;
 
@@ -68,6 +68,9 @@ pub trait Fixture: Send + Sync {
 
     /// Topic, key and payload of everything in the outbox, oldest first.
     async fn outbox(&self) -> Vec<(String, String, Vec<u8>)>;
+
+    /// Inserts rows into the table `feed`, as the product does. Their numbers are not used.
+    async fn insert_messages(&self, offered: &[Offered]);
 
     /// Makes the next commit fail.
     fn fail_next_commit(&self, fault: Fault);

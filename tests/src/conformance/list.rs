@@ -105,6 +105,16 @@ macro_rules! store_conformance {
                 a_later_commit_lifts_a_settled_skip,
                 an_open_dead_letter_blocks_its_version_only,
             }
+            feed {
+                an_entered_message_is_delivered_as_any_other,
+                a_number_is_stored_once_and_in_its_turn,
+                numbers_belong_to_a_topic_a_tenant_and_a_key,
+                a_number_outlives_its_message,
+                a_number_that_two_send_at_once_is_stored_once,
+                inserted_messages_are_moved_in_their_order,
+                a_stale_leader_moves_no_message,
+                what_waits_of_the_product_is_counted,
+            }
             fence {
                 a_raise_owns_all_partitions_under_new_epochs,
                 only_a_higher_term_raises_the_fence,

@@ -14,7 +14,7 @@ pub struct Claimed {
     pub id: u64,
     /// When it was committed.
     pub at: Time,
-    /// The task that emitted it; none: an operator wrote it, or it is older than this column.
+    /// The task that emitted it; none: the product entered it.
     pub task: Option<TaskName>,
     /// The run of the item that emitted it; none: its history row is gone.
     pub run: Option<RunId>,

@@ -16,7 +16,7 @@ pub struct Message {
     pub key: String,
     /// Its number among them, from 1 and without gaps.
     pub sequence: u64,
-    /// The task that emitted it; none: an operator's write emitted it.
+    /// The task that emitted it; none: the product entered it.
     pub task: Option<String>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<String>,

@@ -1,4 +1,4 @@
-//! The host's HTTP endpoints: activity reports of products, the admin API, the host's status, and a
+//! The host's HTTP endpoints: activity reports and messages of products, the admin API, the host's status, and a
 //! standalone ring of servers and keys.
 //!
 //! By default they listen on a Unix socket of mode 0600. TCP is opt-in and requires a token,
@@ -14,6 +14,7 @@
 mod activity;
 pub mod admin;
 mod connections;
+pub mod feed;
 pub mod host;
 mod listen;
 pub mod ring;

@@ -19,6 +19,7 @@ use super::{Bounds, Endpoint, Error, Listener, Rights, Sockets, Tokens, router};
 use besom_doubles::activity::MemoryActivity;
 use besom_ports::activity::Timeouts;
 
+mod feed;
 mod noise;
 mod ring;
 

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use super::clock;
+use super::feed::Feed;
 use super::health::Health;
 use besom_ports::courier::{Broker, Courier};
 use besom_ports::store::{self, Store};
@@ -41,6 +42,8 @@ pub struct Delivery {
     pub settings: Settings,
     /// The topics that are sent to brokers.
     pub brokers: Vec<ToBroker>,
+    /// Takes messages of the product.
+    pub feed: Arc<Feed>,
 }
 
 /// A topic that is sent to a broker.
@@ -91,7 +94,10 @@ async fn until_fenced(
         topics.push(Box::pin(again(move || lead(store, delivery, health, fence))));
     }
     for to in &delivery.brokers {
-        topics.push(Box::pin(again(move || feed(store, to, health, fence))));
+        topics.push(Box::pin(again(move || publish(store, to, health, fence))));
+    }
+    if delivery.feed.is_used() {
+        topics.push(Box::pin(delivery.feed.collect(fence, health)));
     }
     futures::future::join_all(topics).await;
 }
@@ -203,7 +209,7 @@ impl Receivers {
 }
 
 /// Sends the messages of a topic to its broker.
-async fn feed(
+async fn publish(
     store: &Arc<dyn Store>,
     to: &ToBroker,
     health: &Health,

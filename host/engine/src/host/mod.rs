@@ -9,6 +9,7 @@ pub mod cost;
 pub mod deliver;
 pub mod dry_run;
 pub mod editing;
+pub mod feed;
 pub mod health;
 pub mod lines;
 pub mod perform;

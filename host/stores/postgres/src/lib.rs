@@ -21,6 +21,7 @@ mod effects;
 mod embedded;
 mod error;
 mod fault;
+mod feed;
 mod guards;
 mod inspection;
 mod items;
@@ -493,8 +494,36 @@ impl Store for PostgresStore {
         Ok(outbox::drop_oldest(&session, task, topic, count).await?)
     }
 
-    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
+    async fn pending_messages(
+        &self,
+        task: Option<&TaskName>,
+        topic: &str,
+        limit: u32,
+    ) -> Result<Pending> {
         Ok(outbox::pending(&self.look().await?, task, topic, limit).await?)
+    }
+
+    async fn enter_messages(&self, offered: &[Offered]) -> Result<Vec<Entered>> {
+        let session = self.pools.take(Use::Write).await?;
+        feed::enter(session, &self.clock, offered).await
+    }
+
+    async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64> {
+        Ok(feed::last(&self.look().await?, topic, tenant, key).await?)
+    }
+
+    async fn collect_messages(
+        &self,
+        fence: &FencingToken,
+        topics: &[String],
+        limit: u32,
+        bytes: u64,
+    ) -> Result<u64> {
+        if !feed::any(&self.look().await?, topics).await? {
+            return Ok(0);
+        }
+        let session = self.pools.take(Use::Write).await?;
+        feed::collect(session, &self.clock, fence, topics, limit, bytes).await
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

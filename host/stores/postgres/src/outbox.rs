@@ -361,10 +361,10 @@ fn counted(row: &Row) -> Job<Pending> {
     Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
 }
 
-/// The pending messages of a task and a topic; counts at most this many.
+/// The pending messages of a topic, of a task or of none; counts at most this many.
 pub(super) async fn pending(
     session: &Session,
-    task: &TaskName,
+    task: Option<&TaskName>,
     topic: &str,
     limit: u32,
 ) -> Job<Pending> {
@@ -373,8 +373,13 @@ pub(super) async fn pending(
             "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM (
                SELECT octet_length(key) + octet_length(payload) AS bytes FROM @.outbox
                WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
-                 AND task = (SELECT id FROM @.task WHERE name = $2) LIMIT $3) pending",
-            params![escaped(topic).into_owned(), task.as_str(), i64::from(limit)],
+                 AND CASE WHEN $2::text IS NULL THEN task IS NULL
+                     ELSE task = (SELECT id FROM @.task WHERE name = $2) END LIMIT $3) pending",
+            params![
+                escaped(topic).into_owned(),
+                task.map(|task| task.as_str().to_owned()),
+                i64::from(limit)
+            ],
         )
         .await?;
     Ok(match rows.first() {

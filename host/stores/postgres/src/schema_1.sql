@@ -363,7 +363,7 @@ CREATE TABLE @.outbox (
     no bigint NOT NULL,                    -- its number in its sequence
     payload bytea NOT NULL,
     delivered_at bigint,
-    task integer,                          -- NULL: an operator's write
+    task integer,                          -- NULL: of the product itself
     tenant text NOT NULL DEFAULT '',
     attempts integer NOT NULL DEFAULT 0,
     next_at bigint NOT NULL DEFAULT 0,     -- 0: not tried before
@@ -372,6 +372,7 @@ CREATE TABLE @.outbox (
     reply_status integer,
     reply_body bytea,
     reply_cut boolean,
+    entered bigint,                        -- the product's own number, if it gave one
     -- What is delivered in its order. A digest: a key may be longer than an index takes.
     sequence text NOT NULL GENERATED ALWAYS AS
         (md5(tenant || E'\x02' || topic || E'\x02' || key)) STORED
@@ -381,6 +382,7 @@ CREATE INDEX outbox_pending ON @.outbox (topic, next_at, id)
 CREATE INDEX outbox_order ON @.outbox (topic, id)
     WHERE delivered_at IS NULL AND given_up_at IS NULL;
 CREATE INDEX outbox_by_sequence ON @.outbox (sequence, id);
+CREATE UNIQUE INDEX outbox_entered ON @.outbox (sequence, entered) WHERE entered IS NOT NULL;
 CREATE INDEX outbox_ended ON @.outbox ((coalesce(delivered_at, given_up_at)))
     WHERE delivered_at IS NOT NULL OR given_up_at IS NOT NULL;
 
@@ -388,8 +390,19 @@ CREATE INDEX outbox_ended ON @.outbox ((coalesce(delivered_at, given_up_at)))
 -- the numbers is that of the commits. It outlives the messages: a number is never assigned again.
 CREATE TABLE @.outbox_sequence (
     sequence text PRIMARY KEY,
-    last bigint NOT NULL
+    last bigint NOT NULL,
+    entered bigint NOT NULL DEFAULT 0      -- the highest number that the product gave
 ) WITH (fillfactor = 70);
+
+-- Messages of the product, inserted in its own transactions: moved to the outbox and removed here.
+CREATE TABLE @.feed (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    topic text NOT NULL CHECK (octet_length(topic) BETWEEN 1 AND 512),
+    tenant text CHECK (octet_length(tenant) BETWEEN 1 AND 512),
+    key text NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 512),
+    payload bytea NOT NULL CHECK (octet_length(payload) <= 1048576)
+);
+CREATE INDEX feed_by_topic ON @.feed (topic, id);
 
 -- The activity of things, where it is kept in the store.
 CREATE TABLE @.activity (

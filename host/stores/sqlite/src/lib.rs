@@ -16,6 +16,7 @@ mod effects;
 mod embedded;
 mod error;
 mod fault;
+mod feed;
 mod guards;
 mod hint;
 mod inspection;
@@ -563,9 +564,42 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
-        let (task, topic) = (task.clone(), topic.to_owned());
-        self.inspection.read(move |conn| outbox::pending(conn, &task, &topic, limit)).await
+    async fn pending_messages(
+        &self,
+        task: Option<&TaskName>,
+        topic: &str,
+        limit: u32,
+    ) -> Result<Pending> {
+        let (task, topic) = (task.cloned(), topic.to_owned());
+        let count = move |conn: &_| outbox::pending(conn, task.as_ref(), &topic, limit);
+        self.inspection.read(count).await
+    }
+
+    async fn enter_messages(&self, offered: &[Offered]) -> Result<Vec<Entered>> {
+        let offered = offered.to_vec();
+        self.writer.run(Priority::Normal, move |tx| feed::enter(tx, &offered)).await
+    }
+
+    async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64> {
+        let (topic, tenant, key) = (topic.to_owned(), tenant.cloned(), key.to_owned());
+        self.inspection.read(move |conn| feed::last(conn, &topic, tenant.as_ref(), &key)).await
+    }
+
+    async fn collect_messages(
+        &self,
+        fence: &FencingToken,
+        topics: &[String],
+        limit: u32,
+        bytes: u64,
+    ) -> Result<u64> {
+        let (fence, topics) = (fence.clone(), topics.to_vec());
+        let asked = topics.clone();
+        if !self.inspection.read(move |conn| feed::any(conn, &asked)).await? {
+            return Ok(0);
+        }
+        self.writer
+            .run(Priority::Heavy, move |tx| feed::collect(tx, &fence, &topics, limit, bytes))
+            .await
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

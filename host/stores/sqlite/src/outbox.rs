@@ -298,19 +298,25 @@ pub(super) fn drop_oldest(
     Ok(gone)
 }
 
-/// The pending messages of a task and a topic; counts at most this many.
-pub(super) fn pending(conn: &Connection, task: &TaskName, topic: &str, limit: u32) -> Job<Pending> {
+/// The pending messages of a topic, of a task or of none; counts at most this many.
+pub(super) fn pending(
+    conn: &Connection,
+    task: Option<&TaskName>,
+    topic: &str,
+    limit: u32,
+) -> Job<Pending> {
     let mut count = conn.prepare_cached(
         "SELECT count(*), coalesce(sum(bytes), 0) FROM (
            SELECT octet_length(key) + octet_length(payload) AS bytes FROM besom_outbox
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
-             AND task = (SELECT id FROM besom_task WHERE name = ?2) LIMIT ?3)",
+             AND CASE WHEN ?2 IS NULL THEN task IS NULL
+                 ELSE task = (SELECT id FROM besom_task WHERE name = ?2) END LIMIT ?3)",
     )?;
     let row = |r: &Row<'_>| {
         let (messages, bytes): (i64, i64) = (r.get(0)?, r.get(1)?);
         Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
     };
-    Ok(count.query_row(params![topic, task.as_str(), limit], row)?)
+    Ok(count.query_row(params![topic, task.map(TaskName::as_str), limit], row)?)
 }
 
 /// Messages, newest first.

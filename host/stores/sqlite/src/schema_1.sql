@@ -326,7 +326,7 @@ CREATE TABLE besom_outbox (
     no INTEGER NOT NULL,                   -- its number in its sequence
     payload BLOB NOT NULL,
     delivered_at INTEGER,
-    task INTEGER,                          -- NULL: an operator's write
+    task INTEGER,                          -- NULL: of the product itself
     tenant ANY NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0,
     next_at INTEGER NOT NULL DEFAULT 0,    -- 0: not tried before
@@ -334,8 +334,11 @@ CREATE TABLE besom_outbox (
     given_up_at INTEGER,
     reply_status INTEGER,
     reply_body BLOB,
-    reply_cut INTEGER
+    reply_cut INTEGER,
+    entered INTEGER                        -- the product's own number, if it gave one
 ) STRICT;
+CREATE UNIQUE INDEX besom_outbox_entered ON besom_outbox (topic, key, tenant, entered)
+    WHERE entered IS NOT NULL;
 CREATE INDEX besom_outbox_pending ON besom_outbox (topic, next_at, id)
     WHERE delivered_at IS NULL AND given_up_at IS NULL;
 CREATE INDEX besom_outbox_order ON besom_outbox (topic, id)
@@ -352,8 +355,20 @@ CREATE TABLE besom_outbox_sequence (
     key TEXT NOT NULL,
     tenant ANY NOT NULL,
     last INTEGER NOT NULL,
+    entered INTEGER NOT NULL DEFAULT 0,    -- the highest number that the product gave
     PRIMARY KEY (topic, key, tenant)
 ) STRICT, WITHOUT ROWID;
+
+-- Messages of the product, inserted in its own transactions: moved to the outbox and removed here.
+CREATE TABLE besom_feed (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic TEXT NOT NULL CHECK (length(CAST(topic AS BLOB)) BETWEEN 1 AND 512 AND instr(topic, char(0)) = 0),
+    tenant TEXT CHECK (length(CAST(tenant AS BLOB)) BETWEEN 1 AND 512 AND instr(tenant, char(0)) = 0),
+    key TEXT NOT NULL CHECK (length(CAST(key AS BLOB)) BETWEEN 1 AND 512 AND instr(key, char(0)) = 0),
+    payload ANY NOT NULL CHECK (typeof(payload) IN ('text', 'blob')
+        AND length(CAST(payload AS BLOB)) <= 1048576)
+) STRICT;
+CREATE INDEX besom_feed_by_topic ON besom_feed (topic, id);
 
 -- The embedded activity.
 CREATE TABLE besom_activity (

@@ -38,6 +38,8 @@ use besom_core::activity::{Book, Timeouts};
 use besom_core::collection::{Collection, Collections};
 use besom_core::time::Time;
 
+use besom_ports::store::Offered;
+
 pub use fault::{Corruption, Fault, On};
 pub use outbox::Message;
 
@@ -115,6 +117,11 @@ impl MemoryStore {
     /// The emitted messages, oldest first.
     pub fn outbox(&self) -> Vec<Message> {
         self.lock().outbox.to_vec()
+    }
+
+    /// Inserts rows into the table `feed`, as the product does.
+    pub fn insert_messages(&self, offered: &[Offered]) {
+        self.lock().feed.extend_from_slice(offered);
     }
 
     /// Discards all activity, as a server does when it is flushed or restarted.

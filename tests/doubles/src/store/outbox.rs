@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
+use besom_core::delivery::feed::{Judged, judge};
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stage};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
-use besom_ports::store::{self, MessageQuery, MessageSelector, Result};
+use besom_ports::store::{self, Entered, MessageQuery, MessageSelector, Offered, Result};
 
 /// A message in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Message {
     pub(super) stage: Stage,
     pub(super) reply: Option<Reply>,
     pub(super) ended_at: Option<Time>,
+    /// The product's own number.
+    pub(super) entered: Option<u64>,
 }
 
 /// The origin of a message, and the time.
@@ -105,7 +108,73 @@ impl State {
             stage: Stage::Pending,
             reply: None,
             ended_at: None,
+            entered: None,
         });
+    }
+
+    /// See [`store::Store::enter_messages`].
+    pub(super) fn enter_messages(&mut self, offered: &[Offered], now: Time) -> Vec<Entered> {
+        offered.iter().map(|one| self.enter_message(one, now)).collect()
+    }
+
+    fn enter_message(&mut self, one: &Offered, now: Time) -> Entered {
+        let stream = (one.topic.clone(), one.tenant.clone(), one.key.clone());
+        let highest = self.entered.get(&stream).copied().unwrap_or_default();
+        let highest = match judge(highest, one.number) {
+            Judged::Gap(missing) => return Entered::Gap { missing },
+            Judged::Known(number) => {
+                let of = |m: &&Message| {
+                    m.entered == Some(number)
+                        && m.stream() == (&one.topic, one.tenant.as_ref(), &one.key)
+                };
+                return match self.outbox.iter().find(of) {
+                    Some(stored) if stored.payload != one.payload => Entered::Differs,
+                    _ => Entered::Repeated,
+                };
+            }
+            Judged::New(highest) => highest,
+        };
+        self.entered.insert(stream, highest);
+        let origin = Origin { task: None, run: None, tenant: one.tenant.as_ref(), now };
+        self.emit(origin, &one.topic, &one.key, &one.payload);
+        let outbox = Arc::make_mut(&mut self.outbox);
+        let sequence = outbox.last_mut().map_or(0, |stored| {
+            stored.entered = one.number;
+            stored.sequence
+        });
+        Entered::Stored { sequence }
+    }
+
+    /// See [`store::Store::last_entered`].
+    pub(super) fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> u64 {
+        let stream = (topic.to_owned(), tenant.cloned(), key.to_owned());
+        self.entered.get(&stream).copied().unwrap_or_default()
+    }
+
+    /// See [`store::Store::collect_messages`].
+    pub(super) fn collect_messages(
+        &mut self,
+        fence: &FencingToken,
+        topics: &[String],
+        limit: u32,
+        bytes: u64,
+        now: Time,
+    ) -> Result<u64> {
+        self.check_fence(fence)?;
+        let (mut moved, mut left, mut full) = (Vec::new(), bytes, false);
+        self.feed.retain(|one| {
+            let goes = !full && topics.contains(&one.topic) && moved.len() < limit as usize;
+            let size = one.payload.len() as u64;
+            full |= goes && size > left && !moved.is_empty();
+            let goes = goes && !full;
+            if goes {
+                left = left.saturating_sub(size);
+                moved.push(one.clone());
+            }
+            !goes
+        });
+        self.enter_messages(&moved, now);
+        Ok(moved.len() as u64)
     }
 
     pub(super) fn claim_messages(
@@ -270,14 +339,13 @@ impl State {
     /// The pending messages of a task and a topic; counts at most this many.
     pub(super) fn pending_messages(
         &self,
-        task: &TaskName,
+        task: Option<&TaskName>,
         topic: &str,
         limit: u32,
     ) -> store::Pending {
         let mut pending = store::Pending::default();
-        let waits = |m: &&Message| {
-            m.topic == topic && m.task.as_ref() == Some(task) && m.stage == Stage::Pending
-        };
+        let waits =
+            |m: &&Message| m.topic == topic && m.task.as_ref() == task && m.stage == Stage::Pending;
         for message in self.outbox.iter().filter(waits).take(limit as usize) {
             pending.messages += 1;
             pending.bytes += (message.key.len() + message.payload.len()) as u64;

@@ -26,10 +26,10 @@ use besom_ports::activity::{self, Activity};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
-    CommandRow, Committed, DeadLetter, DeadSelector, Depth, Error, Fence, HistoryQuery, HistoryRow,
-    Letters, MappingFault, Message, MessageQuery, NodeRow, PartitionRow, Pending, PlanPage,
-    Planned, Pruned, Raised, ReadView, Result, Retention, RingPosition, RunLine, RunLines, Store,
-    Stream, StreamRow, Waiting,
+    CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error, Fence, HistoryQuery,
+    HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, Offered, PartitionRow,
+    Pending, PlanPage, Planned, Pruned, Raised, ReadView, Result, Retention, RingPosition, RunLine,
+    RunLines, Store, Stream, StreamRow, Waiting,
 };
 
 impl MemoryStore {
@@ -348,8 +348,33 @@ impl Store for MemoryStore {
         self.perform(On::Write, |state| Ok(state.drop_messages(task, topic, count)))
     }
 
-    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
+    async fn pending_messages(
+        &self,
+        task: Option<&TaskName>,
+        topic: &str,
+        limit: u32,
+    ) -> Result<Pending> {
         self.perform(On::Read, |state| Ok(state.pending_messages(task, topic, limit)))
+    }
+
+    async fn enter_messages(&self, offered: &[Offered]) -> Result<Vec<Entered>> {
+        let now = self.time();
+        self.perform(On::Write, |state| Ok(state.enter_messages(offered, now)))
+    }
+
+    async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64> {
+        self.perform(On::Read, |state| Ok(state.last_entered(topic, tenant, key)))
+    }
+
+    async fn collect_messages(
+        &self,
+        fence: &FencingToken,
+        topics: &[String],
+        limit: u32,
+        bytes: u64,
+    ) -> Result<u64> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.collect_messages(fence, topics, limit, bytes, now))
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

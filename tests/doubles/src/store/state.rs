@@ -19,7 +19,7 @@ use super::ownership::Owner;
 use super::tables::Tables;
 use besom_ports::store::{
     Applied, Arrivals, BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, Fence,
-    HistoryRow, NodeRow, Raised, Result,
+    HistoryRow, NodeRow, Offered, Raised, Result,
 };
 
 /// The items of one task in one partition.
@@ -116,6 +116,10 @@ pub(super) struct State {
     pub(super) outbox: Arc<Vec<Message>>,
     /// The number of the latest message of each topic, tenant and key.
     pub(super) sequences: BTreeMap<(String, Option<Tenant>, String), u64>,
+    /// The highest number that the product gave to a message of each topic, tenant and key.
+    pub(super) entered: BTreeMap<(String, Option<Tenant>, String), u64>,
+    /// The table `feed`.
+    pub(super) feed: Vec<Offered>,
     pub(super) nodes: BTreeMap<Incarnation, NodeRow>,
     pub(super) lines: BTreeMap<RunId, Logged>,
 
@@ -153,6 +157,8 @@ impl State {
             begun: BTreeMap::new(),
             outbox: Arc::default(),
             sequences: BTreeMap::new(),
+            entered: BTreeMap::new(),
+            feed: Vec::new(),
             nodes: BTreeMap::new(),
             lines: BTreeMap::new(),
             tables: Tables::default(),

@@ -1,0 +1,194 @@
+//! Messages of a product: `POST /feed/{topic}/{key}` with a payload as the body, `POST /feed/{topic}` with
+//! several messages, and `GET /feed/{topic}/{key}` for the last number.
+//!
+//! `?number=N` is the product's own number among the messages of this topic, tenant and key. A number is
+//! stored once, and only after the one before it, so that a producer can send again whatever it is not sure of.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use besom_core::delivery::feed::{Entered, Offered, check};
+use besom_core::ids::Tenant;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::host::feed::{Feed, Refused};
+
+/// Maximum number of messages in one request.
+pub const BATCH_MAX: usize = 1_000;
+/// Maximum size of a request body, in bytes.
+pub const BODY_BYTES_MAX: usize = 8 << 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    tenant: Option<String>,
+    number: Option<u64>,
+}
+
+/// A message of a request with several.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct One<'a> {
+    key: String,
+    tenant: Option<String>,
+    number: Option<u64>,
+    /// Any JSON value, stored as it is spelt.
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    data_base64: Option<String>,
+}
+
+/// The routes of the endpoint.
+pub fn router(feed: Arc<Feed>) -> Router {
+    Router::new()
+        .route("/feed/{topic}", post(several))
+        .route("/feed/{topic}/{key}", post(single).get(last))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(feed)
+}
+
+async fn single(
+    State(feed): State<Arc<Feed>>,
+    Path((topic, key)): Path<(String, String)>,
+    query: Result<Query<Asked>, QueryRejection>,
+    body: Bytes,
+) -> Response {
+    let Query(Asked { tenant, number }) = match query {
+        Ok(query) => query,
+        Err(error) => return refuse(&format!("invalid query: {error}")),
+    };
+    let tenant = tenant.map(Tenant::from);
+    let offered = Offered { topic, tenant, key, number, payload: body.into() };
+    if let Err(why) = check(&offered) {
+        return refuse(&why);
+    }
+    let entered = feed.enter(&offered.topic, std::slice::from_ref(&offered)).await;
+    match entered {
+        Ok(entered) => match entered.first() {
+            Some(entered) => (status(entered), Json(told(entered, &offered))).into_response(),
+            None => refuse("the store gave no answer"),
+        },
+        Err(refused) => away(refused),
+    }
+}
+
+async fn several(
+    State(feed): State<Arc<Feed>>,
+    Path(topic): Path<String>,
+    body: Bytes,
+) -> Response {
+    let all: Vec<One<'_>> = match serde_json::from_slice(&body) {
+        Ok(all) => all,
+        Err(error) => {
+            return refuse(&format!(
+                "invalid body: {error}; send [{{\"key\": \"...\", \"number\": 1, \"data\": ...}}, ...]"
+            ));
+        }
+    };
+    if all.is_empty() || all.len() > BATCH_MAX {
+        return refuse(&format!("send 1 to {BATCH_MAX} messages at once, not {}", all.len()));
+    }
+    let mut offered = Vec::with_capacity(all.len());
+    for (at, one) in all.into_iter().enumerate() {
+        let one = message(&topic, one).and_then(|one| check(&one).map(|()| one));
+        match one {
+            Ok(one) => offered.push(one),
+            Err(why) => return refuse(&format!("message {}: {why}; none is stored", at + 1)),
+        }
+    }
+    match feed.enter(&topic, &offered).await {
+        Ok(entered) => {
+            let worst = entered.iter().map(status).max_by_key(StatusCode::as_u16);
+            let results: Vec<Value> =
+                entered.iter().zip(&offered).map(|(one, offered)| told(one, offered)).collect();
+            let status = worst.unwrap_or(StatusCode::OK);
+            (status, Json(json!({ "results": results }))).into_response()
+        }
+        Err(refused) => away(refused),
+    }
+}
+
+fn message(topic: &str, one: One<'_>) -> Result<Offered, String> {
+    let payload = match (one.data, one.data_base64) {
+        (Some(data), None) => data.get().as_bytes().to_vec(),
+        (None, Some(text)) => {
+            BASE64_STANDARD.decode(text).map_err(|error| format!("data_base64: {error}"))?
+        }
+        _ => return Err("it needs either data or data_base64".into()),
+    };
+    let One { key, number, .. } = one;
+    let tenant = one.tenant.map(Tenant::from);
+    Ok(Offered { topic: topic.to_owned(), tenant, key, number, payload })
+}
+
+async fn last(
+    State(feed): State<Arc<Feed>>,
+    Path((topic, key)): Path<(String, String)>,
+    query: Result<Query<Asked>, QueryRejection>,
+) -> Response {
+    let tenant = match query {
+        Ok(Query(Asked { tenant, number: None })) => tenant.map(Tenant::from),
+        Ok(_) => return refuse("this request takes no number"),
+        Err(error) => return refuse(&format!("invalid query: {error}")),
+    };
+    match feed.last(&topic, tenant.as_ref(), &key).await {
+        Ok(last) => Json(json!({ "last": last })).into_response(),
+        Err(refused) => away(refused),
+    }
+}
+
+fn status(entered: &Entered) -> StatusCode {
+    match entered {
+        Entered::Stored { .. } => StatusCode::CREATED,
+        Entered::Repeated => StatusCode::OK,
+        Entered::Differs | Entered::Gap { .. } => StatusCode::CONFLICT,
+    }
+}
+
+/// What became of a message, and for one that is not stored: why.
+fn told(entered: &Entered, offered: &Offered) -> Value {
+    let number = offered.number.unwrap_or_default();
+    match entered {
+        Entered::Stored { sequence } => json!({ "result": "stored", "sequence": sequence }),
+        Entered::Repeated => json!({ "result": "repeated" }),
+        Entered::Differs => json!({
+            "result": "differs",
+            "error": format!("number {number} was stored with another payload"),
+        }),
+        Entered::Gap { missing } => json!({
+            "result": "gap",
+            "missing": missing,
+            "error": format!("number {missing} is missing: send it before number {number}"),
+        }),
+    }
+}
+
+fn refuse(words: &str) -> Response {
+    (StatusCode::BAD_REQUEST, Json(json!({ "error": words }))).into_response()
+}
+
+fn away(refused: Refused) -> Response {
+    let (status, words) = match refused {
+        Refused::Topic(words) => (StatusCode::NOT_FOUND, words),
+        Refused::Full(words) => (StatusCode::SERVICE_UNAVAILABLE, words),
+        Refused::Store(error) => {
+            tracing::warn!(%error, "messages of the product could not be stored");
+            (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+        }
+    };
+    let body = Json(json!({ "error": words }));
+    match status {
+        StatusCode::NOT_FOUND => (status, body).into_response(),
+        _ => (status, [("retry-after", "1")], body).into_response(),
+    }
+}

@@ -1,0 +1,182 @@
+//! Messages that the product itself enters: which topics take them, and how many may wait.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use besom_core::ids::{FencingToken, Tenant};
+use besom_core::snapshot::Cause;
+use besom_ports::store::{self, Entered, Offered, Pending, Store};
+
+use super::health::Health;
+
+/// How long a measurement is used.
+const MEASURED_FOR: Duration = Duration::from_secs(1);
+/// Maximum number of messages that are moved from the table in one transaction.
+const COLLECTED_MAX: u32 = 1_000;
+/// Maximum size of their payloads, in bytes.
+const COLLECTED_BYTES_MAX: u64 = 4 << 20;
+/// The pause after the store has failed.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// The limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// Maximum number of entered messages of one topic that wait for delivery.
+    pub pending_messages: u32,
+    /// Maximum size of their keys and payloads, in bytes.
+    pub pending_bytes: u64,
+    /// How often the leader looks for messages in the table.
+    pub poll: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { pending_messages: 100_000, pending_bytes: 1 << 30, poll: Duration::from_secs(1) }
+    }
+}
+
+/// Why messages are not taken.
+#[derive(Debug, Clone)]
+pub enum Refused {
+    /// The topic takes none.
+    Topic(String),
+    /// Too many messages of the topic are waiting for delivery.
+    Full(String),
+    /// The store has failed.
+    Store(store::Error),
+}
+
+/// Takes messages of the product.
+pub struct Feed {
+    store: Arc<dyn Store>,
+    topics: Vec<String>,
+    bounds: Bounds,
+    /// What was waiting of each topic, and what was taken since.
+    measured: Mutex<BTreeMap<String, (Instant, Pending)>>,
+}
+
+impl Feed {
+    /// Takes messages of these topics.
+    pub fn new(store: Arc<dyn Store>, topics: Vec<String>, bounds: Bounds) -> Arc<Feed> {
+        Arc::new(Feed { store, topics, bounds, measured: Mutex::default() })
+    }
+
+    /// Whether any topic takes messages.
+    pub fn is_used(&self) -> bool {
+        !self.topics.is_empty()
+    }
+
+    /// Stores messages of one topic.
+    ///
+    /// # Errors
+    /// Why none of them is stored; after [`store::Error::Unknown`], they may be.
+    pub async fn enter(&self, topic: &str, offered: &[Offered]) -> Result<Vec<Entered>, Refused> {
+        self.admits(topic)?;
+        if let Some(why) = self.full(topic).await.map_err(Refused::Store)? {
+            return Err(Refused::Full(why));
+        }
+        let entered = self.store.enter_messages(offered).await.map_err(Refused::Store)?;
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pending)) = measured.get_mut(topic) {
+            for (one, entered) in offered.iter().zip(&entered) {
+                if matches!(entered, Entered::Stored { .. }) {
+                    pending.messages += 1;
+                    pending.bytes += (one.key.len() + one.payload.len()) as u64;
+                }
+            }
+        }
+        Ok(entered)
+    }
+
+    /// The highest number that the product has given to a message of this topic, tenant and key; 0: none.
+    ///
+    /// # Errors
+    /// The topic takes no messages, or the store has failed.
+    pub async fn last(
+        &self,
+        topic: &str,
+        tenant: Option<&Tenant>,
+        key: &str,
+    ) -> Result<u64, Refused> {
+        self.admits(topic)?;
+        self.store.last_entered(topic, tenant, key).await.map_err(Refused::Store)
+    }
+
+    fn admits(&self, topic: &str) -> Result<(), Refused> {
+        if self.topics.iter().any(|one| one == topic) {
+            return Ok(());
+        }
+        Err(Refused::Topic(format!(
+            "the topic `{topic}` takes no messages of the product: set feed = true in its [topics] section"
+        )))
+    }
+
+    /// Why a topic takes nothing more at the moment.
+    async fn full(&self, topic: &str) -> store::Result<Option<String>> {
+        let known = |measured: &Mutex<BTreeMap<String, (Instant, Pending)>>| {
+            measured.lock().unwrap_or_else(PoisonError::into_inner).get(topic).copied()
+        };
+        let pending = match known(&self.measured) {
+            Some((at, pending)) if at.elapsed() < MEASURED_FOR => pending,
+            _ => {
+                let limit = self.bounds.pending_messages;
+                let pending = self.store.pending_messages(None, topic, limit).await?;
+                let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+                measured.insert(topic.to_owned(), (Instant::now(), pending));
+                pending
+            }
+        };
+        let (what, key) = if pending.messages >= u64::from(self.bounds.pending_messages) {
+            (format!("{} messages", pending.messages), "pending_max")
+        } else if pending.bytes >= self.bounds.pending_bytes {
+            (format!("{} MiB of messages", pending.bytes >> 20), "pending_bytes_max")
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(format!(
+            "{what} of the product to the topic `{topic}` are waiting to be delivered, which reaches \
+             `delivery.{key}`: see `besom outbox ls --topic {topic}`"
+        )))
+    }
+
+    /// Moves messages from the table to the outbox until the store rejects the fence.
+    pub(super) async fn collect(&self, fence: &FencingToken, health: &Health) {
+        loop {
+            match self.collect_once(fence, health).await {
+                Ok(0) => tokio::time::sleep(self.bounds.poll).await,
+                Ok(moved) => tracing::debug!(moved, "messages of the product were taken up"),
+                Err(store::Error::Fenced) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "messages of the product could not be taken up");
+                    tokio::time::sleep(STORE_RETRY.max(self.bounds.poll)).await;
+                }
+            }
+        }
+    }
+
+    /// Moves messages of the topics that have room, and returns how many.
+    async fn collect_once(&self, fence: &FencingToken, health: &Health) -> store::Result<u64> {
+        let mut topics = Vec::new();
+        for topic in &self.topics {
+            let what = format!("feed of the topic {topic}");
+            match self.full(topic).await? {
+                None => {
+                    health.free_node(&what);
+                    topics.push(topic.clone());
+                }
+                Some(why) => health.hold_node_for(&what, (Cause::Full, &why), self.bounds.poll),
+            }
+        }
+        if topics.is_empty() {
+            return Ok(0);
+        }
+        let (limit, bytes) = (COLLECTED_MAX, COLLECTED_BYTES_MAX);
+        let moved = self.store.collect_messages(fence, &topics, limit, bytes).await?;
+        if moved > 0 {
+            // What was moved is not known by topic.
+            self.measured.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        Ok(moved)
+    }
+}

@@ -1,0 +1,193 @@
+//! Messages of the product itself: entered through the host, or inserted into the table `feed`.
+//!
+//! A transaction locks the rows of its sequences before it reads them, in the same order as commits do
+//! (`ledger`), so that two of them number the messages of a key one after the other.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use besom_core::delivery::feed::{Judged, judge};
+use besom_core::ids::{FencingToken, Tenant};
+
+use super::clock::Clock;
+use super::error::Job;
+use super::leadership::{check_fence, hold_fence};
+use super::session::{Pipeline, Session, Tx, only, params};
+use super::text::{escaped, tenant_text};
+use besom_ports::store::{Entered, Offered, Result};
+
+/// The sequence of a topic, a tenant and a key: as the column of `outbox` is generated.
+const SEQUENCE: &str = "md5($1::text || E'\\x02' || $2::text || E'\\x02' || $3::text)";
+
+/// Stores messages, and judges their numbers.
+pub(super) async fn enter(
+    session: Session,
+    clock: &Clock,
+    offered: &[Offered],
+) -> Result<Vec<Entered>> {
+    let (tx, _) = Tx::begin_with(session, clock, Pipeline::default()).await?;
+    let done = entered(&tx, offered).await;
+    tx.finish(done).await
+}
+
+async fn entered(tx: &Tx, offered: &[Offered]) -> Job<Vec<Entered>> {
+    let (mut topics, mut tenants, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    for one in offered {
+        topics.push(escaped(&one.topic));
+        tenants.push(tenant_text(one.tenant.as_ref()));
+        keys.push(escaped(&one.key));
+    }
+    let sequences: Vec<String> = tx
+        .query(
+            "SELECT md5(u.tenant || E'\\x02' || u.topic || E'\\x02' || u.key)
+             FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY
+               u(tenant, topic, key, i) ORDER BY u.i",
+            params![tenants.clone(), topics.clone(), keys.clone()],
+        )
+        .await?
+        .iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?;
+    let mut known = BTreeMap::new();
+    for row in tx
+        .query(
+            "INSERT INTO @.outbox_sequence AS of (sequence, last)
+             SELECT DISTINCT s COLLATE \"C\" AS s, 0 FROM unnest($1::text[]) s ORDER BY s
+             ON CONFLICT (sequence) DO UPDATE SET last = of.last RETURNING sequence, last, entered",
+            params![sequences.clone()],
+        )
+        .await?
+    {
+        let (sequence, last, entered): (String, i64, i64) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        known.insert(sequence, (last, entered as u64));
+    }
+    let (mut answers, mut repeated) = (Vec::new(), Vec::new());
+    let (mut at, mut numbers, mut own) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, (one, sequence)) in offered.iter().zip(&sequences).enumerate() {
+        let (last, highest) = known.entry(sequence.clone()).or_default();
+        answers.push(match judge(*highest, one.number) {
+            Judged::Gap(missing) => Entered::Gap { missing },
+            Judged::Known(number) => {
+                repeated.push((place, number));
+                Entered::Repeated
+            }
+            Judged::New(number) => {
+                *last += 1;
+                *highest = number;
+                at.push(place);
+                numbers.push(*last);
+                own.push(one.number.map(|number| number as i64));
+                Entered::Stored { sequence: *last as u64 }
+            }
+        });
+    }
+    let payloads: Vec<&[u8]> = at.iter().map(|place| offered[*place].payload.as_slice()).collect();
+    let of = |texts: &[Cow<'_, str>]| -> Vec<String> {
+        at.iter().map(|place| texts[*place].clone().into_owned()).collect()
+    };
+    tx.execute(
+        "INSERT INTO @.outbox (id, history, topic, tenant, key, no, entered, payload, at)
+         SELECT nextval('@.number'), 0, n.* FROM (
+           SELECT u.topic, u.tenant, u.key, u.no, u.entered, u.payload, $7::int8
+           FROM unnest($1::text[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::bytea[])
+             WITH ORDINALITY u(topic, tenant, key, no, entered, payload, i) ORDER BY u.i) n",
+        params![of(&topics), of(&tenants), of(&keys), numbers, own, payloads, tx.now.0],
+    )
+    .await?;
+    let (names, lasts): (Vec<String>, Vec<_>) = known.into_iter().unzip();
+    let (lasts, highest): (Vec<i64>, Vec<i64>) =
+        lasts.into_iter().map(|(last, highest)| (last, highest as i64)).unzip();
+    tx.execute(
+        "UPDATE @.outbox_sequence of SET last = u.last, entered = u.entered
+         FROM unnest($1::text[], $2::int8[], $3::int8[]) u(sequence, last, entered)
+         WHERE of.sequence = u.sequence",
+        params![names, lasts, highest],
+    )
+    .await?;
+    // After the writes: a number may be repeated in the same call.
+    for (place, number) in repeated {
+        let sql = "SELECT payload = $3 FROM @.outbox WHERE sequence = $1 AND entered = $2";
+        let asked =
+            params![sequences[place].clone(), number as i64, offered[place].payload.clone()];
+        if let Some(row) = tx.query(sql, asked).await?.first()
+            && !row.try_get::<_, bool>(0)?
+        {
+            answers[place] = Entered::Differs;
+        }
+    }
+    Ok(answers)
+}
+
+/// The highest number that the product has given; 0: none.
+pub(super) async fn last(
+    session: &Session,
+    topic: &str,
+    tenant: Option<&Tenant>,
+    key: &str,
+) -> Job<u64> {
+    let sql = format!("SELECT entered FROM @.outbox_sequence WHERE sequence = {SEQUENCE}");
+    let asked = params![tenant_text(tenant), escaped(topic), escaped(key)];
+    match session.row(&sql, asked).await? {
+        Some(row) => Ok(row.try_get::<_, i64>(0)? as u64),
+        None => Ok(0),
+    }
+}
+
+/// Whether there is anything to move; usually there is not.
+pub(super) async fn any(session: &Session, topics: &[String]) -> Job<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM unnest($1::text[]) u(topic)
+        CROSS JOIN LATERAL (SELECT 1 FROM @.feed f WHERE f.topic = u.topic LIMIT 1) f)";
+    only(&session.query(sql, params![names(topics)]).await?)
+}
+
+/// The topics that the table can have, as it has them.
+fn names(topics: &[String]) -> Vec<&str> {
+    topics.iter().map(String::as_str).filter(|topic| !topic.contains('\0')).collect()
+}
+
+/// Moves inserted messages to the outbox. Those that another transaction has locked come later.
+pub(super) async fn collect(
+    session: Session,
+    clock: &Clock,
+    fence: &FencingToken,
+    topics: &[String],
+    limit: u32,
+    bytes: u64,
+) -> Result<u64> {
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => collected(&tx, topics, limit, bytes).await,
+        Err(fenced) => Err(fenced),
+    };
+    tx.finish(done).await
+}
+
+async fn collected(tx: &Tx, topics: &[String], limit: u32, bytes: u64) -> Job<u64> {
+    let sql = "WITH first AS (SELECT id, octet_length(payload)::int8 AS size FROM @.feed
+          WHERE topic = ANY ($1::text[]) ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED),
+        sized AS (SELECT id, sum(size) OVER (ORDER BY id) - size AS before,
+          sum(size) OVER (ORDER BY id) AS after FROM first)
+        DELETE FROM @.feed WHERE id IN (SELECT id FROM sized WHERE before = 0 OR after <= $3::int8)
+        RETURNING id, topic, tenant, key, payload";
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let mut rows = Vec::new();
+    for row in tx.query(sql, params![names(topics), i64::from(limit), bytes]).await? {
+        let offered = Offered {
+            topic: row.try_get(1)?,
+            tenant: row.try_get::<_, Option<String>>(2)?.map(Tenant::from),
+            key: row.try_get(3)?,
+            number: None,
+            payload: row.try_get(4)?,
+        };
+        rows.push((row.try_get::<_, i64>(0)?, offered));
+    }
+    rows.sort_unstable_by_key(|(id, _)| *id);
+    let offered: Vec<Offered> = rows.into_iter().map(|(_, offered)| offered).collect();
+    if !offered.is_empty() {
+        entered(tx, &offered).await?;
+    }
+    Ok(offered.len() as u64)
+}

@@ -1,0 +1,130 @@
+//! Messages of the product itself: entered through the host, or inserted into `besom_feed`.
+
+use besom_core::delivery::feed::{Judged, judge};
+use besom_core::ids::{FencingToken, Tenant};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::error::Job;
+use super::leadership::check_fence;
+use super::runs::json;
+use super::values::tenant_cell;
+use super::writer::Tx;
+use besom_ports::store::{Entered, Offered};
+
+/// Stores messages, and judges their numbers.
+pub(super) fn enter(tx: &mut Tx<'_>, offered: &[Offered]) -> Job<Vec<Entered>> {
+    offered.iter().map(|one| enter_one(tx, one)).collect()
+}
+
+fn enter_one(tx: &mut Tx<'_>, offered: &Offered) -> Job<Entered> {
+    let Offered { topic, tenant, key, number, payload } = offered;
+    let tenant = tenant.as_ref();
+    let entered = match judge(last(tx.conn, topic, tenant, key)?, *number) {
+        Judged::Gap(missing) => return Ok(Entered::Gap { missing }),
+        Judged::Known(number) => return repeated(tx.conn, offered, number),
+        Judged::New(highest) => highest,
+    };
+    let id = tx.number()?;
+    let sequence: i64 = tx
+        .conn
+        .prepare_cached(
+            "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered)
+             VALUES (?1, ?2, ?3, 1, ?4)
+             ON CONFLICT DO UPDATE SET last = last + 1, entered = excluded.entered RETURNING last",
+        )?
+        .query_row(params![topic, key, tenant_cell(tenant), entered as i64], |r| r.get(0))?;
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_outbox (id, history, at, topic, key, no, payload, tenant, entered)
+             VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            id,
+            tx.now.0,
+            topic,
+            key,
+            sequence,
+            payload,
+            tenant_cell(tenant),
+            number.map(|number| number as i64)
+        ])?;
+    Ok(Entered::Stored { sequence: sequence as u64 })
+}
+
+/// Compares a message with the one that was stored under its number, unless that is gone.
+fn repeated(conn: &Connection, offered: &Offered, number: u64) -> Job<Entered> {
+    let Offered { topic, tenant, key, payload, .. } = offered;
+    let same: Option<bool> = conn
+        .prepare_cached(
+            "SELECT payload = ?5 FROM besom_outbox
+             WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND entered = ?4",
+        )?
+        .query_row(params![topic, key, tenant_cell(tenant.as_ref()), number as i64, payload], |r| {
+            r.get(0)
+        })
+        .optional()?;
+    Ok(if same == Some(false) { Entered::Differs } else { Entered::Repeated })
+}
+
+/// The highest number that the product has given; 0: none.
+pub(super) fn last(conn: &Connection, topic: &str, tenant: Option<&Tenant>, key: &str) -> Job<u64> {
+    let last: Option<i64> = conn
+        .prepare_cached(
+            "SELECT entered FROM besom_outbox_sequence WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+        )?
+        .query_row(params![topic, key, tenant_cell(tenant)], |r| r.get(0))
+        .optional()?;
+    Ok(last.unwrap_or_default() as u64)
+}
+
+/// Whether there is anything to move; usually there is not.
+pub(super) fn any(conn: &Connection, topics: &[String]) -> Job<bool> {
+    let mut waiting = conn.prepare_cached("SELECT 1 FROM besom_feed WHERE topic = ?1 LIMIT 1")?;
+    for topic in topics {
+        if waiting.exists(params![topic])? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Moves inserted messages to the outbox.
+pub(super) fn collect(
+    tx: &mut Tx<'_>,
+    fence: &FencingToken,
+    topics: &[String],
+    limit: u32,
+    bytes: u64,
+) -> Job<u64> {
+    check_fence(tx, fence)?;
+    let (mut ids, mut offered, mut left) = (Vec::new(), Vec::new(), bytes);
+    {
+        let mut select = tx.conn.prepare_cached(
+            "SELECT id, topic, tenant, key, CAST(payload AS BLOB) FROM besom_feed
+             WHERE topic IN (SELECT value FROM json_each(?1)) ORDER BY id LIMIT ?2",
+        )?;
+        let mut rows = select.query(params![json(&topics)?, limit])?;
+        while let Some(r) = rows.next()? {
+            let payload: Vec<u8> = r.get(4)?;
+            let size = payload.len() as u64;
+            if size > left && !ids.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(size);
+            ids.push(r.get::<_, i64>(0)?);
+            offered.push(Offered {
+                topic: r.get(1)?,
+                tenant: r.get::<_, Option<String>>(2)?.map(Tenant::from),
+                key: r.get(3)?,
+                number: None,
+                payload,
+            });
+        }
+    }
+    enter(tx, &offered)?;
+    let mut remove = tx.conn.prepare_cached("DELETE FROM besom_feed WHERE id = ?1")?;
+    for id in &ids {
+        remove.execute(params![id])?;
+    }
+    Ok(ids.len() as u64)
+}
