@@ -52,6 +52,8 @@ pub enum Command {
     DiscardDead(DeadSelector),
     /// Deliver messages again that were given up, with a fresh attempt count.
     RetryMessages(MessageSelector),
+    /// Give up messages that wait for delivery, so that those behind them are delivered.
+    DiscardMessages(MessageSelector),
     /// Renumber a task's streams that have lost items or hold unreadable rows.
     RepairStreams {
         /// The task's name in the configuration.
@@ -116,7 +118,10 @@ pub enum Command {
 impl Command {
     /// Whether it removes something permanently and therefore requires a reason.
     pub fn discards(&self) -> bool {
-        matches!(self, Command::DiscardDead(_) | Command::RepairStreams { .. })
+        matches!(
+            self,
+            Command::DiscardDead(_) | Command::DiscardMessages(_) | Command::RepairStreams { .. }
+        )
     }
 
     /// Whether it only records what has already happened, so that no leader has to apply it.
@@ -142,6 +147,7 @@ impl Command {
             Command::RetryDead(_) => "retry",
             Command::DiscardDead(_) => "discard",
             Command::RetryMessages(_) => "retry",
+            Command::DiscardMessages(_) => "discard",
             Command::RepairStreams { .. } => "repair",
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
@@ -170,7 +176,7 @@ impl Command {
             Command::Imported { tenant, .. } => format!("documents of {tenant}"),
             Command::Cancel { run } => format!("run {run}"),
             Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),
-            Command::RetryMessages(which) => which.to_string(),
+            Command::RetryMessages(which) | Command::DiscardMessages(which) => which.to_string(),
         }
     }
 
@@ -221,6 +227,14 @@ impl MessageSelector {
         format!(
             "{self}: no message matches among those that were given up and that no later message \
              with the same key has followed; list them with `besom outbox ls --state given-up`"
+        )
+    }
+
+    /// Why messages are not discarded if none matches.
+    pub fn none_pending(&self) -> String {
+        format!(
+            "{self}: no message matches among those that wait for delivery; list them with \
+             `besom outbox ls --state pending`"
         )
     }
 }
@@ -392,6 +406,11 @@ mod tests {
         assert!(said.starts_with("message 987654: no message matches"), "{said}");
         let of = MessageSelector { ids: vec![], topic: Some("nope".into()) };
         assert!(of.mismatch().starts_with("messages of nope: no message matches"));
+        let said = one.none_pending();
+        assert!(
+            said.starts_with("message 987654: no message matches among those that wait"),
+            "{said}"
+        );
     }
 
     #[test]

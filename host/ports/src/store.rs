@@ -35,6 +35,9 @@ use serde::{Deserialize, Serialize};
 
 use super::guests::Lane;
 
+/// The error of a message that an operator has given up.
+pub const DISCARDED: &str = "discarded by an operator: `besom commands` says by whom and why";
+
 /// Why a database without the engine's tables is refused where it is only read.
 pub const NO_TABLES: &str = "the database has no tables of Besom; `besom serve`, `besom run` and \
                              `besom check --store` create them";
@@ -446,6 +449,9 @@ pub enum CommandEffect {
     /// error is kept. A message that was followed by a later one of the same task, tenant, topic
     /// and key is left as it is, because its receiver already has newer information.
     RetryMessages(MessageSelector),
+    /// Gives up pending messages, with [`DISCARDED`] as their error. Attempts under way are not
+    /// stopped, and their results change nothing.
+    DiscardMessages(MessageSelector),
     /// Renumbers every broken stream of the task, that is, one with missing or unreadable rows, in
     /// its order and after its last number. Unreadable rows are removed. Items that were counted
     /// but no longer exist are written off: they count as discarded, in the baseline, and are
@@ -482,6 +488,10 @@ impl CommandEffect {
                 0 => (true, selector.mismatch()),
                 messages => (false, format!("{words}: {}", counted(messages, "message"))),
             },
+            (CommandEffect::DiscardMessages(selector), None) => match applied.messages {
+                0 => (true, selector.none_pending()),
+                messages => (false, format!("{words}: {}", counted(messages, "message"))),
+            },
             (CommandEffect::RepairStreams(_), None) => {
                 let Repaired { streams, lost } = applied.repaired;
                 (
@@ -508,7 +518,7 @@ pub struct Applied {
     /// How far a command over dead letters has come; `None`: nothing is left to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// Number of messages that are pending again.
+    /// Number of messages that are pending again, or that were given up.
     pub messages: u64,
     /// The streams that were repaired.
     #[serde(default)]

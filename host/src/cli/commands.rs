@@ -46,7 +46,12 @@ pub fn what(command: &Command) -> String {
     match command {
         Command::RetryDead(which) => format!("retry {}", letters(which)),
         Command::DiscardDead(which) => format!("discard {}", letters(which)),
-        Command::RetryMessages(which) => format!("retry {}", messages(which)),
+        Command::RetryMessages(which) => {
+            format!("retry {}", messages(which, "that were given up"))
+        }
+        Command::DiscardMessages(which) => {
+            format!("discard {}", messages(which, "that wait for delivery"))
+        }
         Command::Edited { task, change } => format!("edit {task}: {change}"),
         Command::Loaded { plugin, digest, version, grants, .. } => {
             let digest = digest.get(..12).unwrap_or(digest);
@@ -89,10 +94,10 @@ fn letters(which: &DeadSelector) -> String {
 }
 
 /// Describes a selection of messages: by number, or by topic.
-fn messages(which: &MessageSelector) -> String {
+fn messages(which: &MessageSelector, state: &str) -> String {
     match (which.ids.as_slice(), &which.topic) {
-        ([], None) => "all messages that were given up".to_owned(),
-        ([], Some(topic)) => format!("messages of {topic} that were given up"),
+        ([], None) => format!("all messages {state}"),
+        ([], Some(topic)) => format!("messages of {topic} {state}"),
         (ids, _) => format!("messages {}", listed(ids)),
     }
 }
@@ -212,6 +217,10 @@ mod tests {
             (
                 Command::RetryMessages(MessageSelector { ids: vec![], topic: Some("t".into()) }),
                 "retry messages of t that were given up",
+            ),
+            (
+                Command::DiscardMessages(MessageSelector { ids: vec![], topic: Some("t".into()) }),
+                "discard messages of t that wait for delivery",
             ),
             (
                 Command::RetryMessages(MessageSelector::default()),

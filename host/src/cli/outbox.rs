@@ -1,4 +1,4 @@
-//! `besom outbox`: lists messages that tasks have emitted with their delivery, and retries them.
+//! `besom outbox`: lists messages with their delivery, retries and discards them.
 
 use besom_core::delivery::State;
 use besom_core::snapshot::Message;
@@ -41,6 +41,18 @@ pub enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Give up messages that wait for delivery, so that those behind them are delivered. Requires
+    /// --reason. A message that is being sent at this moment may still arrive.
+    Discard {
+        /// Numbers of the messages.
+        ids: Vec<u64>,
+        /// All waiting messages of this topic.
+        #[arg(long)]
+        topic: Option<String>,
+        /// Reason and waiting time.
+        #[command(flatten)]
+        asking: Asking,
+    },
 }
 
 /// Returns an explicit selection. No selection at all is an error and does not mean everything.
@@ -54,6 +66,14 @@ fn chosen(ids: Vec<u64>, topic: Option<String>, all: bool) -> Result<MessageSele
         }
         _ => Err(Failure::Usage("numbers, --topic and --all cannot be combined".into())),
     }
+}
+
+/// Returns numbers or a topic; there is no way to select all messages.
+fn one_of(ids: Vec<u64>, topic: Option<String>) -> Result<MessageSelector, Failure> {
+    if ids.is_empty() && topic.is_none() {
+        return Err(Failure::Usage("no messages selected: give numbers or --topic".into()));
+    }
+    chosen(ids, topic, false)
 }
 
 /// The state of a message.
@@ -92,6 +112,10 @@ impl Verb {
             }
             Verb::Retry { ids, topic, all, asking } => {
                 let command = Command::RetryMessages(chosen(ids, topic, all)?);
+                asking.run(global, &*store, &command).await
+            }
+            Verb::Discard { ids, topic, asking } => {
+                let command = Command::DiscardMessages(one_of(ids, topic)?);
                 asking.run(global, &*store, &command).await
             }
         }
@@ -143,5 +167,16 @@ mod tests {
             let selected = chosen(ids.clone(), of.clone(), all);
             assert_eq!(selected.is_ok(), is_one, "{ids:?} {of:?} {all}");
         }
+    }
+
+    #[test]
+    fn all_messages_are_never_discarded_at_once() {
+        let topic = || Some("t".to_owned());
+        assert!(one_of(vec![], None).is_err());
+        assert!(one_of(vec![1], topic()).is_err());
+        let by_topic = one_of(vec![], topic()).expect("a selection");
+        assert_eq!(by_topic, MessageSelector { ids: vec![], topic: topic() });
+        let by_number = one_of(vec![1, 2], None).expect("a selection");
+        assert_eq!(by_number, MessageSelector { ids: vec![1, 2], topic: None });
     }
 }

@@ -85,6 +85,7 @@ fn unapplied(command: &Command) -> &'static str {
         Command::RetryDead(_)
         | Command::DiscardDead(_)
         | Command::RetryMessages(_)
+        | Command::DiscardMessages(_)
         | Command::RepairStreams { .. } => {
             "not applied yet; the next `besom serve` or `besom run` applies it"
         }

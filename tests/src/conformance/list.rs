@@ -170,6 +170,7 @@ macro_rules! store_conformance {
                 what_a_broker_gets_is_read_in_the_order_of_each_key,
                 the_results_of_a_broker_are_recorded_once,
                 what_is_given_up_makes_way,
+                what_is_discarded_makes_way,
                 what_was_given_up_is_tried_again_unless_a_later_one_has_followed,
                 claims_are_bounded_by_topic,
                 a_topic_that_is_not_asked_for_stays_in_the_outbox,

@@ -2,10 +2,14 @@
 //! Over the store in memory and real servers.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use besom_core::command::MessageSelector;
 use besom_core::delivery::State;
+use besom_ports::store::{Command, CommandEffect};
 use besom_tests::adapters::redis::{cluster, single};
+use besom_tests::conformance::world::fence;
 use besom_tests::servers::certificates::Authority;
 use besom_tests::servers::redis::Redis;
 use besom_tests::way::{Way, emitted, until};
@@ -133,6 +137,34 @@ async fn a_server_that_refuses_holds_its_messages_and_says_why() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(entries(&mut server.connect(), "replicated").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_redis_cannot_take_is_discarded_and_the_others_arrive() {
+    let server = Redis::start(&["--proto-max-bulk-len", "1048576"]);
+    let way = Way::new(&server.url(), "").await;
+    let message = |key: &str, text: &str| (key.to_owned(), text.to_owned());
+    let large = "x".repeat(2 << 20);
+    let before = [message("a", "before"), message("a", &large)];
+    way.emit_as_they_are(before.into_iter().chain([message("a", "after"), message("b", "too")]));
+    way.lead(1).await;
+    way.until_delivered(1).await;
+    way.until_held("").await;
+    let pending = way.in_state(State::Pending).await;
+    let stuck = pending.iter().find(|m| m.delivery.error.is_some()).expect("one with an error");
+    assert_eq!(stuck.delivery.payload.len(), large.len());
+    let which = MessageSelector { ids: vec![stuck.delivery.id], topic: None };
+    let command = Command::DiscardMessages(which.clone());
+    let id = way.store.submit(&command, "ann", "too large").await.expect("it is submitted");
+    let effect = CommandEffect::DiscardMessages(which);
+    let (fence, letters) = (fence(1), NonZeroU32::MIN);
+    let applied = way.store.apply_command(&fence, id, &effect, "given up", letters).await;
+    assert_eq!(applied.expect("it is applied").messages, 1);
+    way.until_delivered(3).await;
+    let mut arrived: Vec<_> = entries(&mut server.connect(), "t");
+    arrived.dedup();
+    let arrived: Vec<_> = arrived.iter().map(|entry| entry["data"].as_str()).collect();
+    assert_eq!(arrived, ["before", "after", "too"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

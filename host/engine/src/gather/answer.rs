@@ -115,7 +115,7 @@ impl Gatherer {
         {
             return Err("select the dead letters by number, task or error".to_owned());
         }
-        if let Command::RetryMessages(which) = command
+        if let Command::RetryMessages(which) | Command::DiscardMessages(which) = command
             && which == &MessageSelector::default()
         {
             return Err("select the messages by number or topic".to_owned());

@@ -62,6 +62,7 @@ impl Planner {
                 | Asked::RetryDead(_)
                 | Asked::DiscardDead(_)
                 | Asked::RetryMessages(_)
+                | Asked::DiscardMessages(_)
                 | Asked::RepairStreams { .. } => false,
                 // A later version may know it.
                 Asked::Unknown => true,
@@ -205,6 +206,9 @@ impl Planner {
             Asked::RetryMessages(selector) => {
                 (CommandEffect::RetryMessages(selector.clone()), "will be delivered again".into())
             }
+            Asked::DiscardMessages(selector) => {
+                (CommandEffect::DiscardMessages(selector.clone()), "given up".into())
+            }
         })
     }
 
@@ -309,6 +313,7 @@ impl Planner {
             }
             // The courier and the executor discover these changes themselves.
             CommandEffect::RetryMessages(_)
+            | CommandEffect::DiscardMessages(_)
             | CommandEffect::RepairStreams(_)
             | CommandEffect::Note
             | CommandEffect::RetryDead(_)

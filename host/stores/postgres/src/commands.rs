@@ -172,6 +172,9 @@ async fn applied(
         CommandEffect::RetryMessages(selector) => {
             applied.messages = outbox::retry(tx, selector).await?;
         }
+        CommandEffect::DiscardMessages(selector) => {
+            applied.messages = outbox::discard(tx, selector).await?;
+        }
         CommandEffect::RepairStreams(task) => {
             applied.repaired = streams::repair(tx, number(task)).await?;
             applied.refused = applied.repaired.refusal(task);

@@ -24,7 +24,7 @@ use super::lookup::Fetch;
 use super::session::{Pipeline, Session, Tx, only, params};
 use super::snapshot::View;
 use super::text::{escaped, plain, tenant_of, tenant_text};
-use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending, Result};
+use besom_ports::store::{DISCARDED, Message, MessageQuery, MessageSelector, Pending, Result};
 
 /// Pending messages of a topic that are due and first in their sequence.
 const FIRST: &str = "SELECT o.id FROM @.outbox o
@@ -211,6 +211,19 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
            AND NOT EXISTS (SELECT 1 FROM @.outbox l
              WHERE l.sequence = o.sequence AND l.id > o.id)",
         params![ids, topic.map(|topic| escaped(topic).into_owned()), tx.now.0],
+    )
+    .await
+}
+
+/// Gives up pending messages.
+pub(super) async fn discard(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
+    let MessageCriteria { ids, topic } = selector.criteria();
+    let ids: Option<Vec<i64>> = ids.map(|ids| ids.iter().map(|id| *id as i64).collect());
+    tx.execute(
+        "UPDATE @.outbox SET given_up_at = $3, error = $4
+         WHERE delivered_at IS NULL AND given_up_at IS NULL
+           AND ($1::int8[] IS NULL OR id = ANY($1)) AND ($2::text IS NULL OR topic = $2)",
+        params![ids, topic.map(|topic| escaped(topic).into_owned()), tx.now.0, DISCARDED],
     )
     .await
 }

@@ -126,6 +126,9 @@ pub(super) fn apply(
             Err(why) => applied.refused = Some(why),
         },
         CommandEffect::RetryMessages(selector) => applied.messages = outbox::retry(tx, selector)?,
+        CommandEffect::DiscardMessages(selector) => {
+            applied.messages = outbox::discard(tx, selector)?;
+        }
         CommandEffect::RepairStreams(task) => {
             applied.repaired = streams::repair(tx, task)?;
             applied.refused = applied.repaired.refusal(task);

@@ -18,7 +18,7 @@ use super::leadership::check_fence;
 use super::runs::json;
 use super::values::{TenantCell, tenant_cell};
 use super::writer::Tx;
-use besom_ports::store::{Message, MessageQuery, MessageSelector, Pending};
+use besom_ports::store::{DISCARDED, Message, MessageQuery, MessageSelector, Pending};
 use besom_tables::room::Room;
 
 /// A message to be delivered.
@@ -222,6 +222,19 @@ pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     )?;
     let ids = ids.map(|ids| json(&ids)).transpose()?;
     Ok(again.execute(params![ids, topic, tx.now.0])? as u64)
+}
+
+/// Gives up pending messages.
+pub(super) fn discard(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
+    let MessageCriteria { ids, topic } = selector.criteria();
+    let mut end = tx.conn.prepare_cached(
+        "UPDATE besom_outbox SET given_up_at = ?3, error = ?4
+         WHERE delivered_at IS NULL AND given_up_at IS NULL
+           AND (?1 IS NULL OR id IN (SELECT value FROM json_each(?1)))
+           AND (?2 IS NULL OR topic = ?2)",
+    )?;
+    let ids = ids.map(|ids| json(&ids)).transpose()?;
+    Ok(end.execute(params![ids, topic, tx.now.0, DISCARDED])? as u64)
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,

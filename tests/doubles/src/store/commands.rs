@@ -80,6 +80,9 @@ impl State {
             CommandEffect::RetryMessages(selector) => {
                 applied.messages = self.retry_messages(selector, now);
             }
+            CommandEffect::DiscardMessages(selector) => {
+                applied.messages = self.discard_messages(selector, now);
+            }
             CommandEffect::RepairStreams(task) => {
                 applied.repaired = self.repair_streams(task, now);
                 applied.refused = applied.repaired.refusal(task);

@@ -237,6 +237,22 @@ impl State {
         again.len() as u64
     }
 
+    /// See [`store::CommandEffect::DiscardMessages`].
+    pub(super) fn discard_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
+        let MessageCriteria { ids, topic } = selector.criteria();
+        let mut discarded = 0;
+        for message in Arc::make_mut(&mut self.outbox) {
+            let is_chosen = ids.is_none_or(|ids| ids.contains(&message.id))
+                && topic.is_none_or(|topic| message.topic == topic);
+            if is_chosen && message.stage == Stage::Pending {
+                (message.stage, message.ended_at) = (Stage::GivenUp, Some(now));
+                message.error = Some(store::DISCARDED.to_owned());
+                discarded += 1;
+            }
+        }
+        discarded
+    }
+
     pub(super) fn end_attempts(
         &mut self,
         fence: &FencingToken,

@@ -7,8 +7,8 @@ use besom_core::delivery::{End, Reply, State};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_ports::store::{
-    Attempt, Claimed, Command, CommandEffect, Delivery, Error, MessageQuery, MessageSelector,
-    Outcome, Retention,
+    Attempt, Claimed, Command, CommandEffect, DISCARDED, Delivery, Error, MessageQuery,
+    MessageSelector, Outcome, Retention,
 };
 
 use crate::conformance::World;
@@ -323,6 +323,44 @@ async fn retried(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
         1 => assert_eq!(said, "done: 1 message"),
         more => assert_eq!(said, format!("done: {more} messages")),
     }
+    applied.messages
+}
+
+/// A message that an operator discards makes way for the next of its key, and can be retried.
+pub async fn what_is_discarded_makes_way(world: &mut World) {
+    let all = [("t", "a", "a1"), ("t", "a", "a2"), ("t", "b", "b1"), ("u", "a", "u1")];
+    emitted(world, &all).await;
+    let a1 = claim(world, "t", 1).await.remove(0);
+    assert_eq!(payloads(std::slice::from_ref(&a1)), ["a1"]);
+    assert_eq!(discarded(world, &[a1.id], None).await, 1, "also while it is being sent");
+    delivered(world, &a1).await;
+    let query = MessageQuery { state: Some(State::GivenUp), limit: 9, ..MessageQuery::default() };
+    let given_up = world.store().messages(&query).await.unwrap();
+    let [message] = &given_up[..] else { panic!("{given_up:?}") };
+    assert_eq!((message.delivery.id, message.delivery.error.as_deref()), (a1.id, Some(DISCARDED)));
+    assert_eq!(discarded(world, &[a1.id], None).await, 0, "it waits no more");
+    assert_eq!(payloads(&claim(world, "t", 9).await), ["a2", "b1"]);
+    assert_eq!(discarded(world, &[], Some("t")).await, 2);
+    assert_eq!(payloads(&claim(world, "u", 9).await), ["u1"]);
+    assert_eq!(retried(world, &[], Some("t")).await, 2, "the latest of each key");
+    world.balanced().await;
+}
+
+/// How many messages are discarded.
+async fn discarded(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
+    let which = MessageSelector { ids: ids.to_vec(), topic: topic.map(str::to_owned) };
+    let command = Command::DiscardMessages(which.clone());
+    let id = world.store().submit(&command, "ann", "too large").await.unwrap();
+    let effect = CommandEffect::DiscardMessages(which);
+    let store = world.store();
+    let applied =
+        store.apply_command(&world.fence, id, &effect, "given up", LETTERS).await.unwrap();
+    let row = world.store().command(id).await.unwrap().expect("it is kept");
+    let said = row.result.unwrap_or_default();
+    assert_eq!(row.refused, applied.messages == 0, "{said}");
+    let expected =
+        if row.refused { "no message matches among those that wait" } else { "given up: " };
+    assert!(said.contains(expected), "{said}");
     applied.messages
 }
 
