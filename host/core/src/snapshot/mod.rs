@@ -22,6 +22,7 @@ mod event;
 mod held;
 mod leadership;
 mod message;
+pub mod metrics;
 mod node;
 mod patch;
 mod report;

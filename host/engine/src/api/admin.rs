@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | GET | /v1/snapshot | | the state of the deployment |
 //! | GET | /v1/watch | | the same, then the changes: one line of JSON each, until one side closes |
+//! | GET | /metrics | | metrics in Prometheus' text format |
 //! | POST | /v1/ask | a question | its answer |
 //! | POST | /v1/act | `{"action": .., "reason": ..}` | the result |
 //!
@@ -99,6 +100,7 @@ pub fn router(admin: Admin) -> Router {
     Router::new()
         .route("/v1/snapshot", get(snapshot))
         .route("/v1/watch", get(look))
+        .route("/metrics", get(metrics))
         .route("/v1/ask", post(ask))
         .route("/v1/act", post(act))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -137,16 +139,30 @@ pub fn user(uid: u32) -> String {
 }
 
 async fn snapshot(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
+    match latest(&admin).await {
+        Some(latest) => Json(seen(&latest, &caller)).into_response(),
+        None => away(),
+    }
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    match latest(&admin).await {
+        Some(latest) => {
+            let kind = besom_core::snapshot::metrics::CONTENT_TYPE;
+            let text = besom_core::snapshot::metrics::metrics(&latest);
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        None => away(),
+    }
+}
+
+/// A new snapshot; `None`: none has come in time.
+async fn latest(admin: &Admin) -> Option<Arc<Snapshot>> {
     // A value that is already present may be outdated: it counts as seen.
     let mut pictures = admin.source.look();
     match tokio::time::timeout(FIRST_MAX, pictures.changed()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(_)) | Err(_) => return away(),
-    }
-    let latest = pictures.borrow_and_update().clone();
-    match latest {
-        Some(latest) => Json(seen(&latest, &caller)).into_response(),
-        None => away(),
+        Ok(Ok(())) => pictures.borrow_and_update().clone(),
+        Ok(Err(_)) | Err(_) => None,
     }
 }
 

@@ -176,6 +176,25 @@ async fn an_onlooker_is_told_the_whole_and_then_what_differs() {
     serving.end().await;
 }
 
+#[tokio::test]
+async fn metrics_are_told_in_the_text_format() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let (directory, path) = socket();
+    let site = Site::new(directory.path());
+    site.report("node-b").await;
+    let serving = site.serve(Listener::unix(&path).await.unwrap(), true);
+    let mut stream = tokio::net::UnixStream::connect(&path).await.expect("it listens");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: besom\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.expect("it is asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    assert!(answer.contains("\nbesom_info{cluster=\"test\",host=\"node-a\","), "{answer}");
+    assert!(answer.contains("\nbesom_node_state{node=\"node-b\",state="), "{answer}");
+    serving.end().await;
+}
+
 /// Whoever watched before the token was revoked is told nothing more.
 #[tokio::test]
 async fn a_watch_ends_with_its_token() {

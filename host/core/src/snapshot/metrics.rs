@@ -1,0 +1,460 @@
+//! A snapshot as metrics in Prometheus' text format.
+//!
+//! Labels name nodes, tasks and causes, never keys or tenants, so that the number of series depends on the
+//! configuration only. Instants and durations are in seconds.
+
+use std::fmt::{Display, Write as _};
+
+use super::{
+    Attention, Depth, Node, NodeState, RunState, Snapshot, Task, Thresholds, Urgency, attention,
+};
+use crate::time::Time;
+
+/// The media type of the text.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The kind of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Gauge,
+    /// Only grows, apart from a restart of its node.
+    Counter,
+}
+
+/// A series: its labels, and its value.
+type Series = (Vec<(&'static str, String)>, f64);
+
+/// A metric, and what its series are.
+struct Metric {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    series: fn(&Snapshot) -> Vec<Series>,
+}
+
+/// All metrics. `docs/operating.md` lists them.
+const METRICS: &[Metric] = &[
+    Metric {
+        name: "besom_info",
+        kind: Kind::Gauge,
+        help: "1; the cluster, the host that answers and its version.",
+        series: |s| {
+            let labels = [("cluster", &s.cluster), ("host", &s.host), ("version", &s.version)];
+            vec![(labels.map(|(name, value)| (name, value.clone())).to_vec(), 1.0)]
+        },
+    },
+    Metric {
+        name: "besom_gathered_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "When these values were gathered, by the store's clock.",
+        series: |s| vec![(vec![], seconds(s.at))],
+    },
+    Metric {
+        name: "besom_unreachable",
+        kind: Kind::Gauge,
+        help: "1 for each service that the answering host cannot reach; values that come from it are old.",
+        series: |s| s.missing.iter().map(|m| (vec![("what", m.what.clone())], 1.0)).collect(),
+    },
+    Metric {
+        name: "besom_attention",
+        kind: Kind::Gauge,
+        help: "Number of conditions that need attention, by urgency (alarm, warning, notice), as the dashboard lists them.",
+        series: |s| {
+            let found = attention(s, &Thresholds::default());
+            let count =
+                |urgency| found.iter().filter(|a: &&Attention| a.urgency == urgency).count() as f64;
+            [("alarm", Urgency::Alarm), ("warning", Urgency::Warning), ("notice", Urgency::Notice)]
+                .map(|(word, urgency)| (vec![("urgency", word.to_owned())], count(urgency)))
+                .to_vec()
+        },
+    },
+    Metric {
+        name: "besom_leader",
+        kind: Kind::Gauge,
+        help: "1 for the node that holds the leader's lease.",
+        series: |s| {
+            s.leadership.leader.iter().map(|l| (vec![("node", l.node.clone())], 1.0)).collect()
+        },
+    },
+    Metric {
+        name: "besom_leader_term",
+        kind: Kind::Gauge,
+        help: "The highest term that the store knows.",
+        series: |s| s.leadership.fence.iter().map(|term| (vec![], *term as f64)).collect(),
+    },
+    Metric {
+        name: "besom_node_state",
+        kind: Kind::Gauge,
+        help: "1 for the current state of each node: joining, active, draining, lost.",
+        series: |s| {
+            of_nodes(s, |node| {
+                let word = match node.state {
+                    NodeState::Joining => "joining",
+                    NodeState::Active => "active",
+                    NodeState::Draining => "draining",
+                    NodeState::Lost => "lost",
+                    NodeState::Unknown => "unknown",
+                };
+                vec![(vec![("state", word.to_owned())], 1.0)]
+            })
+        },
+    },
+    Metric {
+        name: "besom_node_seen_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "When the node last reported, by its own clock.",
+        series: |s| of_nodes(s, |node| one(seconds(node.seen_at))),
+    },
+    Metric {
+        name: "besom_node_started_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "When the node's process started, by its own clock.",
+        series: |s| of_reports(s, |report| one(seconds(report.started_at))),
+    },
+    Metric {
+        name: "besom_node_partitions",
+        kind: Kind::Gauge,
+        help: "Partitions that the node owns.",
+        series: |s| of_nodes(s, |node| one(f64::from(node.owned))),
+    },
+    Metric {
+        name: "besom_node_queued_items",
+        kind: Kind::Gauge,
+        help: "Items waiting in the logs of the node's partitions.",
+        series: |s| of_nodes(s, |node| one(node.queued as f64)),
+    },
+    Metric {
+        name: "besom_node_running_items",
+        kind: Kind::Gauge,
+        help: "Items that the node is executing or committing.",
+        series: |s| of_reports(s, |report| one(f64::from(report.running))),
+    },
+    Metric {
+        name: "besom_node_finished_items_total",
+        kind: Kind::Counter,
+        help: "Items that the node has ended since its start (committed, skipped or dead), by task.",
+        series: |s| {
+            of_reports(s, |report| {
+                let of_task =
+                    |(task, n): (&String, &u64)| (vec![("task", task.clone())], *n as f64);
+                report.finished.iter().map(of_task).collect()
+            })
+        },
+    },
+    Metric {
+        name: "besom_node_dead_items_total",
+        kind: Kind::Counter,
+        help: "Items that became dead letters on the node since its start.",
+        series: |s| of_reports(s, |report| one(report.died as f64)),
+    },
+    Metric {
+        name: "besom_node_item_seconds",
+        kind: Kind::Gauge,
+        help: "How long items of the last 15 minutes took from the start of their batch to its commit, by quantile.",
+        series: |s| {
+            of_reports(s, |report| {
+                let at = |(word, part): (&str, f64)| {
+                    let us = report.latency.quantile(part)?;
+                    Some((vec![("quantile", word.to_owned())], us as f64 / 1e6))
+                };
+                [("0.5", 0.5), ("0.99", 0.99)].into_iter().filter_map(at).collect()
+            })
+        },
+    },
+    Metric {
+        name: "besom_node_clock_skew_seconds",
+        kind: Kind::Gauge,
+        help: "How far the node's clock is ahead of the store's.",
+        series: |s| {
+            of_reports(s, |report| {
+                report.clock.iter().flat_map(|clock| one(clock.skew_us as f64 / 1e6)).collect()
+            })
+        },
+    },
+    Metric {
+        name: "besom_node_config_rejected",
+        kind: Kind::Gauge,
+        help: "1 if the node has rejected the last change of its configuration file, otherwise 0.",
+        series: |s| of_reports(s, |report| one(truth(report.config_fault.is_some()))),
+    },
+    Metric {
+        name: "besom_node_held",
+        kind: Kind::Gauge,
+        help: "Number of things that the node holds back, by task (empty: the whole node) and cause.",
+        series: |s| {
+            of_reports(s, |report| {
+                let mut counted: Vec<Series> = Vec::new();
+                for held in &report.held {
+                    let task = held.task.clone().unwrap_or_default();
+                    let labels = vec![("task", task), ("cause", held.cause.to_string())];
+                    match counted.iter_mut().find(|(known, _)| *known == labels) {
+                        Some((_, count)) => *count += 1.0,
+                        None => counted.push((labels, 1.0)),
+                    }
+                }
+                counted
+            })
+        },
+    },
+    Metric {
+        name: "besom_task_waiting_items",
+        kind: Kind::Gauge,
+        help: "Items of the task that wait, by place: in the log, as timers, as retries.",
+        series: |s| {
+            of_tasks(s, |task| {
+                let Depth { log, timers, retries, .. } = task.depth;
+                [("log", log), ("timers", timers), ("retries", retries)]
+                    .map(|(place, count)| (vec![("place", place.to_owned())], count as f64))
+                    .to_vec()
+            })
+        },
+    },
+    Metric {
+        name: "besom_task_oldest_waiting_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "Since when the oldest item that could be executed has been waiting; absent: none is waiting.",
+        series: |s| of_tasks(s, |task| maybe(task.depth.oldest)),
+    },
+    Metric {
+        name: "besom_task_dead_letters",
+        kind: Kind::Gauge,
+        help: "Open dead letters of the task.",
+        series: |s| of_tasks(s, |task| one(task.depth.dead as f64)),
+    },
+    Metric {
+        name: "besom_task_undo_bytes",
+        kind: Kind::Gauge,
+        help: "Size of the stored before-images of the task.",
+        series: |s| of_tasks(s, |task| one(task.depth.undo_bytes as f64)),
+    },
+    Metric {
+        name: "besom_task_planned_items_total",
+        kind: Kind::Counter,
+        help: "Items of the task that were planned since the store was created.",
+        series: |s| of_tasks(s, |task| one(task.planned as f64)),
+    },
+    Metric {
+        name: "besom_task_paused",
+        kind: Kind::Gauge,
+        help: "1 if the task is paused, otherwise 0.",
+        series: |s| of_tasks(s, |task| one(truth(task.paused.is_some()))),
+    },
+    Metric {
+        name: "besom_task_next_run_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "The next slot of the task; absent: it has none.",
+        series: |s| of_tasks(s, |task| maybe(task.next)),
+    },
+    Metric {
+        name: "besom_task_unscanned_since_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "Since when the task's tables have not been scanned as scheduled; absent: they have been.",
+        series: |s| of_tasks(s, |task| maybe(task.unscanned_since)),
+    },
+    Metric {
+        name: "besom_task_last_run_start_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "When the latest run of the task was started.",
+        series: |s| of_tasks(s, |task| maybe(task.last.last().map(|run| run.started_at))),
+    },
+    Metric {
+        name: "besom_task_last_run_failed",
+        kind: Kind::Gauge,
+        help: "1 if the latest run of the task that has ended has failed or was cancelled, otherwise 0.",
+        series: |s| {
+            of_tasks(s, |task| {
+                let ended = task.last.iter().rev().find(|run| !run.state.is_active());
+                ended.map_or_else(Vec::new, |run| one(truth(run.state == RunState::Failed)))
+            })
+        },
+    },
+];
+
+/// The metrics of a snapshot, in Prometheus' text format.
+pub fn metrics(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    for Metric { name, kind, help, series } in METRICS {
+        let all = series(snapshot);
+        if all.is_empty() {
+            continue;
+        }
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+        };
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in all {
+            text.push_str(name);
+            for (at, (label, value)) in labels.iter().enumerate() {
+                let open = if at == 0 { '{' } else { ',' };
+                let _ = write!(text, "{open}{label}=\"{}\"", Escaped(value));
+            }
+            let close = if labels.is_empty() { "" } else { "}" };
+            let _ = writeln!(text, "{close} {value}");
+        }
+    }
+    text
+}
+
+/// A label's value as the format spells it.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '\\' => f.write_str("\\\\")?,
+                '"' => f.write_str("\\\"")?,
+                '\n' => f.write_str("\\n")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn of_nodes(snapshot: &Snapshot, series: impl Fn(&Node) -> Vec<Series>) -> Vec<Series> {
+    let named = |node: &Node| named("node", &node.name, series(node));
+    snapshot.nodes.iter().flat_map(|node| named(node)).collect()
+}
+
+fn of_reports(snapshot: &Snapshot, series: impl Fn(&super::Report) -> Vec<Series>) -> Vec<Series> {
+    of_nodes(snapshot, |node| node.report.as_ref().map_or_else(Vec::new, &series))
+}
+
+fn of_tasks(snapshot: &Snapshot, series: impl Fn(&Task) -> Vec<Series>) -> Vec<Series> {
+    let named = |task: &Task| named("task", &task.name, series(task));
+    snapshot.tasks.iter().flat_map(|task| named(task)).collect()
+}
+
+/// Series with one more label before the others.
+fn named(label: &'static str, name: &str, series: Vec<Series>) -> Vec<Series> {
+    let with = |(mut labels, value): Series| {
+        labels.insert(0, (label, name.to_owned()));
+        (labels, value)
+    };
+    series.into_iter().map(with).collect()
+}
+
+fn one(value: f64) -> Vec<Series> {
+    vec![(vec![], value)]
+}
+
+fn maybe(time: Option<Time>) -> Vec<Series> {
+    time.map_or_else(Vec::new, |time| one(seconds(time)))
+}
+
+fn truth(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
+}
+
+fn seconds(time: Time) -> f64 {
+    time.0 as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::snapshot::{
+        Cause, ClockReport, Held, LastRun, Latency, Leader, Leadership, Missing, Report,
+    };
+
+    fn snapshot() -> Snapshot {
+        let held = |cause| Held { task: Some("sweep".into()), cause, ..Held::default() };
+        let mut latency = Latency::default();
+        latency.add(1_500);
+        let report = Report {
+            running: 2,
+            finished: [("sweep".to_owned(), 7)].into(),
+            latency,
+            held: vec![held(Cause::Broker), held(Cause::Broker), held(Cause::Full)],
+            clock: Some(ClockReport { skew_us: -1_500_000, ..ClockReport::default() }),
+            ..Report::default()
+        };
+        let node = Node {
+            name: "a\"b\\\nc".into(),
+            owned: 16,
+            seen_at: Time(1_500_000),
+            report: Some(report),
+            ..Node::default()
+        };
+        let run = |state, at| LastRun { state, started_at: Time(at), ..LastRun::default() };
+        let task = Task {
+            name: "sweep".into(),
+            depth: Depth { log: 3, dead: 1, ..Depth::default() },
+            planned: 12,
+            last: vec![run(RunState::Failed, 1_000_000), run(RunState::Scanning, 2_000_000)],
+            ..Task::default()
+        };
+        let leader = Leader { node: "a".into(), ..Leader::default() };
+        Snapshot {
+            at: Time(2_000_000),
+            cluster: "c".into(),
+            host: "h".into(),
+            version: "0.1.0".into(),
+            missing: vec![Missing { what: "the activity".into(), ..Missing::default() }],
+            leadership: Arc::new(Leadership {
+                leader: Some(leader),
+                fence: Some(4),
+                ..Leadership::default()
+            }),
+            nodes: vec![Arc::new(node)],
+            tasks: vec![Arc::new(task)],
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_spelt_in_the_text_format() {
+        let text = metrics(&snapshot());
+        let node = r#"node="a\"b\\\nc""#;
+        for line in [
+            r#"besom_info{cluster="c",host="h",version="0.1.0"} 1"#,
+            "besom_gathered_timestamp_seconds 2",
+            r#"besom_unreachable{what="the activity"} 1"#,
+            r#"besom_leader{node="a"} 1"#,
+            "besom_leader_term 4",
+            &format!("besom_node_state{{{node},state=\"active\"}} 1"),
+            &format!("besom_node_seen_timestamp_seconds{{{node}}} 1.5"),
+            &format!("besom_node_finished_items_total{{{node},task=\"sweep\"}} 7"),
+            &format!("besom_node_item_seconds{{{node},quantile=\"0.99\"}} 0.002"),
+            &format!("besom_node_clock_skew_seconds{{{node}}} -1.5"),
+            &format!("besom_node_held{{{node},task=\"sweep\",cause=\"broker\"}} 2"),
+            &format!("besom_node_held{{{node},task=\"sweep\",cause=\"full\"}} 1"),
+            r#"besom_task_waiting_items{task="sweep",place="log"} 3"#,
+            r#"besom_task_dead_letters{task="sweep"} 1"#,
+            r#"besom_task_planned_items_total{task="sweep"} 12"#,
+            r#"besom_task_last_run_start_timestamp_seconds{task="sweep"} 2"#,
+            r#"besom_task_last_run_failed{task="sweep"} 1"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("besom_task_next_run"), "what has no value is left out:\n{text}");
+    }
+
+    #[test]
+    fn every_metric_has_one_head_and_a_name_of_its_kind() {
+        for Metric { name, kind, help, .. } in METRICS {
+            assert!(name.starts_with("besom_"), "{name}");
+            assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
+            assert!(help.ends_with('.') && !help.contains(['\n', '\\']), "{name}: {help}");
+            assert_eq!(METRICS.iter().filter(|other| other.name == *name).count(), 1, "{name}");
+        }
+    }
+
+    /// The table in the documentation lists every metric, and no other.
+    #[test]
+    fn the_documentation_lists_every_metric() {
+        let page = include_str!("../../../../docs/operating.md");
+        let listed: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `besom_")?.split(['`', '{']).next())
+            .collect();
+        let known: Vec<&str> =
+            METRICS.iter().filter_map(|metric| metric.name.strip_prefix("besom_")).collect();
+        assert_eq!(listed, known);
+    }
+}
