@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -20,13 +21,17 @@ use besom_core::ids::Tenant;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::host::feed::{Feed, Refused};
 
 /// Maximum number of messages in one request.
 pub const BATCH_MAX: usize = 1_000;
 /// Maximum size of a request body, in bytes.
-pub const BODY_BYTES_MAX: usize = 8 << 20;
+pub const BODY_BYTES_MAX: usize = 4 << 20;
+/// Maximum number of requests that are read and stored at the same time; further ones wait. It bounds
+/// the memory that bodies and their messages take.
+pub const REQUESTS_MAX: usize = 8;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,7 +59,14 @@ pub fn router(feed: Arc<Feed>) -> Router {
         .route("/feed/{topic}", post(several))
         .route("/feed/{topic}/{key}", post(single).get(last))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(REQUESTS_MAX)), in_turn))
         .with_state(feed)
+}
+
+/// Reads a request when its turn has come. The listener limits how long that takes.
+async fn in_turn(State(turns): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    let _turn = turns.acquire().await;
+    next.run(request).await
 }
 
 async fn single(

@@ -6,7 +6,7 @@ use besom_ports::store::Store;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::feed::{BATCH_MAX, BODY_BYTES_MAX, router};
+use crate::api::feed::{BATCH_MAX, BODY_BYTES_MAX, REQUESTS_MAX, router};
 use crate::host::feed::{Bounds as Limits, Feed};
 
 struct Site {
@@ -132,5 +132,30 @@ async fn a_topic_whose_messages_wait_takes_no_more() {
     let error = answer["error"].as_str().unwrap_or_default();
     assert!(status == 503 && error.contains("reaches `delivery.pending_max`"), "{status} {answer}");
     assert_eq!(site.store.pending_messages(None, "t", 9).await.unwrap().messages, 2);
+    site.serving.end().await;
+}
+
+#[tokio::test]
+async fn only_so_many_requests_are_read_at_once() {
+    let site = Site::new(Limits::default()).await;
+    let mut slow = Vec::new();
+    for _ in 0..REQUESTS_MAX {
+        let mut stream = UnixStream::connect(&site.path).await.expect("somebody listens");
+        let head = b"POST /feed/t/k HTTP/1.1\r\nhost: besom\r\ncontent-length: 2\r\n\r\nx";
+        stream.write_all(head).await.expect("the head is taken");
+        slow.push(stream);
+    }
+    // Their heads may not have been read yet: a request goes through until they have.
+    let waits = async || {
+        let asked = site.ask("POST /feed/t/l", "y");
+        tokio::time::timeout(Duration::from_millis(300), asked).await.is_err()
+    };
+    let begin = std::time::Instant::now();
+    while !waits().await {
+        assert!(begin.elapsed() < PATIENCE, "no request waits");
+    }
+    slow.pop();
+    assert_eq!(site.ask("POST /feed/t/m", "z").await.0, 201);
+    drop(slow);
     site.serving.end().await;
 }
