@@ -31,7 +31,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-pub use message::{Attempt, Claimed, Delivery, End, Fate, Reply, State};
+pub use message::{Attempt, Claimed, Delivery, End, Fate, PAYLOAD_BYTES_MAX, Reply, State};
 
 use crate::backoff::{Backoff, Jitter};
 use crate::time::Mono;

@@ -484,14 +484,13 @@ impl CommandEffect {
                 }
                 (false, format!("{words}: {}", counted(applied.dead, "dead letter")))
             }
-            (CommandEffect::RetryMessages(selector), None) => match applied.messages {
-                0 => (true, selector.mismatch()),
-                messages => (false, format!("{words}: {}", counted(messages, "message"))),
-            },
-            (CommandEffect::DiscardMessages(selector), None) => match applied.messages {
-                0 => (true, selector.none_pending()),
-                messages => (false, format!("{words}: {}", counted(messages, "message"))),
-            },
+            (CommandEffect::RetryMessages(_) | CommandEffect::DiscardMessages(_), None)
+                if applied.messages > 0 =>
+            {
+                (false, format!("{words}: {}", counted(applied.messages, "message")))
+            }
+            (CommandEffect::RetryMessages(selector), None) => (true, selector.mismatch()),
+            (CommandEffect::DiscardMessages(selector), None) => (true, selector.none_pending()),
             (CommandEffect::RepairStreams(_), None) => {
                 let Repaired { streams, lost } = applied.repaired;
                 (

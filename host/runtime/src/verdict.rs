@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use besom_core::delivery::PAYLOAD_BYTES_MAX;
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, Verdict};
 use besom_core::value::{Field, Value};
@@ -22,9 +23,8 @@ const QUESTIONS_MAX: usize = 64;
 /// Maximum number of notes of one item, and their size in bytes.
 const NOTES_MAX: usize = 64;
 const NOTES_BYTES_MAX: usize = 16 * 1024;
-/// Maximum size of a message's key, of its payload, and of all messages of an item, in bytes.
+/// Maximum size of a message's key, and of all messages of an item, in bytes.
 const MESSAGE_KEY_BYTES_MAX: usize = 1024;
-const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const MESSAGES_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Maximum length of an activity key, in bytes.
 const ACTIVITY_KEY_BYTES_MAX: usize = 1024;
@@ -269,7 +269,7 @@ impl Court<'_> {
                         "the key of a message contains a NUL byte".into(),
                     ));
                 }
-                limit("bytes in a message", payload.len() as u64, MESSAGE_BYTES_MAX as u64)?;
+                limit("bytes in a message", payload.len() as u64, PAYLOAD_BYTES_MAX as u64)?;
                 Change::Emit { topic, key, payload }
             }
         })

@@ -40,6 +40,8 @@ pub struct Assembly {
     pub loader: Loader,
     /// The opened adapters.
     pub ports: Ports,
+    /// Takes messages of the product.
+    pub feed: Arc<Feed>,
     /// The cluster's etcd; `None` if this host is not part of a cluster.
     pub etcd: Option<Arc<Etcd>>,
 }
@@ -75,7 +77,8 @@ impl Assembly {
             None => open::store_lease(&config, &store, &node, &clock),
         };
         let health = Arc::default();
-        let delivery = delivery(&config, &(Arc::clone(&store) as Arc<dyn Store>))?;
+        let feed = feed(&config, store.clone());
+        let delivery = delivery(&config, store.identity(), &feed)?;
         let recorder: Arc<Recorder> = Arc::default();
         recorder.config_taken(&global.config.display().to_string());
         let lines = Lines::new(
@@ -103,7 +106,7 @@ impl Assembly {
             routed: config.topics.keys().cloned().collect(),
             delivery,
         };
-        Ok(Assembly { config, loader, ports, etcd })
+        Ok(Assembly { config, loader, ports, feed, etcd })
     }
 
     /// Keeps only the named tasks; an empty list keeps all of them.
@@ -169,7 +172,7 @@ fn quota_bounds(config: &Config) -> Bounds {
 }
 
 /// What takes messages of the product.
-pub fn feed(config: &Config, store: &Arc<dyn Store>) -> Arc<Feed> {
+fn feed(config: &Config, store: Arc<dyn Store>) -> Arc<Feed> {
     let topics = config.topics.iter().filter(|(_, route)| route.feed);
     let topics = topics.map(|(name, _)| name.clone()).collect();
     let bounds = feed::Bounds {
@@ -177,15 +180,14 @@ pub fn feed(config: &Config, store: &Arc<dyn Store>) -> Arc<Feed> {
         pending_bytes: config.delivery.pending_bytes_max,
         poll: config.delivery.poll,
     };
-    Feed::new(Arc::clone(store), topics, bounds)
+    Feed::new(store, topics, bounds)
 }
 
 /// Returns the delivery of messages, or `None` if no topic has a route.
-fn delivery(config: &Config, store: &Arc<dyn Store>) -> Result<Option<Delivery>, Failure> {
+fn delivery(config: &Config, store: &str, feed: &Arc<Feed>) -> Result<Option<Delivery>, Failure> {
     if config.topics.is_empty() {
         return Ok(None);
     }
-    let (feed, store) = (feed(config, store), store.identity());
     let wrong = |error: anyhow::Error| Failure::Setting(format!("{error:#}"));
     let courier = HttpCourier::new(config, store).map_err(wrong)?;
     let (mut topics, mut brokers) = (BTreeMap::new(), Vec::new());
@@ -209,7 +211,8 @@ fn delivery(config: &Config, store: &Arc<dyn Store>) -> Result<Option<Delivery>,
     }
     let (concurrency, poll) = (config.delivery.concurrency, config.delivery.poll);
     let settings = Settings { topics, concurrency, poll };
-    Ok(Some(Delivery { courier: Arc::new(courier), settings, brokers, feed }))
+    let (courier, feed) = (Arc::new(courier), Arc::clone(feed));
+    Ok(Some(Delivery { courier, settings, brokers, feed }))
 }
 
 /// Handles of a running node.

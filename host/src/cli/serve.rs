@@ -9,7 +9,7 @@ use besom_core::ring::VIRTUAL_NODES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
 
-use super::assembly::{self, Assembly, Running, asked_to_stop};
+use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::{self, Loader};
 use super::{Exit, Failure, Global, exposed, kept};
 use besom_config::activity::Activity;
@@ -63,9 +63,8 @@ pub async fn serve(
     let fits = within_descriptors(&assembly.config);
     let endpoint = endpoint(&assembly, fits.websockets, stopped.clone());
     let bounds = Bounds::of(fits.connections);
-    let feed = assembly.ports.delivery.as_ref().map(|delivery| Arc::clone(&delivery.feed));
-    let feed = feed.unwrap_or_else(|| assembly::feed(&assembly.config, &assembly.ports.store));
-    let router = api::router(Arc::clone(&endpoint)).merge(api::feed::router(feed));
+    let router = api::router(Arc::clone(&endpoint));
+    let router = router.merge(api::feed::router(Arc::clone(&assembly.feed)));
     let mut listeners = listen(&assembly.config, router, bounds, stopped).await?;
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
     let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;

@@ -60,25 +60,14 @@ fn kind(words: &str) -> String {
 
 fn state(state: NodeState) -> &'static str {
     match state {
-        NodeState::Joining => "joining",
-        NodeState::Active => "active",
-        NodeState::Draining => "draining",
-        NodeState::Lost => "lost",
         NodeState::Unknown => "in a state unknown to this version",
-    }
-}
-
-fn urgency(urgency: Urgency) -> &'static str {
-    match urgency {
-        Urgency::Alarm => "alarm",
-        Urgency::Warning => "warning",
-        Urgency::Notice => "notice",
+        known => known.as_str(),
     }
 }
 
 fn needed(item: &Attention) -> String {
     let cause = item.cause.as_ref().map(|cause| format!(" (cause: {cause})"));
-    format!("{}: {}{}", urgency(item.urgency), item.text, cause.unwrap_or_default())
+    format!("{}: {}{}", item.urgency.as_str(), item.text, cause.unwrap_or_default())
 }
 
 impl Plain {

@@ -6,13 +6,11 @@
 
 use serde::Serialize;
 
+use super::PAYLOAD_BYTES_MAX;
 use crate::ids::Tenant;
 
 /// Maximum size of a topic, a tenant or a key, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
-/// Maximum size of a payload, in bytes: that of a message of a task.
-pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
-
 /// A message that a product offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offered {
@@ -25,7 +23,7 @@ pub struct Offered {
     /// The product's own number among the messages of its topic, tenant and key; `None`: the message is
     /// stored as often as it is offered.
     pub number: Option<u64>,
-    /// Its content.
+    /// Its content, at most [`PAYLOAD_BYTES_MAX`] bytes.
     pub payload: Vec<u8>,
 }
 
@@ -70,10 +68,10 @@ pub fn judge(last: u64, number: Option<u64>) -> Judged {
     }
 }
 
-/// Why a message cannot be stored anywhere.
+/// Checks that every store can hold a message.
 ///
 /// # Errors
-/// The reason.
+/// What is wrong with it, and the limit.
 pub fn check(offered: &Offered) -> Result<(), String> {
     let Offered { topic, tenant, key, number, payload } = offered;
     let tenant = tenant.as_ref().map(Tenant::as_str);

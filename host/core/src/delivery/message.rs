@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{RunId, TaskName, Tenant};
 use crate::time::Time;
 
+/// Maximum size of the payload of a message, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+
 /// A message claimed for one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {

@@ -53,6 +53,17 @@ pub enum Urgency {
     Notice,
 }
 
+impl Urgency {
+    /// The word for it on screens and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Urgency::Alarm => "alarm",
+            Urgency::Warning => "warning",
+            Urgency::Notice => "notice",
+        }
+    }
+}
+
 /// What an attention item is about; decides where the dashboard leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {

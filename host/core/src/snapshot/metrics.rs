@@ -5,9 +5,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::{
-    Attention, Depth, Node, NodeState, RunState, Snapshot, Task, Thresholds, Urgency, attention,
-};
+use super::{Depth, Node, RunState, Snapshot, Task, Thresholds, Urgency, attention};
 use crate::time::Time;
 
 /// The media type of the text.
@@ -61,10 +59,11 @@ const METRICS: &[Metric] = &[
         help: "Number of conditions that need attention, by urgency (alarm, warning, notice), as the dashboard lists them.",
         series: |s| {
             let found = attention(s, &Thresholds::default());
-            let count =
-                |urgency| found.iter().filter(|a: &&Attention| a.urgency == urgency).count() as f64;
-            [("alarm", Urgency::Alarm), ("warning", Urgency::Warning), ("notice", Urgency::Notice)]
-                .map(|(word, urgency)| (vec![("urgency", word.to_owned())], count(urgency)))
+            [Urgency::Alarm, Urgency::Warning, Urgency::Notice]
+                .map(|urgency| {
+                    let count = found.iter().filter(|item| item.urgency == urgency).count();
+                    (vec![("urgency", urgency.as_str().to_owned())], count as f64)
+                })
                 .to_vec()
         },
     },
@@ -87,16 +86,7 @@ const METRICS: &[Metric] = &[
         kind: Kind::Gauge,
         help: "1 for the current state of each node: joining, active, draining, lost.",
         series: |s| {
-            of_nodes(s, |node| {
-                let word = match node.state {
-                    NodeState::Joining => "joining",
-                    NodeState::Active => "active",
-                    NodeState::Draining => "draining",
-                    NodeState::Lost => "lost",
-                    NodeState::Unknown => "unknown",
-                };
-                vec![(vec![("state", word.to_owned())], 1.0)]
-            })
+            of_nodes(s, |node| vec![(vec![("state", node.state.as_str().to_owned())], 1.0)])
         },
     },
     Metric {

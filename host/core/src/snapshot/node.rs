@@ -24,6 +24,19 @@ pub enum NodeState {
     Unknown,
 }
 
+impl NodeState {
+    /// The word for it on screens and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NodeState::Joining => "joining",
+            NodeState::Active => "active",
+            NodeState::Draining => "draining",
+            NodeState::Lost => "lost",
+            NodeState::Unknown => "unknown",
+        }
+    }
+}
+
 /// What a node says about itself in its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -23,6 +23,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::answers::{self, later, refuse};
 use super::tokens::{Standing, Ticket};
 use super::websocket::Reporter;
 use super::{CLOSE_MAX, websocket};
@@ -175,10 +176,7 @@ async fn socket(
             let standing = standing.map(|Extension(standing)| standing);
             websocket::accept(upgrade, Reporter::new(endpoint, id, standing), name, place)
         }
-        Err(words) => {
-            let body = Json(json!({ "error": words }));
-            (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], body).into_response()
-        }
+        Err(words) => later(&words),
     }
 }
 
@@ -219,7 +217,7 @@ async fn report(
         "heartbeat" => activity.heartbeat(&id, &connection).await,
         _ => {
             let words = "unknown report: use connect, disconnect or heartbeat";
-            return (StatusCode::NOT_FOUND, Json(json!({ "error": words }))).into_response();
+            return answers::with(StatusCode::NOT_FOUND, words);
         }
     };
     match done {
@@ -247,12 +245,7 @@ fn unusable(name: &str) -> Option<String> {
     is_long.then(|| format!("an id or connection has at most {NAME_BYTES_MAX} bytes"))
 }
 
-fn refuse(words: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({ "error": words }))).into_response()
-}
-
 fn away(error: &besom_ports::activity::Error) -> Response {
     tracing::warn!(%error, "an activity report could not be recorded");
-    let body = Json(json!({ "error": error.to_string() }));
-    (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], body).into_response()
+    later(&error.to_string())
 }

@@ -18,11 +18,12 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use besom_core::delivery::feed::{Entered, Offered, check};
 use besom_core::ids::Tenant;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use super::answers::{self, later, refuse};
 use crate::host::feed::{Feed, Refused};
 
 /// Maximum number of messages in one request.
@@ -121,7 +122,7 @@ async fn several(
     match feed.enter(&topic, &offered).await {
         Ok(entered) => {
             let worst = entered.iter().map(status).max_by_key(StatusCode::as_u16);
-            let results: Vec<Value> =
+            let results: Vec<Told<'_>> =
                 entered.iter().zip(&offered).map(|(one, offered)| told(one, offered)).collect();
             let status = worst.unwrap_or(StatusCode::OK);
             (status, Json(json!({ "results": results }))).into_response()
@@ -168,39 +169,33 @@ fn status(entered: &Entered) -> StatusCode {
 }
 
 /// What became of a message, and for one that is not stored: why.
-fn told(entered: &Entered, offered: &Offered) -> Value {
-    let number = offered.number.unwrap_or_default();
-    match entered {
-        Entered::Stored { sequence } => json!({ "result": "stored", "sequence": sequence }),
-        Entered::Repeated => json!({ "result": "repeated" }),
-        Entered::Differs => json!({
-            "result": "differs",
-            "error": format!("number {number} was stored with another payload"),
-        }),
-        Entered::Gap { missing } => json!({
-            "result": "gap",
-            "missing": missing,
-            "error": format!("number {missing} is missing: send it before number {number}"),
-        }),
-    }
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    entered: &'a Entered,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
-fn refuse(words: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({ "error": words }))).into_response()
+fn told<'a>(entered: &'a Entered, offered: &Offered) -> Told<'a> {
+    let number = offered.number.unwrap_or_default();
+    let error = match entered {
+        Entered::Stored { .. } | Entered::Repeated => None,
+        Entered::Differs => Some(format!("number {number} was stored with another payload")),
+        Entered::Gap { missing } => {
+            Some(format!("number {missing} is missing: send it before number {number}"))
+        }
+    };
+    Told { entered, error }
 }
 
 fn away(refused: Refused) -> Response {
-    let (status, words) = match refused {
-        Refused::Topic(words) => (StatusCode::NOT_FOUND, words),
-        Refused::Full(words) => (StatusCode::SERVICE_UNAVAILABLE, words),
+    match refused {
+        Refused::Topic(words) => answers::with(StatusCode::NOT_FOUND, &words),
+        Refused::Full(words) => later(&words),
         Refused::Store(error) => {
             tracing::warn!(%error, "messages of the product could not be stored");
-            (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+            later(&error.to_string())
         }
-    };
-    let body = Json(json!({ "error": words }));
-    match status {
-        StatusCode::NOT_FOUND => (status, body).into_response(),
-        _ => (status, [("retry-after", "1")], body).into_response(),
     }
 }

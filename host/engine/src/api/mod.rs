@@ -1,5 +1,5 @@
-//! The host's HTTP endpoints: activity reports and messages of products, the admin API, the host's status, and a
-//! standalone ring of servers and keys.
+//! The host's HTTP endpoints: activity reports and messages of products, the admin API, the host's
+//! status, and a standalone ring of servers and keys.
 //!
 //! By default they listen on a Unix socket of mode 0600. TCP is opt-in and requires a token,
 //! because loopback is open to every local user and, through a browser, to every web page; an
@@ -13,6 +13,7 @@
 
 mod activity;
 pub mod admin;
+mod answers;
 mod connections;
 pub mod feed;
 pub mod host;

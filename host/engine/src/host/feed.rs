@@ -1,7 +1,7 @@
 //! Messages that the product itself enters: which topics take them, and how many may wait.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use besom_core::ids::{FencingToken, Tenant};
@@ -9,6 +9,7 @@ use besom_core::snapshot::Cause;
 use besom_ports::store::{self, Entered, Offered, Pending, Store};
 
 use super::health::Health;
+use super::quota;
 
 /// How long a measurement is used.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
@@ -19,7 +20,7 @@ const COLLECTED_BYTES_MAX: u64 = 4 << 20;
 /// The pause after the store has failed.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// The limits.
+/// How much may wait, and how often the table is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
     /// Maximum number of entered messages of one topic that wait for delivery.
@@ -32,7 +33,8 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { pending_messages: 100_000, pending_bytes: 1 << 30, poll: Duration::from_secs(1) }
+        let quota::Bounds { pending_messages, pending_bytes, .. } = quota::Bounds::default();
+        Bounds { pending_messages, pending_bytes, poll: Duration::from_secs(1) }
     }
 }
 
@@ -77,8 +79,7 @@ impl Feed {
             return Err(Refused::Full(why));
         }
         let entered = self.store.enter_messages(offered).await.map_err(Refused::Store)?;
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, pending)) = measured.get_mut(topic) {
+        if let Some((_, pending)) = self.measured().get_mut(topic) {
             for (one, entered) in offered.iter().zip(&entered) {
                 if matches!(entered, Entered::Stored { .. }) {
                     pending.messages += 1;
@@ -114,30 +115,21 @@ impl Feed {
 
     /// Why a topic takes nothing more at the moment.
     async fn full(&self, topic: &str) -> store::Result<Option<String>> {
-        let known = |measured: &Mutex<BTreeMap<String, (Instant, Pending)>>| {
-            measured.lock().unwrap_or_else(PoisonError::into_inner).get(topic).copied()
-        };
-        let pending = match known(&self.measured) {
+        let Bounds { pending_messages, pending_bytes, .. } = self.bounds;
+        let known = self.measured().get(topic).copied();
+        let pending = match known {
             Some((at, pending)) if at.elapsed() < MEASURED_FOR => pending,
             _ => {
-                let limit = self.bounds.pending_messages;
-                let pending = self.store.pending_messages(None, topic, limit).await?;
-                let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-                measured.insert(topic.to_owned(), (Instant::now(), pending));
+                let pending = self.store.pending_messages(None, topic, pending_messages).await?;
+                self.measured().insert(topic.to_owned(), (Instant::now(), pending));
                 pending
             }
         };
-        let (what, key) = if pending.messages >= u64::from(self.bounds.pending_messages) {
-            (format!("{} messages", pending.messages), "pending_max")
-        } else if pending.bytes >= self.bounds.pending_bytes {
-            (format!("{} MiB of messages", pending.bytes >> 20), "pending_bytes_max")
-        } else {
-            return Ok(None);
-        };
-        Ok(Some(format!(
-            "{what} of the product to the topic `{topic}` are waiting to be delivered, which reaches \
-             `delivery.{key}`: see `besom outbox ls --topic {topic}`"
-        )))
+        Ok(quota::full(pending, (pending_messages, pending_bytes), "the product", topic))
+    }
+
+    fn measured(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Pending)>> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Moves messages from the table to the outbox until the store rejects the fence.
@@ -175,7 +167,7 @@ impl Feed {
         let moved = self.store.collect_messages(fence, &topics, limit, bytes).await?;
         if moved > 0 {
             // What was moved is not known by topic.
-            self.measured.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.measured().clear();
         }
         Ok(moved)
     }

@@ -72,6 +72,27 @@ impl Default for Bounds {
     }
 }
 
+/// Why no more messages of `whose` to a topic may wait: these reach a maximum, of their number or of
+/// their size in bytes.
+pub(super) fn full(
+    pending: Pending,
+    (messages_max, bytes_max): (u32, u64),
+    whose: &str,
+    topic: &str,
+) -> Option<String> {
+    let (what, key) = if pending.messages >= u64::from(messages_max) {
+        (counted(pending.messages, "message"), "pending_max")
+    } else if pending.bytes >= bytes_max {
+        (format!("{} MiB of messages", pending.bytes >> 20), "pending_bytes_max")
+    } else {
+        return None;
+    };
+    Some(format!(
+        "{what} of {whose} to the topic `{topic}` are waiting to be delivered, which reaches \
+         `delivery.{key}`: see `besom outbox ls --topic {topic}`"
+    ))
+}
+
 /// The measurements, and what was added since.
 #[derive(Debug, Default)]
 pub struct Quota {
@@ -266,17 +287,7 @@ impl Quota {
 
     fn over(&self, (task, topic): &Lane, pending: Pending) -> Option<String> {
         let Bounds { pending_messages, pending_bytes, .. } = self.bounds;
-        let (what, key) = if pending.messages >= u64::from(pending_messages) {
-            (counted(pending.messages, "message"), "pending_max")
-        } else if pending.bytes >= pending_bytes {
-            (format!("{} MiB of messages", pending.bytes >> 20), "pending_bytes_max")
-        } else {
-            return None;
-        };
-        Some(format!(
-            "{what} of `{task}` to the topic `{topic}` are waiting to be delivered, which reaches \
-             `delivery.{key}`: see `besom outbox ls --topic {topic}`"
-        ))
+        full(pending, (pending_messages, pending_bytes), &format!("`{task}`"), topic)
     }
 
     /// What is waiting in a lane: the known value, or the result of `measure`. Only one caller

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
+use super::outbox::{self, Emitted};
 use super::runs::json;
 use super::values::tenant_cell;
 use super::writer::Tx;
@@ -19,36 +20,14 @@ pub(super) fn enter(tx: &mut Tx<'_>, offered: &[Offered]) -> Job<Vec<Entered>> {
 fn enter_one(tx: &mut Tx<'_>, offered: &Offered) -> Job<Entered> {
     let Offered { topic, tenant, key, number, payload } = offered;
     let tenant = tenant.as_ref();
-    let entered = match judge(last(tx.conn, topic, tenant, key)?, *number) {
+    match judge(last(tx.conn, topic, tenant, key)?, *number) {
         Judged::Gap(missing) => return Ok(Entered::Gap { missing }),
         Judged::Known(number) => return repeated(tx.conn, offered, number),
-        Judged::New(highest) => highest,
-    };
-    let id = tx.number()?;
-    let sequence: i64 = tx
-        .conn
-        .prepare_cached(
-            "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered)
-             VALUES (?1, ?2, ?3, 1, ?4)
-             ON CONFLICT DO UPDATE SET last = last + 1, entered = excluded.entered RETURNING last",
-        )?
-        .query_row(params![topic, key, tenant_cell(tenant), entered as i64], |r| r.get(0))?;
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO besom_outbox (id, history, at, topic, key, no, payload, tenant, entered)
-             VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        )?
-        .execute(params![
-            id,
-            tx.now.0,
-            topic,
-            key,
-            sequence,
-            payload,
-            tenant_cell(tenant),
-            number.map(|number| number as i64)
-        ])?;
-    Ok(Entered::Stored { sequence: sequence as u64 })
+        Judged::New(_) => {}
+    }
+    let (history, task, entered) = (0, None, *number);
+    let message = Emitted { history, task, tenant, topic, key, payload, entered };
+    Ok(Entered::Stored { sequence: outbox::emit(tx, &message)? })
 }
 
 /// Compares a message with the one that was stored under its number, unless that is gone.

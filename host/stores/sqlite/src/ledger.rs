@@ -149,8 +149,10 @@ impl<'c> Ledger<'c> {
                 }
                 Write::Emit { item, topic, key, payload, .. } => {
                     let tenant = item.identity.tenant.as_ref();
-                    let (history, task) = (self.history, tx.task(&item.identity.task)?);
-                    outbox::emit(tx, &Emitted { history, task, tenant, topic, key, payload })?;
+                    let (history, task) = (self.history, Some(tx.task(&item.identity.task)?));
+                    let entered = None;
+                    let message = Emitted { history, task, tenant, topic, key, payload, entered };
+                    outbox::emit(tx, &message)?;
                 }
                 Write::Lift { item } => {
                     let named = Named::of(tx, &item.identity)?;

@@ -23,31 +23,37 @@ use besom_tables::room::Room;
 
 /// A message to be delivered.
 pub(super) struct Emitted<'a> {
-    /// The history row of its item.
+    /// The history row of its item; 0: the product entered it.
     pub(super) history: i64,
-    /// The number of its task.
-    pub(super) task: i64,
+    /// The number of its task; none: the product entered it.
+    pub(super) task: Option<i64>,
     pub(super) tenant: Option<&'a Tenant>,
     pub(super) topic: &'a str,
     pub(super) key: &'a str,
     pub(super) payload: &'a [u8],
+    /// The product's own number, which is above all before it.
+    pub(super) entered: Option<u64>,
 }
 
-/// Puts a message into the outbox.
-pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<()> {
+/// Puts a message into the outbox; returns its number in its sequence.
+pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
     let id = tx.number()?;
     let tenant = tenant_cell(message.tenant);
+    let entered = message.entered.map(|number| number as i64);
     let no: i64 = tx
         .conn
         .prepare_cached(
-            "INSERT INTO besom_outbox_sequence (topic, key, tenant, last) VALUES (?1, ?2, ?3, 1)
-             ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
+            "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered)
+             VALUES (?1, ?2, ?3, 1, coalesce(?4, 0))
+             ON CONFLICT DO UPDATE SET last = last + 1, entered = coalesce(?4, entered)
+             RETURNING last",
         )?
-        .query_row(params![message.topic, message.key, tenant], |r| r.get(0))?;
+        .query_row(params![message.topic, message.key, tenant, entered], |r| r.get(0))?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_outbox (id, history, at, topic, key, no, payload, task, tenant)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO besom_outbox
+               (id, history, at, topic, key, no, payload, task, tenant, entered)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?
         .execute(params![
             id,
@@ -58,9 +64,10 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<()> {
             no,
             message.payload,
             message.task,
-            tenant
+            tenant,
+            entered
         ])?;
-    Ok(())
+    Ok(no as u64)
 }
 
 /// Pending messages of a topic that are due and first in their sequence.

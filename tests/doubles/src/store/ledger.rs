@@ -83,7 +83,7 @@ impl State {
                     let Identity { task, tenant, .. } = &item.identity;
                     let (run, tenant) = (Some(item.run), tenant.as_ref());
                     let origin = Origin { task: Some(task), run, tenant, now: by.now };
-                    self.emit(origin, topic, key, payload);
+                    self.emit(origin, topic, key, payload, None);
                 }
                 Write::Lift { item } => {
                     self.settled.remove(&item.identity);

@@ -55,6 +55,12 @@ impl Message {
         (&self.topic, self.tenant.as_ref(), &self.key)
     }
 
+    fn is_chosen(&self, selector: &MessageSelector) -> bool {
+        let MessageCriteria { ids, topic } = selector.criteria();
+        ids.is_none_or(|ids| ids.contains(&self.id))
+            && topic.is_none_or(|topic| self.topic == topic)
+    }
+
     fn claimed(&self, attempt: u32) -> Claimed {
         Claimed {
             id: self.id,
@@ -86,7 +92,14 @@ impl Message {
 }
 
 impl State {
-    pub(super) fn emit(&mut self, origin: Origin<'_>, topic: &str, key: &str, payload: &[u8]) {
+    pub(super) fn emit(
+        &mut self,
+        origin: Origin<'_>,
+        topic: &str,
+        key: &str,
+        payload: &[u8],
+        entered: Option<u64>,
+    ) -> u64 {
         let id = self.next_id(Numbered::Message);
         let stream = (topic.to_owned(), origin.tenant.cloned(), key.to_owned());
         let last = self.sequences.entry(stream).or_default();
@@ -108,8 +121,9 @@ impl State {
             stage: Stage::Pending,
             reply: None,
             ended_at: None,
-            entered: None,
+            entered,
         });
+        sequence
     }
 
     /// See [`store::Store::enter_messages`].
@@ -136,12 +150,7 @@ impl State {
         };
         self.entered.insert(stream, highest);
         let origin = Origin { task: None, run: None, tenant: one.tenant.as_ref(), now };
-        self.emit(origin, &one.topic, &one.key, &one.payload);
-        let outbox = Arc::make_mut(&mut self.outbox);
-        let sequence = outbox.last_mut().map_or(0, |stored| {
-            stored.entered = one.number;
-            stored.sequence
-        });
+        let sequence = self.emit(origin, &one.topic, &one.key, &one.payload, one.number);
         Entered::Stored { sequence }
     }
 
@@ -216,16 +225,12 @@ impl State {
 
     /// See [`store::CommandEffect::RetryMessages`].
     pub(super) fn retry_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
-        let MessageCriteria { ids, topic } = selector.criteria();
-        let chosen = |m: &Message| {
-            ids.is_none_or(|ids| ids.contains(&m.id)) && topic.is_none_or(|topic| m.topic == topic)
-        };
         let followed =
             |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.stream() == m.stream());
         let again: BTreeSet<u64> = self
             .outbox
             .iter()
-            .filter(|m| m.stage == Stage::GivenUp && chosen(m) && !followed(m))
+            .filter(|m| m.stage == Stage::GivenUp && m.is_chosen(selector) && !followed(m))
             .map(|m| m.id)
             .collect();
         for message in Arc::make_mut(&mut self.outbox) {
@@ -239,12 +244,9 @@ impl State {
 
     /// See [`store::CommandEffect::DiscardMessages`].
     pub(super) fn discard_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
-        let MessageCriteria { ids, topic } = selector.criteria();
         let mut discarded = 0;
         for message in Arc::make_mut(&mut self.outbox) {
-            let is_chosen = ids.is_none_or(|ids| ids.contains(&message.id))
-                && topic.is_none_or(|topic| message.topic == topic);
-            if is_chosen && message.stage == Stage::Pending {
+            if message.is_chosen(selector) && message.stage == Stage::Pending {
                 (message.stage, message.ended_at) = (Stage::GivenUp, Some(now));
                 message.error = Some(store::DISCARDED.to_owned());
                 discarded += 1;

@@ -48,7 +48,7 @@ impl MemoryStore {
                 let applied =
                     state.apply(&collections, origin.tenant, std::slice::from_ref(change));
                 if let Change::Emit { topic, key, payload } = change {
-                    state.emit(origin, topic, key, payload);
+                    state.emit(origin, topic, key, payload, None);
                 }
                 if let Err(Violation(said)) = applied {
                     (state.tables, state.sequences) = (tables, sequences);
