@@ -734,6 +734,15 @@ pub struct Message {
     pub next_at: Time,
 }
 
+/// The topics of rows in the table `feed`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FeedTopics {
+    /// Those among the topics that were asked for, in their order.
+    pub known: Vec<String>,
+    /// Others, in an order of the store's.
+    pub others: Vec<String>,
+}
+
 /// The number and size of messages that wait for delivery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pending {
@@ -1183,10 +1192,10 @@ pub trait Store: Send + Sync {
 
     // ---- the outbox
 
-    /// Claims pending messages whose time has come, oldest first, at most the given number per
+    /// Claims pending messages that are due, the longest due first, at most the given number per
     /// topic. Each claim counts one attempt and hides the message for `hold`. Of one topic, tenant
-    /// and key, only the first pending message can be claimed. If nothing is found, nothing is
-    /// written.
+    /// and key, only the first pending message can be claimed; it is due from the moment on in which
+    /// it became the first. If nothing is found, nothing is written.
     ///
     /// # Errors
     /// [`Error::Fenced`] below the fence.
@@ -1249,6 +1258,10 @@ pub trait Store: Send + Sync {
     /// The highest number that the product has given to a message of this topic, tenant and key; 0:
     /// none.
     async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64>;
+
+    /// The topics of the rows that the product has inserted into the table `feed`: all that are `known`,
+    /// and at most `others_max` others.
+    async fn feed_topics(&self, known: &[String], others_max: u32) -> Result<FeedTopics>;
 
     /// Moves messages that the product has inserted into the table `feed`: of these topics, in the
     /// order of their numbers there, at most `limit`, and no more than `bytes` of payloads if it is not

@@ -78,7 +78,7 @@ impl Assembly {
         };
         let health = Arc::default();
         let feed = feed(&config, store.clone());
-        let delivery = delivery(&config, store.identity(), &feed)?;
+        let delivery = Some(delivery(&config, store.identity(), &feed)?);
         let recorder: Arc<Recorder> = Arc::default();
         recorder.config_taken(&global.config.display().to_string());
         let lines = Lines::new(
@@ -183,11 +183,8 @@ fn feed(config: &Config, store: Arc<dyn Store>) -> Arc<Feed> {
     Feed::new(store, topics, bounds)
 }
 
-/// Returns the delivery of messages, or `None` if no topic has a route.
-fn delivery(config: &Config, store: &str, feed: &Arc<Feed>) -> Result<Option<Delivery>, Failure> {
-    if config.topics.is_empty() {
-        return Ok(None);
-    }
+/// The delivery of messages.
+fn delivery(config: &Config, store: &str, feed: &Arc<Feed>) -> Result<Delivery, Failure> {
     let wrong = |error: anyhow::Error| Failure::Setting(format!("{error:#}"));
     let courier = HttpCourier::new(config, store).map_err(wrong)?;
     let (mut topics, mut brokers) = (BTreeMap::new(), Vec::new());
@@ -212,7 +209,7 @@ fn delivery(config: &Config, store: &str, feed: &Arc<Feed>) -> Result<Option<Del
     let (concurrency, poll) = (config.delivery.concurrency, config.delivery.poll);
     let settings = Settings { topics, concurrency, poll };
     let (courier, feed) = (Arc::new(courier), Arc::clone(feed));
-    Ok(Some(Delivery { courier, settings, brokers, feed }))
+    Ok(Delivery { courier, settings, brokers, feed })
 }
 
 /// Handles of a running node.

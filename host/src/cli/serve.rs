@@ -63,12 +63,11 @@ pub async fn serve(
     let fits = within_descriptors(&assembly.config);
     let endpoint = endpoint(&assembly, fits.websockets, stopped.clone());
     let bounds = Bounds::of(fits.connections);
-    let router = api::router(Arc::clone(&endpoint));
-    let router = router.merge(api::feed::router(Arc::clone(&assembly.feed)));
+    let router = api::of_products(Arc::clone(&endpoint), Arc::clone(&assembly.feed));
     let mut listeners = listen(&assembly.config, router, bounds, stopped).await?;
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
     let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;
-    if assembly.config.tasks.is_empty() {
+    if assembly.config.tasks.is_empty() && !assembly.feed.is_used() {
         tracing::warn!("no tasks are configured: nothing runs until the configuration names one");
     }
     let mut running = assembly.start(false);

@@ -508,6 +508,9 @@ fn text(report: &Report) -> String {
                 Cause::GivenUp => {
                     format!("{}: given up (since {since}, on {node}): {why}\n", held.what)
                 }
+                Cause::NotTaken => {
+                    format!("{}: not taken (since {since}, on {node}): {why}\n", held.what)
+                }
                 _ => format!("{who} is held (since {since}; {}, on {node}): {why}\n", held.what),
             }
         })

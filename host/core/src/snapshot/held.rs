@@ -30,10 +30,19 @@ pub enum Cause {
     Broker,
     /// Messages of a topic were given up within the last hour.
     GivenUp,
+    /// The product has inserted messages of topics that take none.
+    NotTaken,
     /// Of a later version of this model.
     #[default]
     #[serde(other)]
     Unknown,
+}
+
+impl Cause {
+    /// Whether it keeps something from going on; the others only tell of messages.
+    pub fn holds(self) -> bool {
+        !matches!(self, Cause::GivenUp | Cause::NotTaken)
+    }
 }
 
 impl fmt::Display for Cause {
@@ -49,6 +58,7 @@ impl fmt::Display for Cause {
             Cause::Full => "full",
             Cause::Broker => "broker",
             Cause::GivenUp => "given up",
+            Cause::NotTaken => "not taken",
             Cause::Unknown => "unknown",
         })
     }

@@ -174,7 +174,7 @@ const METRICS: &[Metric] = &[
         series: |s| {
             of_reports(s, |report| {
                 let mut counted: Vec<Series> = Vec::new();
-                for held in &report.held {
+                for held in report.held.iter().filter(|held| held.cause.holds()) {
                     let task = held.task.clone().unwrap_or_default();
                     let labels = vec![("task", task), ("cause", held.cause.to_string())];
                     match counted.iter_mut().find(|(known, _)| *known == labels) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use besom_core::delivery::feed::{Entered, Offered, check};
 use besom_core::ids::Tenant;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -49,9 +49,14 @@ struct One<'a> {
     tenant: Option<String>,
     number: Option<u64>,
     /// Any JSON value, stored as it is spelt.
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     data: Option<&'a RawValue>,
     data_base64: Option<String>,
+}
+
+/// A value that is there, also if it is `null`.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
 }
 
 /// The routes of the endpoint.
@@ -98,8 +103,12 @@ async fn single(
 async fn several(
     State(feed): State<Arc<Feed>>,
     Path(topic): Path<String>,
+    RawQuery(query): RawQuery,
     body: Bytes,
 ) -> Response {
+    if query.is_some_and(|query| !query.is_empty()) {
+        return refuse("this request takes no query: name tenant and number in each message");
+    }
     let all: Vec<One<'_>> = match serde_json::from_slice(&body) {
         Ok(all) => all,
         Err(error) => {
@@ -154,7 +163,11 @@ async fn last(
         Ok(_) => return refuse("this request takes no number"),
         Err(error) => return refuse(&format!("invalid query: {error}")),
     };
-    match feed.last(&topic, tenant.as_ref(), &key).await {
+    let asked = Offered { topic, tenant, key, number: None, payload: Vec::new() };
+    if let Err(why) = check(&asked) {
+        return refuse(&why);
+    }
+    match feed.last(&asked.topic, asked.tenant.as_ref(), &asked.key).await {
         Ok(last) => Json(json!({ "last": last })).into_response(),
         Err(refused) => away(refused),
     }

@@ -24,7 +24,19 @@ mod tests;
 mod tokens;
 mod websocket;
 
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::map_response;
+
+use crate::host::feed::Feed;
+
 pub use activity::{Connected, Endpoint, Sockets, router};
 pub use connections::{Bounds, CONNECTIONS_MAX_DEFAULT};
 pub use listen::{CLOSE_MAX, Error, Listener, Pages, Peer, Rights, TlsFiles};
 pub use tokens::{Tickets, Token, Tokens};
+
+/// The routes of both endpoints that a product calls: reports of activity, and its messages.
+pub fn of_products(endpoint: Arc<Endpoint>, feed: Arc<Feed>) -> Router {
+    router(endpoint).merge(feed::router(feed)).layer(map_response(answers::in_json))
+}

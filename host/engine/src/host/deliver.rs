@@ -96,9 +96,7 @@ async fn until_fenced(
     for to in &delivery.brokers {
         topics.push(Box::pin(again(move || publish(store, to, health, fence))));
     }
-    if delivery.feed.is_used() {
-        topics.push(Box::pin(delivery.feed.collect(fence, health)));
-    }
+    topics.push(Box::pin(delivery.feed.collect(fence, health)));
     futures::future::join_all(topics).await;
 }
 

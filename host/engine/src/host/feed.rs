@@ -11,12 +11,20 @@ use besom_ports::store::{self, Entered, Offered, Pending, Store};
 use super::health::Health;
 use super::quota;
 
-/// How long a measurement is used.
+/// How long a measurement is used at least.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
+/// How long it is used, in multiples of the time that it took, so that counting a long backlog takes the
+/// store a small share of its time; and at most.
+const MEASURED_FACTOR: u32 = 50;
+const MEASURED_FOR_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of messages that are moved from the table in one transaction.
 const COLLECTED_MAX: u32 = 1_000;
 /// Maximum size of their payloads, in bytes.
 const COLLECTED_BYTES_MAX: u64 = 4 << 20;
+/// How many topics are named that have rows in the table and take none.
+const OTHERS_SHOWN: u32 = 5;
+/// The part of the node that such topics are shown as.
+const TABLE: &str = "rows of the table feed";
 /// The pause after the store has failed.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
@@ -54,7 +62,7 @@ pub struct Feed {
     store: Arc<dyn Store>,
     topics: Vec<String>,
     bounds: Bounds,
-    /// What was waiting of each topic, and what was taken since.
+    /// What was waiting of each topic and what was taken since, and until when that is used.
     measured: Mutex<BTreeMap<String, (Instant, Pending)>>,
 }
 
@@ -75,7 +83,9 @@ impl Feed {
     /// Why none of them is stored; after [`store::Error::Unknown`], they may be.
     pub async fn enter(&self, topic: &str, offered: &[Offered]) -> Result<Vec<Entered>, Refused> {
         self.admits(topic)?;
-        if let Some(why) = self.full(topic).await.map_err(Refused::Store)? {
+        if let Some(why) = self.full(topic).await.map_err(Refused::Store)?
+            && !self.repeats(topic, offered).await.map_err(Refused::Store)?
+        {
             return Err(Refused::Full(why));
         }
         let entered = self.store.enter_messages(offered).await.map_err(Refused::Store)?;
@@ -113,15 +123,36 @@ impl Feed {
         )))
     }
 
+    /// Whether every number was used before: a producer that sends again what it is not sure of learns
+    /// that it is stored, however much waits.
+    async fn repeats(&self, topic: &str, offered: &[Offered]) -> store::Result<bool> {
+        let mut last = BTreeMap::new();
+        for Offered { tenant, key, number, .. } in offered {
+            let Some(number) = number else { return Ok(false) };
+            let known = match last.get(&(tenant, key)) {
+                Some(known) => *known,
+                None => self.store.last_entered(topic, tenant.as_ref(), key).await?,
+            };
+            if *number > known {
+                return Ok(false);
+            }
+            last.insert((tenant, key), known);
+        }
+        Ok(true)
+    }
+
     /// Why a topic takes nothing more at the moment.
     async fn full(&self, topic: &str) -> store::Result<Option<String>> {
         let Bounds { pending_messages, pending_bytes, .. } = self.bounds;
         let known = self.measured().get(topic).copied();
         let pending = match known {
-            Some((at, pending)) if at.elapsed() < MEASURED_FOR => pending,
+            Some((until, pending)) if Instant::now() < until => pending,
             _ => {
+                let begin = Instant::now();
                 let pending = self.store.pending_messages(None, topic, pending_messages).await?;
-                self.measured().insert(topic.to_owned(), (Instant::now(), pending));
+                let used_for =
+                    (begin.elapsed() * MEASURED_FACTOR).clamp(MEASURED_FOR, MEASURED_FOR_MAX);
+                self.measured().insert(topic.to_owned(), (Instant::now() + used_for, pending));
                 pending
             }
         };
@@ -149,13 +180,25 @@ impl Feed {
 
     /// Moves messages of the topics that have room, and returns how many.
     async fn collect_once(&self, fence: &FencingToken, health: &Health) -> store::Result<u64> {
+        let waiting = self.store.feed_topics(&self.topics, OTHERS_SHOWN).await?;
+        match waiting.others.is_empty() {
+            true => health.free_node(TABLE),
+            false => {
+                let names = waiting.others.join(", ");
+                let why = format!(
+                    "they belong to topics that take no messages of the product: {names}; set feed = \
+                     true in their [topics] sections, or correct or delete the rows"
+                );
+                health.hold_node_for(TABLE, (Cause::NotTaken, &why), self.bounds.poll);
+            }
+        }
         let mut topics = Vec::new();
-        for topic in &self.topics {
+        for topic in waiting.known {
             let what = format!("feed of the topic {topic}");
-            match self.full(topic).await? {
+            match self.full(&topic).await? {
                 None => {
                     health.free_node(&what);
-                    topics.push(topic.clone());
+                    topics.push(topic);
                 }
                 Some(why) => health.hold_node_for(&what, (Cause::Full, &why), self.bounds.poll),
             }

@@ -12,9 +12,9 @@ use besom_core::ids::{FencingToken, Tenant};
 use super::clock::Clock;
 use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
-use super::session::{Pipeline, Session, Tx, only, params};
+use super::session::{Pipeline, Session, Tx, params};
 use super::text::{escaped, tenant_text};
-use besom_ports::store::{Entered, Offered, Result};
+use besom_ports::store::{Entered, FeedTopics, Offered, Result};
 
 /// The sequence of a topic, a tenant and a key: as the column of `outbox` is generated.
 const SEQUENCE: &str = "md5($1::text || E'\\x02' || $2::text || E'\\x02' || $3::text)";
@@ -51,21 +51,22 @@ async fn entered(tx: &Tx, offered: &[Offered]) -> Job<Vec<Entered>> {
     let mut known = BTreeMap::new();
     for row in tx
         .query(
-            "INSERT INTO @.outbox_sequence AS of (sequence, last)
-             SELECT DISTINCT s COLLATE \"C\" AS s, 0 FROM unnest($1::text[]) s ORDER BY s
+            "INSERT INTO @.outbox_sequence AS of (sequence, topic, last)
+             SELECT sequence COLLATE \"C\" AS s, min(topic), 0
+             FROM unnest($1::text[], $2::text[]) u(sequence, topic) GROUP BY s ORDER BY s
              ON CONFLICT (sequence) DO UPDATE SET last = of.last RETURNING sequence, last, entered",
-            params![sequences.clone()],
+            params![sequences.clone(), topics.clone()],
         )
         .await?
     {
         let (sequence, last, entered): (String, i64, i64) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        known.insert(sequence, (last, entered as u64));
+        known.insert(sequence, (last, entered as u64, 0));
     }
     let (mut answers, mut repeated) = (Vec::new(), Vec::new());
     let (mut at, mut numbers, mut own) = (Vec::new(), Vec::new(), Vec::new());
     for (place, (one, sequence)) in offered.iter().zip(&sequences).enumerate() {
-        let (last, highest) = known.entry(sequence.clone()).or_default();
+        let (last, highest, turn) = known.entry(sequence.clone()).or_default();
         answers.push(match judge(*highest, one.number) {
             Judged::Gap(missing) => Entered::Gap { missing },
             Judged::Known(number) => {
@@ -75,6 +76,9 @@ async fn entered(tx: &Tx, offered: &[Offered]) -> Job<Vec<Entered>> {
             Judged::New(number) => {
                 *last += 1;
                 *highest = number;
+                if *turn == 0 {
+                    *turn = place as i64 + 1;
+                }
                 at.push(place);
                 numbers.push(*last);
                 own.push(one.number.map(|number| number as i64));
@@ -95,14 +99,21 @@ async fn entered(tx: &Tx, offered: &[Offered]) -> Job<Vec<Entered>> {
         params![of(&topics), of(&tenants), of(&keys), numbers, own, payloads, tx.now.0],
     )
     .await?;
-    let (names, lasts): (Vec<String>, Vec<_>) = known.into_iter().unzip();
-    let (lasts, highest): (Vec<i64>, Vec<i64>) =
-        lasts.into_iter().map(|(last, highest)| (last, highest as i64)).unzip();
+    let (mut names, mut lasts, mut highest, mut turns) = (vec![], vec![], vec![], vec![]);
+    for (sequence, (last, entered, turn)) in known {
+        names.push(sequence);
+        lasts.push(last);
+        highest.push(entered as i64);
+        turns.push(turn);
+    }
     tx.execute(
-        "UPDATE @.outbox_sequence of SET last = u.last, entered = u.entered
-         FROM unnest($1::text[], $2::int8[], $3::int8[]) u(sequence, last, entered)
-         WHERE of.sequence = u.sequence",
-        params![names, lasts, highest],
+        "UPDATE @.outbox_sequence of SET last = u.last, entered = u.entered,
+           head = coalesce(of.head, of.last + 1),
+           due = CASE WHEN of.head IS NULL THEN $4::int8 ELSE of.due END,
+           turn = CASE WHEN of.head IS NULL THEN u.turn ELSE of.turn END
+         FROM unnest($1::text[], $2::int8[], $3::int8[], $5::int8[]) u(sequence, last, entered, turn)
+         WHERE of.sequence = u.sequence AND of.last < u.last",
+        params![names, lasts, highest, tx.now.0, turns],
     )
     .await?;
     // After the writes: a number may be repeated in the same call.
@@ -134,11 +145,28 @@ pub(super) async fn last(
     }
 }
 
-/// Whether there is anything to move; usually there is not.
-pub(super) async fn any(session: &Session, topics: &[String]) -> Job<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM unnest($1::text[]) u(topic)
-        CROSS JOIN LATERAL (SELECT 1 FROM @.feed f WHERE f.topic = u.topic LIMIT 1) f)";
-    only(&session.query(sql, params![names(topics)]).await?)
+/// The topics of the rows; usually there are none.
+pub(super) async fn topics(
+    session: &Session,
+    known: &[String],
+    others_max: u32,
+) -> Job<FeedTopics> {
+    let sql = "SELECT u.topic FROM unnest($1::text[]) WITH ORDINALITY u(topic, i)
+        WHERE EXISTS (SELECT 1 FROM @.feed f WHERE f.topic = u.topic) ORDER BY u.i";
+    let rows = session.query(sql, params![names(known)]).await?;
+    let known_found = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let mut found = FeedTopics { known: known_found, others: Vec::new() };
+    let sql = "SELECT f.topic FROM @.feed f WHERE f.topic > $1 ORDER BY f.topic LIMIT 1";
+    let mut last = String::new();
+    while found.others.len() < others_max as usize
+        && let Some(row) = session.row(sql, params![last]).await?
+    {
+        last = row.try_get(0)?;
+        if !known.contains(&last) {
+            found.others.push(last.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// The topics that the table can have, as it has them.
@@ -166,8 +194,11 @@ pub(super) async fn collect(
 }
 
 async fn collected(tx: &Tx, topics: &[String], limit: u32, bytes: u64) -> Job<u64> {
-    let sql = "WITH first AS (SELECT id, octet_length(payload)::int8 AS size FROM @.feed
-          WHERE topic = ANY ($1::text[]) ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED),
+    // The first of each topic, so that rows of topics that take none are not passed again and again.
+    let sql = "WITH near AS (SELECT f.id FROM unnest($1::text[]) u(topic)
+          CROSS JOIN LATERAL (SELECT id FROM @.feed WHERE topic = u.topic ORDER BY id LIMIT $2) f),
+        first AS (SELECT id, octet_length(payload)::int8 AS size FROM @.feed
+          WHERE id IN (SELECT id FROM near ORDER BY id LIMIT $2) ORDER BY id FOR UPDATE SKIP LOCKED),
         sized AS (SELECT id, sum(size) OVER (ORDER BY id) - size AS before,
           sum(size) OVER (ORDER BY id) AS after FROM first)
         DELETE FROM @.feed WHERE id IN (SELECT id FROM sized WHERE before = 0 OR after <= $3::int8)

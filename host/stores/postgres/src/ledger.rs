@@ -672,9 +672,13 @@ const OUTBOX: &str =
       SELECT *, md5(u.tenant || E'\\x02' || u.topic || E'\\x02' || u.key) COLLATE \"C\" AS sequence
       FROM unnest($1::int4[], $2::int8[], $3::int4[], $4::text[], $5::text[], $6::text[], $7::bytea[])
         WITH ORDINALITY u(entry, history, task, tenant, topic, key, payload, i)) named),
-  s AS (INSERT INTO @.outbox_sequence AS of (sequence, last)
-    SELECT sequence, count(*) FROM m GROUP BY sequence ORDER BY sequence
-    ON CONFLICT (sequence) DO UPDATE SET last = of.last + excluded.last RETURNING sequence, last),
+  s AS (INSERT INTO @.outbox_sequence AS of (sequence, topic, last, head, due, turn)
+    SELECT sequence, min(topic), count(*), 1, $8::int8, min(i) FROM m GROUP BY sequence ORDER BY sequence
+    ON CONFLICT (sequence) DO UPDATE SET last = of.last + excluded.last,
+      head = coalesce(of.head, of.last + 1),
+      due = CASE WHEN of.head IS NULL THEN excluded.due ELSE of.due END,
+      turn = CASE WHEN of.head IS NULL THEN excluded.turn ELSE of.turn END
+    RETURNING sequence, last),
   ends AS (SELECT array_agg(last ORDER BY sequence COLLATE \"C\") AS lasts FROM s)
   INSERT INTO @.outbox (id, history, task, tenant, topic, key, no, payload, at)
   SELECT nextval('@.number'), n.history, n.task, n.tenant, n.topic, n.key, n.no, n.payload, $8::int8

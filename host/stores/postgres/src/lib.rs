@@ -512,6 +512,10 @@ impl Store for PostgresStore {
         Ok(feed::last(&self.look().await?, topic, tenant, key).await?)
     }
 
+    async fn feed_topics(&self, known: &[String], others_max: u32) -> Result<FeedTopics> {
+        Ok(feed::topics(&self.look().await?, known, others_max).await?)
+    }
+
     async fn collect_messages(
         &self,
         fence: &FencingToken,
@@ -519,9 +523,6 @@ impl Store for PostgresStore {
         limit: u32,
         bytes: u64,
     ) -> Result<u64> {
-        if !feed::any(&self.look().await?, topics).await? {
-            return Ok(0);
-        }
         let session = self.pools.take(Use::Write).await?;
         feed::collect(session, &self.clock, fence, topics, limit, bytes).await
     }

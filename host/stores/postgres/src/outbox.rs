@@ -1,9 +1,13 @@
 //! The outbox: claims messages for an attempt, records the results, and answers a task's questions
 //! about its messages.
 //!
-//! A message is pending until it is delivered or given up. It is the first of its sequence (topic,
-//! tenant, key) when the previous one has ended: messages end in order, so only the nearest has to be
-//! checked. Messages of a sequence become visible in its order.
+//! A message is pending until it is delivered or given up. Each sequence (topic, tenant, key) knows its
+//! head and when it is due, so that a claim costs the same however many messages wait behind it. The head
+//! may lag behind: only the claim needs it, and what a broker accepts, or what is removed, does not move it.
+//!
+//! Whoever moves a head, or makes messages pending, has locked the sequence in an earlier statement: only
+//! then does it see every message of the sequence, because commits number theirs under the same lock.
+//! Sequences are locked before messages, and in one order.
 //!
 //! Payloads are read after the claim is committed, so that a claim whose answer is large or not
 //! read does not hold the fence.
@@ -21,29 +25,58 @@ use super::clock::{Clock, NOW};
 use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
 use super::lookup::Fetch;
-use super::session::{Pipeline, Session, Tx, only, params};
+use super::session::{Param, Pipeline, Session, Tx, only, params};
 use super::snapshot::View;
 use super::text::{escaped, plain, tenant_of, tenant_text};
 use besom_ports::store::{DISCARDED, Message, MessageQuery, MessageSelector, Pending, Result};
 
-/// Pending messages of a topic that are due and first in their sequence.
-const FIRST: &str = "SELECT o.id FROM @.outbox o
-    WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = $1 AND o.next_at <= $2
-      AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
-        FROM @.outbox p WHERE p.sequence = o.sequence AND p.id < o.id
-        ORDER BY p.id DESC LIMIT 1), true)
-    ORDER BY o.next_at, o.id LIMIT $3";
+/// Sequences of a topic that are due. Those that a commit has locked come later.
+const DUE: &str = "SELECT sequence, head FROM @.outbox_sequence
+    WHERE topic = $1 AND head IS NOT NULL AND due <= $2
+    ORDER BY due, turn LIMIT $3 FOR UPDATE SKIP LOCKED";
+
+/// The first pending message of the sequence `s` from its head on, to be joined.
+const FIRST: &str = "LATERAL (SELECT o.id, o.no FROM @.outbox o
+    WHERE o.sequence = s.sequence AND o.no >= s.head
+      AND o.delivered_at IS NULL AND o.given_up_at IS NULL ORDER BY o.no LIMIT 1)";
 
 /// Whether there is anything to claim; usually there is not.
 async fn any(session: &Session, clock: &Clock, room: &[(String, u32)]) -> Job<bool> {
     let now: i64 = only(&session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?)?;
+    let sql = "SELECT 1 FROM @.outbox_sequence
+        WHERE topic = $1 AND head IS NOT NULL AND due <= $2 LIMIT 1";
     for (topic, _) in room {
-        let asked = params![escaped(topic).into_owned(), now, 1_i64];
-        if session.row(FIRST, asked).await?.is_some() {
+        if session.row(sql, params![escaped(topic).into_owned(), now]).await?.is_some() {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Moves the head of locked sequences to their first pending message, which is due now if it is another
+/// than before.
+async fn advance(tx: &Tx, sequences: Vec<String>) -> Job<()> {
+    if sequences.is_empty() {
+        return Ok(());
+    }
+    let sql = format!(
+        "UPDATE @.outbox_sequence of SET head = f.no, due = $2, turn = coalesce(f.id, 0)
+         FROM @.outbox_sequence s LEFT JOIN {FIRST} f ON true
+         WHERE s.sequence = ANY($1::text[]) AND of.sequence = s.sequence
+           AND of.head IS DISTINCT FROM f.no"
+    );
+    tx.execute(&sql, params![sequences, tx.now.0]).await?;
+    Ok(())
+}
+
+/// Locks the sequences of messages that a condition selects.
+async fn lock(tx: &Tx, of: &str, params: Vec<Param<'_>>) -> Job<()> {
+    let sql = format!(
+        "SELECT 1 FROM @.outbox_sequence WHERE sequence IN (SELECT o.sequence FROM @.outbox o WHERE {of})
+         ORDER BY sequence COLLATE \"C\" FOR UPDATE"
+    );
+    tx.query(&sql, params).await?;
+    Ok(())
 }
 
 /// Claims messages for one attempt each; writes nothing if there are none.
@@ -75,8 +108,8 @@ pub(super) async fn claim(
     Ok(with_payloads(&tx.session, claimed).await?)
 }
 
-const CLAIMED: &str = "t.id, t.at, (SELECT name FROM @.task WHERE id = t.task),
-    (SELECT run FROM @.history WHERE id = t.history), t.tenant, t.key, t.no, t.attempts";
+const CLAIMED: &str = "t.id, t.at, (SELECT name FROM @.task WHERE id = t.task) AS task,
+    (SELECT run FROM @.history WHERE id = t.history) AS run, t.tenant, t.key, t.no, t.attempts";
 
 /// A message of the columns [`CLAIMED`].
 fn message(row: &Row, topic: &str, payload: Vec<u8>) -> Job<Claimed> {
@@ -96,16 +129,35 @@ fn message(row: &Row, topic: &str, payload: Vec<u8>) -> Job<Claimed> {
 
 async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Claimed>> {
     let take = format!(
-        "WITH first AS ({FIRST}) UPDATE @.outbox t SET attempts = t.attempts + 1, next_at = $4
-         FROM first WHERE t.id = first.id RETURNING {CLAIMED}"
+        "WITH due AS ({DUE}),
+           first AS MATERIALIZED (SELECT s.sequence, f.id, f.no
+             FROM due s LEFT JOIN {FIRST} f ON true),
+           hidden AS (UPDATE @.outbox_sequence s SET head = first.no, due = $4
+             FROM first WHERE s.sequence = first.sequence AND first.no IS NOT NULL),
+           taken AS (UPDATE @.outbox t SET attempts = t.attempts + 1
+             FROM first WHERE t.id = first.id AND t.delivered_at IS NULL AND t.given_up_at IS NULL
+             RETURNING {CLAIMED})
+         SELECT taken.*, first.sequence FROM first LEFT JOIN taken ON taken.id = first.id"
     );
     let mut claimed = Vec::new();
     for (topic, limit) in room {
-        let asked =
-            params![escaped(topic).into_owned(), tx.now.0, i64::from(*limit), (tx.now + hold).0];
-        let begin = claimed.len();
-        for row in tx.query(&take, asked).await? {
-            claimed.push(message(&row, topic, Vec::new())?);
+        let (begin, limit) = (claimed.len(), *limit as usize);
+        while claimed.len() - begin < limit {
+            let left = limit - (claimed.len() - begin);
+            let until = (tx.now + hold).0;
+            let asked = params![escaped(topic).into_owned(), tx.now.0, left as i64, until];
+            let rows = tx.query(&take, asked).await?;
+            let mut ended = Vec::new();
+            for row in &rows {
+                match row.try_get::<_, Option<i64>>(0)? {
+                    Some(_) => claimed.push(message(row, topic, Vec::new())?),
+                    None => ended.push(row.try_get(8)?),
+                }
+            }
+            if ended.is_empty() {
+                break;
+            }
+            advance(tx, ended).await?;
         }
         claimed[begin..].sort_unstable_by_key(|message| message.id);
     }
@@ -199,33 +251,52 @@ async fn ended_read(tx: &Tx, ends: &[(u64, End)]) -> Job<()> {
     Ok(())
 }
 
+/// What a selector selects, with `$1` and `$2`.
+const SELECTED: &str =
+    "($1::int8[] IS NULL OR o.id = ANY($1)) AND ($2::text IS NULL OR o.topic = $2)";
+
+/// The ids and the topic of a selector, as [`SELECTED`] takes them.
+fn selected(selector: &MessageSelector) -> (Option<Vec<i64>>, Option<String>) {
+    let MessageCriteria { ids, topic } = selector.criteria();
+    let ids = ids.map(|ids| ids.iter().map(|id| *id as i64).collect());
+    (ids, topic.map(|topic| escaped(topic).into_owned()))
+}
+
 /// Makes messages pending again that were given up, unless their sequence contains a later one.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
-    let MessageCriteria { ids, topic } = selector.criteria();
-    let ids: Option<Vec<i64>> = ids.map(|ids| ids.iter().map(|id| *id as i64).collect());
-    tx.execute(
-        "UPDATE @.outbox o SET given_up_at = NULL, attempts = 0, next_at = $3,
+    let (ids, topic) = selected(selector);
+    let of = format!("o.given_up_at IS NOT NULL AND {SELECTED}");
+    lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
+    let sql = format!(
+        "WITH again AS (UPDATE @.outbox o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
-         WHERE o.given_up_at IS NOT NULL AND ($1::int8[] IS NULL OR o.id = ANY($1))
-           AND ($2::text IS NULL OR o.topic = $2)
-           AND NOT EXISTS (SELECT 1 FROM @.outbox l
-             WHERE l.sequence = o.sequence AND l.id > o.id)",
-        params![ids, topic.map(|topic| escaped(topic).into_owned()), tx.now.0],
-    )
-    .await
+         WHERE {of} AND NOT EXISTS (SELECT 1 FROM @.outbox l
+             WHERE l.sequence = o.sequence AND l.no > o.no)
+         RETURNING sequence, no, id),
+         due AS (UPDATE @.outbox_sequence s SET head = again.no, due = $3, turn = again.id
+           FROM again WHERE s.sequence = again.sequence AND s.head IS NULL)
+         SELECT count(*) FROM again"
+    );
+    Ok(only::<i64>(&tx.query(&sql, params![ids, topic, tx.now.0]).await?)?.unsigned_abs())
 }
 
 /// Gives up pending messages.
 pub(super) async fn discard(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
-    let MessageCriteria { ids, topic } = selector.criteria();
-    let ids: Option<Vec<i64>> = ids.map(|ids| ids.iter().map(|id| *id as i64).collect());
-    tx.execute(
-        "UPDATE @.outbox SET given_up_at = $3, error = $4
-         WHERE delivered_at IS NULL AND given_up_at IS NULL
-           AND ($1::int8[] IS NULL OR id = ANY($1)) AND ($2::text IS NULL OR topic = $2)",
-        params![ids, topic.map(|topic| escaped(topic).into_owned()), tx.now.0, DISCARDED],
-    )
-    .await
+    let (ids, topic) = selected(selector);
+    let of = format!("o.delivered_at IS NULL AND o.given_up_at IS NULL AND {SELECTED}");
+    lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
+    let sql = format!(
+        "WITH ended AS (UPDATE @.outbox o SET given_up_at = $3, error = $4 WHERE {of}
+           RETURNING sequence)
+         SELECT sequence, count(*) FROM ended GROUP BY sequence"
+    );
+    let (mut sequences, mut discarded) = (Vec::new(), 0);
+    for row in tx.query(&sql, params![ids, topic, tx.now.0, DISCARDED]).await? {
+        sequences.push(row.try_get(0)?);
+        discarded += row.try_get::<_, i64>(1)?;
+    }
+    advance(tx, sequences).await?;
+    Ok(discarded.unsigned_abs())
 }
 
 /// Records the results of attempts.
@@ -246,6 +317,9 @@ pub(super) async fn end(
 }
 
 async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
+    let ids: Vec<i64> = attempts.iter().map(|attempt| attempt.id as i64).collect();
+    lock(tx, "o.id = ANY($1::int8[])", params![ids]).await?;
+    let mut sequences = Vec::new();
     for Attempt { id, attempt, end } in attempts {
         let (delivered, given_up, next, error, reply) = match end {
             End::Delivered(reply) => (Some(tx.now.0), None, None, None, reply.as_ref()),
@@ -256,26 +330,35 @@ async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
                 (None, Some(tx.now.0), None, Some(error), reply.as_ref())
             }
         };
-        tx.execute(
-            "UPDATE @.outbox SET delivered_at = $3, given_up_at = $4,
-               next_at = coalesce($5, next_at), error = $6, reply_status = $7, reply_body = $8,
-               reply_cut = $9
-             WHERE id = $1 AND attempts = $2 AND delivered_at IS NULL AND given_up_at IS NULL",
-            params![
-                *id as i64,
-                *attempt as i32,
-                delivered,
-                given_up,
-                next,
-                error.map(|text| escaped(text).into_owned()),
-                reply.map(|r| i32::from(r.status)),
-                reply.map(|r| r.body.clone()),
-                reply.map(|r| r.cut)
-            ],
-        )
-        .await?;
+        let recorded = tx
+            .query(
+                "WITH o AS (UPDATE @.outbox SET delivered_at = $3, given_up_at = $4, error = $6,
+                   reply_status = $7, reply_body = $8, reply_cut = $9
+                 WHERE id = $1 AND attempts = $2 AND delivered_at IS NULL AND given_up_at IS NULL
+                 RETURNING sequence),
+                 due AS (UPDATE @.outbox_sequence s SET due = $5 FROM o
+                   WHERE s.sequence = o.sequence AND $5::int8 IS NOT NULL)
+                 SELECT sequence FROM o",
+                params![
+                    *id as i64,
+                    *attempt as i32,
+                    delivered,
+                    given_up,
+                    next,
+                    error.map(|text| escaped(text).into_owned()),
+                    reply.map(|r| i32::from(r.status)),
+                    reply.map(|r| r.body.clone()),
+                    reply.map(|r| r.cut)
+                ],
+            )
+            .await?;
+        if next.is_none()
+            && let Some(row) = recorded.first()
+        {
+            sequences.push(row.try_get(0)?);
+        }
     }
-    Ok(())
+    advance(tx, sequences).await
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
@@ -319,7 +402,7 @@ pub(super) async fn deliveries(
          CROSS JOIN LATERAL (SELECT * FROM @.outbox o
            WHERE o.sequence = md5($2::text || E'\\x02' || $3::text || E'\\x02' || u.key)
              AND o.task = (SELECT id FROM @.task WHERE name = $4)
-           ORDER BY o.id DESC LIMIT 1) o"
+           ORDER BY o.no DESC LIMIT 1) o"
     );
     let mut found = vec![None; keys.len()];
     let (mut room, mut fetch) = (view.room(), Fetch::long());
@@ -357,7 +440,7 @@ pub(super) async fn drop_oldest(
             "WITH gone AS (DELETE FROM @.outbox WHERE id IN (SELECT id FROM @.outbox
                  WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
                    AND task = (SELECT id FROM @.task WHERE name = $2)
-                 ORDER BY next_at, id LIMIT $3 FOR UPDATE SKIP LOCKED)
+                 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)
                RETURNING octet_length(key) + octet_length(payload) AS bytes)
              SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gone",
             params![escaped(topic).into_owned(), task.as_str(), i64::from(count)],
@@ -413,7 +496,8 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
         .query(
             &format!(
                 "SELECT {DELIVERY}, (SELECT name FROM @.task WHERE id = o.task), o.tenant,
-                   o.topic, o.key, o.next_at
+                   o.topic, o.key, coalesce((SELECT s.due FROM @.outbox_sequence s
+                     WHERE s.sequence = o.sequence AND s.head = o.no), 0)
                  FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state}
                  ORDER BY o.id DESC LIMIT $2"
             ),

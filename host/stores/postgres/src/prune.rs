@@ -229,7 +229,7 @@ const NEXT_TOPIC: &str = "SELECT topic FROM @.outbox
 const UNROUTED: &str = "DELETE FROM @.outbox WHERE id IN (SELECT id FROM (
      SELECT id, at FROM @.outbox
      WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
-     ORDER BY next_at, id LIMIT $3) first WHERE at < $2)";
+     ORDER BY id LIMIT $3) first WHERE at < $2)";
 
 /// Removes old pending messages of topics without a route.
 async fn prune_unrouted(tx: &Tx, cutoff: Time, routed: Option<&[String]>, limit: i64) -> Job<u64> {

@@ -366,7 +366,6 @@ CREATE TABLE @.outbox (
     task integer,                          -- NULL: of the product itself
     tenant text NOT NULL DEFAULT '',
     attempts integer NOT NULL DEFAULT 0,
-    next_at bigint NOT NULL DEFAULT 0,     -- 0: not tried before
     error text,
     given_up_at bigint,
     reply_status integer,
@@ -377,11 +376,9 @@ CREATE TABLE @.outbox (
     sequence text NOT NULL GENERATED ALWAYS AS
         (md5(tenant || E'\x02' || topic || E'\x02' || key)) STORED
 ) WITH (fillfactor = 70);
-CREATE INDEX outbox_pending ON @.outbox (topic, next_at, id)
-    WHERE delivered_at IS NULL AND given_up_at IS NULL;
 CREATE INDEX outbox_order ON @.outbox (topic, id)
     WHERE delivered_at IS NULL AND given_up_at IS NULL;
-CREATE INDEX outbox_by_sequence ON @.outbox (sequence, id);
+CREATE UNIQUE INDEX outbox_by_sequence ON @.outbox (sequence, no);
 CREATE UNIQUE INDEX outbox_entered ON @.outbox (sequence, entered) WHERE entered IS NOT NULL;
 CREATE INDEX outbox_ended ON @.outbox ((coalesce(delivered_at, given_up_at)))
     WHERE delivered_at IS NOT NULL OR given_up_at IS NOT NULL;
@@ -390,9 +387,14 @@ CREATE INDEX outbox_ended ON @.outbox ((coalesce(delivered_at, given_up_at)))
 -- the numbers is that of the commits. It outlives the messages: a number is never assigned again.
 CREATE TABLE @.outbox_sequence (
     sequence text PRIMARY KEY,
+    topic text NOT NULL,
     last bigint NOT NULL,
-    entered bigint NOT NULL DEFAULT 0      -- the highest number that the product gave
+    entered bigint NOT NULL DEFAULT 0,     -- the highest number that the product gave
+    head bigint,                           -- no message before this number is pending; NULL: none is
+    due bigint NOT NULL DEFAULT 0,         -- when the first pending message is sent next
+    turn bigint NOT NULL DEFAULT 0         -- orders those that are due since the same moment
 ) WITH (fillfactor = 70);
+CREATE INDEX outbox_due ON @.outbox_sequence (topic, due, turn) WHERE head IS NOT NULL;
 
 -- Messages of the product, inserted in its own transactions: moved to the outbox and removed here.
 CREATE TABLE @.feed (

@@ -10,7 +10,7 @@ use super::outbox::{self, Emitted};
 use super::runs::json;
 use super::values::tenant_cell;
 use super::writer::Tx;
-use besom_ports::store::{Entered, Offered};
+use besom_ports::store::{Entered, FeedTopics, Offered};
 
 /// Stores messages, and judges their numbers.
 pub(super) fn enter(tx: &mut Tx<'_>, offered: &[Offered]) -> Job<Vec<Entered>> {
@@ -56,15 +56,27 @@ pub(super) fn last(conn: &Connection, topic: &str, tenant: Option<&Tenant>, key:
     Ok(last.unwrap_or_default() as u64)
 }
 
-/// Whether there is anything to move; usually there is not.
-pub(super) fn any(conn: &Connection, topics: &[String]) -> Job<bool> {
-    let mut waiting = conn.prepare_cached("SELECT 1 FROM besom_feed WHERE topic = ?1 LIMIT 1")?;
-    for topic in topics {
-        if waiting.exists(params![topic])? {
-            return Ok(true);
+/// The topics of the rows; usually there are none.
+pub(super) fn topics(conn: &Connection, known: &[String], others_max: u32) -> Job<FeedTopics> {
+    let mut found = FeedTopics::default();
+    let mut has = conn.prepare_cached("SELECT 1 FROM besom_feed WHERE topic = ?1 LIMIT 1")?;
+    for topic in known {
+        if has.exists(params![topic])? {
+            found.known.push(topic.clone());
         }
     }
-    Ok(false)
+    let mut next = conn.prepare_cached("SELECT min(topic) FROM besom_feed WHERE topic > ?1")?;
+    let mut last = String::new();
+    while found.others.len() < others_max as usize {
+        let Some(topic) = next.query_row(params![last], |r| r.get::<_, Option<String>>(0))? else {
+            break;
+        };
+        if !known.contains(&topic) {
+            found.others.push(topic.clone());
+        }
+        last = topic;
+    }
+    Ok(found)
 }
 
 /// Moves inserted messages to the outbox.

@@ -585,6 +585,11 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| feed::last(conn, &topic, tenant.as_ref(), &key)).await
     }
 
+    async fn feed_topics(&self, known: &[String], others_max: u32) -> Result<FeedTopics> {
+        let known = known.to_vec();
+        self.inspection.read(move |conn| feed::topics(conn, &known, others_max)).await
+    }
+
     async fn collect_messages(
         &self,
         fence: &FencingToken,
@@ -593,10 +598,6 @@ impl Store for SqliteStore {
         bytes: u64,
     ) -> Result<u64> {
         let (fence, topics) = (fence.clone(), topics.to_vec());
-        let asked = topics.clone();
-        if !self.inspection.read(move |conn| feed::any(conn, &asked)).await? {
-            return Ok(0);
-        }
         self.writer
             .run(Priority::Heavy, move |tx| feed::collect(tx, &fence, &topics, limit, bytes))
             .await

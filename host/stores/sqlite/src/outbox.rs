@@ -1,9 +1,9 @@
 //! The outbox: claims messages for an attempt, records the results, and answers a task's questions
 //! about its messages.
 //!
-//! A message is pending until it is delivered or given up. It is the first of its sequence (topic,
-//! tenant, key) when the previous one has ended: messages end in order, so only the nearest has to be
-//! checked.
+//! A message is pending until it is delivered or given up. Each sequence (topic, tenant, key) knows its
+//! head and when it is due, so that a claim costs the same however many messages wait behind it. The head
+//! may lag behind: only the claim needs it, and what a broker accepts, or what is removed, does not move it.
 
 use std::time::Duration;
 
@@ -43,12 +43,16 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
     let no: i64 = tx
         .conn
         .prepare_cached(
-            "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered)
-             VALUES (?1, ?2, ?3, 1, coalesce(?4, 0))
-             ON CONFLICT DO UPDATE SET last = last + 1, entered = coalesce(?4, entered)
+            "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
+             VALUES (?1, ?2, ?3, 1, coalesce(?4, 0), 1, ?5, ?6)
+             ON CONFLICT DO UPDATE SET last = last + 1, entered = coalesce(?4, entered),
+               head = coalesce(head, last + 1), due = iif(head IS NULL, excluded.due, due),
+               turn = iif(head IS NULL, excluded.turn, turn)
              RETURNING last",
         )?
-        .query_row(params![message.topic, message.key, tenant, entered], |r| r.get(0))?;
+        .query_row(params![message.topic, message.key, tenant, entered, tx.now.0, id], |r| {
+            r.get(0)
+        })?;
     tx.conn
         .prepare_cached(
             "INSERT INTO besom_outbox
@@ -70,24 +74,46 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
     Ok(no as u64)
 }
 
-/// Pending messages of a topic that are due and first in their sequence.
-const FIRST: &str = "SELECT o.id FROM besom_outbox o
-    WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = ?1 AND o.next_at <= ?2
-      AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
-        FROM besom_outbox p
-        WHERE p.topic = o.topic AND p.key = o.key AND p.tenant = o.tenant AND p.id < o.id
-        ORDER BY p.id DESC LIMIT 1), 1)
-    ORDER BY o.next_at, o.id LIMIT ?3";
+/// Sequences of a topic that are due, with the number and the place of their first pending message.
+const DUE: &str = "SELECT s.key, s.tenant, o.id, o.no FROM besom_outbox_sequence s
+    LEFT JOIN besom_outbox o ON o.id = (SELECT f.id FROM besom_outbox f
+      WHERE f.topic = s.topic AND f.key = s.key AND f.tenant = s.tenant AND f.no >= s.head
+        AND f.delivered_at IS NULL AND f.given_up_at IS NULL ORDER BY f.no LIMIT 1)
+    WHERE s.topic = ?1 AND s.head IS NOT NULL AND s.due <= ?2 ORDER BY s.due, s.turn LIMIT ?3";
 
 /// Whether there is anything to claim; usually there is not.
 pub(super) fn any(conn: &Connection, room: &[(String, u32)], now: Time) -> Job<bool> {
-    let mut first = conn.prepare_cached(FIRST)?;
+    let mut due = conn.prepare_cached(
+        "SELECT 1 FROM besom_outbox_sequence
+         WHERE topic = ?1 AND head IS NOT NULL AND due <= ?2 LIMIT 1",
+    )?;
     for (topic, _) in room {
-        if first.exists(params![topic, now.0, 1])? {
+        if due.exists(params![topic, now.0])? {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// A topic, a key and a tenant.
+type Sequence = (String, String, TenantCell);
+
+/// Moves the head of sequences to their first pending message, which is due now if it is another than
+/// before.
+fn advance(tx: &Tx<'_>, sequences: &[Sequence]) -> Job<()> {
+    let mut advance = tx.conn.prepare_cached(
+        "WITH f AS MATERIALIZED (SELECT o.no, o.id FROM besom_outbox_sequence s
+           JOIN besom_outbox o ON o.topic = s.topic AND o.key = s.key AND o.tenant = s.tenant
+             AND o.no >= s.head AND o.delivered_at IS NULL AND o.given_up_at IS NULL
+           WHERE s.topic = ?1 AND s.key = ?2 AND s.tenant = ?3 ORDER BY o.no LIMIT 1)
+         UPDATE besom_outbox_sequence AS s SET head = (SELECT no FROM f),
+           due = ?4, turn = coalesce((SELECT id FROM f), 0)
+         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NOT (SELECT no FROM f)",
+    )?;
+    for (topic, key, tenant) in sequences {
+        advance.execute(params![topic, key, tenant, tx.now.0])?;
+    }
+    Ok(())
 }
 
 const CLAIMED: &str = "id, at, (SELECT name FROM besom_task WHERE id = task),
@@ -117,17 +143,40 @@ pub(super) fn claim(
     hold: Duration,
 ) -> Job<Vec<Claimed>> {
     check_fence(tx, fence)?;
+    let until = (tx.now + hold).0;
     let mut claimed = Vec::new();
     for (topic, limit) in room {
-        let mut first = tx.conn.prepare_cached(FIRST)?;
-        let ids = first.query_map(params![topic, tx.now.0, limit], |r| r.get::<_, i64>(0))?;
-        for id in ids.collect::<Result<Vec<_>, _>>()? {
-            let mut take = tx.conn.prepare_cached(&format!(
-                "UPDATE besom_outbox SET attempts = attempts + 1, next_at = ?2 WHERE id = ?1
-                 RETURNING {CLAIMED}"
-            ))?;
-            let until = (tx.now + hold).0;
-            claimed.push(take.query_row(params![id, until], |r| self::claimed(r, topic))?);
+        let begin = claimed.len();
+        while claimed.len() - begin < *limit as usize {
+            let left = *limit - (claimed.len() - begin) as u32;
+            let mut due = tx.conn.prepare_cached(DUE)?;
+            let due = due.query_map(params![topic, tx.now.0, left], |r| {
+                Ok((r.get::<_, String>(0)?, r.get::<_, TenantCell>(1)?, r.get(2)?, r.get(3)?))
+            })?;
+            let due = due.collect::<Result<Vec<(_, _, Option<i64>, Option<i64>)>, _>>()?;
+            let last = due.len() < left as usize;
+            let mut ended = Vec::new();
+            for (key, tenant, id, no) in due {
+                let Some((id, no)) = id.zip(no) else {
+                    ended.push((topic.clone(), key, tenant));
+                    continue;
+                };
+                let mut hide = tx.conn.prepare_cached(
+                    "UPDATE besom_outbox_sequence SET head = ?4, due = ?5
+                     WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+                )?;
+                hide.execute(params![topic, key, tenant, no, until])?;
+                let mut take = tx.conn.prepare_cached(&format!(
+                    "UPDATE besom_outbox SET attempts = attempts + 1 WHERE id = ?1
+                     RETURNING {CLAIMED}"
+                ))?;
+                claimed.push(take.query_row(params![id], |r| self::claimed(r, topic))?);
+            }
+            let more = !ended.is_empty() && !last;
+            advance(tx, &ended)?;
+            if !more {
+                break;
+            }
         }
     }
     Ok(claimed)
@@ -146,26 +195,40 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
                 (None, Some(tx.now.0), None, Some(error), reply.as_ref())
             }
         };
+        let mut update = tx.conn.prepare_cached(
+            "UPDATE besom_outbox SET delivered_at = ?3, given_up_at = ?4, error = ?5,
+               reply_status = ?6, reply_body = ?7, reply_cut = ?8
+             WHERE id = ?1 AND attempts = ?2 AND delivered_at IS NULL AND given_up_at IS NULL
+             RETURNING topic, key, tenant",
+        )?;
+        let recorded = params![
+            *id as i64,
+            attempt,
+            delivered,
+            given_up,
+            error,
+            reply.map(|r| r.status),
+            reply.map(|r| &r.body),
+            reply.map(|r| r.cut)
+        ];
+        let Some(sequence) = update.query_row(recorded, sequence).optional()? else { continue };
+        let Some(next) = next else {
+            advance(tx, &[sequence])?;
+            continue;
+        };
+        let (topic, key, tenant) = sequence;
         tx.conn
             .prepare_cached(
-                "UPDATE besom_outbox SET delivered_at = ?3, given_up_at = ?4,
-                   next_at = coalesce(?5, next_at), error = ?6, reply_status = ?7,
-                   reply_body = ?8, reply_cut = ?9
-                 WHERE id = ?1 AND attempts = ?2 AND delivered_at IS NULL AND given_up_at IS NULL",
+                "UPDATE besom_outbox_sequence SET due = ?4
+                 WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
             )?
-            .execute(params![
-                *id as i64,
-                attempt,
-                delivered,
-                given_up,
-                next,
-                error,
-                reply.map(|r| r.status),
-                reply.map(|r| &r.body),
-                reply.map(|r| r.cut)
-            ])?;
+            .execute(params![topic, key, tenant, next])?;
     }
     Ok(())
+}
+
+fn sequence(r: &Row<'_>) -> rusqlite::Result<Sequence> {
+    Ok((r.get(0)?, r.get(1)?, r.get(2)?))
 }
 
 /// The first pending messages of a topic, without those that are known.
@@ -219,16 +282,28 @@ pub(super) fn end_read(tx: &mut Tx<'_>, fence: &FencingToken, ends: &[(u64, End)
 pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let MessageCriteria { ids, topic } = selector.criteria();
     let mut again = tx.conn.prepare_cached(
-        "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0, next_at = ?3,
+        "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
          WHERE o.given_up_at IS NOT NULL
            AND (?1 IS NULL OR o.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR o.topic = ?2)
            AND NOT EXISTS (SELECT 1 FROM besom_outbox l
-             WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.id > o.id)",
+             WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.no > o.no)
+         RETURNING topic, key, tenant, no, id",
     )?;
     let ids = ids.map(|ids| json(&ids)).transpose()?;
-    Ok(again.execute(params![ids, topic, tx.now.0])? as u64)
+    let again = again.query_map(params![ids, topic], |r| {
+        Ok((sequence(r)?, r.get::<_, i64>(3)?, r.get::<_, i64>(4)?))
+    })?;
+    let again = again.collect::<Result<Vec<_>, _>>()?;
+    let mut due = tx.conn.prepare_cached(
+        "UPDATE besom_outbox_sequence SET head = ?4, due = ?5, turn = ?6
+         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NULL",
+    )?;
+    for ((topic, key, tenant), no, id) in &again {
+        due.execute(params![topic, key, tenant, no, tx.now.0, id])?;
+    }
+    Ok(again.len() as u64)
 }
 
 /// Gives up pending messages.
@@ -238,10 +313,17 @@ pub(super) fn discard(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
         "UPDATE besom_outbox SET given_up_at = ?3, error = ?4
          WHERE delivered_at IS NULL AND given_up_at IS NULL
            AND (?1 IS NULL OR id IN (SELECT value FROM json_each(?1)))
-           AND (?2 IS NULL OR topic = ?2)",
+           AND (?2 IS NULL OR topic = ?2)
+         RETURNING topic, key, tenant",
     )?;
     let ids = ids.map(|ids| json(&ids)).transpose()?;
-    Ok(end.execute(params![ids, topic, tx.now.0, DISCARDED])? as u64)
+    let ended = end.query_map(params![ids, topic, tx.now.0, DISCARDED], sequence)?;
+    let mut ended = ended.collect::<Result<Vec<_>, _>>()?;
+    let discarded = ended.len() as u64;
+    ended.sort_unstable();
+    ended.dedup();
+    advance(tx, &ended)?;
+    Ok(discarded)
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
@@ -283,7 +365,7 @@ pub(super) fn deliveries(
         "SELECT {DELIVERY} FROM besom_outbox o
          WHERE o.topic = ?1 AND o.key = ?2 AND o.tenant = ?3
            AND o.task = (SELECT id FROM besom_task WHERE name = ?4)
-         ORDER BY o.id DESC LIMIT 1"
+         ORDER BY o.no DESC LIMIT 1"
     ))?;
     let mut found = Vec::with_capacity(keys.len());
     for key in keys {
@@ -306,7 +388,7 @@ pub(super) fn drop_oldest(
         "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM besom_outbox
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
              AND task = (SELECT id FROM besom_task WHERE name = ?2)
-           ORDER BY next_at, id LIMIT ?3)
+           ORDER BY id LIMIT ?3)
          RETURNING octet_length(key) + octet_length(payload)",
     )?;
     let bytes = remove.query_map(params![topic, task.as_str(), count], |r| r.get::<_, i64>(0))?;
@@ -349,7 +431,8 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
     };
     let mut select = conn.prepare_cached(&format!(
         "SELECT {DELIVERY}, (SELECT name FROM besom_task WHERE id = o.task), o.tenant, o.topic,
-           o.key, o.next_at
+           o.key, coalesce((SELECT s.due FROM besom_outbox_sequence s WHERE s.topic = o.topic
+             AND s.key = o.key AND s.tenant = o.tenant AND s.head = o.no), 0)
          FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state}
          ORDER BY o.id DESC LIMIT ?2"
     ))?;

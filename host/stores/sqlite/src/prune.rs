@@ -193,7 +193,7 @@ fn prune_unrouted(tx: &Tx<'_>, cutoff: Time, routed: Option<&[String]>, limit: u
         "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM (
            SELECT id, at FROM besom_outbox
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
-           ORDER BY next_at, id LIMIT ?3) WHERE at < ?2)",
+           ORDER BY id LIMIT ?3) WHERE at < ?2)",
     )?;
     let (mut removed, mut last) = (0, String::new());
     while let Some(topic) = next.query_row([&last], |r| r.get::<_, String>(0)).optional()? {

@@ -329,7 +329,6 @@ CREATE TABLE besom_outbox (
     task INTEGER,                          -- NULL: of the product itself
     tenant ANY NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0,
-    next_at INTEGER NOT NULL DEFAULT 0,    -- 0: not tried before
     error TEXT,
     given_up_at INTEGER,
     reply_status INTEGER,
@@ -339,12 +338,10 @@ CREATE TABLE besom_outbox (
 ) STRICT;
 CREATE UNIQUE INDEX besom_outbox_entered ON besom_outbox (topic, key, tenant, entered)
     WHERE entered IS NOT NULL;
-CREATE INDEX besom_outbox_pending ON besom_outbox (topic, next_at, id)
-    WHERE delivered_at IS NULL AND given_up_at IS NULL;
 CREATE INDEX besom_outbox_order ON besom_outbox (topic, id)
     WHERE delivered_at IS NULL AND given_up_at IS NULL;
 -- The order of delivery, and the latest of a key.
-CREATE INDEX besom_outbox_by_key ON besom_outbox (topic, key, tenant, id);
+CREATE UNIQUE INDEX besom_outbox_by_key ON besom_outbox (topic, key, tenant, no);
 CREATE INDEX besom_outbox_ended ON besom_outbox (coalesce(delivered_at, given_up_at))
     WHERE delivered_at IS NOT NULL OR given_up_at IS NOT NULL;
 
@@ -356,8 +353,12 @@ CREATE TABLE besom_outbox_sequence (
     tenant ANY NOT NULL,
     last INTEGER NOT NULL,
     entered INTEGER NOT NULL DEFAULT 0,    -- the highest number that the product gave
+    head INTEGER,                          -- no message before this number is pending; NULL: none is
+    due INTEGER NOT NULL DEFAULT 0,        -- when the first pending message is sent next
+    turn INTEGER NOT NULL DEFAULT 0,       -- orders those that are due since the same moment
     PRIMARY KEY (topic, key, tenant)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX besom_outbox_due ON besom_outbox_sequence (topic, due, turn) WHERE head IS NOT NULL;
 
 -- Messages of the product, inserted in its own transactions: moved to the outbox and removed here.
 CREATE TABLE besom_feed (

@@ -101,6 +101,8 @@ impl State {
         entered: Option<u64>,
     ) -> u64 {
         let id = self.next_id(Numbered::Message);
+        let own = (topic, origin.tenant, key);
+        let waits = self.outbox.iter().any(|m| m.stage == Stage::Pending && m.stream() == own);
         let stream = (topic.to_owned(), origin.tenant.cloned(), key.to_owned());
         let last = self.sequences.entry(stream).or_default();
         *last += 1;
@@ -116,7 +118,7 @@ impl State {
             id,
             at: origin.now,
             attempts: 0,
-            next_at: Time::EPOCH,
+            next_at: if waits { Time::EPOCH } else { origin.now },
             error: None,
             stage: Stage::Pending,
             reply: None,
@@ -158,6 +160,16 @@ impl State {
     pub(super) fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> u64 {
         let stream = (topic.to_owned(), tenant.cloned(), key.to_owned());
         self.entered.get(&stream).copied().unwrap_or_default()
+    }
+
+    /// See [`store::Store::feed_topics`].
+    pub(super) fn feed_topics(&self, known: &[String], others_max: u32) -> store::FeedTopics {
+        let waiting: BTreeSet<&String> = self.feed.iter().map(|one| &one.topic).collect();
+        let others = waiting.iter().filter(|topic| !known.contains(topic));
+        store::FeedTopics {
+            known: known.iter().filter(|topic| waiting.contains(topic)).cloned().collect(),
+            others: others.take(others_max as usize).map(|&topic| topic.clone()).collect(),
+        }
     }
 
     /// See [`store::Store::collect_messages`].
@@ -223,6 +235,25 @@ impl State {
         Ok(claimed)
     }
 
+    /// Makes the first of each sequence due that was behind another until now.
+    fn advance(&mut self, now: Time) {
+        let mut seen = BTreeSet::new();
+        let mut due = BTreeSet::new();
+        for message in self.outbox.iter().filter(|m| m.stage == Stage::Pending) {
+            if seen.insert(message.stream()) && message.next_at == Time::EPOCH {
+                due.insert(message.id);
+            }
+        }
+        if due.is_empty() {
+            return;
+        }
+        for message in Arc::make_mut(&mut self.outbox) {
+            if due.contains(&message.id) {
+                message.next_at = now;
+            }
+        }
+    }
+
     /// See [`store::CommandEffect::RetryMessages`].
     pub(super) fn retry_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
         let followed =
@@ -252,6 +283,7 @@ impl State {
                 discarded += 1;
             }
         }
+        self.advance(now);
         discarded
     }
 
@@ -283,6 +315,7 @@ impl State {
                 }
             }
         }
+        self.advance(now);
         Ok(())
     }
 
@@ -392,8 +425,8 @@ impl State {
         gone
     }
 
-    /// Removes old pending messages of topics without a route: of each topic those that are due
-    /// first, as many as `limit` are examined.
+    /// Removes old pending messages of topics without a route: of each topic, the oldest `limit` are
+    /// examined.
     pub(super) fn prune_unrouted(
         &mut self,
         before: Time,
@@ -408,8 +441,7 @@ impl State {
             }
         }
         let mut gone = BTreeSet::new();
-        for mut messages in unrouted.into_values() {
-            messages.sort_by_key(|m| (m.next_at, m.id));
+        for messages in unrouted.into_values() {
             let examined = messages.into_iter().take(limit as usize);
             gone.extend(examined.filter(|m| m.at < before).map(|m| m.id));
         }

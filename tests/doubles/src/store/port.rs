@@ -26,10 +26,10 @@ use besom_ports::activity::{self, Activity};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
-    CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error, Fence, HistoryQuery,
-    HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, Offered, PartitionRow,
-    Pending, PlanPage, Planned, Pruned, Raised, ReadView, Result, Retention, RingPosition, RunLine,
-    RunLines, Store, Stream, StreamRow, Waiting,
+    CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error, FeedTopics, Fence,
+    HistoryQuery, HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, Offered,
+    PartitionRow, Pending, PlanPage, Planned, Pruned, Raised, ReadView, Result, Retention,
+    RingPosition, RunLine, RunLines, Store, Stream, StreamRow, Waiting,
 };
 
 impl MemoryStore {
@@ -364,6 +364,10 @@ impl Store for MemoryStore {
 
     async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64> {
         self.perform(On::Read, |state| Ok(state.last_entered(topic, tenant, key)))
+    }
+
+    async fn feed_topics(&self, known: &[String], others_max: u32) -> Result<FeedTopics> {
+        self.perform(On::Read, |state| Ok(state.feed_topics(known, others_max)))
     }
 
     async fn collect_messages(

@@ -161,6 +161,26 @@ pub async fn inserted_messages_are_moved_in_their_order(world: &mut World) {
     assert_eq!(rest.expect("moved"), 1);
 }
 
+/// The store says which topics have rows: those that are known, and some of the others.
+pub async fn topics_of_inserted_messages_are_told(world: &mut World) {
+    let topics = async |world: &World, known: &[&str], others_max| {
+        let known: Vec<String> = known.iter().map(|&topic| topic.to_owned()).collect();
+        let found = world.store().feed_topics(&known, others_max).await.expect("topics");
+        (found.known, found.others)
+    };
+    assert_eq!(topics(world, &["t"], 9).await, (vec![], vec![]));
+    let of = |topic: &str| Offered { topic: topic.into(), ..offered("k", None, "x") };
+    world.fixture.insert_messages(&["t", "u", "v", "u", "w"].map(of)).await;
+    let owned = |topics: &[&str]| topics.iter().map(|&topic| topic.to_owned()).collect::<Vec<_>>();
+    let (known, others) = topics(world, &["v", "nobody's", "t"], 9).await;
+    assert_eq!((known, others), (owned(&["v", "t"]), owned(&["u", "w"])));
+    let (known, others) = topics(world, &[], 2).await;
+    assert_eq!((known.len(), others.len()), (0, 2));
+    let moved = world.store().collect_messages(&world.fence, &owned(&["u"]), 9, NO_LIMIT).await;
+    assert_eq!(moved.expect("moved"), 2);
+    assert_eq!(topics(world, &["u"], 9).await, (vec![], owned(&["t", "v", "w"])));
+}
+
 /// A replaced leader moves nothing.
 pub async fn a_stale_leader_moves_no_message(world: &mut World) {
     world.fixture.insert_messages(&[offered("k", None, "one")]).await;

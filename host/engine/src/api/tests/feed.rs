@@ -1,12 +1,14 @@
 //! The endpoint for messages of the product.
 
+use axum::middleware::map_response;
 use besom_core::ids::Tenant;
 use besom_doubles::store::MemoryStore;
 use besom_ports::store::Store;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::feed::{BATCH_MAX, BODY_BYTES_MAX, REQUESTS_MAX, router};
+use crate::api::answers;
+use crate::api::feed::{self, BATCH_MAX, BODY_BYTES_MAX, REQUESTS_MAX};
 use crate::host::feed::{Bounds as Limits, Feed};
 
 struct Site {
@@ -22,7 +24,8 @@ impl Site {
         let clock = Arc::new(|| Time::from_secs(1_750_000_000));
         let store = Arc::new(MemoryStore::new(16, Timeouts::default(), clock));
         let feed = Feed::new(store.clone(), vec!["t".into()], limits);
-        let serving = Serving::of(Listener::unix(&path).await.unwrap(), router(feed));
+        let router = feed::router(feed).layer(map_response(answers::in_json));
+        let serving = Serving::of(Listener::unix(&path).await.unwrap(), router);
         Site { _directory, path, store, serving }
     }
 
@@ -80,6 +83,8 @@ async fn several_messages_have_an_answer_each() {
     let (status, answer) =
         site.ask("POST /feed/t", r#"[{"key": "k", "number": 2, "data": 2}]"#).await;
     assert_eq!((status, &answer["results"][0]["sequence"]), (201, &json!(2)));
+    assert_eq!(site.ask("POST /feed/t", r#"[{"key": "m", "data": null}]"#).await.0, 201);
+    assert_eq!(site.stored().last(), Some(&row(None, "m", "null")));
     site.serving.end().await;
 }
 
@@ -87,6 +92,7 @@ async fn several_messages_have_an_answer_each() {
 async fn what_cannot_be_stored_is_refused_with_the_reason() {
     let site = Site::new(Limits::default()).await;
     let many = format!("[{}]", vec!["{\"key\": \"k\", \"data\": 1}"; BATCH_MAX + 1].join(","));
+    let large = "x".repeat(BODY_BYTES_MAX + 1);
     let number = "numbers start at 1";
     for (line, body, status, words) in [
         ("POST /feed/u/k", "x", 404, "set feed = true in its [topics] section"),
@@ -97,6 +103,12 @@ async fn what_cannot_be_stored_is_refused_with_the_reason() {
         ("GET /feed/t/k?number=1", "", 400, "takes no number"),
         ("POST /feed/t/%00", "x", 400, "the key contains a NUL"),
         ("POST /feed/t", "[]", 400, "send 1 to 1000 messages at once, not 0"),
+        ("POST /feed/t?tenant=p", "[]", 400, "takes no query"),
+        ("GET /feed/t/%00", "", 400, "the key contains a NUL"),
+        ("GET /feed", "", 404, "there is nothing at this path"),
+        ("PUT /feed/t/k", "x", 405, "does not take the method"),
+        ("POST /feed/t/%FF", "x", 400, "UTF-8"),
+        ("POST /feed/t/k", &large, 413, "length limit exceeded"),
         ("POST /feed/t", &many, 400, "not 1001"),
         ("POST /feed/t", "{}", 400, "invalid body"),
         (
@@ -116,8 +128,6 @@ async fn what_cannot_be_stored_is_refused_with_the_reason() {
         let error = answer["error"].as_str().unwrap_or_default();
         assert!(found == status && error.contains(words), "{line}: {found} {answer}");
     }
-    let large = "x".repeat(BODY_BYTES_MAX + 1);
-    assert_eq!(ask(&site.path, "POST /feed/t/k", &large).await.0, 413);
     assert_eq!(site.stored(), []);
     site.serving.end().await;
 }
@@ -132,6 +142,18 @@ async fn a_topic_whose_messages_wait_takes_no_more() {
     let error = answer["error"].as_str().unwrap_or_default();
     assert!(status == 503 && error.contains("reaches `delivery.pending_max`"), "{status} {answer}");
     assert_eq!(site.store.pending_messages(None, "t", 9).await.unwrap().messages, 2);
+
+    // A producer that was not answered learns that its numbers are stored.
+    let body = r#"[{"key": "l", "number": 1, "data": 1}, {"key": "l", "number": 2, "data": 2}]"#;
+    let roomy = Site::new(Limits { pending_messages: 3, ..Limits::default() }).await;
+    assert_eq!(roomy.ask("POST /feed/t", body).await.0, 201);
+    assert_eq!(roomy.ask("POST /feed/t/l?number=3", "3").await.0, 201);
+    assert_eq!(roomy.ask("POST /feed/t", body).await.0, 200);
+    assert_eq!(roomy.ask("POST /feed/t/l?number=3", "4").await.0, 409);
+    assert_eq!(roomy.ask("POST /feed/t/l?number=4", "4").await.0, 503);
+    let both = r#"[{"key": "l", "number": 3, "data": 3}, {"key": "m", "number": 1, "data": 2}]"#;
+    assert_eq!(roomy.ask("POST /feed/t", both).await.0, 503, "one of them is new");
+    roomy.serving.end().await;
     site.serving.end().await;
 }
 
