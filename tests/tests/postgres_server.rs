@@ -25,6 +25,8 @@ mod plans;
 mod pooler;
 #[path = "postgres_server/refusals.rs"]
 mod refusals;
+#[path = "postgres_server/shapes.rs"]
+mod shapes;
 #[path = "postgres_server/types.rs"]
 mod types;
 #[path = "postgres_server/views.rs"]

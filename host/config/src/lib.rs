@@ -26,6 +26,7 @@ pub mod hunk;
 pub mod keys;
 pub mod limits;
 pub mod load;
+pub mod map;
 pub mod quantity;
 pub mod resolve;
 pub mod schedule;

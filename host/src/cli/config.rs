@@ -1,13 +1,15 @@
-//! `besom config`: prints the JSON Schema, and writes a commented configuration.
+//! `besom config`: prints the JSON Schema, writes a commented configuration, and maps tables.
 
 use std::io::Write as _;
 
+use besom_core::shape::Described;
+use besom_product::model::collections_for;
 use clap::Subcommand;
 
-use super::output;
-use super::{Exit, Failure, Global};
+use super::{Exit, Failure, Global, open, output};
+use besom_config::keys::suggestion;
 use besom_config::template::Template;
-use besom_config::{schema, template};
+use besom_config::{Overrides, file, map, printable, read, schema, template};
 
 /// `besom config`.
 #[derive(Debug, Subcommand)]
@@ -20,12 +22,35 @@ pub enum Verb {
         #[arg(long)]
         stdout: bool,
     },
+    /// Read a table of the database, and print the section that maps it for tasks.
+    ///
+    /// The section is a proposal: confirm what a comment asks to confirm, then run `besom check --store`. Rows
+    /// that a task deletes are kept with their mapped columns. The database is only read.
+    Map {
+        /// Name of the table or view (on PostgreSQL, SCHEMA.TABLE if it is not on the search path).
+        table: String,
+        /// Name of the collection (default: the name of the table, without its schema).
+        #[arg(long)]
+        name: Option<String>,
+        /// Column with the tenant, if the table has tenants.
+        #[arg(long, value_name = "COLUMN")]
+        tenant: Option<String>,
+        /// Add the section at the end of the configuration file.
+        #[arg(long)]
+        write: bool,
+    },
 }
 
 impl Verb {
-    /// Prints the schema, or writes the configuration.
-    pub fn run(self, global: &Global) -> Result<Exit, Failure> {
+    /// Carries out the verb.
+    ///
+    /// # Errors
+    /// A file that cannot be written, or a table that cannot be read or mapped.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
+            Verb::Map { table, name, tenant, write } => {
+                mapped(global, &table, name, tenant.as_deref(), write).await?;
+            }
             Verb::Schema => {
                 let text = serde_json::to_string_pretty(&schema())
                     .map_err(|e| Failure::Failed(e.to_string()))?;
@@ -54,4 +79,55 @@ impl Verb {
         }
         Ok(Exit::Fine)
     }
+}
+
+/// Prints the section of a table, or adds it to the file.
+async fn mapped(
+    global: &Global,
+    table: &str,
+    name: Option<String>,
+    tenant: Option<&str>,
+    write: bool,
+) -> Result<(), Failure> {
+    let overrides = Overrides::from_env(global.set.clone());
+    let parsed = read(&global.config, &overrides)?;
+    let model = collections_for(&parsed.plugins());
+    let resolved = parsed.outline(&model);
+    let shape = match open::describe(resolved.partial(), table).await? {
+        Described::Table(shape) => shape,
+        Described::Unknown(known) if known.is_empty() => {
+            return Err(Failure::Failed("the database has no tables of a product".into()));
+        }
+        Described::Unknown(known) => {
+            return Err(Failure::Failed(format!(
+                "there is no table `{}` in the database; {}",
+                printable(table),
+                suggestion(table, known.iter().map(String::as_str))
+            )));
+        }
+    };
+    let name = name.unwrap_or_else(|| table.rsplit('.').next().unwrap_or(table).to_owned());
+    let collection = shape.collection(&name, tenant).map_err(Failure::Failed)?;
+    let section = map::section(&shape, &collection);
+    if write {
+        let failed = |error: file::Error| Failure::Failed(error.to_string());
+        let version = file::read(&global.config).map_err(failed)?;
+        let text = map::added(&version.text, &global.config, &overrides, &name, &section)
+            .map_err(|refusal| Failure::Failed(refusal.to_string()))?;
+        file::replace(&global.config, &version.digest, &text).map_err(failed)?;
+    }
+    let json = serde_json::json!({
+        "collection": collection,
+        "toml": section,
+        "file": write.then_some(&global.config),
+    });
+    output::show(global.output, &json, || match write {
+        true => format!(
+            "Added [collections.{}] to {}; compare it with the database: besom check --store\n",
+            besom_config::keys::written(&name),
+            printable(&global.config.display().to_string())
+        ),
+        false => section,
+    })?;
+    Ok(())
 }

@@ -187,7 +187,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Node(verb) => verb.run(global).await,
         Verb::Ring(verb) => verb.run(global).await,
         Verb::Check(args) => args.run(global).await,
-        Verb::Config(verb) => verb.run(global),
+        Verb::Config(verb) => verb.run(global).await,
     }
 }
 

@@ -362,6 +362,11 @@ pub struct Database {
 }
 
 impl Database {
+    /// Executes statements in it as the superuser.
+    pub fn sql(&self, sql: &str) {
+        self.server.sql_in(&self.name, sql);
+    }
+
     /// Its URL for another role.
     pub fn url_of(&self, role: &str) -> String {
         self.server.url_of(role, &self.name)

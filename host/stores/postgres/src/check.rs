@@ -232,7 +232,7 @@ impl Privileges {
 }
 
 /// The tables that can be named, for suggestions.
-async fn known_tables(session: &Session) -> Job<Vec<String>> {
+pub(super) async fn known_tables(session: &Session) -> Job<Vec<String>> {
     let rows = session
         .query(
             "SELECT c.relname::text FROM pg_class c
@@ -371,10 +371,10 @@ fn compare_anchor<'a>(
     }
 }
 
-const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
+pub(super) const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
 
 /// Why a column of this type cannot store that kind in that encoding.
-fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String> {
+pub(super) fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String> {
     const TEXTS: [&str; 5] = ["text", "varchar", "bpchar", "citext", "name"];
     const KNOWN: [&str; 12] = [
         "bool",

@@ -45,6 +45,7 @@ mod runs;
 mod schema;
 mod session;
 mod set;
+mod shape;
 mod snapshot;
 mod streams;
 mod tally;
@@ -77,6 +78,7 @@ pub use self::clock::TimeSource;
 pub use self::connect::is_unchecked;
 pub use self::fault::{Fault, Faults};
 pub use self::options::{Options, PARTITIONS_DEFAULT, Password, ReadPassword, SCHEMA_DEFAULT};
+pub use self::shape::describe;
 
 use self::clock::{Clock, NOW};
 use self::connect::{Pools, Use};

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::error::Job;
 use super::mapping::{DIALECT, Table};
-use super::range::fault_of_next_page;
+use super::range::{NextPage, fault_of_next_page};
 use super::stored::{self, Declared, Sample};
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Index, Reaction, Reference};
@@ -104,13 +104,17 @@ fn compare_indexes(found: &mut Check<'_>, conn: &Connection, indexes: &[Index]) 
     let is_whole = found.is_whole();
     let table = Table::new(found.collection);
     for (name, columns) in &found.collection.indexes {
-        if found.index(indexes, name, columns)
-            && is_whole
-            && let Some(fault) = fault_of_next_page(conn, &table, name)?
-        {
-            let done = format!("is refused at its second page, which {fault},");
-            found.next_page(name, columns, &done);
+        if !found.index(indexes, name, columns) || !is_whole {
+            continue;
         }
+        let done = match fault_of_next_page(conn, &table, name)? {
+            None => continue,
+            Some(NextPage::Refused(fault)) => {
+                format!("is refused at its second page, which {fault},")
+            }
+            Some(NextPage::SortsEquals) => "sorts the equal rows at the end of a page,".to_owned(),
+        };
+        found.next_page(name, columns, &done);
     }
     Ok(())
 }
@@ -139,7 +143,7 @@ fn compare_anchor<'a>(
 }
 
 /// Tables and views of the user, with their kind.
-fn tables(conn: &Connection) -> Job<Vec<(String, String)>> {
+pub(super) fn tables(conn: &Connection) -> Job<Vec<(String, String)>> {
     let mut statement = conn.prepare(
         "SELECT name, type FROM sqlite_schema
          WHERE type IN ('table', 'view') AND name NOT LIKE 'besom\\_%' ESCAPE '\\'
@@ -149,7 +153,7 @@ fn tables(conn: &Connection) -> Job<Vec<(String, String)>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> Job<Vec<Index>> {
+pub(super) fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> Job<Vec<Index>> {
     let mut statement =
         conn.prepare("SELECT name, \"unique\" FROM pragma_index_list(?1) WHERE partial = 0")?;
     let named = statement

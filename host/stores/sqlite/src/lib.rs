@@ -39,6 +39,7 @@ mod readers;
 mod readset;
 mod runs;
 mod schema;
+mod shape;
 mod snapshot;
 mod stored;
 mod streams;
@@ -72,6 +73,7 @@ use besom_core::time::Time;
 pub use self::clock::{TimeSource, wall_clock};
 pub use self::fault::{Fault, Faults};
 pub use self::open::Options;
+pub use self::shape::describe;
 
 use self::clock::Clock;
 use self::damage::{Damage, Watched};

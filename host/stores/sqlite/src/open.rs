@@ -183,14 +183,32 @@ fn supported(number: i32, version: &str) -> Result<()> {
     )))
 }
 
-/// Whether a database has tables of the engine. It is not changed: [`connect`] would switch it to the
-/// write-ahead log for good. If a process has died within a transaction of the rollback journal, SQLite
-/// rolls that back first, as for any reader, and needs to write for it.
+/// Whether a database has tables of the engine.
 fn has_tables(path: &Path) -> rusqlite::Result<bool> {
+    reading_with(path, schema::has_tables)
+}
+
+/// Reads a database of the product, which is not changed: [`connect`] would switch it to the write-ahead
+/// log for good.
+pub(super) fn reading<T>(path: &Path, read: impl Fn(&Connection) -> Job<T>) -> Job<T> {
+    let path = &real(path);
+    refuse_other_files(path)?;
+    reading_with(path, |conn| {
+        names_are_names(conn)?;
+        read(conn)
+    })
+}
+
+/// Reads a database without changing it. If a process has died within a transaction of the rollback
+/// journal, SQLite rolls that back first, as for any reader, and needs to write for it.
+fn reading_with<T, E: From<rusqlite::Error>>(
+    path: &Path,
+    read: impl Fn(&Connection) -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
     let found = |access: OpenFlags| {
         let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         keeps_log(&conn, true)?;
-        schema::has_tables(&conn)
+        read(&conn)
     };
     found(OpenFlags::SQLITE_OPEN_READ_ONLY).or_else(|_| found(OpenFlags::SQLITE_OPEN_READ_WRITE))
 }

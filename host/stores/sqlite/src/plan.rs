@@ -13,18 +13,20 @@ use besom_tables::plan::{Good, refusal};
 /// By database file and query text, because two stores may have different indexes.
 static GOOD: LazyLock<Good> = LazyLock::new(Good::default);
 
-/// Refuses the query if its plan reads the whole table.
+/// Refuses the query if its plan reads the whole table, or sorts. `of_equals`: it reads rows with equal
+/// values of the index, which may be sorted by the key.
 pub(super) fn refuse_full_scan(
     conn: &Connection,
     table: &Table,
     sql: &str,
     params: &Params<'_>,
+    of_equals: bool,
 ) -> Job<()> {
     let mark = format!("{}\0{sql}", conn.path().unwrap_or_default());
     if GOOD.knows(&mark) {
         return Ok(());
     }
-    if let Some((fault, step)) = fault(conn, sql, params)? {
+    if let Some((fault, step)) = fault(conn, sql, params, of_equals)? {
         let fault = format!("{fault} (SQLite's plan: {step})");
         return Err(Error::Invalid(refusal(&table.collection.name, &fault)).into());
     }
@@ -37,6 +39,7 @@ pub(super) fn fault(
     conn: &Connection,
     sql: &str,
     params: &Params<'_>,
+    of_equals: bool,
 ) -> Job<Option<(&'static str, String)>> {
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
     let mut rows = statement.query(params_from_iter(params.iter()))?;
@@ -45,7 +48,7 @@ pub(super) fn fault(
         if step.starts_with("SCAN") && !step.starts_with("SCAN CONSTANT") {
             return Ok(Some(("reads the whole table", step)));
         }
-        if step == "USE TEMP B-TREE FOR ORDER BY" {
+        if step == "USE TEMP B-TREE FOR ORDER BY" && !of_equals {
             return Ok(Some(("sorts the whole range", step)));
         }
     }

@@ -51,26 +51,39 @@ pub(super) fn read(
     Ok(reading.page.end(None)?)
 }
 
+/// What is wrong with the plan of a page that continues after a row.
+pub(super) enum NextPage {
+    /// The read is refused for this fault.
+    Refused(&'static str),
+    /// The rows with the same values of the index are sorted for each page.
+    SortsEquals,
+}
+
 /// The fault in the plan of a page that continues after a row, over an index of the mapping. The
 /// first page may come in order while the second has to be sorted.
 pub(super) fn fault_of_next_page(
     conn: &Connection,
     table: &Table,
     index: &str,
-) -> Job<Option<&'static str>> {
+) -> Job<Option<NextPage>> {
     let range = tried(&table.collection.name, index);
     let reading = Reading::new(conn, table, &range, Room::new(u64::MAX))?;
     let tenant = table.tenant().map(|_| Tenant::from(""));
     // The plan does not depend on the values.
     let behind = vec![Value::Integer(0); reading.page.order.len()];
+    let mut sorts = None;
     for step in reading.page.steps(Some(behind)).map_err(invalid)? {
         let (mut sql, mut params) = (String::new(), Vec::new());
         reading.query(tenant.as_ref(), &step, &mut sql, &mut params)?;
-        if let Some((fault, _)) = plan::fault(conn, &sql, &params)? {
-            return Ok(Some(fault));
+        let of_equals = reading.page.is_of_equals(&step);
+        if let Some((fault, _)) = plan::fault(conn, &sql, &params, of_equals)? {
+            return Ok(Some(NextPage::Refused(fault)));
+        }
+        if of_equals && plan::fault(conn, &sql, &params, false)?.is_some() {
+            sorts = Some(NextPage::SortsEquals);
         }
     }
-    Ok(None)
+    Ok(sorts)
 }
 
 /// The state of reading a page.
@@ -123,7 +136,8 @@ impl<'a> Reading<'a> {
             let (mut sql, mut params) = (String::new(), Vec::new());
             self.query(tenant, &step, &mut sql, &mut params)?;
             if !self.page.is_whole_table(&step) {
-                refuse_full_scan(self.conn, self.table, &sql, &params)?;
+                let of_equals = self.page.is_of_equals(&step);
+                refuse_full_scan(self.conn, self.table, &sql, &params, of_equals)?;
             }
             let stopped = self.rows(&sql, &params)?;
             if stopped.is_some() {

@@ -123,6 +123,11 @@ pub(super) fn fault(declared: &Declared, column: Column, sample: &Sample) -> Opt
 }
 
 impl Sample {
+    /// Whether no row that was looked at has a value.
+    pub(super) fn is_empty(&self) -> bool {
+        self.values == 0
+    }
+
     /// Looks at some rows of a table for each of the columns. Rows of views may take long to
     /// compute, so none are looked at.
     pub(super) fn of(

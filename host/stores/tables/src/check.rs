@@ -18,6 +18,13 @@ pub struct Index {
     pub columns: Vec<String>,
 }
 
+impl Index {
+    /// Whether it contains no expression.
+    pub fn is_of_columns(&self) -> bool {
+        !self.columns.iter().any(String::is_empty)
+    }
+}
+
 /// The faults of one collection.
 pub struct Check<'a> {
     /// The database's.

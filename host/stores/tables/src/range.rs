@@ -194,6 +194,13 @@ impl<'a, C: Stored> Page<'a, C> {
             && begin.is_empty()
     }
 
+    /// Whether a step reads only rows with the same values of the index as the last row of a page: an index
+    /// that does not continue with the key leaves their order to a sort.
+    pub fn is_of_equals(&self, begin: &[Part<C>]) -> bool {
+        let rest = self.index.len() - self.range.prefix.len();
+        rest > 0 && fixed(begin) >= rest
+    }
+
     /// The index ranges that follow a row (or all of them), in order: each fixes its first ordering
     /// columns.
     ///

@@ -1,0 +1,157 @@
+//! The section of a table: what `besom config map` prints, and adds to the file.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use besom_core::collection::{Collection, Column, Encoding};
+use besom_core::shape::Shape;
+
+use super::collection::{ENCODINGS, KINDS};
+use super::diagnostic::{Diagnostic, Source, printable};
+use super::keys::written;
+use super::resolve::{Overrides, RawConfig};
+use super::tree;
+
+/// The section of a collection that was made from a table, with comments about what a person has to know.
+pub fn section(shape: &Shape, collection: &Collection) -> String {
+    let Collection { name, table, tenant, key, columns, indexes, .. } = collection;
+    let head = format!("collections.{}", written(name));
+    let mut text = format!("[{head}]\n");
+    // Writing to a text cannot fail.
+    if table != name {
+        let _ = writeln!(text, "table = {}", quoted(table));
+    }
+    match (tenant, shape.likely_tenant()) {
+        (Some(tenant), _) => {
+            let _ = writeln!(text, "tenant = {}", quoted(tenant));
+        }
+        (None, Some(likely)) => {
+            let likely = printable(likely);
+            let _ = writeln!(text, "# If {likely} names the tenant of a row: --tenant {likely}");
+        }
+        (None, None) => {}
+    }
+    let _ = writeln!(text, "key = {}", list(key));
+    for reference in &shape.references {
+        let (own, to) = (reference.columns.join(", "), reference.theirs.join(", "));
+        let to = if to.is_empty() { String::new() } else { format!(" ({to})") };
+        let line = format!("foreign key: {own} refers to {}{to}", reference.table);
+        let _ = writeln!(text, "# {}", printable(&line));
+    }
+    let _ = writeln!(text, "\n[{head}.columns]");
+    for found in shape.columns.iter().filter(|found| Some(&found.name) != tenant.as_ref()) {
+        let declared = match found.declared.as_str() {
+            "" => "no declared type".to_owned(),
+            declared => printable(declared),
+        };
+        let remark = found
+            .remark
+            .as_ref()
+            .map_or_else(String::new, |remark| format!("; {}", printable(remark)));
+        let _ = match columns.get(&found.name) {
+            Some(column) => {
+                writeln!(text, "{} = {}  # {declared}{remark}", written(&found.name), kind(*column))
+            }
+            None => {
+                writeln!(text, "# {} is not mapped: {declared}{remark}", printable(&found.name))
+            }
+        };
+    }
+    if !indexes.is_empty() {
+        let _ = writeln!(text, "\n[{head}.indexes]");
+        for (name, columns) in indexes {
+            let _ = writeln!(text, "{} = {}", written(name), list(columns));
+        }
+    }
+    text
+}
+
+fn kind(column: Column) -> String {
+    let name = KINDS.iter().find(|(_, kind)| *kind == column.kind).map_or("", |(name, _)| name);
+    if column.encoding == Encoding::Native {
+        return format!("\"{name}\"");
+    }
+    let encoding = ENCODINGS.iter().find(|(_, encoding, _)| *encoding == column.encoding);
+    let encoding = encoding.map_or("", |(name, ..)| name);
+    format!("{{ type = \"{name}\", encoding = \"{encoding}\" }}")
+}
+
+/// The escapes of JSON are valid in TOML.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn list(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+    format!("[{}]", names.join(", "))
+}
+
+/// Why a section cannot be added to a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The file is not valid TOML.
+    #[error("{}", super::Problems(.0.clone()))]
+    Syntax(Vec<Diagnostic>),
+    /// The file has this collection already.
+    #[error(
+        "the file has [collections.{0}] already, and it is not changed: remove it, or name the new one \
+         differently with --name"
+    )]
+    Known(String),
+    /// The new text is not valid.
+    #[error("the section cannot be added at the end of the file: {}", super::Problems(.0.clone()))]
+    Invalid(Vec<Diagnostic>),
+}
+
+/// The text of a file with a section at its end. Everything before it stays as it is.
+///
+/// # Errors
+/// Why it cannot be added.
+pub fn added(
+    text: &str,
+    origin: &Path,
+    overrides: &Overrides,
+    name: &str,
+    section: &str,
+) -> Result<String, Refusal> {
+    let source = |text: &str| Source::new(origin.display().to_string(), text);
+    let (root, syntax) = tree::parse(&source(text));
+    if syntax.iter().any(Diagnostic::is_error) {
+        return Err(Refusal::Syntax(syntax));
+    }
+    let collections = root.get("collections").and_then(|entry| match &entry.node {
+        tree::Node::Table(table) => Some(table),
+        _ => None,
+    });
+    if collections.is_some_and(|table| table.get(name).is_some()) {
+        return Err(Refusal::Known(written(name).into_owned()));
+    }
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let mut new = text.to_owned();
+    if !text.is_empty() && !text.ends_with('\n') {
+        new.push_str(end);
+    }
+    if !text.trim().is_empty() {
+        new.push_str(end);
+    }
+    new.push_str(&section.replace('\n', end));
+    let faults = |text: &str| {
+        let parsed = RawConfig::parse(text, origin, overrides);
+        let model = besom_core::collection::Collections::new();
+        let mut all: Vec<Diagnostic> = parsed.outline(&model).problems().to_vec();
+        all.retain(Diagnostic::is_error);
+        all
+    };
+    let (_, syntax) = tree::parse(&source(&new));
+    if syntax.iter().any(Diagnostic::is_error) {
+        return Err(Refusal::Invalid(syntax));
+    }
+    let (before, after) = (faults(text).len(), faults(&new));
+    if after.len() > before {
+        return Err(Refusal::Invalid(after));
+    }
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests;

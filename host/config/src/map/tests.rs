@@ -1,0 +1,107 @@
+use besom_core::shape::{Found, Reference};
+use besom_core::value::Kind;
+
+use super::*;
+
+fn found(name: &str, declared: &str, column: Option<(Kind, Encoding)>, remark: &str) -> Found {
+    Found {
+        name: name.into(),
+        declared: declared.into(),
+        column: column.map(|(kind, encoding)| Column { kind, encoding }),
+        remark: (!remark.is_empty()).then(|| remark.into()),
+    }
+}
+
+fn shape() -> Shape {
+    let native = |kind| Some((kind, Encoding::Native));
+    let texts = |all: &[&str]| all.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    Shape {
+        table: "django_session".into(),
+        columns: vec![
+            found("session_key", "varchar(40)", native(Kind::Text), ""),
+            found(
+                "expire date",
+                "datetime",
+                Some((Kind::Timestamp, Encoding::Datetime)),
+                "read as UTC",
+            ),
+            found("team_id", "", native(Kind::Integer), ""),
+            found("place", "geometry\n[x]", None, ""),
+        ],
+        key: texts(&["session_key"]),
+        indexes: vec![texts(&["session_key"]), texts(&["expire date"])],
+        references: vec![Reference {
+            columns: texts(&["team_id"]),
+            table: "team".into(),
+            theirs: texts(&["id"]),
+        }],
+    }
+}
+
+const SECTION: &str = "\
+[collections.sessions]
+table = \"django_session\"
+# If team_id names the tenant of a row: --tenant team_id
+key = [\"session_key\"]
+# foreign key: team_id refers to team (id)
+
+[collections.sessions.columns]
+session_key = \"text\"  # varchar(40)
+\"expire date\" = { type = \"timestamp\", encoding = \"datetime\" }  # datetime; read as UTC
+team_id = \"integer\"  # no declared type
+# place is not mapped: geometry\\n[x]
+
+[collections.sessions.indexes]
+\"expire date\" = [\"expire date\"]
+";
+
+fn add(text: &str, name: &str, section: &str) -> Result<String, Refusal> {
+    added(text, Path::new("besom.toml"), &Overrides::default(), name, section)
+}
+
+#[test]
+fn a_section_says_what_was_found_and_is_read_as_the_collection() {
+    let collection = shape().collection("sessions", None).expect("a collection");
+    let section = section(&shape(), &collection);
+    assert_eq!(section, SECTION);
+    let parsed = RawConfig::parse(&section, Path::new("besom.toml"), &Overrides::default());
+    let resolved = parsed.outline(&Default::default());
+    let problems = resolved.problems();
+    assert!(!problems.iter().any(Diagnostic::is_error), "{problems:?}");
+    assert_eq!(resolved.partial().collections.get("sessions"), Some(&collection));
+}
+
+#[test]
+fn a_tenant_is_written_and_no_longer_a_column() {
+    let collection = shape().collection("s", Some("team_id")).expect("a collection");
+    let section = section(&shape(), &collection);
+    assert!(section.contains("\ntenant = \"team_id\"\nkey = "), "{section}");
+    assert!(!section.contains("team_id = "), "{section}");
+    assert!(!section.contains(".indexes]"), "no index begins with the tenant: {section}");
+}
+
+#[test]
+fn a_section_is_added_behind_everything_that_is_there() {
+    for (text, before) in [
+        ("", ""),
+        ("# mine\n[store]\npath = 'x'  # here\n", "# mine\n[store]\npath = 'x'  # here\n\n"),
+        ("[store]\npath = 'x'", "[store]\npath = 'x'\n\n"),
+        ("[store]\r\npath = 'x'\r\n", "[store]\r\npath = 'x'\r\n\r\n"),
+    ] {
+        let end = if text.contains('\r') { "\r\n" } else { "\n" };
+        let new = add(text, "sessions", SECTION).expect("added");
+        assert_eq!(new, format!("{before}{}", SECTION.replace('\n', end)), "{text:?}");
+    }
+}
+
+#[test]
+fn a_file_that_would_not_be_valid_is_left_as_it_is() {
+    let twice = add(SECTION, "sessions", SECTION).expect_err("refused").to_string();
+    assert!(twice.contains("has [collections.sessions] already"), "{twice}");
+    let inline = add("collections = { a = 1 }", "sessions", SECTION).expect_err("refused");
+    assert!(matches!(inline, Refusal::Invalid(_)), "{inline}");
+    let broken = add("[store\n", "sessions", SECTION).expect_err("refused");
+    assert!(matches!(broken, Refusal::Syntax(_)), "{broken}");
+    // Errors that were there before do not matter.
+    add("[store]\npth = 'x'\n", "sessions", SECTION).expect("added");
+}

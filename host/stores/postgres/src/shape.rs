@@ -1,0 +1,124 @@
+//! Describes a table of the product for a mapping. Reads only, and needs no tables of the engine.
+
+use besom_core::collection::{Column, Encoding};
+use besom_core::shape::{Described, Found, Reference, Shape, is_named_as_instant, unit_of};
+use besom_core::value::Kind;
+
+use super::catalog::{ColumnFound, TableFound, tables};
+use super::check::{INTEGERS, known_tables, unlike};
+use super::connect::{Dial, Pools, Target};
+use super::error::Job;
+use super::mapping::{qualified, quote};
+use super::options::Options;
+use super::session::{Session, params};
+use besom_ports::store::Result;
+
+/// Number of rows looked at for the unit of instants.
+const ROWS: i64 = 200;
+
+/// Describes a table or view of the database of a URL.
+///
+/// # Errors
+/// As [`super::PostgresStore::open`].
+pub async fn describe(url: &str, options: &Options, table: &str) -> Result<Described> {
+    let target = Target::parse(url, options)?;
+    let dial = Dial::new(&target, options)?;
+    let pools = Pools::new(&dial, options, &quote(&options.schema))?;
+    let session = pools.first().await?;
+    Ok(shape(&session, table).await?)
+}
+
+async fn shape(session: &Session, table: &str) -> Job<Described> {
+    let found = tables(session, &[qualified(table)]).await?.into_values().next();
+    let Some(found) = found else {
+        return Ok(Described::Unknown(known_tables(session).await?));
+    };
+    let primary = session
+        .row(
+            "SELECT ARRAY(SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(no, at)
+               JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no
+               WHERE k.at <= i.indnkeyatts ORDER BY k.at)
+             FROM pg_index i WHERE i.indrelid = $1::oid AND i.indisprimary",
+            params![found.oid],
+        )
+        .await?;
+    let by_column = || found.indexes.iter().filter(|index| index.is_of_columns());
+    let is_set = |name: &String| found.column(name).is_some_and(|column| !column.nullable);
+    let unique = || by_column().find(|index| index.unique && index.columns.iter().all(is_set));
+    let key = match primary {
+        Some(row) => row.try_get(0)?,
+        None => unique().map(|index| index.columns.clone()).unwrap_or_default(),
+    };
+    let references = session
+        .query(
+            "SELECT ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
+                 JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at),
+               f.confrelid::regclass::text,
+               ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, at)
+                 JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at)
+             FROM pg_constraint f
+             WHERE f.contype = 'f' AND f.conrelid = $1::oid AND f.conparentid = 0 ORDER BY f.conname",
+            params![found.oid],
+        )
+        .await?
+        .iter()
+        .map(|r| Ok(Reference { columns: r.try_get(0)?, table: r.try_get(1)?, theirs: r.try_get(2)? }))
+        .collect::<Job<Vec<Reference>>>()?;
+    let mut columns = Vec::new();
+    for column in &found.columns {
+        columns.push(of_column(session, &found, column).await?);
+    }
+    let indexes = by_column().map(|index| index.columns.clone()).collect();
+    Ok(Described::Table(Shape { table: table.to_owned(), columns, key, indexes, references }))
+}
+
+/// The kind of a column by its type; instants as numbers by their name and the rows looked at.
+async fn of_column(session: &Session, table: &TableFound, of: &ColumnFound) -> Job<Found> {
+    let native = |kind| Some(Column { kind, encoding: Encoding::Native });
+    let (mut column, mut remark) = match of.ty.as_str() {
+        "bool" => (native(Kind::Bool), None),
+        ty if INTEGERS.contains(&ty) => (native(Kind::Integer), None),
+        "float4" | "float8" => (native(Kind::Float), None),
+        "numeric" if of.whole => (native(Kind::Integer), None),
+        "numeric" => (native(Kind::Decimal), None),
+        "bytea" => (native(Kind::Bytes), None),
+        "uuid" => (native(Kind::Uuid), None),
+        "json" | "jsonb" => (native(Kind::Json), None),
+        "timestamptz" => (native(Kind::Timestamp), None),
+        "timestamp" | "date" => (native(Kind::Timestamp), Some("read as UTC")),
+        _ => (native(Kind::Text), None),
+    };
+    if column.is_some_and(|column| column.kind == Kind::Integer) && is_named_as_instant(&of.name) {
+        let numbers = numbers(session, table, &of.name).await.unwrap_or_default();
+        match unit_of(&numbers) {
+            Some(encoding) => {
+                column = Some(Column { kind: Kind::Timestamp, encoding });
+                remark = Some("instants, judging by the name and the numbers in the rows");
+            }
+            None if numbers.is_empty() => {
+                remark = Some(
+                    "for instants: { type = \"timestamp\", encoding = \"seconds\" }, or \"millis\"",
+                );
+            }
+            None => {}
+        }
+    }
+    let fits = |column: &Column| unlike(of, column.kind, column.encoding).is_none();
+    Ok(Found {
+        name: of.name.clone(),
+        declared: of.full.clone(),
+        column: column.filter(fits),
+        remark: remark.map(str::to_owned),
+    })
+}
+
+/// Whole numbers of a column.
+async fn numbers(session: &Session, table: &TableFound, column: &str) -> Job<Vec<i64>> {
+    let sql = format!(
+        "SELECT value FROM (SELECT {}::int8 AS value FROM {} LIMIT $1) looked WHERE value IS NOT NULL",
+        quote(column),
+        table.name
+    );
+    let rows = session.query(&sql, params![ROWS]).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}

@@ -1,0 +1,170 @@
+//! Describes a table of the product for a mapping. Reads only, and needs no tables of the engine.
+
+use std::path::Path;
+
+use besom_core::collection::{Column, Encoding};
+use besom_core::shape::{Described, Found, Reference, Shape, is_named_as_instant, unit_of};
+use besom_core::value::Kind;
+use rusqlite::{Connection, params};
+
+use super::check::{indexes, tables};
+use super::error::Job;
+use super::mapping::{DIALECT, quote};
+use super::open::reading;
+use super::stored::{Declared, Sample, declared, fault};
+use besom_ports::store::{Error, Result};
+
+/// Number of values looked at for the unit of instants.
+const VALUES: u32 = 200;
+
+/// Describes a table or view of a file, which is not changed.
+///
+/// # Errors
+/// [`Error::Unavailable`] if the file cannot be read.
+pub fn describe(path: &Path, table: &str) -> Result<Described> {
+    let described = reading(path, |conn| shape(conn, table));
+    described.map_err(|error| match Error::from(error) {
+        Error::Unavailable(said) => Error::Unavailable(format!("{}: {said}", path.display())),
+        other => other,
+    })
+}
+
+fn shape(conn: &Connection, table: &str) -> Job<Described> {
+    let known = tables(conn)?;
+    let Some((name, kind)) = known.iter().find(|(name, _)| DIALECT.same(name, table)) else {
+        return Ok(Described::Unknown(known.into_iter().map(|(name, _)| name).collect()));
+    };
+    let own = declared(conn, name)?;
+    let (mut key, mut all) = (Vec::new(), Vec::new());
+    if kind == "table" {
+        let found = indexes(conn, name, &own)?;
+        // The primary key comes last.
+        let primary = own.iter().any(|column| column.key_position > 0);
+        let unique = || found.iter().find(|index| index.unique && index.is_of_columns());
+        let chosen = if primary { found.last() } else { unique() };
+        key = chosen.map(|index| index.columns.clone()).unwrap_or_default();
+        all = found.iter().filter(|i| i.is_of_columns()).map(|i| i.columns.clone()).collect();
+    }
+    let columns = own.iter().map(|column| of_column(conn, name, column)).collect::<Job<_>>()?;
+    Ok(Described::Table(Shape {
+        table: name.clone(),
+        columns,
+        key,
+        indexes: all,
+        references: references(conn, name)?,
+    }))
+}
+
+fn references(conn: &Connection, table: &str) -> Job<Vec<Reference>> {
+    let mut statement = conn.prepare(
+        "SELECT id, \"table\", \"from\", \"to\" FROM pragma_foreign_key_list(?1) ORDER BY id, seq",
+    )?;
+    let mut rows = statement.query([table])?;
+    let (mut all, mut last): (Vec<Reference>, Option<i64>) = (Vec::new(), None);
+    while let Some(r) = rows.next()? {
+        let id = r.get(0)?;
+        if last != Some(id) {
+            let (columns, theirs) = (Vec::new(), Vec::new());
+            all.push(Reference { columns, table: r.get(1)?, theirs });
+            last = Some(id);
+        }
+        if let Some(reference) = all.last_mut() {
+            reference.columns.push(r.get(2)?);
+            reference.theirs.extend(r.get::<_, Option<String>>(3)?);
+        }
+    }
+    Ok(all)
+}
+
+/// The first kind that fits what is declared and the rows looked at.
+fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> {
+    const BY_NUMBERS: &str = "instants, judging by the name and the numbers in the rows";
+    const GUESSED: &str = "no row has a value yet: confirm the encoding";
+    const UNIT: &str =
+        "for instants: { type = \"timestamp\", encoding = \"seconds\" }, or \"millis\"";
+    let (name, ty) = (declared.name.clone(), declared.ty.clone());
+    let found = |column, remark| Found { name: name.clone(), declared: ty.clone(), column, remark };
+    let named = is_named_as_instant(&name);
+    let unit = unit_of(&numbers(conn, table, &name)?).filter(|_| named);
+    let text = Column { kind: Kind::Text, encoding: Encoding::Native };
+    let of = |column| -> Job<Sample> {
+        Ok(Sample::of(conn, table, &[(&name, column)])?.pop().unwrap_or_default())
+    };
+    let is_empty = of(text)?.is_empty();
+    let by_unit = unit.map(|encoding| (Kind::Timestamp, encoding));
+    let mut odd = None;
+    for (kind, encoding) in by_unit.into_iter().chain(candidates(declared, is_empty)) {
+        let column = Column { kind, encoding };
+        if let Some(fault) = fault(declared, column, &of(column)?) {
+            odd.get_or_insert(fault.message);
+            continue;
+        }
+        let remark = match kind {
+            Kind::Timestamp if by_unit.is_some() => Some(BY_NUMBERS),
+            Kind::Timestamp if is_empty => Some(GUESSED),
+            Kind::Integer if is_empty && named => Some(UNIT),
+            _ => None,
+        };
+        return Ok(found(Some(column), remark.map(str::to_owned)));
+    }
+    Ok(found(None, odd))
+}
+
+/// Whole numbers of a column.
+fn numbers(conn: &Connection, table: &str, column: &str) -> Job<Vec<i64>> {
+    let (table, column) = (quote(table), quote(column));
+    // Rows, not values, are counted: a column may hold none.
+    let mut select = conn.prepare(&format!(
+        "SELECT value FROM (SELECT {column} AS value FROM {table} LIMIT ?1)
+         WHERE typeof(value) = 'integer'"
+    ))?;
+    let numbers = select.query_map(params![VALUES], |r| r.get(0))?;
+    Ok(numbers.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The kinds that a declared type suggests, the likeliest first.
+fn candidates(declared: &Declared, is_empty: bool) -> Vec<(Kind, Encoding)> {
+    use Encoding::{Datetime, Datetime6, Rfc3339};
+    let ty = declared.ty.to_uppercase();
+    let has = |words: &[&str]| words.iter().any(|word| ty.contains(word));
+    let native = |kinds: &[Kind]| -> Vec<(Kind, Encoding)> {
+        kinds.iter().map(|kind| (*kind, Encoding::Native)).collect()
+    };
+    // Without rows, the form that most libraries write.
+    let instants = match is_empty && !ty.contains("(6)") {
+        true => [Datetime, Datetime6, Rfc3339],
+        false => [Datetime6, Datetime, Rfc3339],
+    };
+    let instants = instants.map(|encoding| (Kind::Timestamp, encoding));
+    if has(&["BOOL"]) {
+        return native(&[Kind::Bool, Kind::Integer, Kind::Text]);
+    }
+    if has(&["DATE", "TIME"]) {
+        return instants.into_iter().chain(native(&[Kind::Text, Kind::Integer])).collect();
+    }
+    if has(&["INT"]) {
+        return native(&[Kind::Integer, Kind::Text]);
+    }
+    if has(&["UUID", "GUID"]) {
+        let raw = (Kind::Uuid, Encoding::Raw);
+        let native = (Kind::Uuid, Encoding::Native);
+        return vec![native, raw, (Kind::Text, Encoding::Native), (Kind::Bytes, Encoding::Native)];
+    }
+    if has(&["JSON"]) {
+        return native(&[Kind::Json, Kind::Bytes]);
+    }
+    if has(&["CHAR", "CLOB", "TEXT"]) {
+        let named = is_named_as_instant(&declared.name);
+        return instants.into_iter().filter(|_| named).chain(native(&[Kind::Text])).collect();
+    }
+    if has(&["BLOB"]) {
+        return native(&[Kind::Bytes, Kind::Text]);
+    }
+    if has(&["REAL", "FLOA", "DOUB"]) {
+        return native(&[Kind::Float]);
+    }
+    if ty.is_empty() {
+        return native(&[Kind::Text, Kind::Integer, Kind::Float, Kind::Bytes]);
+    }
+    native(&[Kind::Decimal, Kind::Integer, Kind::Text, Kind::Bytes])
+}
