@@ -132,6 +132,7 @@ fn call(loaded: &Loaded) -> Call {
         topics: vec![],
         aliases: Arc::default(),
         unmapped: vec![],
+        described: vec![],
         stop: StopFlag::default(),
         log: RunLog::default(),
     }

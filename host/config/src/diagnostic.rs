@@ -253,6 +253,23 @@ impl Source {
         &self.text
     }
 
+    /// Returns the span of some bytes of a string value, or of the whole value if it is written with
+    /// escapes.
+    pub fn inside(
+        &self,
+        value: &Range<usize>,
+        text: Option<&str>,
+        range: &Range<usize>,
+    ) -> Range<usize> {
+        let written = self.text.get(value.clone()).unwrap_or_default();
+        let same = written.len() > 1 && text == written.get(1..written.len() - 1);
+        if !same {
+            return value.clone();
+        }
+        let start = value.start + 1;
+        start + range.start..start + range.end
+    }
+
     /// Returns the place of a range of bytes. A range over several lines is reduced to its first line.
     pub fn at(&self, span: &Range<usize>) -> Place {
         let floor = |mut at: usize| {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use besom_core::collection::Collections;
 use besom_core::ids::TaskName;
 use besom_core::plan::Policy;
+use besom_core::value::Value;
 
 use super::Config;
 use super::activity;
@@ -466,7 +468,7 @@ impl Parsed {
                     let span = task.setting_span(setting).clone();
                     ((TaskName::from(task.name()), setting.to_owned()), span)
                 };
-                WARNED_SETTINGS.map(of)
+                JUDGED_SETTINGS.map(of)
             })
             .collect();
         let mut config = Config::from_sections(self.origin, self.sections, collections);
@@ -478,8 +480,8 @@ impl Parsed {
     }
 }
 
-/// Settings that `besom check` may warn about.
-const WARNED_SETTINGS: [&str; 1] = ["deleted_content"];
+/// Settings of built-in tasks with further rules than their kind.
+const JUDGED_SETTINGS: [&str; 6] = ["deleted_content", "by", "index", "where", "action", "set"];
 
 /// A resolved configuration with all problems found so far.
 #[derive(Debug, Clone)]
@@ -488,7 +490,7 @@ pub struct Resolved {
     source: Source,
     places: BTreeMap<String, CollectionPlaces>,
     schedules: BTreeMap<TaskName, Span>,
-    /// Places of the [`WARNED_SETTINGS`], by task and name.
+    /// Places of the [`JUDGED_SETTINGS`], by task and name.
     settings: BTreeMap<(TaskName, String), Span>,
     tokens: BTreeMap<String, Span>,
     store_span: Option<Span>,
@@ -559,6 +561,30 @@ impl Resolved {
         let span = self.schedules.get(task);
         let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
         self.problems.push(Diagnostic::error(place, message).fix(fix));
+    }
+
+    /// Adds an error about a task's setting, or about some bytes of its text.
+    pub fn setting_fault(
+        &mut self,
+        task: &TaskName,
+        setting: &str,
+        range: Option<Range<usize>>,
+        message: impl Into<String>,
+    ) {
+        let value = self.config.tasks.get(task).and_then(|task| {
+            let field = task.settings.iter().find(|field| field.name == setting)?;
+            match &field.value {
+                Value::Text(text) => Some(text.as_str()),
+                _ => None,
+            }
+        });
+        let span = self.settings.get(&(task.clone(), setting.to_owned()));
+        let place = match (span, range) {
+            (None, _) => self.source.whole(),
+            (Some(span), None) => self.source.at(span),
+            (Some(span), Some(range)) => self.source.at(&self.source.inside(span, value, &range)),
+        };
+        self.problems.push(Diagnostic::error(place, message));
     }
 
     /// Adds a warning about a task's setting.

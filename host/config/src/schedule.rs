@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom_core::cron::{Place, Schedule, ScheduleError};
+use besom_core::cron::{Place, Schedule};
 use besom_core::time::Time;
 
 use super::quantity::show_duration;
@@ -39,11 +39,13 @@ pub fn judge(walker: &mut Walker<'_>, written: &Written<'_>) -> Option<Duration>
         Err(error) => {
             let span = match error.place {
                 Place::Expression => {
-                    inside(walker, written.expression_span, written.expression, &error)
+                    walker.source.inside(written.expression_span, written.expression, &error.range)
                 }
-                Place::Zone => {
-                    inside(walker, written.timezone_span, Some(written.timezone), &error)
-                }
+                Place::Zone => walker.source.inside(
+                    written.timezone_span,
+                    Some(written.timezone),
+                    &error.range,
+                ),
             };
             walker.error(&span, error.message, error.fix);
             return None;
@@ -76,16 +78,4 @@ pub fn remark(expression: &str, timezone: &str, now: Time) -> Option<(String, &'
     let day = Schedule::parse(expression, timezone).ok()?.day_without_run(now)?;
     let fix = "choose a time outside the clock change, or timezone = \"UTC\"";
     Some((day.warning, fix))
-}
-
-/// Returns the place of an error inside a string value, or of the whole value if it is written with
-/// escapes.
-fn inside(walker: &Walker<'_>, value: &Span, text: Option<&str>, error: &ScheduleError) -> Span {
-    let written = walker.source.text().get(value.clone()).unwrap_or_default();
-    let same = written.len() > 1 && text == written.get(1..written.len() - 1);
-    if !same {
-        return value.clone();
-    }
-    let start = value.start + 1;
-    start + error.range.start..start + error.range.end
 }

@@ -13,6 +13,7 @@ use besom_core::lane;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
 use besom_core::value::{Field, Value};
 
+use super::collection::KINDS;
 use super::keys::{Fault, Key, Setter, suggestion, written};
 use super::quantity::show_duration;
 use super::settings;
@@ -275,9 +276,9 @@ pub struct RawTask {
 }
 
 impl RawTask {
-    /// Returns the place of a setting, or of the name of the task if the setting is not in the file.
+    /// Returns the place of a setting's value, or of the name of the task if the setting is not in the file.
     pub fn setting_span(&self, setting: &str) -> &Span {
-        self.settings.get(setting).map_or(&self.name_span, |entry| &entry.key_span)
+        self.settings.get(setting).map_or(&self.name_span, |entry| &entry.span)
     }
 
     /// Reads the table of a task.
@@ -548,6 +549,11 @@ impl RawTask {
             columns,
             all_tenants,
             topics,
+            described: manifest
+                .described()
+                .filter_map(|name| Some((name, collections.get(&real(name))?)))
+                .flat_map(|(name, mapped)| described(name, mapped))
+                .collect(),
             unmapped: unmapped
                 .map(|(collection, column)| format!("{collection}.{column}"))
                 .collect(),
@@ -1073,6 +1079,22 @@ fn missing(has: Operations, wanted: Operations) -> String {
     let has = list(has);
     let rest: Vec<_> = list(wanted).into_iter().filter(|word| !has.contains(word)).collect();
     rest.join(", ")
+}
+
+/// A collection as a plugin is told of it (`Described` in the SDK).
+fn described(name: &str, mapped: &Collection) -> Vec<(String, String)> {
+    let mut parts = vec![("collection", name)];
+    parts.extend(mapped.key.iter().map(|column| ("key-column", column.as_str())));
+    for (column, definition) in &mapped.columns {
+        let kind = KINDS.iter().find(|(_, kind)| *kind == definition.kind);
+        parts.push(("column", column));
+        parts.extend(kind.map(|(kind, _)| ("column-type", *kind)));
+    }
+    for (index, columns) in &mapped.indexes {
+        parts.push(("index", index));
+        parts.extend(columns.iter().map(|column| ("index-column", column.as_str())));
+    }
+    parts.into_iter().map(|(part, name)| (part.to_owned(), name.to_owned())).collect()
 }
 
 /// Whether a task can use this column.

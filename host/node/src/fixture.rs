@@ -40,6 +40,7 @@ pub(crate) fn definition(name: &str, lane: Lane) -> TaskDefinition {
         all_tenants: true,
         aliases: Default::default(),
         unmapped: Vec::new(),
+        described: Vec::new(),
         per_tenant: false,
         activity: false,
         lane,

@@ -96,6 +96,8 @@ pub struct Manifest {
 
 /// An entry of [`Manifest::extra`]: a column, as `collection.column`, that need not be mapped.
 pub const OPTIONAL_COLUMN: &str = "optional-column";
+/// An entry of [`Manifest::extra`]: a collection that the plugin wants described in each call.
+pub const DESCRIBED: &str = "describe-collection";
 /// An entry of [`Manifest::extra`]: a value, as `setting.word`, that a setting may have. A setting
 /// with such entries accepts no other values.
 pub const CHOICE: &str = "choice";
@@ -115,6 +117,14 @@ impl Manifest {
             _ => None,
         });
         words.collect()
+    }
+
+    /// The collections that the plugin wants described.
+    pub fn described(&self) -> impl Iterator<Item = &str> {
+        self.extra.iter().filter_map(|field| match &field.value {
+            Value::Text(collection) if field.name == DESCRIBED => Some(collection.as_str()),
+            _ => None,
+        })
     }
 
     /// Whether the plugin can work without that column.
@@ -186,6 +196,9 @@ pub struct Call {
     pub topics: Vec<String>,
     /// The optional columns, as `collection.column`, that are not mapped.
     pub unmapped: Vec<String>,
+    /// The collections that the plugin wants described, as parts in their order: a word for the part, and
+    /// a name.
+    pub described: Vec<(String, String)>,
     /// Raised by the host when the result is no longer needed.
     pub stop: StopFlag,
     /// Receives its log lines, in addition to the host's own log.

@@ -65,6 +65,10 @@ pub struct TaskDefinition {
     /// Optional columns of the plugin that are not mapped, as `collection.column`.
     #[serde(default)]
     pub unmapped: Vec<String>,
+    /// The collections that the plugin wants described, as parts in their order: a word for the part, and
+    /// a name.
+    #[serde(default)]
+    pub described: Vec<(String, String)>,
     /// Whether each tenant is scanned separately: the plugin requests it, and a collection has tenants.
     pub per_tenant: bool,
     /// Whether the task may read activity.

@@ -436,10 +436,12 @@ impl Inner {
     }
 }
 
-/// The optional columns that are not mapped, for the context of a call.
-fn unmapped(call: &Call) -> Vec<Field> {
-    let field = |name: &String| Field::new(UNMAPPED_COLUMN, Value::Text(name.clone()));
-    call.unmapped.iter().map(field).collect()
+/// What the context of a call says of the mapping: the optional columns that are not mapped, and the
+/// collections that the plugin wants described.
+fn mapping(call: &Call) -> Vec<Field> {
+    let text = |part: &str, name: &String| Field::new(part, Value::Text(name.clone()));
+    let unmapped = call.unmapped.iter().map(|name| text(UNMAPPED_COLUMN, name));
+    unmapped.chain(call.described.iter().map(|(part, name)| text(part, name))).collect()
 }
 
 fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
@@ -450,7 +452,7 @@ fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
         settings: convert::fields_to_wit(&call.settings),
         tenant: tenant.map(|tenant| tenant.as_str().to_owned()),
         horizon: u64::try_from(call.horizon.as_millis()).unwrap_or(u64::MAX),
-        extra: convert::fields_to_wit(&unmapped(call)),
+        extra: convert::fields_to_wit(&mapping(call)),
     }
 }
 

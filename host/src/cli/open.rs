@@ -11,6 +11,7 @@ use std::time::Duration;
 use besom_core::activity::Timeouts;
 use besom_core::clock::SkewBounds;
 use besom_core::ids::{Incarnation, TaskName};
+use besom_core::shape::Described;
 
 pub use self::activity::activity;
 use super::patience::patiently;
@@ -26,6 +27,7 @@ use besom_ports::members::{Members as _, Membership};
 use besom_ports::store::{self, Store};
 use besom_postgres as postgres;
 use besom_product::model::{collections_for, product};
+use besom_product::retention::{self, Wrong};
 use besom_runtime::{LoadError, Metering, Runtime, Settings};
 use besom_services::coordination::store_lease::{LeaseClock, StoreLease};
 use besom_sqlite as sqlite;
@@ -70,6 +72,23 @@ pub async fn open_scripted(
 /// As for [`open_store`], or the database has no tables of the engine.
 pub async fn open_reading(config: &Config) -> Result<Arc<dyn Embedded>, Failure> {
     Ok(open_within(config, sqlite::Options::default().check_max, false).await?.0)
+}
+
+/// Describes a table of the product. Reads only: it needs no tables of the engine, and creates none.
+///
+/// # Errors
+/// The database cannot be reached or read.
+pub async fn describe(config: &Config, table: &str) -> Result<Described, Failure> {
+    if let Some(url) = &config.store.url {
+        let (options, _) = of_server(config, url)?;
+        return Ok(postgres::describe(url, &options, table).await?);
+    }
+    if !is_there(config) {
+        return Err(absent(config));
+    }
+    let (path, table) = (config.store.path.clone(), table.to_owned());
+    let described = tokio::task::spawn_blocking(move || sqlite::describe(&path, &table)).await;
+    Ok(described.map_err(|e| store::Error::Unavailable(e.to_string()))??)
 }
 
 /// Opens the store; checks the structure of a file for at most `check_max`. Whether it `creates` the
@@ -435,6 +454,14 @@ impl Loader {
         let defaults = collections_for(&parsed.plugins());
         let file = std::fs::metadata(parsed.path());
         let mut resolved = parsed.resolve(&lookup, &defaults);
+        let wrong = resolved
+            .partial()
+            .tasks
+            .values()
+            .filter_map(|task| Some((task.name.clone(), retention::fault(task)?)));
+        for (task, Wrong { setting, range, message }) in wrong.collect::<Vec<_>>() {
+            resolved.setting_fault(&task, setting, range, message);
+        }
         // Whoever can change the file can change every grant and pin in it.
         if let Ok(Err(why)) = file.map(|found| besom_runtime::closed(&found)) {
             resolved.refuse(why, "make it writable by its owner alone: chmod go-w");

@@ -90,6 +90,22 @@ impl Host {
         kill_process(pid, signal).expect("sent");
     }
 
+    /// SIGSTOP; returns when every thread has stopped, which is some time after the signal.
+    #[track_caller]
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        wait_for("the host to stop", || {
+            let all = std::fs::read_dir(&tasks).ok()?;
+            // The state follows the name, which is in parentheses.
+            let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+                let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+                Some(stat.rsplit_once(") ")?.1.starts_with('T'))
+            };
+            all.map(is_stopped).all(|stopped| stopped.unwrap_or(true)).then_some(())
+        });
+    }
+
     /// SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().expect("killed");

@@ -142,7 +142,7 @@ fn a_leader_frozen_beyond_its_lease_writes_nothing_and_follows() {
 /// nobody could take over before it continues or dies.
 fn freeze(host: &Host, db: &Connection) {
     wait_for("the host to be frozen outside a transaction", || {
-        host.signal(Signal::STOP);
+        host.freeze();
         db.busy_timeout(Duration::from_millis(100)).expect("set");
         let free = db.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
         db.busy_timeout(Duration::from_secs(5)).expect("set");

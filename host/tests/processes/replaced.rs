@@ -95,7 +95,7 @@ fn a_host_ends_when_its_write_ahead_log_is_removed_and_what_it_held_is_not_lost(
         host.leads();
         add_share(&site.database(), meanwhile, now_us());
         wait_for("the share to end", || (open().expect("a count") == 0).then_some(()));
-        host.signal(Signal::STOP);
+        host.freeze();
         fs::remove_file(&log_path).expect("removed");
         match meanwhile {
             "a verb" => {

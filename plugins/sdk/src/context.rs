@@ -21,13 +21,68 @@ pub struct Context {
     pub horizon_ms: u64,
     /// One value for each setting of the manifest.
     pub settings: Vec<Field>,
+    /// The collections that the manifest asks to be described ([`crate::Access::described`]).
+    pub described: Vec<Described>,
     /// Optional columns ([`crate::Access::optional`]) that the mapping lacks, as
     /// `collection.column`.
     pub unmapped: Vec<String>,
 }
 
+/// A collection as the operator has mapped it. It excludes the tenant column.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Described {
+    /// Its name in the manifest.
+    pub collection: String,
+    /// The columns of its key, in their order.
+    pub key: Vec<String>,
+    /// Its columns, with the names of their types in the configuration, such as `timestamp`.
+    pub columns: Vec<(String, String)>,
+    /// Its indexes with their columns.
+    pub indexes: Vec<(String, Vec<String>)>,
+}
+
 /// The name in the context's `extra` of a column of [`Context::unmapped`].
 const UNMAPPED_COLUMN: &str = "unmapped-column";
+
+/// The names in the context's `extra` of the parts of [`Described`]. Each part belongs to the collection,
+/// the column or the index before it.
+const COLLECTION: &str = "collection";
+const KEY_COLUMN: &str = "key-column";
+const COLUMN: &str = "column";
+const COLUMN_TYPE: &str = "column-type";
+const INDEX: &str = "index";
+const INDEX_COLUMN: &str = "index-column";
+
+impl Described {
+    /// Reads collections from their parts, each a word and a name, in their order. Ignores other words.
+    pub fn of(parts: impl IntoIterator<Item = (String, String)>) -> Vec<Described> {
+        let mut all: Vec<Described> = Vec::new();
+        for (part, name) in parts {
+            if part == COLLECTION {
+                all.push(Described { collection: name, ..Described::default() });
+                continue;
+            }
+            let Some(last) = all.last_mut() else { continue };
+            match part.as_str() {
+                KEY_COLUMN => last.key.push(name),
+                COLUMN => last.columns.push((name, String::new())),
+                COLUMN_TYPE => {
+                    if let Some((_, ty)) = last.columns.last_mut() {
+                        *ty = name;
+                    }
+                }
+                INDEX => last.indexes.push((name, Vec::new())),
+                INDEX_COLUMN => {
+                    if let Some((_, columns)) = last.indexes.last_mut() {
+                        columns.push(name);
+                    }
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+}
 
 impl Context {
     /// The value of a setting as `T`.
@@ -54,6 +109,17 @@ impl Context {
         !self.unmapped.iter().any(|name| name.split_once('.') == Some((collection, column)))
     }
 
+    /// A collection as the operator has mapped it.
+    ///
+    /// # Errors
+    /// `not-described` if the manifest does not ask for it, or the host is too old to answer.
+    pub fn described(&self, collection: &str) -> Result<&Described> {
+        self.described.iter().find(|one| one.collection == collection).ok_or_else(|| {
+            let message = format!("the host does not describe the collection {collection}");
+            Error::permanent("not-described", message)
+        })
+    }
+
     /// The value of a duration setting in milliseconds.
     ///
     /// # Errors
@@ -70,8 +136,12 @@ impl Context {
 
 impl From<wire::Context> for Context {
     fn from(c: wire::Context) -> Context {
+        let parts = c.extra.iter();
+        let parts = parts.filter_map(|f| Some((f.name.clone(), String::from_value(&f.value)?)));
+        let described = Described::of(parts);
         let unmapped = c.extra.into_iter().filter(|field| field.name == UNMAPPED_COLUMN);
         Context {
+            described,
             unmapped: unmapped.filter_map(|field| String::from_value(&field.value)).collect(),
             task: c.task,
             now: Time(c.now),

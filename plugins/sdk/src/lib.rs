@@ -75,7 +75,7 @@ pub use bindings::besom::task::types::{
     GuardFailed, Lane, Manifest, Operations, Page, Proposal, ReadSetId, RowKey, Setting,
     SettingKind, Value, Verdict,
 };
-pub use context::{Context, Item};
+pub use context::{Context, Described, Item};
 pub use manifest::Access;
 pub use row::Row;
 pub use task::{Task, each};

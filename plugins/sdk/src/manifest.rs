@@ -49,7 +49,13 @@ impl Manifest {
 
     /// Requests access to a collection.
     pub fn collection(mut self, access: Access) -> Manifest {
-        let Access { request, optional } = access;
+        let Access { request, optional, described } = access;
+        self.extra.extend(
+            described.then(|| Field {
+                name: DESCRIBED.into(),
+                value: request.collection.as_str().into(),
+            }),
+        );
         self.extra.extend(optional.into_iter().map(|column| Field {
             name: OPTIONAL_COLUMN.into(),
             value: format!("{}.{column}", request.collection).into(),
@@ -174,6 +180,7 @@ fn span(name: &str, text: &str) -> Value {
 pub struct Access {
     request: CollectionRequest,
     optional: Vec<String>,
+    described: bool,
 }
 
 /// The name in the manifest's `extra` of an allowed word, as `setting.word`.
@@ -183,6 +190,9 @@ const CHOICE: &str = "choice";
 /// lack.
 const OPTIONAL_COLUMN: &str = "optional-column";
 
+/// The name in the manifest's `extra` of a collection that the host describes in the context.
+const DESCRIBED: &str = "describe-collection";
+
 impl Access {
     /// Access to a collection, without any operation.
     pub fn to(collection: &str) -> Access {
@@ -191,7 +201,7 @@ impl Access {
             operations: Operations::empty(),
             columns: Vec::new(),
         };
-        Access { request, optional: Vec::new() }
+        Access { request, optional: Vec::new(), described: false }
     }
 
     /// Requests reading rows and guarding on them.
@@ -221,6 +231,13 @@ impl Access {
     /// The columns that the task uses; without this call, all columns.
     pub fn columns<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Access {
         self.request.columns.extend(columns.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// Asks the host to describe the collection ([`crate::Context::described`]): for a task that works on
+    /// whatever columns and indexes the operator has mapped.
+    pub fn described(mut self) -> Access {
+        self.described = true;
         self
     }
 

@@ -13,8 +13,8 @@ use crate::bindings::besom::task::deliveries::Delivery;
 use crate::bindings::besom::task::log::Level;
 use crate::bindings::besom::task::store::{Column, Columns, PackedBytes, Range, Rows};
 use crate::{
-    Candidate, Comparison, Condition, Context, Error, Field, Filter, Item, ReadSetId, Result,
-    RowKey, Task, Time, Value, Verdict,
+    Candidate, Comparison, Condition, Context, Described, Error, Field, Filter, Item, ReadSetId,
+    Result, RowKey, Task, Time, Value, Verdict,
 };
 
 /// The page size of a scan in tests, small so that paging is always exercised.
@@ -29,6 +29,7 @@ pub struct Fixture {
     horizon_ms: u64,
     settings: Vec<Field>,
     unmapped: Vec<String>,
+    described: Vec<Described>,
     tables: BTreeMap<String, Table>,
     activity: BTreeMap<String, State>,
     /// The latest message, by tenant, topic and key.
@@ -72,6 +73,7 @@ impl Fixture {
             horizon_ms: 0,
             settings: Vec::new(),
             unmapped: Vec::new(),
+            described: Vec::new(),
             tables: BTreeMap::new(),
             activity: BTreeMap::new(),
             deliveries: BTreeMap::new(),
@@ -121,6 +123,21 @@ impl Fixture {
         let indexes = indexes.iter().map(|(name, columns)| ((*name).to_owned(), owned(columns)));
         let table = Table { key: owned(key), indexes: indexes.collect(), rows: Vec::new() };
         self.tables.insert(name.into(), table);
+        self
+    }
+
+    /// Describes a collection to the task: its columns have these types.
+    ///
+    /// # Panics
+    /// If the collection was not added with [`Fixture::table`].
+    pub fn described(mut self, name: &str, columns: &[(&str, &str)]) -> Fixture {
+        let Some(table) = self.tables.get(name) else { panic!("no table {name}") };
+        self.described.push(Described {
+            collection: name.into(),
+            key: table.key.clone(),
+            columns: columns.iter().map(|&(name, ty)| (name.into(), ty.into())).collect(),
+            indexes: table.indexes.clone().into_iter().collect(),
+        });
         self
     }
 
@@ -243,6 +260,7 @@ impl Fixture {
             horizon_ms: self.horizon_ms,
             settings: settings.collect(),
             unmapped: self.unmapped.clone(),
+            described: self.described.clone(),
         }
     }
 

@@ -161,6 +161,7 @@ pub fn definition(task: &str) -> TaskDefinition {
         all_tenants: true,
         aliases: Default::default(),
         unmapped: Vec::new(),
+        described: Vec::new(),
         per_tenant: true,
         activity: false,
         lane,

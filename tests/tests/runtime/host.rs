@@ -77,6 +77,7 @@ pub fn call(digest: &str, limits: Limits) -> Call {
         all_tenants: true,
         activity: true,
         unmapped: vec![],
+        described: vec![],
         stop: StopFlag::default(),
         log: RunLog::default(),
     }

@@ -864,6 +864,7 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
         limits: definition.limits.clone(),
         topics: definition.topics.clone(),
         unmapped: definition.unmapped.clone(),
+        described: definition.described.clone(),
         stop: stop.clone(),
         log: RunLog::default(),
     }

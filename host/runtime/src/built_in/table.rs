@@ -43,7 +43,7 @@ pub struct Absence {
 }
 
 /// All built-in plugins.
-pub static TABLE: [Entry; 5] = [
+pub static TABLE: [Entry; 6] = [
     Entry {
         name: "compaction",
         counts: false,
@@ -121,4 +121,5 @@ pub static TABLE: [Entry; 5] = [
         alone: &[("workspaces", "unsettled", "by_unsettled")],
         absences: &[],
     },
+    Entry { name: "retention", counts: true, ahead: false, task: None, alone: &[], absences: &[] },
 ];

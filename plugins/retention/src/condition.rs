@@ -1,0 +1,613 @@
+//! The conditions of `where` and the assignments of `set`: read from text, compared with the types of the
+//! columns, and evaluated on a row.
+//!
+//! ```text
+//! condition = and { "or" and }          and = not { "and" not }         not = [ "not" ] ( "(" condition ")" | test )
+//! test      = column ( "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) literal
+//!           | column "is" [ "not" ] "null"
+//!           | column [ "not" ] "in" "(" literal { "," literal } ")"
+//! literal   = 'text' | 12 | 1.5 | true | false | now [ ( "+" | "-" ) 30d ]
+//! column    = name | "name"
+//! ```
+//!
+//! As in SQL, a comparison with NULL is neither true nor false, and a row is taken only if the condition is
+//! true.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use besom_sdk::{Comparison, Time, Value, parse_duration_ms};
+
+use crate::token::{Kind as Sort, Token, tokens};
+
+/// Maximum depth of parentheses and `not`.
+const DEPTH_MAX: u32 = 32;
+
+/// Something wrong in a text, at these bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The bytes that are wrong; empty at the end of the text.
+    pub range: Range<usize>,
+    /// What is wrong, and how to correct it.
+    pub message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(range: Range<usize>, message: impl Into<String>) -> Fault {
+        Fault { range, message: message.into() }
+    }
+}
+
+/// The kind of a column, by its name in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `bool`
+    Bool,
+    /// `integer`
+    Integer,
+    /// `float`
+    Float,
+    /// `decimal`
+    Decimal,
+    /// `text`
+    Text,
+    /// `bytes`
+    Bytes,
+    /// `timestamp`
+    Timestamp,
+    /// `uuid`
+    Uuid,
+    /// `json`
+    Json,
+}
+
+impl Kind {
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<Kind> {
+        Some(match name {
+            "bool" => Kind::Bool,
+            "integer" => Kind::Integer,
+            "float" => Kind::Float,
+            "decimal" => Kind::Decimal,
+            "text" => Kind::Text,
+            "bytes" => Kind::Bytes,
+            "timestamp" => Kind::Timestamp,
+            "uuid" => Kind::Uuid,
+            "json" => Kind::Json,
+            _ => return None,
+        })
+    }
+
+    fn article(self) -> &'static str {
+        match self {
+            Kind::Bool => "a bool",
+            Kind::Integer => "an integer",
+            Kind::Float => "a float",
+            Kind::Decimal => "a decimal",
+            Kind::Text => "a text",
+            Kind::Bytes => "bytes",
+            Kind::Timestamp => "a timestamp",
+            Kind::Uuid => "a uuid",
+            Kind::Json => "json",
+        }
+    }
+}
+
+/// The columns that a text may name, with their kinds.
+pub trait Columns {
+    /// The kind of a column; none: there is no such column.
+    fn kind(&self, name: &str) -> Option<Kind>;
+
+    /// All names, for messages.
+    fn names(&self) -> Vec<String>;
+}
+
+/// A value that a column is compared with or set to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Literal {
+    /// The same at any time.
+    Fixed(Value),
+    /// The present plus these milliseconds.
+    FromNow(i64),
+}
+
+impl Literal {
+    /// The value at that time.
+    pub fn at(&self, now: Time) -> Value {
+        match self {
+            Literal::Fixed(value) => value.clone(),
+            Literal::FromNow(ms) if *ms < 0 => now.minus_ms(ms.unsigned_abs()).into(),
+            Literal::FromNow(ms) => now.plus_ms(ms.unsigned_abs()).into(),
+        }
+    }
+}
+
+/// How a column is compared with a literal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Below,
+    AtMost,
+    Above,
+    AtLeast,
+}
+
+/// A condition whose columns and types are known.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Condition {
+    /// One of these is true.
+    Any(Vec<Condition>),
+    /// All of these are true; none of them: always.
+    All(Vec<Condition>),
+    /// It is false.
+    Not(Box<Condition>),
+    /// The column is NULL.
+    Null(String),
+    /// A comparison.
+    Compare(Compare),
+    /// The column equals one of the literals.
+    In(String, Vec<Literal>),
+}
+
+/// A comparison of a column with a literal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compare {
+    column: String,
+    operator: Operator,
+    literal: Literal,
+}
+
+impl Condition {
+    /// Reads a condition; an empty text is always true.
+    ///
+    /// # Errors
+    /// The first fault, with its place in the text.
+    pub fn read(text: &str, columns: &dyn Columns) -> Result<Condition, Fault> {
+        if text.trim().is_empty() {
+            return Ok(Condition::All(Vec::new()));
+        }
+        let mut reader = Reader::new(text, columns)?;
+        let condition = reader.condition(0)?;
+        reader.end("`and`, `or`")?;
+        Ok(condition)
+    }
+
+    /// Whether it is true for a row; none: it is neither true nor false, because of a NULL.
+    pub fn holds(&self, value: &dyn Fn(&str) -> Value, now: Time) -> Option<bool> {
+        match self {
+            Condition::All(all) => {
+                all.iter().try_fold(Some(true), |found, one| match (found, one.holds(value, now)) {
+                    (_, Some(false)) => Err(Some(false)),
+                    (Some(true), Some(true)) => Ok(Some(true)),
+                    _ => Ok(None),
+                })
+            }
+            Condition::Any(all) => all.iter().try_fold(Some(false), |found, one| {
+                match (found, one.holds(value, now)) {
+                    (_, Some(true)) => Err(Some(true)),
+                    (Some(false), Some(false)) => Ok(Some(false)),
+                    _ => Ok(None),
+                }
+            }),
+            Condition::Not(one) => return one.holds(value, now).map(|holds| !holds),
+            Condition::Null(column) => return Some(value(column) == Value::Null),
+            Condition::Compare(Compare { column, operator, literal }) => {
+                let order = compared(&value(column), &literal.at(now))?;
+                return Some(match operator {
+                    Operator::Equal => order.is_eq(),
+                    Operator::NotEqual => order.is_ne(),
+                    Operator::Below => order.is_lt(),
+                    Operator::AtMost => order.is_le(),
+                    Operator::Above => order.is_gt(),
+                    Operator::AtLeast => order.is_ge(),
+                });
+            }
+            Condition::In(column, literals) => {
+                let found = value(column);
+                let mut orders = literals.iter().map(|one| compared(&found, &one.at(now)));
+                return match found {
+                    Value::Null => None,
+                    _ => Some(orders.any(|order| order == Some(Ordering::Equal))),
+                };
+            }
+        }
+        .unwrap_or_else(|decided| decided)
+    }
+
+    /// The columns that it names, and whether the value of each matters, not only whether it is NULL.
+    pub fn columns(&self) -> BTreeMap<&str, bool> {
+        let mut all = BTreeMap::new();
+        match self {
+            Condition::Any(parts) | Condition::All(parts) => {
+                for (column, by_value) in parts.iter().flat_map(Condition::columns) {
+                    *all.entry(column).or_default() |= by_value;
+                }
+            }
+            Condition::Not(one) => return one.columns(),
+            Condition::Null(column) => {
+                all.insert(column.as_str(), false);
+            }
+            Condition::Compare(Compare { column, .. }) | Condition::In(column, _) => {
+                all.insert(column.as_str(), true);
+            }
+        }
+        all
+    }
+
+    /// Conditions that every row fulfils for which it is true; the database finds fewer rows by them. Others
+    /// may fulfil them as well.
+    pub fn implied(&self, now: Time) -> Vec<(String, Comparison, Value)> {
+        match self {
+            Condition::All(all) => all.iter().flat_map(|one| one.implied(now)).collect(),
+            Condition::Null(column) => vec![(column.clone(), Comparison::Equal, Value::Null)],
+            Condition::Not(one) => match &**one {
+                Condition::Null(column) => {
+                    vec![(column.clone(), Comparison::NotEqual, Value::Null)]
+                }
+                _ => Vec::new(),
+            },
+            Condition::Compare(Compare { column, operator, literal }) => {
+                let comparison = match operator {
+                    Operator::Equal => Comparison::Equal,
+                    Operator::NotEqual => Comparison::NotEqual,
+                    Operator::Below | Operator::AtMost => Comparison::AtMost,
+                    Operator::Above | Operator::AtLeast => Comparison::AtLeast,
+                };
+                vec![(column.clone(), comparison, literal.at(now))]
+            }
+            Condition::Any(_) | Condition::In(..) => Vec::new(),
+        }
+    }
+}
+
+/// The columns that are set, with their values.
+///
+/// # Errors
+/// The first fault, with its place in the text.
+pub fn assignments(text: &str, columns: &dyn Columns) -> Result<Vec<(String, Literal)>, Fault> {
+    let mut reader = Reader::new(text, columns)?;
+    let mut all: Vec<(String, Literal)> = Vec::new();
+    loop {
+        let (column, kind, range) = reader.column()?;
+        if all.iter().any(|(known, _)| *known == column) {
+            return Err(Fault::new(range, format!("`{column}` is set twice")));
+        }
+        reader.symbol("=", "`=` and a value")?;
+        let literal = match reader.word("null") {
+            true => Literal::Fixed(Value::Null),
+            false => reader.literal(&column, kind)?,
+        };
+        all.push((column, literal));
+        if !reader.takes(",") {
+            reader.end("`,`")?;
+            return Ok(all);
+        }
+    }
+}
+
+/// Reads tokens in their order.
+struct Reader<'a> {
+    text: &'a str,
+    tokens: Vec<Token<'a>>,
+    at: usize,
+    columns: &'a dyn Columns,
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a str, columns: &'a dyn Columns) -> Result<Reader<'a>, Fault> {
+        Ok(Reader { text, tokens: tokens(text)?, at: 0, columns })
+    }
+
+    fn next(&self) -> Option<&Token<'a>> {
+        self.tokens.get(self.at)
+    }
+
+    /// Where the next token is; after the last, the end of the text.
+    fn place(&self) -> Range<usize> {
+        self.next().map_or(self.text.len()..self.text.len(), |token| token.range.clone())
+    }
+
+    fn expected(&self, what: &str) -> Fault {
+        let found = match self.next() {
+            Some(token) => format!("not `{}`", &self.text[token.range.clone()]),
+            None => "and nothing follows".to_owned(),
+        };
+        Fault::new(self.place(), format!("{what} is expected here, {found}"))
+    }
+
+    fn takes(&mut self, symbol: &str) -> bool {
+        let found = self.next().is_some_and(|t| t.sort == Sort::Symbol && t.text == symbol);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn symbol(&mut self, symbol: &str, what: &str) -> Result<(), Fault> {
+        if self.takes(symbol) { Ok(()) } else { Err(self.expected(what)) }
+    }
+
+    /// Takes a word of the language, in small or capital letters.
+    fn word(&mut self, word: &str) -> bool {
+        let found =
+            self.next().is_some_and(|t| t.sort == Sort::Name && t.text.eq_ignore_ascii_case(word));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn end(&self, what: &str) -> Result<(), Fault> {
+        match self.next() {
+            None => Ok(()),
+            Some(_) => Err(self.expected(&format!("{what} or the end"))),
+        }
+    }
+
+    fn condition(&mut self, depth: u32) -> Result<Condition, Fault> {
+        let first = self.all(depth)?;
+        let mut any = vec![first];
+        while self.word("or") {
+            any.push(self.all(depth)?);
+        }
+        Ok(if any.len() == 1 { any.remove(0) } else { Condition::Any(any) })
+    }
+
+    fn all(&mut self, depth: u32) -> Result<Condition, Fault> {
+        let mut all = vec![self.one(depth)?];
+        while self.word("and") {
+            all.push(self.one(depth)?);
+        }
+        Ok(if all.len() == 1 { all.remove(0) } else { Condition::All(all) })
+    }
+
+    fn one(&mut self, depth: u32) -> Result<Condition, Fault> {
+        if depth > DEPTH_MAX {
+            let message = format!("conditions may be nested {DEPTH_MAX} times");
+            return Err(Fault::new(self.place(), message));
+        }
+        if self.word("not") {
+            return Ok(Condition::Not(Box::new(self.one(depth + 1)?)));
+        }
+        if self.takes("(") {
+            let condition = self.condition(depth + 1)?;
+            self.symbol(")", "`)`")?;
+            return Ok(condition);
+        }
+        self.test()
+    }
+
+    fn test(&mut self) -> Result<Condition, Fault> {
+        let (column, kind, range) = self.column()?;
+        if self.word("is") {
+            let negated = self.word("not");
+            if !self.word("null") {
+                return Err(self.expected("`null`"));
+            }
+            let null = Condition::Null(column);
+            return Ok(if negated { Condition::Not(Box::new(null)) } else { null });
+        }
+        let negated = self.word("not");
+        if self.word("in") {
+            self.symbol("(", "`(` and values")?;
+            let mut literals = Vec::new();
+            loop {
+                literals.push(self.literal(&column, kind)?);
+                if !self.takes(",") {
+                    self.symbol(")", "`,` or `)`")?;
+                    break;
+                }
+            }
+            let found = Condition::In(column, literals);
+            return Ok(if negated { Condition::Not(Box::new(found)) } else { found });
+        }
+        if negated {
+            return Err(self.expected("`in`"));
+        }
+        const OPERATORS: [(&str, Operator); 7] = [
+            ("=", Operator::Equal),
+            ("!=", Operator::NotEqual),
+            ("<>", Operator::NotEqual),
+            ("<=", Operator::AtMost),
+            (">=", Operator::AtLeast),
+            ("<", Operator::Below),
+            (">", Operator::Above),
+        ];
+        let found = OPERATORS.into_iter().find(|(symbol, _)| self.takes(symbol));
+        let Some((symbol, operator)) = found else {
+            return Err(self.expected("`=`, `!=`, `<`, `<=`, `>`, `>=`, `is`, `in` or `not in`"));
+        };
+        let ordered = !matches!(operator, Operator::Equal | Operator::NotEqual);
+        if ordered && matches!(kind, Kind::Bool | Kind::Text | Kind::Uuid) {
+            let message = format!(
+                "`{column}` is {}, whose order depends on the database: use `=`, `!=` or `in` instead of \
+                 `{symbol}`",
+                kind.article()
+            );
+            return Err(Fault::new(range, message));
+        }
+        let literal = self.literal(&column, kind)?;
+        Ok(Condition::Compare(Compare { column, operator, literal }))
+    }
+
+    fn column(&mut self) -> Result<(String, Kind, Range<usize>), Fault> {
+        let Some(token) = self.next().cloned() else { return Err(self.expected("a column")) };
+        if !matches!(token.sort, Sort::Name | Sort::Quoted) {
+            return Err(self.expected("a column"));
+        }
+        let name = token.text.into_owned();
+        let Some(kind) = self.columns.kind(&name) else {
+            let names = self.columns.names().join(", ");
+            let message = format!("there is no column `{name}`; the columns are {names}");
+            return Err(Fault::new(token.range, message));
+        };
+        self.at += 1;
+        Ok((name, kind, token.range))
+    }
+
+    /// A value that fits a column.
+    fn literal(&mut self, column: &str, kind: Kind) -> Result<Literal, Fault> {
+        let range = self.place();
+        let Some(token) = self.next().cloned() else { return Err(self.expected("a value")) };
+        let word = token.text.to_ascii_lowercase();
+        if token.sort == Sort::Name && word == "null" {
+            let message = "a comparison with null is never true: write `is null` or `is not null`";
+            return Err(Fault::new(range, message));
+        }
+        self.at += 1;
+        if token.sort == Sort::Name && word == "now" {
+            let span = self.span()?;
+            if kind == Kind::Timestamp {
+                return Ok(Literal::FromNow(span));
+            }
+            return Err(unlike(range, column, kind, "an instant"));
+        }
+        let (value, found) = match (token.sort, kind) {
+            (Sort::Name, Kind::Bool) if word == "true" => (Some(Value::Bool(true)), ""),
+            (Sort::Name, Kind::Bool) if word == "false" => (Some(Value::Bool(false)), ""),
+            (Sort::Name, _) if matches!(&*word, "true" | "false") => (None, "a bool"),
+            (Sort::Number, Kind::Integer) => (
+                token.text.parse().ok().map(Value::Integer),
+                "a number that is no integer of 64 bits",
+            ),
+            (Sort::Number, Kind::Float) => (token.text.parse().ok().map(Value::Float), "a number"),
+            (Sort::Number, Kind::Decimal) => (Some(Value::Decimal(token.text.into_owned())), ""),
+            (Sort::Number, _) => (None, "a number"),
+            (Sort::Text, Kind::Text) => (Some(Value::Text(token.text.into_owned())), ""),
+            (Sort::Text, Kind::Uuid) => (uuid(&token.text), "a text that is no uuid"),
+            (Sort::Text, Kind::Timestamp) => (
+                instant(&token.text).map(Into::into),
+                "a text that is no instant in UTC such as '2026-01-31' or '2026-01-31T08:00:00Z'",
+            ),
+            (Sort::Text, _) => (None, "a text"),
+            (Sort::Name | Sort::Quoted | Sort::Symbol, _) => {
+                self.at -= 1;
+                return Err(self.expected(
+                    "a value ('text', a number, true, false, or now such as `now - 30d`)",
+                ));
+            }
+        };
+        value.map(Literal::Fixed).ok_or_else(|| unlike(range, column, kind, found))
+    }
+
+    /// What follows `now`: a span in milliseconds.
+    fn span(&mut self) -> Result<i64, Fault> {
+        let sign = match (self.takes("-"), self.takes("+")) {
+            (true, _) => -1,
+            (_, true) => 1,
+            (false, false) => return Ok(0),
+        };
+        let span = self.next().filter(|token| token.sort == Sort::Number);
+        let ms = span.and_then(|token| i64::try_from(parse_duration_ms(&token.text)?).ok());
+        let Some(ms) = ms else { return Err(self.expected("a span such as 30d or 12h")) };
+        self.at += 1;
+        Ok(sign * ms)
+    }
+}
+
+fn unlike(range: Range<usize>, column: &str, kind: Kind, found: &str) -> Fault {
+    let only = match kind {
+        Kind::Bytes | Kind::Json => ": test it with `is null` or `is not null` only",
+        _ => "",
+    };
+    Fault::new(range, format!("`{column}` is {}, and this is {found}{only}", kind.article()))
+}
+
+/// How two values of a kind compare; none: one of them is NULL, or they are of different kinds.
+fn compared(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+        (Value::Integer(a), Value::Integer(b)) | (Value::Timestamp(a), Value::Timestamp(b)) => {
+            Some(a.cmp(b))
+        }
+        (Value::Float(a), Value::Float(b)) => a.partial_cmp(b),
+        (Value::Decimal(a), Value::Decimal(b)) => decimals(a, b),
+        (Value::Text(a), Value::Text(b)) => Some(a.cmp(b)),
+        (Value::Uuid(a), Value::Uuid(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}
+
+/// How two decimal numbers compare, exactly; none: one of them is no number, such as `NaN`.
+fn decimals(a: &str, b: &str) -> Option<Ordering> {
+    let (a, b) = (Decimal::of(a)?, Decimal::of(b)?);
+    let order = a.whole.len().cmp(&b.whole.len()).then_with(|| a.whole.cmp(b.whole));
+    let order = order.then_with(|| a.fraction.cmp(b.fraction));
+    Some(match (a.negative, b.negative) {
+        (false, false) => order,
+        (true, true) => order.reverse(),
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+    })
+}
+
+/// A decimal number without the zeros that mean nothing.
+struct Decimal<'a> {
+    negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
+}
+
+impl Decimal<'_> {
+    fn of(text: &str) -> Option<Decimal<'_>> {
+        let digits = text.trim_start_matches(['-', '+']);
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let all = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !all(whole) || !all(fraction) {
+            return None;
+        }
+        let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
+        let is_zero = whole.is_empty() && fraction.is_empty();
+        Some(Decimal { negative: text.starts_with('-') && !is_zero, whole, fraction })
+    }
+}
+
+fn uuid(text: &str) -> Option<Value> {
+    let groups: Vec<&str> = text.split('-').collect();
+    if groups.iter().map(|group| group.len()).ne([8, 4, 4, 4, 12]) {
+        return None;
+    }
+    let hex = groups.concat();
+    let half = |at: usize| u64::from_str_radix(hex.get(at..at + 16)?, 16).ok();
+    hex.bytes().all(|b| b.is_ascii_hexdigit()).then_some(())?;
+    Some(Value::Uuid((half(0)?, half(16)?)))
+}
+
+/// An instant in UTC: a date, or a date and a time with or without a fraction of a second.
+fn instant(text: &str) -> Option<Time> {
+    let (date, time) = match text.split_once(['T', ' ']) {
+        Some((date, time)) => (date, time.strip_suffix('Z').unwrap_or(time)),
+        None => (text, "00:00:00"),
+    };
+    let number = |text: &str, digits: usize, range: Range<i64>| {
+        let fits = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
+        text.parse::<i64>().ok().filter(|n| fits && range.contains(n))
+    };
+    let [year, month, day] = *date.split('-').collect::<Vec<_>>() else { return None };
+    let (year, month) = (number(year, 4, 1..10_000)?, number(month, 2, 1..13)?);
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let longest = match month {
+        2 => 28 + i64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    let day = number(day, 2, 1..longest + 1)?;
+    let (clock, fraction) = time.split_once('.').map_or((time, None), |(c, f)| (c, Some(f)));
+    let [hour, minute, second] = *clock.split(':').collect::<Vec<_>>() else { return None };
+    let (hour, minute) = (number(hour, 2, 0..24)?, number(minute, 2, 0..60)?);
+    let second = number(second, 2, 0..60)?;
+    let micros = match fraction {
+        None => 0,
+        Some(digits) if digits.is_empty() || digits.len() > 6 => return None,
+        Some(digits) => number(&format!("{digits:0<6}"), 6, 0..1_000_000)?,
+    };
+    // Days since 1970: https://howardhinnant.github.io/date_algorithms.html
+    let shifted = if month <= 2 { year - 1 } else { year };
+    let era = shifted.div_euclid(400);
+    let of_era = shifted.rem_euclid(400);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
+    Some(Time(seconds * 1_000_000 + micros))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+use super::*;
+
+struct Table;
+
+impl Columns for Table {
+    fn kind(&self, name: &str) -> Option<Kind> {
+        let known = [
+            ("ok", Kind::Bool),
+            ("n", Kind::Integer),
+            ("ratio", Kind::Float),
+            ("price", Kind::Decimal),
+            ("state", Kind::Text),
+            ("raw", Kind::Bytes),
+            ("at", Kind::Timestamp),
+            ("id", Kind::Uuid),
+            ("doc", Kind::Json),
+            ("Last Seen", Kind::Timestamp),
+        ];
+        known.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec!["ok".into(), "n".into()]
+    }
+}
+
+const NOW: Time = Time(1_764_000_000_000_000);
+
+fn read(text: &str) -> Condition {
+    Condition::read(text, &Table).unwrap_or_else(|fault| panic!("{text}: {fault:?}"))
+}
+
+fn row(column: &str) -> Value {
+    match column {
+        "ok" => Value::Bool(true),
+        "n" => Value::Integer(7),
+        "ratio" => Value::Float(0.5),
+        "price" => Value::Decimal("12.50".into()),
+        "state" => Value::Text("it's".into()),
+        "at" => Value::Timestamp(NOW.0 - 3_600_000_000),
+        "id" => Value::Uuid((0x0123_4567_89ab_cdef, 0x0fed_cba9_8765_4321)),
+        _ => Value::Null,
+    }
+}
+
+fn holds(text: &str) -> Option<bool> {
+    read(text).holds(&row, NOW)
+}
+
+#[test]
+fn a_condition_holds_as_in_sql() {
+    for (text, expected) in [
+        ("", Some(true)),
+        ("  ", Some(true)),
+        ("ok = true", Some(true)),
+        ("ok != true", Some(false)),
+        ("n = 7 AND n <> 8", Some(true)),
+        ("n < 7 or n > 6", Some(true)),
+        ("n <= 6", Some(false)),
+        ("n >= -7", Some(true)),
+        ("not n = 7", Some(false)),
+        ("not (n = 1 or n = 2)", Some(true)),
+        ("ratio = 0.5", Some(true)),
+        ("ratio > 1", Some(false)),
+        ("price = 12.5", Some(true)),
+        ("price > 9", Some(true)),
+        ("price < -100.25", Some(false)),
+        ("state = 'it''s'", Some(true)),
+        ("state in ('a', 'it''s')", Some(true)),
+        ("state not in ('a')", Some(true)),
+        ("n in (1, 2)", Some(false)),
+        ("id = '01234567-89AB-cdef-0fed-cba987654321'", Some(true)),
+        ("at < now", Some(true)),
+        ("at < now - 30m", Some(true)),
+        ("at < now-2h", Some(false)),
+        ("at < now + 1d", Some(true)),
+        ("at > '2025-11-24'", Some(true)),
+        ("at >= '2025-11-24T15:00:00Z'", Some(true)),
+        ("at = '2025-11-24 15:00:00.000000'", Some(true)),
+        // NULL is neither equal nor unequal to anything.
+        ("\"Last Seen\" is null", Some(true)),
+        ("\"Last Seen\" IS NOT NULL", Some(false)),
+        ("\"Last Seen\" < now", None),
+        ("not \"Last Seen\" < now", None),
+        ("\"Last Seen\" in ('2025-01-01')", None),
+        ("\"Last Seen\" < now or n = 7", Some(true)),
+        ("\"Last Seen\" < now and n = 8", Some(false)),
+        ("\"Last Seen\" < now and n = 7", None),
+        ("doc is null and raw is null", Some(true)),
+        // `and` binds closer than `or`.
+        ("n = 7 or n = 8 and n = 9", Some(true)),
+        ("(n = 7 or n = 8) and n = 9", Some(false)),
+    ] {
+        assert_eq!(holds(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_fault_names_its_bytes() {
+    for (text, at, words) in [
+        ("colour = 'red'", 0..6, "there is no column `colour`; the columns are ok, n"),
+        ("n = 'red'", 4..9, "`n` is an integer, and this is a text"),
+        ("n = 1.5", 4..7, "no integer of 64 bits"),
+        ("n = 99999999999999999999", 4..24, "no integer of 64 bits"),
+        ("state = 7", 8..9, "`state` is a text, and this is a number"),
+        ("state < 'b'", 0..5, "whose order depends on the database"),
+        ("ok > false", 0..2, "is a bool, whose order"),
+        ("ok = 'yes'", 5..10, "`ok` is a bool, and this is a text"),
+        ("n = true", 4..8, "this is a bool"),
+        ("n = null", 4..8, "write `is null`"),
+        ("at = '2026-02-30'", 5..17, "a text that is no instant in UTC"),
+        ("at = 7", 5..6, "`at` is a timestamp, and this is a number"),
+        ("n = now", 4..7, "`n` is an integer, and this is an instant"),
+        ("at < now - 30", 11..13, "a span such as 30d or 12h is expected here"),
+        ("at < now -", 10..10, "and nothing follows"),
+        ("doc = '{}'", 6..10, "test it with `is null` or `is not null` only"),
+        ("id = 'x'", 5..8, "no uuid"),
+        ("n", 1..1, "`=`, `!=`, `<`"),
+        ("n =", 3..3, "a value is expected here, and nothing follows"),
+        ("n = 1 n = 2", 6..7, "`and`, `or` or the end is expected here, not `n`"),
+        ("(n = 1", 6..6, "`)` is expected"),
+        ("n in 1", 5..6, "`(` and values"),
+        ("n in ()", 6..7, "a value ("),
+        ("n is 1", 5..6, "`null` is expected"),
+        ("n not = 1", 6..7, "`in` is expected"),
+        ("n = 1 and", 9..9, "a column is expected"),
+        ("state = 'open", 8..13, "the quote ' is not closed"),
+        ("n = 1; drop table t", 5..6, "`;` means nothing here"),
+        ("n = 1x", 4..6, "neither a number nor a span"),
+        ("n = state", 4..9, "a value ('text', a number"),
+        ("ü = 1", 0..2, "no column `ü`"),
+    ] {
+        let fault = Condition::read(text, &Table).expect_err(text);
+        assert!(fault.range == at && fault.message.contains(words), "{text}: {fault:?}");
+    }
+    let deep = format!("{}n = 1{}", "(".repeat(100), ")".repeat(100));
+    let fault = Condition::read(&deep, &Table).expect_err("too deep");
+    assert!(fault.message.contains("nested 32 times"), "{fault:?}");
+}
+
+/// Whatever holds for a row, the conditions that the database evaluates hold as well.
+#[test]
+fn what_the_database_evaluates_is_implied() {
+    let implied = |text: &str| read(text).implied(NOW);
+    let of = |column: &str, comparison, value: Value| (column.to_owned(), comparison, value);
+    assert_eq!(
+        implied(
+            "n < 8 and state = 'a' and (ok = true or ok = false) and not n = 9 and raw is not null"
+        ),
+        [
+            of("n", Comparison::AtMost, 8i64.into()),
+            of("state", Comparison::Equal, "a".into()),
+            of("raw", Comparison::NotEqual, Value::Null),
+        ]
+    );
+    assert_eq!(implied("n = 1 or n = 2"), []);
+    assert_eq!(implied("n in (1)"), []);
+    let hour_ago = Value::Timestamp(NOW.0 - 3_600_000_000);
+    assert_eq!(implied("at >= now - 1h"), [of("at", Comparison::AtLeast, hour_ago)]);
+}
+
+#[test]
+fn assignments_are_read_with_their_types() {
+    let set = assignments("state = 'old', at = now, \"Last Seen\" = null", &Table).expect("read");
+    let columns: Vec<_> = set.iter().map(|(column, value)| (&column[..], value.at(NOW))).collect();
+    assert_eq!(columns, [("state", "old".into()), ("at", NOW.into()), ("Last Seen", Value::Null)]);
+    for (text, at, words) in [
+        ("", 0..0, "a column is expected"),
+        ("state = 7", 8..9, "this is a number"),
+        ("n = 1, n = 2", 7..8, "`n` is set twice"),
+        ("n = 1 and", 6..9, "`,` or the end"),
+        ("n = 1,", 6..6, "a column is expected"),
+    ] {
+        let fault = assignments(text, &Table).expect_err(text);
+        assert!(fault.range == at && fault.message.contains(words), "{text}: {fault:?}");
+    }
+}
+
+#[test]
+fn instants_are_those_of_the_calendar() {
+    for (text, seconds) in [
+        ("1970-01-01", Some(0)),
+        ("1969-12-31T23:59:59Z", Some(-1)),
+        ("2000-02-29", Some(951_782_400)),
+        ("2024-12-31 23:59:59", Some(1_735_689_599)),
+        ("2100-03-01", Some(4_107_542_400)),
+        ("2100-02-29", None),
+        ("2026-13-01", None),
+        ("2026-1-1", None),
+        ("2026-01-01T24:00:00Z", None),
+        ("2026-01-01T00:00:00+01:00", None),
+        ("2026-01-01 00:00", None),
+        ("2026-01-01 00:00:00.", None),
+    ] {
+        assert_eq!(instant(text), seconds.map(|s| Time(s * 1_000_000)), "{text}");
+    }
+    assert_eq!(instant("1970-01-01 00:00:00.25"), Some(Time(250_000)));
+}
+
+#[test]
+fn decimals_compare_exactly() {
+    for (a, b, expected) in [
+        ("0.1", "0.10", Ordering::Equal),
+        ("9007199254740993", "9007199254740992.5", Ordering::Greater),
+        ("-1", "-2", Ordering::Greater),
+        ("-0", "0.0", Ordering::Equal),
+        ("-0.5", "0", Ordering::Less),
+        ("10", "9.99", Ordering::Greater),
+        ("007", "7", Ordering::Equal),
+        ("0.09", "0.1", Ordering::Less),
+    ] {
+        assert_eq!(decimals(a, b), Some(expected), "{a} {b}");
+    }
+    assert_eq!(decimals("NaN", "1"), None);
+}

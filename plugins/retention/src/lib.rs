@@ -1,0 +1,347 @@
+//! Built-in task `retention`: deletes or changes rows that are older than a given age, of any table that
+//! the configuration maps.
+//!
+//! ```toml
+//! [tasks.old-sessions]
+//! plugin = "retention"
+//! schedule = "@hourly"
+//! collections.rows = "sessions"
+//! settings = { by = "expire_date", older_than = "14d" }
+//! ```
+//!
+//! The host passes the mapping of `rows` with each call. [`plan`] turns it and the settings into a plan; the
+//! host calls it as well when it reads the configuration, so that faults are found there.
+
+pub mod condition;
+mod token;
+
+use std::ops::Range as Bytes;
+
+use besom_sdk::prelude::*;
+use besom_sdk::{Page, Range};
+
+pub use besom_sdk::Described;
+pub use condition::Fault;
+use condition::{Columns, Condition, Kind, Literal};
+
+/// The collection that the plugin works on.
+pub const ROWS: &str = "rows";
+
+/// What happens to a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// It is deleted.
+    Delete,
+    /// These columns are set.
+    Set(Vec<(String, Literal)>),
+}
+
+/// The settings, as they are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The timestamp that tells the age of a row.
+    pub by: String,
+    /// The index to read by; empty: one that begins with `by`.
+    pub index: String,
+    /// Which rows are meant.
+    pub condition: String,
+    /// `delete` or `set`.
+    pub action: String,
+    /// The columns that are set.
+    pub set: String,
+}
+
+/// A fault of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// The setting.
+    pub setting: &'static str,
+    /// The bytes of its value that are wrong; none: the value as a whole.
+    pub range: Option<Bytes<usize>>,
+    /// What is wrong, and how to correct it.
+    pub message: String,
+}
+
+/// What the task does with the rows of a collection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    by: String,
+    /// None: the key.
+    index: Option<String>,
+    condition: Condition,
+    action: Action,
+}
+
+struct Mapped<'a>(&'a Described);
+
+impl Columns for Mapped<'_> {
+    fn kind(&self, name: &str) -> Option<Kind> {
+        let (_, ty) = self.0.columns.iter().find(|(known, _)| known == name)?;
+        Kind::named(ty)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.columns.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// The plan for a collection.
+///
+/// # Errors
+/// The first fault of the settings.
+pub fn plan(rows: &Described, rules: &Rules) -> Result<Plan, Wrong> {
+    let mapped = Mapped(rows);
+    let whole = |setting, message: String| Wrong { setting, range: None, message };
+    let at =
+        |setting| move |Fault { range, message }| Wrong { setting, range: Some(range), message };
+    let by = &rules.by;
+    match mapped.kind(by) {
+        Some(Kind::Timestamp) => {}
+        Some(_) => {
+            return Err(whole(
+                "by",
+                format!("`{by}` is no timestamp, and tells no age: name one that is"),
+            ));
+        }
+        None => {
+            let names = mapped.names().join(", ");
+            return Err(whole("by", format!("there is no column `{by}`; the columns are {names}")));
+        }
+    }
+    let begins = |columns: &[String]| columns.first() == Some(by);
+    let index = match rules.index.as_str() {
+        "" if begins(&rows.key) => None,
+        "" => {
+            let found = rows.indexes.iter().filter(|(_, columns)| begins(columns));
+            let Some((name, _)) = found.min_by_key(|(_, columns)| columns.len()) else {
+                let message = format!(
+                    "no mapped index begins with `{by}`, so all rows would be read: create an index on it, \
+                     and add it to the indexes of the collection"
+                );
+                return Err(whole("by", message));
+            };
+            Some(name.clone())
+        }
+        name => match rows.indexes.iter().find(|(known, _)| known == name) {
+            Some((_, columns)) if begins(columns) => Some(name.to_owned()),
+            Some(_) => {
+                return Err(whole(
+                    "index",
+                    format!("the index `{name}` does not begin with `{by}`"),
+                ));
+            }
+            None => {
+                let names: Vec<&str> = rows.indexes.iter().map(|(name, _)| name.as_str()).collect();
+                let names = names.join(", ");
+                let message = format!("there is no index `{name}`; the indexes are {names}");
+                return Err(whole("index", message));
+            }
+        },
+    };
+    let condition = Condition::read(&rules.condition, &mapped).map_err(at("where"))?;
+    let action = match rules.action.as_str() {
+        "set" => {
+            let set = condition::assignments(&rules.set, &mapped).map_err(at("set"))?;
+            if let Some((column, _)) = set.iter().find(|(column, _)| rows.key.contains(column)) {
+                return Err(whole(
+                    "set",
+                    format!("`{column}` belongs to the key, which is never changed"),
+                ));
+            }
+            let tested = condition.columns();
+            let is_tested = |column: &str| column == by || tested.contains_key(column);
+            if !set.iter().any(|(column, _)| is_tested(column)) {
+                let message = "every row would match again at the next run: test a column in `where` that \
+                               `set` changes, such as where = \"archived_at is null\" with set = \"archived_at = now\"";
+                return Err(whole("set", message.to_owned()));
+            }
+            Action::Set(set)
+        }
+        _ if rules.set.trim().is_empty() => Action::Delete,
+        _ => return Err(whole("set", "it has no effect without action = \"set\"".to_owned())),
+    };
+    Ok(Plan { by: by.clone(), index, condition, action })
+}
+
+impl Plan {
+    /// Whether a row is old enough and meant.
+    fn takes(&self, value: &dyn Fn(&str) -> Value, now: Time, oldest: Time) -> bool {
+        let is_old = matches!(value(&self.by), Value::Timestamp(at) if at <= oldest.micros());
+        is_old && self.condition.holds(value, now) == Some(true)
+    }
+
+    /// The columns that the decision depends on, without repetition.
+    fn columns(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = vec![&self.by];
+        for (column, _) in self.condition.columns() {
+            if !all.contains(&column) {
+                all.push(column);
+            }
+        }
+        all
+    }
+}
+
+/// The task.
+#[derive(Debug)]
+pub struct Retention;
+
+/// What a call works with.
+struct Call {
+    plan: Plan,
+    oldest: Time,
+}
+
+fn call(ctx: &Context) -> Result<Call> {
+    let rules = Rules {
+        by: ctx.setting("by")?,
+        index: ctx.setting("index")?,
+        condition: ctx.setting("where")?,
+        action: ctx.setting("action")?,
+        set: ctx.setting("set")?,
+    };
+    let plan =
+        plan(ctx.described(ROWS)?, &rules).map_err(|Wrong { setting, message, .. }| {
+            Error::permanent("invalid-setting", format!("{setting}: {message}"))
+        })?;
+    Ok(Call { plan, oldest: ctx.now.minus_ms(ctx.duration_ms("older_than")?) })
+}
+
+impl Call {
+    fn candidate(&self, ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
+        if !self.plan.takes(&values(row), ctx.now, self.oldest) {
+            return Ok(None);
+        }
+        let key = &ctx.described(ROWS)?.key;
+        let key = key.iter().map(|column| row.value(column)).collect::<Result<Vec<_>>>()?;
+        Ok(Some(Candidate::of(&key)?.version(row.get::<Time>(&self.plan.by)?)))
+    }
+}
+
+fn values(row: &Row) -> impl Fn(&str) -> Value {
+    |column| row.value(column).unwrap_or(Value::Null)
+}
+
+impl Task for Retention {
+    fn describe() -> Manifest {
+        Manifest::new("retention", env!("CARGO_PKG_VERSION"))
+            .doc("Deletes or changes the rows of a collection that are older than an age.")
+            .setting(
+                Setting::text("by", "").required().doc("The timestamp that tells the age of a row."),
+            )
+            .setting(
+                Setting::duration("older_than", "0s")
+                    .doc("How long ago `by` is at least. 0s: for a column that holds the expiry."),
+            )
+            .setting(Setting::text("where", "").doc(
+                "Which rows are meant, such as `state = 'closed' and kept is null`; empty: all.",
+            ))
+            .choice(
+                Setting::text("action", "delete").doc("What happens to the rows."),
+                ["delete", "set"],
+            )
+            .setting(Setting::text("set", "").doc(
+                "With action = \"set\": the columns that are set, such as `state = 'old', old_at = now`.",
+            ))
+            .setting(
+                Setting::text("index", "")
+                    .doc("The mapped index to read by; empty: one that begins with `by`."),
+            )
+            .collection(Access::to(ROWS).described().read().update().delete())
+    }
+
+    fn candidates(ctx: &Context) -> Result<Range> {
+        let Call { plan, oldest } = call(ctx)?;
+        let key = ctx.described(ROWS)?.key.iter().map(String::as_str);
+        let mut range = Range::of(ROWS).upper(oldest);
+        if let Some(index) = &plan.index {
+            range = range.index(index);
+        }
+        for (column, comparison, value) in plan.condition.implied(ctx.now) {
+            range.conditions.push(besom_sdk::Condition { column, comparison, value });
+        }
+        let mut columns: Vec<&str> = key.collect();
+        for column in plan.columns() {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        Ok(range.columns(columns))
+    }
+
+    fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
+        call(ctx)?.candidate(ctx, row)
+    }
+
+    /// As by default, but the settings are read once for each page and not for each row.
+    fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
+        let call = call(ctx)?;
+        let mut range = Self::candidates(ctx)?.limit(limit);
+        range.after = cursor;
+        let rows = store::page(None, &range)?;
+        let mut page = Page {
+            candidates: Vec::with_capacity(rows.rows.len()),
+            next: rows.next,
+            scanned: rows.rows.len() as u64,
+            extra: Vec::new(),
+        };
+        for row in &rows.rows {
+            match call.candidate(ctx, row) {
+                Ok(found) => page.candidates.extend(found),
+                Err(error) => log::warn(format!("skipped a row: {}", error.message)),
+            }
+        }
+        Ok(page)
+    }
+
+    /// Reads the rows again, and guards each with the values that the decision depends on: a row that is
+    /// changed before the commit is left for the next run.
+    fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
+        let Call { plan, oldest } = call(ctx)?;
+        let columns = plan.columns();
+        let rows = store::get_each(items, ROWS, &columns, Item::key_values)?;
+        each(items, rows, |item, row| {
+            let Some(row) = row else { return Ok(Verdict::skip("already deleted")) };
+            let value = values(&row);
+            if !plan.takes(&value, ctx.now, oldest) {
+                return Ok(Verdict::skip("changed since it was planned"));
+            }
+            let key = item.key_values()?;
+            let mut guard = Guard::row(ROWS, key.clone()).equal(&plan.by, value(&plan.by));
+            for (column, by_value) in plan.condition.columns() {
+                guard = match value(column) {
+                    found if by_value || found == Value::Null => guard.equal(column, found),
+                    _ => guard.not_equal(column, Value::Null),
+                };
+            }
+            let proposal = Proposal::new()
+                .guard(guard)
+                .or_skip("changed since it was read")
+                .note(&plan.by, value(&plan.by));
+            Ok(match &plan.action {
+                Action::Delete => proposal.delete(ROWS, key).into(),
+                Action::Set(set) => {
+                    let set: Vec<(&str, Value)> = set
+                        .iter()
+                        .map(|(column, literal)| (column.as_str(), literal.at(ctx.now)))
+                        .collect();
+                    let after = |column: &str| {
+                        let own = set.iter().find(|(name, _)| *name == column);
+                        own.map_or_else(|| value(column), |(_, value)| value.clone())
+                    };
+                    if plan.takes(&after, ctx.now, oldest) {
+                        return Ok(Verdict::dead(
+                            "the row would match again after it is set: correct `where` or `set`",
+                        ));
+                    }
+                    proposal.update(ROWS, key, set).into()
+                }
+            })
+        })
+    }
+}
+
+besom_sdk::export!(Retention);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Runs the task against the in-memory host, without WebAssembly or a database.
+
+use besom_sdk::Change;
+use besom_sdk::testing::Fixture;
+
+use super::*;
+
+const NOW: Time = Time(1_750_000_000_000_000);
+const DAY: i64 = 86_400_000_000;
+
+/// Uploads with a state, and the days since they were last used.
+fn uploads(rows: &[(i64, Option<&str>, Option<i64>)]) -> Fixture {
+    let columns = [("no", "integer"), ("state", "text"), ("used_at", "timestamp")];
+    let fixture = Fixture::new(NOW)
+        .table(ROWS, &["no"], &[("by_state", &["state"]), ("by_use", &["used_at"])])
+        .described(ROWS, &columns)
+        .setting("by", "used_at")
+        .setting("older_than", 7 * 86_400_000i64);
+    rows.iter().fold(fixture, |fixture, (no, state, days)| {
+        let used = days.map(|days| Time(NOW.0 - days * DAY));
+        let row = [("no", (*no).into()), ("state", (*state).into()), ("used_at", used.into())];
+        fixture.row(ROWS, "", row)
+    })
+}
+
+fn planned(fixture: &mut Fixture) -> Vec<String> {
+    fixture.scan::<Retention>("").expect("a scan").into_iter().map(|one| one.key).collect()
+}
+
+#[test]
+fn rows_beyond_the_age_that_are_meant_are_planned() {
+    let rows = [
+        (1, Some("closed"), Some(8)),
+        (2, Some("open"), Some(8)),
+        (3, Some("closed"), Some(7)),
+        (4, Some("closed"), Some(6)),
+        (5, None, Some(9)),
+        (6, Some("closed"), None),
+    ];
+    assert_eq!(planned(&mut uploads(&rows)), ["#5", "#1", "#2", "#3"]);
+    let mut closed = uploads(&rows).setting("where", "state = 'closed'");
+    assert_eq!(planned(&mut closed), ["#1", "#3"]);
+    let mut others = uploads(&rows).setting("where", "state != 'closed'");
+    assert_eq!(planned(&mut others), ["#2"], "as in SQL, NULL is not unequal");
+    let mut either = uploads(&rows).setting("where", "state is null or state in ('open')");
+    assert_eq!(planned(&mut either), ["#5", "#2"]);
+}
+
+fn act(fixture: &mut Fixture, keys: &[&str]) -> Vec<Verdict> {
+    let items: Vec<_> = keys.iter().map(|key| ("", Candidate::new(*key))).collect();
+    fixture.act::<Retention>(&items).expect("verdicts")
+}
+
+#[test]
+fn a_row_is_deleted_only_as_it_was_read() {
+    let rows = [(1, Some("closed"), Some(8)), (2, Some("open"), Some(8)), (3, None, Some(1))];
+    let mut fixture = uploads(&rows).setting("where", "state = 'closed' or state is null");
+    let verdicts = act(&mut fixture, &["#1", "#2", "#3", "#4"]);
+    let Verdict::Propose(proposal) = &verdicts[0] else { panic!("{verdicts:?}") };
+    let key = vec![Value::Integer(1)];
+    let guard = Guard::row(ROWS, key.clone()).equal("used_at", Time(NOW.0 - 8 * DAY));
+    assert_eq!(proposal.guards, [guard.equal("state", "closed").into()]);
+    assert!(matches!(&proposal.changes[..], [Change::Delete(row)] if row.key == key));
+    let changed = Verdict::skip("changed since it was planned");
+    assert_eq!(verdicts[1..], [changed.clone(), changed, Verdict::skip("already deleted")]);
+}
+
+#[test]
+fn columns_are_set_so_that_the_row_does_not_match_again() {
+    let rows = [(1, Some("open"), Some(8)), (2, Some("old"), Some(8))];
+    let set = |fixture: Fixture, set: &str| {
+        fixture.setting("action", "set").setting("set", set).setting("where", "state != 'old'")
+    };
+    let mut fixture = set(uploads(&rows), "state = 'old'");
+    assert_eq!(planned(&mut fixture), ["#1"]);
+    let verdicts = act(&mut fixture, &["#1"]);
+    let [Verdict::Propose(proposal)] = &verdicts[..] else { panic!("{verdicts:?}") };
+    let [Change::Update(change)] = &proposal.changes[..] else { panic!("{proposal:?}") };
+    assert_eq!(change.fields, [besom_sdk::Field { name: "state".into(), value: "old".into() }]);
+    let again = act(&mut set(uploads(&rows), "state = 'older'"), &["#1"]);
+    assert!(matches!(&again[..], [Verdict::Dead(why)] if why.contains("match again")), "{again:?}");
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_with_their_place() {
+    let rows = Described {
+        collection: ROWS.into(),
+        key: vec!["no".into()],
+        columns: [
+            ("no", "integer"),
+            ("state", "text"),
+            ("used_at", "timestamp"),
+            ("at", "timestamp"),
+        ]
+        .map(|(name, ty)| (name.into(), ty.into()))
+        .to_vec(),
+        indexes: vec![
+            ("by_state".into(), vec!["state".into(), "used_at".into()]),
+            ("by_use_and_no".into(), vec!["used_at".into(), "no".into()]),
+            ("by_use".into(), vec!["used_at".into()]),
+        ],
+    };
+    let rules = |by: &str| Rules { by: by.into(), action: "delete".into(), ..Rules::default() };
+    let good = plan(&rows, &rules("used_at")).expect("a plan");
+    assert_eq!(good.index.as_deref(), Some("by_use"), "the shortest");
+    let refused = |rules: Rules| {
+        let Wrong { setting, range, message } = plan(&rows, &rules).expect_err("refused");
+        (setting, range, message)
+    };
+    let set = |text: &str| Rules { action: "set".into(), set: text.into(), ..rules("used_at") };
+    for (rules, setting, range, words) in [
+        (rules("state"), "by", None, "is no timestamp"),
+        (rules("gone"), "by", None, "the columns are no, state, used_at, at"),
+        (rules("at"), "by", None, "no mapped index begins with `at`"),
+        (Rules { index: "x".into(), ..rules("used_at") }, "index", None, "there is no index `x`"),
+        (
+            Rules { index: "by_state".into(), ..rules("used_at") },
+            "index",
+            None,
+            "does not begin with `used_at`",
+        ),
+        (
+            Rules { condition: "state = 7".into(), ..rules("used_at") },
+            "where",
+            Some(8..9),
+            "`state` is a text",
+        ),
+        (Rules { set: "state = 'a'".into(), ..rules("used_at") }, "set", None, "no effect"),
+        (set(""), "set", Some(0..0), "a column is expected"),
+        (set("no = 1"), "set", None, "belongs to the key"),
+        (set("state = 'a'"), "set", None, "would match again at the next run"),
+    ] {
+        let (found, at, message) = refused(rules);
+        assert!(
+            found == setting && at == range && message.contains(words),
+            "{found} {at:?} {message}"
+        );
+    }
+    assert!(plan(&rows, &set("used_at = now")).is_ok(), "the age itself is set");
+}
