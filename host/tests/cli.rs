@@ -834,6 +834,7 @@ fn every_commented_example_of_a_new_configuration_is_valid() {
             "[topics.\"documents.compacted\"]",
             "[topics.\"documents.expired\"]",
             "[tasks.reconciler]",
+            "[tasks.ended-shares]",
             "[tasks.compaction]",
             "[tasks.client-deactivation]",
             "[tasks.share-expiry]",

@@ -38,6 +38,10 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
         let line = format!("foreign key: {own} refers to {}{to}", reference.table);
         let _ = writeln!(text, "# {}", printable(&line));
     }
+    for index in &shape.partial {
+        let line = format!("the index {index} covers only some of the rows, and is not used");
+        let _ = writeln!(text, "# {}", printable(&line));
+    }
     let _ = writeln!(text, "\n[{head}.columns]");
     for found in shape.columns.iter().filter(|found| Some(&found.name) != tenant.as_ref()) {
         let declared = match found.declared.as_str() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::collection::Collections;
+use besom_core::collection::{Collections, Operations};
 use besom_core::ids::TaskName;
 use besom_core::plan::Policy;
 use besom_core::value::Value;
@@ -561,6 +561,15 @@ impl Resolved {
         let span = self.schedules.get(task);
         let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
         self.problems.push(Diagnostic::error(place, message).fix(fix));
+    }
+
+    /// Takes operations on a collection away that a task does not need.
+    pub fn narrow(&mut self, task: &TaskName, collection: &str, needed: Operations) {
+        if let Some(task) = self.config.tasks.get_mut(task)
+            && let Some(granted) = Arc::make_mut(task).grants.get_mut(collection)
+        {
+            *granted = granted.and(needed);
+        }
     }
 
     /// Adds an error about a task's setting, or about some bytes of its text.

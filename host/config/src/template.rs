@@ -233,6 +233,12 @@ const TASKS: &str = r#"
 # [tasks.reconciler]
 # plugin = "reconciler"
 # schedule = "@every 5s"
+# Retention deletes or changes old rows of any table (docs/retention.md; `besom config map TABLE`):
+# [tasks.ended-shares]
+# plugin = "retention"
+# schedule = "@daily"
+# collections.rows = "shares"
+# settings = { by = "unshared_at", older_than = "90d" }
 # A built-in plugin is granted what it requests; your own (plugin = "name.wasm") only what
 # [tasks.NAME.grants] lists.
 "#;

@@ -16,8 +16,12 @@ pub struct Shape {
     pub key: Vec<String>,
     /// The columns of its indexes over all rows, without those that contain an expression.
     pub indexes: Vec<Vec<String>>,
+    /// The names of its indexes over some of the rows, which are not used.
+    pub partial: Vec<String>,
     /// Its foreign keys.
     pub references: Vec<Reference>,
+    /// Whether it is a view, which has no key of its own.
+    pub is_view: bool,
 }
 
 /// A column.
@@ -54,6 +58,18 @@ pub enum Described {
 }
 
 impl Shape {
+    /// Replaces the key by these columns.
+    ///
+    /// # Errors
+    /// There is no such column.
+    pub fn with_key(mut self, key: Vec<String>) -> Result<Shape, String> {
+        for column in &key {
+            self.named(column)?;
+        }
+        self.key = key;
+        Ok(self)
+    }
+
     /// The collection of that name: all columns that a kind fits, and all indexes that a task can read by.
     ///
     /// # Errors
@@ -71,6 +87,12 @@ impl Shape {
             .filter_map(|found| Some((found.name.clone(), found.column?)))
             .collect();
         let key: Vec<String> = self.key.iter().filter(|name| !is_tenant(name)).cloned().collect();
+        if key.is_empty() && self.is_view {
+            return Err(format!(
+                "{:?} is a view, which has no key: add --key COLUMN,...",
+                self.table
+            ));
+        }
         if key.is_empty() {
             return Err(format!(
                 "the table {:?} has no primary key and no unique index{}, so nothing identifies a row: \
@@ -181,14 +203,29 @@ const WORDS: [&str; 16] = [
 
 /// Whether a column holds instants, judging by its name.
 pub fn is_named_as_instant(name: &str) -> bool {
-    let name = name.to_lowercase();
-    let mut words = name.split('_').peekable();
+    let words = words(name);
     // Names such as `on_sale` begin with one of the words.
-    let single = !name.contains('_');
-    if !single && words.peek().is_some_and(|word| matches!(*word, "on" | "at" | "time")) {
-        words.next();
+    let begins = words.len() > 1 && matches!(words[0].as_str(), "on" | "at" | "time");
+    words[usize::from(begins)..].iter().any(|word| WORDS.contains(&word.as_str()))
+}
+
+/// The words of a name such as `created_at`, `createdAt` or `Created At`, in small letters.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = vec![String::new()];
+    let mut small = false;
+    for c in name.chars() {
+        if !c.is_alphanumeric() || (c.is_uppercase() && small) {
+            words.push(String::new());
+        }
+        small = c.is_lowercase();
+        if c.is_alphanumeric()
+            && let Some(last) = words.last_mut()
+        {
+            last.extend(c.to_lowercase());
+        }
     }
-    words.any(|word| WORDS.contains(&word))
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// The unit of instants as whole numbers: every one of them lies between 2001 and 2100 in it. None: there
@@ -231,7 +268,7 @@ mod tests {
                 texts(&["seen_at"]),
                 texts(&["org_id", "place"]),
             ],
-            references: Vec::new(),
+            ..Shape::default()
         }
     }
 
@@ -263,12 +300,25 @@ mod tests {
         let mut float = shape();
         float.columns[1].column = Some(Column { kind: Kind::Float, encoding: Encoding::Native });
         assert!(refused(&float, None).contains("neither an integer, a text"));
+        let view = Shape { is_view: true, ..bare.clone() };
+        assert!(refused(&view, None).contains("is a view, which has no key: add --key"));
+        let keyed = view.with_key(texts(&["id"])).expect("a key");
+        assert_eq!(keyed.collection("s", None).expect("a collection").key, texts(&["id"]));
+        assert!(keyed.with_key(texts(&["gone"])).is_err());
         assert!(refused(&shape(), Some("tenant")).contains("its columns: org_id, id, place"));
     }
 
     #[test]
     fn instants_are_recognised_by_name_and_by_their_numbers() {
-        for name in ["expires_at", "last_activity", "createdAt_date", "timestamp", "seen_on"] {
+        for name in [
+            "expires_at",
+            "last_activity",
+            "createdAt",
+            "Created At",
+            "timestamp",
+            "seen_on",
+            "ts_ms",
+        ] {
             assert!(is_named_as_instant(name), "{name}");
         }
         for name in ["id", "on_sale", "status", "attempts", "atoms", "time_zone"] {

@@ -1,6 +1,7 @@
 //! The settings of the built-in task `retention`, judged when the configuration is read: by the plugin's
 //! own code, so that its language is defined once.
 
+use besom_core::collection::Operations;
 use besom_core::value::Value;
 use besom_ports::task::TaskDefinition;
 use besom_retention::{Described, ROWS, Rules, plan};
@@ -9,6 +10,23 @@ pub use besom_retention::Wrong;
 
 /// The name of the plugin.
 pub const RETENTION: &str = "retention";
+
+/// What a task needs of the operations that the plugin requests: it either deletes rows or sets columns.
+pub fn needed(task: &TaskDefinition) -> Option<(String, Operations)> {
+    if task.plugin != RETENTION {
+        return None;
+    }
+    let name = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    let mut operations = task.grants.get(name).copied()?;
+    let sets = task.settings.iter().any(|field| {
+        field.name == "action" && matches!(&field.value, Value::Text(action) if action == "set")
+    });
+    match sets {
+        true => operations.delete = false,
+        false => operations.update = false,
+    }
+    Some((name.to_owned(), operations))
+}
 
 /// The first fault of a task's settings; `None` also for a task with another plugin or without its
 /// collection, which is reported elsewhere.
@@ -25,8 +43,13 @@ pub fn fault(task: &TaskDefinition) -> Option<Wrong> {
             _ => String::new(),
         }
     };
+    let by = text("by");
+    if by.is_empty() {
+        // A missing setting is reported with the others.
+        return None;
+    }
     let rules = Rules {
-        by: text("by"),
+        by,
         index: text("index"),
         condition: text("where"),
         action: text("action"),

@@ -35,6 +35,9 @@ pub enum Verb {
         /// Column with the tenant, if the table has tenants.
         #[arg(long, value_name = "COLUMN")]
         tenant: Option<String>,
+        /// Columns that identify a row (default: the primary key, or else a unique index).
+        #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+        key: Vec<String>,
         /// Add the section at the end of the configuration file.
         #[arg(long)]
         write: bool,
@@ -48,8 +51,8 @@ impl Verb {
     /// A file that cannot be written, or a table that cannot be read or mapped.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
-            Verb::Map { table, name, tenant, write } => {
-                mapped(global, &table, name, tenant.as_deref(), write).await?;
+            Verb::Map { table, name, tenant, key, write } => {
+                mapped(global, &table, name, (tenant.as_deref(), key), write).await?;
             }
             Verb::Schema => {
                 let text = serde_json::to_string_pretty(&schema())
@@ -86,7 +89,7 @@ async fn mapped(
     global: &Global,
     table: &str,
     name: Option<String>,
-    tenant: Option<&str>,
+    (tenant, key): (Option<&str>, Vec<String>),
     write: bool,
 ) -> Result<(), Failure> {
     let overrides = Overrides::from_env(global.set.clone());
@@ -94,7 +97,8 @@ async fn mapped(
     let model = collections_for(&parsed.plugins());
     let resolved = parsed.outline(&model);
     let shape = match open::describe(resolved.partial(), table).await? {
-        Described::Table(shape) => shape,
+        Described::Table(shape) if key.is_empty() => shape,
+        Described::Table(shape) => shape.with_key(key).map_err(Failure::Failed)?,
         Described::Unknown(known) if known.is_empty() => {
             return Err(Failure::Failed("the database has no tables of a product".into()));
         }

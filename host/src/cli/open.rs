@@ -454,13 +454,14 @@ impl Loader {
         let defaults = collections_for(&parsed.plugins());
         let file = std::fs::metadata(parsed.path());
         let mut resolved = parsed.resolve(&lookup, &defaults);
-        let wrong = resolved
-            .partial()
-            .tasks
-            .values()
-            .filter_map(|task| Some((task.name.clone(), retention::fault(task)?)));
-        for (task, Wrong { setting, range, message }) in wrong.collect::<Vec<_>>() {
-            resolved.setting_fault(&task, setting, range, message);
+        let tasks: Vec<_> = resolved.partial().tasks.values().cloned().collect();
+        for task in tasks {
+            if let Some((collection, needed)) = retention::needed(&task) {
+                resolved.narrow(&task.name, &collection, needed);
+            }
+            if let Some(Wrong { setting, range, message }) = retention::fault(&task) {
+                resolved.setting_fault(&task.name, setting, range, format!("{setting}: {message}"));
+            }
         }
         // Whoever can change the file can change every grant and pin in it.
         if let Ok(Err(why)) = file.map(|found| besom_runtime::closed(&found)) {

@@ -206,11 +206,10 @@ impl Condition {
             }
             Condition::In(column, literals) => {
                 let found = value(column);
-                let mut orders = literals.iter().map(|one| compared(&found, &one.at(now)));
-                return match found {
-                    Value::Null => None,
-                    _ => Some(orders.any(|order| order == Some(Ordering::Equal))),
-                };
+                let orders = literals.iter().map(|one| compared(&found, &one.at(now)));
+                // None of them compares: NULL, or NaN.
+                let orders = orders.collect::<Option<Vec<_>>>()?;
+                return Some(orders.contains(&Ordering::Equal));
             }
         }
         .unwrap_or_else(|decided| decided)
@@ -469,8 +468,11 @@ impl<'a> Reader<'a> {
                 "a number that is no integer of 64 bits",
             ),
             (Sort::Number, Kind::Float) => (token.text.parse().ok().map(Value::Float), "a number"),
-            (Sort::Number, Kind::Decimal) => (Some(Value::Decimal(token.text.into_owned())), ""),
+            (Sort::Number, Kind::Decimal) => {
+                (Decimal::of(&token.text).map(|_| Value::Decimal(token.text.to_string())), "a span")
+            }
             (Sort::Number, _) => (None, "a number"),
+            (Sort::Text, _) if token.text.contains('\0') => (None, "a text with a NUL"),
             (Sort::Text, Kind::Text) => (Some(Value::Text(token.text.into_owned())), ""),
             (Sort::Text, Kind::Uuid) => (uuid(&token.text), "a text that is no uuid"),
             (Sort::Text, Kind::Timestamp) => (

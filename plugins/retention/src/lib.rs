@@ -24,6 +24,15 @@ pub use besom_sdk::Described;
 pub use condition::Fault;
 use condition::{Columns, Condition, Kind, Literal};
 
+/// Maximum number of rows that one run plans per tenant, unless the operator sets another.
+const PLANNED_MAX: i64 = 100_000;
+/// Maximum number of conditions that are left to the database.
+const IMPLIED_MAX: usize = 32;
+/// A row that is set and would match again within this time would be changed by every run.
+const SOON_MS: u64 = 60_000;
+/// The first instant that every store can hold: the year 1.
+const FIRST: Time = Time(-62_135_596_800_000_000);
+
 /// The collection that the plugin works on.
 pub const ROWS: &str = "rows";
 
@@ -97,6 +106,15 @@ pub fn plan(rows: &Described, rules: &Rules) -> Result<Plan, Wrong> {
     let by = &rules.by;
     match mapped.kind(by) {
         Some(Kind::Timestamp) => {}
+        Some(Kind::Integer | Kind::Float | Kind::Decimal) => {
+            return Err(whole(
+                "by",
+                format!(
+                    "`{by}` is a number: if it counts since 1970, map it as {{ type = \"timestamp\", encoding = \
+                     \"seconds\" }} (or \"millis\"; an integer as it is counts microseconds, \"native\")"
+                ),
+            ));
+        }
         Some(_) => {
             return Err(whole(
                 "by",
@@ -149,7 +167,11 @@ pub fn plan(rows: &Described, rules: &Rules) -> Result<Plan, Wrong> {
                 ));
             }
             let tested = condition.columns();
-            let is_tested = |column: &str| column == by || tested.contains_key(column);
+            // A column may round what it stores, so that the row would match for ever.
+            let is_exact =
+                |column: &str| !matches!(mapped.kind(column), Some(Kind::Float | Kind::Decimal));
+            let is_tested =
+                |column: &str| column == by || (tested.contains_key(column) && is_exact(column));
             if !set.iter().any(|(column, _)| is_tested(column)) {
                 let message = "every row would match again at the next run: test a column in `where` that \
                                `set` changes, such as where = \"archived_at is null\" with set = \"archived_at = now\"";
@@ -204,7 +226,7 @@ fn call(ctx: &Context) -> Result<Call> {
         plan(ctx.described(ROWS)?, &rules).map_err(|Wrong { setting, message, .. }| {
             Error::permanent("invalid-setting", format!("{setting}: {message}"))
         })?;
-    Ok(Call { plan, oldest: ctx.now.minus_ms(ctx.duration_ms("older_than")?) })
+    Ok(Call { plan, oldest: ctx.now.minus_ms(ctx.duration_ms("older_than")?).max(FIRST) })
 }
 
 impl Call {
@@ -224,7 +246,7 @@ fn values(row: &Row) -> impl Fn(&str) -> Value {
 
 impl Task for Retention {
     fn describe() -> Manifest {
-        Manifest::new("retention", env!("CARGO_PKG_VERSION"))
+        let mut manifest = Manifest::new("retention", env!("CARGO_PKG_VERSION"))
             .doc("Deletes or changes the rows of a collection that are older than an age.")
             .setting(
                 Setting::text("by", "").required().doc("The timestamp that tells the age of a row."),
@@ -247,7 +269,13 @@ impl Task for Retention {
                 Setting::text("index", "")
                     .doc("The mapped index to read by; empty: one that begins with `by`."),
             )
-            .collection(Access::to(ROWS).described().read().update().delete())
+            .collection(Access::to(ROWS).described().read().update().delete());
+        // Read by the host, as all settings that it uses itself.
+        manifest.extra.push(besom_sdk::Field {
+            name: "candidates_per_project".into(),
+            value: PLANNED_MAX.into(),
+        });
+        manifest
     }
 
     fn candidates(ctx: &Context) -> Result<Range> {
@@ -257,7 +285,9 @@ impl Task for Retention {
         if let Some(index) = &plan.index {
             range = range.index(index);
         }
-        for (column, comparison, value) in plan.condition.implied(ctx.now) {
+        for (column, comparison, value) in
+            plan.condition.implied(ctx.now).into_iter().take(IMPLIED_MAX)
+        {
             range.conditions.push(besom_sdk::Condition { column, comparison, value });
         }
         let mut columns: Vec<&str> = key.collect();
@@ -329,7 +359,9 @@ impl Task for Retention {
                         let own = set.iter().find(|(name, _)| *name == column);
                         own.map_or_else(|| value(column), |(_, value)| value.clone())
                     };
-                    if plan.takes(&after, ctx.now, oldest) {
+                    // Also a moment later: `now` was set, and has passed.
+                    let (later, limit) = (ctx.now.plus_ms(SOON_MS), oldest.plus_ms(SOON_MS));
+                    if plan.takes(&after, ctx.now, oldest) || plan.takes(&after, later, limit) {
                         return Ok(Verdict::dead(
                             "the row would match again after it is set: correct `where` or `set`",
                         ));

@@ -10,12 +10,16 @@ const DAY: i64 = 86_400_000_000;
 
 /// Uploads with a state, and the days since they were last used.
 fn uploads(rows: &[(i64, Option<&str>, Option<i64>)]) -> Fixture {
+    uploads_beyond(7, rows)
+}
+
+fn uploads_beyond(days: i64, rows: &[(i64, Option<&str>, Option<i64>)]) -> Fixture {
     let columns = [("no", "integer"), ("state", "text"), ("used_at", "timestamp")];
     let fixture = Fixture::new(NOW)
         .table(ROWS, &["no"], &[("by_state", &["state"]), ("by_use", &["used_at"])])
         .described(ROWS, &columns)
         .setting("by", "used_at")
-        .setting("older_than", 7 * 86_400_000i64);
+        .setting("older_than", days * 86_400_000);
     rows.iter().fold(fixture, |fixture, (no, state, days)| {
         let used = days.map(|days| Time(NOW.0 - days * DAY));
         let row = [("no", (*no).into()), ("state", (*state).into()), ("used_at", used.into())];
@@ -77,6 +81,11 @@ fn columns_are_set_so_that_the_row_does_not_match_again() {
     let [Verdict::Propose(proposal)] = &verdicts[..] else { panic!("{verdicts:?}") };
     let [Change::Update(change)] = &proposal.changes[..] else { panic!("{proposal:?}") };
     assert_eq!(change.fields, [besom_sdk::Field { name: "state".into(), value: "old".into() }]);
+    // `now` has passed at the next run.
+    let touched = uploads_beyond(0, &rows).setting("action", "set").setting("set", "used_at = now");
+    let mut touched = touched.setting("where", "used_at < now");
+    let again = act(&mut touched, &["#1"]);
+    assert!(matches!(&again[..], [Verdict::Dead(_)]), "{again:?}");
     let again = act(&mut set(uploads(&rows), "state = 'older'"), &["#1"]);
     assert!(matches!(&again[..], [Verdict::Dead(why)] if why.contains("match again")), "{again:?}");
 }
@@ -127,6 +136,7 @@ fn settings_that_cannot_work_are_refused_with_their_place() {
         ),
         (Rules { set: "state = 'a'".into(), ..rules("used_at") }, "set", None, "no effect"),
         (set(""), "set", Some(0..0), "a column is expected"),
+        (rules("no"), "by", None, "encoding = \"seconds\""),
         (set("no = 1"), "set", None, "belongs to the key"),
         (set("state = 'a'"), "set", None, "would match again at the next run"),
     ] {
@@ -137,4 +147,9 @@ fn settings_that_cannot_work_are_refused_with_their_place() {
         );
     }
     assert!(plan(&rows, &set("used_at = now")).is_ok(), "the age itself is set");
+    let mut priced = rows.clone();
+    priced.columns.push(("price".into(), "decimal".into()));
+    let rounded = Rules { condition: "price != 1.005".into(), ..set("price = 1.005") };
+    let wrong = plan(&priced, &rounded).expect_err("refused");
+    assert!(wrong.message.contains("match again"), "{wrong:?}");
 }

@@ -174,6 +174,7 @@ macro_rules! store_conformance {
                 what_is_discarded_makes_way,
                 what_is_discarded_in_the_middle_leaves_the_order,
                 what_is_discarded_takes_its_wait_along,
+                what_is_tried_again_may_be_before_what_is_gone,
                 a_topic_changes_from_a_broker_to_http,
                 keys_take_turns,
                 what_was_given_up_is_tried_again_unless_a_later_one_has_followed,

@@ -35,6 +35,8 @@ fn shape() -> Shape {
             table: "team".into(),
             theirs: texts(&["id"]),
         }],
+        partial: texts(&["recent"]),
+        is_view: false,
     }
 }
 
@@ -44,6 +46,7 @@ table = \"django_session\"
 # If team_id names the tenant of a row: --tenant team_id
 key = [\"session_key\"]
 # foreign key: team_id refers to team (id)
+# the index recent covers only some of the rows, and is not used
 
 [collections.sessions.columns]
 session_key = \"text\"  # varchar(40)

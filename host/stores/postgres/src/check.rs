@@ -16,6 +16,7 @@ use super::units;
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Reaction};
 use besom_tables::plan::Good;
+use besom_tables::qualified;
 
 /// All faults of all collections, in the order of their names.
 pub(super) async fn check(
@@ -93,10 +94,10 @@ pub(super) async fn check_granted(
         found.triggers(&triggers(session, table.oid, *operations).await?);
         for (what, granted, may) in wanted {
             if granted && !may {
-                let table = &collection.table;
+                let (table, named) = (&collection.table, qualified(&collection.table));
                 let message = format!(
                     "a task's grants include it, but the role may not {what} in {table:?}: \
-                     GRANT {what} ON {table} TO {role}"
+                     GRANT {what} ON {named} TO {role}"
                 );
                 found.fault("table", message);
             }
@@ -291,8 +292,9 @@ fn without_zone(table: &str, column: &str, zone: &str) -> String {
 /// privilege to update it, even if nothing is updated.
 fn compare_privileges(found: &mut Check<'_>, may: &Privileges, is_anchor: bool) {
     let (table, role) = (&found.collection.table, quote(&may.role));
+    let named = qualified(table);
     if !may.select {
-        let message = format!("the role may not read {table:?}: GRANT SELECT ON {table} TO {role}");
+        let message = format!("the role may not read {table:?}: GRANT SELECT ON {named} TO {role}");
         return found.fault("table", message);
     }
     if may.update {
@@ -301,7 +303,7 @@ fn compare_privileges(found: &mut Check<'_>, may: &Privileges, is_anchor: bool) 
     let column = found.collection.key.first().map(|name| quote(name)).unwrap_or_default();
     let message = format!(
         "the role may not lock rows of {table:?}, which guards do: \
-         GRANT UPDATE ({column}) ON {table} TO {role}, which is sufficient for locking"
+         GRANT UPDATE ({column}) ON {named} TO {role}, which is sufficient for locking"
     );
     // A collection that is only read may have no guards.
     found.push("table", message, !is_anchor);

@@ -89,6 +89,10 @@ pub(super) fn cell<'v>(table: &Table, term: impl Into<Term<'v>>) -> Result<Optio
 
 fn compared(column: &str, comparison: Comparison, form: &Form, value: &str) -> String {
     match comparison {
+        Comparison::Equal if form.by_bytes => {
+            let equal = form.equals(column, value);
+            format!("{equal} AND {column}::text COLLATE \"C\" = {value}")
+        }
         Comparison::Equal => form.equals(column, value),
         Comparison::NotEqual if form.comparable => {
             format!("{column} IS DISTINCT FROM {}", form.meets(value))

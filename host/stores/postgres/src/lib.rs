@@ -463,8 +463,13 @@ impl Store for PostgresStore {
         room: &[(String, u32)],
         hold: Duration,
     ) -> Result<Vec<Claimed>> {
-        let session = self.pools.take(Use::Write).await?;
-        outbox::claim(session, &self.clock, fence, room, hold).await
+        loop {
+            let session = self.pools.take(Use::Write).await?;
+            let (claimed, lagging) = outbox::claim(session, &self.clock, fence, room, hold).await?;
+            if !claimed.is_empty() || !lagging {
+                return Ok(claimed);
+            }
+        }
     }
 
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {

@@ -69,26 +69,30 @@ async fn advance(tx: &Tx, sequences: Vec<String>) -> Job<()> {
     Ok(())
 }
 
-/// Locks the sequences of messages that a condition selects.
-async fn lock(tx: &Tx, of: &str, params: Vec<Param<'_>>) -> Job<()> {
+/// Locks the sequences of messages that a condition selects, and returns them.
+async fn lock(tx: &Tx, of: &str, params: Vec<Param<'_>>) -> Job<Vec<String>> {
     let sql = format!(
-        "SELECT 1 FROM @.outbox_sequence WHERE sequence IN (SELECT o.sequence FROM @.outbox o WHERE {of})
+        "SELECT sequence FROM @.outbox_sequence
+         WHERE sequence IN (SELECT o.sequence FROM @.outbox o WHERE {of})
          ORDER BY sequence COLLATE \"C\" FOR UPDATE"
     );
-    tx.query(&sql, params).await?;
-    Ok(())
+    firsts(&tx.query(&sql, params).await?)
 }
 
-/// Claims messages for one attempt each; writes nothing if there are none.
+/// Maximum number of heads that lag behind and are moved in one transaction.
+const LAGGING_MAX: i64 = 1_000;
+
+/// Claims messages for one attempt each; writes nothing if there are none. Whether heads that lag behind
+/// may be left: the claim has to be repeated if it found nothing.
 pub(super) async fn claim(
     session: Session,
     clock: &Clock,
     fence: &FencingToken,
     room: &[(String, u32)],
     hold: Duration,
-) -> Result<Vec<Claimed>> {
+) -> Result<(Vec<Claimed>, bool)> {
     if !any(&session, clock, room).await? {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), false));
     }
     let mut first = Pipeline::default();
     hold_fence(&mut first, fence);
@@ -97,15 +101,15 @@ pub(super) async fn claim(
         Ok(()) => claimed(&tx, room, hold).await,
         Err(fenced) => Err(fenced),
     };
-    let claimed = match done {
-        Ok(claimed) => claimed,
+    let (claimed, lagging) = match done {
+        Ok(done) => done,
         Err(failure) => {
             tx.session.rollback().await;
             return Err(failure.into());
         }
     };
     tx.session.commit().await?;
-    Ok(with_payloads(&tx.session, claimed).await?)
+    Ok((with_payloads(&tx.session, claimed).await?, lagging))
 }
 
 const CLAIMED: &str = "t.id, t.at, (SELECT name FROM @.task WHERE id = t.task) AS task,
@@ -127,7 +131,36 @@ fn message(row: &Row, topic: &str, payload: Vec<u8>) -> Job<Claimed> {
     })
 }
 
-async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Claimed>> {
+async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<(Vec<Claimed>, bool)> {
+    let (mut claimed, mut lagging) = (Vec::new(), false);
+    for (topic, limit) in room {
+        let begin = claimed.len();
+        if !take(tx, topic, *limit, hold, &mut claimed).await? {
+            // Some of the first have nothing pending: those behind them may have.
+            let due = params![escaped(topic).into_owned(), tx.now.0, LAGGING_MAX];
+            let due = tx.query(DUE, due).await?;
+            lagging |= due.len() as i64 == LAGGING_MAX;
+            advance(tx, firsts(&due)?).await?;
+            take(tx, topic, *limit, hold, &mut claimed).await?;
+        }
+        claimed[begin..].sort_unstable_by_key(|message| message.id);
+    }
+    Ok((claimed, lagging))
+}
+
+/// The first column of each row.
+fn firsts(rows: &[Row]) -> Job<Vec<String>> {
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// Claims the first messages of at most this many sequences. Whether each had one.
+async fn take(
+    tx: &Tx,
+    topic: &str,
+    limit: u32,
+    hold: Duration,
+    claimed: &mut Vec<Claimed>,
+) -> Job<bool> {
     let take = format!(
         "WITH due AS ({DUE}),
            first AS MATERIALIZED (SELECT s.sequence, f.id, f.no
@@ -137,31 +170,18 @@ async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Cla
            taken AS (UPDATE @.outbox t SET attempts = t.attempts + 1
              FROM first WHERE t.id = first.id AND t.delivered_at IS NULL AND t.given_up_at IS NULL
              RETURNING {CLAIMED})
-         SELECT taken.*, first.sequence FROM first LEFT JOIN taken ON taken.id = first.id"
+         SELECT taken.* FROM first LEFT JOIN taken ON taken.id = first.id"
     );
-    let mut claimed = Vec::new();
-    for (topic, limit) in room {
-        let (begin, limit) = (claimed.len(), *limit as usize);
-        while claimed.len() - begin < limit {
-            let left = limit - (claimed.len() - begin);
-            let until = (tx.now + hold).0;
-            let asked = params![escaped(topic).into_owned(), tx.now.0, left as i64, until];
-            let rows = tx.query(&take, asked).await?;
-            let mut ended = Vec::new();
-            for row in &rows {
-                match row.try_get::<_, Option<i64>>(0)? {
-                    Some(_) => claimed.push(message(row, topic, Vec::new())?),
-                    None => ended.push(row.try_get(8)?),
-                }
-            }
-            if ended.is_empty() {
-                break;
-            }
-            advance(tx, ended).await?;
+    let until = (tx.now + hold).0;
+    let asked = params![escaped(topic).into_owned(), tx.now.0, i64::from(limit), until];
+    let mut all = true;
+    for row in tx.query(&take, asked).await? {
+        match row.try_get::<_, Option<i64>>(0)? {
+            Some(_) => claimed.push(message(&row, topic, Vec::new())?),
+            None => all = false,
         }
-        claimed[begin..].sort_unstable_by_key(|message| message.id);
     }
-    Ok(claimed)
+    Ok(all)
 }
 
 /// The claimed messages with their payloads, which never change. A missing one was ended and pruned
@@ -266,32 +286,33 @@ fn selected(selector: &MessageSelector) -> (Option<Vec<i64>>, Option<String>) {
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let (ids, topic) = selected(selector);
     let of = format!("o.given_up_at IS NOT NULL AND {SELECTED}");
-    lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
+    let locked = lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
     let sql = format!(
         "WITH again AS (UPDATE @.outbox o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
-         WHERE {of} AND NOT EXISTS (SELECT 1 FROM @.outbox l
+         WHERE {of} AND o.sequence = ANY($4::text[]) AND NOT EXISTS (SELECT 1 FROM @.outbox l
              WHERE l.sequence = o.sequence AND l.no > o.no)
          RETURNING sequence, no, id),
          due AS (UPDATE @.outbox_sequence s SET head = again.no, due = $3, turn = again.id
-           FROM again WHERE s.sequence = again.sequence AND s.head IS NULL)
+           FROM again WHERE s.sequence = again.sequence AND (s.head IS NULL OR s.head > again.no))
          SELECT count(*) FROM again"
     );
-    Ok(only::<i64>(&tx.query(&sql, params![ids, topic, tx.now.0]).await?)?.unsigned_abs())
+    let again = tx.query(&sql, params![ids, topic, tx.now.0, locked]).await?;
+    Ok(only::<i64>(&again)?.unsigned_abs())
 }
 
 /// Gives up pending messages.
 pub(super) async fn discard(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let (ids, topic) = selected(selector);
     let of = format!("o.delivered_at IS NULL AND o.given_up_at IS NULL AND {SELECTED}");
-    lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
+    let locked = lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
     let sql = format!(
-        "WITH ended AS (UPDATE @.outbox o SET given_up_at = $3, error = $4 WHERE {of}
-           RETURNING sequence)
+        "WITH ended AS (UPDATE @.outbox o SET given_up_at = $3, error = $4
+           WHERE {of} AND o.sequence = ANY($5::text[]) RETURNING sequence)
          SELECT sequence, count(*) FROM ended GROUP BY sequence"
     );
     let (mut sequences, mut discarded) = (Vec::new(), 0);
-    for row in tx.query(&sql, params![ids, topic, tx.now.0, DISCARDED]).await? {
+    for row in tx.query(&sql, params![ids, topic, tx.now.0, DISCARDED, locked]).await? {
         sequences.push(row.try_get(0)?);
         discarded += row.try_get::<_, i64>(1)?;
     }

@@ -69,7 +69,19 @@ async fn shape(session: &Session, table: &str) -> Job<Described> {
         columns.push(of_column(session, &found, column).await?);
     }
     let indexes = by_column().map(|index| index.columns.clone()).collect();
-    Ok(Described::Table(Shape { table: table.to_owned(), columns, key, indexes, references }))
+    let partial = session
+        .query(
+            "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+             WHERE i.indrelid = $1::oid AND i.indpred IS NOT NULL ORDER BY 1",
+            params![found.oid],
+        )
+        .await?
+        .iter()
+        .map(|row| Ok(row.try_get(0)?))
+        .collect::<Job<Vec<String>>>()?;
+    let is_view = matches!(found.kind.as_str(), "v" | "m");
+    let table = table.to_owned();
+    Ok(Described::Table(Shape { table, columns, key, indexes, partial, references, is_view }))
 }
 
 /// The kind of a column by its type; instants as numbers by their name and the rows looked at.

@@ -135,6 +135,9 @@ pub(super) struct Form {
     pub(super) comparable: bool,
     /// Whether the column is read without a cast.
     pub(super) plain: bool,
+    /// Whether texts that the column's collation calls equal may differ: equality is judged by their
+    /// bytes as well.
+    pub(super) by_bytes: bool,
 }
 
 impl Form {
@@ -179,6 +182,7 @@ impl Form {
             wire,
             cast,
             comparable: !["json", "xml", "point"].contains(&name),
+            by_bytes: kind == Kind::Text && ["text", "varchar", "citext"].contains(&name),
             plain: native && wire.sql() == name,
         }
     }

@@ -530,8 +530,14 @@ impl Store for SqliteStore {
         if !self.inspection.read(move |conn| outbox::any(conn, &asked, now)).await? {
             return Ok(Vec::new());
         }
-        let (fence, room) = (fence.clone(), room.to_vec());
-        self.writer.run(Priority::Heavy, move |tx| outbox::claim(tx, &fence, &room, hold)).await
+        loop {
+            let (fence, room) = (fence.clone(), room.to_vec());
+            let claim = move |tx: &mut Tx<'_>| outbox::claim(tx, &fence, &room, hold);
+            let (claimed, lagging) = self.writer.run(Priority::Heavy, claim).await?;
+            if !claimed.is_empty() || !lagging {
+                return Ok(claimed);
+            }
+        }
     }
 
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {

@@ -266,6 +266,14 @@ impl Table {
                 Comparison::AtMost => " <= ?",
             });
             params.push(self.cell(term.column, term.value, term.round())?);
+            // Texts that the column's collation calls equal may differ.
+            let is_text = matches!(term.value, Value::Text(_));
+            if is_text && term.comparison == Comparison::Equal {
+                sql.push_str(" AND ");
+                push_quoted(term.column, sql);
+                sql.push_str(" COLLATE BINARY IS ?");
+                params.push(self.cell(term.column, term.value, term.round())?);
+            }
         }
         Ok(())
     }

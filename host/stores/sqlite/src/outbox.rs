@@ -135,51 +135,73 @@ fn claimed(r: &Row<'_>, topic: &str) -> rusqlite::Result<Claimed> {
     })
 }
 
-/// Claims messages for one attempt each.
+/// Maximum number of heads that lag behind and are moved in one transaction.
+const LAGGING_MAX: u32 = 1_000;
+
+/// Claims messages for one attempt each. Whether heads that lag behind may be left: the claim has to be
+/// repeated if it found nothing.
 pub(super) fn claim(
     tx: &mut Tx<'_>,
     fence: &FencingToken,
     room: &[(String, u32)],
     hold: Duration,
-) -> Job<Vec<Claimed>> {
+) -> Job<(Vec<Claimed>, bool)> {
     check_fence(tx, fence)?;
-    let until = (tx.now + hold).0;
-    let mut claimed = Vec::new();
+    let (mut claimed, mut lagging) = (Vec::new(), false);
     for (topic, limit) in room {
-        let begin = claimed.len();
-        while claimed.len() - begin < *limit as usize {
-            let left = *limit - (claimed.len() - begin) as u32;
-            let mut due = tx.conn.prepare_cached(DUE)?;
-            let due = due.query_map(params![topic, tx.now.0, left], |r| {
-                Ok((r.get::<_, String>(0)?, r.get::<_, TenantCell>(1)?, r.get(2)?, r.get(3)?))
-            })?;
-            let due = due.collect::<Result<Vec<(_, _, Option<i64>, Option<i64>)>, _>>()?;
-            let last = due.len() < left as usize;
-            let mut ended = Vec::new();
-            for (key, tenant, id, no) in due {
-                let Some((id, no)) = id.zip(no) else {
-                    ended.push((topic.clone(), key, tenant));
-                    continue;
-                };
-                let mut hide = tx.conn.prepare_cached(
-                    "UPDATE besom_outbox_sequence SET head = ?4, due = ?5
-                     WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
-                )?;
-                hide.execute(params![topic, key, tenant, no, until])?;
-                let mut take = tx.conn.prepare_cached(&format!(
-                    "UPDATE besom_outbox SET attempts = attempts + 1 WHERE id = ?1
-                     RETURNING {CLAIMED}"
-                ))?;
-                claimed.push(take.query_row(params![id], |r| self::claimed(r, topic))?);
-            }
-            let more = !ended.is_empty() && !last;
-            advance(tx, &ended)?;
-            if !more {
-                break;
-            }
+        if take(tx, topic, *limit, hold, &mut claimed)? {
+            continue;
         }
+        // Some of the first have nothing pending: those behind them may have.
+        let due = due(tx, topic, LAGGING_MAX)?;
+        lagging |= due.len() == LAGGING_MAX as usize;
+        let sequences: Vec<Sequence> =
+            due.into_iter().map(|(key, tenant, _)| (topic.clone(), key, tenant)).collect();
+        advance(tx, &sequences)?;
+        take(tx, topic, *limit, hold, &mut claimed)?;
     }
-    Ok(claimed)
+    Ok((claimed, lagging))
+}
+
+/// A sequence that is due: its key, its tenant, and the id and number of its first pending message.
+type Due = (String, TenantCell, Option<(i64, i64)>);
+
+fn due(tx: &Tx<'_>, topic: &str, limit: u32) -> Job<Vec<Due>> {
+    let mut due = tx.conn.prepare_cached(DUE)?;
+    let due = due.query_map(params![topic, tx.now.0, limit], |r| {
+        let (id, no): (Option<i64>, Option<i64>) = (r.get(2)?, r.get(3)?);
+        Ok((r.get(0)?, r.get(1)?, id.zip(no)))
+    })?;
+    Ok(due.collect::<Result<_, _>>()?)
+}
+
+/// Claims the first messages of at most this many sequences. Whether each had one.
+fn take(
+    tx: &Tx<'_>,
+    topic: &str,
+    limit: u32,
+    hold: Duration,
+    claimed: &mut Vec<Claimed>,
+) -> Job<bool> {
+    let until = (tx.now + hold).0;
+    let mut all = true;
+    for (key, tenant, first) in due(tx, topic, limit)? {
+        let Some((id, no)) = first else {
+            all = false;
+            continue;
+        };
+        tx.conn
+            .prepare_cached(
+                "UPDATE besom_outbox_sequence SET head = ?4, due = ?5
+                 WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+            )?
+            .execute(params![topic, key, tenant, no, until])?;
+        let mut take = tx.conn.prepare_cached(&format!(
+            "UPDATE besom_outbox SET attempts = attempts + 1 WHERE id = ?1 RETURNING {CLAIMED}"
+        ))?;
+        claimed.push(take.query_row(params![id], |r| self::claimed(r, topic))?);
+    }
+    Ok(all)
 }
 
 /// Records the results of attempts.
@@ -298,7 +320,7 @@ pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let again = again.collect::<Result<Vec<_>, _>>()?;
     let mut due = tx.conn.prepare_cached(
         "UPDATE besom_outbox_sequence SET head = ?4, due = ?5, turn = ?6
-         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NULL",
+         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND (head IS NULL OR head > ?4)",
     )?;
     for ((topic, key, tenant), no, id) in &again {
         due.execute(params![topic, key, tenant, no, tx.now.0, id])?;

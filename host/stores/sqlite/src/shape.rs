@@ -51,8 +51,17 @@ fn shape(conn: &Connection, table: &str) -> Job<Described> {
         columns,
         key,
         indexes: all,
+        partial: partial(conn, name)?,
         references: references(conn, name)?,
+        is_view: kind == "view",
     }))
+}
+
+fn partial(conn: &Connection, table: &str) -> Job<Vec<String>> {
+    let mut select =
+        conn.prepare("SELECT name FROM pragma_index_list(?1) WHERE partial = 1 ORDER BY name")?;
+    let names = select.query_map([table], |r| r.get(0))?;
+    Ok(names.collect::<rusqlite::Result<_>>()?)
 }
 
 fn references(conn: &Connection, table: &str) -> Job<Vec<Reference>> {
@@ -93,7 +102,7 @@ fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> 
     let is_empty = of(text)?.is_empty();
     let by_unit = unit.map(|encoding| (Kind::Timestamp, encoding));
     let mut odd = None;
-    for (kind, encoding) in by_unit.into_iter().chain(candidates(declared, is_empty)) {
+    for (kind, encoding) in by_unit.into_iter().chain(candidates(declared)) {
         let column = Column { kind, encoding };
         if let Some(fault) = fault(declared, column, &of(column)?) {
             odd.get_or_insert(fault.message);
@@ -105,7 +114,9 @@ fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> 
             Kind::Integer if is_empty && named => Some(UNIT),
             _ => None,
         };
-        return Ok(found(Some(column), remark.map(str::to_owned)));
+        // A text that is named as an instant: why it is none.
+        let odd = odd.filter(|_| kind == Kind::Text && !is_empty);
+        return Ok(found(Some(column), remark.map(str::to_owned).or(odd)));
     }
     Ok(found(None, odd))
 }
@@ -123,17 +134,17 @@ fn numbers(conn: &Connection, table: &str, column: &str) -> Job<Vec<i64>> {
 }
 
 /// The kinds that a declared type suggests, the likeliest first.
-fn candidates(declared: &Declared, is_empty: bool) -> Vec<(Kind, Encoding)> {
+fn candidates(declared: &Declared) -> Vec<(Kind, Encoding)> {
     use Encoding::{Datetime, Datetime6, Rfc3339};
     let ty = declared.ty.to_uppercase();
     let has = |words: &[&str]| words.iter().any(|word| ty.contains(word));
     let native = |kinds: &[Kind]| -> Vec<(Kind, Encoding)> {
         kinds.iter().map(|kind| (*kind, Encoding::Native)).collect()
     };
-    // Without rows, the form that most libraries write.
-    let instants = match is_empty && !ty.contains("(6)") {
-        true => [Datetime, Datetime6, Rfc3339],
-        false => [Datetime6, Datetime, Rfc3339],
+    // Rows whose fractions are not 0 fit both; then, and without rows, the form that most libraries write.
+    let instants = match ty.contains("(6)") {
+        true => [Datetime6, Datetime, Rfc3339],
+        false => [Datetime, Datetime6, Rfc3339],
     };
     let instants = instants.map(|encoding| (Kind::Timestamp, encoding));
     if has(&["BOOL"]) {

@@ -7,7 +7,7 @@ use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
 use besom_core::value::Kind;
 use besom_ports::store::{Error, UNTIL_MATCHED};
-use besom_tables::encoding::{instant_of, uuid_parse};
+use besom_tables::encoding::{instant_of, instant_text, uuid_parse};
 use besom_tables::units::{Units, in_words};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -190,7 +190,7 @@ impl Sample {
             (Kind::Timestamp, ValueRef::Text(text)) => {
                 let text = str::from_utf8(text).unwrap_or_default();
                 for (name, encoding) in TEXTS {
-                    if instant_of(text, encoding).is_some() {
+                    if is_canonical(text, encoding) {
                         *self.texts.entry(name).or_default() += 1;
                     }
                 }
@@ -214,7 +214,8 @@ impl Sample {
             }
             (Kind::Timestamp, "text") => match self.texts.iter().max_by_key(|(_, count)| **count) {
                 Some((name, _)) => format!("write encoding = \"{name}\" if these are instants in UTC"),
-                None => "the encodings of texts are rfc3339 (2026-01-31T00:00:00Z), datetime \
+                None => "the encodings of texts are rfc3339 (2026-01-31T00:00:00Z, a fraction without \
+                         zeros at its end), datetime \
                          (2026-01-31 00:00:00) and datetime6 (2026-01-31 00:00:00.000000), all in UTC: \
                          correct the rows, or map the column as text"
                     .to_owned(),
@@ -267,10 +268,19 @@ fn fits(column: Column, class: &str, value: ValueRef<'_>) -> (bool, bool) {
         Kind::Timestamp => {
             let number = class == "integer";
             let is_text = class == "text" && instant_of(text(), column.encoding).is_some();
-            let stores = if column.encoding.is_text() { is_text } else { number };
+            let stores = match column.encoding.is_text() {
+                true => class == "text" && is_canonical(text(), column.encoding),
+                false => number,
+            };
             (number || is_text, stores)
         }
     }
+}
+
+/// Whether a text is spelt as Besom spells its instant: a guard compares the texts.
+fn is_canonical(text: &str, encoding: Encoding) -> bool {
+    instant_of(text, encoding)
+        .is_some_and(|instant| instant_text(instant, encoding).is_ok_and(|own| own == text))
 }
 
 /// The error for a value that does not fit its column. If the rows are of another kind than the
@@ -335,6 +345,8 @@ mod tests {
             (Kind::Timestamp, Millis, text("2026-01-31 00:00:00"), false, false),
             (Kind::Timestamp, Rfc3339, text(instant), true, true),
             (Kind::Timestamp, Rfc3339, integer(7), true, false),
+            (Kind::Timestamp, Rfc3339, text("2026-01-31T00:00:00.120Z"), true, false),
+            (Kind::Timestamp, Rfc3339, text("2026-01-31T00:00:00+00:00"), true, false),
             (Kind::Uuid, Native, text(uuid), true, true),
             (Kind::Uuid, Native, ("blob", ValueRef::Blob(&[7; 16])), true, false),
             (Kind::Uuid, Raw, ("blob", ValueRef::Blob(&[7; 16])), true, true),

@@ -33,8 +33,89 @@ impl Dialect {
 
     /// `CREATE what [CONCURRENTLY] [name] ON table (columns)`.
     fn create(&self, what: &str, name: &str, table: &str, columns: &[&str]) -> String {
-        let name = if self.names_indexes { format!("{name} ") } else { String::new() };
+        let name = match (self.names_indexes, name) {
+            (false, _) => String::new(),
+            (true, "...") => "... ".to_owned(),
+            (true, name) => format!("{} ", named(name)),
+        };
         let beside = if self.builds_concurrently { "CONCURRENTLY " } else { "" };
-        format!("CREATE {what} {beside}{name}ON {table} ({})", columns.join(", "))
+        let columns: Vec<String> = columns.iter().map(|column| named(column)).collect();
+        format!("CREATE {what} {beside}{name}ON {} ({})", qualified(table), columns.join(", "))
+    }
+}
+
+/// Words that need quotes as the name of a table or a column in one of the databases.
+const RESERVED: [&str; 36] = [
+    "all",
+    "and",
+    "as",
+    "asc",
+    "case",
+    "check",
+    "column",
+    "constraint",
+    "create",
+    "default",
+    "desc",
+    "distinct",
+    "else",
+    "end",
+    "foreign",
+    "from",
+    "grant",
+    "group",
+    "having",
+    "in",
+    "index",
+    "into",
+    "limit",
+    "not",
+    "null",
+    "on",
+    "or",
+    "order",
+    "primary",
+    "select",
+    "table",
+    "to",
+    "unique",
+    "user",
+    "when",
+    "where",
+];
+
+/// A name in a statement that a person copies, in quotes if it needs them.
+pub fn named(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let is_plain = name.chars().all(plain) && !name.starts_with(|c: char| c.is_ascii_digit());
+    match is_plain && !name.is_empty() && !RESERVED.contains(&name) {
+        true => name.to_owned(),
+        false => mapping::quote(name),
+    }
+}
+
+/// The same for a table; a dot separates the schema from it.
+pub fn qualified(table: &str) -> String {
+    table.split('.').map(named).collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_quoted_if_it_needs_it() {
+        for (name, written) in [
+            ("sessions", "sessions"),
+            ("a_1", "a_1"),
+            ("1a", "\"1a\""),
+            ("Closed At", "\"Closed At\""),
+            ("when", "\"when\""),
+            ("a\"b", "\"a\"\"b\""),
+            ("", "\"\""),
+        ] {
+            assert_eq!(named(name), written);
+        }
+        assert_eq!(qualified("crm.Deals"), "crm.\"Deals\"");
     }
 }

@@ -88,6 +88,7 @@ fn a_condition_holds_as_in_sql() {
         ("\"Last Seen\" < now and n = 7", None),
         ("doc is null and raw is null", Some(true)),
         // `and` binds closer than `or`.
+        ("\"Last Seen\" not in ('2025-01-01')", None),
         ("n = 7 or n = 8 and n = 9", Some(true)),
         ("(n = 7 or n = 8) and n = 9", Some(false)),
     ] {
@@ -110,6 +111,8 @@ fn a_fault_names_its_bytes() {
         ("n = null", 4..8, "write `is null`"),
         ("at = '2026-02-30'", 5..17, "a text that is no instant in UTC"),
         ("at = 7", 5..6, "`at` is a timestamp, and this is a number"),
+        ("price not in (30d)", 14..17, "`price` is a decimal, and this is a span"),
+        ("state = 'a\0'", 8..12, "a text with a NUL"),
         ("n = now", 4..7, "`n` is an integer, and this is an instant"),
         ("at < now - 30", 11..13, "a span such as 30d or 12h is expected here"),
         ("at < now -", 10..10, "and nothing follows"),
@@ -173,6 +176,14 @@ fn assignments_are_read_with_their_types() {
     ] {
         let fault = assignments(text, &Table).expect_err(text);
         assert!(fault.range == at && fault.message.contains(words), "{text}: {fault:?}");
+    }
+}
+
+#[test]
+fn what_is_no_number_compares_with_none() {
+    let nan = |_: &str| Value::Decimal("NaN".into());
+    for text in ["price = 5", "price != 5", "price in (5)", "price not in (5)", "not price < 5"] {
+        assert_eq!(read(text).holds(&nan, NOW), None, "{text}");
     }
 }
 

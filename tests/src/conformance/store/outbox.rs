@@ -389,6 +389,20 @@ pub async fn what_is_discarded_takes_its_wait_along(world: &mut World) {
     world.balanced().await;
 }
 
+/// A message that is tried again is delivered also if the one behind it, which came next, is gone.
+pub async fn what_is_tried_again_may_be_before_what_is_gone(world: &mut World) {
+    emitted(world, &[("t", "a", "1"), ("t", "a", "2")]).await;
+    let first = claim(world, "t", 9).await.remove(0);
+    end(world, &first, End::GivenUp { error: "answered 404".into(), reply: None }).await;
+    let second = claim(world, "t", 9).await.remove(0);
+    end(world, &second, End::Again { after: MINUTE * 60, error: "away".into() }).await;
+    let gone = world.store().drop_messages(&task("task"), "t", 1).await.expect("removed");
+    assert_eq!(gone.messages, 1);
+    assert_eq!(retried(world, &[first.id], None).await, 1);
+    assert_eq!(payloads(&claim(world, "t", 9).await), ["1"]);
+    world.balanced().await;
+}
+
 /// A topic may be given another receiver while messages wait.
 pub async fn a_topic_changes_from_a_broker_to_http(world: &mut World) {
     let keys: Vec<String> = (0..5).map(|n| n.to_string()).collect();
