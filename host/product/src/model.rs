@@ -262,7 +262,9 @@ mod tests {
                 assert_eq!(collection.indexes[&name], index.collect::<Vec<_>>(), "{line}");
             }
         }
-        assert_eq!(tasks, TABLE.iter().map(|entry| entry.name).collect());
+        // Retention works on any table.
+        let of_model = TABLE.iter().map(|entry| entry.name).filter(|name| *name != "retention");
+        assert_eq!(tasks, of_model.collect());
     }
 
     #[test]
