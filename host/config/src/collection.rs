@@ -25,6 +25,11 @@ pub const KINDS: [(&str, Kind); 9] = [
     ("json", Kind::Json),
 ];
 
+/// The name of a column type in the file.
+pub fn name_of(kind: Kind) -> &'static str {
+    KINDS.iter().find(|(_, known)| *known == kind).map_or("", |(name, _)| name)
+}
+
 /// The column encodings and their names in the file; each applies to one type, or to all for `None`.
 pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 7] = [
     ("native", Encoding::Native, None),
@@ -170,14 +175,9 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         }
     };
     for name in &key {
-        // The key of an item cannot hold these, so no row would be planned.
-        let kind = match columns.get(name).map(|column: &Column| column.kind) {
-            Some(Kind::Bool) => "bool",
-            Some(Kind::Float) => "float",
-            Some(Kind::Decimal) => "decimal",
-            Some(Kind::Json) => "json",
-            _ => continue,
-        };
+        // The key of an item cannot hold the others, so no row would be planned.
+        let column = columns.get(name).filter(|column: &&Column| !column.kind.identifies());
+        let Some(kind) = column.map(|column| name_of(column.kind)) else { continue };
         let span = parts.get(&format!("columns.{name}")).unwrap_or(&entry.key_span).clone();
         walker.error(
             &span,

@@ -321,9 +321,13 @@ pub fn written(name: &str) -> Cow<'_, str> {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match !name.is_empty() && name.chars().all(is_bare) {
         true => name.into(),
-        // The escapes of JSON are valid in TOML.
-        false => serde_json::Value::from(name).to_string().into(),
+        false => quoted(name).into(),
     }
+}
+
+/// A text in quotes. The escapes of JSON are valid in TOML.
+pub fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// Returns a fix for an unknown name: the most similar name, or all available names.

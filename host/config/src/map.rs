@@ -6,9 +6,9 @@ use std::path::Path;
 use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::shape::Shape;
 
-use super::collection::{ENCODINGS, KINDS};
+use super::collection::{ENCODINGS, name_of};
 use super::diagnostic::{Diagnostic, Source, printable};
-use super::keys::written;
+use super::keys::{quoted, written};
 use super::resolve::{Overrides, RawConfig};
 use super::tree;
 
@@ -71,18 +71,13 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
 }
 
 fn kind(column: Column) -> String {
-    let name = KINDS.iter().find(|(_, kind)| *kind == column.kind).map_or("", |(name, _)| name);
+    let name = name_of(column.kind);
     if column.encoding == Encoding::Native {
         return format!("\"{name}\"");
     }
     let encoding = ENCODINGS.iter().find(|(_, encoding, _)| *encoding == column.encoding);
     let encoding = encoding.map_or("", |(name, ..)| name);
     format!("{{ type = \"{name}\", encoding = \"{encoding}\" }}")
-}
-
-/// The escapes of JSON are valid in TOML.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 fn list(names: &[String]) -> String {
@@ -118,8 +113,7 @@ pub fn added(
     name: &str,
     section: &str,
 ) -> Result<String, Refusal> {
-    let source = |text: &str| Source::new(origin.display().to_string(), text);
-    let (root, syntax) = tree::parse(&source(text));
+    let (root, syntax) = tree::parse(&Source::new(origin.display().to_string(), text));
     if syntax.iter().any(Diagnostic::is_error) {
         return Err(Refusal::Syntax(syntax));
     }
@@ -146,10 +140,6 @@ pub fn added(
         all.retain(Diagnostic::is_error);
         all
     };
-    let (_, syntax) = tree::parse(&source(&new));
-    if syntax.iter().any(Diagnostic::is_error) {
-        return Err(Refusal::Invalid(syntax));
-    }
     let (before, after) = (faults(text).len(), faults(&new));
     if after.len() > before {
         return Err(Refusal::Invalid(after));

@@ -13,7 +13,7 @@ use besom_core::lane;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
 use besom_core::value::{Field, Value};
 
-use super::collection::KINDS;
+use super::collection::name_of;
 use super::keys::{Fault, Key, Setter, suggestion, written};
 use super::quantity::show_duration;
 use super::settings;
@@ -1086,9 +1086,7 @@ fn described(name: &str, mapped: &Collection) -> Vec<(String, String)> {
     let mut parts = vec![("collection", name)];
     parts.extend(mapped.key.iter().map(|column| ("key-column", column.as_str())));
     for (column, definition) in &mapped.columns {
-        let kind = KINDS.iter().find(|(_, kind)| *kind == definition.kind);
-        parts.push(("column", column));
-        parts.extend(kind.map(|(kind, _)| ("column-type", *kind)));
+        parts.extend([("column", column.as_str()), ("column-type", name_of(definition.kind))]);
     }
     for (index, columns) in &mapped.indexes {
         parts.push(("index", index));

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::collection::{Collection, Column, Encoding};
-use crate::value::Kind;
 
 /// A table or view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -114,7 +113,7 @@ impl Shape {
             ));
         }
         if let Some((name, _)) =
-            columns.iter().find(|(name, column)| key.contains(name) && !KEYS.contains(&column.kind))
+            columns.iter().find(|(name, column)| key.contains(name) && !column.kind.identifies())
         {
             return Err(format!(
                 "the key column {name:?} is neither an integer, a text, a uuid, bytes nor a timestamp: name a \
@@ -153,9 +152,6 @@ impl Shape {
     }
 }
 
-/// The kinds that a column of a key may have.
-const KEYS: [Kind; 5] = [Kind::Integer, Kind::Text, Kind::Uuid, Kind::Bytes, Kind::Timestamp];
-
 /// Names of columns that usually hold a tenant.
 const TENANTS: [&str; 8] = [
     "tenant",
@@ -181,8 +177,14 @@ fn without_key<'a>(index: &'a [String], key: &[String]) -> &'a [String] {
     }
 }
 
+/// A remark: what a mapping as instants was guessed from.
+pub const BY_NUMBERS: &str = "instants, judging by the name and the numbers in the rows";
+/// A remark: how a column of whole numbers without rows is mapped if it holds instants.
+pub const FOR_INSTANTS: &str =
+    "for instants: { type = \"timestamp\", encoding = \"seconds\" }, or \"millis\"";
+
 /// Words in the name of a column that holds instants.
-const WORDS: [&str; 16] = [
+const WORDS: [&str; 17] = [
     "activity",
     "at",
     "created",
@@ -197,6 +199,7 @@ const WORDS: [&str; 16] = [
     "seen",
     "time",
     "timestamp",
+    "ts",
     "until",
     "updated",
 ];
@@ -242,6 +245,7 @@ pub fn unit_of(numbers: &[i64]) -> Option<Encoding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Kind;
 
     fn found(name: &str, kind: Option<Kind>) -> Found {
         let column = kind.map(|kind| Column { kind, encoding: Encoding::Native });

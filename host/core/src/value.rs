@@ -54,6 +54,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether a column of a key may have it: the key of an item cannot hold the others.
+    pub fn identifies(self) -> bool {
+        !matches!(self, Kind::Bool | Kind::Float | Kind::Decimal | Kind::Json)
+    }
+
     /// Why a value is not of this kind, in words.
     pub fn unlike(self, value: &Value) -> String {
         let found = value.kind().map_or("null".to_owned(), |kind| format!("{kind:?}"));

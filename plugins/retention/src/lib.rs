@@ -18,7 +18,7 @@ mod token;
 use std::ops::Range as Bytes;
 
 use besom_sdk::prelude::*;
-use besom_sdk::{Page, Range};
+use besom_sdk::{Page, Range, scanned};
 
 pub use besom_sdk::Described;
 pub use condition::Fault;
@@ -230,6 +230,20 @@ fn call(ctx: &Context) -> Result<Call> {
 }
 
 impl Call {
+    /// The rows that may be taken, with their key and what the decision depends on.
+    fn range(&self, ctx: &Context) -> Result<Range> {
+        let mut range = Range::of(ROWS).upper(self.oldest);
+        range.index.clone_from(&self.plan.index);
+        let implied = self.plan.condition.implied(ctx.now);
+        for (column, comparison, value) in implied.into_iter().take(IMPLIED_MAX) {
+            range.conditions.push(besom_sdk::Condition { column, comparison, value });
+        }
+        let key = &ctx.described(ROWS)?.key;
+        let others =
+            self.plan.columns().into_iter().filter(|one| !key.iter().any(|own| own == one));
+        Ok(range.columns(key.iter().map(String::as_str).chain(others)))
+    }
+
     fn candidate(&self, ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
         if !self.plan.takes(&values(row), ctx.now, self.oldest) {
             return Ok(None);
@@ -279,24 +293,7 @@ impl Task for Retention {
     }
 
     fn candidates(ctx: &Context) -> Result<Range> {
-        let Call { plan, oldest } = call(ctx)?;
-        let key = ctx.described(ROWS)?.key.iter().map(String::as_str);
-        let mut range = Range::of(ROWS).upper(oldest);
-        if let Some(index) = &plan.index {
-            range = range.index(index);
-        }
-        for (column, comparison, value) in
-            plan.condition.implied(ctx.now).into_iter().take(IMPLIED_MAX)
-        {
-            range.conditions.push(besom_sdk::Condition { column, comparison, value });
-        }
-        let mut columns: Vec<&str> = key.collect();
-        for column in plan.columns() {
-            if !columns.contains(&column) {
-                columns.push(column);
-            }
-        }
-        Ok(range.columns(columns))
+        call(ctx)?.range(ctx)
     }
 
     fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
@@ -306,22 +303,9 @@ impl Task for Retention {
     /// As by default, but the settings are read once for each page and not for each row.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let call = call(ctx)?;
-        let mut range = Self::candidates(ctx)?.limit(limit);
+        let mut range = call.range(ctx)?.limit(limit);
         range.after = cursor;
-        let rows = store::page(None, &range)?;
-        let mut page = Page {
-            candidates: Vec::with_capacity(rows.rows.len()),
-            next: rows.next,
-            scanned: rows.rows.len() as u64,
-            extra: Vec::new(),
-        };
-        for row in &rows.rows {
-            match call.candidate(ctx, row) {
-                Ok(found) => page.candidates.extend(found),
-                Err(error) => log::warn(format!("skipped a row: {}", error.message)),
-            }
-        }
-        Ok(page)
+        scanned(&range, |row| call.candidate(ctx, row))
     }
 
     /// Reads the rows again, and guards each with the values that the decision depends on: a row that is

@@ -78,7 +78,7 @@ pub use bindings::besom::task::types::{
 pub use context::{Context, Described, Item};
 pub use manifest::Access;
 pub use row::Row;
-pub use task::{Task, each};
+pub use task::{Task, each, scanned};
 pub use time::{Time, parse_duration_ms};
 pub use value::FromValue;
 

@@ -48,17 +48,29 @@ pub trait Task {
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let mut range = Self::candidates(ctx)?.limit(limit);
         range.after = cursor;
-        let rows = store::page(None, &range)?;
-        let scanned = rows.rows.len() as u64;
-        let candidates = rows.rows.iter().filter_map(|row| match Self::candidate(ctx, row) {
-            Ok(candidate) => candidate,
-            Err(error) => {
-                log::warn(format!("skipped a row of {}: {}", range.collection, error.message));
-                None
-            }
-        });
-        Ok(Page { candidates: candidates.collect(), next: rows.next, scanned, extra: Vec::new() })
+        scanned(&range, |row| Self::candidate(ctx, row))
     }
+}
+
+/// Reads a page of a range and returns the candidates among its rows. An error of `candidate`
+/// excludes the row and logs a warning.
+///
+/// # Errors
+/// The page cannot be read.
+pub fn scanned(
+    range: &Range,
+    mut candidate: impl FnMut(&Row) -> Result<Option<Candidate>>,
+) -> Result<Page> {
+    let rows = store::page(None, range)?;
+    let scanned = rows.rows.len() as u64;
+    let candidates = rows.rows.iter().filter_map(|row| match candidate(row) {
+        Ok(candidate) => candidate,
+        Err(error) => {
+            log::warn(format!("skipped a row of {}: {}", range.collection, error.message));
+            None
+        }
+    });
+    Ok(Page { candidates: candidates.collect(), next: rows.next, scanned, extra: Vec::new() })
 }
 
 /// Calls `decide` with each item and what was read for it. An error of the read or of `decide`

@@ -14,8 +14,8 @@
 
 pub mod decide;
 
-use besom_sdk::Page;
 use besom_sdk::prelude::*;
+use besom_sdk::{Page, scanned};
 use decide::{Decision, Limits, Share};
 
 /// The time until a share that changed before the commit is decided again.
@@ -125,21 +125,13 @@ impl Task for ShareExpiry {
         };
         let mut range = range.clone().limit(limit);
         range.after = after;
-        let page = store::page(None, &range)?;
-        let next = match page.next {
+        let mut page = scanned(&range, |row| Self::candidate(ctx, row))?;
+        page.next = match page.next {
             Some(after) => Some([&[part], &after[..]].concat()),
             None if usize::from(part) + 1 < parts.len() => Some(vec![part + 1]),
             None => None,
         };
-        let scanned = page.rows.len() as u64;
-        let candidates = page.rows.iter().filter_map(|row| match Self::candidate(ctx, row) {
-            Ok(candidate) => candidate,
-            Err(error) => {
-                log::warn(format!("skipped a row of shares: {}", error.message));
-                None
-            }
-        });
-        Ok(Page { candidates: candidates.collect(), next, scanned, extra: Vec::new() })
+        Ok(page)
     }
 
     fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {

@@ -11,6 +11,7 @@ use crate::ids::Tenant;
 
 /// Maximum size of a topic, a tenant or a key, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
+
 /// A message that a product offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offered {

@@ -99,7 +99,8 @@ pub(super) async fn tables(
         each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
     }
     for row in session.query(INDEXES, params![oids.clone()]).await? {
-        let index = Index { unique: row.try_get(1)?, columns: row.try_get(2)? };
+        let (unique, columns) = (row.try_get(1)?, row.try_get(2)?);
+        let index = Index { unique, columns, primary: row.try_get(3)? };
         each(row.try_get(0)?, &|table| table.indexes.push(index.clone()));
     }
     for row in session.query(FOREIGN_KEYS, params![oids.clone()]).await? {
@@ -131,7 +132,8 @@ const INDEXES: &str = "SELECT i.indrelid, i.indisunique AND NOT EXISTS (
       WHERE NOT l.collisdeterministic AND k.of <> a.attcollation),
     ARRAY(SELECT coalesce(a.attname::text, '') FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(no, at)
           LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no
-          WHERE k.at <= i.indnkeyatts ORDER BY k.at)
+          WHERE k.at <= i.indnkeyatts ORDER BY k.at),
+    i.indisprimary
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
   WHERE i.indrelid = ANY($1::oid[]) AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree'
   ORDER BY c.relname";

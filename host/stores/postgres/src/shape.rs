@@ -1,7 +1,9 @@
 //! Describes a table of the product for a mapping. Reads only, and needs no tables of the engine.
 
 use besom_core::collection::{Column, Encoding};
-use besom_core::shape::{Described, Found, Reference, Shape, is_named_as_instant, unit_of};
+use besom_core::shape::{
+    BY_NUMBERS, Described, FOR_INSTANTS, Found, Reference, Shape, is_named_as_instant, unit_of,
+};
 use besom_core::value::Kind;
 
 use super::catalog::{ColumnFound, TableFound, tables};
@@ -12,6 +14,7 @@ use super::mapping::{qualified, quote};
 use super::options::Options;
 use super::session::{Session, params};
 use besom_ports::store::Result;
+use besom_tables::check::identifying;
 
 /// Number of rows looked at for the unit of instants.
 const ROWS: i64 = 200;
@@ -33,22 +36,8 @@ async fn shape(session: &Session, table: &str) -> Job<Described> {
     let Some(found) = found else {
         return Ok(Described::Unknown(known_tables(session).await?));
     };
-    let primary = session
-        .row(
-            "SELECT ARRAY(SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(no, at)
-               JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no
-               WHERE k.at <= i.indnkeyatts ORDER BY k.at)
-             FROM pg_index i WHERE i.indrelid = $1::oid AND i.indisprimary",
-            params![found.oid],
-        )
-        .await?;
-    let by_column = || found.indexes.iter().filter(|index| index.is_of_columns());
-    let is_set = |name: &String| found.column(name).is_some_and(|column| !column.nullable);
-    let unique = || by_column().find(|index| index.unique && index.columns.iter().all(is_set));
-    let key = match primary {
-        Some(row) => row.try_get(0)?,
-        None => unique().map(|index| index.columns.clone()).unwrap_or_default(),
-    };
+    let is_set = |name: &str| found.column(name).is_some_and(|column| !column.nullable);
+    let key = identifying(&found.indexes, is_set);
     let references = session
         .query(
             "SELECT ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
@@ -68,7 +57,8 @@ async fn shape(session: &Session, table: &str) -> Job<Described> {
     for column in &found.columns {
         columns.push(of_column(session, &found, column).await?);
     }
-    let indexes = by_column().map(|index| index.columns.clone()).collect();
+    let indexes = found.indexes.iter().filter(|index| index.is_of_columns());
+    let indexes = indexes.map(|index| index.columns.clone()).collect();
     let partial = session
         .query(
             "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
@@ -105,12 +95,10 @@ async fn of_column(session: &Session, table: &TableFound, of: &ColumnFound) -> J
         match unit_of(&numbers) {
             Some(encoding) => {
                 column = Some(Column { kind: Kind::Timestamp, encoding });
-                remark = Some("instants, judging by the name and the numbers in the rows");
+                remark = Some(BY_NUMBERS);
             }
             None if numbers.is_empty() => {
-                remark = Some(
-                    "for instants: { type = \"timestamp\", encoding = \"seconds\" }, or \"millis\"",
-                );
+                remark = Some(FOR_INSTANTS);
             }
             None => {}
         }

@@ -165,13 +165,15 @@ pub(super) fn indexes(conn: &Connection, table: &str, columns: &[Declared]) -> J
             "SELECT coalesce(name, '') FROM pragma_index_xinfo(?1) WHERE key = 1 ORDER BY seqno",
         )?;
         let columns = statement.query_map([name], |r| r.get(0))?;
-        indexes.push(Index { unique, columns: columns.collect::<rusqlite::Result<_>>()? });
+        let columns = columns.collect::<rusqlite::Result<_>>()?;
+        indexes.push(Index { unique, primary: false, columns });
     }
     // An INTEGER PRIMARY KEY is the table itself and is in no list of indexes.
     let mut key: Vec<&Declared> = columns.iter().filter(|c| c.key_position > 0).collect();
     key.sort_by_key(|c| c.key_position);
     if !key.is_empty() {
-        indexes.push(Index { unique: true, columns: key.iter().map(|c| c.name.clone()).collect() });
+        let columns = key.iter().map(|c| c.name.clone()).collect();
+        indexes.push(Index { unique: true, primary: true, columns });
     }
     Ok(indexes)
 }

@@ -61,7 +61,7 @@ pub(super) fn get_many(
         let statement = match &mut statement {
             Some(prepared) if text == sql => prepared,
             other => {
-                refuse_full_scan(conn, table, &text, &params, false)?;
+                refuse_full_scan(conn, table, &text, &params)?;
                 sql = text;
                 other.insert(conn.prepare_cached(&sql)?)
             }
@@ -116,7 +116,7 @@ pub(super) fn exists(
     table.push_terms(conditions, &mut sql, &mut params).map_err(invalid)?;
     // Without any condition the first row answers, however it is found.
     if !(conditions.is_empty() && params.is_empty()) {
-        refuse_full_scan(conn, table, &sql, &params, false)?;
+        refuse_full_scan(conn, table, &sql, &params)?;
     }
     Ok(conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
 }

@@ -11,7 +11,7 @@ use super::error::Job;
 use super::hint;
 use super::lookup::{invalid, selected, weight};
 use super::mapping::{DIALECT, Mapping, Params, Table, push_quoted};
-use super::plan::{self, refuse_full_scan};
+use super::plan::{self, Fault, refuse};
 use super::tenants::next_tenant;
 use super::values::cells;
 use besom_ports::store::{Range, RangePage};
@@ -75,12 +75,12 @@ pub(super) fn fault_of_next_page(
     for step in reading.page.steps(Some(behind)).map_err(invalid)? {
         let (mut sql, mut params) = (String::new(), Vec::new());
         reading.query(tenant.as_ref(), &step, &mut sql, &mut params)?;
-        let of_equals = reading.page.is_of_equals(&step);
-        if let Some((fault, _)) = plan::fault(conn, &sql, &params, of_equals)? {
-            return Ok(Some(NextPage::Refused(fault)));
-        }
-        if of_equals && plan::fault(conn, &sql, &params, false)?.is_some() {
-            sorts = Some(NextPage::SortsEquals);
+        match plan::fault(conn, &sql, &params)? {
+            None => {}
+            Some((Fault::Sorts, _)) if reading.page.is_of_equals(&step) => {
+                sorts = Some(NextPage::SortsEquals);
+            }
+            Some((fault, _)) => return Ok(Some(NextPage::Refused(fault.words()))),
         }
     }
     Ok(sorts)
@@ -136,8 +136,8 @@ impl<'a> Reading<'a> {
             let (mut sql, mut params) = (String::new(), Vec::new());
             self.query(tenant, &step, &mut sql, &mut params)?;
             if !self.page.is_whole_table(&step) {
-                let of_equals = self.page.is_of_equals(&step);
-                refuse_full_scan(self.conn, self.table, &sql, &params, of_equals)?;
+                let may_sort = self.page.is_of_equals(&step);
+                refuse(self.conn, self.table, &sql, &params, may_sort)?;
             }
             let stopped = self.rows(&sql, &params)?;
             if stopped.is_some() {

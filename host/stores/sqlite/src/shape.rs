@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use besom_core::collection::{Column, Encoding};
-use besom_core::shape::{Described, Found, Reference, Shape, is_named_as_instant, unit_of};
+use besom_core::shape::{
+    BY_NUMBERS, Described, FOR_INSTANTS, Found, Reference, Shape, is_named_as_instant, unit_of,
+};
 use besom_core::value::Kind;
 use rusqlite::{Connection, params};
 
@@ -13,6 +15,7 @@ use super::mapping::{DIALECT, quote};
 use super::open::reading;
 use super::stored::{Declared, Sample, declared, fault};
 use besom_ports::store::{Error, Result};
+use besom_tables::check::identifying;
 
 /// Number of values looked at for the unit of instants.
 const VALUES: u32 = 200;
@@ -38,11 +41,7 @@ fn shape(conn: &Connection, table: &str) -> Job<Described> {
     let (mut key, mut all) = (Vec::new(), Vec::new());
     if kind == "table" {
         let found = indexes(conn, name, &own)?;
-        // The primary key comes last.
-        let primary = own.iter().any(|column| column.key_position > 0);
-        let unique = || found.iter().find(|index| index.unique && index.is_of_columns());
-        let chosen = if primary { found.last() } else { unique() };
-        key = chosen.map(|index| index.columns.clone()).unwrap_or_default();
+        key = identifying(&found, |_| true);
         all = found.iter().filter(|i| i.is_of_columns()).map(|i| i.columns.clone()).collect();
     }
     let columns = own.iter().map(|column| of_column(conn, name, column)).collect::<Job<_>>()?;
@@ -87,14 +86,11 @@ fn references(conn: &Connection, table: &str) -> Job<Vec<Reference>> {
 
 /// The first kind that fits what is declared and the rows looked at.
 fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> {
-    const BY_NUMBERS: &str = "instants, judging by the name and the numbers in the rows";
     const GUESSED: &str = "no row has a value yet: confirm the encoding";
-    const UNIT: &str =
-        "for instants: { type = \"timestamp\", encoding = \"seconds\" }, or \"millis\"";
     let (name, ty) = (declared.name.clone(), declared.ty.clone());
     let found = |column, remark| Found { name: name.clone(), declared: ty.clone(), column, remark };
     let named = is_named_as_instant(&name);
-    let unit = unit_of(&numbers(conn, table, &name)?).filter(|_| named);
+    let unit = if named { unit_of(&numbers(conn, table, &name)?) } else { None };
     let text = Column { kind: Kind::Text, encoding: Encoding::Native };
     let of = |column| -> Job<Sample> {
         Ok(Sample::of(conn, table, &[(&name, column)])?.pop().unwrap_or_default())
@@ -111,7 +107,7 @@ fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> 
         let remark = match kind {
             Kind::Timestamp if by_unit.is_some() => Some(BY_NUMBERS),
             Kind::Timestamp if is_empty => Some(GUESSED),
-            Kind::Integer if is_empty && named => Some(UNIT),
+            Kind::Integer if is_empty && named => Some(FOR_INSTANTS),
             _ => None,
         };
         // A text that is named as an instant: why it is none.

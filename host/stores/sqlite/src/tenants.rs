@@ -55,7 +55,7 @@ pub(super) fn next_tenant(
     sql.push_str(&format!(" ORDER BY {column}{direction} LIMIT 1"));
     // The first tenant is at the end of the index; from there on the plan has to seek.
     if after.is_some() {
-        refuse_full_scan(conn, table, &sql, &params, false)?;
+        refuse_full_scan(conn, table, &sql, &params)?;
     }
     let found: Option<String> = conn
         .prepare_cached(&sql)?
@@ -71,6 +71,6 @@ fn has_row(conn: &Connection, table: &Table, range: &Range, tenant: &Tenant) -> 
     table.push_tenant(Some(tenant), &mut sql, &mut params).map_err(invalid)?;
     table.push_terms(of_range(range, index), &mut sql, &mut params).map_err(invalid)?;
     sql.push_str(" LIMIT 1");
-    refuse_full_scan(conn, table, &sql, &params, false)?;
+    refuse_full_scan(conn, table, &sql, &params)?;
     Ok(conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
 }

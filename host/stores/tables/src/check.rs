@@ -14,6 +14,8 @@ const SIMILAR_MIN: f64 = 0.7;
 pub struct Index {
     /// Whether it is unique.
     pub unique: bool,
+    /// Whether it is that of the primary key.
+    pub primary: bool,
     /// Columns in their order; an expression is an empty text.
     pub columns: Vec<String>,
 }
@@ -23,6 +25,16 @@ impl Index {
     pub fn is_of_columns(&self) -> bool {
         !self.columns.iter().any(String::is_empty)
     }
+}
+
+/// The columns that identify a row: the primary key, or else the first unique index whose columns are all
+/// `set`; empty: there is none.
+pub fn identifying(indexes: &[Index], set: impl Fn(&str) -> bool) -> Vec<String> {
+    let primary = || indexes.iter().find(|index| index.primary);
+    let unique = indexes.iter().find(|index| {
+        index.unique && index.is_of_columns() && index.columns.iter().all(|column| set(column))
+    });
+    primary().or(unique).map(|index| index.columns.clone()).unwrap_or_default()
 }
 
 /// The faults of one collection.
