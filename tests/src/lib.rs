@@ -9,6 +9,7 @@ pub mod servers;
 pub mod sim;
 pub mod site;
 pub mod statements;
+pub mod refused_rows;
 pub mod undo_bytes;
 pub mod way;
 

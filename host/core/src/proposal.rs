@@ -76,6 +76,30 @@ impl ReadSet {
     }
 }
 
+/// The rows of one part of an index that meet conditions. Which rows they are is decided in the commit: each is
+/// judged by the bounds and the conditions after it was locked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowRange {
+    /// The collection's name in the mapping.
+    pub collection: String,
+    /// The index; `None`: the key.
+    pub index: Option<String>,
+    /// Values that the first columns of the index must equal.
+    pub prefix: Vec<Value>,
+    /// The inclusive lower bound of the column after the prefix.
+    pub lower: Option<Value>,
+    /// The inclusive upper bound of the column after the prefix.
+    pub upper: Option<Value>,
+    /// Further conditions that the rows must meet.
+    pub conditions: Vec<Condition>,
+    /// Rows after this position only: the end of another page of the same range.
+    pub after: Option<Vec<u8>>,
+    /// Rows up to this position only: the end of a page of the same range, inclusive.
+    pub until: Option<Vec<u8>>,
+    /// Maximum number of rows. Those beyond it are left as they are.
+    pub rows: u32,
+}
+
 /// A condition that is checked inside the commit, after the rows it depends on are locked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Guard {
@@ -142,6 +166,16 @@ pub enum Change {
     },
     /// Deletes exactly the rows that were read.
     DeleteReadSet(Arc<ReadSet>),
+    /// Deletes the rows of a range. A row that another transaction has locked stays, if the database can
+    /// tell.
+    DeleteRange(Arc<RowRange>),
+    /// Sets columns of the rows of a range, as [`Change::DeleteRange`] deletes them.
+    UpdateRange {
+        /// The rows.
+        range: Arc<RowRange>,
+        /// The columns to set.
+        fields: Vec<Field>,
+    },
     /// Puts a message into the outbox.
     Emit {
         /// The topic, which decides the route.

@@ -202,20 +202,35 @@ impl Cut {
 /// The rows that a batch changes so far; keeps two items from changing the same row. The second one
 /// was decided from a row that no longer exists; in a batch of its own, it is decided again.
 #[derive(Debug, Default)]
-pub struct Touched(HashSet<u128>);
+pub struct Touched {
+    rows: HashSet<u128>,
+    /// Tables of which single rows are changed, and tables of which ranges are.
+    tables: HashSet<u128>,
+    ranges: HashSet<u128>,
+}
 
 impl Touched {
     /// Adds the rows of a proposal and returns true; returns false and adds nothing if one of them
-    /// is already changed.
+    /// is already changed. Ranges of one table may be changed together: each row is judged again.
     pub fn claim(&mut self, collections: &Collections, item: &Item, proposal: &Proposal) -> bool {
         let mut rows = Vec::with_capacity(proposal.changes.len());
+        let (mut tables, mut ranges) = (HashSet::new(), HashSet::new());
         for change in &proposal.changes {
+            let Some((collection, is_range)) = collection_of(change) else { continue };
+            let table = collections.get(collection).map_or(collection, |known| &known.table);
+            let mark = row_mark(table, None, std::iter::empty());
+            if is_range { ranges.insert(mark) } else { tables.insert(mark) };
             rows_of(collections, item.identity.tenant.as_ref(), change, &mut rows);
         }
-        if rows.iter().any(|row| self.0.contains(row)) {
+        if rows.iter().any(|row| self.rows.contains(row))
+            || !self.ranges.is_disjoint(&tables)
+            || !self.tables.is_disjoint(&ranges)
+        {
             return false;
         }
-        self.0.extend(rows);
+        self.rows.extend(rows);
+        self.tables.extend(tables);
+        self.ranges.extend(ranges);
         true
     }
 }
@@ -239,8 +254,14 @@ pub fn check_changes_of_one_row(
     }
     let (mut counts, mut rows) = (HashMap::<u128, usize>::new(), Vec::new());
     for change in &proposal.changes {
-        if matches!(change, Change::Insert { .. } | Change::DeleteReadSet(_) | Change::Emit { .. })
-        {
+        if matches!(
+            change,
+            Change::Insert { .. }
+                | Change::DeleteReadSet(_)
+                | Change::DeleteRange(_)
+                | Change::UpdateRange { .. }
+                | Change::Emit { .. }
+        ) {
             continue;
         }
         rows_of(collections, tenant, change, &mut rows);
@@ -253,6 +274,22 @@ pub fn check_changes_of_one_row(
             Err(format!("{count} changes of one row: at most {ROW_CHANGES_MAX}"))
         }
         _ => Ok(()),
+    }
+}
+
+/// The collection of a change, and whether the change is one of a range.
+fn collection_of(change: &Change) -> Option<(&str, bool)> {
+    match change {
+        Change::Insert { collection, .. }
+        | Change::Upsert { collection, .. }
+        | Change::Update { collection, .. }
+        | Change::Increment { collection, .. }
+        | Change::Delete { collection, .. } => Some((collection, false)),
+        Change::DeleteReadSet(set) => Some((&set.collection, false)),
+        Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
+            Some((&range.collection, true))
+        }
+        Change::Emit { .. } => None,
     }
 }
 
@@ -280,7 +317,7 @@ fn rows_of(
                     .map(|rest| row_mark(&set.collection, tenant, set.prefix.iter().chain(rest))),
             );
         }
-        Change::Emit { .. } => {}
+        Change::DeleteRange(_) | Change::UpdateRange { .. } | Change::Emit { .. } => {}
     }
 }
 

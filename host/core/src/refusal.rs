@@ -8,7 +8,7 @@
 
 use crate::collection::{Collection, Collections, Column, named};
 use crate::ids::Tenant;
-use crate::proposal::{Change, Condition, Filter, Guard, Proposal, ReadSet};
+use crate::proposal::{Change, Condition, Filter, Guard, Proposal, ReadSet, RowRange};
 use crate::value::{Field, Kind, Value};
 
 /// Why a proposal does not fit the mapping. The reason contains names but no values, so that items
@@ -91,6 +91,16 @@ impl<'a> Court<'a> {
             }
             Change::Delete { collection, key } => self.row(collection, key).map(drop),
             Change::DeleteReadSet(set) => self.read_set(set),
+            Change::DeleteRange(range) => self.range(range).map(drop),
+            Change::UpdateRange { range, fields } => {
+                let collection = self.range(range)?;
+                if let Some(field) = fields.iter().find(|f| collection.key.contains(&f.name)) {
+                    let (name, column) = (&collection.name, &field.name);
+                    let why = format!("{name}.{column} is part of the key, which a range cannot set");
+                    return Err(why.into());
+                }
+                written(collection, fields)
+            }
             Change::Emit { .. } => Ok(()),
         }
     }
@@ -116,6 +126,23 @@ impl<'a> Court<'a> {
     fn filter(&self, filter: &Filter) -> Result<&'a Collection, Misfit> {
         let collection = self.rows(&filter.collection)?;
         compared(collection, &filter.conditions)?;
+        Ok(collection)
+    }
+
+    /// The collection of a range. Its index and bounds are checked by the store, as those of a read.
+    fn range(&self, range: &RowRange) -> Result<&'a Collection, Misfit> {
+        let collection = self.rows(&range.collection)?;
+        compared(collection, &range.conditions)?;
+        let Some(index) = collection.index_columns(range.index.as_deref()) else {
+            let (name, index) = (&collection.name, range.index.as_deref().unwrap_or_default());
+            return Err(format!("the collection {name:?} has no index {index:?}").into());
+        };
+        let bounded = range.lower.iter().chain(&range.upper);
+        let first = index.iter().zip(&range.prefix);
+        let next = index.get(range.prefix.len());
+        for (name, value) in first.chain(bounded.filter_map(|value| Some((next?, value)))) {
+            fits(collection, name, collection.column(name)?, value)?;
+        }
         Ok(collection)
     }
 

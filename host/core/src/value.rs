@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::counted;
 use crate::time::Time;
 
 /// A value of a column. The variants are those of the frozen contract (`wit/types.wit`).
@@ -67,6 +68,21 @@ impl Kind {
 }
 
 impl Value {
+    /// The value as people read it; bytes only with their number.
+    pub fn shown(&self) -> String {
+        match self {
+            Value::Null => "null".into(),
+            Value::Bool(b) => b.to_string(),
+            Value::Integer(i) => i.to_string(),
+            Value::Float(f) => format!("{f:?}"),
+            Value::Decimal(s) | Value::Json(s) => s.clone(),
+            Value::Text(s) => format!("{s:?}"),
+            Value::Bytes(bytes) => counted(bytes.len() as u64, "byte"),
+            Value::Timestamp(t) => t.to_string(),
+            Value::Uuid(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+
     /// The kind of the value; none for NULL, which fits every kind.
     pub fn kind(&self) -> Option<Kind> {
         Some(match self {

@@ -1,11 +1,14 @@
 //! The weight of a proposal in bytes of values. It bounds the verdicts that are held in memory and the
 //! size of a commit.
 
-use crate::proposal::{Change, Condition, Guard, Proposal, ReadSet};
+use crate::proposal::{Change, Condition, Guard, Proposal, ReadSet, RowRange};
 use crate::value::{Field, Value};
 
 /// The cost of a row in addition to its values: index entries and headers.
 pub const ROW: usize = 64;
+
+/// The cost of a row of a range, whose values are not known before the commit.
+const ROW_OF_RANGE: usize = 256;
 
 /// The cost of a condition in addition to its texts and its value: its place in memory.
 const CONDITION: usize = 64;
@@ -39,6 +42,8 @@ pub fn of_proposal(proposal: &Proposal) -> usize {
             }
             Change::Delete { key, .. } => ROW + of_values(key),
             Change::DeleteReadSet(set) => of_set(set),
+            Change::DeleteRange(range) => of_range(range),
+            Change::UpdateRange { range, fields } => of_range(range) + of_fields(fields),
             Change::Emit { topic, key, payload } => ROW + topic.len() + key.len() + payload.len(),
         })
         .sum();
@@ -47,6 +52,13 @@ pub fn of_proposal(proposal: &Proposal) -> usize {
 
 fn of_set(set: &ReadSet) -> usize {
     set.len() * ROW
+}
+
+fn of_range(range: &RowRange) -> usize {
+    let bounds = range.prefix.iter().chain(&range.lower).chain(&range.upper);
+    let positions = range.after.iter().chain(&range.until).map(Vec::len).sum::<usize>();
+    let rows = range.rows as usize * ROW_OF_RANGE;
+    rows + of_conditions(&range.conditions) + bounds.map(Value::weight).sum::<usize>() + positions
 }
 
 fn of_conditions(conditions: &[Condition]) -> usize {

@@ -180,6 +180,7 @@ mod tests {
             notes: vec![Field::new(VERIFIED, Value::Bool(verified))],
             node: "node".into(),
             commit: CommitId(1),
+            rows: 0,
             undo_bytes: 0,
         };
         let mut fates = Fates::default();

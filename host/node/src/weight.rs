@@ -1,6 +1,6 @@
 //! The weight of a batch: it serves to estimate the duration of its commit.
 
-use besom_core::proposal::Change;
+use besom_core::proposal::{Change, Proposal};
 use besom_core::queue::Decision;
 use besom_core::weight::{ROW, of_proposal};
 
@@ -18,6 +18,15 @@ pub fn of_batch(batch: &Batch) -> usize {
         .sum()
 }
 
+/// The number of rows in the ranges that a proposal changes, at most.
+pub fn rows_of_ranges(proposal: &Proposal) -> u64 {
+    let rows = |change: &Change| match change {
+        Change::DeleteRange(range) | Change::UpdateRange { range, .. } => u64::from(range.rows),
+        _ => 0,
+    };
+    proposal.changes.iter().map(rows).sum()
+}
+
 /// The number of the user's rows that a batch changes.
 pub fn rows_of_batch(batch: &Batch) -> u64 {
     let changes = batch.entries.iter().flat_map(|entry| match &entry.decision {
@@ -32,6 +41,7 @@ pub fn rows_of_batch(batch: &Batch) -> u64 {
             | Change::Increment { .. }
             | Change::Delete { .. } => 1,
             Change::DeleteReadSet(set) => set.len() as u64,
+            Change::DeleteRange(range) | Change::UpdateRange { range, .. } => u64::from(range.rows),
             Change::Emit { .. } => 0,
         })
         .sum()

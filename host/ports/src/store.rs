@@ -26,7 +26,7 @@ use besom_core::ids::{
 pub use besom_core::item::End;
 use besom_core::item::{Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
-use besom_core::proposal::{Condition, ReadSet, Settle};
+use besom_core::proposal::{Condition, ReadSet, RowRange, Settle};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
 pub use besom_core::snapshot::{Missing, Role};
 use besom_core::time::Time;
@@ -571,7 +571,9 @@ pub struct HistoryRow {
     pub outcome: End,
     /// Whether a skip was settled. A settled skip blocks planning the same version again.
     pub settled: bool,
-    /// The reason, for outcomes without effects.
+    /// Number of the product's rows that the item changed.
+    pub rows: u64,
+    /// The reason, for outcomes without effects; for others, why rows were left as they were.
     pub reason: Option<String>,
     /// The plugin's notes, for a committed item.
     pub notes: Vec<Field>,
@@ -656,6 +658,8 @@ pub struct Depth {
     pub oldest: Option<Time>,
     /// Size of the before-images held, in bytes.
     pub undo_bytes: u64,
+    /// Rows of the product that the task has ever changed.
+    pub rows: u64,
 }
 
 /// A node as it last reported itself.
@@ -797,6 +801,23 @@ pub struct Range {
     pub after: Option<Vec<u8>>,
     /// Whether to return the keys of the rows as well.
     pub keys: bool,
+}
+
+impl From<&RowRange> for Range {
+    /// A read of all rows of a range that a commit changes.
+    fn from(range: &RowRange) -> Range {
+        Range {
+            collection: range.collection.clone(),
+            index: range.index.clone(),
+            prefix: range.prefix.clone(),
+            lower: range.lower.clone(),
+            upper: range.upper.clone(),
+            conditions: range.conditions.clone(),
+            limit: range.rows,
+            after: range.after.clone(),
+            ..Range::default()
+        }
+    }
 }
 
 /// A page of a range read.

@@ -134,7 +134,7 @@ impl Noise {
 
     fn change(&mut self) -> wit::Change {
         let collection = self.text();
-        match self.0.random_range(0..7) {
+        match self.0.random_range(0..9) {
             0 => wit::Change::Insert(wit::RowChange {
                 collection,
                 fields: self.list(3, Noise::field),
@@ -153,10 +153,29 @@ impl Noise {
             }
             4 => wit::Change::Delete(wit::RowReference { collection, key: self.key() }),
             5 => wit::Change::DeleteReadSet(self.0.random()),
+            6 => wit::Change::DeleteRange(self.range(collection)),
+            7 => {
+                let (range, fields) = (self.range(collection), self.list(3, Noise::field));
+                wit::Change::UpdateRange(wit::RangeChange { range, fields })
+            }
             _ => {
                 let (key, payload) = (self.text(), self.bytes());
                 wit::Change::Emit(wit::Message { topic: collection, key, payload })
             }
+        }
+    }
+
+    fn range(&mut self, collection: String) -> wit::RowRange {
+        wit::RowRange {
+            collection,
+            index: self.0.random::<bool>().then(|| self.text()),
+            prefix: self.key(),
+            lower: self.key().pop(),
+            upper: self.key().pop(),
+            conditions: self.list(2, Noise::condition),
+            after: self.0.random::<bool>().then(|| self.bytes()),
+            until: self.0.random::<bool>().then(|| self.bytes()),
+            rows: self.0.random(),
         }
     }
 

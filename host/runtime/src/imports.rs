@@ -33,7 +33,7 @@ const TOKEN_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of columns in one read: that of a PostgreSQL table.
 const COLUMNS_MAX: usize = 1_600;
 /// Maximum number of values in an index prefix and of columns in a key: that of a PostgreSQL index.
-const PREFIX_MAX: usize = 32;
+pub(super) const PREFIX_MAX: usize = 32;
 /// Maximum length of a log line, in bytes; the rest is cut off.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 /// Maximum number of lines that one call passes to the host's log. Further lines are only captured.

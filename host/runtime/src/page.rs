@@ -13,7 +13,7 @@ use super::bounds::shown;
 const NAME_BYTES_MAX: usize = 1_024;
 /// Maximum size of a cursor, in bytes. It is stored with every page of each tenant and only has to
 /// hold a position in an index.
-const CURSOR_BYTES_MAX: usize = 4 * 1024;
+pub(super) const CURSOR_BYTES_MAX: usize = 4 * 1024;
 
 /// Maximum distance of a due time from the epoch, in either direction: 100,000 years. A store marks
 /// items without a due time by a later value.

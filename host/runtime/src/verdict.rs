@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use besom_core::delivery::PAYLOAD_BYTES_MAX;
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, Verdict};
+use besom_core::proposal::{Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, RowRange, Verdict};
 use besom_core::value::{Field, Value};
 
 use super::access::{Access, Operation, Refusal, is_refusal};
 use super::bindings::besom::task::types as wit;
+use super::imports::PREFIX_MAX;
+use super::page::CURSOR_BYTES_MAX;
 use super::readset::ReadSets;
 use super::{bounds, convert};
 use besom_ports::guests::{Fault, Limits};
@@ -142,13 +144,14 @@ impl Court<'_> {
         let deletes = changes.iter().map(|change| match change {
             Change::Delete { .. } => 1,
             Change::DeleteReadSet(set) => set.len() as u64,
+            Change::DeleteRange(range) | Change::UpdateRange { range, .. } => u64::from(range.rows),
             Change::Insert { .. }
             | Change::Upsert { .. }
             | Change::Update { .. }
             | Change::Increment { .. }
             | Change::Emit { .. } => 0,
         });
-        limit("rows to delete", deletes.sum(), self.limits.deletes)?;
+        limit("rows to delete or of ranges", deletes.sum(), self.limits.deletes)?;
         let messages = changes.iter().map(|change| match change {
             Change::Emit { key, payload, .. } => (key.len() + payload.len()) as u64,
             _ => 0,
@@ -260,6 +263,13 @@ impl Court<'_> {
                 self.access.to(self.access.name_of(&set.collection), Operation::Delete)?;
                 Change::DeleteReadSet(set)
             }
+            wit::Change::DeleteRange(range) => {
+                Change::DeleteRange(Arc::new(self.range(Operation::Delete, range)?))
+            }
+            wit::Change::UpdateRange(wit::RangeChange { range, fields }) => {
+                let fields = self.fields(&range.collection, &[Operation::Update], fields)?;
+                Change::UpdateRange { range: Arc::new(self.range(Operation::Update, range)?), fields }
+            }
             wit::Change::Emit(wit::Message { topic, key, payload }) => {
                 self.access.to_topic(&topic)?;
                 let most = MESSAGE_KEY_BYTES_MAX as u64;
@@ -272,6 +282,35 @@ impl Court<'_> {
                 limit("bytes in a message", payload.len() as u64, PAYLOAD_BYTES_MAX as u64)?;
                 Change::Emit { topic, key, payload }
             }
+        })
+    }
+
+    /// Checks a range. Which rows it has shows what is in them, so it requires the right to read the columns
+    /// of its conditions.
+    fn range(&self, operation: Operation, range: wit::RowRange) -> Result<RowRange, Violation> {
+        self.access.to(&range.collection, operation)?;
+        self.may_compare(&range.collection, &range.conditions)?;
+        if range.rows == 0 {
+            let name = &range.collection;
+            return Err(Violation::Contract(format!("a range of `{name}` of no rows")));
+        }
+        bounds::at_most("values in `prefix`", range.prefix.len(), PREFIX_MAX)?;
+        range.prefix.iter().chain(&range.lower).chain(&range.upper).try_for_each(bounds::value)?;
+        let optional = |value: Option<wit::Value>| value.map(convert::value).transpose();
+        let most = CURSOR_BYTES_MAX as u64;
+        for cursor in range.after.iter().chain(&range.until) {
+            limit("bytes in a cursor", cursor.len() as u64, most)?;
+        }
+        Ok(RowRange {
+            index: range.index.filter(|name| !name.is_empty()),
+            prefix: convert::values(range.prefix)?,
+            lower: optional(range.lower)?,
+            upper: optional(range.upper)?,
+            conditions: convert::conditions(range.conditions)?,
+            after: range.after,
+            until: range.until,
+            rows: range.rows,
+            collection: self.access.collection(range.collection),
         })
     }
 

@@ -59,6 +59,7 @@ fn judge(row: &AuditRow) -> Vec<String> {
         ("dead", c.dead, r.dead),
         ("discarded", c.discarded, r.discarded),
         ("pending", c.pending, r.pending),
+        ("rows changed", c.rows, r.rows),
     ]
     .into_iter()
     .filter(|(_, counted, recounted)| counted != recounted)
@@ -85,14 +86,14 @@ impl Args {
 
 fn text(report: &Report) -> String {
     let mut table = Table::new(
-        &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">DISCARDED", ">PENDING"],
+        &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">DISCARDED", ">PENDING", ">ROWS"],
         "Nothing has been planned yet.",
     );
     for row in &report.tasks {
         let c = &row.counts;
-        let cells = [c.planned, c.committed, c.skipped, c.dead, c.discarded, c.pending];
-        let [a, b, c, d, e, f] = cells.map(|n| n.to_string());
-        table.row([row.task.clone(), a, b, c, d, e, f]);
+        let cells = [c.planned, c.committed, c.skipped, c.dead, c.discarded, c.pending, c.rows];
+        let [a, b, c, d, e, f, g] = cells.map(|n| n.to_string());
+        table.row([row.task.clone(), a, b, c, d, e, f, g]);
     }
     let mut out = table.render();
     for violation in &report.violations {
@@ -120,6 +121,7 @@ mod tests {
             dead,
             discarded,
             pending,
+            rows: 3,
             resolved: 0,
         };
         AuditRow {
@@ -137,7 +139,7 @@ mod tests {
             Audit { rows: vec![row("a", even, even), row("b", even, even)], violations: vec![] };
         assert_eq!(
             serde_json::to_string(&report(&audit)).expect("plain data"),
-            r#"{"balanced":true,"tasks":[{"task":"compaction","planned":20,"committed":10,"skipped":2,"dead":4,"discarded":2,"pending":2}],"violations":[]}"#
+            r#"{"balanced":true,"tasks":[{"task":"compaction","planned":20,"committed":10,"skipped":2,"dead":4,"discarded":2,"pending":2,"rows":6}],"violations":[]}"#
         );
     }
 

@@ -66,6 +66,8 @@ pub struct Passed {
     pub dead: u64,
     /// Items still waiting after the pass, such as timers that are due later.
     pub pending: u64,
+    /// Rows of the product that the items committed during the pass have changed.
+    pub rows: u64,
     /// Candidates of the last scan that were not planned, because their version has an open dead
     /// letter, was settled by the task, or was discarded.
     pub blocked: u64,
@@ -328,6 +330,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             skipped: new.skipped - old.skipped,
             dead: dead.remove(task.as_str()).unwrap_or(0),
             pending: new.pending,
+            rows: new.rows - old.rows,
             blocked: blocked.get(task).copied().unwrap_or(0),
             dead_open: open.get(task).copied().unwrap_or(0),
             error: failed.remove(task.as_str()),
@@ -498,13 +501,14 @@ async fn counts(store: &dyn Store) -> Result<BTreeMap<String, Counts>, Failure> 
 /// Renders the counts and the errors as text.
 pub fn text(passed: &[Passed]) -> String {
     let mut table = Table::new(
-        &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">PENDING"],
+        &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">PENDING", ">ROWS"],
         "No tasks are configured.",
     );
     for row in passed {
-        let cells = [row.planned, row.committed, row.skipped, row.dead, row.pending];
-        let [a, b, c, d, e] = cells.map(|n| n.to_string());
-        table.row([row.task.clone(), a, b, c, d, e]);
+        let cells =
+            [row.planned, row.committed, row.skipped, row.dead, row.pending, row.rows];
+        let [a, b, c, d, e, f] = cells.map(|n| n.to_string());
+        table.row([row.task.clone(), a, b, c, d, e, f]);
     }
     let mut text = table.render();
     for row in passed {
@@ -531,6 +535,7 @@ mod tests {
             skipped: 0,
             dead: 0,
             pending,
+            rows: 0,
             blocked: 0,
             dead_open: 0,
             error: None,

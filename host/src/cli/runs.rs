@@ -161,7 +161,7 @@ fn text(run: &Run, items: &[ItemRow]) -> String {
         facts.add("error", error);
     }
     let mut table = Table::new(
-        &["TENANT", "KEY", "AT", "OUTCOME", "REASON", "NOTES"],
+        &["TENANT", "KEY", "AT", "OUTCOME", ">ROWS", "REASON", "NOTES"],
         "No items of this run have ended yet.",
     );
     for item in items {
@@ -170,6 +170,7 @@ fn text(run: &Run, items: &[ItemRow]) -> String {
             item.key.clone(),
             Stamp(item.at).to_string(),
             item.outcome.to_string(),
+            item.rows.to_string(),
             item.reason.clone().unwrap_or_default(),
             noted(&item.notes),
         ]);

@@ -215,6 +215,38 @@ impl Condition {
         .unwrap_or_else(|decided| decided)
     }
 
+    /// Whether it is not true for any row with the values that are known.
+    pub fn fails(&self, value: &dyn Fn(&str) -> Option<Value>, now: Time) -> bool {
+        !self.possible(value, now).0
+    }
+
+    /// Whether it may be true, and whether it may be false; it may be neither in any case.
+    fn possible(&self, value: &dyn Fn(&str) -> Option<Value>, now: Time) -> (bool, bool) {
+        match self {
+            Condition::All(parts) => {
+                let each = parts.iter().map(|part| part.possible(value, now));
+                each.fold((true, false), |all, one| (all.0 && one.0, all.1 || one.1))
+            }
+            Condition::Any(parts) => {
+                let each = parts.iter().map(|part| part.possible(value, now));
+                each.fold((false, true), |all, one| (all.0 || one.0, all.1 && one.1))
+            }
+            Condition::Not(one) => {
+                let (holds, fails) = one.possible(value, now);
+                (fails, holds)
+            }
+            Condition::Null(column)
+            | Condition::Compare(Compare { column, .. })
+            | Condition::In(column, _) => match value(column) {
+                None => (true, true),
+                Some(known) => {
+                    let holds = self.holds(&|_| known.clone(), now);
+                    (holds == Some(true), holds == Some(false))
+                }
+            },
+        }
+    }
+
     /// The columns that it names, and whether the value of each matters, not only whether it is NULL.
     pub fn columns(&self) -> BTreeMap<&str, bool> {
         let mut all = BTreeMap::new();
@@ -257,6 +289,116 @@ impl Condition {
                 vec![(column.clone(), comparison, literal.at(now))]
             }
             Condition::Any(_) | Condition::In(..) => Vec::new(),
+        }
+    }
+}
+
+/// Conditions on single columns, all of which a row has to fulfil.
+pub type All = Vec<(String, Comparison, Value)>;
+
+impl Condition {
+    /// Lists of conditions of which exactly those rows fulfil one for which this is true; none: it needs
+    /// more than comparisons that every store makes alike, or more than `max` lists.
+    pub fn exact(&self, now: Time, max: usize) -> Option<Vec<All>> {
+        self.lists(false, now, max)
+    }
+
+    /// Of the condition or, if `negated`, of its opposite.
+    fn lists(&self, negated: bool, now: Time, max: usize) -> Option<Vec<All>> {
+        match (self, negated) {
+            (Condition::Not(one), _) => one.lists(!negated, now, max),
+            (Condition::Any(parts), false) | (Condition::All(parts), true) => {
+                let parts = parts.iter().map(|part| part.lists(negated, now, max));
+                let all: Vec<All> = parts.collect::<Option<Vec<_>>>()?.concat();
+                (all.len() <= max).then_some(all)
+            }
+            (Condition::All(parts), false) | (Condition::Any(parts), true) => {
+                let mut all: Vec<All> = vec![Vec::new()];
+                for part in parts {
+                    let part = part.lists(negated, now, max)?;
+                    let with = |list: &All| {
+                        let list = list.clone();
+                        part.iter().map(move |more| [&list[..], &more[..]].concat())
+                    };
+                    all = all.iter().flat_map(with).collect();
+                    if all.len() > max {
+                        return None;
+                    }
+                }
+                Some(all)
+            }
+            (Condition::Null(column), negated) => {
+                let comparison = if negated { Comparison::NotEqual } else { Comparison::Equal };
+                Some(vec![vec![(column.clone(), comparison, Value::Null)]])
+            }
+            (Condition::Compare(Compare { column, operator, literal }), negated) => {
+                let operator = if negated { operator.opposite() } else { *operator };
+                Some(vec![operator.exact(column, literal.at(now))?])
+            }
+            (Condition::In(column, literals), negated) => {
+                let operator = if negated { Operator::NotEqual } else { Operator::Equal };
+                let each = literals.iter().map(|one| operator.exact(column, one.at(now)));
+                let each = each.collect::<Option<Vec<All>>>()?;
+                match negated {
+                    true => Some(vec![each.concat()]),
+                    false => (each.len() <= max).then_some(each),
+                }
+            }
+        }
+    }
+}
+
+impl Operator {
+    fn opposite(self) -> Operator {
+        match self {
+            Operator::Equal => Operator::NotEqual,
+            Operator::NotEqual => Operator::Equal,
+            Operator::Below => Operator::AtLeast,
+            Operator::AtMost => Operator::Above,
+            Operator::Above => Operator::AtMost,
+            Operator::AtLeast => Operator::Below,
+        }
+    }
+
+    /// The comparison with that value; none: stores may differ in it. A store may keep an instant in whole
+    /// seconds or days, and a float or a decimal may be rounded, or no number.
+    fn exact(self, column: &str, value: Value) -> Option<All> {
+        let all = |comparison, value| {
+            let known = (column.to_owned(), Comparison::NotEqual, Value::Null);
+            let compared = (column.to_owned(), comparison, value);
+            match comparison {
+                Comparison::NotEqual => vec![known, compared],
+                _ => vec![compared],
+            }
+        };
+        match (self, value) {
+            (
+                Operator::Equal,
+                value @ (Value::Bool(_) | Value::Integer(_) | Value::Text(_) | Value::Uuid(_)),
+            ) => Some(all(Comparison::Equal, value)),
+            (
+                Operator::NotEqual,
+                value @ (Value::Bool(_) | Value::Integer(_) | Value::Text(_) | Value::Uuid(_)),
+            ) => Some(all(Comparison::NotEqual, value)),
+            (Operator::AtMost, value @ (Value::Integer(_) | Value::Timestamp(_))) => {
+                Some(all(Comparison::AtMost, value))
+            }
+            (Operator::AtLeast, value @ (Value::Integer(_) | Value::Timestamp(_))) => {
+                Some(all(Comparison::AtLeast, value))
+            }
+            (Operator::Below, Value::Integer(i)) => {
+                Some(all(Comparison::AtMost, Value::Integer(i.checked_sub(1)?)))
+            }
+            (Operator::Below, Value::Timestamp(at)) => {
+                Some(all(Comparison::AtMost, Value::Timestamp(at.checked_sub(1)?)))
+            }
+            (Operator::Above, Value::Integer(i)) => {
+                Some(all(Comparison::AtLeast, Value::Integer(i.checked_add(1)?)))
+            }
+            (Operator::Above, Value::Timestamp(at)) => {
+                Some(all(Comparison::AtLeast, Value::Timestamp(at.checked_add(1)?)))
+            }
+            _ => None,
         }
     }
 }

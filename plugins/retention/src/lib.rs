@@ -13,6 +13,7 @@
 //! host calls it as well when it reads the configuration, so that faults are found there.
 
 pub mod condition;
+mod sets;
 mod token;
 
 use std::ops::Range as Bytes;
@@ -26,6 +27,10 @@ use condition::{Columns, Condition, Kind, Literal};
 
 /// Maximum number of rows that one run plans per tenant, unless the operator sets another.
 const PLANNED_MAX: i64 = 100_000;
+/// The number of rows of one item, unless the operator sets another.
+const CHUNK: i64 = 1_000;
+/// Maximum number of rows of one item.
+const CHUNK_MAX: i64 = 10_000;
 /// Maximum number of conditions that are left to the database.
 const IMPLIED_MAX: usize = 32;
 /// A row that is set and would match again within this time would be changed by every run.
@@ -212,6 +217,8 @@ pub struct Retention;
 struct Call {
     plan: Plan,
     oldest: Time,
+    /// The number of rows of one item; 0: each row is an item.
+    chunk: u32,
 }
 
 fn call(ctx: &Context) -> Result<Call> {
@@ -226,7 +233,9 @@ fn call(ctx: &Context) -> Result<Call> {
         plan(ctx.described(ROWS)?, &rules).map_err(|Wrong { setting, message, .. }| {
             Error::permanent("invalid-setting", format!("{setting}: {message}"))
         })?;
-    Ok(Call { plan, oldest: ctx.now.minus_ms(ctx.duration_ms("older_than")?).max(FIRST) })
+    let oldest = ctx.now.minus_ms(ctx.duration_ms("older_than")?).max(FIRST);
+    let chunk: i64 = ctx.setting("chunk")?;
+    Ok(Call { plan, oldest, chunk: u32::try_from(chunk).unwrap_or_default() })
 }
 
 impl Call {
@@ -283,6 +292,12 @@ impl Task for Retention {
                 Setting::text("index", "")
                     .doc("The mapped index to read by; empty: one that begins with `by`."),
             )
+            .setting(
+                Setting::integer("chunk", CHUNK)
+                    .minimum(0_i64)
+                    .maximum(CHUNK_MAX)
+                    .doc("The number of rows that are changed together; 0: each row by itself."),
+            )
             .collection(Access::to(ROWS).described().read().update().delete());
         // Read by the host, as all settings that it uses itself.
         manifest.extra.push(besom_sdk::Field {
@@ -303,6 +318,9 @@ impl Task for Retention {
     /// As by default, but the settings are read once for each page and not for each row.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let call = call(ctx)?;
+        if call.sets(ctx.now).is_some() {
+            return call.scan_sets(ctx, cursor, limit);
+        }
         let mut range = call.range(ctx)?.limit(limit);
         range.after = cursor;
         scanned(&range, |row| call.candidate(ctx, row))
@@ -311,7 +329,23 @@ impl Task for Retention {
     /// Reads the rows again, and guards each with the values that the decision depends on: a row that is
     /// changed before the commit is left for the next run.
     fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
-        let Call { plan, oldest } = call(ctx)?;
+        let call = call(ctx)?;
+        // A set has its place in the payload, a row in the key.
+        let mut verdicts = Vec::with_capacity(items.len());
+        for together in items.chunk_by(|a, b| a.payload.is_empty() == b.payload.is_empty()) {
+            match together[0].payload.is_empty() {
+                true => verdicts.extend(call.act_on_rows(ctx, together)?),
+                false => verdicts.extend(together.iter().map(|item| call.act_on_set(ctx, item))),
+            }
+        }
+        Ok(verdicts)
+    }
+}
+
+impl Call {
+    fn act_on_rows(&self, ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
+        let Call { plan, oldest, .. } = self;
+        let oldest = *oldest;
         let columns = plan.columns();
         let rows = store::get_each(items, ROWS, &columns, Item::key_values)?;
         each(items, rows, |item, row| {

@@ -72,7 +72,7 @@ mod value;
 pub use bindings::besom::task::store::Range;
 pub use bindings::besom::task::types::{
     Candidate, Change, ColumnGuard, Comparison, Condition, Error, Field, Filter, Guard,
-    GuardFailed, Lane, Manifest, Operations, Page, Proposal, ReadSetId, RowKey, Setting,
+    GuardFailed, Lane, Manifest, Operations, Page, Proposal, ReadSetId, RowKey, RowRange, Setting,
     SettingKind, Value, Verdict,
 };
 pub use context::{Context, Described, Item};

@@ -1,12 +1,12 @@
 //! The builders of verdicts, guards and changes.
 
 use crate::bindings::besom::task::types::{
-    KeyedChange, Message, Retried, RowChange, RowReference, Skipped,
+    KeyedChange, Message, RangeChange, Retried, RowChange, RowReference, Skipped,
 };
 use crate::store::Range;
 use crate::{
     Change, ColumnGuard, Comparison, Condition, Error, Field, Filter, Guard, GuardFailed, Proposal,
-    ReadSetId, RowKey, Value, Verdict,
+    ReadSetId, RowKey, RowRange, Value, Verdict,
 };
 
 /// The minimum wait after a retryable error; the host's backoff may be longer.
@@ -134,6 +134,22 @@ impl Proposal {
     /// changed since.
     pub fn delete_read_set(self, read_set: ReadSetId) -> Proposal {
         self.change(Change::DeleteReadSet(read_set))
+    }
+
+    /// Deletes the rows of a range ([`Range::part`]). The commit judges each of them by the bounds and the
+    /// conditions of the range; a row that another transaction holds stays.
+    pub fn delete_range(self, range: RowRange) -> Proposal {
+        self.change(Change::DeleteRange(range))
+    }
+
+    /// Sets columns of the rows of a range, as [`Proposal::delete_range`] deletes them. Columns of the key
+    /// cannot be set.
+    pub fn update_range<'a>(
+        self,
+        range: RowRange,
+        columns: impl IntoIterator<Item = (&'a str, Value)>,
+    ) -> Proposal {
+        self.change(Change::UpdateRange(RangeChange { range, fields: fields(columns) }))
     }
 
     /// Puts a message into the outbox, delivered at least once after the commit, in the order of

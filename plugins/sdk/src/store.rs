@@ -12,7 +12,7 @@ use std::rc::Rc;
 use crate::activity::unanswered;
 pub use crate::bindings::besom::task::store::Range;
 pub use crate::columns::{ColumnPage, Packed};
-use crate::{Filter, Item, ReadSetId, Result, Row, RowKey, Value, host};
+use crate::{Filter, Item, ReadSetId, Result, Row, RowKey, RowRange, Value, host};
 
 /// The rows per page of a range, unless the task sets another number.
 pub const PAGE_ROWS: u32 = 1_000;
@@ -77,6 +77,27 @@ impl Range {
     pub fn limit(mut self, rows: u32) -> Range {
         self.limit = rows;
         self
+    }
+
+    /// The rows of this range after one page's end, up to another's, for [`crate::Proposal::delete_range`] and
+    /// [`crate::Proposal::update_range`]; at most `rows` of them are changed.
+    pub fn part(
+        &self,
+        after: Option<Vec<u8>>,
+        until: Option<Vec<u8>>,
+        rows: u32,
+    ) -> RowRange {
+        RowRange {
+            collection: self.collection.clone(),
+            index: self.index.clone(),
+            prefix: self.prefix.clone(),
+            lower: self.lower.clone(),
+            upper: self.upper.clone(),
+            conditions: self.conditions.clone(),
+            after,
+            until,
+            rows,
+        }
     }
 
     /// Collects the rows into a read set ([`Rows::read_set`]).
@@ -156,6 +177,13 @@ impl ColumnPages {
     /// The read set of the rows collected so far; none if the range does not collect.
     pub fn read_set(&self) -> Option<ReadSetId> {
         self.paging.range.into
+    }
+}
+
+impl ColumnPages {
+    /// Where the next page starts; none: the range is complete.
+    pub fn after(&self) -> Option<&[u8]> {
+        self.paging.range.after.as_deref()
     }
 }
 

@@ -220,6 +220,14 @@ macro_rules! store_conformance {
                 the_newest_terms_stay_however_old,
                 connections_that_have_long_ended_are_forgotten,
             }
+            range_changes {
+                the_parts_of_a_range_are_its_pages,
+                rows_of_a_range_are_judged_in_the_commit,
+                columns_of_a_range_are_set,
+                ranges_of_one_batch_take_effect_one_after_the_other,
+                a_range_of_a_key_of_two_columns_is_changed,
+                a_range_that_is_none_changes_nothing,
+            }
             ranges {
                 a_range_is_the_same_in_pages_of_any_size,
                 a_key_of_two_columns_is_read_by_prefix_and_bounds,

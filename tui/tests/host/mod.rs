@@ -235,6 +235,7 @@ fn detail(run: u64) -> Option<RunDetail> {
     };
     Some(RunDetail {
         run,
+        rows: 0,
         outcomes: [(End::Committed, 198), (End::Skipped, 2)].into(),
         items: vec![
             item("share:77aa", 204, End::Dead, Some("the row is gone")),

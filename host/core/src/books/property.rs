@@ -284,6 +284,7 @@ impl Model {
                 timers: sum.timers + more.timers,
                 retries: sum.retries + more.retries,
                 undo_bytes: sum.undo_bytes + more.undo_bytes,
+                rows: sum.rows + more.rows,
             };
         }
         for (run, leaving) in &tally.runs {

@@ -20,6 +20,9 @@ pub struct Counts {
     pub discarded: u64,
     /// Items waiting in the log, as timers or as retries.
     pub pending: u64,
+    /// Rows of the product that were changed by committed items.
+    #[serde(default)]
+    pub rows: u64,
     /// How many of the dead letters are resolved. Used by the recount only; not part of the sum or
     /// of any report.
     #[serde(skip)]
@@ -34,6 +37,7 @@ impl std::ops::AddAssign<&Counts> for Counts {
         self.dead += more.dead;
         self.discarded += more.discarded;
         self.pending += more.pending;
+        self.rows += more.rows;
         self.resolved += more.resolved;
     }
 }
@@ -92,6 +96,7 @@ mod tests {
             dead: 5,
             discarded: 4,
             pending: 1,
+            rows: 0,
             resolved: 2,
         };
         assert_eq!(counts.recounted(), expected);

@@ -28,6 +28,8 @@ pub struct Delta {
     pub retries: i64,
     /// Size of the before-images held, in bytes.
     pub undo_bytes: i64,
+    /// Rows of the product that were changed.
+    pub rows: i64,
 }
 
 impl Delta {

@@ -175,6 +175,9 @@ pub struct RunDetail {
     /// The number of items by outcome (`committed`, `skipped`, `dead`, `discarded`), among those in
     /// [`RunDetail::items`].
     pub outcomes: BTreeMap<End, u64>,
+    /// The number of the product's rows that [`RunDetail::items`] have changed.
+    #[serde(default)]
+    pub rows: u64,
     /// Its newest history rows, newest first.
     pub items: Vec<ItemRow>,
     /// The definition that it runs with, as JSON.
@@ -197,7 +200,9 @@ pub struct ItemRow {
     pub outcome: End,
     /// Whether it is not planned again while its version is the same.
     pub settled: bool,
-    /// The reason, if the item had no effects.
+    /// The number of the product's rows that it changed.
+    pub rows: u64,
+    /// The reason, if the item had no effects, or why it left some of its rows as they were.
     pub reason: Option<String>,
     /// The plugin's notes: bytes in hexadecimal, instants as RFC 3339.
     pub notes: serde_json::Map<String, serde_json::Value>,

@@ -224,6 +224,12 @@ const METRICS: &[Metric] = &[
         series: |s| of_tasks(s, |task| one(task.planned as f64)),
     },
     Metric {
+        name: "besom_task_changed_rows_total",
+        kind: Kind::Counter,
+        help: "Rows of the product that the task has changed since the store was created.",
+        series: |s| of_tasks(s, |task| one(task.depth.rows as f64)),
+    },
+    Metric {
         name: "besom_task_paused",
         kind: Kind::Gauge,
         help: "1 if the task is paused, otherwise 0.",

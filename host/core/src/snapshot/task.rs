@@ -95,6 +95,8 @@ pub struct Depth {
     pub oldest: Option<Time>,
     /// Bytes of stored before-images.
     pub undo_bytes: u64,
+    /// Rows of the product that the task has ever changed.
+    pub rows: u64,
 }
 
 /// A run of a task, in short.

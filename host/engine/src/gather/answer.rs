@@ -212,7 +212,8 @@ impl Gatherer {
         let mut outcomes = BTreeMap::new();
         items.iter().for_each(|item| *outcomes.entry(item.outcome).or_default() += 1);
         let definition = run.definition.clone();
-        let detail = RunDetail { run: Run::from(&run), outcomes, items, definition };
+        let rows = items.iter().map(|item| item.rows).sum();
+        let detail = RunDetail { run: Run::from(&run), outcomes, rows, items, definition };
         Ok(Answer::Run(Box::new(detail)))
     }
 

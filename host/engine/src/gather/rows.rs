@@ -44,6 +44,7 @@ pub fn item(row: &HistoryRow) -> ItemRow {
         at: row.at,
         outcome: row.outcome,
         settled: row.settled,
+        rows: row.rows,
         reason: row.reason.clone(),
         notes: row.notes.iter().map(|note| (note.name.clone(), plain(&note.value))).collect(),
         node: row.node.to_string(),
@@ -84,6 +85,7 @@ pub fn depth(depth: &Depth) -> snapshot::Depth {
         next_due: depth.next_due,
         oldest: depth.oldest,
         undo_bytes: depth.undo_bytes,
+        rows: depth.rows,
     }
 }
 

@@ -222,6 +222,14 @@ fn in_words(change: &Change) -> String {
             let rows = counted(set.len() as u64, "row");
             format!("delete from {}: the {rows} read before", set.collection)
         }
+        Change::DeleteRange(range) => {
+            let rows = counted(u64::from(range.rows), "row");
+            format!("delete from {}: a range of at most {rows}", range.collection)
+        }
+        Change::UpdateRange { range, fields } => {
+            let rows = counted(u64::from(range.rows), "row");
+            format!("update {}: a range of at most {rows}: {}", range.collection, all(fields))
+        }
         Change::Emit { topic, key, payload } => {
             format!("emit to {topic}: {key}, {}", counted(payload.len() as u64, "byte"))
         }
@@ -230,27 +238,13 @@ fn in_words(change: &Change) -> String {
 
 fn all(fields: &[Field]) -> String {
     let fields: Vec<String> =
-        fields.iter().map(|field| format!("{} = {}", field.name, value(&field.value))).collect();
+        fields.iter().map(|field| format!("{} = {}", field.name, field.value.shown())).collect();
     fields.join(", ")
 }
 
 fn keyed(key: &[Value]) -> String {
-    let values: Vec<String> = key.iter().map(value).collect();
+    let values: Vec<String> = key.iter().map(Value::shown).collect();
     format!("({})", values.join(", "))
-}
-
-fn value(value: &Value) -> String {
-    match value {
-        Value::Null => "null".into(),
-        Value::Bool(b) => b.to_string(),
-        Value::Integer(i) => i.to_string(),
-        Value::Float(f) => format!("{f:?}"),
-        Value::Decimal(s) | Value::Json(s) => s.clone(),
-        Value::Text(s) => format!("{s:?}"),
-        Value::Bytes(bytes) => counted(bytes.len() as u64, "byte"),
-        Value::Timestamp(t) => t.to_string(),
-        Value::Uuid(bytes) => hex::encode(bytes),
-    }
 }
 
 impl fmt::Display for DryItem {

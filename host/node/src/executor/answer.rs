@@ -7,6 +7,7 @@ use besom_core::weight::of_proposal;
 use besom_ports::guests::Fault;
 
 use super::*;
+use crate::weight::rows_of_ranges;
 
 impl Executor {
     pub(super) fn backlog(&mut self, result: store::Result<Vec<Stream>>) {
@@ -210,7 +211,8 @@ impl Executor {
         }
         let definition = Arc::clone(&flight.definition);
         let undo = !definition.undo_retention.is_zero();
-        let (mut cut, mut touched, mut bytes) = (Cut::default(), Touched::default(), 0);
+        let (mut cut, mut touched) = (Cut::default(), Touched::default());
+        let (mut bytes, mut rows) = (0, 0);
         let mut entries = Vec::with_capacity(items.len());
         for (waiting, said) in items.into_iter().zip(said) {
             let Some(said) = said else {
@@ -223,7 +225,10 @@ impl Executor {
             let may = match &decision {
                 Decision::Apply { proposal, .. } => {
                     bytes += of_proposal(proposal);
-                    let fits = entries.is_empty() || bytes <= self.settings.commit_bytes;
+                    rows += rows_of_ranges(proposal);
+                    let fits = bytes <= self.settings.commit_bytes
+                        && rows <= self.settings.commit_items as u64;
+                    let fits = fits || entries.is_empty();
                     is_full |= !fits;
                     fits && touched.claim(&self.collections, &waiting.item, proposal)
                 }

@@ -84,6 +84,9 @@ fn one(
         | Change::Increment { collection, key, fields } => (collection, &**fields, &**key),
         Change::Delete { collection, key } => (collection, &[][..], &**key),
         Change::DeleteReadSet(set) => return Err(invalid(&set.collection)),
+        Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
+            return Err(invalid(&range.collection));
+        }
         Change::Emit { topic, .. } => return Err(invalid(topic)),
     };
     let collection = collections.get(name).ok_or_else(|| invalid(name))?;

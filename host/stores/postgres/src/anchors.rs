@@ -127,6 +127,8 @@ impl Anchors {
                 Change::Insert { .. }
                 | Change::Upsert { .. }
                 | Change::DeleteReadSet(_)
+                | Change::DeleteRange(_)
+                | Change::UpdateRange { .. }
                 | Change::Emit { .. } => continue,
             };
             let known = hold == Hold::AsItIs

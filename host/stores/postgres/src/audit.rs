@@ -33,7 +33,7 @@ async fn recounted(session: &Session) -> Job<Audit> {
     let names: BTreeMap<_, _> = names(session).await?.into_iter().collect();
     let mut books: BTreeMap<(i32, Option<Tenant>), (Counts, Counts)> = BTreeMap::new();
     let counted = "SELECT task, tenant, planned, committed, skipped, dead, discarded,
-        log + timers + retries, resolved FROM @.books";
+        log + timers + retries, resolved, rows FROM @.books";
     for row in session.query(counted, params![]).await? {
         let counts = Counts {
             planned: count(&row, 2)?,
@@ -43,6 +43,7 @@ async fn recounted(session: &Session) -> Job<Audit> {
             discarded: count(&row, 6)?,
             pending: count(&row, 7)?,
             resolved: count(&row, 8)?,
+            rows: count(&row, 9)?,
         };
         books.entry((row.try_get(0)?, tenant_of(row.try_get(1)?))).or_default().0 = counts;
     }
@@ -68,19 +69,27 @@ async fn recounted(session: &Session) -> Job<Audit> {
 type Add = fn(&mut Counts, &Row) -> Job<()>;
 
 const RECOUNTS: [(&str, Add); 4] = [
-    ("SELECT task, tenant, outcome, count(*) FROM @.history GROUP BY 1, 2, 3", |counts, row| {
-        let end = End::of(i64::from(row.try_get::<_, i16>(2)?));
-        counts.count_ended(end, count(row, 3)?);
-        Ok(())
-    }),
-    ("SELECT task, tenant, committed, skipped, discarded, dead FROM @.baseline", |counts, row| {
-        for (at, end) in [(2, End::Committed), (3, End::Skipped), (4, End::Discarded)] {
-            counts.count_ended(end, count(row, at)?);
-        }
-        let pruned = count(row, 5)?;
-        counts.count_letters(pruned, pruned);
-        Ok(())
-    }),
+    (
+        "SELECT task, tenant, outcome, count(*), sum(rows)::int8 FROM @.history GROUP BY 1, 2, 3",
+        |counts, row| {
+            let end = End::of(i64::from(row.try_get::<_, i16>(2)?));
+            counts.count_ended(end, count(row, 3)?);
+            counts.rows += count(row, 4)?;
+            Ok(())
+        },
+    ),
+    (
+        "SELECT task, tenant, committed, skipped, discarded, dead, rows FROM @.baseline",
+        |counts, row| {
+            for (at, end) in [(2, End::Committed), (3, End::Skipped), (4, End::Discarded)] {
+                counts.count_ended(end, count(row, at)?);
+            }
+            let pruned = count(row, 5)?;
+            counts.count_letters(pruned, pruned);
+            counts.rows += count(row, 6)?;
+            Ok(())
+        },
+    ),
     (
         "SELECT task, tenant, count(*), count(resolved_at) FROM @.dead GROUP BY 1, 2",
         |counts, row| {

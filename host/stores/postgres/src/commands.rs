@@ -24,6 +24,7 @@ use super::streams;
 use super::tally::{Counters, end_runs, write_runs};
 use super::tasks::Tasks;
 use super::text::{due_number, escaped, plain, tenant_text};
+use besom_record::Changed;
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Letters, Result,
     command_of,
@@ -224,7 +225,7 @@ async fn retry_dead(tx: &Tx, (page, tasks): Numbered, applied: &mut Applied) -> 
         let numbers = tx.numbers(numbers_needed(letters.len())).await?;
         let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
         for write in books::retry(letters, page.after(), tx.now) {
-            ledger.push(write, None)?;
+            ledger.push(write, Changed::default())?;
         }
         let mut pipeline = Pipeline::default();
         let moved = ledger.revive(&mut pipeline);
@@ -257,7 +258,7 @@ async fn discard_dead(
         let (writes, tally) = books::discard(&page.letters, &reason);
         let mut ledger = Ledger::open(numbers, &tasks, tx.now)?;
         for write in writes {
-            ledger.push(write, None)?;
+            ledger.push(write, Changed::default())?;
         }
         let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
         let mut pipeline = Pipeline::default();

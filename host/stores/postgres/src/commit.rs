@@ -22,7 +22,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use besom_core::books::{Closed, Judged, Tally, Write, close};
 use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::item::Source;
-use besom_core::proposal::{Change, Guard};
+use besom_core::proposal::{Change, Guard, RowRange};
+use besom_core::value::Field;
 use besom_tables::late;
 use besom_tables::room::Room;
 use tokio::sync::Semaphore;
@@ -32,7 +33,7 @@ use tokio_postgres::error::SqlState;
 use super::clock::{Clock, NOW};
 use super::connect::{Pools, Use};
 use super::direct;
-use super::effects::{self, Effect};
+use super::effects::{self, Done, Effect};
 use super::embedded::{self, Observation, idle_keys};
 use super::error::{
     Failure, Fault as Blame, Job, classify, classify_commit, fault, invalid,
@@ -44,6 +45,7 @@ use super::leadership;
 use super::ledger::{self, BLOCKS, Ledger, numbers_needed};
 use super::mapping::Mapping;
 use super::ownership;
+use super::range_change;
 use super::readset;
 use super::session::{Pipeline, Session, params};
 use super::tally::{self, END_RUNS, RUN_FACTS, ending, runs_left, write_runs};
@@ -52,7 +54,7 @@ use super::work::{Work, waves};
 use besom_ports::activity::State;
 use besom_ports::store::{Batch, Committed, Decision, Entry, Error, Result};
 use besom_record::images::Images;
-use besom_record::kept;
+use besom_record::{Changed, Refused, kept};
 
 /// How often a batch is repeated because other writers were faster, before the caller gets an
 /// error.
@@ -266,7 +268,7 @@ struct Attempt<'a> {
 }
 
 /// The decisions about the works so far, by entry.
-type Decided = BTreeMap<usize, std::result::Result<Option<Images>, NotApplied>>;
+type Decided = BTreeMap<usize, std::result::Result<Done, NotApplied>>;
 
 /// Why an item's changes are not applied.
 enum NotApplied {
@@ -334,7 +336,8 @@ impl<'a> Attempt<'a> {
             let done = direct.read(&mut answers, wave)?;
             let not_ours = done.iter().any(|(entry, _)| left_out[*entry].is_some());
             let changed = done.len();
-            decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));
+            let one = |images| Done { images, rows: 1, said: None };
+            decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(one(images)))));
             // A key may be that of several rows: in steps, the item is named.
             if not_ours || decided.len() < changed {
                 return Err(Stop::Repeat(Care { stepwise: true, ..self.care.clone() }));
@@ -390,7 +393,7 @@ impl<'a> Attempt<'a> {
         let mut ledger = Ledger::open(ids, self.setting.tasks, now)?;
         let (moves, records): (Vec<_>, Vec<_>) = writes.into_iter().partition(Write::moves);
         for write in moves {
-            ledger.push(write, None)?;
+            ledger.push(write, Changed::default())?;
         }
         let taken = ledger.take_all(&mut pipeline, self.care.look_up);
         write_runs(&tally, &mut pipeline);
@@ -590,8 +593,8 @@ impl<'a> Attempt<'a> {
         let mut again = false;
         for (work, effect) in works.iter().zip(asked.read(answers, works)?) {
             match effect {
-                Effect::Done(images) => {
-                    decided.insert(work.entry, Ok(images));
+                Effect::Done(done) => {
+                    decided.insert(work.entry, Ok(done));
                     continue;
                 }
                 Effect::Violated(said) => {
@@ -653,6 +656,12 @@ impl<'a> Attempt<'a> {
                     session.batch("ROLLBACK TO item; RELEASE item").await?;
                     session.set_room(room);
                     if let [alone] = works.as_slice() {
+                        let may_be_parted = matches!(said, NotApplied::Violation(_));
+                        if may_be_parted && let Some(ranges) = ranges_of(alone) {
+                            let done = self.bisected(session, alone, ranges, &deferred).await?;
+                            decided.insert(alone.entry, Ok(done));
+                            continue;
+                        }
                         if let NotApplied::Refused(error) = &said {
                             refused.push((*alone, error.clone()));
                         }
@@ -683,11 +692,63 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
+    /// Changes the rows of ranges in halves, and leaves those that are refused alone.
+    async fn bisected(
+        &self,
+        session: &Session,
+        work: &Work<'a>,
+        ranges: Vec<(&RowRange, Option<&[Field]>)>,
+        deferred: &str,
+    ) -> Step<Done> {
+        let mut all = Done { images: work.undo.then(Images::default), ..Done::default() };
+        let mut refused = Refused::default();
+        for (range, fields) in ranges {
+            let keys = range_change::keys(session, self.setting.mapping, work, range).await?;
+            let mut open = vec![keys];
+            while let Some(mut keys) = open.pop() {
+                if keys.is_empty() || !refused.goes_on() {
+                    continue;
+                }
+                let proposal = range_change::of_keys(range, fields, &keys);
+                let part = Work { proposal: &proposal, ..*work };
+                session.batch("SAVEPOINT part").await?;
+                let room = session.room();
+                match self.tried(session, &[part], &|_, _| false).await? {
+                    Ok(mut done) => {
+                        session.batch(&format!("RELEASE part; {deferred}")).await?;
+                        let done = done.remove(&work.entry).and_then(Result::ok);
+                        let done = done.unwrap_or_default();
+                        all.rows += done.rows;
+                        if let (Some(images), Some(more)) = (&mut all.images, done.images) {
+                            images.append(more);
+                        }
+                    }
+                    Err(said) => {
+                        session.batch("ROLLBACK TO part; RELEASE part").await?;
+                        session.set_room(room);
+                        match (said, &keys[..]) {
+                            (NotApplied::Violation(said), [key]) => refused.push(key, said),
+                            (NotApplied::Refused(error), _) => return Err(error.into()),
+                            (NotApplied::Guard, [_]) => {}
+                            (NotApplied::Violation(_) | NotApplied::Guard, _) => {
+                                let second = keys.split_off(keys.len() / 2);
+                                open.push(second);
+                                open.push(keys);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        all.said = refused.said();
+        Ok(all)
+    }
+
     /// Evaluates guards and applies changes of some items; the inner error is an item's.
     async fn tried(
         &self,
         session: &Session,
-        works: &[Work<'a>],
+        works: &[Work<'_>],
         is_idle: &(dyn Fn(&Work<'_>, &str) -> bool + Sync),
     ) -> Step<std::result::Result<Decided, NotApplied>> {
         let mut decided = Decided::new();
@@ -710,7 +771,7 @@ impl<'a> Attempt<'a> {
         };
         for (work, effect) in holding.iter().zip(asked.read(&mut answers, &holding)?) {
             let done = match effect {
-                Effect::Done(images) => images,
+                Effect::Done(done) => done,
                 Effect::Violated(said) => return Ok(Err(NotApplied::Violation(said))),
                 Effect::Incomplete => {
                     let kept = self.kept_rows(session, work).await?;
@@ -807,6 +868,19 @@ impl<'a> Attempt<'a> {
     }
 }
 
+/// The ranges of a work that changes nothing else and depends on no guard.
+fn ranges_of<'a>(work: &Work<'a>) -> Option<Vec<(&'a RowRange, Option<&'a [Field]>)>> {
+    let range = |change: &'a Change| match change {
+        Change::DeleteRange(range) => Some((&**range, None)),
+        Change::UpdateRange { range, fields } => Some((&**range, Some(&**fields))),
+        _ => None,
+    };
+    let changes = work.proposal.changes.iter();
+    let changes = changes.filter(|change| !matches!(change, Change::Emit { .. }));
+    let ranges: Vec<_> = changes.map(range).collect::<Option<_>>()?;
+    (work.proposal.guards.is_empty() && !ranges.is_empty()).then_some(ranges)
+}
+
 /// Adds a record to the ledger, with the images of its entry.
 fn record<'a>(
     ledger: &mut Ledger<'a>,
@@ -814,16 +888,18 @@ fn record<'a>(
     decided: &mut Decided,
     write: Write<'a>,
 ) -> Job<()> {
-    let undo = match &write {
+    let applied = match &write {
         Write::History { at, item, .. } => {
-            let images = decided.remove(at).and_then(Result::ok).flatten();
-            let undo = images.map(Images::pack);
-            tally.of(&item.identity).undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
-            undo
+            let done = decided.remove(at).and_then(Result::ok).unwrap_or_default();
+            let undo = done.images.map(Images::pack);
+            let delta = tally.of(&item.identity);
+            delta.undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
+            delta.rows += done.rows as i64;
+            Changed { undo, rows: done.rows, said: done.said }
         }
-        _ => None,
+        _ => Changed::default(),
     };
-    ledger.push(write, undo)
+    ledger.push(write, applied)
 }
 
 /// Splits works by the results of their guards.

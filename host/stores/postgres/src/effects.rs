@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, Guard};
+use besom_core::proposal::{Change, Guard, RowRange};
 use besom_core::value::{Field, Value};
 use tokio_postgres::Row;
 
@@ -15,6 +15,7 @@ use super::anchors;
 use super::error::Job;
 use super::guards::matched;
 use super::mapping::{Mapping, Refusal, Table, quote};
+use super::range_change::{self, Statement};
 use super::readset;
 use super::session::{Param, Pipeline};
 use super::set::Set;
@@ -28,8 +29,8 @@ const ROWS_MAX: usize = 1_024;
 
 /// The result of an item's changes.
 pub(super) enum Effect {
-    /// The changes are applied; with the before-images, if these are kept.
-    Done(Option<Images>),
+    /// The changes are applied.
+    Done(Done),
     /// The changes cannot be applied, for this reason; the wave must be undone.
     Violated(String),
     /// Something in the wave cannot be applied, possibly this item; the wave must be undone.
@@ -39,6 +40,17 @@ pub(super) enum Effect {
     Overtaken,
     /// A guard on the number of deleted rows does not hold; the wave must be undone.
     Incomplete,
+}
+
+/// What is known of changes that were applied.
+#[derive(Default)]
+pub(super) struct Done {
+    /// The before-images, if they are kept.
+    pub(super) images: Option<Images>,
+    /// The number of rows that were changed.
+    pub(super) rows: u64,
+    /// Why rows of a range were left as they were.
+    pub(super) said: Option<String>,
 }
 
 /// Operations on rows.
@@ -68,8 +80,8 @@ struct Group {
     done: usize,
 }
 
-/// A read set to delete.
-struct Deletion {
+/// A read set or a range to delete, or a range to update: a statement of its own.
+struct Single {
     table: Arc<Table>,
     work: usize,
     undo: bool,
@@ -82,7 +94,7 @@ struct Deletion {
 
 enum Step {
     Group(Group),
-    Deletion(Deletion),
+    Single(Single),
 }
 
 /// Changes that were sent, and the positions of their answers.
@@ -143,9 +155,9 @@ pub(super) fn ask(
     for step in &mut steps {
         match step {
             Step::Group(group) => group.send(pipeline),
-            Step::Deletion(deletion) => {
-                let params = std::mem::take(&mut deletion.params);
-                deletion.done = pipeline.push(std::mem::take(&mut deletion.sql), params);
+            Step::Single(single) => {
+                let params = std::mem::take(&mut single.params);
+                single.done = pipeline.push(std::mem::take(&mut single.sql), params);
             }
         }
     }
@@ -168,7 +180,7 @@ enum What {
         cells: Vec<Cell>,
         forms: Vec<Form>,
     },
-    Deletion(Deletion),
+    Single(Single),
 }
 
 impl One {
@@ -198,7 +210,7 @@ impl One {
                 let rows = readset::rows(table, work.tenant, set)?;
                 let guarded = work.proposal.guards.iter().any(guarded);
                 let returned = if work.undo { table.read_all() } else { "1".to_owned() };
-                let deletion = Deletion {
+                let single = Single {
                     table: Arc::clone(table),
                     work: at,
                     undo: work.undo,
@@ -211,11 +223,35 @@ impl One {
                     done: 0,
                 };
                 let shape = format!("read set of {at}");
-                let what = What::Deletion(deletion);
+                let what = What::Single(single);
                 Ok(One { table: Arc::clone(table), shape, key: None, what })
+            }
+            Change::DeleteRange(range) => One::range(mapping, at, work, range, None),
+            Change::UpdateRange { range, fields } => {
+                One::range(mapping, at, work, range, Some(fields))
             }
             Change::Emit { .. } => Err("a message is not a row".into()),
         }
+    }
+
+    fn range(
+        mapping: &Mapping,
+        at: usize,
+        work: &Work<'_>,
+        range: &RowRange,
+        fields: Option<&[Field]>,
+    ) -> Result<One, Refusal> {
+        let Statement { table, sql, params } = range_change::statement(mapping, work, range, fields)?;
+        let single = Single {
+            table: Arc::clone(&table),
+            work: at,
+            undo: work.undo,
+            expected: None,
+            sql,
+            params,
+            done: 0,
+        };
+        Ok(One { table, shape: format!("range of {at}"), key: None, what: What::Single(single) })
     }
 
     fn insert(
@@ -294,8 +330,8 @@ impl One {
     ) {
         let place = (level, order, self.shape);
         match self.what {
-            What::Deletion(deletion) => {
-                levels.insert(place, Step::Deletion(deletion));
+            What::Single(single) => {
+                levels.insert(place, Step::Single(single));
             }
             What::Rows { operation, fields, undo, cells, forms } => {
                 let table = self.table;
@@ -450,6 +486,7 @@ impl Group {
         let done = std::mem::take(&mut answers[self.done]);
         match self.operation {
             Operation::Insert => {
+                self.rows.iter().for_each(|(work, _)| results.changed(*work, 1));
                 self.all_inserted(&done, results);
                 for (at, (work, key)) in self.rows.iter().enumerate() {
                     if !self.undo {
@@ -464,6 +501,7 @@ impl Group {
                 }
             }
             Operation::Upsert => {
+                self.rows.iter().for_each(|(work, _)| results.changed(*work, 1));
                 self.all_inserted(&done, results);
                 let mut before = self.images(answers)?;
                 for (at, (work, key)) in self.rows.iter().enumerate().filter(|_| self.undo) {
@@ -485,6 +523,7 @@ impl Group {
                     _ => "",
                 };
                 for (at, (work, _)) in self.rows.iter().enumerate() {
+                    results.changed(*work, hit[at]);
                     if hit[at] > 1 {
                         results.violated(*work, self.table.collection.ambiguous());
                     }
@@ -506,6 +545,7 @@ impl Group {
                 }
                 let name = &self.table.collection.name;
                 for ((work, _), gone) in self.rows.iter().zip(&gone) {
+                    results.changed(*work, *gone);
                     if *gone > 1 {
                         results.violated(*work, self.table.collection.ambiguous());
                     }
@@ -575,10 +615,16 @@ struct Results<'w> {
 
 impl Results<'_> {
     fn keep(&mut self, work: usize, table: &Table, row: Result<Vec<Value>, Vec<Value>>) -> Job<()> {
-        if let Effect::Done(Some(images)) = &mut self.effects[work] {
+        if let Effect::Done(Done { images: Some(images), .. }) = &mut self.effects[work] {
             images.push(&table.origin(self.works[work].tenant), table.names(), row)?;
         }
         Ok(())
+    }
+
+    fn changed(&mut self, work: usize, rows: usize) {
+        if let Effect::Done(done) = &mut self.effects[work] {
+            done.rows += rows as u64;
+        }
     }
 
     fn violated(&mut self, work: usize, said: String) {
@@ -591,7 +637,9 @@ impl Results<'_> {
 impl Asked {
     /// Reads the answers, by work, and frees the rows.
     pub(super) fn read(self, answers: &mut [Vec<Row>], works: &[Work<'_>]) -> Job<Vec<Effect>> {
-        let effects = works.iter().map(|w| Effect::Done(w.undo.then(Images::default))).collect();
+        let nothing =
+            |w: &Work<'_>| Done { images: w.undo.then(Images::default), ..Done::default() };
+        let effects = works.iter().map(|work| Effect::Done(nothing(work))).collect();
         let mut results = Results { works, effects };
         for (work, refusal) in &self.refused {
             results.violated(*work, refusal.clone());
@@ -599,14 +647,15 @@ impl Asked {
         for step in self.steps {
             match step {
                 Step::Group(mut group) => group.read(answers, &mut results)?,
-                Step::Deletion(deletion) => {
-                    let gone = std::mem::take(&mut answers[deletion.done]);
-                    if deletion.expected.is_some_and(|expected| expected != gone.len() as i64) {
-                        results.effects[deletion.work] = Effect::Incomplete;
+                Step::Single(single) => {
+                    let gone = std::mem::take(&mut answers[single.done]);
+                    if single.expected.is_some_and(|expected| expected != gone.len() as i64) {
+                        results.effects[single.work] = Effect::Incomplete;
                     }
-                    for row in gone.into_iter().filter(|_| deletion.undo) {
-                        let values = deletion.table.values(&row, 0)?;
-                        results.keep(deletion.work, &deletion.table, Ok(values))?;
+                    results.changed(single.work, gone.len());
+                    for row in gone.into_iter().filter(|_| single.undo) {
+                        let values = single.table.values(&row, 0)?;
+                        results.keep(single.work, &single.table, Ok(values))?;
                     }
                 }
             }

@@ -28,12 +28,12 @@ pub(super) async fn depths(session: &Session, clock: &Clock) -> Job<Vec<Depth>> 
                     JOIN @.item i ON i.task = h.task AND i.part = h.part AND i.no = h.acked + 1
                       AND i.place = 0
                     WHERE h.task = t.id),
-                   {NOW}, coalesce(b.planned, 0)
+                   {NOW}, coalesce(b.planned, 0), coalesce(b.rows, 0)
                  FROM @.task t LEFT JOIN (
                    SELECT task, sum(planned)::int8 AS planned, sum(log)::int8 AS log, sum(timers)::int8 AS timers,
                      sum(retries)::int8 AS retries, sum(dead)::int8 AS dead,
                      sum(resolved)::int8 AS resolved,
-                     sum(undo_bytes)::int8 AS undo_bytes
+                     sum(undo_bytes)::int8 AS undo_bytes, sum(rows)::int8 AS rows
                    FROM @.books GROUP BY task) b ON b.task = t.id
                  ORDER BY t.name"
             ),
@@ -57,6 +57,7 @@ fn depth(r: &Row) -> Job<Depth> {
         retries: count(3)?,
         dead: count(4)?,
         undo_bytes: count(5)?,
+        rows: count(10)?,
         next_due: next_due.map(Time),
         oldest: oldest.into_iter().chain(overdue).min().map(Time),
     })
@@ -65,7 +66,7 @@ fn depth(r: &Row) -> Job<Depth> {
 /// History rows, newest first.
 pub(super) async fn history(session: &Session, query: &HistoryQuery) -> Job<Vec<HistoryRow>> {
     let mut sql = "SELECT h.id, t.name, h.tenant, h.key, h.due, h.run, c.at, h.outcome, h.settled,
-          h.reason, h.notes, c.node, c.id, h.undo_bytes
+          h.reason, h.notes, c.node, c.id, h.undo_bytes, h.rows
         FROM @.history h JOIN @.task t ON t.id = h.task JOIN @.commit c ON c.no = h.commit_no
         WHERE h.id < $1"
         .to_owned();
@@ -115,6 +116,7 @@ fn read(r: &Row) -> Job<HistoryRow> {
         node: r.try_get::<_, String>(11)?.into(),
         commit: CommitId(commit),
         undo_bytes: r.try_get::<_, i64>(13)? as u64,
+        rows: r.try_get::<_, i64>(14)? as u64,
     })
 }
 

@@ -17,6 +17,7 @@ use super::session::{Param, Pipeline, params};
 use super::tally::Counters;
 use super::text::{due_number, escaped, tenant_text};
 use super::waiting::mark;
+use besom_record::Changed;
 
 /// The answer to [`BLOCKS`], from column `at` on. Before the commit ends, an operator may discard a
 /// letter that is open now: then its version is blocked.
@@ -107,6 +108,7 @@ struct History<'a> {
     settled: Vec<bool>,
     reasons: Vec<Option<Cow<'a, str>>>,
     notes: Vec<Option<Vec<u8>>>,
+    rows: Vec<i64>,
     undo_bytes: Vec<i64>,
     undo: Vec<Option<Vec<u8>>>,
 }
@@ -134,6 +136,7 @@ impl<'a> History<'a> {
         columns.add("settled", "bool", self.settled, end);
         columns.add("reason", "text", self.reasons, end);
         columns.add("notes", "bytea", self.notes, end);
+        columns.each("rows", "int8", self.rows);
         columns.each("undo_bytes", "int8", self.undo_bytes);
         columns.each("undo", "bytea", self.undo);
         columns.insert("@.history")
@@ -227,7 +230,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Adds a write; `undo` are the before-images of a history row, packed.
-    pub(super) fn push(&mut self, write: Write<'a>, undo: Option<Vec<u8>>) -> Job<()> {
+    pub(super) fn push(&mut self, write: Write<'a>, applied: Changed) -> Job<()> {
         match write {
             Write::Remove { item, source: Source::Log(seq) } => {
                 let stream = (self.task(item), item.partition.0 as i32);
@@ -268,7 +271,9 @@ impl<'a> Ledger<'a> {
                 rows.runs.push(item.run.0 as i64);
                 rows.outcomes.push(end as i16);
                 rows.settled.push(settled);
-                rows.reasons.push(reason.map(stored));
+                let Changed { undo, rows: changed, said } = applied;
+                rows.rows.push(changed as i64);
+                rows.reasons.push(reason.or(said.map(Cow::Owned)).map(stored));
                 rows.notes.push(match notes {
                     [] => None,
                     notes => Some(postcard::to_stdvec(notes)?),
@@ -654,8 +659,8 @@ const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead SET resolved_at = $5
     SELECT run, pg_backend_pid() % 256, 0, count(*) FROM resolved GROUP BY run ORDER BY run
     ON CONFLICT (run, share) DO UPDATE SET ended = s.ended + excluded.ended)
   INSERT INTO @.tally (task, tenant, planned, committed, skipped, dead, discarded, log, timers,
-    retries, resolved, undo_bytes)
-  SELECT task, tenant, 0, 0, 0, 0, 0, 0, 0, 0, count(*), 0 FROM resolved GROUP BY task, tenant";
+    retries, resolved, undo_bytes, rows)
+  SELECT task, tenant, 0, 0, 0, 0, 0, 0, 0, 0, count(*), 0, 0 FROM resolved GROUP BY task, tenant";
 
 const LIFTED: &str = "DELETE FROM @.settled WHERE ctid = ANY (ARRAY(
     SELECT w.at FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)

@@ -40,6 +40,7 @@ mod planning;
 mod pooler;
 mod prune;
 mod range;
+mod range_change;
 mod readset;
 mod runs;
 mod schema;

@@ -85,15 +85,18 @@ const HISTORY: &str = "WITH oldest AS (
   gone AS (DELETE FROM @.history h USING oldest o
     WHERE h.id = o.id AND o.at < $1 AND h.id < coalesce(
       (SELECT min(id) FROM oldest WHERE at >= $1), 9223372036854775807)
-    RETURNING h.task, h.tenant, h.outcome, h.undo_bytes, h.undo IS NOT NULL AS held)
-  SELECT task, tenant, outcome, count(*), count(*) FILTER (WHERE held), sum(undo_bytes)::int8
+    RETURNING h.task, h.tenant, h.outcome, h.rows, h.undo_bytes, h.undo IS NOT NULL AS held)
+  SELECT task, tenant, outcome, count(*), count(*) FILTER (WHERE held), sum(undo_bytes)::int8,
+    sum(rows)::int8
   FROM gone GROUP BY task, tenant, outcome";
 
 const BASELINE: &str =
-    "INSERT INTO @.baseline AS b (task, tenant, committed, skipped, discarded, dead)
-  SELECT u.*, 0 FROM unnest($1::int4[], $2::text[], $3::int8[], $4::int8[], $5::int8[]) u
+    "INSERT INTO @.baseline AS b (task, tenant, committed, skipped, discarded, rows, dead)
+  SELECT u.*, 0
+  FROM unnest($1::int4[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $6::int8[]) u
   ON CONFLICT (task, tenant) DO UPDATE SET committed = b.committed + excluded.committed,
-    skipped = b.skipped + excluded.skipped, discarded = b.discarded + excluded.discarded";
+    skipped = b.skipped + excluded.skipped, discarded = b.discarded + excluded.discarded,
+    rows = b.rows + excluded.rows";
 
 /// Additions to the baseline, in columns: ends of items that no history row tells any more.
 #[derive(Default)]
@@ -103,6 +106,7 @@ pub(super) struct Baseline {
     committed: Vec<i64>,
     skipped: Vec<i64>,
     discarded: Vec<i64>,
+    rows: Vec<i64>,
 }
 
 impl Baseline {
@@ -113,13 +117,14 @@ impl Baseline {
         self.committed.push(ended.committed as i64);
         self.skipped.push(ended.skipped as i64);
         self.discarded.push(ended.discarded as i64);
+        self.rows.push(ended.rows as i64);
     }
 
     /// Writes them.
     pub(super) fn write(self, pipeline: &mut Pipeline<'_>) {
         if !self.tasks.is_empty() {
-            let Baseline { tasks, tenants, committed, skipped, discarded } = self;
-            pipeline.push(BASELINE, params![tasks, tenants, committed, skipped, discarded]);
+            let Baseline { tasks, tenants, committed, skipped, discarded, rows } = self;
+            pipeline.push(BASELINE, params![tasks, tenants, committed, skipped, discarded, rows]);
         }
     }
 }
@@ -134,7 +139,9 @@ async fn prune_history(tx: &Tx, cutoff: Time, limit: i64, pruned: &mut Pruned) -
         pruned.history += rows as u64;
         pruned.undo += images as u64;
         let end = End::of(i64::from(row.try_get::<_, i16>(2)?));
-        gone.entry((task, tenant.clone())).or_default().count_ended(end, rows as u64);
+        let counts = gone.entry((task, tenant.clone())).or_default();
+        counts.count_ended(end, rows as u64);
+        counts.rows += row.try_get::<_, i64>(6)? as u64;
         if bytes > 0 {
             let delta = Delta { undo_bytes: -bytes, ..Delta::default() };
             counters.push(task, tenant.into(), &delta);

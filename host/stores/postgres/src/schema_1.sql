@@ -286,6 +286,7 @@ CREATE TABLE @.counter (
     retries bigint NOT NULL,
     resolved bigint NOT NULL,              -- of those counted as dead
     undo_bytes bigint NOT NULL,
+    rows bigint NOT NULL,                  -- of the product, changed
     PRIMARY KEY (task, tenant)
 ) WITH (fillfactor = 50);
 
@@ -301,14 +302,16 @@ CREATE TABLE @.tally (
     timers bigint NOT NULL,
     retries bigint NOT NULL,
     resolved bigint NOT NULL,
-    undo_bytes bigint NOT NULL
+    undo_bytes bigint NOT NULL,
+    rows bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 CREATE VIEW @.books AS
 SELECT task, tenant, sum(planned)::int8 AS planned, sum(committed)::int8 AS committed,
   sum(skipped)::int8 AS skipped, sum(dead)::int8 AS dead, sum(discarded)::int8 AS discarded,
   sum(log)::int8 AS log, sum(timers)::int8 AS timers, sum(retries)::int8 AS retries,
-  sum(resolved)::int8 AS resolved, sum(undo_bytes)::int8 AS undo_bytes
+  sum(resolved)::int8 AS resolved, sum(undo_bytes)::int8 AS undo_bytes,
+  sum(rows)::int8 AS rows
 FROM (SELECT * FROM @.counter UNION ALL SELECT * FROM @.tally) AS both_of_them
 GROUP BY task, tenant;
 
@@ -320,6 +323,7 @@ CREATE TABLE @.baseline (
     skipped bigint NOT NULL,
     discarded bigint NOT NULL,
     dead bigint NOT NULL,                  -- resolved and pruned
+    rows bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (task, tenant)
 );
 
@@ -337,6 +341,7 @@ CREATE TABLE @.history (
     commit_no bigint NOT NULL,
     due bigint NOT NULL,
     run bigint NOT NULL,
+    rows bigint NOT NULL,                  -- of the product, changed by it
     undo_bytes bigint NOT NULL,
     task integer NOT NULL,
     outcome smallint NOT NULL,             -- 1 committed, 2 skipped, 3 dead, 4 discarded

@@ -23,7 +23,7 @@ const SHARES: i32 = 256;
 pub(super) struct Counters<'a> {
     tasks: Vec<i32>,
     tenants: Vec<Cow<'a, str>>,
-    sums: [Vec<i64>; 10],
+    sums: [Vec<i64>; 11],
 }
 
 impl<'a> Counters<'a> {
@@ -51,6 +51,7 @@ impl<'a> Counters<'a> {
             d.retries,
             d.resolved,
             d.undo_bytes,
+            d.rows,
         ];
         for (sum, value) in self.sums.iter_mut().zip(all) {
             sum.push(value);
@@ -68,10 +69,10 @@ impl<'a> Counters<'a> {
         }
         pipeline.push(
             "INSERT INTO @.tally (task, tenant, planned, committed, skipped, dead, discarded, log,
-               timers, retries, resolved, undo_bytes)
+               timers, retries, resolved, undo_bytes, rows)
              SELECT * FROM unnest($1::int4[], $2::text[], $3::int8[], $4::int8[], $5::int8[],
                $6::int8[], $7::int8[], $8::int8[], $9::int8[], $10::int8[], $11::int8[],
-               $12::int8[])",
+               $12::int8[], $13::int8[])",
             params,
         );
     }
@@ -164,7 +165,7 @@ pub(super) async fn fold(session: &Session) -> Job<()> {
              INSERT INTO @.counter AS c
              SELECT task, tenant, sum(planned), sum(committed), sum(skipped), sum(dead),
                sum(discarded), sum(log), sum(timers), sum(retries), sum(resolved),
-               sum(undo_bytes)
+               sum(undo_bytes), sum(rows)
              FROM gone GROUP BY task, tenant
              ON CONFLICT (task, tenant) DO UPDATE SET
                planned = c.planned + excluded.planned,
@@ -173,7 +174,8 @@ pub(super) async fn fold(session: &Session) -> Job<()> {
                discarded = c.discarded + excluded.discarded, log = c.log + excluded.log,
                timers = c.timers + excluded.timers, retries = c.retries + excluded.retries,
                resolved = c.resolved + excluded.resolved,
-               undo_bytes = c.undo_bytes + excluded.undo_bytes",
+               undo_bytes = c.undo_bytes + excluded.undo_bytes,
+               rows = c.rows + excluded.rows",
             params![],
         )
         .await?;

@@ -34,6 +34,9 @@ impl Work<'_> {
             | Change::Increment { collection, .. }
             | Change::Delete { collection, .. } => Some(collection.as_str()),
             Change::DeleteReadSet(set) => Some(set.collection.as_str()),
+            Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
+                Some(range.collection.as_str())
+            }
             Change::Emit { .. } => None,
         });
         let guarded = self.proposal.guards.iter().filter_map(|guard| match guard {
@@ -200,6 +203,9 @@ impl Footprint {
                 }
                 Change::Delete { collection, key } => look.row(collection, key),
                 Change::DeleteReadSet(set) => look.set(set),
+                Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
+                    look.extent(&range.collection, [], true)
+                }
                 Change::Emit { .. } => None,
             });
         }

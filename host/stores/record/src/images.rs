@@ -111,6 +111,12 @@ pub struct Images {
     collection: Option<String>,
 }
 
+/// A place in [`Images`].
+pub struct End {
+    bytes: usize,
+    collection: Option<String>,
+}
+
 impl Images {
     /// Adds a row as it was before its change, or the key of a row that did not exist.
     pub fn push<'a>(
@@ -135,6 +141,25 @@ impl Images {
     ) -> Result<(), Broken> {
         self.table(origin, columns)?;
         self.record(&Record::Row(row))
+    }
+
+    /// Adds the images of another collection of rows.
+    pub fn append(&mut self, mut others: Images) {
+        if others.collection.is_some() {
+            self.bytes.append(&mut others.bytes);
+            self.collection = others.collection;
+        }
+    }
+
+    /// The present end, for [`Images::rewind`].
+    pub fn end(&self) -> End {
+        End { bytes: self.bytes.len(), collection: self.collection.clone() }
+    }
+
+    /// Removes what was added since.
+    pub fn rewind(&mut self, end: &End) {
+        self.bytes.truncate(end.bytes);
+        self.collection.clone_from(&end.collection);
     }
 
     /// Names the table of the following rows, unless it is the same as before.

@@ -19,7 +19,7 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
     let mut books: BTreeMap<(i64, TenantCell), (Counts, Counts)> = BTreeMap::new();
     let mut counters = conn.prepare(
         "SELECT task, tenant, planned, committed, skipped, dead, discarded, log + timers + retries,
-           resolved
+           resolved, rows
          FROM besom_counter",
     )?;
     let mut rows = counters.query([])?;
@@ -32,6 +32,7 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
             discarded: count(r, 6)?,
             pending: count(r, 7)?,
             resolved: count(r, 8)?,
+            rows: count(r, 9)?,
         };
         books.entry((r.get(0)?, r.get(1)?)).or_default().0 = counted;
     }
@@ -44,22 +45,25 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
         Ok(())
     };
     recount(
-        "SELECT task, tenant, outcome, count(*) FROM besom_history GROUP BY 1, 2, 3",
+        "SELECT task, tenant, outcome, count(*), sum(rows) FROM besom_history GROUP BY 1, 2, 3",
         &|counts, r| {
             counts.count_ended(End::of(r.get(2)?), count(r, 3)?);
+            counts.rows += count(r, 4)?;
             Ok(())
         },
     )?;
-    recount("SELECT task, tenant, committed, skipped, discarded, dead FROM besom_baseline", &{
-        |counts, r| {
+    recount(
+        "SELECT task, tenant, committed, skipped, discarded, dead, rows FROM besom_baseline",
+        &|counts, r| {
             for (at, end) in [(2, End::Committed), (3, End::Skipped), (4, End::Discarded)] {
                 counts.count_ended(end, count(r, at)?);
             }
             let pruned = count(r, 5)?;
             counts.count_letters(pruned, pruned);
+            counts.rows += count(r, 6)?;
             Ok(())
-        }
-    })?;
+        },
+    )?;
     recount(
         "SELECT task, tenant, count(*), count(resolved_at) FROM besom_dead GROUP BY 1, 2",
         &|counts, r| {

@@ -14,18 +14,19 @@ use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
 use besom_core::ids::{CommitId, OwnerEpoch, Partition, Seq, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::Proposal;
-use rusqlite::{OptionalExtension, ToSql, ffi, params};
+use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
 use super::effects::{Effects, Kept, Stop};
 use super::error::{Failure, Job};
 use super::guards::{Activity, Observation};
 use super::items::Progress;
 use super::leadership::not_above;
-use super::ledger::{Ledger, Named, Undo, blocks};
+use super::ledger::{Ledger, Named, blocks};
 use super::mapping::Mapping;
 use super::tally;
 use super::writer::{Durability, Tx, Writing};
 use besom_ports::store::{Batch, Committed, Decision, Entry, Error};
+use besom_record::Changed;
 use besom_tables::room::Room;
 
 /// Commits a batch.
@@ -116,10 +117,10 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
     }
     let mut facts: BTreeMap<&TaskName, Blocks> = BTreeMap::new();
     let mut judged = Vec::with_capacity(batch.entries.len());
-    let mut undo: Undo = Vec::with_capacity(batch.entries.len());
+    let mut applied: Vec<Changed> = Vec::with_capacity(batch.entries.len());
     let mut room = Room::of_images(setting.undo_bytes);
     for (i, (entry, left)) in batch.entries.iter().zip(left).enumerate() {
-        undo.push(None);
+        applied.push(Changed::default());
         if let Some(why) = left {
             judged.push(Err(why));
             continue;
@@ -138,7 +139,7 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
             judged.push(Ok(Judged::Held));
             continue;
         };
-        let applied = match care.poisoned.get(&i) {
+        let done = match care.poisoned.get(&i) {
             Some(said) => Err(said.clone()),
             None => {
                 let tenant = entry.item.identity.tenant.as_ref();
@@ -147,12 +148,14 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
                 apply(tx, effects, proposal, &activity, care.savepoints, i)?
             }
         };
-        judged.push(Ok(match applied {
+        judged.push(Ok(match done {
             Ok(Some(effects)) => {
+                let of = &mut applied[i];
+                (of.rows, of.said) = (effects.rows, effects.refused.said());
                 if let Some(kept) = effects.images {
                     let packed;
                     (packed, room) = kept.pack();
-                    undo[i] = Some(packed);
+                    of.undo = Some(packed);
                 }
                 Judged::Held
             }
@@ -160,13 +163,13 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
             Err(said) => Judged::Violated(said),
         }));
     }
-    if !care.savepoints && deferred_violation(tx) {
+    if !care.savepoints && deferred_violation(tx.conn) {
         return Err(Failure::Repeat { poison: None });
     }
     let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
     let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
     let mut ledger = Ledger::open(tx)?;
-    ledger.write(tx, writes, &mut tally, undo, &deaths)?;
+    ledger.write(tx, writes, &mut tally, applied, &deaths)?;
     let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };
     ledger.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
     tx.conn
@@ -197,7 +200,7 @@ fn apply<'a>(
             }
             return Ok(Ok(None));
         }
-        Ok(true) if savepoints && deferred_violation(tx) => {
+        Ok(true) if savepoints && deferred_violation(tx.conn) => {
             said = Some("FOREIGN KEY constraint failed".to_owned());
         }
         Ok(true) => {}
@@ -242,13 +245,13 @@ fn run<'a>(
 }
 
 /// Whether a deferred foreign key is currently violated: COMMIT would fail.
-fn deferred_violation(tx: &Tx<'_>) -> bool {
+pub(super) fn deferred_violation(conn: &Connection) -> bool {
     let (mut current, mut highest) = (0, 0);
     // SAFETY: the handle is of an open connection that this thread owns, and both out
     // parameters live through the call.
     unsafe {
         ffi::sqlite3_db_status(
-            tx.conn.handle(),
+            conn.handle(),
             ffi::SQLITE_DBSTATUS_DEFERRED_FKS,
             &mut current,
             &mut highest,

@@ -13,8 +13,8 @@ use super::questions::Questions;
 use super::stored;
 use super::writer::Tx;
 use besom_ports::store::Error;
-use besom_record::images::{Broken, Images};
-use besom_record::kept;
+use besom_record::images::{Broken, End, Images};
+use besom_record::{Refused, kept};
 use besom_tables::room::Room;
 
 /// Why an item's effects stop.
@@ -74,6 +74,10 @@ pub(super) struct Effects<'a> {
     /// changes no row may: `ON CONFLICT FAIL` and `RAISE(FAIL)` keep the rows before the one that
     /// failed, and a trigger may write elsewhere before it keeps a row.
     pub(super) dirty: bool,
+    /// The number of rows that were changed.
+    pub(super) rows: u64,
+    /// The rows of ranges that could not be changed.
+    pub(super) refused: Refused,
     /// Whether the item only deletes one row, which a guard has seen.
     pub(super) sole_delete: bool,
 }
@@ -105,6 +109,8 @@ impl<'a> Effects<'a> {
             mapping,
             tenant,
             images,
+            rows: 0,
+            refused: Refused::default(),
             sole_delete: false,
             dirty: false,
         }
@@ -154,6 +160,8 @@ impl<'a> Effects<'a> {
                 }
             }
             Change::DeleteReadSet(set) => self.delete_read_set(set),
+            Change::DeleteRange(range) => self.change_range(range, None),
+            Change::UpdateRange { range, fields } => self.change_range(range, Some(fields)),
             // The books put it into the outbox.
             Change::Emit { .. } => Ok(()),
         }
@@ -197,6 +205,7 @@ impl<'a> Effects<'a> {
         }
         let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
+        self.rows += 1;
         let key = match key {
             Some(key) => {
                 let changed = statement.execute(params_from_iter(params.iter()))?;
@@ -275,6 +284,7 @@ impl<'a> Effects<'a> {
         let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
         let changed = statement.execute(params_from_iter(params.iter()))?;
+        self.rows += changed as u64;
         let name = &table.collection.name;
         if changed > 1 {
             return Err(Stop::Violation(table.collection.ambiguous()));
@@ -295,20 +305,20 @@ impl<'a> Effects<'a> {
         params: &Params<'_>,
     ) -> Result<usize, Stop> {
         if let Some(kept) = &mut self.images {
-            kept.guarded.retain(|row| row.collection != table.collection.name);
+            kept.forget(&table.collection.name);
             let sql = format!("SELECT {} FROM {} WHERE {condition}", table.columns_sql, table.name);
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
-                kept.take(table, row)?;
-                let images = &mut kept.images;
-                images.push_lent(&table.origin(self.tenant), table.names(), &table.lent(row)?)?;
+                kept.push(table, self.tenant, row)?;
             }
         }
         let sql = format!("DELETE FROM {} WHERE {condition}", table.name);
         let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
-        Ok(statement.execute(params_from_iter(params.iter()))?)
+        let deleted = statement.execute(params_from_iter(params.iter()))?;
+        self.rows += deleted as u64;
+        Ok(deleted)
     }
 
     /// The current row, if before-images are kept. What a guard has kept of it is used up, because the
@@ -344,6 +354,34 @@ impl<'a> Kept<'a> {
     fn take(&mut self, table: &Table, row: &rusqlite::Row<'_>) -> Result<(), Stop> {
         let bytes = weight(row, table.columns.len())?;
         self.room.take(bytes).map_err(|full| Stop::Failure(full.into()))
+    }
+
+    /// Adds a row with all mapped columns, before or while it is changed.
+    pub(super) fn push(
+        &mut self,
+        table: &Table,
+        tenant: Option<&Tenant>,
+        row: &rusqlite::Row<'_>,
+    ) -> Result<(), Stop> {
+        self.take(table, row)?;
+        let images = &mut self.images;
+        Ok(images.push_lent(&table.origin(tenant), table.names(), &table.lent(row)?)?)
+    }
+
+    /// The present end of the images and the room that is left, for [`Kept::rewind`].
+    pub(super) fn end(&self) -> (End, Room) {
+        (self.images.end(), self.room.clone())
+    }
+
+    /// Removes the images that were added since.
+    pub(super) fn rewind(&mut self, (end, room): (End, Room)) {
+        self.images.rewind(&end);
+        self.room = room;
+    }
+
+    /// Forgets the rows of a collection that guards have read.
+    pub(super) fn forget(&mut self, collection: &str) {
+        self.guarded.retain(|row| row.collection != collection);
     }
 
     fn place(&self, collection: &str, key: &[Value]) -> Option<usize> {

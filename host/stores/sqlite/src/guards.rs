@@ -121,6 +121,8 @@ fn replaces(changes: &[Change], of: &str, row: &[Value]) -> bool {
         | Change::Upsert { .. }
         | Change::Delete { .. }
         | Change::DeleteReadSet(_)
+        | Change::DeleteRange(_)
+        | Change::UpdateRange { .. }
         | Change::Emit { .. } => false,
     })
 }

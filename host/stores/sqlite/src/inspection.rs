@@ -18,14 +18,16 @@ use besom_record as record;
 pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
     let mut depths = Vec::new();
     for (id, task) in tasks(conn)? {
-        let (planned, log, timers, retries, dead) = conn
+        let (planned, log, timers, retries, dead, rows) = conn
             .prepare_cached(
                 "SELECT coalesce(sum(planned), 0), coalesce(sum(log), 0), coalesce(sum(timers), 0),
-                   coalesce(sum(retries), 0), coalesce(sum(dead - resolved), 0)
+                   coalesce(sum(retries), 0), coalesce(sum(dead - resolved), 0),
+                   coalesce(sum(rows), 0)
                  FROM besom_counter WHERE task = ?1",
             )?
             .query_row([id], |r| {
-                Ok((count(r, 0)?, count(r, 1)?, count(r, 2)?, count(r, 3)?, count(r, 4)?))
+                let of = |at| count(r, at);
+                Ok((of(0)?, of(1)?, of(2)?, of(3)?, of(4)?, of(5)?))
             })?;
         let next_due: Option<i64> = conn
             .prepare_cached("SELECT min(due) FROM besom_timer WHERE task = ?1")?
@@ -52,13 +54,14 @@ pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
             next_due: next_due.map(Time),
             oldest: oldest.into_iter().chain(overdue).min().map(Time),
             undo_bytes,
+            rows,
         });
     }
     Ok(depths)
 }
 
 const HISTORY: &str = "SELECT h.id, t.name, h.tenant, h.key, h.due, h.run, c.at, h.outcome,
-    h.settled, h.reason, h.notes, c.node, c.id, h.undo_bytes FROM ";
+    h.settled, h.reason, h.notes, c.node, c.id, h.undo_bytes, h.rows FROM ";
 
 const JOINED: &str =
     "besom_history h JOIN besom_task t ON t.id = h.task JOIN besom_commit c ON c.no = h.commit_no";
@@ -130,6 +133,7 @@ fn read(r: &Row<'_>) -> Job<HistoryRow> {
         node: r.get::<_, String>(11)?.into(),
         commit: CommitId(commit.map_or(0, u128::from_be_bytes)),
         undo_bytes: r.get(13)?,
+        rows: r.get(14)?,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Executes the writes of the books ([`besom_core::books`]).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use besom_core::books::{Blocks, Past, Tally, Write};
@@ -16,9 +17,7 @@ use super::outbox::{self, Emitted};
 use super::values::{DueCell, tenant_cell};
 use super::writer::Tx;
 use besom_ports::store::Error;
-
-/// Before-images of a batch, packed, by entry.
-pub(super) type Undo = Vec<Option<Vec<u8>>>;
+use besom_record::Changed;
 
 /// The engine's tables while the writes of one transaction are executed.
 pub(super) struct Ledger<'c> {
@@ -65,7 +64,7 @@ impl<'c> Ledger<'c> {
             )?,
             into_history: tx.conn.prepare_cached(
                 "INSERT INTO besom_history VALUES
-                   (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                   (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
             )?,
         })
     }
@@ -93,7 +92,7 @@ impl<'c> Ledger<'c> {
         tx: &mut Tx<'_>,
         writes: Vec<Write<'a>>,
         tally: &mut Tally<'a>,
-        mut undo: Undo,
+        mut applied: Vec<Changed>,
         deaths: &BTreeMap<usize, u32>,
     ) -> Job<()> {
         let counted = |at, item: &Item| deaths.get(&at).copied().unwrap_or(item.deaths);
@@ -125,9 +124,13 @@ impl<'c> Ledger<'c> {
                     acknowledge(tx, task, partition.0, after.0, upto.0)?;
                 }
                 Write::History { at, item, end, settled, reason, notes } => {
-                    let undo = undo.get_mut(at).and_then(Option::take);
+                    let Changed { undo, rows, said } =
+                        applied.get_mut(at).map(std::mem::take).unwrap_or_default();
                     let undo_bytes = undo.as_ref().map_or(0, Vec::len) as i64;
-                    tally.of(&item.identity).undo_bytes += undo_bytes;
+                    let delta = tally.of(&item.identity);
+                    delta.undo_bytes += undo_bytes;
+                    delta.rows += rows as i64;
+                    let reason = reason.or(said.map(Cow::Owned));
                     let named = Named::of(tx, &item.identity)?;
                     self.history = tx.number()?;
                     self.into_history.execute(params![
@@ -143,6 +146,7 @@ impl<'c> Ledger<'c> {
                         settled,
                         reason,
                         packed(notes)?,
+                        rows,
                         undo_bytes,
                         undo
                     ])?;

@@ -35,6 +35,7 @@ mod prune;
 mod questions;
 mod queue;
 mod range;
+mod range_change;
 mod readers;
 mod readset;
 mod runs;
@@ -155,7 +156,12 @@ fn priority_of_batch(batch: &Batch, long: &LongCommits) -> Priority {
     let priority = priority_of(batch.lane);
     let bulky = |entry: &Entry| match &entry.decision {
         Decision::Apply { proposal, .. } => {
-            proposal.changes.iter().any(|change| matches!(change, Change::DeleteReadSet(_)))
+            proposal.changes.iter().any(|change| {
+                matches!(
+                    change,
+                    Change::DeleteReadSet(_) | Change::DeleteRange(_) | Change::UpdateRange { .. }
+                )
+            })
         }
         Decision::Settle(_) => false,
     };

@@ -57,7 +57,8 @@ fn prune_history(
     let mut last = None;
     {
         let mut statement = tx.conn.prepare_cached(
-            "SELECT h.id, h.task, h.tenant, h.outcome, h.undo_bytes, c.at, h.undo IS NOT NULL
+            "SELECT h.id, h.task, h.tenant, h.outcome, h.undo_bytes, c.at, h.undo IS NOT NULL,
+               h.rows
              FROM besom_history h JOIN besom_commit c ON c.no = h.commit_no
              ORDER BY h.id LIMIT ?1",
         )?;
@@ -67,7 +68,9 @@ fn prune_history(
                 break;
             }
             let (task, outcome, undo): (i64, i64, i64) = (r.get(1)?, r.get(3)?, r.get(4)?);
-            gone.entry((task, r.get(2)?)).or_default().count_ended(End::of(outcome), 1);
+            let counts = gone.entry((task, r.get(2)?)).or_default();
+            counts.count_ended(End::of(outcome), 1);
+            counts.rows += r.get::<_, u64>(7)?;
             *held.entry(task).or_default() -= undo;
             pruned.undo += u64::from(r.get::<_, bool>(6)?);
             last = Some(r.get::<_, i64>(0)?);
@@ -75,15 +78,16 @@ fn prune_history(
         }
     }
     let Some(last) = last else { return Ok(()) };
-    for ((task, tenant), Counts { committed, skipped, discarded, .. }) in gone {
+    for ((task, tenant), Counts { committed, skipped, discarded, rows, .. }) in gone {
         tx.conn
             .prepare_cached(
-                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
-                 VALUES (?1, ?2, ?3, ?4, ?5)
+                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded, rows)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (task, tenant) DO UPDATE SET committed = committed + excluded.committed,
-                   skipped = skipped + excluded.skipped, discarded = discarded + excluded.discarded",
+                   skipped = skipped + excluded.skipped, discarded = discarded + excluded.discarded,
+                   rows = rows + excluded.rows",
             )?
-            .execute(params![task, tenant, committed, skipped, discarded])?;
+            .execute(params![task, tenant, committed, skipped, discarded, rows])?;
     }
     tx.conn.prepare_cached("DELETE FROM besom_history WHERE id <= ?1")?.execute([last])?;
     Ok(())

@@ -229,7 +229,7 @@ impl<'a> Reading<'a> {
 }
 
 /// A cell as stored, whatever its column's kind: a cursor has to find its position again.
-fn raw_value(cell: ValueRef<'_>) -> Value {
+pub(super) fn raw_value(cell: ValueRef<'_>) -> Value {
     match cell {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(i) => Value::Integer(i),
@@ -240,7 +240,7 @@ fn raw_value(cell: ValueRef<'_>) -> Value {
 }
 
 /// Reverses [`raw_value`].
-fn raw_cell(value: &Value) -> ToSqlOutput<'_> {
+pub(super) fn raw_cell(value: &Value) -> ToSqlOutput<'_> {
     match value {
         Value::Integer(i) => ToSqlOutput::from(*i),
         Value::Float(f) => ToSqlOutput::from(*f),

@@ -276,6 +276,7 @@ CREATE TABLE besom_counter (
     timers INTEGER NOT NULL,
     retries INTEGER NOT NULL,
     resolved INTEGER NOT NULL DEFAULT 0,   -- of those counted as dead
+    rows INTEGER NOT NULL DEFAULT 0,       -- of the product, changed
     PRIMARY KEY (task, tenant)
 ) WITHOUT ROWID;
 
@@ -287,6 +288,7 @@ CREATE TABLE besom_baseline (
     skipped INTEGER NOT NULL,
     discarded INTEGER NOT NULL,
     dead INTEGER NOT NULL DEFAULT 0,       -- resolved and pruned
+    rows INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (task, tenant)
 ) WITHOUT ROWID;
 
@@ -311,6 +313,7 @@ CREATE TABLE besom_history (
     settled INTEGER NOT NULL,
     reason TEXT,
     notes BLOB,
+    rows INTEGER NOT NULL,                 -- of the product, changed by it
     undo_bytes INTEGER NOT NULL,
     undo BLOB                              -- before-images, packed and compressed
 );

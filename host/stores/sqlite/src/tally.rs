@@ -42,14 +42,14 @@ pub(super) fn add(tx: &Tx<'_>, task: i64, tenant: Option<&Tenant>, d: &Delta) ->
     tx.conn
         .prepare_cached(
             "INSERT INTO besom_counter (task, tenant, planned, committed, skipped, dead, discarded,
-               log, timers, retries, resolved)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+               log, timers, retries, resolved, rows)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
              ON CONFLICT (task, tenant) DO UPDATE SET
                planned = planned + excluded.planned, committed = committed + excluded.committed,
                skipped = skipped + excluded.skipped, dead = dead + excluded.dead,
                discarded = discarded + excluded.discarded, log = log + excluded.log,
                timers = timers + excluded.timers, retries = retries + excluded.retries,
-               resolved = resolved + excluded.resolved",
+               resolved = resolved + excluded.resolved, rows = rows + excluded.rows",
         )?
         .execute(params![
             task,
@@ -62,7 +62,8 @@ pub(super) fn add(tx: &Tx<'_>, task: i64, tenant: Option<&Tenant>, d: &Delta) ->
             d.log,
             d.timers,
             d.retries,
-            d.resolved
+            d.resolved,
+            d.rows
         ])?;
     Ok(())
 }

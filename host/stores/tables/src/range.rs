@@ -10,6 +10,7 @@
 //! NULL and the values, instead of being sorted.
 
 use besom_core::ids::Tenant;
+use besom_core::proposal::RowRange;
 use besom_core::value::{Row, RowKey, Value};
 use besom_ports::store::{Error, Range, RangePage};
 use serde::de::DeserializeOwned;
@@ -258,6 +259,135 @@ impl<'a, C: Stored> Page<'a, C> {
             split
         }
     }
+}
+
+/// A condition on the ordering columns, by their places in [`Page::order`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test<C> {
+    /// The column has this value, which may be NULL.
+    Equal(usize, C),
+    /// After this value.
+    Above(usize, C),
+    /// This value or after it; for an index, beside a condition that implies it.
+    AtLeast(usize, C),
+    /// Before this value, or NULL.
+    Below(usize, C),
+    /// This value or before it, or NULL.
+    AtMost(usize, C),
+    /// NULL.
+    Null(usize),
+    /// Not NULL.
+    NotNull(usize),
+    /// All of these.
+    All(Vec<Test<C>>),
+    /// At least one of these.
+    Any(Vec<Test<C>>),
+}
+
+impl<C: Stored> Page<'_, C> {
+    /// The conditions for rows after one position, up to another, inclusive.
+    ///
+    /// # Errors
+    /// A refusal if a position has other ordering columns.
+    pub fn between(&self, after: Option<&[C]>, until: Option<&[C]>) -> Result<Vec<Test<C>>, String>
+    where
+        C: PartialEq,
+    {
+        let columns = self.order.len();
+        if [after, until].into_iter().flatten().any(|at| at.len() != columns) {
+            return Err("the cursor belongs to another read".to_owned());
+        }
+        let same = match (after, until) {
+            (Some(a), Some(b)) => a.iter().zip(b).take_while(|(a, b)| a == b).count(),
+            _ => 0,
+        };
+        let fixed = after.unwrap_or_default()[..same].iter().cloned().enumerate();
+        let mut all: Vec<Test<C>> = fixed.map(|(at, cell)| Test::Equal(at, cell)).collect();
+        if let Some(after) = after {
+            // An index finds its place by the first column alone.
+            if let Some(cell) = after.get(same).filter(|cell| !cell.is_null()) {
+                all.push(Test::AtLeast(same, cell.clone()));
+            }
+            all.push(behind(after, same));
+        }
+        if let Some(until) = until {
+            if let Some(cell) = until.get(same).filter(|cell| !cell.is_null() && !self.nullable[same])
+            {
+                all.push(Test::AtMost(same, cell.clone()));
+            }
+            all.push(up_to(until, same));
+        }
+        Ok(all)
+    }
+}
+
+/// Rows after a position, which has the same values before the column `at`.
+fn behind<C: Stored>(position: &[C], at: usize) -> Test<C> {
+    let Some(cell) = position.get(at) else { return Test::Any(Vec::new()) };
+    let later = match cell.is_null() {
+        true => Test::NotNull(at),
+        false => Test::Above(at, cell.clone()),
+    };
+    match position.len() - at {
+        1 => later,
+        _ => {
+            let equal = Test::Equal(at, cell.clone());
+            Test::Any(vec![later, Test::All(vec![equal, behind(position, at + 1)])])
+        }
+    }
+}
+
+/// Rows up to a position, inclusive, which has the same values before the column `at`.
+fn up_to<C: Stored>(position: &[C], at: usize) -> Test<C> {
+    let Some(cell) = position.get(at) else { return Test::All(Vec::new()) };
+    let is_last = position.len() - at == 1;
+    match (cell.is_null(), is_last) {
+        (true, true) => Test::Null(at),
+        (true, false) => Test::All(vec![Test::Null(at), up_to(position, at + 1)]),
+        (false, true) => Test::AtMost(at, cell.clone()),
+        (false, false) => {
+            let equal = Test::Equal(at, cell.clone());
+            let earlier = Test::Below(at, cell.clone());
+            Test::Any(vec![earlier, Test::All(vec![equal, up_to(position, at + 1)])])
+        }
+    }
+}
+
+impl<C> Test<C> {
+    /// The condition as SQL; `one` writes a comparison of a single column.
+    pub fn sql(&self, one: &mut impl FnMut(&Test<C>) -> String) -> String {
+        let (parts, word, none) = match self {
+            Test::All(parts) => (parts, " AND ", "1 = 1"),
+            Test::Any(parts) => (parts, " OR ", "1 = 0"),
+            leaf => return one(leaf),
+        };
+        let parts: Vec<String> = parts.iter().map(|part| part.sql(one)).collect();
+        match parts.is_empty() {
+            true => none.to_owned(),
+            false => format!("({})", parts.join(word)),
+        }
+    }
+}
+
+/// The positions between which a range lies, of one tenant.
+pub type Ends<C> = (Option<Vec<C>>, Option<Vec<C>>);
+
+/// The positions of a range that a commit changes, within its tenant.
+///
+/// # Errors
+/// A refusal if one of them is not a page's `next`, or belongs to another tenant.
+pub fn ends<C: Stored>(range: &RowRange) -> Result<Ends<C>, String> {
+    let at = |bytes: &Option<Vec<u8>>| -> Result<Option<Vec<C>>, String> {
+        let Some(bytes) = bytes else { return Ok(None) };
+        let invalid = || format!("a cursor of a range of {:?} is invalid", range.collection);
+        let cursor: Cursor<C> = postcard::from_bytes(bytes).map_err(|_| invalid())?;
+        // A read over all tenants goes on in another one.
+        match cursor {
+            Cursor { tenant: None, at: Some(at) } => Ok(Some(at)),
+            Cursor { .. } => Err(invalid()),
+        }
+    };
+    Ok((at(&range.after)?, at(&range.until)?))
 }
 
 /// How many ordering columns have one value within a step.

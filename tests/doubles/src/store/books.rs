@@ -68,7 +68,9 @@ impl State {
     fn recount(&self) -> BTreeMap<Account, Counts> {
         let mut all = self.baseline.clone();
         for Recorded { row, .. } in self.history.values() {
-            all.entry(account(&row.identity)).or_default().count_ended(row.outcome, 1);
+            let counts = all.entry(account(&row.identity)).or_default();
+            counts.count_ended(row.outcome, 1);
+            counts.rows += row.rows;
         }
         for letter in self.dead.values() {
             let counts = all.entry(account(&letter.item.identity)).or_default();
@@ -163,6 +165,7 @@ impl State {
         for recorded in old.iter().filter_map(|id| self.history.remove(id)) {
             let counts = self.baseline.entry(account(&recorded.row.identity)).or_default();
             counts.count_ended(recorded.row.outcome, 1);
+            counts.rows += recorded.row.rows;
             pruned.history += 1;
             pruned.undo += u64::from(recorded.images.is_some());
         }

@@ -19,10 +19,10 @@ use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::{Change, Filter, Guard, Proposal};
 use besom_core::time::Time;
 
-use super::ledger::By;
+use super::ledger::{Changed, By};
 use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
-use besom_ports::store::{Batch, BeforeImage, Committed, Decision, Entry, Error};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error};
 
 /// What applies to the whole commit.
 struct Commit<'a> {
@@ -89,18 +89,19 @@ impl State {
         let commit = Commit { batch, collections, now };
         let mut found = Found { state: self, node: &batch.node };
         let Ok(left) = left_out(&batch.entries, &batch.node, now, &mut found);
-        let mut undo = vec![None; batch.entries.len()];
+        let mut applied: Vec<Changed> = Vec::new();
+        applied.resize_with(batch.entries.len(), Changed::default);
         let mut judged = Vec::with_capacity(batch.entries.len());
         for (at, left) in left.into_iter().enumerate() {
             judged.push(match left {
                 Some(why) => Err(why),
-                None => Ok(self.judge(&commit, at, &mut undo[at])),
+                None => Ok(self.judge(&commit, at, &mut applied[at])),
             });
         }
         let Closed { writes, mut tally, outcomes } =
             close(&batch.entries, judged, |_| Blocks::UNKNOWN);
         let by = By { node: &batch.node, commit: batch.id, now };
-        self.write(writes, &mut tally, by, undo);
+        self.write(writes, &mut tally, by, applied);
         let runs_ended = self.add(&tally, now);
         self.begun.remove(&batch.id);
         let committed = Committed { outcomes, at: now, runs_ended };
@@ -119,7 +120,7 @@ impl State {
         &mut self,
         commit: &Commit<'_>,
         at: usize,
-        undo: &mut Option<Vec<BeforeImage>>,
+        did: &mut Changed,
     ) -> Judged {
         let Entry { item, decision, .. } = &commit.batch.entries[at];
         let Decision::Apply { proposal, undo: kept, .. } = decision else { return Judged::Held };
@@ -133,7 +134,8 @@ impl State {
             Err(Violation(said)) => Judged::Violated(said),
             Ok(touched) => {
                 let image = |touched: &Touched| touched.image(commit.collections);
-                *undo = kept.then(|| touched.iter().map(image).collect());
+                did.rows = touched.len() as u64;
+                did.images = kept.then(|| touched.iter().map(image).collect());
                 Judged::Held
             }
         }

@@ -12,8 +12,14 @@ use super::outbox::Origin;
 use super::state::{Mark, Numbered, Recorded, State};
 use besom_ports::store::{BeforeImage, Counts, DeadLetter, HistoryRow};
 
-/// Before-images of a batch, by entry.
-pub(super) type Undo = Vec<Option<Vec<BeforeImage>>>;
+/// What the changes of an item have done.
+#[derive(Default)]
+pub(super) struct Changed {
+    /// The before-images; none: they are not kept.
+    pub(super) images: Option<Vec<BeforeImage>>,
+    /// The number of rows that were changed.
+    pub(super) rows: u64,
+}
 
 /// The origin of the writes.
 #[derive(Clone, Copy)]
@@ -30,7 +36,7 @@ impl State {
         writes: Vec<Write<'a>>,
         tally: &mut Tally<'a>,
         by: By<'_>,
-        mut undo: Undo,
+        mut applied: Vec<Changed>,
     ) {
         for write in writes {
             match write {
@@ -63,8 +69,11 @@ impl State {
                     }
                 }
                 Write::History { at, item, end, settled, reason, notes } => {
-                    let images = undo.get_mut(at).and_then(Option::take);
+                    let Changed { images, rows } =
+                        applied.get_mut(at).map(std::mem::take).unwrap_or_default();
+                    tally.of(&item.identity).rows += rows as i64;
                     let row = HistoryRow {
+                        rows,
                         id: self.next_id(Numbered::History),
                         identity: item.identity.clone(),
                         run: item.run,
@@ -166,6 +175,7 @@ pub(super) fn add(counts: &mut Counts, delta: &Delta) {
     bump(&mut counts.dead, delta.dead);
     bump(&mut counts.discarded, delta.discarded);
     bump(&mut counts.pending, delta.pending());
+    bump(&mut counts.rows, delta.rows);
     bump(&mut counts.resolved, delta.resolved);
 }
 

@@ -82,7 +82,10 @@ impl State {
             add(depths.entry(task.clone()).or_insert_with(empty));
         };
         for ((task, _), counts) in &self.counts {
-            of(task, &|depth| depth.planned += counts.planned);
+            of(task, &|depth| {
+                depth.planned += counts.planned;
+                depth.rows += counts.rows;
+            });
         }
         for ((task, _), stream) in &self.streams {
             for (since, _) in stream.items.values() {

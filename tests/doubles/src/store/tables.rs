@@ -14,6 +14,7 @@ use besom_core::proposal::{Change, Condition, Filter, ReadSet};
 use besom_core::value::{Field, Kind, RowKey, Value, is_decimal};
 
 use super::compare::{Ordered, holds};
+use super::view::keys_of;
 use besom_ports::store::BeforeImage;
 
 /// Why a guard or a change cannot be executed on these tables.
@@ -170,6 +171,25 @@ impl Tables {
                 let mut touched = Vec::new();
                 for key in set.keys() {
                     touched.extend(self.remove(collection, row_id(collection, tenant, &key)?)?);
+                }
+                Ok(touched)
+            }
+            Change::DeleteRange(range) => {
+                let keys = keys_of(self, collections, tenant, range)?;
+                let collection = collection(collections, &range.collection)?;
+                let mut touched = Vec::new();
+                for key in keys {
+                    touched.extend(self.remove(collection, row_id(collection, tenant, &key)?)?);
+                }
+                Ok(touched)
+            }
+            Change::UpdateRange { range, fields } => {
+                let keys = keys_of(self, collections, tenant, range)?;
+                let collection = collection(collections, &range.collection)?;
+                let mut touched = Vec::new();
+                for key in keys {
+                    let (id, before) = self.existing(collection, tenant, &key)?;
+                    touched.extend(self.put(collection, id, Some(before), fields)?);
                 }
                 Ok(touched)
             }

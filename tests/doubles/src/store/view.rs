@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
 use besom_core::ids::{TaskName, Tenant};
-use besom_core::proposal::{Condition, Filter};
+use besom_core::proposal::{Condition, Filter, RowRange};
 use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Row, RowKey, Value};
@@ -121,14 +121,51 @@ impl View {
 
     /// The rows within prefix and bounds, in ascending order.
     fn rows(&self, tenant: Option<&Tenant>, scan: &Scan<'_>) -> Result<Vec<(Position, &Columns)>> {
-        let rows = self.tables.of(scan.collection)?.rows.iter();
-        let mut found: Vec<_> = rows
-            .filter(|(id, row)| visible(scan.collection, tenant, id) && scan.includes(row))
-            .map(|(id, row)| (scan.position(id, row), row.as_ref()))
-            .collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(found)
+        Ok(rows(&self.tables, tenant, scan)?)
     }
+}
+
+fn rows<'t>(
+    tables: &'t Tables,
+    tenant: Option<&Tenant>,
+    scan: &Scan<'_>,
+) -> Result<Vec<(Position, &'t Columns)>, Violation> {
+    let mut found: Vec<_> = tables
+        .of(scan.collection)?
+        .rows
+        .iter()
+        .filter(|(id, row)| visible(scan.collection, tenant, id) && scan.includes(row))
+        .map(|(id, row)| (scan.position(id, row), row.as_ref()))
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+/// The keys of the rows of a range that a commit changes.
+pub(super) fn keys_of(
+    tables: &Tables,
+    collections: &Collections,
+    tenant: Option<&Tenant>,
+    range: &RowRange,
+) -> Result<Vec<RowKey>, Violation> {
+    let collection = collection(collections, &range.collection)?;
+    check_conditions(collection, &range.conditions)?;
+    let Some(index) = collection.index_columns(range.index.as_deref()) else {
+        return Err(Violation(format!("{} has no such index", collection.name)));
+    };
+    let read = Range::from(range);
+    let scan = Scan { range: &read, collection, index };
+    let position = |cursor: &Option<Vec<u8>>| {
+        cursor.as_deref().map(decode).transpose().map_err(|e| Violation(e.to_string()))
+    };
+    let (after, until) = (position(&range.after)?, position(&range.until)?);
+    let among = rows(tables, tenant, &scan)?.into_iter().filter(|(at, row)| {
+        after.as_ref().is_none_or(|after| at > after)
+            && until.as_ref().is_none_or(|until| at <= until)
+            && meets(row, &range.conditions)
+    });
+    let key = |at: Position| at.2.into_iter().map(|value| value.0).collect();
+    Ok(among.take(range.rows as usize).map(|(at, _)| key(at)).collect())
 }
 
 /// The requested columns of a row, in the requested order.

@@ -21,6 +21,7 @@ pub mod outbox;
 pub mod ownership;
 pub mod planning;
 pub mod prune;
+pub mod range_changes;
 pub mod ranges;
 pub mod read_sets;
 pub mod settling;

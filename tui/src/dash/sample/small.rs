@@ -248,6 +248,7 @@ fn tasks() -> Vec<Task> {
         next_due: Some(ago(-31)),
         oldest: Some(ago(252)),
         undo_bytes: 3 << 20,
+        rows: 1_204,
     };
     (share.in_per_s, share.out_per_s) = (Some(11.0), Some(7.2));
     share.last = last(8_809, 60, &[41, 40, 43, 42, 41, 58, 44, 41], "o");

@@ -251,7 +251,8 @@ impl Figures<'_> {
             ]),
             None => match self.detail.answered() {
                 Some(detail) if !detail.outcomes.is_empty() => {
-                    counts(detail.outcomes.iter().map(|(end, n)| (end.as_str(), *n)))
+                    let ends = detail.outcomes.iter().map(|(end, n)| (end.as_str(), *n));
+                    counts(ends.chain([("rows", detail.rows)]))
                 }
                 _ => String::new(),
             },

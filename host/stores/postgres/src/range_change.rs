@@ -1,0 +1,196 @@
+//! Changes of the rows of a range, in one statement: it locks the rows that nobody else holds, judges each of
+//! them by the bounds and the conditions, and changes it.
+
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, OnGuardFailed, Proposal, ReadSet, RowRange};
+use besom_core::value::{Field, Value};
+
+use super::conditions::Conditions;
+use super::error::{Job, invalid};
+use super::lookup::selected;
+use super::mapping::{DIALECT, Mapping, Refusal, Table, quote};
+use super::session::{Param, Session};
+use super::values::Cell;
+use super::work::Work;
+use besom_ports::store::Range;
+use besom_tables::conditions::of_range;
+use besom_tables::range::{Page, Test, ends};
+use besom_tables::room::Room;
+
+/// A statement, and the table whose rows it returns.
+pub(super) struct Statement {
+    pub(super) table: Arc<Table>,
+    pub(super) sql: String,
+    pub(super) params: Vec<Param<'static>>,
+}
+
+/// The statement that deletes the rows, or sets `fields` of them; it returns the rows as they were, or one
+/// column for each if before-images are not kept.
+pub(super) fn statement(
+    mapping: &Mapping,
+    work: &Work<'_>,
+    range: &RowRange,
+    fields: Option<&[Field]>,
+) -> Result<Statement, Refusal> {
+    let table = mapping.table(&range.collection)?;
+    // A row of a view has no place that could be named.
+    if table.found.as_ref().is_some_and(|found| !matches!(found.kind.as_str(), "r" | "p")) {
+        return Err(format!("{:?} is no table: its rows are changed one by one", range.collection));
+    }
+    let mut params = Vec::new();
+    let wheres = judged(table, work, range, &mut params)?;
+    params.push(Box::new(i64::from(range.rows)));
+    let limit = format!("LIMIT ${} FOR UPDATE SKIP LOCKED", params.len());
+    let name = &table.name;
+    let images = if work.undo { table.read_all() } else { "1".to_owned() };
+    let sql = match fields {
+        None => format!(
+            "DELETE FROM {name} t
+             WHERE t.ctid = ANY(ARRAY(SELECT t.ctid FROM {name} t WHERE {wheres} {limit}))
+               AND {wheres} RETURNING {images}"
+        ),
+        Some(fields) => {
+            let mut set = Vec::with_capacity(fields.len());
+            for field in fields {
+                params.push(Box::new(table.written(&field.name, &field.value)?));
+                let form = table.form(&field.name)?;
+                let value = format!("${}::{}", params.len(), form.wire.sql());
+                set.push(format!("{} = {}", quote(&field.name), form.meets(&value)));
+            }
+            let set = set.join(", ");
+            let columns = if work.undo { table.columns.len() } else { 1 };
+            let names: Vec<String> = (0..columns).map(|at| format!("v{at}")).collect();
+            let names = names.join(", ");
+            format!(
+                "WITH held (part, place, {names}) AS
+                   (SELECT t.tableoid, t.ctid, {images} FROM {name} t WHERE {wheres} {limit})
+                 UPDATE {name} t SET {set} FROM held
+                 WHERE t.tableoid = held.part AND t.ctid = held.place AND {wheres}
+                 RETURNING {}",
+                (0..columns).map(|at| format!("held.v{at}")).collect::<Vec<_>>().join(", ")
+            )
+        }
+    };
+    Ok(Statement { table: Arc::clone(table), sql, params })
+}
+
+/// The keys of the rows, which are locked until the transaction ends.
+pub(super) async fn keys(
+    session: &Session,
+    mapping: &Mapping,
+    work: &Work<'_>,
+    range: &RowRange,
+) -> Job<Vec<Vec<Value>>> {
+    let table = mapping.table(&range.collection).map_err(invalid)?;
+    let mut params = Vec::new();
+    let wheres = judged(table, work, range, &mut params).map_err(invalid)?;
+    let (select, forms) = selected(table, &table.collection.key).map_err(invalid)?;
+    params.push(Box::new(i64::from(range.rows)));
+    let sql = format!(
+        "SELECT {} FROM {} t WHERE {wheres} LIMIT ${} FOR UPDATE SKIP LOCKED",
+        select.join(", "),
+        table.name,
+        params.len()
+    );
+    let rows = session.query(&sql, params).await?;
+    let key = |row: &tokio_postgres::Row| -> Job<Vec<Value>> {
+        forms.iter().enumerate().map(|(at, form)| Ok(form.value_in(row, at)?)).collect()
+    };
+    rows.iter().map(key).collect()
+}
+
+/// The change of the rows with these keys, which were found by the range and are locked.
+pub(super) fn of_keys(
+    range: &RowRange,
+    fields: Option<&[Field]>,
+    keys: &[Vec<Value>],
+) -> Proposal {
+    let collection = &range.collection;
+    let changes = match fields {
+        None => {
+            let (collection, rest) = (collection.clone(), keys.to_vec());
+            let set = ReadSet { collection, prefix: Vec::new(), rest };
+            vec![Change::DeleteReadSet(Arc::new(set))]
+        }
+        Some(fields) => {
+            let update = |key: &Vec<Value>| Change::Update {
+                collection: collection.clone(),
+                key: key.clone(),
+                fields: fields.to_vec(),
+            };
+            keys.iter().map(update).collect()
+        }
+    };
+    let on_guard_failed = OnGuardFailed::Skip(String::new());
+    Proposal { guards: Vec::new(), changes, on_guard_failed, notes: Vec::new() }
+}
+
+/// The conditions on the alias `t`.
+fn judged(
+    table: &Table,
+    work: &Work<'_>,
+    range: &RowRange,
+    params: &mut Vec<Param<'static>>,
+) -> Result<String, Refusal> {
+    let mut wheres = "true".to_owned();
+    if let (Some(cell), Some((name, form))) = (table.tenant_cell(work.tenant)?, &table.tenant) {
+        params.push(Box::new(cell));
+        wheres = form.equals(&format!("t.{name}"), &format!("${}::text", params.len()));
+    }
+    let read = Range::from(range);
+    let page: Page<'_, Cell> =
+        Page::new(table, &read, Room::new(u64::MAX), &DIALECT, |name| table.nullable(name))?;
+    let terms = Conditions::of(table, of_range(&read, page.index))?;
+    wheres.push_str(&terms.numbered(params));
+    let (after, until) = ends::<Cell>(range)?;
+    let mut refused = None;
+    for test in page.between(after.as_deref(), until.as_deref())? {
+        let sql = test.sql(&mut |one| {
+            let (Test::Equal(at, _)
+            | Test::Above(at, _)
+            | Test::AtLeast(at, _)
+            | Test::Below(at, _)
+            | Test::AtMost(at, _)
+            | Test::Null(at)
+            | Test::NotNull(at)) = one
+            else {
+                return "false".to_owned();
+            };
+            let name = &page.order[*at];
+            let column = format!("t.{}", quote(name));
+            let form = match table.form(name) {
+                Ok(form) => form,
+                Err(refusal) => {
+                    refused = Some(refusal);
+                    return "false".to_owned();
+                }
+            };
+            let mut given = |cell: &Cell| {
+                params.push(Box::new(cell.clone()));
+                format!("${}::{}", params.len(), form.wire.sql())
+            };
+            let or_null = |sql: String| match page.nullable[*at] {
+                true => format!("({sql} OR {column} IS NULL)"),
+                false => sql,
+            };
+            match one {
+                Test::Equal(_, Cell::Null) | Test::Null(_) => format!("{column} IS NULL"),
+                Test::Equal(_, cell) => form.equals(&column, &given(cell)),
+                Test::Above(_, cell) => format!("{column} > {}", form.meets(&given(cell))),
+                Test::AtLeast(_, cell) => format!("{column} >= {}", form.meets(&given(cell))),
+                Test::Below(_, cell) => {
+                    or_null(format!("{column} < {}", form.meets(&given(cell))))
+                }
+                Test::AtMost(_, cell) => {
+                    or_null(format!("{column} <= {}", form.meets(&given(cell))))
+                }
+                Test::NotNull(_) => format!("{column} IS NOT NULL"),
+                Test::All(_) | Test::Any(_) => "false".to_owned(),
+            }
+        });
+        wheres.push_str(" AND ");
+        wheres.push_str(&sql);
+    }
+    refused.map_or(Ok(wheres), Err)
+}

@@ -1,0 +1,268 @@
+//! Changes of the rows of a range: each is judged by the bounds and the conditions when it is changed. There is
+//! one writer, so nobody else holds a row.
+//!
+//! All rows are changed by one statement. If the database refuses it, the rows are changed in halves, until those
+//! that it refuses are alone.
+
+use besom_core::proposal::RowRange;
+use besom_core::value::{Field, Value};
+use rusqlite::params_from_iter;
+use rusqlite::types::{ToSqlOutput, Value as Cell};
+
+use super::commit::deferred_violation;
+use super::effects::{Effects, Kept, Stop};
+use super::hint;
+use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
+use super::range::{raw_cell, raw_value};
+use besom_ports::store::Range;
+use besom_tables::conditions::of_range;
+use besom_tables::range::{Page, Test, ends};
+use besom_tables::room::Room;
+
+/// A change of a range's rows.
+struct Sweep<'a> {
+    table: &'a Table,
+    /// The columns that name a row within a statement: the row id, or the key of a table that has none.
+    place: Vec<String>,
+    /// ` FROM ... LIMIT ?`: the rows.
+    rows: String,
+    params: Params<'a>,
+    /// The columns that are set; none: the rows are deleted.
+    fields: Option<&'a [Field]>,
+}
+
+/// The columns of [`Sweep::place`] in a row.
+type Place = Vec<Cell>;
+
+impl Sweep<'_> {
+    /// `place IN (the rows)`, or among those of them at these places.
+    fn among<'p>(&'p self, places: Option<&'p [(Place, Vec<Value>)]>) -> (String, Params<'p>) {
+        let place = self.place.join(", ");
+        let mut sql = format!("({place}) IN (SELECT {place}{})", self.rows);
+        let mut params = self.params.clone();
+        if let Some(places) = places {
+            let each = format!("({})", vec!["?"; self.place.len()].join(", "));
+            let all = vec![each; places.len()].join(", ");
+            sql.push_str(&format!(" AND ({place}) IN (VALUES {all})"));
+            let cells = places.iter().flat_map(|(place, _)| place);
+            params.extend(cells.map(|cell| ToSqlOutput::Borrowed(cell.into())));
+        }
+        (sql, params)
+    }
+}
+
+impl Effects<'_> {
+    /// Deletes the rows of a range, or sets these columns of them, and keeps their images. Rows that the
+    /// database refuses to change are left as they are.
+    pub(super) fn change_range(
+        &mut self,
+        range: &RowRange,
+        fields: Option<&[Field]>,
+    ) -> Result<(), Stop> {
+        let mapping = self.mapping;
+        let table = mapping.table(&range.collection)?;
+        let place = self.place_of(table)?;
+        let (after, until) = ends::<Value>(range)?;
+        let read = Range::from(range);
+        let page = Page::new(table, &read, Room::new(u64::MAX), &DIALECT, |_| true)?;
+        let tests = page.between(after.as_deref(), until.as_deref())?;
+        let hint = match &range.index {
+            Some(_) => hint::of_range(self.conn, table, page.index)?,
+            None => String::new(),
+        };
+        let mut rows = format!(" FROM {}{hint} WHERE ", table.name);
+        let mut params: Params<'_> = Vec::new();
+        table.push_tenant(self.tenant, &mut rows, &mut params)?;
+        table.push_terms(of_range(&read, page.index), &mut rows, &mut params)?;
+        for test in &tests {
+            rows.push_str(" AND ");
+            rows.push_str(&written(test, &page.order, &mut params));
+        }
+        rows.push_str(" LIMIT ?");
+        params.push(ToSqlOutput::from(i64::from(range.rows)));
+        if let Some(kept) = &mut self.images {
+            kept.forget(&table.collection.name);
+        }
+        let sweep = Sweep { table, place, rows, params, fields };
+        match self.tried(&sweep, None) {
+            Err(Stop::Violation(_)) if !self.conn.is_autocommit() => self.bisected(&sweep),
+            done => done,
+        }
+    }
+
+    /// Changes the rows in halves, and leaves those that are refused alone.
+    fn bisected(&mut self, sweep: &Sweep<'_>) -> Result<(), Stop> {
+        let mut open = vec![self.places(sweep)?];
+        while let Some(mut places) = open.pop() {
+            if places.is_empty() || !self.refused.goes_on() {
+                continue;
+            }
+            match self.tried(sweep, Some(&places)) {
+                Err(Stop::Violation(said)) if !self.conn.is_autocommit() => match &places[..] {
+                    [(_, key)] => self.refused.push(key, said),
+                    _ => {
+                        let second = places.split_off(places.len() / 2);
+                        open.push(second);
+                        open.push(places);
+                    }
+                },
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of the rows, with their keys.
+    fn places(&self, sweep: &Sweep<'_>) -> Result<Vec<(Place, Vec<Value>)>, Stop> {
+        let key = &sweep.table.collection.key;
+        let columns = sweep.place.iter().cloned().chain(key.iter().map(|name| quote(name)));
+        let columns: Vec<String> = columns.collect();
+        let sql = format!("SELECT {}{}", columns.join(", "), sweep.rows);
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(sweep.params.iter()))?;
+        let mut places = Vec::new();
+        while let Some(row) = rows.next()? {
+            let place: rusqlite::Result<Place> =
+                (0..sweep.place.len()).map(|at| row.get(at)).collect();
+            let key: rusqlite::Result<Vec<Value>> = (sweep.place.len()..columns.len())
+                .map(|at| Ok(raw_value(row.get_ref(at)?)))
+                .collect();
+            places.push((place?, key?));
+        }
+        Ok(places)
+    }
+
+    /// Changes the rows, or those of them at these places; all, or none.
+    fn tried(
+        &mut self,
+        sweep: &Sweep<'_>,
+        places: Option<&[(Place, Vec<Value>)]>,
+    ) -> Result<(), Stop> {
+        let savepoint = |effects: &Effects<'_>, sql: &str| -> Result<(), Stop> {
+            effects.conn.prepare_cached(sql)?.execute([])?;
+            Ok(())
+        };
+        let (end, rows) = (self.images.as_ref().map(Kept::end), self.rows);
+        let was_violated = deferred_violation(self.conn);
+        savepoint(self, "SAVEPOINT part")?;
+        let mut done = self.change(sweep, places);
+        if done.is_ok() && !was_violated && deferred_violation(self.conn) {
+            done = Err(Stop::Violation("FOREIGN KEY constraint failed".to_owned()));
+        }
+        // The user's schema may roll back the whole transaction.
+        if self.conn.is_autocommit() {
+            return done;
+        }
+        if done.is_err() {
+            savepoint(self, "ROLLBACK TO part")?;
+            self.rows = rows;
+            if let (Some(kept), Some(end)) = (&mut self.images, end) {
+                kept.rewind(end);
+            }
+        }
+        savepoint(self, "RELEASE part")?;
+        done
+    }
+
+    fn change(
+        &mut self,
+        sweep: &Sweep<'_>,
+        places: Option<&[(Place, Vec<Value>)]>,
+    ) -> Result<(), Stop> {
+        let Sweep { table, fields, .. } = *sweep;
+        let (among, mut params) = sweep.among(places);
+        self.dirty = true;
+        let Some(fields) = fields else { return self.delete_among(table, &among, &params) };
+        if let Some(kept) = &mut self.images {
+            let sql = format!("SELECT {} FROM {} WHERE {among}", table.columns_sql, table.name);
+            let mut statement = self.conn.prepare_cached(&sql)?;
+            let mut rows = statement.query(params_from_iter(params.iter()))?;
+            while let Some(row) = rows.next()? {
+                kept.push(table, self.tenant, row)?;
+            }
+        }
+        let mut set = String::new();
+        let mut values: Params<'_> = Vec::with_capacity(fields.len() + params.len());
+        for field in fields {
+            set.push_str(if set.is_empty() { "" } else { ", " });
+            push_quoted(&field.name, &mut set);
+            set.push_str(" = ?");
+            values.push(table.written(field)?);
+        }
+        values.append(&mut params);
+        let sql = format!("UPDATE {} SET {set} WHERE {among}", table.name);
+        let changed = self.conn.prepare_cached(&sql)?.execute(params_from_iter(values.iter()))?;
+        self.rows += changed as u64;
+        Ok(())
+    }
+
+    /// Deletes rows, and keeps the image of each that was deleted.
+    fn delete_among(
+        &mut self,
+        table: &Table,
+        among: &str,
+        params: &Params<'_>,
+    ) -> Result<(), Stop> {
+        let returned = if self.images.is_some() { &table.columns_sql } else { "1" };
+        let sql = format!("DELETE FROM {} WHERE {among} RETURNING {returned}", table.name);
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(params.iter()))?;
+        while let Some(row) = rows.next()? {
+            self.rows += 1;
+            if let Some(kept) = &mut self.images {
+                kept.push(table, self.tenant, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place_of(&self, table: &Table) -> Result<Vec<String>, Stop> {
+        let sql = "SELECT wr FROM pragma_table_list(?1) WHERE schema = 'main' AND type = 'table'";
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let mut rows = statement.query([&table.collection.table])?;
+        let Some(row) = rows.next()? else {
+            let name = &table.collection.name;
+            return Err(Stop::Violation(format!(
+                "{name:?} is no table: its rows are changed one by one"
+            )));
+        };
+        if !row.get::<_, bool>(0)? {
+            return Ok(vec!["rowid".to_owned()]);
+        }
+        let tenant = table.collection.tenant.iter();
+        Ok(tenant.chain(&table.collection.key).map(|name| quote(name)).collect())
+    }
+}
+
+fn written<'v>(test: &'v Test<Value>, order: &[String], params: &mut Params<'v>) -> String {
+    let mut given = |cell: &'v Value| {
+        params.push(raw_cell(cell));
+        "?"
+    };
+    let (at, rest) = match test {
+        Test::Equal(at, cell) => (at, format!(" IS {}", given(cell))),
+        Test::Above(at, cell) => (at, format!(" > {}", given(cell))),
+        Test::AtLeast(at, cell) => (at, format!(" >= {}", given(cell))),
+        Test::Below(at, cell) => (at, format!(" < {}", given(cell))),
+        Test::AtMost(at, cell) => (at, format!(" <= {}", given(cell))),
+        Test::Null(at) => (at, " IS NULL".to_owned()),
+        Test::NotNull(at) => (at, " IS NOT NULL".to_owned()),
+        Test::All(parts) | Test::Any(parts) => {
+            let (word, none) = match test {
+                Test::All(_) => (" AND ", "1"),
+                _ => (" OR ", "0"),
+            };
+            let parts: Vec<String> =
+                parts.iter().map(|part| written(part, order, params)).collect();
+            return match parts.is_empty() {
+                true => none.to_owned(),
+                false => format!("({})", parts.join(word)),
+            };
+        }
+    };
+    let column = quote(&order[*at]);
+    match test {
+        Test::Below(..) | Test::AtMost(..) => format!("({column}{rest} OR {column} IS NULL)"),
+        _ => format!("{column}{rest}"),
+    }
+}

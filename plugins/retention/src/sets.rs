@@ -1,0 +1,203 @@
+//! Items that stand for many rows: the rows between two places of the index. The commit judges each of them by the
+//! conditions, so these have to say exactly which rows are meant.
+
+use besom_sdk::prelude::*;
+use besom_sdk::{Page, Range, RowRange};
+
+use crate::condition::All;
+use crate::{Action, Call, ROWS, SOON_MS};
+
+/// Maximum number of statements for the rows of one item.
+const LISTS_MAX: usize = 8;
+/// Maximum number of pages that are read for one page of candidates.
+const PAGES_MAX: usize = 32;
+
+/// The rows after one place of the index, up to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) after: Option<Vec<u8>>,
+    pub(crate) until: Option<Vec<u8>>,
+    pub(crate) rows: u32,
+}
+
+impl Part {
+    /// No rows yet, after this place.
+    fn from(after: &Option<Vec<u8>>) -> Part {
+        Part { after: after.clone(), until: None, rows: 0 }
+    }
+
+    /// As the payload of an item: the number of rows, then each place, with its length before it.
+    pub(crate) fn pack(&self) -> Vec<u8> {
+        let mut bytes = self.rows.to_le_bytes().to_vec();
+        for place in [&self.after, &self.until] {
+            let length = place.as_ref().map_or(u32::MAX, |place| place.len() as u32);
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(place.iter().flatten());
+        }
+        bytes
+    }
+
+    pub(crate) fn unpack(mut bytes: &[u8]) -> Option<Part> {
+        let rows = number(&mut bytes)?;
+        let mut place = || match number(&mut bytes)? {
+            u32::MAX => Some(None),
+            length => {
+                let (place, rest) = bytes.split_at_checked(length as usize)?;
+                bytes = rest;
+                Some(Some(place.to_vec()))
+            }
+        };
+        let (after, until) = (place()?, place()?);
+        bytes.is_empty().then_some(Part { after, until, rows })
+    }
+}
+
+fn number(bytes: &mut &[u8]) -> Option<u32> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*number))
+}
+
+impl Call {
+    /// The conditions of sets of rows; none: each row is an item, because the conditions need more than
+    /// the database can be asked alike, or because rows might match again after they are set.
+    pub(crate) fn sets(&self, now: Time) -> Option<Vec<All>> {
+        if self.chunk == 0 {
+            return None;
+        }
+        let lists = self.plan.condition.exact(now, LISTS_MAX)?;
+        match &self.plan.action {
+            Action::Delete => Some(lists),
+            Action::Set(_) => self.excludes(now).then_some(lists),
+        }
+    }
+
+    /// Whether no row can match once it is set, now and a moment later, whatever else is in it.
+    fn excludes(&self, now: Time) -> bool {
+        let Action::Set(set) = &self.plan.action else { return false };
+        [0, SOON_MS].into_iter().all(|ms| {
+            let (later, oldest) = (now.plus_ms(ms), self.oldest.plus_ms(ms));
+            let value = |column: &str| {
+                set.iter().find(|(name, _)| name == column).map(|(_, literal)| literal.at(now))
+            };
+            let is_young = match value(&self.plan.by) {
+                Some(Value::Timestamp(at)) => at > oldest.micros(),
+                Some(_) => true,
+                None => false,
+            };
+            is_young || self.plan.condition.fails(&value, later)
+        })
+    }
+
+    /// The rows of a range by these conditions.
+    fn range_of(&self, conditions: All) -> Range {
+        let mut range = Range::of(ROWS).upper(self.oldest);
+        range.index.clone_from(&self.plan.index);
+        for (column, comparison, value) in conditions {
+            range.conditions.push(besom_sdk::Condition { column, comparison, value });
+        }
+        range
+    }
+
+    /// Pages of the index, each of as many rows as one item changes.
+    pub(crate) fn scan_sets(
+        &self,
+        ctx: &Context,
+        cursor: Option<Vec<u8>>,
+        limit: u32,
+    ) -> Result<Page> {
+        let described = &ctx.described(ROWS)?.key;
+        let lists = self.sets(ctx.now).unwrap_or_default();
+        // One list is what the pages are read by. Several are left to the commit, and counted here.
+        let single = lists.len() == 1;
+        let mut range = match single {
+            true => self.range_of(lists.into_iter().next().unwrap_or_default()),
+            false => self.range(ctx)?,
+        };
+        let key = described.iter().map(String::as_str);
+        let key = key.filter(|column| *column != self.plan.by);
+        if single {
+            range = range.columns([self.plan.by.as_str()].into_iter().chain(key));
+        }
+        let mut page = Page { candidates: Vec::new(), next: cursor, scanned: 0, extra: Vec::new() };
+        let mut part = Part::from(&page.next);
+        let mut last: Vec<Value> = Vec::new();
+        for pages in 1.. {
+            let mut range = range.clone().limit(self.chunk - part.rows);
+            range.after.clone_from(&page.next);
+            let mut read = store::columns(None, range);
+            let Some(rows) = read.next().transpose()? else { break };
+            page.scanned += rows.len() as u64;
+            page.next = read.after().map(<[u8]>::to_vec);
+            let meant = |row: &usize| {
+                let value = |column: &str| rows.value(*row, column).unwrap_or(Value::Null);
+                single || self.plan.takes(&value, ctx.now, self.oldest)
+            };
+            let mut found = (0..rows.len()).filter(meant);
+            if let Some(row) = found.next_back() {
+                part.rows += 1 + found.count() as u32;
+                let names = std::iter::once(&self.plan.by).chain(described);
+                last = names.map(|column| rows.value(row, column)).collect::<Result<_>>()?;
+            }
+            let is_over = page.next.is_none() || pages >= PAGES_MAX;
+            if part.rows >= self.chunk || (is_over && part.rows > 0) {
+                part.until.clone_from(&page.next);
+                let item = Candidate::of(&last)?.version(part.rows).payload(part.pack());
+                page.candidates.push(item);
+                part.rows = 0;
+            }
+            if part.rows == 0 {
+                part = Part::from(&page.next);
+            }
+            if is_over || page.candidates.len() >= limit as usize {
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// Proposes the change of all rows of a set.
+    pub(crate) fn act_on_set(&self, ctx: &Context, item: &Item) -> Verdict {
+        let Some(lists) = self.sets(ctx.now) else {
+            return Verdict::skip("planned by other settings");
+        };
+        let Some(Part { after, until, rows }) = Part::unpack(&item.payload) else {
+            return Verdict::dead("its payload is malformed");
+        };
+        let mut proposal = Proposal::new();
+        for conditions in lists {
+            let range: RowRange =
+                self.range_of(conditions).part(after.clone(), until.clone(), rows);
+            proposal = match &self.plan.action {
+                Action::Delete => proposal.delete_range(range),
+                Action::Set(set) => {
+                    let set = set.iter().map(|(name, literal)| (name.as_str(), literal.at(ctx.now)));
+                    proposal.update_range(range, set)
+                }
+            };
+        }
+        proposal.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_packed_and_nothing_else_is_unpacked() {
+        let places = [None, Some(vec![]), Some(vec![1, 2, 255])];
+        for after in &places {
+            for until in &places {
+                let part = Part { after: after.clone(), until: until.clone(), rows: 7 };
+                let mut bytes = part.pack();
+                assert_eq!(Part::unpack(&bytes), Some(part));
+                bytes.push(0);
+                assert_eq!(Part::unpack(&bytes), None);
+                for length in 0..bytes.len() - 1 {
+                    assert_eq!(Part::unpack(&bytes[..length]), None);
+                }
+            }
+        }
+    }
+}

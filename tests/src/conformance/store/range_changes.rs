@@ -1,0 +1,258 @@
+//! Changes of the rows of a range: each row is judged in the commit.
+
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, Comparison, Condition, RowRange};
+use besom_core::value::{Row, Value};
+use besom_ports::store::{Committed, Outcome, Range};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::conformance::World;
+use crate::conformance::tables::{child, fields, parent, text, thing};
+use crate::conformance::world::{apply, candidate, range, tenant};
+
+fn n(n: i64) -> Value {
+    Value::Integer(n)
+}
+
+fn condition(column: &str, comparison: Comparison, value: Value) -> Condition {
+    Condition { column: column.into(), comparison, value }
+}
+
+/// The rows of a read after one place, up to another.
+fn part(read: &Range, after: Option<Vec<u8>>, until: Option<Vec<u8>>, rows: u32) -> RowRange {
+    RowRange {
+        collection: read.collection.clone(),
+        index: read.index.clone(),
+        prefix: read.prefix.clone(),
+        lower: read.lower.clone(),
+        upper: read.upper.clone(),
+        conditions: read.conditions.clone(),
+        after,
+        until,
+        rows,
+    }
+}
+
+fn delete(range: RowRange) -> Change {
+    Change::DeleteRange(Arc::new(range))
+}
+
+async fn commit(world: &World, changes: Vec<Change>) -> Committed {
+    // An open dead letter would keep its item from being planned again.
+    let key = format!("k{}", world.history().await.len());
+    world.settle(candidate(&key), apply(vec![], changes)).await
+}
+
+/// Things whose `n` does not follow their ids, two of them without one, and one of another tenant.
+async fn write_things(world: &World) {
+    let nothing = |id: &str| {
+        let fields = fields([("id", text(id)), ("title", text(id))]);
+        Change::Insert { collection: "things".into(), fields }
+    };
+    let (a, b, c, d) = (thing("a", 3), thing("b", 1), thing("c", 2), thing("d", 2));
+    world.write(vec![a, b, c, d, nothing("e"), thing("f", 5), nothing("g"), thing("h", 2)]).await;
+    world.write_as(&[(Some(tenant("b")), thing("z", 2))]).await;
+}
+
+async fn clear(world: &World) {
+    let rows = world.rows("things", &["id"]).await;
+    let gone = |row: Row| Change::Delete { collection: "things".into(), key: row };
+    world.write(rows.into_iter().map(gone).collect()).await;
+    let theirs = Change::Delete { collection: "things".into(), key: vec![text("z")] };
+    world.write_as(&[(Some(tenant("b")), theirs)]).await;
+}
+
+fn joined(rows: &[Row]) -> String {
+    let id = |row: &Row| match &row[0] {
+        Value::Text(id) => id.clone(),
+        other => panic!("a text: {other:?}"),
+    };
+    rows.iter().map(id).collect()
+}
+
+/// Every page of a range is deleted as a part of it, and nothing else is.
+pub async fn the_parts_of_a_range_are_its_pages(world: &mut World) {
+    let by_n = || range("things", Some("by_n"), &["id"]);
+    let by_flag = || range("things", Some("by_flag"), &["id"]);
+    for read in [
+        by_n(),
+        Range { lower: Some(n(2)), ..by_n() },
+        Range { upper: Some(n(2)), ..by_n() },
+        Range { lower: Some(n(2)), upper: Some(n(3)), ..by_n() },
+        Range { prefix: vec![n(2)], ..by_n() },
+        Range { prefix: vec![Value::Null], ..by_n() },
+        Range { prefix: vec![Value::Null], upper: Some(n(2)), ..by_flag() },
+        by_flag(),
+        range("things", None, &["id"]),
+        Range { conditions: vec![condition("n", Comparison::AtLeast, n(3))], ..by_n() },
+        Range { conditions: vec![condition("n", Comparison::Equal, Value::Null)], ..by_flag() },
+    ] {
+        for limit in [1, 2, 3, 100] {
+            write_things(world).await;
+            let whole = world.read(&read).await.unwrap();
+            let (mut after, mut gone) = (None, 0);
+            loop {
+                let page = Range { limit, after: after.clone(), ..read.clone() };
+                let page = world.read(&page).await.unwrap();
+                let part = part(&read, after, page.next.clone(), limit);
+                let committed = commit(world, vec![delete(part)]).await;
+                assert_eq!(committed.outcomes, [Outcome::Committed]);
+                let images = world.latest_images().await;
+                let keys = images.into_iter().map(|image| image.key).collect::<Vec<_>>();
+                let mut expected = page.rows.clone();
+                assert_eq!(keys.len(), expected.len(), "{limit}: {read:?}");
+                expected.retain(|row| !keys.contains(row));
+                assert!(expected.is_empty(), "{limit}: {expected:?} of {read:?}");
+                gone += keys.len();
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(gone, whole.rows.len());
+            assert_eq!(world.read(&read).await.unwrap().rows, Vec::<Row>::new());
+            assert_eq!(world.rows("things", &["id"]).await.len(), 8 - gone);
+            let view = world.store().snapshot(std::time::Duration::from_secs(60)).await.unwrap();
+            let all = range("things", None, &["id"]);
+            let theirs = view.read_range(Some(&tenant("b")), &all).await.unwrap();
+            assert_eq!(joined(&theirs.rows), "z");
+            clear(world).await;
+        }
+    }
+}
+
+/// A row that was changed, moved or inserted since it was read is judged as it is now, and no more rows are
+/// taken than were planned.
+pub async fn rows_of_a_range_are_judged_in_the_commit(world: &mut World) {
+    write_things(world).await;
+    let kept = condition("title", Comparison::NotEqual, text("kept"));
+    let read = Range {
+        upper: Some(n(3)),
+        conditions: vec![kept],
+        ..range("things", Some("by_n"), &["id"])
+    };
+    let page = world.read(&Range { limit: 3, ..read.clone() }).await.unwrap();
+    assert_eq!(joined(&page.rows), "bcd");
+    let set = |id: &str, column: &str, value| Change::Update {
+        collection: "things".into(),
+        key: vec![text(id)],
+        fields: fields([(column, value)]),
+    };
+    // `b` no longer meets the condition, `c` has left the part, `i` has come into it.
+    let changes = vec![set("b", "title", text("kept")), set("c", "n", n(3)), thing("i", 1)];
+    world.write(changes).await;
+    let first = part(&read, None, page.next.clone(), 3);
+    commit(world, vec![delete(first)]).await;
+    assert_eq!(joined(&world.rows("things", &["id"]).await), "abcefgh");
+    assert_eq!(world.latest_images().await.len(), 2);
+    // Two of three rows, whichever they are.
+    let rest = part(&read, page.next, None, 2);
+    commit(world, vec![delete(rest)]).await;
+    assert_eq!(world.latest_images().await.len(), 2);
+    assert_eq!(world.rows("things", &["id"]).await.len(), 5);
+    // Rows are counted as well as items.
+    let rows: Vec<u64> = world.history().await.iter().map(|row| row.rows).collect();
+    assert_eq!(rows, [2, 2]);
+    assert_eq!(world.balanced().await.rows[0].counted.rows, 4);
+    assert_eq!(world.store().depths().await.unwrap()[0].rows, 4);
+}
+
+/// The columns of a range's rows are set, and the rows are kept as they were.
+pub async fn columns_of_a_range_are_set(world: &mut World) {
+    write_things(world).await;
+    let read = Range { upper: Some(n(2)), ..range("things", Some("by_n"), &["id"]) };
+    let range = Arc::new(part(&read, None, None, 100));
+    // The column by which the rows are found may be set as well.
+    let fields = fields([("n", n(9)), ("title", text("old"))]);
+    let committed = commit(world, vec![Change::UpdateRange { range, fields }]).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    let rows = world.rows("things", &["id", "n", "title"]).await;
+    let set: Vec<Row> = rows.into_iter().filter(|row| row[2] == text("old")).collect();
+    assert_eq!(set, ["b", "c", "d", "h"].map(|id| vec![text(id), n(9), text("old")]));
+    let images = world.latest_images().await;
+    let titles = images.iter().map(|image| {
+        let fields = image.row.as_ref().unwrap();
+        fields.iter().find(|field| field.name == "title").unwrap().value.clone()
+    });
+    let mut titles: Vec<Value> = titles.collect();
+    titles.sort_by_key(|title| format!("{title:?}"));
+    assert_eq!(titles, ["b", "c", "d", "h"].map(text));
+}
+
+/// What is changed by one item is what the next one finds.
+pub async fn ranges_of_one_batch_take_effect_one_after_the_other(world: &mut World) {
+    write_things(world).await;
+    let read = Range { upper: Some(n(3)), ..range("things", Some("by_n"), &["id"]) };
+    let whole = || delete(part(&read, None, None, 3));
+    let run = world.run("sweep").await;
+    world.plan("sweep", run, vec![candidate("one"), candidate("two")]).await;
+    let waiting = world.log("sweep").await;
+    let decisions = waiting.iter().map(|waiting| (waiting, apply(vec![], vec![whole()])));
+    let committed = world.commit(decisions.collect()).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed, Outcome::Committed]);
+    assert_eq!(joined(&world.rows("things", &["id"]).await), "efg");
+}
+
+/// A range over part of a key of two columns.
+pub async fn a_range_of_a_key_of_two_columns_is_changed(world: &mut World) {
+    world.write(vec![parent("p"), parent("q")]).await;
+    world.write((1..=6).map(|seq| child("p", seq, "x")).collect()).await;
+    world.write(vec![child("q", 3, "x")]).await;
+    let read = Range {
+        prefix: vec![text("p")],
+        lower: Some(n(2)),
+        upper: Some(n(5)),
+        ..range("children", None, &["seq"])
+    };
+    let first = world.read(&Range { limit: 2, ..read.clone() }).await.unwrap();
+    commit(world, vec![delete(part(&read, first.next, None, 9))]).await;
+    let left = world.rows("children", &["parent", "seq"]).await;
+    let mut expected: Vec<Row> = [1, 2, 3, 6].map(|seq| vec![text("p"), n(seq)]).to_vec();
+    expected.push(vec![text("q"), n(3)]);
+    assert_eq!(left, expected);
+}
+
+/// What cannot be a range of the collection is the item's fault, and places of any bytes never reach the rows of
+/// another tenant.
+pub async fn a_range_that_is_none_changes_nothing(world: &mut World) {
+    write_things(world).await;
+    let read = range("things", Some("by_n"), &["id"]);
+    let page = world.read(&Range { limit: 2, ..read.clone() }).await.unwrap();
+    let place = page.next.expect("there is more");
+    let whole = || part(&read, None, None, 100);
+    for wrong in [
+        RowRange { index: Some("by_nothing".into()), ..whole() },
+        RowRange { prefix: vec![n(1), n(2)], ..whole() },
+        RowRange { after: Some(vec![0xff; 3]), ..whole() },
+        RowRange { index: Some("by_flag".into()), after: Some(place.clone()), ..whole() },
+    ] {
+        let committed = commit(world, vec![delete(wrong.clone())]).await;
+        assert!(matches!(&committed.outcomes[..], [Outcome::Dead(_)]), "{wrong:?}: {committed:?}");
+    }
+    assert_eq!(world.rows("things", &["id"]).await.len(), 8);
+    let (mut done, mut refused) = (0, 0);
+    for seed in 0..100 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut bent = place.clone();
+        for _ in 0..random.random_range(1..5) {
+            let at = random.random_range(0..=bent.len());
+            match random.random_range(0..3) {
+                0 if at < bent.len() => bent[at] = random.random(),
+                1 => bent.truncate(at),
+                _ => bent.insert(at, random.random()),
+            }
+        }
+        let bent = RowRange { until: Some(bent), ..whole() };
+        match &commit(world, vec![delete(bent.clone())]).await.outcomes[..] {
+            [Outcome::Committed] => done += 1,
+            [Outcome::Dead(_)] => refused += 1,
+            other => panic!("seed {seed}: {bent:?}: {other:?}"),
+        }
+    }
+    assert!(done > 0 && refused > 0, "{done} done, {refused} refused");
+    let view = world.store().snapshot(std::time::Duration::from_secs(60)).await.unwrap();
+    let theirs = view.read_range(Some(&tenant("b")), &range("things", None, &["id"])).await;
+    assert_eq!(joined(&theirs.unwrap().rows), "z");
+}

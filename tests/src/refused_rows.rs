@@ -1,0 +1,84 @@
+//! Rows of a range that the database refuses to change, on stores whose tables have foreign keys.
+
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, RowRange};
+use besom_core::value::{Row, Value};
+use besom_ports::store::Outcome;
+
+use crate::conformance::World;
+use crate::conformance::tables::{child, fields, parent, text};
+use crate::conformance::world::{apply, candidate};
+
+const PARENTS: u64 = 60;
+
+fn name(number: u64) -> String {
+    format!("p{number:02}")
+}
+
+fn all() -> Arc<RowRange> {
+    Arc::new(RowRange { collection: "parents".into(), rows: 1_000, ..RowRange::default() })
+}
+
+/// Parents, some of which are kept by a child.
+async fn write(world: &World, kept: &[u64]) {
+    world.write((0..PARENTS).map(|number| parent(&name(number))).collect()).await;
+    world.write(kept.iter().map(|number| child(&name(*number), 1, "x")).collect()).await;
+}
+
+/// Whatever the number of rows that the database refuses, all others are changed, and each is counted and kept.
+pub async fn refused_rows_of_a_range_stay_alone(world: &World) {
+    let every: Vec<u64> = (0..PARENTS).collect();
+    for (round, kept) in [&[7][..], &[0, 31, 59], &[], &every].into_iter().enumerate() {
+        write(world, kept).await;
+        let delete = apply(vec![], vec![Change::DeleteRange(all())]);
+        let committed = world.settle(candidate(&format!("k{round}")), delete).await;
+        assert_eq!(committed.outcomes, [Outcome::Committed], "{kept:?}");
+        let left = world.rows("parents", &["id"]).await;
+        let expected: Vec<Row> = kept.iter().map(|number| vec![text(&name(*number))]).collect();
+        assert_eq!(left, expected);
+        let row = world.history().await.pop().unwrap();
+        assert_eq!(row.rows, PARENTS - kept.len() as u64);
+        assert_eq!(world.latest_images().await.len() as u64, row.rows);
+        match (kept.len(), row.reason) {
+            (0, reason) => assert_eq!(reason, None),
+            (count, Some(said)) => {
+                let rows = if count == 1 { "1 row".to_owned() } else { format!("{count} rows") };
+                assert!(said.starts_with(&format!("{rows} could not be changed")), "{said}");
+                assert!(said.contains(&name(kept[0])), "{said}");
+                assert!(said.to_lowercase().contains("foreign key"), "{said}");
+            }
+            (count, None) => panic!("{count} rows without a reason"),
+        }
+        clear(world, kept).await;
+    }
+    world.balanced().await;
+}
+
+/// The same when columns are set: here by a trigger that refuses one row.
+pub async fn a_row_that_cannot_be_set_stays_alone(world: &World) {
+    write(world, &[]).await;
+    let fields = fields([("title", text("new")), ("total", Value::Integer(1))]);
+    let update = Change::UpdateRange { range: all(), fields };
+    let committed = world.settle(candidate("set"), apply(vec![], vec![update])).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    let rows = world.rows("parents", &["id", "total"]).await;
+    let old: Vec<&Row> = rows.iter().filter(|row| row[1] == Value::Integer(0)).collect();
+    assert_eq!(old, [&vec![text("p13"), Value::Integer(0)]]);
+    let row = world.history().await.pop().unwrap();
+    assert_eq!((row.rows, world.latest_images().await.len()), (PARENTS - 1, 59));
+    assert!(row.reason.as_deref().unwrap_or_default().contains("p13 stays"), "{row:?}");
+    world.balanced().await;
+}
+
+async fn clear(world: &World, kept: &[u64]) {
+    let children = kept.iter().map(|number| Change::Delete {
+        collection: "children".into(),
+        key: vec![text(&name(*number)), Value::Integer(1)],
+    });
+    let parents = kept.iter().map(|number| Change::Delete {
+        collection: "parents".into(),
+        key: vec![text(&name(*number))],
+    });
+    world.write(children.chain(parents).collect()).await;
+}
