@@ -23,6 +23,8 @@ mod nudges;
 mod plans;
 #[path = "postgres_server/pooler.rs"]
 mod pooler;
+#[path = "postgres_server/ranges.rs"]
+mod ranges;
 #[path = "postgres_server/refusals.rs"]
 mod refusals;
 #[path = "postgres_server/shapes.rs"]

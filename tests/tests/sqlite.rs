@@ -8,7 +8,7 @@ use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
 use besom_tests::conformance::{Fixture, World, block_on};
-use besom_tests::{statements, undo_bytes};
+use besom_tests::{refused_rows, statements, undo_bytes};
 
 mod store {
     use super::*;
@@ -71,6 +71,25 @@ fn before_images_have_a_size_limit() {
         let world = World::new(Box::new(Sqlite::open_with(limits))).await;
         undo_bytes::the_images_of_a_commit_are_bounded(&world).await;
         undo_bytes::rows_of_guards_are_not_kept(&world).await;
+    });
+}
+
+#[test]
+fn rows_that_the_database_refuses_stay_alone() {
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
+        let world = World::new(Box::new(sqlite)).await;
+        refused_rows::refused_rows_of_a_range_stay_alone(&world).await;
+        for raise in ["abort", "fail"] {
+            let trigger = format!(
+                "CREATE TRIGGER p13 BEFORE UPDATE ON parents WHEN old.id = 'p13'
+                 BEGIN SELECT raise({raise}, 'p13 stays'); END"
+            );
+            product.execute_batch(&trigger).expect("the product's trigger");
+            refused_rows::a_row_that_cannot_be_set_stays_alone(&world).await;
+            product.execute_batch("DROP TRIGGER p13; DELETE FROM parents").expect("the rows");
+        }
     });
 }
 

@@ -92,38 +92,44 @@ impl View {
     }
 
     fn check<'a>(&'a self, range: &'a Range) -> Result<Scan<'a>> {
-        let collection = collection(&self.collections, &range.collection)?;
-        let name = &collection.name;
-        let Some(index) = collection.index_columns(range.index.as_deref()) else {
-            let index = range.index.as_deref().unwrap_or_default();
-            return Err(Error::Invalid(format!("{name} has no index {index}")));
-        };
-        let bounds = range.lower.iter().chain(&range.upper);
-        let bounded = index.get(range.prefix.len());
-        if range.prefix.len() > index.len() || (bounded.is_none() && bounds.clone().count() > 0) {
-            return Err(Error::Invalid(format!(
-                "prefix and bounds have more columns than the index of {name}"
-            )));
-        }
-        for (column, value) in index.iter().zip(&range.prefix) {
-            check_kind(collection, column, value)?;
-        }
-        for (column, value) in bounded.into_iter().flat_map(|c| bounds.clone().map(move |v| (c, v)))
-        {
-            check_kind(collection, column, value)?;
-        }
-        check_conditions(collection, &range.conditions)?;
-        for column in &range.columns {
-            check_kind(collection, column, &Value::Null)?;
-        }
-        Ok(Scan { range, collection, index })
+        checked(&self.collections, range)
     }
 
-    /// The rows within prefix and bounds, in ascending order.
     fn rows(&self, tenant: Option<&Tenant>, scan: &Scan<'_>) -> Result<Vec<(Position, &Columns)>> {
         Ok(rows(&self.tables, tenant, scan)?)
     }
 }
+
+/// A range whose names and values fit the mapping.
+fn checked<'a>(collections: &'a Collections, range: &'a Range) -> Result<Scan<'a>> {
+    let collection = collection(collections, &range.collection)?;
+    let name = &collection.name;
+    let Some(index) = collection.index_columns(range.index.as_deref()) else {
+        let index = range.index.as_deref().unwrap_or_default();
+        return Err(Error::Invalid(format!("{name} has no index {index}")));
+    };
+    let bounds = range.lower.iter().chain(&range.upper);
+    let bounded = index.get(range.prefix.len());
+    if range.prefix.len() > index.len() || (bounded.is_none() && bounds.clone().count() > 0) {
+        return Err(Error::Invalid(format!(
+            "prefix and bounds have more columns than the index of {name}"
+        )));
+    }
+    for (column, value) in index.iter().zip(&range.prefix) {
+        check_kind(collection, column, value)?;
+    }
+    for (column, value) in bounded.into_iter().flat_map(|c| bounds.clone().map(move |v| (c, v)))
+    {
+        check_kind(collection, column, value)?;
+    }
+    check_conditions(collection, &range.conditions)?;
+    for column in &range.columns {
+        check_kind(collection, column, &Value::Null)?;
+    }
+    Ok(Scan { range, collection, index })
+}
+
+/// The rows within prefix and bounds, in ascending order.
 
 fn rows<'t>(
     tables: &'t Tables,
@@ -148,15 +154,21 @@ pub(super) fn keys_of(
     tenant: Option<&Tenant>,
     range: &RowRange,
 ) -> Result<Vec<RowKey>, Violation> {
-    let collection = collection(collections, &range.collection)?;
-    check_conditions(collection, &range.conditions)?;
-    let Some(index) = collection.index_columns(range.index.as_deref()) else {
-        return Err(Violation(format!("{} has no such index", collection.name)));
-    };
     let read = Range::from(range);
-    let scan = Scan { range: &read, collection, index };
+    let scan = checked(collections, &read).map_err(|e| Violation(e.to_string()))?;
     let position = |cursor: &Option<Vec<u8>>| {
-        cursor.as_deref().map(decode).transpose().map_err(|e| Violation(e.to_string()))
+        let at = cursor.as_deref().map(decode).transpose();
+        let at = at.map_err(|e| Violation(e.to_string()))?;
+        match &at {
+            Some((of, index, key))
+                if of.as_ref() != tenant.filter(|_| scan.collection.tenant.is_some())
+                    || index.len() != scan.index.len()
+                    || key.len() != scan.collection.key.len() =>
+            {
+                Err(Violation("the cursor belongs to another read".to_owned()))
+            }
+            _ => Ok(at),
+        }
     };
     let (after, until) = (position(&range.after)?, position(&range.until)?);
     let among = rows(tables, tenant, &scan)?.into_iter().filter(|(at, row)| {

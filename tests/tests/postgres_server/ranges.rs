@@ -1,0 +1,86 @@
+//! Changes of the rows of a range: rows that the database refuses, that others hold, and partitions.
+
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, RowRange};
+use besom_core::value::{Row, Value};
+use besom_ports::store::Outcome;
+use besom_tests::adapters::postgres::Postgres;
+use besom_tests::conformance::tables::{counter, text, thing};
+use besom_tests::conformance::world::{apply, candidate};
+use besom_tests::conformance::{World, block_on};
+use besom_tests::refused_rows;
+
+fn delete(collection: &str) -> Vec<Change> {
+    let collection = collection.to_owned();
+    let range = RowRange { collection, rows: 100, ..RowRange::default() };
+    vec![Change::DeleteRange(Arc::new(range))]
+}
+
+#[test]
+fn rows_that_the_database_refuses_stay_alone() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        refused_rows::refused_rows_of_a_range_stay_alone(&world).await;
+        let trigger = "CREATE FUNCTION p13() RETURNS trigger LANGUAGE plpgsql AS $$
+                         BEGIN RAISE EXCEPTION 'p13 stays'; END $$;
+                       CREATE TRIGGER p13 BEFORE UPDATE ON parents FOR EACH ROW WHEN (old.id = 'p13')
+                         EXECUTE FUNCTION p13()";
+        product.batch_execute(trigger).await.expect("the product's trigger");
+        refused_rows::a_row_that_cannot_be_set_stays_alone(&world).await;
+    });
+}
+
+#[test]
+fn a_row_that_another_transaction_holds_stays() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(["a", "b", "c"].map(|id| thing(id, 1)).to_vec()).await;
+        product.batch_execute("BEGIN; UPDATE things SET n = 7 WHERE id = 'b'").await.unwrap();
+        let committed = world.settle(candidate("k"), apply(vec![], delete("things"))).await;
+        assert_eq!(committed.outcomes, [Outcome::Committed]);
+        product.batch_execute("COMMIT").await.unwrap();
+        let left: Vec<Row> = vec![vec![text("b"), Value::Integer(7)]];
+        assert_eq!(world.rows("things", &["id", "n"]).await, left);
+        assert_eq!(world.history().await[0].rows, 2);
+    });
+}
+
+/// In several partitions rows have the same `ctid`.
+#[test]
+fn rows_of_a_partitioned_table_are_changed() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        let parted = "DROP TABLE counters;
+            CREATE TABLE counters (id bigint PRIMARY KEY, n bigint) PARTITION BY RANGE (id);
+            CREATE TABLE counters_a PARTITION OF counters FOR VALUES FROM (0) TO (10);
+            CREATE TABLE counters_b PARTITION OF counters FOR VALUES FROM (10) TO (20)";
+        product.batch_execute(parted).await.unwrap();
+        world.write((5..15).map(|id| counter(id, id)).collect()).await;
+        let range = RowRange {
+            collection: "counters".into(),
+            lower: Some(Value::Integer(8)),
+            upper: Some(Value::Integer(11)),
+            rows: 100,
+            ..RowRange::default()
+        };
+        let range = Arc::new(range);
+        let fields = besom_tests::conformance::tables::fields([("n", Value::Integer(0))]);
+        let update = Change::UpdateRange { range: Arc::clone(&range), fields };
+        world.settle(candidate("set"), apply(vec![], vec![update])).await;
+        let set = world.rows("counters", &["n"]).await;
+        assert_eq!(set.iter().filter(|row| row[0] == Value::Integer(0)).count(), 4);
+        assert_eq!(world.latest_images().await.len(), 4);
+        let gone = vec![Change::DeleteRange(range)];
+        world.settle(candidate("delete"), apply(vec![], gone)).await;
+        let left: Vec<Row> = [5, 6, 7, 12, 13, 14].map(|id| vec![Value::Integer(id)]).to_vec();
+        assert_eq!(world.rows("counters", &["id"]).await, left);
+        assert_eq!(world.latest_images().await.len(), 4);
+    });
+}
