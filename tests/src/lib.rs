@@ -5,11 +5,11 @@ pub mod adapters;
 pub mod conformance;
 pub mod measured;
 mod plugin;
+pub mod refused_rows;
 pub mod servers;
 pub mod sim;
 pub mod site;
 pub mod statements;
-pub mod refused_rows;
 pub mod undo_bytes;
 pub mod way;
 

@@ -219,7 +219,11 @@ impl Touched {
             let Some((collection, is_range)) = collection_of(change) else { continue };
             let table = collections.get(collection).map_or(collection, |known| &known.table);
             let mark = row_mark(table, None, std::iter::empty());
-            if is_range { ranges.insert(mark) } else { tables.insert(mark) };
+            if is_range {
+                ranges.insert(mark)
+            } else {
+                tables.insert(mark)
+            };
             rows_of(collections, item.identity.tenant.as_ref(), change, &mut rows);
         }
         if rows.iter().any(|row| self.rows.contains(row))

@@ -96,7 +96,8 @@ impl<'a> Court<'a> {
                 let collection = self.range(range)?;
                 if let Some(field) = fields.iter().find(|f| collection.key.contains(&f.name)) {
                     let (name, column) = (&collection.name, &field.name);
-                    let why = format!("{name}.{column} is part of the key, which a range cannot set");
+                    let why =
+                        format!("{name}.{column} is part of the key, which a range cannot set");
                     return Err(why.into());
                 }
                 written(collection, fields)

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use besom_core::delivery::PAYLOAD_BYTES_MAX;
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, RowRange, Verdict};
+use besom_core::proposal::{
+    Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, RowRange, Verdict,
+};
 use besom_core::value::{Field, Value};
 
 use super::access::{Access, Operation, Refusal, is_refusal};
@@ -268,7 +270,10 @@ impl Court<'_> {
             }
             wit::Change::UpdateRange(wit::RangeChange { range, fields }) => {
                 let fields = self.fields(&range.collection, &[Operation::Update], fields)?;
-                Change::UpdateRange { range: Arc::new(self.range(Operation::Update, range)?), fields }
+                Change::UpdateRange {
+                    range: Arc::new(self.range(Operation::Update, range)?),
+                    fields,
+                }
             }
             wit::Change::Emit(wit::Message { topic, key, payload }) => {
                 self.access.to_topic(&topic)?;

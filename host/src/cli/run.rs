@@ -505,8 +505,7 @@ pub fn text(passed: &[Passed]) -> String {
         "No tasks are configured.",
     );
     for row in passed {
-        let cells =
-            [row.planned, row.committed, row.skipped, row.dead, row.pending, row.rows];
+        let cells = [row.planned, row.committed, row.skipped, row.dead, row.pending, row.rows];
         let [a, b, c, d, e, f] = cells.map(|n| n.to_string());
         table.row([row.task.clone(), a, b, c, d, e, f]);
     }

@@ -171,7 +171,8 @@ impl Call {
             proposal = match &self.plan.action {
                 Action::Delete => proposal.delete_range(range),
                 Action::Set(set) => {
-                    let set = set.iter().map(|(name, literal)| (name.as_str(), literal.at(ctx.now)));
+                    let set =
+                        set.iter().map(|(name, literal)| (name.as_str(), literal.at(ctx.now)));
                     proposal.update_range(range, set)
                 }
             };

@@ -81,12 +81,7 @@ impl Range {
 
     /// The rows of this range after one page's end, up to another's, for [`crate::Proposal::delete_range`] and
     /// [`crate::Proposal::update_range`]; at most `rows` of them are changed.
-    pub fn part(
-        &self,
-        after: Option<Vec<u8>>,
-        until: Option<Vec<u8>>,
-        rows: u32,
-    ) -> RowRange {
+    pub fn part(&self, after: Option<Vec<u8>>, until: Option<Vec<u8>>, rows: u32) -> RowRange {
         RowRange {
             collection: self.collection.clone(),
             index: self.index.clone(),

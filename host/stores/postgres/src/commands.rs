@@ -24,11 +24,11 @@ use super::streams;
 use super::tally::{Counters, end_runs, write_runs};
 use super::tasks::Tasks;
 use super::text::{due_number, escaped, plain, tenant_text};
-use besom_record::Changed;
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Letters, Result,
     command_of,
 };
+use besom_record::Changed;
 
 /// Records a command.
 pub(super) async fn submit(

@@ -241,7 +241,8 @@ impl One {
         range: &RowRange,
         fields: Option<&[Field]>,
     ) -> Result<One, Refusal> {
-        let Statement { table, sql, params } = range_change::statement(mapping, work, range, fields)?;
+        let Statement { table, sql, params } =
+            range_change::statement(mapping, work, range, fields)?;
         let single = Single {
             table: Arc::clone(&table),
             work: at,

@@ -101,11 +101,7 @@ pub(super) async fn keys(
 }
 
 /// The change of the rows with these keys, which were found by the range and are locked.
-pub(super) fn of_keys(
-    range: &RowRange,
-    fields: Option<&[Field]>,
-    keys: &[Vec<Value>],
-) -> Proposal {
+pub(super) fn of_keys(range: &RowRange, fields: Option<&[Field]>, keys: &[Vec<Value>]) -> Proposal {
     let collection = &range.collection;
     let changes = match fields {
         None => {
@@ -179,9 +175,7 @@ fn judged(
                 Test::Equal(_, cell) => form.equals(&column, &given(cell)),
                 Test::Above(_, cell) => format!("{column} > {}", form.meets(&given(cell))),
                 Test::AtLeast(_, cell) => format!("{column} >= {}", form.meets(&given(cell))),
-                Test::Below(_, cell) => {
-                    or_null(format!("{column} < {}", form.meets(&given(cell))))
-                }
+                Test::Below(_, cell) => or_null(format!("{column} < {}", form.meets(&given(cell)))),
                 Test::AtMost(_, cell) => {
                     or_null(format!("{column} <= {}", form.meets(&given(cell))))
                 }

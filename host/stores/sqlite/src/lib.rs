@@ -155,14 +155,12 @@ const GUARDS_MANY: usize = 4_000;
 fn priority_of_batch(batch: &Batch, long: &LongCommits) -> Priority {
     let priority = priority_of(batch.lane);
     let bulky = |entry: &Entry| match &entry.decision {
-        Decision::Apply { proposal, .. } => {
-            proposal.changes.iter().any(|change| {
-                matches!(
-                    change,
-                    Change::DeleteReadSet(_) | Change::DeleteRange(_) | Change::UpdateRange { .. }
-                )
-            })
-        }
+        Decision::Apply { proposal, .. } => proposal.changes.iter().any(|change| {
+            matches!(
+                change,
+                Change::DeleteReadSet(_) | Change::DeleteRange(_) | Change::UpdateRange { .. }
+            )
+        }),
         Decision::Settle(_) => false,
     };
     let was_long = |entry: &Entry| {

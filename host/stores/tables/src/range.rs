@@ -311,7 +311,8 @@ impl<C: Stored> Page<'_, C> {
             all.push(behind(after, same));
         }
         if let Some(until) = until {
-            if let Some(cell) = until.get(same).filter(|cell| !cell.is_null() && !self.nullable[same])
+            if let Some(cell) =
+                until.get(same).filter(|cell| !cell.is_null() && !self.nullable[same])
             {
                 all.push(Test::AtMost(same, cell.clone()));
             }

@@ -19,7 +19,7 @@ use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::{Change, Filter, Guard, Proposal};
 use besom_core::time::Time;
 
-use super::ledger::{Changed, By};
+use super::ledger::{By, Changed};
 use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
 use besom_ports::store::{Batch, Committed, Decision, Entry, Error};
@@ -116,12 +116,7 @@ impl State {
     }
 
     /// Evaluates the guards of an entry, and applies its changes if they hold.
-    fn judge(
-        &mut self,
-        commit: &Commit<'_>,
-        at: usize,
-        did: &mut Changed,
-    ) -> Judged {
+    fn judge(&mut self, commit: &Commit<'_>, at: usize, did: &mut Changed) -> Judged {
         let Entry { item, decision, .. } = &commit.batch.entries[at];
         let Decision::Apply { proposal, undo: kept, .. } = decision else { return Judged::Held };
         let tenant = item.identity.tenant.as_ref();

@@ -118,8 +118,7 @@ fn checked<'a>(collections: &'a Collections, range: &'a Range) -> Result<Scan<'a
     for (column, value) in index.iter().zip(&range.prefix) {
         check_kind(collection, column, value)?;
     }
-    for (column, value) in bounded.into_iter().flat_map(|c| bounds.clone().map(move |v| (c, v)))
-    {
+    for (column, value) in bounded.into_iter().flat_map(|c| bounds.clone().map(move |v| (c, v))) {
         check_kind(collection, column, value)?;
     }
     check_conditions(collection, &range.conditions)?;
