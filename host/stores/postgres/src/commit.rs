@@ -697,7 +697,7 @@ impl<'a> Attempt<'a> {
         &self,
         session: &Session,
         work: &Work<'a>,
-        ranges: Vec<(&RowRange, Option<&[Field]>)>,
+        ranges: Vec<RangeChange<'_>>,
         deferred: &str,
     ) -> Step<Done> {
         let mut all = Done { images: work.undo.then(Images::default), ..Done::default() };
@@ -868,8 +868,11 @@ impl<'a> Attempt<'a> {
     }
 }
 
+/// A range, and the columns that are set in its rows; none: they are deleted.
+type RangeChange<'a> = (&'a RowRange, Option<&'a [Field]>);
+
 /// The ranges of a work that changes nothing else and depends on no guard.
-fn ranges_of<'a>(work: &Work<'a>) -> Option<Vec<(&'a RowRange, Option<&'a [Field]>)>> {
+fn ranges_of<'a>(work: &Work<'a>) -> Option<Vec<RangeChange<'a>>> {
     let range = |change: &'a Change| match change {
         Change::DeleteRange(range) => Some((&**range, None)),
         Change::UpdateRange { range, fields } => Some((&**range, Some(&**fields))),

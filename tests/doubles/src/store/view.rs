@@ -129,7 +129,6 @@ fn checked<'a>(collections: &'a Collections, range: &'a Range) -> Result<Scan<'a
 }
 
 /// The rows within prefix and bounds, in ascending order.
-
 fn rows<'t>(
     tables: &'t Tables,
     tenant: Option<&Tenant>,
