@@ -106,7 +106,7 @@ fn a_store_without_a_host_answers() {
     assert_eq!(code, 0);
     let import = serde_json::json!({
         "task": "doc:import", "planned": 1, "committed": 1, "skipped": 0, "dead": 0,
-        "discarded": 0, "pending": 0
+        "discarded": 0, "pending": 0, "rows": 3
     });
     assert_eq!(audit, serde_json::json!({ "balanced": true, "tasks": [import], "violations": [] }));
 

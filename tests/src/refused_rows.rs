@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, RowRange};
+use besom_core::proposal::{Change, Guard, RowRange};
 use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
 
@@ -51,6 +51,28 @@ pub async fn refused_rows_of_a_range_stay_alone(world: &World) {
             (count, None) => panic!("{count} rows without a reason"),
         }
         clear(world, kept).await;
+    }
+    world.balanced().await;
+}
+
+/// Beside another change or a guard, a row that the database refuses fails the item, which changes nothing.
+pub async fn what_depends_on_all_rows_fails_with_one(world: &World) {
+    write(world, &[7]).await;
+    let exists = Guard::Columns {
+        collection: "parents".into(),
+        key: vec![text(&name(7))],
+        conditions: vec![],
+    };
+    let range = || Change::DeleteRange(all());
+    for (at, (guards, changes)) in
+        [(vec![exists], vec![range()]), (vec![], vec![range(), parent("new")])]
+            .into_iter()
+            .enumerate()
+    {
+        let committed = world.settle(candidate(&format!("k{at}")), apply(guards, changes)).await;
+        let [Outcome::Dead(said)] = &committed.outcomes[..] else { panic!("{committed:?}") };
+        assert!(format!("{said:?}").to_lowercase().contains("foreign key"), "{said:?}");
+        assert_eq!(world.rows("parents", &["id"]).await.len() as u64, PARENTS);
     }
     world.balanced().await;
 }

@@ -167,7 +167,7 @@ pub enum Change {
     /// Deletes exactly the rows that were read.
     DeleteReadSet(Arc<ReadSet>),
     /// Deletes the rows of a range. A row that another transaction has locked stays, if the database can
-    /// tell.
+    /// tell; so does one that the database refuses to change, if the [rows may stay](Proposal::rows_may_stay).
     DeleteRange(Arc<RowRange>),
     /// Sets columns of the rows of a range, as [`Change::DeleteRange`] deletes them.
     UpdateRange {
@@ -210,6 +210,17 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// Whether a row of its ranges that the database refuses to change may stay while the others are changed.
+    /// Otherwise the item fails: a guard or another change may depend on all of them.
+    pub fn rows_may_stay(&self) -> bool {
+        let is_range = |change: &Change| match change {
+            Change::DeleteRange(_) | Change::UpdateRange { .. } => true,
+            Change::Emit { .. } => true,
+            _ => false,
+        };
+        self.guards.is_empty() && self.changes.iter().all(is_range)
+    }
+
     /// Whether its only change to rows is to delete one that a guard has found to exist: then
     /// nothing else in the proposal can have removed the row. If the database then deletes nothing,
     /// something in the product's database keeps the row.

@@ -143,6 +143,8 @@ impl Court<'_> {
         self.complete(&guards)?;
         let changes = proposal.changes.into_iter().map(|change| self.change(tenant, change));
         let changes = changes.collect::<Result<Vec<_>, _>>()?;
+        let is_set = changes.iter().any(|change| matches!(change, Change::UpdateRange { .. }));
+        let what = if is_set { "rows to delete or set" } else { "rows to delete" };
         let deletes = changes.iter().map(|change| match change {
             Change::Delete { .. } => 1,
             Change::DeleteReadSet(set) => set.len() as u64,
@@ -153,7 +155,7 @@ impl Court<'_> {
             | Change::Increment { .. }
             | Change::Emit { .. } => 0,
         });
-        limit("rows to delete or of ranges", deletes.sum(), self.limits.deletes)?;
+        limit(what, deletes.sum(), self.limits.deletes)?;
         let messages = changes.iter().map(|change| match change {
             Change::Emit { key, payload, .. } => (key.len() + payload.len()) as u64,
             _ => 0,

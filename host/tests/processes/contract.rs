@@ -133,7 +133,7 @@ fn every_verb_answers_beside_a_host_in_its_shape() {
     assert_eq!((code, keys(&audit)), (0, vec!["balanced", "tasks", "violations"]));
     assert_eq!(
         keys(&audit["tasks"][0]),
-        ["task", "planned", "committed", "skipped", "dead", "discarded", "pending"]
+        ["task", "planned", "committed", "skipped", "dead", "discarded", "pending", "rows"]
     );
     let (code, runs) = site.json(&["runs", "ls"]);
     assert_eq!(code, 0);

@@ -19,6 +19,7 @@ fn uploads_beyond(days: i64, rows: &[(i64, Option<&str>, Option<i64>)]) -> Fixtu
         .table(ROWS, &["no"], &[("by_state", &["state"]), ("by_use", &["used_at"])])
         .described(ROWS, &columns)
         .setting("by", "used_at")
+        .setting("chunk", 0)
         .setting("older_than", days * 86_400_000);
     rows.iter().fold(fixture, |fixture, (no, state, days)| {
         let used = days.map(|days| Time(NOW.0 - days * DAY));
@@ -88,6 +89,69 @@ fn columns_are_set_so_that_the_row_does_not_match_again() {
     assert!(matches!(&again[..], [Verdict::Dead(_)]), "{again:?}");
     let again = act(&mut set(uploads(&rows), "state = 'older'"), &["#1"]);
     assert!(matches!(&again[..], [Verdict::Dead(why)] if why.contains("match again")), "{again:?}");
+}
+
+#[test]
+fn parts_of_the_index_are_planned_and_the_commit_judges_their_rows() {
+    let rows = [
+        (1, Some("closed"), Some(8)),
+        (2, Some("open"), Some(8)),
+        (3, Some("closed"), Some(7)),
+        (4, Some("closed"), Some(6)),
+        (5, None, Some(9)),
+        (6, Some("closed"), None),
+    ];
+    let fixture = uploads(&rows).setting("chunk", 2);
+    let mut fixture = fixture.setting("where", "state = 'closed' or state is null");
+    let parts = fixture.scan::<Retention>("").expect("a scan");
+    let versions: Vec<&str> = parts.iter().map(|part| &*part.version).collect();
+    assert_eq!(versions, ["2", "1"], "the rows of each part: 5 and 1, then 3");
+    let items: Vec<_> = parts.into_iter().map(|part| ("", part)).collect();
+    let verdicts = fixture.act::<Retention>(&items).expect("verdicts");
+    let ranges = |verdict: &Verdict| -> Vec<besom_sdk::RowRange> {
+        let Verdict::Propose(proposal) = verdict else { panic!("{verdict:?}") };
+        assert!(proposal.guards.is_empty());
+        let range = |change: &Change| match change {
+            Change::DeleteRange(range) => range.clone(),
+            other => panic!("{other:?}"),
+        };
+        proposal.changes.iter().map(range).collect()
+    };
+    let (first, second) = (ranges(&verdicts[0]), ranges(&verdicts[1]));
+    for range in first.iter().chain(&second) {
+        assert_eq!(range.index.as_deref(), Some("by_use"));
+        assert_eq!(range.upper, Some(Time(NOW.0 - 7 * DAY).into()));
+    }
+    let states = [Value::from("closed"), Value::Null];
+    for ranges in [&first, &second] {
+        let tested = ranges.iter().map(|range| match &range.conditions[..] {
+            [only] if only.column == "state" => only.value.clone(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(tested.collect::<Vec<_>>(), states);
+    }
+    assert_eq!((first[0].rows, &first[0].after), (2, &None));
+    assert!(first[0].until.is_some());
+    assert_eq!((second[0].rows, &second[0].after), (1, &first[0].until));
+    assert_eq!(second[0].until, None);
+}
+
+#[test]
+fn rows_are_set_together_only_if_none_can_match_again() {
+    let rows = [(1, Some("open"), Some(8)), (2, Some("old"), Some(8))];
+    let set = |set: &str| {
+        let fixture = uploads(&rows).setting("chunk", 100).setting("action", "set");
+        fixture.setting("set", set).setting("where", "state != 'old'")
+    };
+    let planned = |mut fixture: Fixture| {
+        let planned = fixture.scan::<Retention>("").expect("a scan");
+        let [one] = &planned[..] else { panic!("{planned:?}") };
+        let verdicts = fixture.act::<Retention>(&[("", one.clone())]).expect("verdicts");
+        let Verdict::Propose(proposal) = &verdicts[0] else { return Vec::new() };
+        proposal.changes.clone()
+    };
+    assert!(matches!(&planned(set("state = 'old'"))[..], [Change::UpdateRange(_)]));
+    assert!(planned(set("state = 'older'")).is_empty(), "each row is judged by the task");
 }
 
 #[test]

@@ -234,7 +234,7 @@ impl Fixture for Postgres {
             Corruption::MiscountPlanned(task) => {
                 // The counters of a task may still be in the tally.
                 let sql = "INSERT INTO besom.tally
-                     SELECT id, 'a', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM besom.task WHERE name = $1";
+                     SELECT id, 'a', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM besom.task WHERE name = $1";
                 client.execute(sql, &[&task.as_str()]).await
             }
             Corruption::MiscountRun(run) => {

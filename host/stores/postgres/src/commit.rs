@@ -656,8 +656,9 @@ impl<'a> Attempt<'a> {
                     session.batch("ROLLBACK TO item; RELEASE item").await?;
                     session.set_room(room);
                     if let [alone] = works.as_slice() {
-                        let may_be_parted = matches!(said, NotApplied::Violation(_));
-                        if may_be_parted && let Some(ranges) = ranges_of(alone) {
+                        let is_violation = matches!(said, NotApplied::Violation(_));
+                        let ranges = ranges_of(alone);
+                        if is_violation && alone.proposal.rows_may_stay() && !ranges.is_empty() {
                             let done = self.bisected(session, alone, ranges, &deferred).await?;
                             decided.insert(alone.entry, Ok(done));
                             continue;
@@ -871,17 +872,13 @@ impl<'a> Attempt<'a> {
 /// A range, and the columns that are set in its rows; none: they are deleted.
 type RangeChange<'a> = (&'a RowRange, Option<&'a [Field]>);
 
-/// The ranges of a work that changes nothing else and depends on no guard.
-fn ranges_of<'a>(work: &Work<'a>) -> Option<Vec<RangeChange<'a>>> {
+fn ranges_of<'a>(work: &Work<'a>) -> Vec<RangeChange<'a>> {
     let range = |change: &'a Change| match change {
         Change::DeleteRange(range) => Some((&**range, None)),
         Change::UpdateRange { range, fields } => Some((&**range, Some(&**fields))),
         _ => None,
     };
-    let changes = work.proposal.changes.iter();
-    let changes = changes.filter(|change| !matches!(change, Change::Emit { .. }));
-    let ranges: Vec<_> = changes.map(range).collect::<Option<_>>()?;
-    (work.proposal.guards.is_empty() && !ranges.is_empty()).then_some(ranges)
+    work.proposal.changes.iter().filter_map(range).collect()
 }
 
 /// Adds a record to the ledger, with the images of its entry.

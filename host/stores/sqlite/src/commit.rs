@@ -238,6 +238,7 @@ fn run<'a>(
         }
     }
     effects.sole_delete = proposal.deletes_a_seen_row();
+    effects.rows_may_stay = proposal.rows_may_stay();
     for change in &proposal.changes {
         effects.apply(change)?;
     }

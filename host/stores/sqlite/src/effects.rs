@@ -80,6 +80,8 @@ pub(super) struct Effects<'a> {
     pub(super) refused: Refused,
     /// Whether the item only deletes one row, which a guard has seen.
     pub(super) sole_delete: bool,
+    /// Whether rows of ranges that cannot be changed are left as they are.
+    pub(super) rows_may_stay: bool,
 }
 
 /// The before-images of one item, and the room for them in its commit.
@@ -112,6 +114,7 @@ impl<'a> Effects<'a> {
             rows: 0,
             refused: Refused::default(),
             sole_delete: false,
+            rows_may_stay: false,
             dirty: false,
         }
     }

@@ -52,8 +52,7 @@ impl Sweep<'_> {
 }
 
 impl Effects<'_> {
-    /// Deletes the rows of a range, or sets these columns of them, and keeps their images. Rows that the
-    /// database refuses to change are left as they are.
+    /// Deletes the rows of a range, or sets these columns of them, and keeps their images.
     pub(super) fn change_range(
         &mut self,
         range: &RowRange,
@@ -85,7 +84,9 @@ impl Effects<'_> {
         }
         let sweep = Sweep { table, place, rows, params, fields };
         match self.tried(&sweep, None) {
-            Err(Stop::Violation(_)) if !self.conn.is_autocommit() => self.bisected(&sweep),
+            Err(Stop::Violation(_)) if self.rows_may_stay && !self.conn.is_autocommit() => {
+                self.bisected(&sweep)
+            }
             done => done,
         }
     }
