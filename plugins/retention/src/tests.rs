@@ -10,16 +10,17 @@ const DAY: i64 = 86_400_000_000;
 
 /// Uploads with a state, and the days since they were last used.
 fn uploads(rows: &[(i64, Option<&str>, Option<i64>)]) -> Fixture {
-    uploads_beyond(7, rows)
+    uploads_beyond(7, 0, rows)
 }
 
-fn uploads_beyond(days: i64, rows: &[(i64, Option<&str>, Option<i64>)]) -> Fixture {
+/// With this age and this number of rows in an item.
+fn uploads_beyond(days: i64, chunk: i64, rows: &[(i64, Option<&str>, Option<i64>)]) -> Fixture {
     let columns = [("no", "integer"), ("state", "text"), ("used_at", "timestamp")];
     let fixture = Fixture::new(NOW)
         .table(ROWS, &["no"], &[("by_state", &["state"]), ("by_use", &["used_at"])])
         .described(ROWS, &columns)
         .setting("by", "used_at")
-        .setting("chunk", 0)
+        .setting("chunk", chunk)
         .setting("older_than", days * 86_400_000);
     rows.iter().fold(fixture, |fixture, (no, state, days)| {
         let used = days.map(|days| Time(NOW.0 - days * DAY));
@@ -83,7 +84,8 @@ fn columns_are_set_so_that_the_row_does_not_match_again() {
     let [Change::Update(change)] = &proposal.changes[..] else { panic!("{proposal:?}") };
     assert_eq!(change.fields, [besom_sdk::Field { name: "state".into(), value: "old".into() }]);
     // `now` has passed at the next run.
-    let touched = uploads_beyond(0, &rows).setting("action", "set").setting("set", "used_at = now");
+    let touched =
+        uploads_beyond(0, 0, &rows).setting("action", "set").setting("set", "used_at = now");
     let mut touched = touched.setting("where", "used_at < now");
     let again = act(&mut touched, &["#1"]);
     assert!(matches!(&again[..], [Verdict::Dead(_)]), "{again:?}");
@@ -101,7 +103,7 @@ fn parts_of_the_index_are_planned_and_the_commit_judges_their_rows() {
         (5, None, Some(9)),
         (6, Some("closed"), None),
     ];
-    let fixture = uploads(&rows).setting("chunk", 2);
+    let fixture = uploads_beyond(7, 2, &rows);
     let mut fixture = fixture.setting("where", "state = 'closed' or state is null");
     let parts = fixture.scan::<Retention>("").expect("a scan");
     let versions: Vec<&str> = parts.iter().map(|part| &*part.version).collect();
@@ -140,7 +142,7 @@ fn parts_of_the_index_are_planned_and_the_commit_judges_their_rows() {
 fn rows_are_set_together_only_if_none_can_match_again() {
     let rows = [(1, Some("open"), Some(8)), (2, Some("old"), Some(8))];
     let set = |set: &str| {
-        let fixture = uploads(&rows).setting("chunk", 100).setting("action", "set");
+        let fixture = uploads_beyond(7, 100, &rows).setting("action", "set");
         fixture.setting("set", set).setting("where", "state != 'old'")
     };
     let planned = |mut fixture: Fixture| {
