@@ -33,17 +33,24 @@ pub async fn refused_rows_of_a_range_stay_alone(world: &World) {
         write(world, kept).await;
         let delete = apply(vec![], vec![Change::DeleteRange(all())]);
         let committed = world.settle(candidate(&format!("k{round}")), delete).await;
-        assert_eq!(committed.outcomes, [Outcome::Committed], "{kept:?}");
+        match &committed.outcomes[..] {
+            [Outcome::Committed] => assert!(kept.len() < every.len()),
+            [Outcome::Dead(_)] => assert_eq!(kept.len(), every.len(), "no row could be deleted"),
+            other => panic!("{kept:?}: {other:?}"),
+        }
         let left = world.rows("parents", &["id"]).await;
         let expected: Vec<Row> = kept.iter().map(|number| vec![text(&name(*number))]).collect();
         assert_eq!(left, expected);
         let row = world.history().await.pop().unwrap();
         assert_eq!(row.rows, PARENTS - kept.len() as u64);
-        assert_eq!(world.latest_images().await.len() as u64, row.rows);
+        if row.rows > 0 {
+            assert_eq!(world.latest_images().await.len() as u64, row.rows);
+        }
         match (kept.len(), row.reason) {
             (0, reason) => assert_eq!(reason, None),
             (count, Some(said)) => {
                 let rows = if count == 1 { "1 row".to_owned() } else { format!("{count} rows") };
+                let said = said.strip_prefix("violation: ").unwrap_or(&said);
                 assert!(said.starts_with(&format!("{rows} could not be changed")), "{said}");
                 assert!(said.contains(&name(kept[0])), "{said}");
                 assert!(said.to_lowercase().contains("foreign key"), "{said}");

@@ -211,7 +211,8 @@ pub struct Proposal {
 
 impl Proposal {
     /// Whether a row of its ranges that the database refuses to change may stay while the others are changed.
-    /// Otherwise the item fails: a guard or another change may depend on all of them.
+    /// Otherwise the item fails: a guard or another change may depend on all of them. It fails as well if no row at
+    /// all could be changed.
     pub fn rows_may_stay(&self) -> bool {
         let is_range = |change: &Change| match change {
             Change::DeleteRange(_) | Change::UpdateRange { .. } => true,

@@ -660,7 +660,13 @@ impl<'a> Attempt<'a> {
                         let ranges = ranges_of(alone);
                         if is_violation && alone.proposal.rows_may_stay() && !ranges.is_empty() {
                             let done = self.bisected(session, alone, ranges, &deferred).await?;
-                            decided.insert(alone.entry, Ok(done));
+                            let done = match done {
+                                Done { rows: 0, said: Some(said), .. } => {
+                                    Err(NotApplied::Violation(said))
+                                }
+                                done => Ok(done),
+                            };
+                            decided.insert(alone.entry, done);
                             continue;
                         }
                         if let NotApplied::Refused(error) = &said {

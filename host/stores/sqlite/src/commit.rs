@@ -149,6 +149,9 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
             }
         };
         judged.push(Ok(match done {
+            Ok(Some(Effects { rows: 0, refused, .. })) if refused.has_any() => {
+                Judged::Violated(refused.said().unwrap_or_default())
+            }
             Ok(Some(effects)) => {
                 let of = &mut applied[i];
                 (of.rows, of.said) = (effects.rows, effects.refused.said());
