@@ -214,10 +214,11 @@ impl Proposal {
     /// Otherwise the item fails: a guard or another change may depend on all of them. It fails as well if no row at
     /// all could be changed.
     pub fn rows_may_stay(&self) -> bool {
-        let is_range = |change: &Change| match change {
-            Change::DeleteRange(_) | Change::UpdateRange { .. } => true,
-            Change::Emit { .. } => true,
-            _ => false,
+        let is_range = |change: &Change| {
+            matches!(
+                change,
+                Change::DeleteRange(_) | Change::UpdateRange { .. } | Change::Emit { .. }
+            )
         };
         self.guards.is_empty() && self.changes.iter().all(is_range)
     }
