@@ -12,5 +12,6 @@ pub mod site;
 pub mod statements;
 pub mod undo_bytes;
 pub mod way;
+pub mod whole_rows;
 
 pub use plugin::{compiled, plugin, plugin_path};

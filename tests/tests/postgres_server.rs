@@ -33,3 +33,5 @@ mod shapes;
 mod types;
 #[path = "postgres_server/views.rs"]
 mod views;
+#[path = "postgres_server/whole.rs"]
+mod whole;

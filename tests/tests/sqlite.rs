@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use besom_core::value::Value;
 use besom_sqlite::Options;
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
+use besom_tests::conformance::tables::text;
 use besom_tests::conformance::{Fixture, World, block_on};
-use besom_tests::{refused_rows, statements, undo_bytes};
+use besom_tests::{refused_rows, statements, undo_bytes, whole_rows};
 
 mod store {
     use super::*;
@@ -92,6 +94,40 @@ fn rows_that_the_database_refuses_stay_alone() {
             refused_rows::a_row_that_cannot_be_set_stays_alone(&world).await;
             product.execute_batch("DROP TRIGGER p13; DELETE FROM parents").expect("the rows");
         }
+    });
+}
+
+/// Columns that no mapping knows, one of them added while the store is open, values of any storage class, and the
+/// row id, which no column is another name of.
+#[test]
+fn every_change_keeps_the_row_as_it_is_stored() {
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
+        let world = World::new(Box::new(sqlite)).await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        let row = "INSERT INTO things (rowid, tenant_id, id, title, n, data, ratio)
+                   VALUES (77, 'a', 't', 'thing', 1, 'a text', 2)";
+        let mut stored = vec![
+            ("rowid", Value::Integer(77)),
+            ("tenant_id", text("a")),
+            ("at", Value::Null),
+            ("data", text("a text")),
+            ("doc", Value::Null),
+            ("flag", Value::Null),
+            ("id", text("t")),
+            ("n", Value::Integer(1)),
+            ("price", Value::Null),
+            ("ratio", Value::Float(2.0)),
+            ("reference", Value::Null),
+            ("title", text("thing")),
+        ];
+        whole_rows::every_change_keeps_the_row_as_it_is_stored(&world, run, row, &stored).await;
+        run("ALTER TABLE things ADD more BLOB DEFAULT x'00ff';
+             ALTER TABLE things ADD twice GENERATED ALWAYS AS (n * 2)")
+        .await;
+        stored.extend([("more", Value::Bytes(vec![0, 255])), ("twice", Value::Integer(2))]);
+        whole_rows::every_change_keeps_the_row_as_it_is_stored(&world, run, row, &stored).await;
     });
 }
 

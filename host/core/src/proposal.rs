@@ -187,6 +187,24 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The collection whose rows it changes; none: it sends a message.
+    pub fn collection(&self) -> Option<&str> {
+        match self {
+            Change::Insert { collection, .. }
+            | Change::Upsert { collection, .. }
+            | Change::Update { collection, .. }
+            | Change::Increment { collection, .. }
+            | Change::Delete { collection, .. } => Some(collection),
+            Change::DeleteReadSet(set) => Some(&set.collection),
+            Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
+                Some(&range.collection)
+            }
+            Change::Emit { .. } => None,
+        }
+    }
+}
+
 /// What happens when a guard does not hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OnGuardFailed {
@@ -221,6 +239,12 @@ impl Proposal {
             )
         };
         self.guards.is_empty() && self.changes.iter().all(is_range)
+    }
+
+    /// Whether the rows of ranges are all that it changes.
+    pub fn is_of_ranges(&self) -> bool {
+        let is_emit = |change: &Change| matches!(change, Change::Emit { .. });
+        self.rows_may_stay() && !self.changes.iter().all(is_emit)
     }
 
     /// Whether its only change to rows is to delete one that a guard has found to exist: then

@@ -283,18 +283,8 @@ pub fn check_changes_of_one_row(
 
 /// The collection of a change, and whether the change is one of a range.
 fn collection_of(change: &Change) -> Option<(&str, bool)> {
-    match change {
-        Change::Insert { collection, .. }
-        | Change::Upsert { collection, .. }
-        | Change::Update { collection, .. }
-        | Change::Increment { collection, .. }
-        | Change::Delete { collection, .. } => Some((collection, false)),
-        Change::DeleteReadSet(set) => Some((&set.collection, false)),
-        Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
-            Some((&range.collection, true))
-        }
-        Change::Emit { .. } => None,
-    }
+    let is_range = matches!(change, Change::DeleteRange(_) | Change::UpdateRange { .. });
+    Some((change.collection()?, is_range))
 }
 
 fn rows_of(

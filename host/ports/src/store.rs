@@ -1397,6 +1397,9 @@ pub struct BeforeImage {
     pub key: RowKey,
     /// The names and values of all mapped columns; `None`: the row did not exist.
     pub row: Option<Vec<Field>>,
+    /// Every column of the table, mapped or not, in the form in which the database gives it: SQLite its storage
+    /// class, PostgreSQL a text in its own spelling, and bytes for `bytea`. Empty: the row did not exist.
+    pub stored: Vec<Field>,
 }
 
 /// The sets of rows that one act has read, as collected by the runtime.

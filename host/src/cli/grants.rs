@@ -182,8 +182,8 @@ pub fn statements(
     all
 }
 
-/// Returns the privileges on one table: SELECT on the mapped columns (for before-images), UPDATE on at
-/// least one column (to lock rows), and what the tasks do to it.
+/// Returns the privileges on one table: SELECT, UPDATE on at least one column (to lock rows), and what the
+/// tasks do to it.
 fn of_table(collection: &Collection, wanted: &Wanted, role: &str) -> Vec<String> {
     let table = collection.table.split('.').map(quote).collect::<Vec<_>>().join(".");
     let operations = wanted.operations;
@@ -194,9 +194,9 @@ fn of_table(collection: &Collection, wanted: &Wanted, role: &str) -> Vec<String>
         Some(columns) => columns.iter().chain(key).collect(),
         None => collection.columns.keys().chain(key).collect(),
     };
-    // An upsert reads the system column xmax to find out whether its row is new. Column privileges do
-    // not cover system columns, so it needs SELECT on the whole table.
-    let mut rights = vec![match operations.insert {
+    // A row is kept with all its columns before it changes, and is changed at its place: `ctid` and the
+    // other system columns need SELECT on the whole table.
+    let mut rights = vec![match operations.insert || operations.update || operations.delete {
         true => "SELECT".to_owned(),
         false => format!("SELECT ({})", columns(mapped.iter().copied())),
     }];
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(
             tail,
             [
-                "GRANT SELECT (\"id\", \"org\", \"owner\"), UPDATE (\"id\"), DELETE ON \"app\".\"uses\" TO \"b\"\"x\"",
+                "GRANT SELECT, UPDATE (\"id\"), DELETE ON \"app\".\"uses\" TO \"b\"\"x\"",
                 "GRANT SELECT (\"id\"), UPDATE (\"id\") ON \"owners\" TO \"b\"\"x\"",
             ]
         );

@@ -442,9 +442,10 @@ async fn work_off(
                         let rounds = assembly.config.host.pass_idle_rounds_max;
                         return Err(Failure::Failed(format!(
                             "{task} planned items in {rounds} rounds in a row and skipped all of them \
-                             (host.pass_idle_rounds_max): its scan must omit items that it skips; \
-                             `besom runs ls --task {task}` lists the rounds, and `besom runs show` the \
-                             reasons; committed changes are kept"
+                             (host.pass_idle_rounds_max): `besom runs ls --task {task}` lists the rounds, \
+                             and `besom runs show` the reasons. Rows that others hold can be changed \
+                             later; a task of your own must omit items that it skips from its scan. \
+                             Committed changes are kept"
                         )));
                     }
                     let rounds = assembly.config.host.pass_rounds_max;

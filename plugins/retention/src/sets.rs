@@ -9,6 +9,8 @@ use crate::{Action, Call, ROWS, SOON_MS};
 
 /// Maximum number of statements for the rows of one item.
 const LISTS_MAX: usize = 8;
+/// When rows that other transactions hold are tried again, in milliseconds.
+const HELD_MS: u64 = 1_000;
 /// Maximum number of pages that are read for one page of candidates.
 const PAGES_MAX: usize = 32;
 
@@ -164,7 +166,8 @@ impl Call {
         let Some(Part { after, until, rows }) = Part::unpack(&item.payload) else {
             return Verdict::dead("its payload is malformed");
         };
-        let mut proposal = Proposal::new();
+        // If not one row is changed, others may hold them all.
+        let mut proposal = Proposal::new().or_retry(HELD_MS);
         for conditions in lists {
             let range: RowRange =
                 self.range_of(conditions).part(after.clone(), until.clone(), rows);

@@ -224,6 +224,7 @@ macro_rules! store_conformance {
                 the_parts_of_a_range_are_its_pages,
                 rows_of_a_range_are_judged_in_the_commit,
                 columns_of_a_range_are_set,
+                a_range_without_rows_is_skipped,
                 ranges_of_one_batch_take_effect_one_after_the_other,
                 a_range_of_a_key_of_two_columns_is_changed,
                 a_range_that_is_none_changes_nothing,

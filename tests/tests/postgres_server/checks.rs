@@ -122,6 +122,33 @@ fn a_role_that_may_not_lock_rows_is_told_what_to_be_granted() {
     });
 }
 
+/// A row is kept without what cannot be read, which is said beforehand.
+#[test]
+fn columns_that_the_role_may_not_read_are_named() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let sql = format!(
+            "{SESSIONS} ALTER TABLE sessions ADD secret text; {}
+             GRANT SELECT (session_id, expires_at), UPDATE, DELETE ON sessions TO sweeper",
+            role("sweeper")
+        );
+        product.batch_execute(&sql).await.unwrap();
+        let url = fixture.database().url_of("sweeper");
+        let store = PostgresStore::open(&url, patient()).await.unwrap();
+        let operations = Operations { read: true, delete: true, ..Operations::default() };
+        let granted = [("sessions".to_owned(), operations)].into();
+        let found = shown(store.check_granted(&sessions(), &granted).await.unwrap());
+        let said = found.iter().find(|(_, _, said)| said.contains("may not read columns"));
+        let (place, warning, said) = said.expect("a warning");
+        assert!(place == "table" && *warning, "{place}");
+        assert!(said.contains("secret; GRANT SELECT ON sessions TO \"sweeper\""), "{said}");
+        product.batch_execute("GRANT SELECT ON sessions TO sweeper").await.unwrap();
+        let found = shown(store.check_granted(&sessions(), &granted).await.unwrap());
+        assert!(!found.iter().any(|(_, _, said)| said.contains("secret")), "{found:?}");
+    });
+}
+
 /// The default until PostgreSQL 15.
 #[test]
 fn a_schema_in_which_everybody_may_create_is_warned_of_once() {

@@ -66,6 +66,13 @@ fn rows_of_a_partitioned_table_are_changed() {
             CREATE TABLE counters_b PARTITION OF counters FOR VALUES FROM (10) TO (20)";
         product.batch_execute(parted).await.unwrap();
         world.write((5..15).map(|id| counter(id, id)).collect()).await;
+        // No more rows than the item stands for, wherever they are.
+        let some = |rows| RowRange { collection: "counters".into(), rows, ..RowRange::default() };
+        let few = Change::DeleteRange(Arc::new(some(3)));
+        world.settle(candidate("few"), apply(vec![], vec![few])).await;
+        assert_eq!(world.rows("counters", &["id"]).await.len(), 7);
+        product.batch_execute("DELETE FROM counters").await.unwrap();
+        world.write((5..15).map(|id| counter(id, id)).collect()).await;
         let range = RowRange {
             collection: "counters".into(),
             lower: Some(Value::Integer(8)),

@@ -75,6 +75,19 @@ pub enum Judged {
     Violated(String),
 }
 
+impl Judged {
+    /// What follows from changes that the database has applied to so many rows; `refused`: why it has left rows of
+    /// ranges as they were. An item that stands for the rows of ranges and has changed none of them has done
+    /// nothing: others hold the rows, or they no longer match.
+    pub fn of_rows(proposal: &Proposal, rows: u64, refused: Option<&str>) -> Judged {
+        match refused {
+            _ if rows > 0 || !proposal.is_of_ranges() => Judged::Held,
+            Some(said) => Judged::Violated(said.to_owned()),
+            None => Judged::GuardFailed,
+        }
+    }
+}
+
 /// The result of one entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {

@@ -281,6 +281,22 @@ fn stars_ranges_and_steps_follow_the_wall_clock() {
 }
 
 #[test]
+fn a_repeated_hour_runs_twice_however_far_the_next_day_that_matches_is() {
+    check(
+        "0-1 1 1 * *",
+        "America/New_York",
+        "2026-10-31T12:00:00Z",
+        &[
+            "2026-11-01T01:00:00-04:00",
+            "2026-11-01T01:01:00-04:00",
+            "2026-11-01T01:00:00-05:00",
+            "2026-11-01T01:01:00-05:00",
+            "2026-12-01T01:00:00-05:00",
+        ],
+    );
+}
+
+#[test]
 fn the_preview_says_what_the_clocks_do() {
     #[track_caller]
     fn note(expression: &str, from: &str, expected: Option<&str>) {
@@ -356,6 +372,7 @@ fn the_longest_gap_counts_the_change_of_the_clocks() {
         ("* 9-17 * * MON-FRI", "UTC", hours(63) + Duration::from_secs(60)),
         ("* * * * * *", "UTC", Duration::from_secs(1)),
         ("* * */7 * * *", "America/New_York", hours(7) + Duration::from_secs(1)),
+        ("* 0 1 */3 * *", "America/New_York", hours(72) - Duration::from_secs(59)),
         ("@every 36h", "UTC", hours(36)),
         ("0 0 29 2 *", "UTC", hours(24 * 1_461)),
     ] {

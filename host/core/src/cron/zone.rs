@@ -17,7 +17,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::wall::{DAY_S, Pattern};
+use super::wall::Pattern;
 
 /// A stretch of time with one offset. Everything in seconds.
 #[derive(Debug, Clone, Copy)]
@@ -85,8 +85,8 @@ pub(super) fn next_after(pattern: &Pattern, zone: &TimeZone, after: i64) -> Opti
         if instant < period.end {
             return Some(instant);
         }
-        // A change of offset more than two days before the next match cannot move it.
-        from = period.end.max(instant - 2 * DAY_S);
+        // The next period may repeat wall times that have matched, long before the next match.
+        from = period.end;
     }
 }
 

@@ -224,9 +224,12 @@ impl Rows {
             wires.len() - 1
         });
         let read = match flag {
-            Some(flag) => format!(", {}", self.table.read_all_if(&format!("u.v{flag}"))),
+            Some(flag) => {
+                let read = |kept| format!(", CASE WHEN u.v{flag} THEN {kept} END");
+                self.table.whole.sql().into_iter().map(read).collect()
+            }
             None if imaged.is_empty() => String::new(),
-            None => format!(", {}", self.table.read_all()),
+            None => format!(", {}", self.table.whole.sql().join(", ")),
         };
         let width = wires.len();
         let mut set = Set::new(wires);
@@ -283,7 +286,7 @@ impl Asked {
                     }
                 }
                 if let Some(entry) = image {
-                    held.images.insert(entry, collection.table.values(&row, 2)?);
+                    held.images.insert(entry, collection.table.whole.values(&row, 2)?);
                 }
             }
         }

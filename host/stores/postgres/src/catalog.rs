@@ -19,6 +19,10 @@ pub(super) struct ColumnFound {
     /// Whether a `numeric` contains only whole numbers of 64 bits: its scale is 0, and it has at most 18
     /// digits.
     pub(super) whole: bool,
+    /// The declared type: a domain's name, with a length.
+    pub(super) declared: String,
+    /// Whether this role may read it.
+    pub(super) readable: bool,
 }
 
 /// A foreign key that is enforced.
@@ -95,6 +99,8 @@ pub(super) async fn tables(
             full: row.try_get(3)?,
             nullable: row.try_get(4)?,
             whole: row.try_get(5)?,
+            declared: row.try_get(6)?,
+            readable: row.try_get(7)?,
         };
         each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
     }
@@ -117,7 +123,8 @@ const COLUMNS: &str = "SELECT a.attrelid, a.attname::text,
     coalesce(b.typname, t.typname)::text, format_type(coalesce(b.oid, t.oid), -1),
     NOT a.attnotnull,
     coalesce(b.oid, t.oid) = 'numeric'::regtype AND m.typmod >= 4 AND (m.typmod - 4) & 2047 = 0
-      AND (m.typmod - 4) >> 16 <= 18
+      AND (m.typmod - 4) >> 16 <= 18,
+    format_type(a.atttypid, a.atttypmod), has_column_privilege(a.attrelid, a.attnum, 'SELECT')
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
   CROSS JOIN LATERAL (SELECT CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END) m(typmod)

@@ -91,6 +91,17 @@ pub(super) async fn check_granted(
         if operations.delete {
             found.cascades(row.try_get(6)?, &reactions);
         }
+        let hidden = table.columns.iter().filter(|column| !column.readable);
+        let hidden: Vec<&str> = hidden.map(|column| column.name.as_str()).collect();
+        if (operations.update || operations.delete) && !hidden.is_empty() {
+            let (table, named) = (&collection.table, qualified(&collection.table));
+            let message = format!(
+                "the role may not read columns of {table:?}, so a row is kept without them before it is \
+                 changed: {}; GRANT SELECT ON {named} TO {role}",
+                hidden.join(", ")
+            );
+            found.warning("table", message);
+        }
         found.triggers(&triggers(session, table.oid, *operations).await?);
         for (what, granted, may) in wanted {
             if granted && !may {
@@ -442,6 +453,8 @@ mod tests {
             full: ty.into(),
             nullable: true,
             whole: ty == "numeric(18,0)",
+            declared: ty.into(),
+            readable: true,
         };
         for (ty, kind, encoding, fits) in [
             ("int4", Kind::Integer, Encoding::Native, true),

@@ -43,13 +43,14 @@ use super::fault::Fault;
 use super::guards::{self, Verdict};
 use super::leadership;
 use super::ledger::{self, BLOCKS, Ledger, numbers_needed};
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Table};
 use super::ownership;
 use super::range_change;
 use super::readset;
 use super::session::{Pipeline, Session, params};
 use super::tally::{self, END_RUNS, RUN_FACTS, ending, runs_left, write_runs};
 use super::waiting::mark;
+use super::whole;
 use super::work::{Work, waves};
 use besom_ports::activity::State;
 use besom_ports::store::{Batch, Committed, Decision, Entry, Error, Result};
@@ -395,6 +396,7 @@ impl<'a> Attempt<'a> {
         for write in moves {
             ledger.push(write, Changed::default())?;
         }
+        let columns = whole::Asked::send(&mut pipeline, self.kept_tables());
         let taken = ledger.take_all(&mut pipeline, self.care.look_up);
         write_runs(&tally, &mut pipeline);
         let left = runs_left(&tally);
@@ -414,6 +416,11 @@ impl<'a> Attempt<'a> {
         .await;
         let mut answers = answers.map_err(|e| self.blamed(e))?;
         recorded?;
+        if !columns.are_known(&answers)? {
+            session.doubt();
+            let words = "the columns of a table have changed a moment ago";
+            return Err(Error::Busy(words.into()).into());
+        }
         if let Some(asked) = asked {
             self.read_effects(&works, asked, &mut answers, &mut decided)?;
         }
@@ -430,6 +437,17 @@ impl<'a> Attempt<'a> {
         let runs_ended = ending.iter().map(|run| RunId(*run as u64)).collect();
         let committed = Committed { outcomes, at: now, runs_ended };
         self.close(session, ledger, &tally, committed).await
+    }
+
+    /// The tables whose rows are kept before they change.
+    fn kept_tables(&self) -> impl Iterator<Item = &Table> {
+        let works = self.batch.entries.iter().filter_map(|entry| match &entry.decision {
+            Decision::Apply { proposal, undo: true, .. } => Some(proposal),
+            _ => None,
+        });
+        let changed =
+            works.flat_map(|proposal| proposal.changes.iter().filter_map(Change::collection));
+        changed.filter_map(|name| Some(&**self.setting.mapping.table(name).ok()?))
     }
 
     /// What is known about an entry before the changes of the last wave are applied: if one of them
@@ -593,6 +611,7 @@ impl<'a> Attempt<'a> {
         let mut again = false;
         for (work, effect) in works.iter().zip(asked.read(answers, works)?) {
             match effect {
+                Effect::Done(done) if applied(work, &done).is_err() => care.failed.push(work.entry),
                 Effect::Done(done) => {
                     decided.insert(work.entry, Ok(done));
                     continue;
@@ -651,6 +670,12 @@ impl<'a> Attempt<'a> {
                 Ok(done) => {
                     session.batch(&format!("RELEASE item; {deferred}")).await?;
                     decided.extend(done);
+                    for work in &works {
+                        let done = decided.get(&work.entry).and_then(|done| done.as_ref().ok());
+                        if let Some(Err(not)) = done.map(|done| applied(work, done)) {
+                            decided.insert(work.entry, Err(not));
+                        }
+                    }
                 }
                 Err(said) => {
                     session.batch("ROLLBACK TO item; RELEASE item").await?;
@@ -660,12 +685,7 @@ impl<'a> Attempt<'a> {
                         let ranges = ranges_of(alone);
                         if is_violation && alone.proposal.rows_may_stay() && !ranges.is_empty() {
                             let done = self.bisected(session, alone, ranges, &deferred).await?;
-                            let done = match done {
-                                Done { rows: 0, said: Some(said), .. } => {
-                                    Err(NotApplied::Violation(said))
-                                }
-                                done => Ok(done),
-                            };
+                            let done = applied(alone, &done).map(|()| done);
                             decided.insert(alone.entry, done);
                             continue;
                         }
@@ -877,6 +897,15 @@ impl<'a> Attempt<'a> {
 
 /// A range, and the columns that are set in its rows; none: they are deleted.
 type RangeChange<'a> = (&'a RowRange, Option<&'a [Field]>);
+
+/// Whether changes that the database has applied count as applied.
+fn applied(work: &Work<'_>, done: &Done) -> std::result::Result<(), NotApplied> {
+    match Judged::of_rows(work.proposal, done.rows, done.said.as_deref()) {
+        Judged::Held => Ok(()),
+        Judged::GuardFailed => Err(NotApplied::Guard),
+        Judged::Violated(said) => Err(NotApplied::Violation(said)),
+    }
+}
 
 fn ranges_of<'a>(work: &Work<'a>) -> Vec<RangeChange<'a>> {
     let range = |change: &'a Change| match change {

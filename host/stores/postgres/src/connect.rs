@@ -491,6 +491,7 @@ fn settings(options: &Options, write: bool) -> String {
     let mut sql = format!(
         "SET statement_timeout = {}; SET lock_timeout = {}; SET timezone = 'UTC'; \
          SET default_transaction_isolation = 'read committed'; SET client_encoding = 'UTF8'; \
+         SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET extra_float_digits = 1; \
          SET jit = off; SET tcp_user_timeout = {}; SET tcp_keepalives_idle = {}; \
          SET tcp_keepalives_interval = {}; SET tcp_keepalives_count = {PROBES};",
         options.statement_timeout.as_millis(),

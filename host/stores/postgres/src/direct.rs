@@ -26,7 +26,7 @@ use super::conditions::{Conditions, cell};
 use super::effects::assigned;
 use super::error::Job;
 use super::guards::matched;
-use super::mapping::{Mapping, Table, quote};
+use super::mapping::{Mapping, Table};
 use super::session::Pipeline;
 use super::set::Set;
 use super::values::{Cell, Wire};
@@ -218,11 +218,7 @@ impl Together {
             assigned(table, &self.fields, first, self.increment, ["t", "w"]);
         let conditions = matched(&key) + &self.asked + &complete;
         let images: Vec<String> = match self.undo {
-            true => table
-                .columns
-                .iter()
-                .map(|(name, form)| form.read(&format!("t.{}", quote(name))))
-                .collect(),
+            true => table.whole.sql(),
             false => Vec::new(),
         };
         let (name, rows) = (&table.name, set.sql(1));
@@ -278,8 +274,8 @@ impl Asked {
                 let work = &works[rows[row.try_get::<_, i32>(0)? as usize]];
                 let mut images = work.undo.then(Images::default);
                 if let Some(images) = &mut images {
-                    let values = table.values(&row, 1)?;
-                    images.push(&table.origin(work.tenant), table.names(), Ok(values))?;
+                    let values = table.whole.values(&row, 1)?;
+                    images.push(table.origin(work.tenant), table.whole.names(), &values)?;
                 }
                 done.push((work.entry, images));
             }

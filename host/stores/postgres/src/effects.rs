@@ -209,7 +209,8 @@ impl One {
                 };
                 let rows = readset::rows(table, work.tenant, set)?;
                 let guarded = work.proposal.guards.iter().any(guarded);
-                let returned = if work.undo { table.read_all() } else { "1".to_owned() };
+                let returned =
+                    if work.undo { table.whole.sql().join(", ") } else { "1".to_owned() };
                 let single = Single {
                     table: Arc::clone(table),
                     work: at,
@@ -384,7 +385,10 @@ impl Group {
             Operation::Insert | Operation::Upsert => self.insert_sql(&set),
             Operation::Update | Operation::Increment => self.update_sql(&set, &key),
             Operation::Delete => {
-                let images = if self.undo { self.table.read_all() } else { "1".to_owned() };
+                let images = match self.undo {
+                    true => self.table.whole.sql().join(", "),
+                    false => "1".to_owned(),
+                };
                 format!(
                     "DELETE FROM {} t USING {} WHERE {} RETURNING u.i, {images}",
                     self.table.name,
@@ -404,7 +408,7 @@ impl Group {
         }
         let sql = format!(
             "SELECT u.i, {} FROM {} JOIN {} t ON {} FOR NO KEY UPDATE OF t",
-            self.table.read_all(),
+            self.table.whole.sql().join(", "),
             keys.sql(1),
             self.table.name,
             matched(key)
@@ -542,7 +546,7 @@ impl Group {
                 let mut images: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
                 for row in done.into_iter().filter(|_| self.undo) {
                     let at = row.try_get::<_, i32>(0)? as usize;
-                    images.insert(at, self.table.values(&row, 1)?);
+                    images.insert(at, self.table.whole.values(&row, 1)?);
                 }
                 let name = &self.table.collection.name;
                 for ((work, _), gone) in self.rows.iter().zip(&gone) {
@@ -590,7 +594,7 @@ impl Group {
         if let Some(place) = self.before {
             for row in std::mem::take(&mut answers[place]) {
                 let at = row.try_get::<_, i32>(0)? as usize;
-                images.insert(at, self.table.values(&row, 1)?);
+                images.insert(at, self.table.whole.values(&row, 1)?);
             }
         }
         Ok(images)
@@ -617,7 +621,11 @@ struct Results<'w> {
 impl Results<'_> {
     fn keep(&mut self, work: usize, table: &Table, row: Result<Vec<Value>, Vec<Value>>) -> Job<()> {
         if let Effect::Done(Done { images: Some(images), .. }) = &mut self.effects[work] {
-            images.push(&table.origin(self.works[work].tenant), table.names(), row)?;
+            let origin = table.origin(self.works[work].tenant);
+            match row {
+                Ok(values) => images.push(origin, table.whole.names(), &values)?,
+                Err(key) => images.push_absent(origin, key)?,
+            }
         }
         Ok(())
     }
@@ -655,7 +663,7 @@ impl Asked {
                     }
                     results.changed(single.work, gone.len());
                     for row in gone.into_iter().filter(|_| single.undo) {
-                        let values = single.table.values(&row, 0)?;
+                        let values = single.table.whole.values(&row, 0)?;
                         results.keep(single.work, &single.table, Ok(values))?;
                     }
                 }

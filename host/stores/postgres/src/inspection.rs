@@ -10,6 +10,7 @@ use super::error::Job;
 use super::session::{Session, params};
 use super::text::{due_of, escaped, plain, tenant_of, tenant_text};
 use super::values::Cell;
+use super::whole::of_kept;
 use besom_ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow, Role};
 use besom_record as record;
 use besom_record::images::unpack;
@@ -128,7 +129,7 @@ pub(super) async fn before_images(
     let id = i64::try_from(history).unwrap_or(i64::MAX);
     let row = session.row("SELECT undo FROM @.history WHERE id = $1", params![id]).await?;
     let packed: Option<Vec<u8>> = row.map(|row| row.try_get(0)).transpose()?.flatten();
-    Ok(packed.as_deref().map(unpack).transpose()?)
+    Ok(packed.as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
 }
 
 /// Writes a node's row; returns when the previous one was written.

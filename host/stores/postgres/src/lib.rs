@@ -57,6 +57,7 @@ mod tls;
 mod units;
 mod values;
 mod waiting;
+mod whole;
 mod work;
 
 use std::collections::BTreeMap;

@@ -14,6 +14,7 @@ use super::catalog::{TableFound, tables};
 use super::error::Job;
 use super::session::Session;
 use super::values::{Cell, Form};
+use super::whole::Whole;
 use besom_tables::Dialect;
 use besom_tables::encoding::Round;
 use besom_tables::mapping::Mapped;
@@ -38,6 +39,8 @@ pub(super) struct Table {
     mapped: Mapped<Form>,
     /// None: the table does not exist.
     pub(super) found: Option<TableFound>,
+    /// How its rows are kept.
+    pub(super) whole: Whole,
     /// When the units of its instants were found to be those of the mapping.
     units: Mutex<Option<Instant>>,
 }
@@ -92,7 +95,8 @@ impl Table {
             None => qualified(&collection.table),
         };
         let units = Mutex::default();
-        Table { mapped: Mapped::new(collection, name, form), found, units }
+        let whole = found.as_ref().map(Whole::of).unwrap_or_default();
+        Table { mapped: Mapped::new(collection, name, form), found, whole, units }
     }
 
     /// Whether the units of its instants were found to be those of the mapping a moment ago.
@@ -149,35 +153,10 @@ impl Table {
         Ok(columns)
     }
 
-    /// Every mapped column as it is read, from the alias `t`.
-    pub(super) fn read_all(&self) -> String {
-        self.each_read().collect::<Vec<_>>().join(", ")
-    }
-
-    /// Like `read_all`, with NULL instead of every value where `condition` does not hold.
-    pub(super) fn read_all_if(&self, condition: &str) -> String {
-        let read = |column| format!("CASE WHEN {condition} THEN {column} END");
-        self.each_read().map(read).collect::<Vec<_>>().join(", ")
-    }
-
-    fn each_read(&self) -> impl Iterator<Item = String> {
-        self.columns.iter().map(|(name, form)| form.read(&format!("t.{}", quote(name))))
-    }
-
     /// Whether a column may hold NULL, as far as it is known.
     pub(super) fn nullable(&self, name: &str) -> bool {
         let column = self.found.as_ref().and_then(|found| found.column(name));
         column.is_none_or(|column| column.nullable)
-    }
-
-    /// The mapped columns of a row, from a column on, in the order of their names.
-    pub(super) fn values(
-        &self,
-        row: &tokio_postgres::Row,
-        from: usize,
-    ) -> Result<Vec<Value>, tokio_postgres::Error> {
-        let value = |(i, (_, form)): (usize, &(String, Form))| form.value_in(row, from + i);
-        self.columns.iter().enumerate().map(value).collect()
     }
 }
 

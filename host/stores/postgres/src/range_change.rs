@@ -43,8 +43,17 @@ pub(super) fn statement(
     params.push(Box::new(i64::from(range.rows)));
     let limit = format!("LIMIT ${} FOR UPDATE SKIP LOCKED", params.len());
     let name = &table.name;
-    let images = if work.undo { table.read_all() } else { "1".to_owned() };
+    let kept = if work.undo { table.whole.sql() } else { vec!["1".to_owned()] };
+    let images = kept.join(", ");
+    // In several tables rows may have the same place.
+    let several = table.found.as_ref().is_some_and(|found| found.kind == "p" || found.inherited);
     let sql = match fields {
+        None if several => format!(
+            "WITH held (part, place) AS
+               (SELECT t.tableoid, t.ctid FROM {name} t WHERE {wheres} {limit})
+             DELETE FROM {name} t USING held
+             WHERE t.tableoid = held.part AND t.ctid = held.place AND {wheres} RETURNING {images}"
+        ),
         None => format!(
             "DELETE FROM {name} t
              WHERE t.ctid = ANY(ARRAY(SELECT t.ctid FROM {name} t WHERE {wheres} {limit}))
@@ -59,7 +68,7 @@ pub(super) fn statement(
                 set.push(format!("{} = {}", quote(&field.name), form.meets(&value)));
             }
             let set = set.join(", ");
-            let columns = if work.undo { table.columns.len() } else { 1 };
+            let columns = kept.len();
             let names: Vec<String> = (0..columns).map(|at| format!("v{at}")).collect();
             let names = names.join(", ");
             format!(

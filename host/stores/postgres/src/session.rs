@@ -118,7 +118,7 @@ impl Session {
         answer
     }
 
-    fn doubt(&self) {
+    pub(super) fn doubt(&self) {
         self.losses.doubt();
         // Statements prepared for the earlier tables keep failing until they are discarded.
         if let Some(object) = &self.object {

@@ -27,18 +27,7 @@ pub(super) struct Work<'a> {
 impl Work<'_> {
     /// The collections that its guards and changes use.
     pub(super) fn collections(&self) -> impl Iterator<Item = &str> {
-        let changed = self.proposal.changes.iter().filter_map(|change| match change {
-            Change::Insert { collection, .. }
-            | Change::Upsert { collection, .. }
-            | Change::Update { collection, .. }
-            | Change::Increment { collection, .. }
-            | Change::Delete { collection, .. } => Some(collection.as_str()),
-            Change::DeleteReadSet(set) => Some(set.collection.as_str()),
-            Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
-                Some(range.collection.as_str())
-            }
-            Change::Emit { .. } => None,
-        });
+        let changed = self.proposal.changes.iter().filter_map(Change::collection);
         let guarded = self.proposal.guards.iter().filter_map(|guard| match guard {
             Guard::Columns { collection, .. } => Some(collection.as_str()),
             Guard::Exists(filter) | Guard::Absent(filter) => Some(filter.collection.as_str()),

@@ -1,13 +1,16 @@
 //! Before-images: rows packed into one compressed record per item.
 //!
 //! The record is a sequence: the name and columns of a table once, then its rows as they arrive, so
-//! that 260,000 rows neither repeat their column names nor are in memory as values.
+//! that 260,000 rows neither repeat their column names nor are in memory as values. A row has every
+//! column of its table, in the form in which the database gives it: an image that went through the
+//! kinds of a mapping would lack what is not mapped, and lose what the kinds cannot say.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
+use besom_core::collection::Column;
 use besom_core::ids::Tenant;
-use besom_core::time::Time;
 use besom_core::value::{Field, RowKey, Value};
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use serde::{Deserialize, Serialize};
@@ -32,6 +35,7 @@ impl From<Broken> for Error {
 }
 
 /// The table of an image.
+#[derive(Clone, Copy)]
 pub struct Origin<'a> {
     /// The collection's name in the mapping.
     pub collection: &'a str,
@@ -39,39 +43,66 @@ pub struct Origin<'a> {
     pub tenant: Option<&'a Tenant>,
     /// The columns of its key.
     pub key: &'a [String],
+    /// The columns of the mapping.
+    pub columns: &'a BTreeMap<String, Column>,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its name.
+    pub name: String,
+    /// How the mapping reads it; none: it is not mapped.
+    pub read: Option<Column>,
+    /// Whether its texts end with blanks up to a length, which are not part of the value (`char(n)`).
+    pub padded: bool,
 }
 
 /// A value borrowed from the database: it is packed like a [`Value`], without being converted to
-/// one. Its variants are those of [`Value`], in the same order.
+/// one.
 #[allow(missing_docs)]
-#[derive(Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Lent<'a> {
     Null,
-    Bool(bool),
     Integer(i64),
     Float(f64),
-    Decimal(Cow<'a, str>),
-    Text(&'a str),
-    Bytes(#[serde(with = "serde_bytes")] &'a [u8]),
-    Timestamp(Time),
-    Uuid([u8; 16]),
-    Json(&'a str),
+    Text(Cow<'a, str>),
+    Bytes(Cow<'a, [u8]>),
 }
 
-impl Lent<'_> {
-    /// The value, with a copy of what is borrowed.
-    pub fn into_value(self) -> Value {
+impl Serialize for Lent<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        /// The variants of [`Value`], in the same order.
+        #[derive(Serialize)]
+        #[expect(dead_code, reason = "the variants are counted")]
+        enum Packed<'v> {
+            Null,
+            Bool(bool),
+            Integer(i64),
+            Float(f64),
+            Decimal(&'v str),
+            Text(&'v str),
+            Bytes(#[serde(with = "serde_bytes")] &'v [u8]),
+        }
         match self {
+            Lent::Null => Packed::Null,
+            Lent::Integer(integer) => Packed::Integer(*integer),
+            Lent::Float(float) => Packed::Float(*float),
+            Lent::Text(text) => Packed::Text(text),
+            Lent::Bytes(bytes) => Packed::Bytes(bytes),
+        }
+        .serialize(to)
+    }
+}
+
+impl From<Lent<'_>> for Value {
+    fn from(lent: Lent<'_>) -> Value {
+        match lent {
             Lent::Null => Value::Null,
-            Lent::Bool(bool) => Value::Bool(bool),
             Lent::Integer(integer) => Value::Integer(integer),
             Lent::Float(float) => Value::Float(float),
-            Lent::Decimal(decimal) => Value::Decimal(decimal.into_owned()),
-            Lent::Text(text) => Value::Text(text.to_owned()),
-            Lent::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
-            Lent::Timestamp(time) => Value::Timestamp(time),
-            Lent::Uuid(uuid) => Value::Uuid(uuid),
-            Lent::Json(json) => Value::Json(json.to_owned()),
+            Lent::Text(text) => Value::Text(text.into_owned()),
+            Lent::Bytes(bytes) => Value::Bytes(bytes.into_owned()),
         }
     }
 }
@@ -83,7 +114,8 @@ enum Record<'a, R> {
         collection: Cow<'a, str>,
         tenant: Option<Cow<'a, Tenant>>,
         key: Cow<'a, [String]>,
-        columns: Vec<Cow<'a, str>>,
+        /// Empty until the first row.
+        columns: Vec<Kept>,
     },
     Row(R),
     /// No row with this key existed.
@@ -108,79 +140,92 @@ thread_local! {
 #[derive(Default)]
 pub struct Images {
     bytes: Vec<u8>,
-    collection: Option<String>,
+    head: Option<Head>,
+}
+
+/// What the following rows are of.
+#[derive(Clone)]
+struct Head {
+    collection: String,
+    has_columns: bool,
 }
 
 /// A place in [`Images`].
 pub struct End {
     bytes: usize,
-    collection: Option<String>,
+    head: Option<Head>,
 }
 
 impl Images {
-    /// Adds a row as it was before its change, or the key of a row that did not exist.
+    /// Adds a row as it was before its change, with the values of these columns in their order.
+    ///
+    /// # Errors
+    /// If it cannot be packed.
     pub fn push<'a>(
         &mut self,
-        origin: &Origin<'_>,
-        columns: impl Iterator<Item = &'a String>,
-        row: Result<Vec<Value>, RowKey>,
+        origin: Origin<'_>,
+        columns: impl Iterator<Item = (&'a str, bool)>,
+        row: &[impl Serialize],
     ) -> Result<(), Broken> {
-        self.table(origin, columns)?;
-        self.record(&match row {
-            Ok(values) => Record::Row(values),
-            Err(key) => Record::Absent(key),
-        })
+        self.table(origin, Some(columns))?;
+        self.record(&Record::Row(row))
     }
 
-    /// Adds a row directly from the database.
-    pub fn push_lent<'a>(
-        &mut self,
-        origin: &Origin<'_>,
-        columns: impl Iterator<Item = &'a String>,
-        row: &[Lent<'_>],
-    ) -> Result<(), Broken> {
-        self.table(origin, columns)?;
-        self.record(&Record::Row(row))
+    /// Adds the key of a row that did not exist.
+    ///
+    /// # Errors
+    /// If it cannot be packed.
+    pub fn push_absent(&mut self, origin: Origin<'_>, key: RowKey) -> Result<(), Broken> {
+        self.table(origin, None::<std::iter::Empty<_>>)?;
+        self.record(&Record::<()>::Absent(key))
     }
 
     /// Adds the images of another collection of rows.
     pub fn append(&mut self, mut others: Images) {
-        if others.collection.is_some() {
+        if others.head.is_some() {
             self.bytes.append(&mut others.bytes);
-            self.collection = others.collection;
+            self.head = others.head;
         }
     }
 
     /// The present end, for [`Images::rewind`].
     pub fn end(&self) -> End {
-        End { bytes: self.bytes.len(), collection: self.collection.clone() }
+        End { bytes: self.bytes.len(), head: self.head.clone() }
     }
 
     /// Removes what was added since.
     pub fn rewind(&mut self, end: &End) {
         self.bytes.truncate(end.bytes);
-        self.collection.clone_from(&end.collection);
+        self.head.clone_from(&end.head);
     }
 
     /// Names the table of the following rows, unless it is the same as before.
     fn table<'a>(
         &mut self,
-        origin: &Origin<'_>,
-        columns: impl Iterator<Item = &'a String>,
+        origin: Origin<'_>,
+        columns: Option<impl Iterator<Item = (&'a str, bool)>>,
     ) -> Result<(), Broken> {
-        if self.collection.as_deref() != Some(origin.collection) {
-            self.collection = Some(origin.collection.to_owned());
-            // Most items have one small row.
-            self.bytes.reserve(BYTES);
-            let table: Record<'_, ()> = Record::Table {
-                collection: origin.collection.into(),
-                tenant: origin.tenant.map(Cow::Borrowed),
-                key: origin.key.into(),
-                columns: columns.map(Cow::from).collect(),
-            };
-            self.record(&table)?;
+        let is_known = |head: &Head| {
+            head.collection == origin.collection && (head.has_columns || columns.is_none())
+        };
+        if self.head.as_ref().is_some_and(is_known) {
+            return Ok(());
         }
-        Ok(())
+        let has_columns = columns.is_some();
+        self.head = Some(Head { collection: origin.collection.to_owned(), has_columns });
+        // Most items have one small row.
+        self.bytes.reserve(BYTES);
+        let kept = |(name, padded): (&str, bool)| {
+            let read = origin.columns.get(name).copied();
+            Kept { name: name.to_owned(), read, padded }
+        };
+        let table: Record<'_, ()> = Record::Table {
+            collection: origin.collection.into(),
+            tenant: origin.tenant.map(Cow::Borrowed),
+            key: origin.key.into(),
+            columns: columns.into_iter().flatten().map(kept).collect(),
+        };
+        self.record(&table)
     }
 
     fn record(&mut self, record: &Record<'_, impl Serialize>) -> Result<(), Broken> {
@@ -206,8 +251,14 @@ impl Images {
     }
 }
 
-/// The images of a packed record, oldest first.
-pub fn unpack(packed: &[u8]) -> Result<Vec<BeforeImage>, Broken> {
+/// The images of a packed record, oldest first. `read` is the value of a mapped column.
+///
+/// # Errors
+/// If the record is corrupt.
+pub fn unpack(
+    packed: &[u8],
+    read: impl Fn(Column, &Kept, &Value) -> Value,
+) -> Result<Vec<BeforeImage>, Broken> {
     let bytes = lz4_flex::decompress_size_prepended(packed).map_err(|e| Broken(e.to_string()))?;
     let mut rest = bytes.as_slice();
     let mut images = Vec::new();
@@ -215,80 +266,119 @@ pub fn unpack(packed: &[u8]) -> Result<Vec<BeforeImage>, Broken> {
     while !rest.is_empty() {
         let (record, after) = postcard::take_from_bytes::<Record<'_, Vec<Value>>>(rest)?;
         rest = after;
-        let (key, row) = match record {
+        let (key, row, stored) = match record {
             Record::Table { collection, tenant, key, columns } => {
                 let tenant = tenant.map(Cow::into_owned);
                 head = (collection.into_owned(), tenant, key.into_owned(), columns);
                 continue;
             }
-            Record::Absent(key) => (key, None),
+            Record::Absent(key) => (key, None, Vec::new()),
             Record::Row(values) => {
-                let fields: Vec<Field> = head
-                    .3
-                    .iter()
-                    .zip(values)
-                    .map(|(name, value)| Field::new(&**name, value))
-                    .collect();
+                let mut fields = Vec::new();
+                let mut stored = Vec::with_capacity(values.len());
+                for (kept, value) in head.3.iter().zip(values) {
+                    if let Some(column) = kept.read {
+                        fields.push(Field::new(&kept.name, read(column, kept, &value)));
+                    }
+                    stored.push(Field::new(&kept.name, value));
+                }
                 let of = |name: &String| fields.iter().find(|f| f.name == *name);
                 let key = head.2.iter().filter_map(of).map(|f| f.value.clone()).collect();
-                (key, Some(fields))
+                (key, Some(fields), stored)
             }
         };
-        images.push(BeforeImage { collection: head.0.clone(), tenant: head.1.clone(), key, row });
+        let (collection, tenant) = (head.0.clone(), head.1.clone());
+        images.push(BeforeImage { collection, tenant, key, row, stored });
     }
     Ok(images)
 }
 
 #[cfg(test)]
 mod tests {
+    use besom_core::collection::Encoding;
+    use besom_core::value::Kind;
+
     use super::*;
+
+    fn as_it_is(_: Column, _: &Kept, value: &Value) -> Value {
+        value.clone()
+    }
+
+    fn mapped(names: &[&str]) -> BTreeMap<String, Column> {
+        let column = Column { kind: Kind::Integer, encoding: Encoding::Native };
+        names.iter().map(|name| ((*name).to_owned(), column)).collect()
+    }
 
     #[test]
     fn what_is_lent_is_packed_like_what_is_owned() {
-        let lent = || {
-            [
-                Lent::Null,
-                Lent::Bool(true),
-                Lent::Integer(-7),
-                Lent::Float(-0.5),
-                Lent::Decimal("12.50".into()),
-                Lent::Text("é"),
-                Lent::Bytes(&[0, 255]),
-                Lent::Timestamp(Time(-1)),
-                Lent::Uuid([7; 16]),
-                Lent::Json("{}"),
-            ]
-        };
-        let values: Vec<Value> = lent().into_iter().map(Lent::into_value).collect();
+        let lent = [
+            Lent::Null,
+            Lent::Integer(-7),
+            Lent::Float(-0.5),
+            Lent::Text("é".into()),
+            Lent::Bytes(vec![0, 255].into()),
+        ];
+        let values: Vec<Value> = lent.iter().cloned().map(Value::from).collect();
         let names: Vec<String> = (0..values.len()).map(|at| format!("c{at}")).collect();
-        let origin = Origin { collection: "c", tenant: None, key: &names[2..3] };
+        let columns = mapped(&["c1", "c3"]);
+        let origin = Origin { collection: "c", tenant: None, key: &names[1..2], columns: &columns };
         let (mut of_lent, mut of_values) = (Images::default(), Images::default());
+        let each = || names.iter().map(|name| (name.as_str(), false));
         for _ in 0..2 {
-            of_lent.push_lent(&origin, names.iter(), &lent()).unwrap();
-            of_values.push(&origin, names.iter(), Ok(values.clone())).unwrap();
+            of_lent.push(origin, each(), &lent).unwrap();
+            of_values.push(origin, each(), &values).unwrap();
         }
         let packed = of_lent.pack();
         assert_eq!(packed, of_values.pack());
-        for image in unpack(&packed).unwrap() {
+        for image in unpack(&packed, as_it_is).unwrap() {
             let row: Vec<Value> = image.row.unwrap().into_iter().map(|f| f.value).collect();
-            assert_eq!((row, image.key), (values.clone(), vec![Value::Integer(-7)]));
+            assert_eq!(
+                (row, image.key),
+                (vec![values[1].clone(), values[3].clone()], vec![Value::Integer(-7)])
+            );
+            let stored: Vec<Value> = image.stored.into_iter().map(|f| f.value).collect();
+            assert_eq!(stored, values);
         }
+    }
+
+    /// The columns of a table are known with its first row, which may follow keys of rows that did not exist.
+    #[test]
+    fn a_row_behind_a_key_alone_has_its_columns() {
+        let columns = mapped(&["id"]);
+        let key = ["id".to_owned()];
+        let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
+        let each = || [("id", false), ("more", true)].into_iter();
+        let mut images = Images::default();
+        images.push_absent(origin, vec![Value::Integer(1)]).unwrap();
+        images.push(origin, each(), &[Value::Integer(2), Value::Text("x".into())]).unwrap();
+        images.push_absent(origin, vec![Value::Integer(3)]).unwrap();
+        images.push(origin, each(), &[Value::Integer(4), Value::Null]).unwrap();
+        let images = unpack(&images.pack(), as_it_is).unwrap();
+        let keys: Vec<RowKey> = images.iter().map(|image| image.key.clone()).collect();
+        assert_eq!(keys, [1, 2, 3, 4].map(|id| vec![Value::Integer(id)]));
+        let lengths: Vec<usize> = images.iter().map(|image| image.stored.len()).collect();
+        assert_eq!(lengths, [0, 2, 0, 2]);
+        assert_eq!(images[1].row, Some(vec![Field::new("id", Value::Integer(2))]));
     }
 
     /// The compressor's table is kept from record to record, as long as they are small.
     #[test]
     fn records_of_every_size_come_back_whatever_was_packed_before_them() {
-        let names = ["id".to_owned(), "bytes".to_owned()];
-        let origin = Origin { collection: "c", tenant: Some(&Tenant::from("t")), key: &names[..1] };
+        let key = ["id".to_owned()];
+        let columns = mapped(&["id", "bytes"]);
+        let tenant = Tenant::from("t");
+        let origin =
+            Origin { collection: "c", tenant: Some(&tenant), key: &key, columns: &columns };
         let whole = usize::from(u16::MAX);
         let sizes = [whole - 40, 0, whole + 1, 1, whole, 300, 3 * whole, 64, whole - 1];
         for (id, size) in sizes.into_iter().chain(whole - 60..whole - 20).enumerate() {
             let bytes = (0..size).map(|at| (at * at / 7) as u8).collect();
             let row = vec![Value::Integer(id as i64), Value::Bytes(bytes)];
             let mut images = Images::default();
-            images.push(&origin, names.iter(), Ok(row.clone())).unwrap();
-            let [image] = unpack(&images.pack()).unwrap().try_into().unwrap();
-            let values: Vec<Value> = image.row.unwrap().into_iter().map(|f| f.value).collect();
+            let each = [("id", false), ("bytes", false)].into_iter();
+            images.push(origin, each, &row).unwrap();
+            let [image] = unpack(&images.pack(), as_it_is).unwrap().try_into().unwrap();
+            let values: Vec<Value> = image.stored.into_iter().map(|f| f.value).collect();
             assert_eq!(
                 (values, image.tenant, image.collection),
                 (row, Some("t".into()), "c".into())

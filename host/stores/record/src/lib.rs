@@ -54,11 +54,6 @@ impl Refused {
         }
     }
 
-    /// Whether a row could not be changed, or not all of them were tried.
-    pub fn has_any(&self) -> bool {
-        self.first.is_some() || self.stopped
-    }
-
     /// In words; none: every row could be changed.
     pub fn said(self) -> Option<String> {
         let late = "the database refuses some rows, and finding them takes too long";

@@ -149,18 +149,19 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
             }
         };
         judged.push(Ok(match done {
-            Ok(Some(Effects { rows: 0, refused, .. })) if refused.has_any() => {
-                Judged::Violated(refused.said().unwrap_or_default())
-            }
             Ok(Some(effects)) => {
-                let of = &mut applied[i];
-                (of.rows, of.said) = (effects.rows, effects.refused.said());
-                if let Some(kept) = effects.images {
-                    let packed;
-                    (packed, room) = kept.pack();
-                    of.undo = Some(packed);
+                let said = effects.refused.said();
+                let judged = Judged::of_rows(proposal, effects.rows, said.as_deref());
+                if judged == Judged::Held {
+                    let of = &mut applied[i];
+                    (of.rows, of.said) = (effects.rows, said);
+                    if let Some(kept) = effects.images {
+                        let packed;
+                        (packed, room) = kept.pack();
+                        of.undo = Some(packed);
+                    }
                 }
-                Judged::Held
+                judged
             }
             Ok(None) => Judged::GuardFailed,
             Err(said) => Judged::Violated(said),

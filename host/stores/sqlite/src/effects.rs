@@ -11,6 +11,7 @@ use super::lookup::weight;
 use super::mapping::{Mapping, Params, Refusal, Table, push_quoted, quote};
 use super::questions::Questions;
 use super::stored;
+use super::values::{lent_cells, names_of};
 use super::writer::Tx;
 use besom_ports::store::Error;
 use besom_record::images::{Broken, End, Images};
@@ -95,7 +96,21 @@ pub(super) struct Kept<'a> {
 struct Guarded<'a> {
     collection: &'a str,
     key: &'a [Value],
-    row: Vec<Value>,
+    row: Whole,
+}
+
+/// A row with all its columns as they are stored.
+struct Whole {
+    names: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl Whole {
+    fn of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Whole> {
+        let names = names_of(row).map(|(name, _)| name.to_owned()).collect();
+        let values = lent_cells(row)?.into_iter().map(Value::from).collect();
+        Ok(Whole { names, values })
+    }
 }
 
 impl<'a> Effects<'a> {
@@ -233,7 +248,10 @@ impl<'a> Effects<'a> {
             }
         };
         if let Some(kept) = &mut self.images {
-            kept.images.push(&table.origin(self.tenant), table.names(), before.ok_or(key))?;
+            match before {
+                Some(before) => kept.add(table, self.tenant, &before)?,
+                None => kept.images.push_absent(table.origin(self.tenant), key)?,
+            }
         }
         Ok(())
     }
@@ -282,7 +300,7 @@ impl<'a> Effects<'a> {
         if let Some(before) = self.row_before(table, key)?
             && let Some(kept) = &mut self.images
         {
-            kept.images.push(&table.origin(self.tenant), table.names(), Ok(before))?;
+            kept.add(table, self.tenant, &before)?;
         }
         let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
@@ -309,7 +327,8 @@ impl<'a> Effects<'a> {
     ) -> Result<usize, Stop> {
         if let Some(kept) = &mut self.images {
             kept.forget(&table.collection.name);
-            let sql = format!("SELECT {} FROM {} WHERE {condition}", table.columns_sql, table.name);
+            let whole = table.whole(self.conn)?;
+            let sql = format!("SELECT {whole} FROM {} WHERE {condition}", table.name);
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
@@ -326,21 +345,21 @@ impl<'a> Effects<'a> {
 
     /// The current row, if before-images are kept. What a guard has kept of it is used up, because the
     /// row changes afterwards.
-    fn row_before(&mut self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
+    fn row_before(&mut self, table: &Table, key: &[Value]) -> Result<Option<Whole>, Stop> {
         let Some(kept) = &mut self.images else { return Ok(None) };
         let name = table.collection.name.as_str();
         if let Some(at) = kept.place(name, key) {
             return Ok(Some(kept.guarded.swap_remove(at).row));
         }
-        let mut sql = format!("SELECT {} FROM {} WHERE ", table.columns_sql, table.name);
+        let mut sql = format!("SELECT {} FROM {} WHERE ", table.whole(self.conn)?, table.name);
         let mut params = Vec::new();
         table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
         let mut statement = self.conn.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(params.iter()))?;
         Ok(match rows.next()? {
             Some(row) => {
-                kept.take(table, row)?;
-                Some(table.row(row)?)
+                kept.take(row)?;
+                Some(Whole::of(row)?)
             }
             None => None,
         })
@@ -354,21 +373,26 @@ impl<'a> Kept<'a> {
     }
 
     /// Uses the room of a row, before it is copied.
-    fn take(&mut self, table: &Table, row: &rusqlite::Row<'_>) -> Result<(), Stop> {
-        let bytes = weight(row, table.columns.len())?;
+    fn take(&mut self, row: &rusqlite::Row<'_>) -> Result<(), Stop> {
+        let bytes = weight(row, row.as_ref().column_count())?;
         self.room.take(bytes).map_err(|full| Stop::Failure(full.into()))
     }
 
-    /// Adds a row with all mapped columns, before or while it is changed.
+    /// Adds a row with all its columns, before or while it is changed.
     pub(super) fn push(
         &mut self,
         table: &Table,
         tenant: Option<&Tenant>,
         row: &rusqlite::Row<'_>,
     ) -> Result<(), Stop> {
-        self.take(table, row)?;
-        let images = &mut self.images;
-        Ok(images.push_lent(&table.origin(tenant), table.names(), &table.lent(row)?)?)
+        self.take(row)?;
+        Ok(self.images.push(table.origin(tenant), names_of(row), &lent_cells(row)?)?)
+    }
+
+    /// Adds a row that was read before.
+    fn add(&mut self, table: &Table, tenant: Option<&Tenant>, row: &Whole) -> Result<(), Stop> {
+        let names = row.names.iter().map(|name| (name.as_str(), false));
+        Ok(self.images.push(table.origin(tenant), names, &row.values)?)
     }
 
     /// The present end of the images and the room that is left, for [`Kept::rewind`].
@@ -399,12 +423,11 @@ impl<'a> Kept<'a> {
     /// Keeps a row for [`Effects::row_before`], so that one read serves guard and before-image.
     pub(super) fn keep(
         &mut self,
-        table: &Table,
         (collection, key): (&'a str, &'a [Value]),
         row: &rusqlite::Row<'_>,
     ) -> Result<(), Stop> {
-        self.take(table, row)?;
-        self.guarded.push(Guarded { collection, key, row: table.row(row)? });
+        self.take(row)?;
+        self.guarded.push(Guarded { collection, key, row: Whole::of(row)? });
         Ok(())
     }
 

@@ -55,7 +55,7 @@ impl<'a> Effects<'a> {
                 let of_change = replaces(changes, collection, key);
                 let mut kept =
                     self.images.as_mut().filter(|kept| of_change && !kept.has(collection, key));
-                let columns = if kept.is_some() { table.columns_sql.as_str() } else { "1" };
+                let columns = if kept.is_some() { table.whole(self.conn)? } else { "1" };
                 let mut sql = format!("SELECT {columns} FROM {} WHERE ", table.name);
                 let mut params = Vec::new();
                 table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
@@ -65,7 +65,7 @@ impl<'a> Effects<'a> {
                     let mut rows = statement.query(params_from_iter(params.iter()))?;
                     let Some(row) = rows.next()? else { return Ok(false) };
                     if let Some(kept) = &mut kept {
-                        kept.keep(table, (collection, key), row)?;
+                        kept.keep((collection, key), row)?;
                     }
                     Ok(true)
                 })

@@ -8,11 +8,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::audit::count;
 use super::error::Job;
 use super::items::{BLOCK_IDS, key_hash};
-use super::values::{DueCell, TenantCell, tenant_cell};
+use super::values::{DueCell, TenantCell, of_kept, tenant_cell};
 use super::waiting::{task_id, tasks};
 use super::writer::Tx;
 use besom_ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow, Role};
 use besom_record as record;
+use besom_record::images::unpack;
 
 /// The waiting items per task. The numbers come from the counters, not from counting rows.
 pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
@@ -143,7 +144,7 @@ pub(super) fn before_images(conn: &Connection, history: u64) -> Job<Option<Vec<B
         .prepare_cached("SELECT undo FROM besom_history WHERE id = ?1")?
         .query_row([history], |r| r.get(0))
         .optional()?;
-    Ok(packed.flatten().as_deref().map(besom_record::images::unpack).transpose()?)
+    Ok(packed.flatten().as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
 }
 
 /// Writes a node's row; returns when the previous one was written.

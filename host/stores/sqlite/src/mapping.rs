@@ -18,7 +18,6 @@ use super::hint::{self, Created};
 use super::stored;
 use super::values::encode;
 use besom_ports::store::Error;
-use besom_record::images::Lent;
 use besom_tables::Dialect;
 use besom_tables::conditions::Term;
 use besom_tables::encoding::Round;
@@ -68,14 +67,20 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Whether the rows of a table have an id that no column is another name of, and that no column hides.
+const UNNAMED_ROWID: &str = "SELECT EXISTS (
+    SELECT 1 FROM pragma_table_list(?1) WHERE schema = 'main' AND type = 'table' AND NOT wr)
+  AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE lower(name) = 'rowid')
+  AND (SELECT count(*) <> 1 OR max(upper(type)) <> 'INTEGER' FROM pragma_table_info(?1) WHERE pk > 0)";
+
 /// How long a column that was found to be mapped correctly is not looked at again.
 const SOUND_FOR: Duration = Duration::from_secs(10);
 
 /// A collection with the SQL that is the same for every use, and what is known of its table.
 pub(super) struct Table {
     mapped: Mapped<Column>,
-    /// Every mapped column, quoted, separated by commas.
-    pub(super) columns_sql: String,
+    /// Every column of the table in SQL, read on first use.
+    whole: OnceLock<String>,
     /// The database's indexes, read on first use.
     created: OnceLock<Vec<Created>>,
     /// The columns found to be mapped correctly, and when.
@@ -109,12 +114,7 @@ impl Mapping {
 impl Table {
     pub(super) fn new(collection: &Collection) -> Table {
         let mapped = Mapped::new(collection, quote(&collection.table), |_, column| column);
-        Table {
-            columns_sql: mapped.names().map(|name| quote(name)).collect::<Vec<_>>().join(", "),
-            mapped,
-            created: OnceLock::new(),
-            sound: Mutex::default(),
-        }
+        Table { mapped, whole: OnceLock::new(), created: OnceLock::new(), sound: Mutex::default() }
     }
 
     /// The table's indexes as of the first call: the mapping is created again at every start and
@@ -125,6 +125,19 @@ impl Table {
         }
         let found = hint::created(conn, &self.collection.table)?;
         Ok(self.created.get_or_init(|| found))
+    }
+
+    /// Every column of the table in SQL, for an image of its rows; with the row id, where no column is
+    /// another name of it.
+    pub(super) fn whole(&self, conn: &Connection) -> Job<&str> {
+        if let Some(known) = self.whole.get() {
+            return Ok(known);
+        }
+        let unnamed: bool = conn
+            .prepare_cached(UNNAMED_ROWID)?
+            .query_row([&self.collection.table], |row| row.get(0))?;
+        let whole = if unnamed { "rowid, *" } else { "*" };
+        Ok(self.whole.get_or_init(|| whole.to_owned()))
     }
 
     /// The quoted tenant column.
@@ -276,16 +289,6 @@ impl Table {
             }
         }
         Ok(())
-    }
-
-    /// Every mapped column of the statement's current row.
-    pub(super) fn row(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<Value>> {
-        super::values::cells(row, 0, self.columns.iter().map(|(_, column)| column))
-    }
-
-    /// Like `row`, borrowed from the statement.
-    pub(super) fn lent<'a>(&self, row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Vec<Lent<'a>>> {
-        super::values::lent_cells(row, self.columns.iter().map(|(_, column)| column))
     }
 }
 

@@ -175,7 +175,8 @@ impl Effects<'_> {
         self.dirty = true;
         let Some(fields) = fields else { return self.delete_among(table, &among, &params) };
         if let Some(kept) = &mut self.images {
-            let sql = format!("SELECT {} FROM {} WHERE {among}", table.columns_sql, table.name);
+            let whole = table.whole(self.conn)?;
+            let sql = format!("SELECT {whole} FROM {} WHERE {among}", table.name);
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
@@ -204,7 +205,7 @@ impl Effects<'_> {
         among: &str,
         params: &Params<'_>,
     ) -> Result<(), Stop> {
-        let returned = if self.images.is_some() { &table.columns_sql } else { "1" };
+        let returned = if self.images.is_some() { table.whole(self.conn)? } else { "1" };
         let sql = format!("DELETE FROM {} WHERE {among} RETURNING {returned}", table.name);
         let mut statement = self.conn.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(params.iter()))?;

@@ -7,7 +7,7 @@ use besom_core::time::Time;
 use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
-use besom_record::images::Lent;
+use besom_record::images::{Kept, Lent};
 use besom_tables::encoding::{
     Round, instant_of, instant_text, scaled, unscaled, uuid_parse, uuid_text,
 };
@@ -48,38 +48,73 @@ pub(super) fn encode<'a>(
 /// The value of a cell. A cell that does not match its column's kind (SQLite does not enforce it)
 /// keeps its own kind: it is then one item's problem and not the whole page's.
 pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
-    lent(column, cell).into_value()
-}
-
-/// Like [`decode`], borrowed from the statement.
-fn lent<'a>(column: &Column, cell: ValueRef<'a>) -> Lent<'a> {
     match (column.kind, cell) {
-        (_, ValueRef::Null) => Lent::Null,
-        (Kind::Bool, ValueRef::Integer(i @ (0 | 1))) => Lent::Bool(i == 1),
-        (Kind::Float, ValueRef::Integer(i)) => Lent::Float(i as f64),
-        (Kind::Decimal, ValueRef::Integer(i)) => Lent::Decimal(i.to_string().into()),
-        (Kind::Decimal, ValueRef::Real(f)) => Lent::Decimal(f.to_string().into()),
+        (_, ValueRef::Null) => Value::Null,
+        (Kind::Bool, ValueRef::Integer(i @ (0 | 1))) => Value::Bool(i == 1),
+        (Kind::Float, ValueRef::Integer(i)) => Value::Float(i as f64),
+        (Kind::Decimal, ValueRef::Integer(i)) => Value::Decimal(i.to_string()),
+        (Kind::Decimal, ValueRef::Real(f)) => Value::Decimal(f.to_string()),
         // Beyond every instant it stays a number: read as the nearest instant it would never be
         // equal to what is stored.
         (Kind::Timestamp, ValueRef::Integer(i)) => unscaled(i, column.encoding)
-            .map_or(Lent::Integer(i), |micros| Lent::Timestamp(Time(micros))),
-        (Kind::Uuid, ValueRef::Blob(b)) => b.try_into().map_or(Lent::Bytes(b), Lent::Uuid),
-        (_, ValueRef::Integer(i)) => Lent::Integer(i),
-        (_, ValueRef::Real(f)) => Lent::Float(f),
-        (_, ValueRef::Blob(b)) => Lent::Bytes(b),
+            .map_or(Value::Integer(i), |micros| Value::Timestamp(Time(micros))),
+        (Kind::Uuid, ValueRef::Blob(b)) => {
+            b.try_into().map_or_else(|_| Value::Bytes(b.to_vec()), Value::Uuid)
+        }
+        (_, ValueRef::Integer(i)) => Value::Integer(i),
+        (_, ValueRef::Real(f)) => Value::Float(f),
+        (_, ValueRef::Blob(b)) => Value::Bytes(b.to_vec()),
         (kind, ValueRef::Text(t)) => match str::from_utf8(t) {
-            Err(_) => Lent::Bytes(t),
+            Err(_) => Value::Bytes(t.to_vec()),
             Ok(s) => match kind {
-                Kind::Decimal => Lent::Decimal(s.into()),
-                Kind::Json => Lent::Json(s),
-                Kind::Uuid => uuid_parse(s).map_or(Lent::Text(s), Lent::Uuid),
-                Kind::Timestamp => {
-                    instant_of(s, column.encoding).map_or(Lent::Text(s), Lent::Timestamp)
-                }
-                _ => Lent::Text(s),
+                Kind::Decimal => Value::Decimal(s.to_owned()),
+                Kind::Json => Value::Json(s.to_owned()),
+                Kind::Uuid => uuid_parse(s).map_or_else(|| Value::Text(s.to_owned()), Value::Uuid),
+                Kind::Timestamp => instant_of(s, column.encoding)
+                    .map_or_else(|| Value::Text(s.to_owned()), Value::Timestamp),
+                _ => Value::Text(s.to_owned()),
             },
         },
     }
+}
+
+/// The value of a mapped column in a row that was kept.
+pub(super) fn of_kept(column: Column, _: &Kept, stored: &Value) -> Value {
+    let cell = match stored {
+        Value::Integer(integer) => ValueRef::Integer(*integer),
+        Value::Float(float) => ValueRef::Real(*float),
+        Value::Text(text) => ValueRef::Text(text.as_bytes()),
+        Value::Bytes(bytes) => ValueRef::Blob(bytes),
+        other => return other.clone(),
+    };
+    decode(&column, cell)
+}
+
+/// Every cell of a row as it is stored, borrowed from the statement.
+pub(super) fn lent_cells<'a>(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Vec<Lent<'a>>> {
+    // Not collected: a fallible iterator has no known length, and there may be hundreds of
+    // thousands of rows.
+    let count = row.as_ref().column_count();
+    let mut cells = Vec::with_capacity(count);
+    for at in 0..count {
+        cells.push(match row.get_ref(at)? {
+            ValueRef::Null => Lent::Null,
+            ValueRef::Integer(integer) => Lent::Integer(integer),
+            ValueRef::Real(float) => Lent::Float(float),
+            ValueRef::Blob(bytes) => Lent::Bytes(bytes.into()),
+            ValueRef::Text(text) => match str::from_utf8(text) {
+                Ok(text) => Lent::Text(text.into()),
+                Err(_) => Lent::Bytes(text.into()),
+            },
+        });
+    }
+    Ok(cells)
+}
+
+/// The names of a row's columns.
+pub(super) fn names_of<'a>(row: &'a rusqlite::Row<'_>) -> impl Iterator<Item = (&'a str, bool)> {
+    let statement = row.as_ref();
+    (0..statement.column_count()).filter_map(|at| Some((statement.column_name(at).ok()?, false)))
 }
 
 /// The values of neighbouring cells, from `from` on, by their columns.
@@ -88,28 +123,9 @@ pub(super) fn cells<'c>(
     from: usize,
     columns: impl ExactSizeIterator<Item = &'c Column>,
 ) -> rusqlite::Result<Vec<Value>> {
-    of_each(row, from, columns, decode)
-}
-
-/// The values of a whole row, borrowed from the statement.
-pub(super) fn lent_cells<'a, 'c>(
-    row: &'a rusqlite::Row<'_>,
-    columns: impl ExactSizeIterator<Item = &'c Column>,
-) -> rusqlite::Result<Vec<Lent<'a>>> {
-    of_each(row, 0, columns, lent)
-}
-
-fn of_each<'a, 'c, T>(
-    row: &'a rusqlite::Row<'_>,
-    from: usize,
-    columns: impl ExactSizeIterator<Item = &'c Column>,
-    of: impl Fn(&Column, ValueRef<'a>) -> T,
-) -> rusqlite::Result<Vec<T>> {
-    // Not collected: a fallible iterator has no known length, and there may be hundreds of
-    // thousands of rows.
     let mut values = Vec::with_capacity(columns.len());
     for (at, column) in columns.enumerate() {
-        values.push(of(column, row.get_ref(from + at)?));
+        values.push(decode(column, row.get_ref(from + at)?));
     }
     Ok(values)
 }

@@ -63,12 +63,8 @@ impl<F> Mapped<F> {
             collection: &self.collection.name,
             tenant: tenant.filter(|_| self.tenant.is_some()),
             key: &self.collection.key,
+            columns: &self.collection.columns,
         }
-    }
-
-    /// The names of its mapped columns, in their order.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.columns.iter().map(|(name, _)| name)
     }
 
     /// The form of a column that can be read: a mapped one, or the tenant's.

@@ -128,10 +128,13 @@ impl State {
         match applied {
             Err(Violation(said)) => Judged::Violated(said),
             Ok(touched) => {
-                let image = |touched: &Touched| touched.image(commit.collections);
-                did.rows = touched.len() as u64;
-                did.images = kept.then(|| touched.iter().map(image).collect());
-                Judged::Held
+                let judged = Judged::of_rows(proposal, touched.len() as u64, None);
+                if judged == Judged::Held {
+                    let image = |touched: &Touched| touched.image(commit.collections);
+                    did.rows = touched.len() as u64;
+                    did.images = kept.then(|| touched.iter().map(image).collect());
+                }
+                judged
             }
         }
     }

@@ -60,17 +60,19 @@ impl Touched {
     /// The before-image, with the mapped columns.
     pub(super) fn image(&self, collections: &Collections) -> BeforeImage {
         let mapped = collections.get(&self.collection);
-        let fields = |row: &Arc<Columns>| {
+        let fields = |row: &Arc<Columns>| -> Vec<Field> {
             row.iter()
                 .filter(|(name, _)| mapped.is_some_and(|c| c.columns.contains_key(*name)))
                 .map(|(name, value)| Field::new(name, value.clone()))
                 .collect()
         };
+        let row = self.before.as_ref().map(fields);
         BeforeImage {
             collection: self.collection.clone(),
             tenant: self.id.tenant.clone(),
             key: self.id.key(),
-            row: self.before.as_ref().map(fields),
+            stored: row.clone().unwrap_or_default(),
+            row,
         }
     }
 }

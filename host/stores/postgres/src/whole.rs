@@ -1,0 +1,278 @@
+//! Rows as they are kept before they change: every column of the table in the database's own spelling,
+//! as the output functions of the types give it, and `bytea` as bytes.
+//!
+//! The statements name the columns that the catalog had when the mapping was completed. A commit that
+//! keeps rows asks, while it locks their tables, whether these are still all.
+
+use std::collections::BTreeMap;
+
+use besom_core::collection::{Column, Encoding};
+use besom_core::time::Time;
+use besom_core::value::{Kind, Value};
+use tokio_postgres::Row;
+
+use super::catalog::TableFound;
+use super::error::{Job, invalid};
+use super::mapping::{Table, quote};
+use super::session::{Pipeline, params};
+use besom_record::images::Kept;
+use besom_tables::encoding::{instant_of, unscaled, uuid_parse};
+
+/// The columns of a table as they are kept.
+#[derive(Debug, Default)]
+pub(super) struct Whole {
+    /// Each with its declared type, in the table's order; also those that this role may not read.
+    declared: Vec<(String, String)>,
+    /// Each that is read, in the table's order; whether it is bytes, and whether its texts are padded.
+    read: Vec<(String, bool, bool)>,
+}
+
+impl Whole {
+    /// All columns that this role may read.
+    pub(super) fn of(found: &TableFound) -> Whole {
+        let readable = found.columns.iter().filter(|column| column.readable);
+        let read = |column: &super::catalog::ColumnFound| {
+            (column.name.clone(), column.declared == "bytea", column.ty == "bpchar")
+        };
+        let declared = found.columns.iter().map(|c| (c.name.clone(), c.declared.clone()));
+        Whole { declared: declared.collect(), read: readable.map(read).collect() }
+    }
+
+    /// The columns' names, and whether their texts are padded.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.read.iter().map(|(name, _, padded)| (name.as_str(), *padded))
+    }
+
+    /// The expressions that read a row of the alias `t`: its record, then each `bytea`.
+    pub(super) fn sql(&self) -> Vec<String> {
+        let of = |bytes: bool| {
+            let some = self.read.iter().filter(move |(_, is_bytes, _)| *is_bytes == bytes);
+            some.map(|(name, ..)| format!("t.{}", quote(name)))
+        };
+        let record = format!("ROW({})::text", of(false).collect::<Vec<_>>().join(", "));
+        std::iter::once(record).chain(of(true)).collect()
+    }
+
+    /// The values of a row, read by [`Whole::sql`] from a column on, in the order of the columns.
+    pub(super) fn values(&self, row: &Row, from: usize) -> Job<Vec<Value>> {
+        let record: &str = row.try_get(from)?;
+        let broken = || invalid(format!("the database gave a row that cannot be read: {record:?}"));
+        let mut texts = fields(record).ok_or_else(broken)?.into_iter();
+        let mut bytes = from + 1..;
+        let mut values = Vec::with_capacity(self.read.len());
+        for (_, is_bytes, _) in &self.read {
+            values.push(match is_bytes {
+                true => {
+                    let value: Option<Vec<u8>> = row.try_get(bytes.next().unwrap_or_default())?;
+                    value.map_or(Value::Null, Value::Bytes)
+                }
+                false => texts.next().ok_or_else(broken)?.map_or(Value::Null, Value::Text),
+            });
+        }
+        match texts.next() {
+            None => Ok(values),
+            Some(_) => Err(broken()),
+        }
+    }
+}
+
+/// The fields of a record as text; none: it is malformed.
+fn fields(record: &str) -> Option<Vec<Option<String>>> {
+    let inner = record.strip_prefix('(')?.strip_suffix(')')?;
+    if inner.is_empty() {
+        // One column that is null, or no column at all: the caller knows how many there are.
+        return Some(vec![None]);
+    }
+    let (mut fields, mut rest) = (Vec::new(), inner);
+    loop {
+        let Some(quoted) = rest.strip_prefix('"') else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            let field = &rest[..end];
+            fields.push((!field.is_empty()).then(|| field.to_owned()));
+            match rest[end..].strip_prefix(',') {
+                Some(next) => rest = next,
+                None => return Some(fields),
+            }
+            continue;
+        };
+        // A quotation mark and a backslash come twice.
+        let (mut field, mut at) = (String::new(), quoted);
+        loop {
+            let mark = at.find(['"', '\\'])?;
+            let (text, marked) = at.split_at(mark);
+            field.push_str(text);
+            let (mark, behind) = marked.split_at(1);
+            match behind.strip_prefix(mark) {
+                Some(next) => {
+                    field.push_str(mark);
+                    at = next;
+                }
+                None if mark == "\"" => {
+                    at = behind;
+                    break;
+                }
+                None => return None,
+            }
+        }
+        fields.push(Some(field));
+        match at.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return at.is_empty().then_some(fields),
+        }
+    }
+}
+
+/// The tables whose columns are asked for, by name.
+pub(super) struct Asked<'a> {
+    tables: BTreeMap<&'a str, &'a Table>,
+    place: Option<usize>,
+}
+
+impl<'a> Asked<'a> {
+    /// Asks for the columns that these tables have now. Rows of theirs have been changed by this
+    /// transaction, so nobody can change the columns until it ends.
+    pub(super) fn send(
+        pipeline: &mut Pipeline<'_>,
+        tables: impl Iterator<Item = &'a Table>,
+    ) -> Asked<'a> {
+        let tables: BTreeMap<&str, &Table> =
+            tables.map(|table| (table.name.as_str(), table)).collect();
+        let names: Vec<String> = tables.keys().map(|name| (*name).to_owned()).collect();
+        let place = (!names.is_empty()).then(|| pipeline.push(DECLARED, params![names]));
+        Asked { tables, place }
+    }
+
+    /// Whether all of them are those of the catalog that the mapping was completed with.
+    pub(super) fn are_known(self, answers: &[Vec<Row>]) -> Job<bool> {
+        let Some(place) = self.place else { return Ok(true) };
+        let mut now: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
+        for row in &answers[place] {
+            let column = (row.try_get(1)?, row.try_get(2)?);
+            now.entry(row.try_get(0)?).or_default().push(column);
+        }
+        let is_known = |(name, table): (&&str, &&Table)| {
+            now.get(*name).is_none_or(|now| *now == table.whole.declared)
+        };
+        Ok(self.tables.iter().all(is_known))
+    }
+}
+
+const DECLARED: &str = "SELECT n, a.attname::text, format_type(a.atttypid, a.atttypmod)
+  FROM unnest($1::text[]) n JOIN pg_attribute a ON a.attrelid = to_regclass(n)
+  WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY n, a.attnum";
+
+/// The value of a mapped column in a row that was kept.
+pub(super) fn of_kept(column: Column, kept: &Kept, stored: &Value) -> Value {
+    let text = match stored {
+        Value::Text(text) if kept.padded => text.trim_end_matches(' '),
+        Value::Text(text) => text.as_str(),
+        Value::Bytes(bytes) if column.kind == Kind::Uuid => {
+            let uuid = bytes.as_slice().try_into().map(Value::Uuid);
+            return uuid.unwrap_or_else(|_| stored.clone());
+        }
+        other => return other.clone(),
+    };
+    let read = match column.kind {
+        Kind::Bool => match text {
+            "t" | "1" => Some(Value::Bool(true)),
+            "f" | "0" => Some(Value::Bool(false)),
+            _ => None,
+        },
+        Kind::Integer => text.parse().ok().map(Value::Integer),
+        Kind::Float => text.parse().ok().map(Value::Float),
+        Kind::Decimal => Some(Value::Decimal(text.to_owned())),
+        Kind::Json => Some(Value::Json(text.to_owned())),
+        Kind::Uuid => uuid_parse(text).map(Value::Uuid),
+        Kind::Timestamp => instant(text, column.encoding).map(Value::Timestamp),
+        Kind::Text | Kind::Bytes => None,
+    };
+    read.unwrap_or_else(|| Value::Text(text.to_owned()))
+}
+
+/// The instant of a timestamp, with or without a time zone, of a date, a number or an encoded text.
+fn instant(text: &str, encoding: Encoding) -> Option<Time> {
+    if encoding.is_text() {
+        return instant_of(text, encoding);
+    }
+    if let Ok(number) = text.parse() {
+        return unscaled(number, encoding).map(Time);
+    }
+    match text {
+        "infinity" => return Some(Time(i64::MAX)),
+        "-infinity" => return Some(Time(i64::MIN)),
+        _ => {}
+    }
+    let is_date = text.len() == 10;
+    let zoned = text.rfind(['+', '-']).is_some_and(|at| at > 10);
+    let whole = match (is_date, zoned) {
+        (true, _) => format!("{text}T00:00:00Z"),
+        (false, true) => text.replacen(' ', "T", 1),
+        (false, false) => text.replacen(' ', "T", 1) + "Z",
+    };
+    instant_of(&whole, Encoding::Rfc3339)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_taken_apart() {
+        let some = |texts: &[&str]| texts.iter().map(|t| Some((*t).to_owned())).collect::<Vec<_>>();
+        assert_eq!(fields("(a,b)"), Some(some(&["a", "b"])));
+        assert_eq!(fields("()"), Some(vec![None]));
+        assert_eq!(fields("(,)"), Some(vec![None, None]));
+        assert_eq!(fields("(\"\",a)"), Some(some(&["", "a"])));
+        assert_eq!(fields("(a,\"\")"), Some(some(&["a", ""])));
+        assert_eq!(
+            fields(r#"("say ""hi"", a\\b","(1,2)"," x ",é)"#),
+            Some(some(&[r#"say "hi", a\b"#, "(1,2)", " x ", "é"]))
+        );
+        for wrong in ["", "(", "a", r#"("a)"#, r#"("a"b)"#, r#"("\a")"#] {
+            assert_eq!(fields(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_mapped_column_is_read_from_its_text() {
+        let kept = |padded| Kept { name: "c".into(), read: None, padded };
+        let at = |text: &str| Time::from_jiff(text.parse().unwrap());
+        let time = |text| Value::Timestamp(at(text));
+        for (kind, encoding, text, expected) in [
+            (Kind::Bool, Encoding::Native, "t", Value::Bool(true)),
+            (Kind::Integer, Encoding::Native, "-5", Value::Integer(-5)),
+            (Kind::Float, Encoding::Native, "-0.5", Value::Float(-0.5)),
+            (Kind::Float, Encoding::Native, "Infinity", Value::Float(f64::INFINITY)),
+            (Kind::Decimal, Encoding::Native, "12.50", Value::Decimal("12.50".into())),
+            (Kind::Timestamp, Encoding::Seconds, "1700000000", time("2023-11-14T22:13:20Z")),
+            (Kind::Timestamp, Encoding::Native, "infinity", Value::Timestamp(Time(i64::MAX))),
+            (Kind::Timestamp, Encoding::Native, "2026-11-28", time("2026-11-28T00:00:00Z")),
+            (
+                Kind::Timestamp,
+                Encoding::Native,
+                "2026-11-28 08:12:26.5+00",
+                time("2026-11-28T08:12:26.5Z"),
+            ),
+            (
+                Kind::Timestamp,
+                Encoding::Native,
+                "2026-11-28 08:12:26",
+                time("2026-11-28T08:12:26Z"),
+            ),
+            (
+                Kind::Timestamp,
+                Encoding::Native,
+                "0044-03-15 00:00:00+00 BC",
+                Value::Text("0044-03-15 00:00:00+00 BC".into()),
+            ),
+            (Kind::Text, Encoding::Native, " x ", Value::Text(" x ".into())),
+        ] {
+            let column = Column { kind, encoding };
+            let read = of_kept(column, &kept(false), &Value::Text(text.into()));
+            assert_eq!(read, expected, "{text}");
+        }
+        let column = Column { kind: Kind::Text, encoding: Encoding::Native };
+        let read = of_kept(column, &kept(true), &Value::Text("x  ".into()));
+        assert_eq!(read, Value::Text("x".into()));
+    }
+}

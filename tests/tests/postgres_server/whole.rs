@@ -1,0 +1,126 @@
+//! Rows are kept with all columns, in the database's own spelling.
+
+use besom_core::value::Value;
+use besom_ports::store::Error;
+use besom_tests::adapters::postgres::Postgres;
+use besom_tests::conformance::tables::{text, thing};
+use besom_tests::conformance::world::{apply, candidate, set_n};
+use besom_tests::conformance::{World, block_on};
+use besom_tests::whole_rows;
+
+/// Columns that no mapping knows: name, type, what is inserted, and what is kept.
+const COLUMNS: [(&str, &str, &str, Option<&str>); 24] = [
+    ("padded", "char(6)", "'ab'", Some("ab    ")),
+    ("blank", "text", "''", Some("")),
+    ("marks", "text", r#"E'(a,"b")\\ c'"#, Some(r#"(a,"b")\ c"#)),
+    ("none", "text", "NULL", None),
+    ("spelt", "json", r#"'{"b" : 1,  "a":2}'"#, Some(r#"{"b" : 1,  "a":2}"#)),
+    ("nan", "numeric", "'NaN'", Some("NaN")),
+    ("endless", "numeric", "'Infinity'", Some("Infinity")),
+    ("scaled", "numeric(10,4)", "1.5", Some("1.5000")),
+    ("single", "real", "0.1", Some("0.1")),
+    ("never", "timestamptz", "'infinity'", Some("infinity")),
+    ("ancient", "timestamptz", "'0044-03-15 12:00+00 BC'", Some("0044-03-15 12:00:00+00 BC")),
+    ("wall", "timestamp(3)", "'2026-11-28 08:12:26.5'", Some("2026-11-28 08:12:26.5")),
+    ("day", "date", "'2026-11-28'", Some("2026-11-28")),
+    ("span", "interval", "'1 year 2 days 03:04:05'", Some("1 year 2 days 03:04:05")),
+    ("list", "int[]", "'[2:3]={7,8}'", Some("[2:3]={7,8}")),
+    ("words", "text[]", r#"'{a,NULL,"b c"}'"#, Some(r#"{a,NULL,"b c"}"#)),
+    ("feeling", "mood", "'glad'", Some("glad")),
+    ("small", "positive", "7", Some("7")),
+    ("pair", "pair", "'(1,\"x y\")'", Some("(1,\"x y\")")),
+    ("hollow", "pair", "'(,)'", Some("(,)")),
+    ("within", "int4range", "'[1,5)'", Some("[1,5)")),
+    ("address", "inet", "'10.0.0.1/8'", Some("10.0.0.1/8")),
+    ("flags", "bit varying(8)", "B'0101'", Some("0101")),
+    ("twice", "bigint GENERATED ALWAYS AS (n * 2) STORED", "", Some("2")),
+];
+
+#[test]
+fn every_change_keeps_the_row_as_it_is_stored() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let types = "CREATE TYPE mood AS ENUM ('glad'); CREATE TYPE pair AS (a int, b text);
+            CREATE DOMAIN positive AS int CHECK (value > 0)";
+        product.batch_execute(types).await.unwrap();
+        for (name, ty, ..) in COLUMNS {
+            product.batch_execute(&format!("ALTER TABLE things ADD {name} {ty}")).await.unwrap();
+        }
+        product.batch_execute("ALTER TABLE things ADD raw bytea").await.unwrap();
+        let world = World::new(Box::new(fixture)).await;
+        let given = COLUMNS.iter().filter(|(_, _, value, _)| !value.is_empty());
+        let (names, values): (Vec<&str>, Vec<&str>) =
+            given.map(|column| (column.0, column.2)).unzip();
+        let row = format!(
+            r"INSERT INTO things (tenant_id, id, title, n, flag, data, raw, {})
+              VALUES ('a', 't', 'thing', 1, false, '\x00ff', '\x', {})",
+            names.join(", "),
+            values.join(", ")
+        );
+        let text_or_null = |value: Option<&str>| value.map_or(Value::Null, text);
+        let mut stored = vec![
+            ("tenant_id", text("a")),
+            ("at", Value::Null),
+            ("data", Value::Bytes(vec![0, 255])),
+            ("doc", Value::Null),
+            ("flag", text("f")),
+            ("id", text("t")),
+            ("n", text("1")),
+            ("price", Value::Null),
+            ("ratio", Value::Null),
+            ("reference", Value::Null),
+            ("title", text("thing")),
+        ];
+        stored.extend(COLUMNS.iter().map(|column| (column.0, text_or_null(column.3))));
+        stored.push(("raw", Value::Bytes(vec![])));
+        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+        whole_rows::every_change_keeps_the_row_as_it_is_stored(&world, run, &row, &stored).await;
+    });
+}
+
+/// A column that a deployment adds, removes or renames while the host runs: no row is changed without it.
+#[test]
+fn a_change_of_the_columns_is_noticed_by_the_first_commit() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("t", 1)]).await;
+        world.settle(candidate("first"), apply(vec![], vec![set_n("t", 2)])).await;
+        for (at, change) in [
+            "ALTER TABLE things ADD more text DEFAULT 'kept'",
+            "ALTER TABLE things RENAME more TO other",
+            "ALTER TABLE things ALTER other TYPE varchar(9)",
+            "ALTER TABLE things DROP other, ADD other text DEFAULT 'new'",
+            // Another table takes its name.
+            "CREATE TABLE next (LIKE things INCLUDING ALL, newest int DEFAULT 5);
+             INSERT INTO next (tenant_id, id, title, n) SELECT tenant_id, id, title, n FROM things;
+             ALTER TABLE things RENAME TO former; ALTER TABLE next RENAME TO things",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            product.batch_execute(change).await.unwrap();
+            world.planned("task", vec![candidate(&format!("k{at}"))]).await;
+            let item = world.only("task").await;
+            let batch = || {
+                let decision = apply(vec![], vec![set_n("t", 3 + at as i64)]);
+                world.batch(vec![world.entry(&item, decision)])
+            };
+            let before = world.rows("things", &["n"]).await;
+            let refused = world.store().commit(&batch()).await;
+            assert!(matches!(refused, Err(Error::Busy(_))), "{change}: {refused:?}");
+            assert_eq!(world.rows("things", &["n"]).await, before, "{change}");
+            world.store().commit(&batch()).await.unwrap();
+            let [image] = world.latest_images().await.try_into().expect("one image");
+            let kept: Vec<&str> = image.stored.iter().map(|field| field.name.as_str()).collect();
+            let sql = "SELECT attname::text FROM pg_attribute WHERE attrelid = 'things'::regclass
+                       AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
+            let now = product.query(sql, &[]).await.unwrap();
+            let now: Vec<&str> = now.iter().map(|row| row.get(0)).collect();
+            assert_eq!(kept, now, "{change}");
+        }
+        world.balanced().await;
+    });
+}
