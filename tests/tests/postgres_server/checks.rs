@@ -129,7 +129,7 @@ fn columns_that_the_role_may_not_read_are_named() {
         let fixture = Postgres::open().await;
         let product = fixture.database().connect().await;
         let sql = format!(
-            "{SESSIONS} ALTER TABLE sessions ADD secret text; {}
+            "{SESSIONS} ALTER TABLE sessions ADD secret text; {};
              GRANT SELECT (session_id, expires_at), UPDATE, DELETE ON sessions TO sweeper",
             role("sweeper")
         );

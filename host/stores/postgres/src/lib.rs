@@ -73,6 +73,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
 use besom_core::item::{Identity, Item, Source};
+use besom_core::snapshot::Cause;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
@@ -142,6 +143,26 @@ impl PostgresStore {
             *known = Some((doubts, Arc::clone(&mapping)));
         }
         Ok(mapping)
+    }
+
+    async fn commit_once(&self, batch: &Batch) -> Result<Committed> {
+        let session = self.pools.take(Use::Write).await?;
+        let collections = self.collections();
+        let mapping = self.mapping(&session).await?;
+        let named = batch.entries.iter().map(|entry| &entry.item.identity.task);
+        let tasks = self.tasks.numbers(&session, named).await?;
+        let setting = commit::Setting {
+            pools: &self.pools,
+            clock: &self.clock,
+            tasks: &tasks,
+            mapping: &mapping,
+            collections: &collections,
+            observation: self.observation(),
+            fault: self.faults.next(),
+            bounds: self.bounds,
+            undo: &self.undo,
+        };
+        commit::commit(session, batch, &setting).await
     }
 
     fn collections(&self) -> Arc<Collections> {
@@ -436,23 +457,16 @@ impl Store for PostgresStore {
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
-        let session = self.pools.take(Use::Write).await?;
-        let collections = self.collections();
-        let mapping = self.mapping(&session).await?;
-        let named = batch.entries.iter().map(|entry| &entry.item.identity.task);
-        let tasks = self.tasks.numbers(&session, named).await?;
-        let setting = commit::Setting {
-            pools: &self.pools,
-            clock: &self.clock,
-            tasks: &tasks,
-            mapping: &mapping,
-            collections: &collections,
-            observation: self.observation(),
-            fault: self.faults.next(),
-            bounds: self.bounds,
-            undo: &self.undo,
-        };
-        commit::commit(session, batch, &setting).await
+        let doubts = self.pools.doubts();
+        match self.commit_once(batch).await {
+            // A deployment has changed columns: the catalog is read again.
+            Err(Error::Refused(Cause::Schema, _) | Error::Busy(_))
+                if self.pools.doubts() != doubts =>
+            {
+                self.commit_once(batch).await
+            }
+            done => done,
+        }
     }
 
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
