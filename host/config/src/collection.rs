@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
+use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding, all_dependants};
 use besom_core::value::Kind;
 
 use super::keys::{Key, Setter, suggestion};
@@ -65,11 +65,12 @@ pub static KEYS: &[Key<CollectionTable>] = &[
 ];
 
 /// The keys of a collection with structured values, and their descriptions.
-pub const SHAPED: [(&str, &str); 4] = [
+pub const SHAPED: [(&str, &str); 5] = [
     ("key", "Columns that, together with the tenant, identify a row."),
     ("columns", "Columns that a plugin may use: NAME = \"type\" or { type, encoding }."),
     ("indexes", "Indexes for range reads: NAME = [columns], without the tenant."),
     ("anchor", "The row that every INSERT locks: { collection, columns }, or an array of them."),
+    ("dependants", "Collections whose rows are deleted with the row that their anchor names."),
 ];
 
 const ANCHOR: &str = "anchor = { collection = \"NAME\", columns = [\"column\"] }";
@@ -79,7 +80,8 @@ const ANCHOR: &str = "anchor = { collection = \"NAME\", columns = [\"column\"] }
 pub struct CollectionPlaces {
     /// The name in the table header.
     pub name: Span,
-    /// Places by part: `table`, `key`, `tenant`, `anchor`, `columns.NAME`, `indexes.NAME`.
+    /// Places by part: `table`, `key`, `tenant`, `anchor`, `dependants`, `dependants.NAME`, `columns.NAME`,
+    /// `indexes.NAME`.
     pub parts: Spans,
 }
 
@@ -99,6 +101,7 @@ pub fn read(
     }
     for (name, place) in &places {
         anchored(walker, &all, &all[name], place);
+        depending(walker, &all, &all[name], place);
     }
     (all, places)
 }
@@ -195,6 +198,13 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
             indexes.insert(entry.key.clone(), list(walker, "the index", entry));
         }
     }
+    let mut dependants = Vec::new();
+    if let Some(entry) = table.get("dependants") {
+        for (span, name) in walker.texts("the dependants", &entry.span, &entry.node) {
+            parts.insert(format!("dependants.{name}"), span);
+            dependants.push(name);
+        }
+    }
     let mut anchors = Vec::new();
     if let Some(entry) = table.get("anchor") {
         let one = std::slice::from_ref(entry);
@@ -255,6 +265,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         columns,
         indexes,
         anchors,
+        dependants,
     };
     (collection, CollectionPlaces { name: entry.key_span.clone(), parts })
 }
@@ -310,6 +321,66 @@ fn column(walker: &mut Walker<'_>, path: &str, entry: &Entry) -> Option<Column> 
         }
         node => {
             kind(walker, &entry.span, node).map(|kind| Column { kind, encoding: Encoding::Native })
+        }
+    }
+}
+
+/// Its dependants exist, refer to it, and can be found by that. None of them depends on itself.
+fn depending(
+    walker: &mut Walker<'_>,
+    all: &Collections,
+    collection: &Collection,
+    place: &CollectionPlaces,
+) {
+    let own = &collection.name;
+    for name in &collection.dependants {
+        let span = place.parts.get(&format!("dependants.{name}")).unwrap_or(&place.name);
+        let Some(dependant) = all.get(name) else {
+            let fix = suggestion(name, all.keys().map(String::as_str));
+            walker.error(span, format!("the dependant `{name}` is not mapped"), fix);
+            continue;
+        };
+        let Some(anchor) = dependant.anchor_in(own) else {
+            walker.error(
+                span,
+                format!("`{name}` does not say how its rows refer to `{own}`"),
+                format!(
+                    "add anchor = {{ collection = \"{own}\", columns = [\"COLUMN\"] }} to [collections.{name}], \
+                     with the columns of its foreign key"
+                ),
+            );
+            continue;
+        };
+        if dependant.tenant.is_some() != collection.tenant.is_some() {
+            walker.error(
+                span,
+                format!("only one of `{own}` and `{name}` has a tenant column"),
+                "name the tenant column of both, or of neither",
+            );
+        }
+        let columns = &anchor.columns;
+        let begins = |index: &Vec<String>| {
+            index.len() >= columns.len()
+                && index[..columns.len()].iter().all(|column| columns.contains(column))
+        };
+        if !std::iter::once(&dependant.key).chain(dependant.indexes.values()).any(begins) {
+            let columns = columns.join(", ");
+            walker.error(
+                span,
+                format!(
+                    "no mapped index of `{name}` begins with {columns}: the whole table would be read for each row \
+                     of `{own}`"
+                ),
+                format!("create an index on {columns}, and add it to [collections.{name}.indexes]"),
+            );
+        }
+        let beneath = all_dependants(all, name);
+        if name == own || beneath.iter().any(|beneath| beneath.name == *own) {
+            walker.error(
+                span,
+                format!("`{own}` depends on itself through `{name}`"),
+                "remove one of the dependants from the circle",
+            );
         }
     }
 }

@@ -514,7 +514,7 @@ impl Resolved {
     }
 
     /// Returns the collections that must exist in the database: those of the file, those granted to tasks,
-    /// and their anchors. The rest of the entity model need not exist.
+    /// and their anchors and dependants. The rest of the entity model need not exist.
     pub fn used_collections(&self) -> Collections {
         let granted = self.config.tasks.values().flat_map(|task| task.grants.keys());
         let mut names: Vec<&String> = self.places.keys().chain(granted).collect();
@@ -525,6 +525,7 @@ impl Resolved {
             {
                 used.insert(name.clone(), collection.clone());
                 names.extend(collection.anchors.iter().map(|anchor| &anchor.collection));
+                names.extend(&collection.dependants);
             }
         }
         used

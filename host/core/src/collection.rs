@@ -77,6 +77,9 @@ pub struct Collection {
     /// The rows that keep others from inserting while a guard on absence is evaluated: see
     /// [`Collection::anchors_of`].
     pub anchors: Vec<Anchor>,
+    /// Collections whose rows go with the row that they refer to: they are deleted before it, in the same
+    /// commit. Each has an anchor in this collection.
+    pub dependants: Vec<String>,
 }
 
 /// The collection of that name.
@@ -193,6 +196,11 @@ impl Collection {
         Ok(anchors)
     }
 
+    /// The anchor by which rows of this collection refer to rows of another one.
+    pub fn anchor_in(&self, collection: &str) -> Option<&Anchor> {
+        self.anchors.iter().find(|anchor| anchor.collection == collection)
+    }
+
     /// The columns of an index followed by the key: the order of a range over it, which is total.
     pub fn order_of(&self, columns: &[String]) -> Vec<String> {
         let rest = self.key.iter().filter(|name| !columns.contains(name));
@@ -202,6 +210,22 @@ impl Collection {
 
 /// All collections of a configuration, by name.
 pub type Collections = BTreeMap<String, Collection>;
+
+/// Every collection whose rows may go with rows of this one, without repetition: its dependants, theirs, and so on.
+pub fn all_dependants<'a>(collections: &'a Collections, name: &'a str) -> Vec<&'a Collection> {
+    let mut found: Vec<&Collection> = Vec::new();
+    let mut open = vec![name];
+    while let Some(collection) = open.pop().and_then(|name| collections.get(name)) {
+        for name in &collection.dependants {
+            let is_new = found.iter().all(|known| known.name != *name);
+            if let Some(dependant) = collections.get(name).filter(|_| is_new) {
+                found.push(dependant);
+                open.push(name);
+            }
+        }
+    }
+    found
+}
 
 /// The operations that a task may perform on a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -245,6 +245,7 @@ mod tests {
             columns: columns.iter().map(|(name, kind)| ((*name).into(), column(*kind))).collect(),
             indexes: BTreeMap::new(),
             anchors: Vec::new(),
+            dependants: Vec::new(),
         };
         let anchor = Anchor { collection: "owners".into(), columns: vec!["owner".into()] };
         let columns = [("id", Kind::Integer), ("weight", Kind::Float), ("owner", Kind::Text)];

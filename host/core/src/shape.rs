@@ -134,7 +134,8 @@ impl Shape {
             }
         }
         let (name, table) = (name.to_owned(), self.table.clone());
-        Ok(Collection { name, table, tenant, key, columns, indexes, anchors: Vec::new() })
+        let (anchors, dependants) = (Vec::new(), Vec::new());
+        Ok(Collection { name, table, tenant, key, columns, indexes, anchors, dependants })
     }
 
     /// A column that may hold the tenant, by its name.

@@ -201,6 +201,7 @@ fn collection(
             .map(|(n, c)| ((*n).to_owned(), names(c)))
             .collect::<BTreeMap<_, _>>(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     }
 }
 

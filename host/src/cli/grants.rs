@@ -229,6 +229,7 @@ mod tests {
             columns: names.iter().map(|name| ((*name).to_owned(), column)).collect(),
             indexes: BTreeMap::new(),
             anchors: vec![],
+            dependants: Vec::new(),
         }
     }
 

@@ -246,6 +246,7 @@ fn collection() -> Collection {
         columns: [("id".to_owned(), column), ("n".to_owned(), column)].into(),
         indexes: BTreeMap::new(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     }
 }
 

@@ -209,6 +209,11 @@ macro_rules! store_conformance {
                 a_run_counts_what_its_pages_found,
                 an_empty_page_plans_nothing,
             }
+            dependants {
+                rows_go_with_the_row_that_they_refer_to,
+                each_item_of_a_batch_takes_its_own_dependants,
+                what_goes_with_a_row_stays_with_it,
+            }
             prune {
                 the_audit_balances_after_pruning,
                 the_cursor_of_a_tenant_is_forgotten_once_nobody_visits_it,

@@ -56,9 +56,9 @@ impl Table {
     }
 }
 
-/// Every table of the suites. `children` comes after the table of its anchor.
+/// Every table of the suites. A table comes after those of its anchors.
 pub fn all() -> Vec<Table> {
-    vec![things(), settings(), counters(), parents(), children()]
+    vec![things(), settings(), counters(), parents(), children(), leaves()]
 }
 
 /// The mapping of all tables.
@@ -121,6 +121,26 @@ fn children() -> Table {
     Table { collection, not_null: vec![] }
 }
 
+/// Rows under a row under an anchor.
+fn leaves() -> Table {
+    let columns = [("leaf", Kind::Text), ("parent", Kind::Text), ("seq", Kind::Integer)];
+    let mut collection = collection("leaves", &["leaf"], &columns);
+    let columns = vec!["parent".to_owned(), "seq".to_owned()];
+    collection.indexes.insert("by_child".into(), columns.clone());
+    collection.anchors = vec![Anchor { collection: "children".into(), columns }];
+    Table { collection, not_null: vec![] }
+}
+
+/// The mapping of all tables, with children that go with their parents, and leaves with the children.
+pub fn dependent() -> Arc<Collections> {
+    let mut all = (*collections()).clone();
+    for (name, dependant) in [("parents", "children"), ("children", "leaves")] {
+        let collection = all.get_mut(name).expect("it is mapped");
+        collection.dependants = vec![dependant.to_owned()];
+    }
+    Arc::new(all)
+}
+
 fn collection(name: &str, key: &[&str], columns: &[(&str, Kind)]) -> Collection {
     let column = |kind| Column { kind, encoding: Encoding::Native };
     Collection {
@@ -131,6 +151,7 @@ fn collection(name: &str, key: &[&str], columns: &[(&str, Kind)]) -> Collection 
         columns: columns.iter().map(|&(n, kind)| (n.to_owned(), column(kind))).collect(),
         indexes: Default::default(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     }
 }
 
@@ -176,6 +197,13 @@ pub fn counter(id: i64, n: i64) -> Change {
 pub fn parent(id: &str) -> Change {
     let fields = fields([("id", text(id)), ("total", Value::Integer(0))]);
     Change::Insert { collection: "parents".into(), fields }
+}
+
+/// A leaf of a child.
+pub fn leaf(leaf: &str, parent: &str, seq: i64) -> Change {
+    let fields =
+        fields([("leaf", text(leaf)), ("parent", text(parent)), ("seq", Value::Integer(seq))]);
+    Change::Insert { collection: "leaves".into(), fields }
 }
 
 /// A child of a parent.

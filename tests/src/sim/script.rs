@@ -69,6 +69,7 @@ pub fn collections() -> Collections {
             })
             .collect(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     };
     [
         table(

@@ -33,6 +33,7 @@ fn sessions() -> BTreeMap<String, Collection> {
         columns: [column("session_id", Kind::Text), column("expires_at", Kind::Timestamp)].into(),
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     };
     [("sessions".to_owned(), sessions)].into()
 }

@@ -37,6 +37,7 @@ fn collection(name: &str, key: &str, columns: &[(&str, Kind)]) -> Collection {
         columns: columns.iter().map(|&(n, kind)| (n.to_owned(), column(kind))).collect(),
         indexes: Default::default(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     }
 }
 

@@ -128,6 +128,7 @@ fn two_proposals_touch_the_same_row_in_whatever_way_they_name_it() {
             columns: Default::default(),
             indexes: Default::default(),
             anchors: Vec::new(),
+            dependants: Vec::new(),
         },
     );
     let key = vec![Value::Text("d".into()), Value::Integer(7)];
@@ -178,6 +179,7 @@ fn an_item_changes_one_row_at_most_sixteen_times_whatever_the_changes_are() {
             columns: Default::default(),
             indexes: Default::default(),
             anchors: Vec::new(),
+            dependants: Vec::new(),
         },
     )]
     .into();

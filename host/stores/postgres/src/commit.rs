@@ -20,6 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use besom_core::books::{Closed, Judged, Tally, Write, close};
+use besom_core::collection::all_dependants;
 use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::{Change, Guard, RowRange};
@@ -445,9 +446,12 @@ impl<'a> Attempt<'a> {
             Decision::Apply { proposal, undo: true, .. } => Some(proposal),
             _ => None,
         });
+        let all = self.setting.collections;
         let changed =
             works.flat_map(|proposal| proposal.changes.iter().filter_map(Change::collection));
-        changed.filter_map(|name| Some(&**self.setting.mapping.table(name).ok()?))
+        let beneath = |name| all_dependants(all, name).into_iter().map(|other| &*other.name);
+        let touched = changed.flat_map(move |name| std::iter::once(name).chain(beneath(name)));
+        touched.filter_map(|name| Some(&**self.setting.mapping.table(name).ok()?))
     }
 
     /// What is known about an entry before the changes of the last wave are applied: if one of them
@@ -619,6 +623,10 @@ impl<'a> Attempt<'a> {
                 Effect::Violated(said) => {
                     care.violated.insert(work.entry, said);
                 }
+                Effect::Kept(said) if self.care.savepoints => {
+                    care.violated.insert(work.entry, said);
+                }
+                Effect::Kept(_) => care.savepoints = true,
                 Effect::Incomplete if self.care.savepoints => care.failed.push(work.entry),
                 // Whether the rows are gone or were kept is found out carefully.
                 Effect::Incomplete => care.savepoints = true,
@@ -799,7 +807,9 @@ impl<'a> Attempt<'a> {
         for (work, effect) in holding.iter().zip(asked.read(&mut answers, &holding)?) {
             let done = match effect {
                 Effect::Done(done) => done,
-                Effect::Violated(said) => return Ok(Err(NotApplied::Violation(said))),
+                Effect::Violated(said) | Effect::Kept(said) => {
+                    return Ok(Err(NotApplied::Violation(said)));
+                }
                 Effect::Incomplete => {
                     let kept = self.kept_rows(session, work).await?;
                     return Ok(Err(kept.map_or(NotApplied::Guard, NotApplied::Violation)));

@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, Guard, RowRange};
+use besom_core::proposal::{Change, Guard, ReadSet, RowRange};
 use besom_core::value::{Field, Value};
 use tokio_postgres::Row;
 
 use super::anchors;
+use super::dependants::Cascade;
 use super::error::Job;
 use super::guards::matched;
 use super::mapping::{Mapping, Refusal, Table, quote};
@@ -40,6 +41,8 @@ pub(super) enum Effect {
     Overtaken,
     /// A guard on the number of deleted rows does not hold; the wave must be undone.
     Incomplete,
+    /// The database has kept a row whose dependants are gone; the wave must be undone.
+    Kept(String),
 }
 
 /// What is known of changes that were applied.
@@ -89,6 +92,8 @@ struct Single {
     expected: Option<i64>,
     sql: String,
     params: Vec<Param<'static>>,
+    /// The tables of a statement whose rows others go with.
+    together: Vec<Arc<Table>>,
     done: usize,
 }
 
@@ -198,34 +203,23 @@ impl One {
             Change::Increment { collection, key, fields } => {
                 One::keyed(mapping.table(collection)?, work, key, fields, Operation::Increment)
             }
+            Change::Delete { collection, key }
+                if !mapping.table(collection)?.collection.dependants.is_empty() =>
+            {
+                let (collection, rest) = (collection.clone(), vec![key.clone()]);
+                let set = ReadSet { collection, prefix: Vec::new(), rest };
+                One::set(mapping, at, work, &set, None)
+            }
             Change::Delete { collection, key } => {
                 One::keyed(mapping.table(collection)?, work, key, &[], Operation::Delete)
             }
             Change::DeleteReadSet(set) => {
-                let table = mapping.table(&set.collection)?;
                 let guarded = |guard: &Guard| match guard {
                     Guard::Complete(whole) => Arc::ptr_eq(whole, set) || whole == set,
                     _ => false,
                 };
-                let rows = readset::rows(table, work.tenant, set)?;
                 let guarded = work.proposal.guards.iter().any(guarded);
-                let returned =
-                    if work.undo { table.whole.sql().join(", ") } else { "1".to_owned() };
-                let single = Single {
-                    table: Arc::clone(table),
-                    work: at,
-                    undo: work.undo,
-                    expected: guarded.then_some(rows.count),
-                    sql: format!(
-                        "DELETE FROM {} t USING {} WHERE {} RETURNING {returned}",
-                        table.name, rows.from, rows.on
-                    ),
-                    params: rows.params,
-                    done: 0,
-                };
-                let shape = format!("read set of {at}");
-                let what = What::Single(single);
-                Ok(One { table: Arc::clone(table), shape, key: None, what })
+                One::set(mapping, at, work, set, guarded.then_some(set.len() as i64))
             }
             Change::DeleteRange(range) => One::range(mapping, at, work, range, None),
             Change::UpdateRange { range, fields } => {
@@ -235,6 +229,41 @@ impl One {
         }
     }
 
+    /// Deletes the rows of a set; `expected`: so many of them must exist.
+    fn set(
+        mapping: &Mapping,
+        at: usize,
+        work: &Work<'_>,
+        set: &ReadSet,
+        expected: Option<i64>,
+    ) -> Result<One, Refusal> {
+        let table = mapping.table(&set.collection)?;
+        let readset::Rows { from, on, params, .. } = readset::rows(table, work.tenant, set)?;
+        let name = &table.name;
+        let (sql, together) = if table.collection.dependants.is_empty() {
+            let returned = if work.undo { table.whole.sql().join(", ") } else { "1".to_owned() };
+            let sql = format!("DELETE FROM {name} t USING {from} WHERE {on} RETURNING {returned}");
+            (sql, Vec::new())
+        } else {
+            let held = Cascade::held(table);
+            let held = format!("SELECT {held} FROM {from} JOIN {name} t ON {on} FOR UPDATE OF t");
+            let Cascade { sql, tables } = Cascade::new(mapping, table, &held, work.undo)?;
+            (sql, tables)
+        };
+        let single = Single {
+            table: Arc::clone(table),
+            work: at,
+            undo: work.undo,
+            expected,
+            sql,
+            params,
+            together,
+            done: 0,
+        };
+        let what = What::Single(single);
+        Ok(One { table: Arc::clone(table), shape: format!("read set of {at}"), key: None, what })
+    }
+
     fn range(
         mapping: &Mapping,
         at: usize,
@@ -242,7 +271,7 @@ impl One {
         range: &RowRange,
         fields: Option<&[Field]>,
     ) -> Result<One, Refusal> {
-        let Statement { table, sql, params } =
+        let Statement { table, sql, params, together } =
             range_change::statement(mapping, work, range, fields)?;
         let single = Single {
             table: Arc::clone(&table),
@@ -251,6 +280,7 @@ impl One {
             expected: None,
             sql,
             params,
+            together,
             done: 0,
         };
         Ok(One { table, shape: format!("range of {at}"), key: None, what: What::Single(single) })
@@ -612,6 +642,34 @@ impl Group {
     }
 }
 
+impl Single {
+    /// Reads the rows of several tables: the last ones first, as they were deleted.
+    fn read_together(&self, gone: Vec<Row>, results: &mut Results<'_>) -> Job<()> {
+        let of = |row: Row| Ok((row.try_get::<_, i32>(0)?, row));
+        let mut gone = gone.into_iter().map(of).collect::<Job<Vec<_>>>()?;
+        gone.sort_by_key(|(table, _)| std::cmp::Reverse(*table));
+        let (mut held, mut deleted) = (0, 0);
+        for (table, row) in gone {
+            let Some(of) = usize::try_from(table).ok().and_then(|at| self.together.get(at)) else {
+                held = i64::from(row.try_get::<_, i32>(1)?);
+                continue;
+            };
+            deleted += i64::from(table == 0);
+            results.changed(self.work, 1);
+            if self.undo {
+                let values = of.whole.values(&row, 2)?;
+                results.keep(self.work, of, Ok(values))?;
+            }
+        }
+        if self.expected.is_some_and(|expected| expected != held) {
+            results.effects[self.work] = Effect::Incomplete;
+        } else if deleted < held {
+            results.effects[self.work] = Effect::Kept(kept(&self.table.collection.name));
+        }
+        Ok(())
+    }
+}
+
 /// The results of the works.
 struct Results<'w> {
     works: &'w [Work<'w>],
@@ -656,6 +714,10 @@ impl Asked {
         for step in self.steps {
             match step {
                 Step::Group(mut group) => group.read(answers, &mut results)?,
+                Step::Single(single) if !single.together.is_empty() => {
+                    let gone = std::mem::take(&mut answers[single.done]);
+                    single.read_together(gone, &mut results)?;
+                }
                 Step::Single(single) => {
                     let gone = std::mem::take(&mut answers[single.done]);
                     if single.expected.is_some_and(|expected| expected != gone.len() as i64) {

@@ -16,6 +16,7 @@ mod commands;
 mod commit;
 mod conditions;
 mod connect;
+mod dependants;
 mod direct;
 mod effects;
 mod embedded;

@@ -7,6 +7,7 @@ use besom_core::proposal::{Change, OnGuardFailed, Proposal, ReadSet, RowRange};
 use besom_core::value::{Field, Value};
 
 use super::conditions::Conditions;
+use super::dependants::Cascade;
 use super::error::{Job, invalid};
 use super::lookup::selected;
 use super::mapping::{DIALECT, Mapping, Refusal, Table, quote};
@@ -23,6 +24,8 @@ pub(super) struct Statement {
     pub(super) table: Arc<Table>,
     pub(super) sql: String,
     pub(super) params: Vec<Param<'static>>,
+    /// The tables whose rows it deletes, if other rows go with those of its own.
+    pub(super) together: Vec<Arc<Table>>,
 }
 
 /// The statement that deletes the rows, or sets `fields` of them; it returns the rows as they were, or one
@@ -43,6 +46,12 @@ pub(super) fn statement(
     params.push(Box::new(i64::from(range.rows)));
     let limit = format!("LIMIT ${} FOR UPDATE SKIP LOCKED", params.len());
     let name = &table.name;
+    if fields.is_none() && !table.collection.dependants.is_empty() {
+        let held = Cascade::held(table);
+        let held = format!("SELECT {held} FROM {name} t WHERE {wheres} {limit}");
+        let Cascade { sql, tables } = Cascade::new(mapping, table, &held, work.undo)?;
+        return Ok(Statement { table: Arc::clone(table), sql, params, together: tables });
+    }
     let kept = if work.undo { table.whole.sql() } else { vec!["1".to_owned()] };
     let images = kept.join(", ");
     // In several tables rows may have the same place.
@@ -81,7 +90,7 @@ pub(super) fn statement(
             )
         }
     };
-    Ok(Statement { table: Arc::clone(table), sql, params })
+    Ok(Statement { table: Arc::clone(table), sql, params, together: Vec::new() })
 }
 
 /// The keys of the rows, which are locked until the transaction ends.

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use besom_core::collection::Collections;
+use besom_core::collection::{Collections, all_dependants};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Comparison, Filter, Guard, Proposal, ReadSet};
 use besom_core::value::{Field, Value};
@@ -197,6 +197,7 @@ impl Footprint {
                 }
                 Change::Emit { .. } => None,
             });
+            look.dependants(change, writes);
         }
     }
 }
@@ -218,6 +219,24 @@ impl Look<'_> {
         let tenant = self.tenant.filter(|_| definition.tenant.is_some());
         // Two collections may be mapped to one table.
         Some(Extent::new(&definition.table, tenant, begin, definition.key.len(), whole))
+    }
+
+    /// The rows that go with deleted ones.
+    fn dependants(&self, change: &Change, writes: &mut Vec<Extent>) {
+        let (name, key) = match change {
+            Change::Delete { collection, key } => (collection, &key[..]),
+            Change::DeleteReadSet(set) => (&set.collection, &set.prefix[..]),
+            Change::DeleteRange(range) => (&range.collection, &[][..]),
+            _ => return,
+        };
+        for dependant in all_dependants(self.collections, name) {
+            // A key that begins with that of the row it goes with.
+            let begins = dependant.anchor_in(name).is_some_and(|anchor| {
+                anchor.columns.first().is_some_and(|column| dependant.key.first() == Some(column))
+            });
+            let begin = if begins { key.first() } else { None };
+            writes.extend(self.extent(&dependant.name, begin, true));
+        }
     }
 
     fn row(&self, collection: &str, key: &[Value]) -> Option<Extent> {

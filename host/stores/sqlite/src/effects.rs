@@ -318,8 +318,57 @@ impl<'a> Effects<'a> {
         Ok(())
     }
 
-    /// Deletes the rows of a condition, after keeping their images; returns their number.
+    /// Deletes the rows of a condition, after those that go with them and after keeping their images;
+    /// returns their number.
     pub(super) fn delete_where(
+        &mut self,
+        table: &Table,
+        condition: &str,
+        params: &Params<'_>,
+    ) -> Result<usize, Stop> {
+        if table.collection.dependants.is_empty() {
+            return self.delete_rows(table, condition, params);
+        }
+        let sql = format!("SELECT count(*) FROM {} WHERE {condition}", table.name);
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let found: usize =
+            statement.query_row(params_from_iter(params.iter()), |row| row.get(0))?;
+        self.delete_dependants(table, condition, params)?;
+        match self.delete_rows(table, condition, params)? {
+            // A trigger may keep a row, whose dependants are gone.
+            deleted if deleted < found => Err(Stop::Violation(kept(&table.collection.name))),
+            deleted => Ok(deleted),
+        }
+    }
+
+    /// Deletes the rows that go with those of a condition, the last ones first.
+    pub(super) fn delete_dependants(
+        &mut self,
+        table: &Table,
+        condition: &str,
+        params: &Params<'_>,
+    ) -> Result<(), Stop> {
+        let mapping = self.mapping;
+        for name in &table.collection.dependants {
+            let dependant = mapping.table(name)?;
+            let Some(anchor) = dependant.collection.anchor_in(&table.collection.name) else {
+                continue;
+            };
+            let list = |tenant: Option<&str>, columns: &[String]| {
+                let columns = columns.iter().map(|name| quote(name));
+                tenant.map(str::to_owned).into_iter().chain(columns).collect::<Vec<_>>().join(", ")
+            };
+            let own = list(dependant.tenant(), &anchor.columns);
+            let theirs = list(table.tenant(), &table.collection.key);
+            let condition =
+                format!("({own}) IN (SELECT {theirs} FROM {} WHERE {condition})", table.name);
+            self.delete_dependants(dependant, &condition, params)?;
+            self.delete_rows(dependant, &condition, params)?;
+        }
+        Ok(())
+    }
+
+    fn delete_rows(
         &mut self,
         table: &Table,
         condition: &str,

@@ -115,6 +115,7 @@ mod tests {
             tenant: Some("house".into()),
             indexes: BTreeMap::from([("by_guest".to_owned(), vec!["guest".to_owned()])]),
             anchors: Vec::new(),
+            dependants: Vec::new(),
         })
     }
 

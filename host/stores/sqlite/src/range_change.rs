@@ -15,9 +15,13 @@ use super::hint;
 use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
 use super::range::{raw_cell, raw_value};
 use besom_ports::store::Range;
+use besom_record::kept;
 use besom_tables::conditions::of_range;
 use besom_tables::range::{Page, Test, ends};
 use besom_tables::room::Room;
+
+/// Maximum number of parameters of a statement.
+const PARAMS_MAX: usize = 30_000;
 
 /// A change of a range's rows.
 struct Sweep<'a> {
@@ -171,8 +175,14 @@ impl Effects<'_> {
         places: Option<&[(Place, Vec<Value>)]>,
     ) -> Result<(), Stop> {
         let Sweep { table, fields, .. } = *sweep;
-        let (among, mut params) = sweep.among(places);
         self.dirty = true;
+        if fields.is_none() && !table.collection.dependants.is_empty() {
+            return match places {
+                Some(places) => self.delete_with_dependants(sweep, places),
+                None => self.delete_with_dependants(sweep, &self.places(sweep)?),
+            };
+        }
+        let (among, mut params) = sweep.among(places);
         let Some(fields) = fields else { return self.delete_among(table, &among, &params) };
         if let Some(kept) = &mut self.images {
             let whole = table.whole(self.conn)?;
@@ -195,6 +205,32 @@ impl Effects<'_> {
         let sql = format!("UPDATE {} SET {set} WHERE {among}", table.name);
         let changed = self.conn.prepare_cached(&sql)?.execute(params_from_iter(values.iter()))?;
         self.rows += changed as u64;
+        Ok(())
+    }
+
+    /// Deletes rows that were found and judged a moment ago, and before them the rows that go with them. They are
+    /// named by their places: chosen again, they could be others.
+    fn delete_with_dependants(
+        &mut self,
+        sweep: &Sweep<'_>,
+        places: &[(Place, Vec<Value>)],
+    ) -> Result<(), Stop> {
+        let (table, place) = (sweep.table, sweep.place.join(", "));
+        for places in places.chunks(PARAMS_MAX / sweep.place.len()) {
+            let each = format!("({})", vec!["?"; sweep.place.len()].join(", "));
+            let all = vec![each; places.len()].join(", ");
+            let condition = format!("({place}) IN (VALUES {all})");
+            let cells = places.iter().flat_map(|(place, _)| place);
+            let params: Params<'_> = cells.map(|cell| ToSqlOutput::Borrowed(cell.into())).collect();
+            let before = self.rows;
+            self.delete_dependants(table, &condition, &params)?;
+            let others = self.rows - before;
+            self.delete_among(table, &condition, &params)?;
+            // A trigger may keep a row, whose dependants are gone.
+            if self.rows - before - others < places.len() as u64 {
+                return Err(Stop::Violation(kept(&table.collection.name)));
+            }
+        }
         Ok(())
     }
 

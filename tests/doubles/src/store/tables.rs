@@ -164,15 +164,15 @@ impl Tables {
                 self.put(collection, id, Some(before), &sums)
             }
             Change::Delete { collection: name, key } => {
-                let collection = collection(collections, name)?;
-                let id = row_id(collection, tenant, key)?;
-                Ok(self.remove(collection, id)?.into_iter().collect())
+                let id = row_id(collection(collections, name)?, tenant, key)?;
+                self.remove_all(collections, name, id)
             }
             Change::DeleteReadSet(set) => {
                 let collection = collection(collections, &set.collection)?;
                 let mut touched = Vec::new();
                 for key in set.keys() {
-                    touched.extend(self.remove(collection, row_id(collection, tenant, &key)?)?);
+                    let id = row_id(collection, tenant, &key)?;
+                    touched.extend(self.remove_all(collections, &set.collection, id)?);
                 }
                 Ok(touched)
             }
@@ -181,7 +181,8 @@ impl Tables {
                 let collection = collection(collections, &range.collection)?;
                 let mut touched = Vec::new();
                 for key in keys {
-                    touched.extend(self.remove(collection, row_id(collection, tenant, &key)?)?);
+                    let id = row_id(collection, tenant, &key)?;
+                    touched.extend(self.remove_all(collections, &range.collection, id)?);
                 }
                 Ok(touched)
             }
@@ -260,6 +261,36 @@ impl Tables {
         }
         self.table_mut(collection).rows.insert(id.clone(), Arc::new(row));
         Ok(vec![touched(collection, id, before)])
+    }
+
+    /// Removes a row, and before it the rows that go with it.
+    fn remove_all(
+        &mut self,
+        collections: &Collections,
+        name: &str,
+        id: RowId,
+    ) -> Result<Vec<Touched>, Violation> {
+        let own = collection(collections, name)?;
+        if !self.of(own)?.rows.contains_key(&id) {
+            return Ok(Vec::new());
+        }
+        let mut touched = Vec::new();
+        for dependant in &own.dependants {
+            let other = collection(collections, dependant)?;
+            let Some(anchor) = other.anchor_in(name) else { continue };
+            let refers = |row: &Columns| {
+                let values = anchor.columns.iter().map(|column| row.get(column));
+                values.eq(id.key.iter().map(|value| Some(&value.0)))
+            };
+            let rows = self.of(other)?.rows.iter();
+            let ids = rows.filter(|(other, row)| other.tenant == id.tenant && refers(row));
+            let ids: Vec<RowId> = ids.map(|(id, _)| id.clone()).collect();
+            for id in ids {
+                touched.extend(self.remove_all(collections, dependant, id)?);
+            }
+        }
+        touched.extend(self.remove(own, id)?);
+        Ok(touched)
     }
 
     fn remove(&mut self, collection: &Collection, id: RowId) -> Result<Option<Touched>, Violation> {

@@ -10,6 +10,7 @@ pub mod commands;
 pub mod dead_letters;
 pub mod deaths;
 pub mod dedup;
+pub mod dependants;
 pub mod feed;
 pub mod fence;
 pub mod guards;

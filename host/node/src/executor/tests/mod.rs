@@ -92,6 +92,7 @@ fn things() -> Arc<Collections> {
         columns: [("id".into(), column)].into(),
         indexes: BTreeMap::new(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     };
     Arc::new([("things".into(), things)].into())
 }

@@ -44,6 +44,7 @@ async fn instants_in_another_unit_are_refused_when_most_of_them_are() {
         .into(),
         indexes: Default::default(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     };
     f.store.set_collections(Arc::new([("p".to_owned(), collection)].into()));
     let columns = vec!["at".to_owned()];
@@ -199,6 +200,7 @@ async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
         .into(),
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     };
     // An index of SQLite ends with the rowid, which is this key.
     let mut counted = Collection { table: "counted".into(), ..sessions.clone() };
@@ -261,6 +263,7 @@ async fn sessions(rows: &str, kind: Kind, encoding: Encoding) -> (Fixture, Colle
         .into(),
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
+        dependants: Vec::new(),
     };
     let all: Collections = [("sessions".to_owned(), sessions)].into();
     f.store.set_collections(Arc::new(all.clone()));
