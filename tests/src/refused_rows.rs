@@ -7,7 +7,7 @@ use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
 
 use crate::conformance::World;
-use crate::conformance::tables::{child, fields, parent, text};
+use crate::conformance::tables::{child, dependent, fields, parent, text};
 use crate::conformance::world::{apply, candidate};
 
 const PARENTS: u64 = 60;
@@ -110,4 +110,28 @@ async fn clear(world: &World, kept: &[u64]) {
         key: vec![text(&name(*number))],
     });
     world.write(children.chain(parents).collect()).await;
+}
+
+/// A row that a trigger of the product keeps (`p13`) stays with what refers to it; the others go with theirs.
+pub async fn a_row_that_is_kept_stays_with_its_dependants(world: &World) {
+    world.store().set_collections(dependent());
+    write(world, &[7, 13, 31]).await;
+    let delete = |id: u64| {
+        let key = vec![text(&name(id))];
+        vec![Change::Delete { collection: "parents".into(), key }]
+    };
+    let alone = world.settle(candidate("alone"), apply(vec![], delete(13))).await;
+    assert!(matches!(&alone.outcomes[..], [Outcome::Dead(_)]), "{alone:?}");
+    assert_eq!(world.rows("children", &["parent"]).await.len(), 3);
+    let range = apply(vec![], vec![Change::DeleteRange(all())]);
+    let committed = world.settle(candidate("range"), range).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    let left: Vec<Row> = vec![vec![text("p13")]];
+    assert_eq!(world.rows("parents", &["id"]).await, left);
+    assert_eq!(world.rows("children", &["parent"]).await, left);
+    let row = world.history().await.pop().unwrap();
+    assert_eq!(row.rows, PARENTS - 1 + 2);
+    assert!(row.reason.is_some_and(|said| said.contains("1 row could not be changed")));
+    assert_eq!(world.latest_images().await.len() as u64, row.rows);
+    world.balanced().await;
 }

@@ -94,6 +94,10 @@ fn rows_that_the_database_refuses_stay_alone() {
             refused_rows::a_row_that_cannot_be_set_stays_alone(&world).await;
             product.execute_batch("DROP TRIGGER p13; DELETE FROM parents").expect("the rows");
         }
+        let trigger = "CREATE TRIGGER p13 BEFORE DELETE ON parents WHEN old.id = 'p13'
+                       BEGIN SELECT raise(IGNORE); END";
+        product.execute_batch(trigger).expect("the product's trigger");
+        refused_rows::a_row_that_is_kept_stays_with_its_dependants(&world).await;
     });
 }
 

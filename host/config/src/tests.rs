@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::collection::{Encoding, Operations};
+use besom_core::collection::{Encoding, Operations, all_dependants};
 use besom_core::value::{Field, Kind, Value};
 
 use super::*;
@@ -868,6 +868,60 @@ fn fuel_is_counted_but_where_nobody_is_suspected_or_a_task_says_no() {
         let config = load(&text).unwrap_or_else(|problems| panic!("{text}{problems}"));
         let limits = &config.tasks.values().next().expect("the task").limits;
         assert_eq!((limits.fuel, limits.wall_ms), (expected, 120_000), "{plugin}");
+    }
+}
+
+#[test]
+fn dependants_refer_to_their_collection_and_can_be_found() {
+    let section = |name: &str, more: &str| {
+        format!(
+            "[collections.{name}]\nkey = [\"id\"]\ncolumns = {{ id = \"text\", a = \"text\" }}\n{more}\n"
+        )
+    };
+    let anchor = |to: &str| format!("anchor = {{ collection = \"{to}\", columns = [\"a\"] }}");
+    let index = "indexes = { by_a = [\"a\"] }";
+    let text = section("orders", "dependants = [\"lines\", \"notes\"]")
+        + &section("lines", &format!("{}\n{index}\ndependants = [\"parts\"]", anchor("orders")))
+        + &section("parts", &format!("{}\n{index}", anchor("lines")))
+        + &section("notes", &format!("{}\n{index}", anchor("orders")));
+    let config = load(&text).expect("valid");
+    let all = all_dependants(&config.collections, "orders");
+    let mut names: Vec<&str> = all.iter().map(|found| found.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["lines", "notes", "parts"]);
+
+    for (text, expected) in [
+        (section("orders", "dependants = [\"line\"]"), "the dependant `line` is not mapped"),
+        (
+            section("orders", "dependants = [\"lines\"]") + &section("lines", index),
+            "`lines` does not say how its rows refer to `orders`",
+        ),
+        (
+            section("orders", "dependants = [\"lines\"]") + &section("lines", &anchor("orders")),
+            "no mapped index of `lines` begins with a: the whole table would be read for each row of \
+             `orders`",
+        ),
+        (
+            section("orders", "tenant = \"org\"\ndependants = [\"lines\"]")
+                + &section("lines", &format!("{}\n{index}", anchor("orders"))),
+            "only one of `orders` and `lines` has a tenant column",
+        ),
+        (
+            section("orders", &format!("{}\n{index}\ndependants = [\"orders\"]", anchor("orders"))),
+            "`orders` depends on itself through `orders`",
+        ),
+        (
+            section("orders", &format!("{}\n{index}\ndependants = [\"lines\"]", anchor("lines")))
+                + &section(
+                    "lines",
+                    &format!("{}\n{index}\ndependants = [\"orders\"]", anchor("orders")),
+                ),
+            "`orders` depends on itself through `lines`",
+        ),
+    ] {
+        let Err(problems) = load(&text) else { panic!("accepted:\n{text}") };
+        let said = format!("{problems:?}");
+        assert!(said.contains(expected), "{expected}\n{said}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::collection::{Collections, Operations};
+use besom_core::collection::{Collections, Operations, all_dependants};
 use besom_core::command::counted;
 use besom_core::ids::TaskName;
 use besom_core::proposal::{Comparison, Condition};
@@ -168,6 +168,11 @@ async fn looked(
         all.insert |= operations.insert;
         all.update |= operations.update;
         all.delete |= operations.delete;
+        if operations.delete {
+            for dependant in all_dependants(used, name) {
+                granted.entry(dependant.name.clone()).or_default().delete = true;
+            }
+        }
     }
     faults.extend(store.check_granted(used, &granted).await?);
     let mut refused = Vec::new();

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use besom_core::collection::{Collection, Collections, Operations};
+use besom_core::collection::{Collection, Collections, Operations, all_dependants};
 
 use super::open::{Loader, connections};
 use super::{Exit, Failure, Global, output};
@@ -122,6 +122,12 @@ fn wanted(config: &Config) -> BTreeMap<String, Wanted> {
                 (None, _) | (Some(_), None) => None,
             };
         }
+    }
+    let deleted = all.iter().filter(|(_, wanted)| wanted.operations.delete);
+    let deleted: Vec<String> = deleted.map(|(name, _)| name.clone()).collect();
+    for dependant in deleted.iter().flat_map(|name| all_dependants(&config.collections, name)) {
+        let none = Wanted { columns: Some(BTreeSet::new()), ..Wanted::default() };
+        all.entry(dependant.name.clone()).or_insert(none).operations.delete = true;
     }
     all
 }

@@ -6,7 +6,7 @@ use besom_core::proposal::{Change, RowRange};
 use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
 use besom_tests::adapters::postgres::Postgres;
-use besom_tests::conformance::tables::{counter, text, thing};
+use besom_tests::conformance::tables::{counter, dependent, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::refused_rows;
@@ -33,6 +33,52 @@ fn rows_that_the_database_refuses_stay_alone() {
                          EXECUTE FUNCTION p13()";
         product.batch_execute(trigger).await.expect("the product's trigger");
         refused_rows::a_row_that_cannot_be_set_stays_alone(&world).await;
+        let trigger = "DROP TRIGGER p13 ON parents; DELETE FROM parents;
+                       CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$
+                         BEGIN RETURN NULL; END $$;
+                       CREATE TRIGGER p13 BEFORE DELETE ON parents FOR EACH ROW WHEN (old.id = 'p13')
+                         EXECUTE FUNCTION stays()";
+        product.batch_execute(trigger).await.expect("the product's trigger");
+        refused_rows::a_row_that_is_kept_stays_with_its_dependants(&world).await;
+    });
+}
+
+/// A row that refers to a deleted one, and is committed while the deletion waits or runs, goes with it or keeps it: it
+/// never stays behind.
+#[test]
+fn rows_that_are_inserted_meanwhile_go_or_keep_what_they_refer_to() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let database = fixture.database();
+        let (product, other) = (database.connect().await, database.connect().await);
+        let world = World::new(Box::new(fixture)).await;
+        world.store().set_collections(dependent());
+        for round in 0..40 {
+            world.write((0..8).map(|at| parent(&format!("p{at}"))).collect()).await;
+            let insert = "INSERT INTO children (tenant_id, parent, seq) VALUES ('a', 'p3', 1)";
+            // A transaction that holds the row while the commit reads, and one that inserts beside it.
+            product.batch_execute(&format!("BEGIN; {insert}")).await.unwrap();
+            let racing = async {
+                let other = other.batch_execute(
+                    "INSERT INTO children (tenant_id, parent, seq) VALUES ('a', 'p5', 1)",
+                );
+                let ended = product.batch_execute("COMMIT");
+                futures::future::join(other, ended).await
+            };
+            let key = format!("k{round}");
+            let item = world.settle(candidate(&key), apply(vec![], delete("parents")));
+            let (committed, (inserted, _)) = futures::future::join(item, racing).await;
+            assert_eq!(committed.outcomes, [Outcome::Committed]);
+            let parents = world.rows("parents", &["id"]).await;
+            let children = world.rows("children", &["parent"]).await;
+            assert!(children.iter().all(|child| parents.contains(child)), "{parents:?}");
+            let held = parents.iter().filter(|row| row[0] == text("p3")).count();
+            assert_eq!(children.iter().filter(|row| row[0] == text("p3")).count(), held);
+            // An insert that came too late has found no parent.
+            assert!(inserted.is_ok() || !parents.contains(&vec![text("p5")]));
+            product.batch_execute("DELETE FROM children; DELETE FROM parents").await.unwrap();
+        }
+        world.balanced().await;
     });
 }
 

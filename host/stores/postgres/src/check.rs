@@ -89,7 +89,7 @@ pub(super) async fn check_granted(
             found.warning("table", message);
         }
         if operations.delete {
-            found.cascades(row.try_get(6)?, &reactions);
+            found.cascades(row.try_get(6)?, &reactions, collections);
         }
         let hidden = table.columns.iter().filter(|column| !column.readable);
         let hidden: Vec<&str> = hidden.map(|column| column.name.as_str()).collect();

@@ -48,7 +48,7 @@ pub(super) fn check_granted(
         let Some(collection) = collections.get(name) else { continue };
         let mut found = Check { dialect: &DIALECT, collection, faults: &mut faults };
         if operations.delete {
-            found.cascades(&collection.table.to_lowercase(), &reactions);
+            found.cascades(&collection.table.to_lowercase(), &reactions, collections);
         }
         if operations.insert || operations.update || operations.delete {
             found.triggers(&triggers(conn, &collection.table)?);

@@ -135,12 +135,19 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A delete in this table, which `reactions` calls `table`, reaches no other rows.
-    pub fn cascades(&mut self, table: &str, reactions: &[Reaction]) {
+    /// A delete in this table, which `reactions` calls `table`, reaches no rows but those of its dependants,
+    /// which are deleted before.
+    pub fn cascades(&mut self, table: &str, reactions: &[Reaction], all: &Collections) {
+        let last =
+            |name: &str| name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_lowercase();
+        let dependants = self.collection.dependants.iter().filter_map(|name| all.get(name));
+        let dependants: Vec<String> = dependants.map(|other| last(&other.table)).collect();
+        let goes_before = |one: &Reaction| one.to == table && dependants.contains(&last(&one.of));
         let (mut deleted, mut changed): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
         let mut open = vec![table];
         while let Some(table) = open.pop() {
-            for Reaction { of, deletes, .. } in reactions.iter().filter(|one| one.to == table) {
+            let others = reactions.iter().filter(|one| one.to == table && !goes_before(one));
+            for Reaction { of, deletes, .. } in others {
                 let found = if *deletes { &mut deleted } else { &mut changed };
                 if !found.contains(&of.as_str()) {
                     found.push(of);
@@ -158,8 +165,9 @@ impl<'a> Check<'a> {
         }
         let (table, done) = (&self.collection.table, done.join(", and "));
         let said = format!(
-            "when a task deletes a row of {table:?}, a foreign key also {done}: those {UNSEEN}. Let the \
-             task delete them itself, and declare the foreign key with ON DELETE RESTRICT"
+            "when a task deletes a row of {table:?}, a foreign key also {done}: those {UNSEEN}. Map the \
+             other table, and name it in `dependants` of [collections.{}]: its rows are then deleted first",
+            self.collection.name
         );
         self.warning("table", said);
     }
