@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use besom_core::proposal::{Change, Guard, RowRange};
+use besom_core::snapshot::Cause;
 use besom_core::value::{Row, Value};
-use besom_ports::store::Outcome;
+use besom_ports::store::{Error, Outcome};
 
 use crate::conformance::World;
 use crate::conformance::tables::{child, dependent, fields, parent, text};
@@ -134,4 +135,50 @@ pub async fn a_row_that_is_kept_stays_with_its_dependants(world: &World) {
     assert!(row.reason.is_some_and(|said| said.contains("1 row could not be changed")));
     assert_eq!(world.latest_images().await.len() as u64, row.rows);
     world.balanced().await;
+}
+
+/// A row that cannot be inserted into the other table stays, and the others are moved.
+pub async fn a_row_that_cannot_be_moved_stays(world: &World) {
+    let thing = |id: u64| crate::conformance::tables::thing(&name(id), 1);
+    world.write((0..PARENTS).map(thing).collect()).await;
+    let taken = fields([("id", text(&name(9))), ("title", text("taken"))]);
+    world.write(vec![Change::Insert { collection: "archived".into(), fields: taken }]).await;
+    let range = RowRange { collection: "things".into(), rows: 1_000, ..RowRange::default() };
+    let moved = Change::MoveRange { range: Arc::new(range), into: "archived".into() };
+    let committed = world.settle(candidate("move"), apply(vec![], vec![moved])).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    assert_eq!(world.rows("things", &["id"]).await, [vec![text(&name(9))]]);
+    assert_eq!(world.rows("archived", &["id"]).await.len() as u64, PARENTS);
+    let row = world.history().await.pop().unwrap();
+    assert_eq!(row.rows, PARENTS - 1);
+    assert!(row.reason.is_some_and(|said| said.contains("1 row could not be changed")));
+    assert_eq!(world.latest_images().await.len() as u64, 2 * (PARENTS - 1));
+    world.balanced().await;
+}
+
+/// A table that lacks a column of the rows is no fault of an item: the commit is refused, with the fix. `product` runs
+/// a statement as the product.
+pub async fn rows_are_not_moved_without_a_column(world: &World, product: impl AsyncFn(&str)) {
+    world.write(vec![crate::conformance::tables::thing("t", 1)]).await;
+    product("ALTER TABLE things ADD more TEXT DEFAULT 'more'").await;
+    world.planned("task", vec![candidate("moved")]).await;
+    let item = world.only("task").await;
+    let range = RowRange { collection: "things".into(), rows: 10, ..RowRange::default() };
+    let moved = || Change::MoveRange { range: Arc::new(range.clone()), into: "archived".into() };
+    let batch = || world.batch(vec![world.entry(&item, apply(vec![], vec![moved()]))]);
+    match world.store().commit(&batch()).await {
+        Err(Error::Refused(Cause::Schema, said)) => {
+            assert!(said.contains("has no column \"more\": ALTER TABLE"), "{said}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(world.rows("things", &["id"]).await.len(), 1);
+    product("ALTER TABLE archived ADD more TEXT").await;
+    let committed = world.store().commit(&batch()).await;
+    assert_eq!(committed.unwrap().outcomes, [Outcome::Committed]);
+    assert_eq!(world.rows("things", &["id"]).await.len(), 0);
+    let [image, absent] = world.latest_images().await.try_into().expect("two images");
+    let more = image.stored.iter().find(|field| field.name == "more");
+    assert_eq!(more.map(|field| &field.value), Some(&text("more")));
+    assert_eq!(absent.key, image.key);
 }

@@ -98,6 +98,10 @@ fn rows_that_the_database_refuses_stay_alone() {
                        BEGIN SELECT raise(IGNORE); END";
         product.execute_batch(trigger).expect("the product's trigger");
         refused_rows::a_row_that_is_kept_stays_with_its_dependants(&world).await;
+        refused_rows::a_row_that_cannot_be_moved_stays(&world).await;
+        product.execute_batch("DELETE FROM things; DELETE FROM archived").expect("the rows");
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        refused_rows::rows_are_not_moved_without_a_column(&world, run).await;
     });
 }
 

@@ -20,7 +20,7 @@ use super::settings;
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 use super::{Plugin, PluginFault, limits};
-use besom_ports::guests::Lane;
+use besom_ports::guests::{DESCRIBED, Lane, Manifest};
 use besom_ports::task::{Aliases, CatchUp, Columns, Overlap, RetryPolicy, TaskDefinition};
 
 /// The key of grants that lists topics.
@@ -363,11 +363,7 @@ impl RawTask {
 
     /// Whether the plugin reads rows of several tenants at once in this task. Only tables with a column
     /// for the tenant divide their rows by it; one that is not mapped is assumed to.
-    pub fn spans_tenants(
-        &self,
-        manifest: &besom_ports::guests::Manifest,
-        collections: &Collections,
-    ) -> bool {
+    pub fn spans_tenants(&self, manifest: &Manifest, collections: &Collections) -> bool {
         let has_tenants = |name: &str| {
             let alias = self.aliases.iter().find(|alias| alias.name == name);
             let real = alias.map_or(name, |alias| alias.collection.as_str());
@@ -491,6 +487,7 @@ impl RawTask {
         plugin: &Plugin,
         collections: &Collections,
     ) -> TaskDefinition {
+        let plugin = &self.requesting(plugin);
         let manifest = &plugin.manifest;
         let path = format!("tasks.{}", written(&self.name));
         let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
@@ -573,6 +570,19 @@ impl RawTask {
             dead_max: self.plain.dead_max,
             rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
         }
+    }
+
+    /// The plugin with the collections that it requests for this task: optional ones only if the task names them.
+    fn requesting(&self, plugin: &Plugin) -> Plugin {
+        let is_named = |name: &str| self.aliases.iter().any(|alias| alias.name == name);
+        let mut requesting = Manifest::clone(&plugin.manifest);
+        let is_asked = |name: &str| is_named(name) || !plugin.manifest.needs_no(name);
+        requesting.collections.retain(|request| is_asked(&request.collection));
+        requesting.extra.retain(|field| match &field.value {
+            Value::Text(name) if field.name == DESCRIBED => is_asked(name),
+            _ => true,
+        });
+        Plugin { manifest: requesting.into(), ..plugin.clone() }
     }
 
     /// The fix for a collection that the plugin knows by another name.

@@ -233,7 +233,7 @@ const TASKS: &str = r#"
 # [tasks.reconciler]
 # plugin = "reconciler"
 # schedule = "@every 5s"
-# Retention deletes or changes old rows of any table (docs/retention.md; `besom config map TABLE`):
+# Retention deletes, moves or changes old rows of any table (docs/retention.md; `besom config map TABLE`):
 # [tasks.ended-shares]
 # plugin = "retention"
 # schedule = "@daily"

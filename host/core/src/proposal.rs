@@ -176,6 +176,14 @@ pub enum Change {
         /// The columns to set.
         fields: Vec<Field>,
     },
+    /// Moves the rows of a range into another collection: each is inserted there with all its columns, and deleted
+    /// as [`Change::DeleteRange`] deletes it.
+    MoveRange {
+        /// The rows.
+        range: Arc<RowRange>,
+        /// The other collection.
+        into: String,
+    },
     /// Puts a message into the outbox.
     Emit {
         /// The topic, which decides the route.
@@ -197,12 +205,51 @@ impl Change {
             | Change::Increment { collection, .. }
             | Change::Delete { collection, .. } => Some(collection),
             Change::DeleteReadSet(set) => Some(&set.collection),
-            Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
-                Some(&range.collection)
+            Change::DeleteRange(_) | Change::UpdateRange { .. } | Change::MoveRange { .. } => {
+                self.range().map(|range| range.collection.as_str())
             }
             Change::Emit { .. } => None,
         }
     }
+
+    /// Whether it deletes rows.
+    pub fn deletes(&self) -> bool {
+        matches!(self, Change::Delete { .. } | Change::DeleteReadSet(_) | Change::DeleteRange(_))
+    }
+
+    /// The collection into which it moves rows.
+    pub fn into(&self) -> Option<&str> {
+        match self {
+            Change::MoveRange { into, .. } => Some(into),
+            _ => None,
+        }
+    }
+
+    /// The range whose rows it changes.
+    pub fn range(&self) -> Option<&RowRange> {
+        self.of_range().map(|(range, _)| range)
+    }
+
+    /// The range whose rows it changes, and what happens to them.
+    pub fn of_range(&self) -> Option<(&RowRange, Fate<'_>)> {
+        match self {
+            Change::DeleteRange(range) => Some((range, Fate::Deleted)),
+            Change::UpdateRange { range, fields } => Some((range, Fate::Set(fields))),
+            Change::MoveRange { range, into } => Some((range, Fate::Moved(into))),
+            _ => None,
+        }
+    }
+}
+
+/// What happens to the rows of a range.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fate<'a> {
+    /// They are deleted.
+    Deleted,
+    /// These columns of them are set.
+    Set(&'a [Field]),
+    /// They are moved into this collection.
+    Moved(&'a str),
 }
 
 /// What happens when a guard does not hold.
@@ -232,12 +279,8 @@ impl Proposal {
     /// Otherwise the item fails: a guard or another change may depend on all of them. It fails as well if no row at
     /// all could be changed.
     pub fn rows_may_stay(&self) -> bool {
-        let is_range = |change: &Change| {
-            matches!(
-                change,
-                Change::DeleteRange(_) | Change::UpdateRange { .. } | Change::Emit { .. }
-            )
-        };
+        let is_range =
+            |change: &Change| matches!(change, Change::Emit { .. }) || change.range().is_some();
         self.guards.is_empty() && self.changes.iter().all(is_range)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::{Backoff, Jitter};
-use crate::collection::Collections;
+use crate::collection::{Collections, all_dependants};
 use crate::ids::{Partition, TaskName, Tenant};
 use crate::item::{Candidate, Item, Source};
 use crate::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
@@ -216,14 +216,20 @@ impl Touched {
         let mut rows = Vec::with_capacity(proposal.changes.len());
         let (mut tables, mut ranges) = (HashSet::new(), HashSet::new());
         for change in &proposal.changes {
-            let Some((collection, is_range)) = collection_of(change) else { continue };
-            let table = collections.get(collection).map_or(collection, |known| &known.table);
-            let mark = row_mark(table, None, std::iter::empty());
-            if is_range {
-                ranges.insert(mark)
-            } else {
-                tables.insert(mark)
+            let Some(collection) = change.collection() else { continue };
+            let mark = |collection: &str| {
+                let table = collections.get(collection).map_or(collection, |known| &known.table);
+                row_mark(table, None, std::iter::empty())
             };
+            match change.range() {
+                Some(_) => ranges.insert(mark(collection)),
+                None => tables.insert(mark(collection)),
+            };
+            ranges.extend(change.into().map(mark));
+            if change.deletes() {
+                let dependants = all_dependants(collections, collection);
+                ranges.extend(dependants.into_iter().map(|other| mark(&other.name)));
+            }
             rows_of(collections, item.identity.tenant.as_ref(), change, &mut rows);
         }
         if rows.iter().any(|row| self.rows.contains(row))
@@ -258,14 +264,7 @@ pub fn check_changes_of_one_row(
     }
     let (mut counts, mut rows) = (HashMap::<u128, usize>::new(), Vec::new());
     for change in &proposal.changes {
-        if matches!(
-            change,
-            Change::Insert { .. }
-                | Change::DeleteReadSet(_)
-                | Change::DeleteRange(_)
-                | Change::UpdateRange { .. }
-                | Change::Emit { .. }
-        ) {
+        if matches!(change, Change::Insert { .. } | Change::DeleteReadSet(_)) {
             continue;
         }
         rows_of(collections, tenant, change, &mut rows);
@@ -279,12 +278,6 @@ pub fn check_changes_of_one_row(
         }
         _ => Ok(()),
     }
-}
-
-/// The collection of a change, and whether the change is one of a range.
-fn collection_of(change: &Change) -> Option<(&str, bool)> {
-    let is_range = matches!(change, Change::DeleteRange(_) | Change::UpdateRange { .. });
-    Some((change.collection()?, is_range))
 }
 
 fn rows_of(
@@ -311,7 +304,10 @@ fn rows_of(
                     .map(|rest| row_mark(&set.collection, tenant, set.prefix.iter().chain(rest))),
             );
         }
-        Change::DeleteRange(_) | Change::UpdateRange { .. } | Change::Emit { .. } => {}
+        Change::DeleteRange(_)
+        | Change::UpdateRange { .. }
+        | Change::MoveRange { .. }
+        | Change::Emit { .. } => {}
     }
 }
 

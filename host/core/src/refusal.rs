@@ -102,6 +102,10 @@ impl<'a> Court<'a> {
                 }
                 written(collection, fields)
             }
+            Change::MoveRange { range, into } => {
+                let (from, into) = (self.range(range)?, self.rows(into)?);
+                moved(from, into).map_err(Misfit::from)
+            }
             Change::Emit { .. } => Ok(()),
         }
     }
@@ -153,6 +157,29 @@ impl<'a> Court<'a> {
         self.rows(&set.collection)?.require_key(set.prefix.len() + rest.len())?;
         Ok(())
     }
+}
+
+/// Whether rows of one collection can be moved into another, as far as the mapping shows.
+fn moved(from: &Collection, into: &Collection) -> Result<(), String> {
+    let (of, to) = (&from.name, &into.name);
+    if of == to {
+        return Err(format!("rows of {of:?} are moved into {to:?} itself"));
+    }
+    if let Some(dependant) = from.dependants.first() {
+        return Err(format!(
+            "rows of {of:?} cannot be moved into {to:?}: rows of {dependant:?} refer to them, and would have to be \
+             moved with them"
+        ));
+    }
+    if from.tenant != into.tenant {
+        return Err(format!("{of:?} and {to:?} do not have the same tenant column"));
+    }
+    for name in from.columns.keys() {
+        if !into.columns.contains_key(name) {
+            return Err(format!("{} (rows of {of:?} are moved there)", into.lacks(name)));
+        }
+    }
+    Ok(())
 }
 
 fn compared(collection: &Collection, conditions: &[Condition]) -> Result<(), Misfit> {

@@ -44,6 +44,7 @@ pub fn of_proposal(proposal: &Proposal) -> usize {
             Change::DeleteReadSet(set) => of_set(set),
             Change::DeleteRange(range) => of_range(range),
             Change::UpdateRange { range, fields } => of_range(range) + of_fields(fields),
+            Change::MoveRange { range, .. } => of_range(range) * 2,
             Change::Emit { topic, key, payload } => ROW + topic.len() + key.len() + payload.len(),
         })
         .sum();

@@ -20,11 +20,8 @@ pub fn of_batch(batch: &Batch) -> usize {
 
 /// The number of rows in the ranges that a proposal changes, at most.
 pub fn rows_of_ranges(proposal: &Proposal) -> u64 {
-    let rows = |change: &Change| match change {
-        Change::DeleteRange(range) | Change::UpdateRange { range, .. } => u64::from(range.rows),
-        _ => 0,
-    };
-    proposal.changes.iter().map(rows).sum()
+    let ranges = proposal.changes.iter().filter_map(Change::range);
+    ranges.map(|range| u64::from(range.rows)).sum()
 }
 
 /// The number of the user's rows that a batch changes.
@@ -41,7 +38,9 @@ pub fn rows_of_batch(batch: &Batch) -> u64 {
             | Change::Increment { .. }
             | Change::Delete { .. } => 1,
             Change::DeleteReadSet(set) => set.len() as u64,
-            Change::DeleteRange(range) | Change::UpdateRange { range, .. } => u64::from(range.rows),
+            Change::DeleteRange(range)
+            | Change::UpdateRange { range, .. }
+            | Change::MoveRange { range, .. } => u64::from(range.rows),
             Change::Emit { .. } => 0,
         })
         .sum()

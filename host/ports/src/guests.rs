@@ -96,6 +96,9 @@ pub struct Manifest {
 
 /// An entry of [`Manifest::extra`]: a column, as `collection.column`, that need not be mapped.
 pub const OPTIONAL_COLUMN: &str = "optional-column";
+/// An entry of [`Manifest::extra`]: a collection that a task need not have. It is requested only for tasks that name it
+/// in `collections`.
+pub const OPTIONAL_COLLECTION: &str = "optional-collection";
 /// An entry of [`Manifest::extra`]: a collection that the plugin wants described in each call.
 pub const DESCRIBED: &str = "describe-collection";
 /// An entry of [`Manifest::extra`]: a value, as `setting.word`, that a setting may have. A setting
@@ -124,6 +127,14 @@ impl Manifest {
         self.extra.iter().filter_map(|field| match &field.value {
             Value::Text(collection) if field.name == DESCRIBED => Some(collection.as_str()),
             _ => None,
+        })
+    }
+
+    /// Whether a task need not have that collection.
+    pub fn needs_no(&self, collection: &str) -> bool {
+        self.extra.iter().any(|field| {
+            field.name == OPTIONAL_COLLECTION
+                && matches!(&field.value, Value::Text(name) if name == collection)
         })
     }
 

@@ -4,14 +4,14 @@
 use besom_core::collection::Operations;
 use besom_core::value::Value;
 use besom_ports::task::TaskDefinition;
-use besom_retention::{Described, ROWS, Rules, plan};
+use besom_retention::{Described, INTO, ROWS, Rules, plan};
 
 pub use besom_retention::Wrong;
 
 /// The name of the plugin.
 pub const RETENTION: &str = "retention";
 
-/// What a task needs of the operations that the plugin requests: it either deletes rows or sets columns.
+/// What a task needs of the operations that the plugin requests: it either deletes or moves rows, or sets columns.
 pub fn needed(task: &TaskDefinition) -> Option<(String, Operations)> {
     if task.plugin != RETENTION {
         return None;
@@ -35,7 +35,8 @@ pub fn fault(task: &TaskDefinition) -> Option<Wrong> {
         return None;
     }
     let described = Described::of(task.described.iter().cloned());
-    let rows = described.iter().find(|one| one.collection == ROWS)?;
+    let of = |name: &str| described.iter().find(|one| one.collection == name);
+    let rows = of(ROWS)?;
     let text = |name: &str| {
         let field = task.settings.iter().find(|field| field.name == name);
         match field.map(|field| &field.value) {
@@ -55,5 +56,5 @@ pub fn fault(task: &TaskDefinition) -> Option<Wrong> {
         action: text("action"),
         set: text("set"),
     };
-    plan(rows, &rules).err()
+    plan(rows, of(INTO), &rules).err()
 }

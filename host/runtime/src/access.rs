@@ -156,6 +156,21 @@ impl Access {
         Ok(())
     }
 
+    /// Checks that the operation is granted on all columns of the collection.
+    pub(super) fn to_whole(&self, collection: &str, operation: Operation) -> Result<(), Refusal> {
+        let request = self.to(collection, operation)?;
+        let real = self.aliases.get(collection).map_or(collection, String::as_str);
+        if !request.columns.is_empty() || self.columns.contains_key(real) {
+            return Err(Refusal::new(
+                "not-granted",
+                format!(
+                    "only some columns of `{real}` are requested or granted, and rows have all of them"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
     /// Checks that the task may emit to the topic.
     pub(super) fn to_topic(&self, topic: &str) -> Result<(), Refusal> {
         let declared = self.manifest.topics.iter().any(|t| t == topic);

@@ -134,7 +134,7 @@ impl Noise {
 
     fn change(&mut self) -> wit::Change {
         let collection = self.text();
-        match self.0.random_range(0..9) {
+        match self.0.random_range(0..10) {
             0 => wit::Change::Insert(wit::RowChange {
                 collection,
                 fields: self.list(3, Noise::field),
@@ -157,6 +157,10 @@ impl Noise {
             7 => {
                 let (range, fields) = (self.range(collection), self.list(3, Noise::field));
                 wit::Change::UpdateRange(wit::RangeChange { range, fields })
+            }
+            8 => {
+                let (range, into) = (self.range(collection), self.text());
+                wit::Change::MoveRange(wit::RangeMove { range, into })
             }
             _ => {
                 let (key, payload) = (self.text(), self.bytes());

@@ -148,7 +148,9 @@ impl Court<'_> {
         let deletes = changes.iter().map(|change| match change {
             Change::Delete { .. } => 1,
             Change::DeleteReadSet(set) => set.len() as u64,
-            Change::DeleteRange(range) | Change::UpdateRange { range, .. } => u64::from(range.rows),
+            Change::DeleteRange(range)
+            | Change::UpdateRange { range, .. }
+            | Change::MoveRange { range, .. } => u64::from(range.rows),
             Change::Insert { .. }
             | Change::Upsert { .. }
             | Change::Update { .. }
@@ -275,6 +277,13 @@ impl Court<'_> {
                 Change::UpdateRange {
                     range: Arc::new(self.range(Operation::Update, range)?),
                     fields,
+                }
+            }
+            wit::Change::MoveRange(wit::RangeMove { range, into }) => {
+                self.access.to_whole(&into, Operation::Insert)?;
+                Change::MoveRange {
+                    range: Arc::new(self.range(Operation::Delete, range)?),
+                    into: self.access.collection(into),
                 }
             }
             wit::Change::Emit(wit::Message { topic, key, payload }) => {

@@ -1,4 +1,4 @@
-//! Built-in task `retention`: deletes or changes rows that are older than a given age, of any table that
+//! Built-in task `retention`: deletes, moves or changes rows that are older than a given age, of any table that
 //! the configuration maps.
 //!
 //! ```toml
@@ -40,6 +40,8 @@ const FIRST: Time = Time(-62_135_596_800_000_000);
 
 /// The collection that the plugin works on.
 pub const ROWS: &str = "rows";
+/// The collection into which rows are moved.
+pub const INTO: &str = "into";
 
 /// What happens to a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +50,8 @@ pub enum Action {
     Delete,
     /// These columns are set.
     Set(Vec<(String, Literal)>),
+    /// It is moved into the other collection.
+    Archive,
 }
 
 /// The settings, as they are written.
@@ -59,7 +63,7 @@ pub struct Rules {
     pub index: String,
     /// Which rows are meant.
     pub condition: String,
-    /// `delete` or `set`.
+    /// `delete`, `set` or `archive`.
     pub action: String,
     /// The columns that are set.
     pub set: String,
@@ -99,11 +103,11 @@ impl Columns for Mapped<'_> {
     }
 }
 
-/// The plan for a collection.
+/// The plan for a collection. `into` is the collection into which rows are moved, if the task names one.
 ///
 /// # Errors
 /// The first fault of the settings.
-pub fn plan(rows: &Described, rules: &Rules) -> Result<Plan, Wrong> {
+pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result<Plan, Wrong> {
     let mapped = Mapped(rows);
     let whole = |setting, message: String| Wrong { setting, range: None, message };
     let at =
@@ -184,10 +188,45 @@ pub fn plan(rows: &Described, rules: &Rules) -> Result<Plan, Wrong> {
             }
             Action::Set(set)
         }
-        _ if rules.set.trim().is_empty() => Action::Delete,
-        _ => return Err(whole("set", "it has no effect without action = \"set\"".to_owned())),
+        _ if !rules.set.trim().is_empty() => {
+            return Err(whole("set", "it has no effect without action = \"set\"".to_owned()));
+        }
+        "archive" => {
+            let Some(into) = into else {
+                let message = "name the collection into which the rows are moved: collections.into = \"NAME\"";
+                return Err(whole("action", message.to_owned()));
+            };
+            fits(rows, into).map_err(|message| whole("action", message))?;
+            Action::Archive
+        }
+        _ => Action::Delete,
     };
+    if into.is_some() && action != Action::Archive {
+        let message = "`collections.into` has no effect without action = \"archive\"";
+        return Err(whole("action", message.to_owned()));
+    }
     Ok(Plan { by: by.clone(), index, condition, action })
+}
+
+/// Whether rows can be moved, as far as the mapping shows.
+fn fits(rows: &Described, into: &Described) -> Result<(), String> {
+    for (name, ty) in &rows.columns {
+        let other = into.columns.iter().find(|(known, _)| known == name);
+        match other.map(|(_, other)| other) {
+            None => {
+                return Err(format!(
+                    "the rows have a column `{name}`, which the collection that they are moved into does not have"
+                ));
+            }
+            Some(other) if other != ty => {
+                return Err(format!(
+                    "`{name}` is mapped as {ty}, and as {other} in the collection that the rows are moved into"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }
 
 impl Plan {
@@ -229,10 +268,12 @@ fn call(ctx: &Context) -> Result<Call> {
         action: ctx.setting("action")?,
         set: ctx.setting("set")?,
     };
-    let plan =
-        plan(ctx.described(ROWS)?, &rules).map_err(|Wrong { setting, message, .. }| {
+    let into = ctx.described(INTO).ok();
+    let plan = plan(ctx.described(ROWS)?, into, &rules).map_err(
+        |Wrong { setting, message, .. }| {
             Error::permanent("invalid-setting", format!("{setting}: {message}"))
-        })?;
+        },
+    )?;
     let oldest = ctx.now.minus_ms(ctx.duration_ms("older_than")?).max(FIRST);
     let chunk: i64 = ctx.setting("chunk")?;
     Ok(Call { plan, oldest, chunk: u32::try_from(chunk).unwrap_or_default() })
@@ -270,7 +311,7 @@ fn values(row: &Row) -> impl Fn(&str) -> Value {
 impl Task for Retention {
     fn describe() -> Manifest {
         let mut manifest = Manifest::new("retention", env!("CARGO_PKG_VERSION"))
-            .doc("Deletes or changes the rows of a collection that are older than an age.")
+            .doc("Deletes, moves or changes the rows of a collection that are older than an age.")
             .setting(
                 Setting::text("by", "").required().doc("The timestamp that tells the age of a row."),
             )
@@ -283,7 +324,7 @@ impl Task for Retention {
             ))
             .choice(
                 Setting::text("action", "delete").doc("What happens to the rows."),
-                ["delete", "set"],
+                ["delete", "set", "archive"],
             )
             .setting(Setting::text("set", "").doc(
                 "With action = \"set\": the columns that are set, such as `state = 'old', old_at = now`.",
@@ -298,7 +339,8 @@ impl Task for Retention {
                     .maximum(CHUNK_MAX)
                     .doc("The number of rows that are changed together; 0: each row by itself."),
             )
-            .collection(Access::to(ROWS).described().read().update().delete());
+            .collection(Access::to(ROWS).described().read().update().delete())
+            .collection(Access::to(INTO).described().insert().when_named());
         // Read by the host, as all settings that it uses itself.
         manifest.extra.push(besom_sdk::Field {
             name: "candidates_per_project".into(),
@@ -368,6 +410,7 @@ impl Call {
                 .note(&plan.by, value(&plan.by));
             Ok(match &plan.action {
                 Action::Delete => proposal.delete(ROWS, key).into(),
+                Action::Archive => proposal.move_range(Range::of(ROWS).row(key), INTO).into(),
                 Action::Set(set) => {
                     let set: Vec<(&str, Value)> = set
                         .iter()

@@ -5,7 +5,7 @@ use besom_sdk::prelude::*;
 use besom_sdk::{Page, Range, RowRange};
 
 use crate::condition::All;
-use crate::{Action, Call, ROWS, SOON_MS};
+use crate::{Action, Call, INTO, ROWS, SOON_MS};
 
 /// Maximum number of statements for the rows of one item.
 const LISTS_MAX: usize = 8;
@@ -69,7 +69,7 @@ impl Call {
         }
         let lists = self.plan.condition.exact(now, LISTS_MAX)?;
         match &self.plan.action {
-            Action::Delete => Some(lists),
+            Action::Delete | Action::Archive => Some(lists),
             Action::Set(_) => self.excludes(now).then_some(lists),
         }
     }
@@ -173,6 +173,7 @@ impl Call {
                 self.range_of(conditions).part(after.clone(), until.clone(), rows);
             proposal = match &self.plan.action {
                 Action::Delete => proposal.delete_range(range),
+                Action::Archive => proposal.move_range(range, INTO),
                 Action::Set(set) => {
                     let set =
                         set.iter().map(|(name, literal)| (name.as_str(), literal.at(ctx.now)));

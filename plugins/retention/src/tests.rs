@@ -157,6 +157,33 @@ fn rows_are_set_together_only_if_none_can_match_again() {
 }
 
 #[test]
+fn rows_are_moved_as_parts_or_alone_under_a_guard() {
+    let rows = [(1, Some("closed"), Some(8)), (2, Some("closed"), Some(9))];
+    let columns = [("no", "integer"), ("state", "text"), ("used_at", "timestamp")];
+    let archive = |chunk| {
+        let fixture = uploads_beyond(7, chunk, &rows).table(INTO, &["no"], &[]);
+        fixture.described(INTO, &columns).setting("action", "archive")
+    };
+    let changes = |mut fixture: Fixture| {
+        let planned = fixture.scan::<Retention>("").expect("a scan");
+        let items: Vec<_> = planned.into_iter().map(|one| ("", one)).collect();
+        let verdicts = fixture.act::<Retention>(&items).expect("verdicts");
+        let of = |verdict: Verdict| match verdict {
+            Verdict::Propose(proposal) => (proposal.guards.len(), proposal.changes),
+            other => panic!("{other:?}"),
+        };
+        verdicts.into_iter().map(of).collect::<Vec<_>>()
+    };
+    let [(0, together)] = &changes(archive(10))[..] else { panic!("one item") };
+    let [Change::MoveRange(both)] = &together[..] else { panic!("{together:?}") };
+    assert_eq!((both.into.as_str(), both.range.rows), (INTO, 2));
+    let [(1, first), (1, _)] = &changes(archive(0))[..] else { panic!("two items") };
+    let [Change::MoveRange(alone)] = &first[..] else { panic!("{first:?}") };
+    assert_eq!((alone.range.rows, &alone.range.prefix[..]), (1, &[Value::Integer(2)][..]));
+    assert_eq!(alone.range.index, None);
+}
+
+#[test]
 fn settings_that_cannot_work_are_refused_with_their_place() {
     let rows = Described {
         collection: ROWS.into(),
@@ -176,10 +203,10 @@ fn settings_that_cannot_work_are_refused_with_their_place() {
         ],
     };
     let rules = |by: &str| Rules { by: by.into(), action: "delete".into(), ..Rules::default() };
-    let good = plan(&rows, &rules("used_at")).expect("a plan");
+    let good = plan(&rows, None, &rules("used_at")).expect("a plan");
     assert_eq!(good.index.as_deref(), Some("by_use"), "the shortest");
     let refused = |rules: Rules| {
-        let Wrong { setting, range, message } = plan(&rows, &rules).expect_err("refused");
+        let Wrong { setting, range, message } = plan(&rows, None, &rules).expect_err("refused");
         (setting, range, message)
     };
     let set = |text: &str| Rules { action: "set".into(), set: text.into(), ..rules("used_at") };
@@ -212,10 +239,33 @@ fn settings_that_cannot_work_are_refused_with_their_place() {
             "{found} {at:?} {message}"
         );
     }
-    assert!(plan(&rows, &set("used_at = now")).is_ok(), "the age itself is set");
+    assert!(plan(&rows, None, &set("used_at = now")).is_ok(), "the age itself is set");
+    let archive = Rules { action: "archive".into(), ..rules("used_at") };
+    let into = |columns: &[(&str, &str)]| Described {
+        collection: INTO.into(),
+        columns: columns.iter().map(|(name, ty)| ((*name).into(), (*ty).into())).collect(),
+        ..rows.clone()
+    };
+    let whole = into(&[
+        ("no", "integer"),
+        ("state", "text"),
+        ("used_at", "timestamp"),
+        ("at", "timestamp"),
+        ("moved_at", "timestamp"),
+    ]);
+    assert_eq!(plan(&rows, Some(&whole), &archive).map(|plan| plan.action), Ok(Action::Archive));
+    for (into, rules, words) in [
+        (None, &archive, "collections.into = \"NAME\""),
+        (Some(into(&[("no", "integer"), ("state", "text")])), &archive, "a column `used_at`"),
+        (Some(into(&[("no", "text")])), &archive, "`no` is mapped as integer, and as text in"),
+        (Some(whole), &rules("used_at"), "no effect without action = \"archive\""),
+    ] {
+        let wrong = plan(&rows, into.as_ref(), rules).expect_err("refused");
+        assert!(wrong.setting == "action" && wrong.message.contains(words), "{wrong:?}");
+    }
     let mut priced = rows.clone();
     priced.columns.push(("price".into(), "decimal".into()));
     let rounded = Rules { condition: "price != 1.005".into(), ..set("price = 1.005") };
-    let wrong = plan(&priced, &rounded).expect_err("refused");
+    let wrong = plan(&priced, None, &rounded).expect_err("refused");
     assert!(wrong.message.contains("match again"), "{wrong:?}");
 }

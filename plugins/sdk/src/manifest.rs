@@ -49,7 +49,11 @@ impl Manifest {
 
     /// Requests access to a collection.
     pub fn collection(mut self, access: Access) -> Manifest {
-        let Access { request, optional, described } = access;
+        let Access { request, optional, described, when_named } = access;
+        self.extra.extend(when_named.then(|| Field {
+            name: OPTIONAL_COLLECTION.into(),
+            value: request.collection.as_str().into(),
+        }));
         self.extra.extend(
             described.then(|| Field {
                 name: DESCRIBED.into(),
@@ -181,6 +185,7 @@ pub struct Access {
     request: CollectionRequest,
     optional: Vec<String>,
     described: bool,
+    when_named: bool,
 }
 
 /// The name in the manifest's `extra` of an allowed word, as `setting.word`.
@@ -189,6 +194,9 @@ const CHOICE: &str = "choice";
 /// The name in the manifest's `extra` of a column, as `collection.column`, that the mapping may
 /// lack.
 const OPTIONAL_COLUMN: &str = "optional-column";
+
+/// The name in the manifest's `extra` of a collection that a task need not have.
+const OPTIONAL_COLLECTION: &str = "optional-collection";
 
 /// The name in the manifest's `extra` of a collection that the host describes in the context.
 const DESCRIBED: &str = "describe-collection";
@@ -201,7 +209,13 @@ impl Access {
             operations: Operations::empty(),
             columns: Vec::new(),
         };
-        Access { request, optional: Vec::new(), described: false }
+        Access { request, optional: Vec::new(), described: false, when_named: false }
+    }
+
+    /// Requests the collection only for tasks that name it in `collections`; the plugin works without it.
+    pub fn when_named(mut self) -> Access {
+        self.when_named = true;
+        self
     }
 
     /// Requests reading rows and guarding on them.
@@ -289,6 +303,9 @@ mod tests {
         assert_eq!(access.request.columns, ["share_id", "limit"]);
         let manifest = Manifest::new("a", "1.0.0").collection(access);
         let optional = Field { name: "optional-column".into(), value: "shares.limit".into() };
+        assert_eq!(manifest.extra, [optional]);
+        let manifest = Manifest::new("a", "1.0.0").collection(Access::to("old").when_named());
+        let optional = Field { name: "optional-collection".into(), value: "old".into() };
         assert_eq!(manifest.extra, [optional]);
     }
 }

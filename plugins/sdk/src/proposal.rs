@@ -1,7 +1,7 @@
 //! The builders of verdicts, guards and changes.
 
 use crate::bindings::besom::task::types::{
-    KeyedChange, Message, RangeChange, Retried, RowChange, RowReference, Skipped,
+    KeyedChange, Message, RangeChange, RangeMove, Retried, RowChange, RowReference, Skipped,
 };
 use crate::store::Range;
 use crate::{
@@ -150,6 +150,12 @@ impl Proposal {
         columns: impl IntoIterator<Item = (&'a str, Value)>,
     ) -> Proposal {
         self.change(Change::UpdateRange(RangeChange { range, fields: fields(columns) }))
+    }
+
+    /// Moves the rows of a range into another collection, with all columns of their table. A row stays as
+    /// with [`Proposal::delete_range`].
+    pub fn move_range(self, range: RowRange, into: &str) -> Proposal {
+        self.change(Change::MoveRange(RangeMove { range, into: into.into() }))
     }
 
     /// Puts a message into the outbox, delivered at least once after the commit, in the order of

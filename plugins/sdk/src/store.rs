@@ -95,6 +95,12 @@ impl Range {
         }
     }
 
+    /// The row with this key, as a range of the collection.
+    pub fn row(&self, key: RowKey) -> RowRange {
+        let range = Range { prefix: key, ..Range::of(&self.collection) };
+        range.part(None, None, 1)
+    }
+
     /// Collects the rows into a read set ([`Rows::read_set`]).
     pub fn collecting(mut self) -> Range {
         self.collect = true;

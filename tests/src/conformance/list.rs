@@ -230,6 +230,8 @@ macro_rules! store_conformance {
                 rows_of_a_range_are_judged_in_the_commit,
                 columns_of_a_range_are_set,
                 a_range_without_rows_is_skipped,
+                rows_of_a_range_are_moved,
+                rows_are_moved_only_where_they_can_be,
                 ranges_of_one_batch_take_effect_one_after_the_other,
                 a_range_of_a_key_of_two_columns_is_changed,
                 a_range_that_is_none_changes_nothing,

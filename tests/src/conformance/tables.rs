@@ -58,7 +58,7 @@ impl Table {
 
 /// Every table of the suites. A table comes after those of its anchors.
 pub fn all() -> Vec<Table> {
-    vec![things(), settings(), counters(), parents(), children(), leaves()]
+    vec![things(), settings(), counters(), parents(), children(), leaves(), archived()]
 }
 
 /// The mapping of all tables.
@@ -88,6 +88,14 @@ fn things() -> Table {
         collection.indexes.insert(name.into(), columns.iter().map(|&c| c.into()).collect());
     }
     Table { collection, not_null: vec!["title"] }
+}
+
+/// Where things are moved.
+fn archived() -> Table {
+    let Table { mut collection, not_null } = things();
+    (collection.name, collection.table) = ("archived".into(), "archived".into());
+    collection.indexes.clear();
+    Table { collection, not_null }
 }
 
 /// No tenant.

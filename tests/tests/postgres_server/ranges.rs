@@ -40,6 +40,10 @@ fn rows_that_the_database_refuses_stay_alone() {
                          EXECUTE FUNCTION stays()";
         product.batch_execute(trigger).await.expect("the product's trigger");
         refused_rows::a_row_that_is_kept_stays_with_its_dependants(&world).await;
+        refused_rows::a_row_that_cannot_be_moved_stays(&world).await;
+        product.batch_execute("DELETE FROM things; DELETE FROM archived").await.unwrap();
+        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+        refused_rows::rows_are_not_moved_without_a_column(&world, run).await;
     });
 }
 

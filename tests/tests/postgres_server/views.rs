@@ -26,7 +26,10 @@ fn a_failed_read_leaves_the_view_of_its_snapshot() {
         let n = || snapshot.get_many(Some(&tenant), "things", &keys, &columns);
         assert_eq!(n().await.unwrap(), [Some(vec![Value::Integer(1)])]);
 
-        product.batch_execute("UPDATE things SET n = 2; DROP TABLE children").await.unwrap();
+        product
+            .batch_execute("UPDATE things SET n = 2; DROP TABLE leaves, children")
+            .await
+            .unwrap();
         for _ in 0..2 {
             let condition = Condition::equal("parent", text("p"));
             let failed = snapshot.exists(Some(&tenant), "children", &[condition]).await;

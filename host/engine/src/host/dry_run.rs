@@ -230,6 +230,10 @@ fn in_words(change: &Change) -> String {
             let rows = counted(u64::from(range.rows), "row");
             format!("update {}: a range of at most {rows}: {}", range.collection, all(fields))
         }
+        Change::MoveRange { range, into } => {
+            let rows = counted(u64::from(range.rows), "row");
+            format!("move from {} into {into}: a range of at most {rows}", range.collection)
+        }
         Change::Emit { topic, key, payload } => {
             format!("emit to {topic}: {key}, {}", counted(payload.len() as u64, "byte"))
         }

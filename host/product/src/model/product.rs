@@ -84,7 +84,9 @@ fn one(
         | Change::Increment { collection, key, fields } => (collection, &**fields, &**key),
         Change::Delete { collection, key } => (collection, &[][..], &**key),
         Change::DeleteReadSet(set) => return Err(invalid(&set.collection)),
-        Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
+        Change::DeleteRange(range)
+        | Change::UpdateRange { range, .. }
+        | Change::MoveRange { range, .. } => {
             return Err(invalid(&range.collection));
         }
         Change::Emit { topic, .. } => return Err(invalid(topic)),

@@ -129,6 +129,7 @@ impl Anchors {
                 | Change::DeleteReadSet(_)
                 | Change::DeleteRange(_)
                 | Change::UpdateRange { .. }
+                | Change::MoveRange { .. }
                 | Change::Emit { .. } => continue,
             };
             let known = hold == Hold::AsItIs

@@ -23,6 +23,8 @@ pub(super) struct ColumnFound {
     pub(super) declared: String,
     /// Whether this role may read it.
     pub(super) readable: bool,
+    /// Whether the database computes it.
+    pub(super) generated: bool,
 }
 
 /// A foreign key that is enforced.
@@ -101,6 +103,7 @@ pub(super) async fn tables(
             whole: row.try_get(5)?,
             declared: row.try_get(6)?,
             readable: row.try_get(7)?,
+            generated: row.try_get(8)?,
         };
         each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
     }
@@ -124,7 +127,8 @@ const COLUMNS: &str = "SELECT a.attrelid, a.attname::text,
     NOT a.attnotnull,
     coalesce(b.oid, t.oid) = 'numeric'::regtype AND m.typmod >= 4 AND (m.typmod - 4) & 2047 = 0
       AND (m.typmod - 4) >> 16 <= 18,
-    format_type(a.atttypid, a.atttypmod), has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+    format_type(a.atttypid, a.atttypmod), has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
+    a.attgenerated <> ''
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
   CROSS JOIN LATERAL (SELECT CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END) m(typmod)

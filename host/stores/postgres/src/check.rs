@@ -455,6 +455,7 @@ mod tests {
             whole: ty == "numeric(18,0)",
             declared: ty.into(),
             readable: true,
+            generated: false,
         };
         for (ty, kind, encoding, fits) in [
             ("int4", Kind::Integer, Encoding::Native, true),

@@ -23,8 +23,8 @@ use besom_core::books::{Closed, Judged, Tally, Write, close};
 use besom_core::collection::all_dependants;
 use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::item::Source;
-use besom_core::proposal::{Change, Guard, RowRange};
-use besom_core::value::Field;
+use besom_core::proposal::{Change, Fate, Guard, Proposal, RowRange};
+use besom_core::snapshot::Cause;
 use besom_tables::late;
 use besom_tables::room::Room;
 use tokio::sync::Semaphore;
@@ -50,6 +50,7 @@ use super::range_change;
 use super::readset;
 use super::session::{Pipeline, Session, params};
 use super::tally::{self, END_RUNS, RUN_FACTS, ending, runs_left, write_runs};
+use super::together;
 use super::waiting::mark;
 use super::whole;
 use super::work::{Work, waves};
@@ -283,6 +284,8 @@ enum NotApplied {
 impl<'a> Attempt<'a> {
     async fn run(&self, session: &mut Session) -> Step<Committed> {
         let batch = self.batch;
+        // The column may have been added since the catalog was read.
+        self.moves_fit().inspect_err(|_| session.doubt())?;
         let mut waves = waves(self.works(), self.setting.collections);
         let idle = self.idle(session, &waves).await?;
         let is_idle = |work: &Work<'_>, key: &str| {
@@ -440,11 +443,35 @@ impl<'a> Attempt<'a> {
         self.close(session, ledger, &tally, committed).await
     }
 
-    /// The tables whose rows are kept before they change.
+    /// Whether each table into which rows are moved has their columns. A table that lacks one is no item's fault.
+    fn moves_fit(&self) -> Job<()> {
+        let mapping = self.setting.mapping;
+        for entry in &self.batch.entries {
+            let Decision::Apply { proposal, .. } = &entry.decision else { continue };
+            for change in &proposal.changes {
+                let (Some(from), Some(into)) = (change.collection(), change.into()) else {
+                    continue;
+                };
+                let (Ok(from), Ok(into)) = (mapping.table(from), mapping.table(into)) else {
+                    continue;
+                };
+                if let Some(why) = together::misfit(from, into) {
+                    return Err(Error::Refused(Cause::Schema, why).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tables whose rows are kept before they change, and those from which rows are moved.
     fn kept_tables(&self) -> impl Iterator<Item = &Table> {
-        let works = self.batch.entries.iter().filter_map(|entry| match &entry.decision {
-            Decision::Apply { proposal, undo: true, .. } => Some(proposal),
-            _ => None,
+        // A row is moved with the columns that the catalog has.
+        let moves = |proposal: &Proposal| proposal.changes.iter().any(|c| c.into().is_some());
+        let works = self.batch.entries.iter().filter_map(move |entry| match &entry.decision {
+            Decision::Apply { proposal, undo, .. } => {
+                (*undo || moves(proposal)).then_some(proposal)
+            }
+            Decision::Settle(_) => None,
         });
         let all = self.setting.collections;
         let changed =
@@ -732,19 +759,19 @@ impl<'a> Attempt<'a> {
         &self,
         session: &Session,
         work: &Work<'a>,
-        ranges: Vec<RangeChange<'_>>,
+        ranges: Vec<(&RowRange, Fate<'_>)>,
         deferred: &str,
     ) -> Step<Done> {
         let mut all = Done { images: work.undo.then(Images::default), ..Done::default() };
         let mut refused = Refused::default();
-        for (range, fields) in ranges {
+        for (range, fate) in ranges {
             let keys = range_change::keys(session, self.setting.mapping, work, range).await?;
             let mut open = vec![keys];
             while let Some(mut keys) = open.pop() {
                 if keys.is_empty() || !refused.goes_on() {
                     continue;
                 }
-                let proposal = range_change::of_keys(range, fields, &keys);
+                let proposal = range_change::of_keys(range, fate, &keys);
                 let part = Work { proposal: &proposal, ..*work };
                 session.batch("SAVEPOINT part").await?;
                 let room = session.room();
@@ -905,9 +932,6 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// A range, and the columns that are set in its rows; none: they are deleted.
-type RangeChange<'a> = (&'a RowRange, Option<&'a [Field]>);
-
 /// Whether changes that the database has applied count as applied.
 fn applied(work: &Work<'_>, done: &Done) -> std::result::Result<(), NotApplied> {
     match Judged::of_rows(work.proposal, done.rows, done.said.as_deref()) {
@@ -917,13 +941,8 @@ fn applied(work: &Work<'_>, done: &Done) -> std::result::Result<(), NotApplied> 
     }
 }
 
-fn ranges_of<'a>(work: &Work<'a>) -> Vec<RangeChange<'a>> {
-    let range = |change: &'a Change| match change {
-        Change::DeleteRange(range) => Some((&**range, None)),
-        Change::UpdateRange { range, fields } => Some((&**range, Some(&**fields))),
-        _ => None,
-    };
-    work.proposal.changes.iter().filter_map(range).collect()
+fn ranges_of<'a>(work: &Work<'a>) -> Vec<(&'a RowRange, Fate<'a>)> {
+    work.proposal.changes.iter().filter_map(Change::of_range).collect()
 }
 
 /// Adds a record to the ledger, with the images of its entry.

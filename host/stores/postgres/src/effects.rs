@@ -7,12 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, Guard, ReadSet, RowRange};
+use besom_core::proposal::{Change, Fate, Guard, ReadSet, RowRange};
 use besom_core::value::{Field, Value};
 use tokio_postgres::Row;
 
 use super::anchors;
-use super::dependants::Cascade;
 use super::error::Job;
 use super::guards::matched;
 use super::mapping::{Mapping, Refusal, Table, quote};
@@ -20,6 +19,7 @@ use super::range_change::{self, Statement};
 use super::readset;
 use super::session::{Param, Pipeline};
 use super::set::Set;
+use super::together::{INSERTED, LOCKED, Together};
 use super::values::{Cell, Form};
 use super::work::Work;
 use besom_record::images::Images;
@@ -92,8 +92,8 @@ struct Single {
     expected: Option<i64>,
     sql: String,
     params: Vec<Param<'static>>,
-    /// The tables of a statement whose rows others go with.
-    together: Vec<Arc<Table>>,
+    /// What else it changes.
+    together: Option<Together>,
     done: usize,
 }
 
@@ -221,9 +221,9 @@ impl One {
                 let guarded = work.proposal.guards.iter().any(guarded);
                 One::set(mapping, at, work, set, guarded.then_some(set.len() as i64))
             }
-            Change::DeleteRange(range) => One::range(mapping, at, work, range, None),
-            Change::UpdateRange { range, fields } => {
-                One::range(mapping, at, work, range, Some(fields))
+            Change::DeleteRange(_) | Change::UpdateRange { .. } | Change::MoveRange { .. } => {
+                let (range, fate) = change.of_range().ok_or("a change of no range")?;
+                One::range(mapping, at, work, range, fate)
             }
             Change::Emit { .. } => Err("a message is not a row".into()),
         }
@@ -243,12 +243,12 @@ impl One {
         let (sql, together) = if table.collection.dependants.is_empty() {
             let returned = if work.undo { table.whole.sql().join(", ") } else { "1".to_owned() };
             let sql = format!("DELETE FROM {name} t USING {from} WHERE {on} RETURNING {returned}");
-            (sql, Vec::new())
+            (sql, None)
         } else {
-            let held = Cascade::held(table);
+            let held = Together::held(table);
             let held = format!("SELECT {held} FROM {from} JOIN {name} t ON {on} FOR UPDATE OF t");
-            let Cascade { sql, tables } = Cascade::new(mapping, table, &held, work.undo)?;
-            (sql, tables)
+            let together = Together::cascade(mapping, table, &held, work.undo)?;
+            (together.sql.clone(), Some(together))
         };
         let single = Single {
             table: Arc::clone(table),
@@ -269,10 +269,10 @@ impl One {
         at: usize,
         work: &Work<'_>,
         range: &RowRange,
-        fields: Option<&[Field]>,
+        fate: Fate<'_>,
     ) -> Result<One, Refusal> {
         let Statement { table, sql, params, together } =
-            range_change::statement(mapping, work, range, fields)?;
+            range_change::statement(mapping, work, range, fate)?;
         let single = Single {
             table: Arc::clone(&table),
             work: at,
@@ -642,32 +642,58 @@ impl Group {
     }
 }
 
-impl Single {
-    /// Reads the rows of several tables: the last ones first, as they were deleted.
-    fn read_together(&self, gone: Vec<Row>, results: &mut Results<'_>) -> Job<()> {
-        let of = |row: Row| Ok((row.try_get::<_, i32>(0)?, row));
-        let mut gone = gone.into_iter().map(of).collect::<Job<Vec<_>>>()?;
-        gone.sort_by_key(|(table, _)| std::cmp::Reverse(*table));
-        let (mut held, mut deleted) = (0, 0);
-        for (table, row) in gone {
-            let Some(of) = usize::try_from(table).ok().and_then(|at| self.together.get(at)) else {
-                held = i64::from(row.try_get::<_, i32>(1)?);
-                continue;
-            };
-            deleted += i64::from(table == 0);
-            results.changed(self.work, 1);
-            if self.undo {
-                let values = of.whole.values(&row, 2)?;
-                results.keep(self.work, of, Ok(values))?;
+/// Reads the rows of several tables: the last ones first, as they were deleted.
+fn read_together(
+    Together { tables, into, .. }: &Together,
+    (work, undo, expected): (usize, bool, Option<i64>),
+    gone: Vec<Row>,
+    results: &mut Results<'_>,
+) -> Job<()> {
+    let of = |row: Row| Ok((row.try_get::<_, i32>(0)?, row));
+    let mut gone = gone.into_iter().map(of).collect::<Job<Vec<_>>>()?;
+    gone.sort_by_key(|(table, _)| std::cmp::Reverse(*table));
+    let (mut locked, mut deleted, mut inserted) = (0, 0, 0);
+    let mut moved = Vec::new();
+    for (place, row) in gone {
+        match place {
+            LOCKED => locked = i64::from(row.try_get::<_, i32>(1)?),
+            INSERTED => inserted = i64::from(row.try_get::<_, i32>(1)?),
+            place => {
+                let Some(table) = usize::try_from(place).ok().and_then(|at| tables.get(at)) else {
+                    continue;
+                };
+                deleted += i64::from(place == 0);
+                results.changed(work, 1);
+                if !undo {
+                    continue;
+                }
+                let values = table.whole.values(&row, 2)?;
+                if let Some(into) = into {
+                    moved.push(table.whole.key(&into.collection, &values));
+                }
+                results.keep(work, table, Ok(values))?;
             }
         }
-        if self.expected.is_some_and(|expected| expected != held) {
-            results.effects[self.work] = Effect::Incomplete;
-        } else if deleted < held {
-            results.effects[self.work] = Effect::Kept(kept(&self.table.collection.name));
-        }
-        Ok(())
     }
+    for key in moved {
+        let Some(into) = into else { break };
+        results.keep(work, into, Err(key))?;
+    }
+    let name = |table: &Table| kept(&table.collection.name);
+    match (into, &tables[..]) {
+        _ if expected.is_some_and(|expected| expected != locked) => {
+            results.effects[work] = Effect::Incomplete;
+        }
+        (_, [table, ..]) if deleted < locked => results.effects[work] = Effect::Kept(name(table)),
+        (Some(into), _) if inserted < deleted => {
+            let name = &into.collection.name;
+            let said =
+                format!("a row was not inserted into {name:?}: a trigger or a rule prevents it");
+            results.effects[work] = Effect::Kept(said);
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// The results of the works.
@@ -714,9 +740,11 @@ impl Asked {
         for step in self.steps {
             match step {
                 Step::Group(mut group) => group.read(answers, &mut results)?,
-                Step::Single(single) if !single.together.is_empty() => {
-                    let gone = std::mem::take(&mut answers[single.done]);
-                    single.read_together(gone, &mut results)?;
+                Step::Single(Single {
+                    work, undo, expected, together: Some(all), done, ..
+                }) => {
+                    let gone = std::mem::take(&mut answers[done]);
+                    read_together(&all, (work, undo, expected), gone, &mut results)?;
                 }
                 Step::Single(single) => {
                     let gone = std::mem::take(&mut answers[single.done]);

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, OnGuardFailed, Proposal, ReadSet, RowRange};
-use besom_core::value::{Field, Value};
+use besom_core::proposal::{Change, Fate, OnGuardFailed, Proposal, ReadSet, RowRange};
+use besom_core::value::Value;
 
 use super::conditions::Conditions;
-use super::dependants::Cascade;
 use super::error::{Job, invalid};
 use super::lookup::selected;
 use super::mapping::{DIALECT, Mapping, Refusal, Table, quote};
 use super::session::{Param, Session};
+use super::together::Together;
 use super::values::Cell;
 use super::work::Work;
 use besom_ports::store::Range;
@@ -24,17 +24,17 @@ pub(super) struct Statement {
     pub(super) table: Arc<Table>,
     pub(super) sql: String,
     pub(super) params: Vec<Param<'static>>,
-    /// The tables whose rows it deletes, if other rows go with those of its own.
-    pub(super) together: Vec<Arc<Table>>,
+    /// What else it changes.
+    pub(super) together: Option<Together>,
 }
 
-/// The statement that deletes the rows, or sets `fields` of them; it returns the rows as they were, or one
-/// column for each if before-images are not kept.
+/// The statement that changes the rows; it returns the rows as they were, or one column for each if before-images
+/// are not kept.
 pub(super) fn statement(
     mapping: &Mapping,
     work: &Work<'_>,
     range: &RowRange,
-    fields: Option<&[Field]>,
+    fate: Fate<'_>,
 ) -> Result<Statement, Refusal> {
     let table = mapping.table(&range.collection)?;
     // A row of a view has no place that could be named.
@@ -46,29 +46,38 @@ pub(super) fn statement(
     params.push(Box::new(i64::from(range.rows)));
     let limit = format!("LIMIT ${} FOR UPDATE SKIP LOCKED", params.len());
     let name = &table.name;
-    if fields.is_none() && !table.collection.dependants.is_empty() {
-        let held = Cascade::held(table);
-        let held = format!("SELECT {held} FROM {name} t WHERE {wheres} {limit}");
-        let Cascade { sql, tables } = Cascade::new(mapping, table, &held, work.undo)?;
-        return Ok(Statement { table: Arc::clone(table), sql, params, together: tables });
+    let held = || format!("SELECT {} FROM {name} t WHERE {wheres} {limit}", Together::held(table));
+    let together = match fate {
+        Fate::Moved(into) => {
+            let into = mapping.table(into)?;
+            Some(Together::moved(table, into, &held(), work.undo))
+        }
+        Fate::Deleted if !table.collection.dependants.is_empty() => {
+            Some(Together::cascade(mapping, table, &held(), work.undo)?)
+        }
+        Fate::Deleted | Fate::Set(_) => None,
+    };
+    if let Some(together) = together {
+        let (table, sql) = (Arc::clone(table), together.sql.clone());
+        return Ok(Statement { table, sql, params, together: Some(together) });
     }
     let kept = if work.undo { table.whole.sql() } else { vec!["1".to_owned()] };
     let images = kept.join(", ");
     // In several tables rows may have the same place.
     let several = table.found.as_ref().is_some_and(|found| found.kind == "p" || found.inherited);
-    let sql = match fields {
-        None if several => format!(
+    let sql = match fate {
+        Fate::Deleted | Fate::Moved(_) if several => format!(
             "WITH held (part, place) AS
                (SELECT t.tableoid, t.ctid FROM {name} t WHERE {wheres} {limit})
              DELETE FROM {name} t USING held
              WHERE t.tableoid = held.part AND t.ctid = held.place AND {wheres} RETURNING {images}"
         ),
-        None => format!(
+        Fate::Deleted | Fate::Moved(_) => format!(
             "DELETE FROM {name} t
              WHERE t.ctid = ANY(ARRAY(SELECT t.ctid FROM {name} t WHERE {wheres} {limit}))
                AND {wheres} RETURNING {images}"
         ),
-        Some(fields) => {
+        Fate::Set(fields) => {
             let mut set = Vec::with_capacity(fields.len());
             for field in fields {
                 params.push(Box::new(table.written(&field.name, &field.value)?));
@@ -90,7 +99,7 @@ pub(super) fn statement(
             )
         }
     };
-    Ok(Statement { table: Arc::clone(table), sql, params, together: Vec::new() })
+    Ok(Statement { table: Arc::clone(table), sql, params, together: None })
 }
 
 /// The keys of the rows, which are locked until the transaction ends.
@@ -119,15 +128,27 @@ pub(super) async fn keys(
 }
 
 /// The change of the rows with these keys, which were found by the range and are locked.
-pub(super) fn of_keys(range: &RowRange, fields: Option<&[Field]>, keys: &[Vec<Value>]) -> Proposal {
+pub(super) fn of_keys(range: &RowRange, fate: Fate<'_>, keys: &[Vec<Value>]) -> Proposal {
     let collection = &range.collection;
-    let changes = match fields {
-        None => {
+    let changes = match fate {
+        Fate::Deleted => {
             let (collection, rest) = (collection.clone(), keys.to_vec());
             let set = ReadSet { collection, prefix: Vec::new(), rest };
             vec![Change::DeleteReadSet(Arc::new(set))]
         }
-        Some(fields) => {
+        Fate::Moved(into) => {
+            let one = |key: &Vec<Value>| Change::MoveRange {
+                range: Arc::new(RowRange {
+                    collection: collection.clone(),
+                    prefix: key.clone(),
+                    rows: 1,
+                    ..RowRange::default()
+                }),
+                into: into.to_owned(),
+            };
+            keys.iter().map(one).collect()
+        }
+        Fate::Set(fields) => {
             let update = |key: &Vec<Value>| Change::Update {
                 collection: collection.clone(),
                 key: key.clone(),

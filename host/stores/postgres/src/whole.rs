@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::collection::{Column, Encoding};
+use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::time::Time;
-use besom_core::value::{Kind, Value};
+use besom_core::value::{Kind, RowKey, Value};
 use tokio_postgres::Row;
 
 use super::catalog::TableFound;
@@ -73,6 +73,22 @@ impl Whole {
             None => Ok(values),
             Some(_) => Err(broken()),
         }
+    }
+}
+
+impl Whole {
+    /// The key that a row has in another table with the same columns.
+    pub(super) fn key(&self, other: &Collection, values: &[Value]) -> RowKey {
+        let value = |name: &String| {
+            let at = self.read.iter().position(|(known, ..)| known == name);
+            let (Some(at), Some(column)) = (at, other.columns.get(name)) else {
+                return Value::Null;
+            };
+            let (name, _, padded) = &self.read[at];
+            let kept = Kept { name: name.clone(), read: Some(*column), padded: *padded };
+            values.get(at).map_or(Value::Null, |value| of_kept(*column, &kept, value))
+        };
+        other.key.iter().map(value).collect()
     }
 }
 

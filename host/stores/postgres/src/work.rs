@@ -192,11 +192,12 @@ impl Footprint {
                 }
                 Change::Delete { collection, key } => look.row(collection, key),
                 Change::DeleteReadSet(set) => look.set(set),
-                Change::DeleteRange(range) | Change::UpdateRange { range, .. } => {
-                    look.extent(&range.collection, [], true)
-                }
+                Change::DeleteRange(range)
+                | Change::UpdateRange { range, .. }
+                | Change::MoveRange { range, .. } => look.extent(&range.collection, [], true),
                 Change::Emit { .. } => None,
             });
+            writes.extend(change.into().and_then(|into| look.extent(into, [], true)));
             look.dependants(change, writes);
         }
     }

@@ -178,8 +178,12 @@ impl<'a> Effects<'a> {
                 }
             }
             Change::DeleteReadSet(set) => self.delete_read_set(set),
-            Change::DeleteRange(range) => self.change_range(range, None),
-            Change::UpdateRange { range, fields } => self.change_range(range, Some(fields)),
+            Change::DeleteRange(_) | Change::UpdateRange { .. } | Change::MoveRange { .. } => {
+                match change.of_range() {
+                    Some((range, fate)) => self.change_range(range, fate),
+                    None => Ok(()),
+                }
+            }
             // The books put it into the outbox.
             Change::Emit { .. } => Ok(()),
         }
@@ -478,6 +482,16 @@ impl<'a> Kept<'a> {
         self.take(row)?;
         self.guarded.push(Guarded { collection, key, row: Whole::of(row)? });
         Ok(())
+    }
+
+    /// Adds the key of a row that did not exist.
+    pub(super) fn push_absent(
+        &mut self,
+        table: &Table,
+        tenant: Option<&Tenant>,
+        key: RowKey,
+    ) -> Result<(), Stop> {
+        Ok(self.images.push_absent(table.origin(tenant), key)?)
     }
 
     /// The packed images, and the room that is left.

@@ -123,6 +123,7 @@ fn replaces(changes: &[Change], of: &str, row: &[Value]) -> bool {
         | Change::DeleteReadSet(_)
         | Change::DeleteRange(_)
         | Change::UpdateRange { .. }
+        | Change::MoveRange { .. }
         | Change::Emit { .. } => false,
     })
 }

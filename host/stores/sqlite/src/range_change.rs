@@ -4,8 +4,9 @@
 //! All rows are changed by one statement. If the database refuses it, the rows are changed in halves, until those
 //! that it refuses are alone.
 
-use besom_core::proposal::RowRange;
-use besom_core::value::{Field, Value};
+use besom_core::proposal::{Fate, RowRange};
+use besom_core::snapshot::Cause;
+use besom_core::value::{RowKey, Value};
 use rusqlite::params_from_iter;
 use rusqlite::types::{ToSqlOutput, Value as Cell};
 
@@ -14,7 +15,8 @@ use super::effects::{Effects, Kept, Stop};
 use super::hint;
 use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
 use super::range::{raw_cell, raw_value};
-use besom_ports::store::Range;
+use super::values::decode;
+use besom_ports::store::{Error, Range};
 use besom_record::kept;
 use besom_tables::conditions::of_range;
 use besom_tables::range::{Page, Test, ends};
@@ -31,8 +33,7 @@ struct Sweep<'a> {
     /// ` FROM ... LIMIT ?`: the rows.
     rows: String,
     params: Params<'a>,
-    /// The columns that are set; none: the rows are deleted.
-    fields: Option<&'a [Field]>,
+    fate: Fate<'a>,
 }
 
 /// The columns of [`Sweep::place`] in a row.
@@ -56,12 +57,8 @@ impl Sweep<'_> {
 }
 
 impl Effects<'_> {
-    /// Deletes the rows of a range, or sets these columns of them, and keeps their images.
-    pub(super) fn change_range(
-        &mut self,
-        range: &RowRange,
-        fields: Option<&[Field]>,
-    ) -> Result<(), Stop> {
+    /// Changes the rows of a range, and keeps their images.
+    pub(super) fn change_range(&mut self, range: &RowRange, fate: Fate<'_>) -> Result<(), Stop> {
         let mapping = self.mapping;
         let table = mapping.table(&range.collection)?;
         let place = self.place_of(table)?;
@@ -86,7 +83,7 @@ impl Effects<'_> {
         if let Some(kept) = &mut self.images {
             kept.forget(&table.collection.name);
         }
-        let sweep = Sweep { table, place, rows, params, fields };
+        let sweep = Sweep { table, place, rows, params, fate };
         match self.tried(&sweep, None) {
             Err(Stop::Violation(_)) if self.rows_may_stay && !self.conn.is_autocommit() => {
                 self.bisected(&sweep)
@@ -174,16 +171,21 @@ impl Effects<'_> {
         sweep: &Sweep<'_>,
         places: Option<&[(Place, Vec<Value>)]>,
     ) -> Result<(), Stop> {
-        let Sweep { table, fields, .. } = *sweep;
+        let Sweep { table, fate, .. } = *sweep;
         self.dirty = true;
-        if fields.is_none() && !table.collection.dependants.is_empty() {
+        let is_together = match fate {
+            Fate::Moved(_) => true,
+            Fate::Deleted => !table.collection.dependants.is_empty(),
+            Fate::Set(_) => false,
+        };
+        if is_together {
             return match places {
-                Some(places) => self.delete_with_dependants(sweep, places),
-                None => self.delete_with_dependants(sweep, &self.places(sweep)?),
+                Some(places) => self.delete_together(sweep, places),
+                None => self.delete_together(sweep, &self.places(sweep)?),
             };
         }
         let (among, mut params) = sweep.among(places);
-        let Some(fields) = fields else { return self.delete_among(table, &among, &params) };
+        let Fate::Set(fields) = fate else { return self.delete_among(table, &among, &params) };
         if let Some(kept) = &mut self.images {
             let whole = table.whole(self.conn)?;
             let sql = format!("SELECT {whole} FROM {} WHERE {among}", table.name);
@@ -208,14 +210,18 @@ impl Effects<'_> {
         Ok(())
     }
 
-    /// Deletes rows that were found and judged a moment ago, and before them the rows that go with them. They are
-    /// named by their places: chosen again, they could be others.
-    fn delete_with_dependants(
+    /// Deletes rows that were found and judged a moment ago, after the rows that go with them, or after they were
+    /// inserted elsewhere. They are named by their places: chosen again, they could be others.
+    fn delete_together(
         &mut self,
         sweep: &Sweep<'_>,
         places: &[(Place, Vec<Value>)],
     ) -> Result<(), Stop> {
         let (table, place) = (sweep.table, sweep.place.join(", "));
+        let into = match sweep.fate {
+            Fate::Moved(into) => Some(self.mapping.table(into)?),
+            Fate::Deleted | Fate::Set(_) => None,
+        };
         for places in places.chunks(PARAMS_MAX / sweep.place.len()) {
             let each = format!("({})", vec!["?"; sweep.place.len()].join(", "));
             let all = vec![each; places.len()].join(", ");
@@ -223,15 +229,76 @@ impl Effects<'_> {
             let cells = places.iter().flat_map(|(place, _)| place);
             let params: Params<'_> = cells.map(|cell| ToSqlOutput::Borrowed(cell.into())).collect();
             let before = self.rows;
-            self.delete_dependants(table, &condition, &params)?;
+            let mut moved = Vec::new();
+            match into {
+                Some(into) => moved = self.insert_among(table, into, &condition, &params)?,
+                None => self.delete_dependants(table, &condition, &params)?,
+            }
             let others = self.rows - before;
             self.delete_among(table, &condition, &params)?;
+            if let (Some(kept), Some(into)) = (&mut self.images, into) {
+                moved.into_iter().try_for_each(|key| kept.push_absent(into, self.tenant, key))?;
+            }
             // A trigger may keep a row, whose dependants are gone.
             if self.rows - before - others < places.len() as u64 {
                 return Err(Stop::Violation(kept(&table.collection.name)));
             }
         }
         Ok(())
+    }
+
+    /// Inserts rows into another table, with all columns that it does not compute itself; returns their keys there.
+    fn insert_among(
+        &mut self,
+        table: &Table,
+        into: &Table,
+        condition: &str,
+        params: &Params<'_>,
+    ) -> Result<Vec<RowKey>, Stop> {
+        let (from, to) = (self.columns_of(table)?, self.columns_of(into)?);
+        let mut names = Vec::with_capacity(from.len());
+        for (name, _) in &from {
+            let same = |(other, _): &&(String, bool)| other.eq_ignore_ascii_case(name);
+            match to.iter().find(same) {
+                Some((_, computed)) => names.extend((!computed).then(|| quote(name))),
+                // No item's fault.
+                None => return Err(Stop::Failure(lacking(table, into, name).into())),
+            }
+        }
+        let names = names.join(", ");
+        let key = into.collection.key.iter().map(|name| quote(name)).collect::<Vec<_>>();
+        let sql = format!("SELECT {} FROM {} WHERE {condition}", key.join(", "), table.name);
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(params.iter()))?;
+        let mut keys = Vec::new();
+        while let Some(row) = rows.next()? {
+            let forms = into.collection.key.iter().map(|name| into.form(name));
+            let mut key = RowKey::with_capacity(into.collection.key.len());
+            for (at, form) in forms.enumerate() {
+                key.push(decode(form?, row.get_ref(at)?));
+            }
+            keys.push(key);
+        }
+        let sql = format!(
+            "INSERT INTO {} ({names}) SELECT {names} FROM {} WHERE {condition}",
+            into.name, table.name
+        );
+        let inserted = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
+        if inserted < keys.len() {
+            let name = &into.collection.name;
+            let said = format!("a row was not inserted into {name:?}: a trigger prevents it");
+            return Err(Stop::Violation(said));
+        }
+        Ok(keys)
+    }
+
+    /// The columns of a table, and whether the database computes them.
+    fn columns_of(&self, table: &Table) -> Result<Vec<(String, bool)>, Stop> {
+        let sql = "SELECT name, hidden IN (2, 3) FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let rows =
+            statement.query_map([&table.collection.table], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Deletes rows, and keeps the image of each that was deleted.
@@ -270,6 +337,18 @@ impl Effects<'_> {
         let tenant = table.collection.tenant.iter();
         Ok(tenant.chain(&table.collection.key).map(|name| quote(name)).collect())
     }
+}
+
+/// A column that rows have and the table into which they are moved lacks.
+fn lacking(table: &Table, into: &Table, column: &str) -> Error {
+    let said = format!(
+        "rows of {:?} cannot be moved into {:?}, which has no column {column:?}: ALTER TABLE {} ADD COLUMN {}",
+        table.collection.name,
+        into.collection.name,
+        into.name,
+        quote(column)
+    );
+    Error::Refused(Cause::Schema, said)
 }
 
 fn written<'v>(test: &'v Test<Value>, order: &[String], params: &mut Params<'v>) -> String {

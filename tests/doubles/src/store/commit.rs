@@ -128,10 +128,11 @@ impl State {
         match applied {
             Err(Violation(said)) => Judged::Violated(said),
             Ok(touched) => {
-                let judged = Judged::of_rows(proposal, touched.len() as u64, None);
+                let rows = touched.iter().filter(|touched| !touched.is_copy).count() as u64;
+                let judged = Judged::of_rows(proposal, rows, None);
                 if judged == Judged::Held {
                     let image = |touched: &Touched| touched.image(commit.collections);
-                    did.rows = touched.len() as u64;
+                    did.rows = rows;
                     did.images = kept.then(|| touched.iter().map(image).collect());
                 }
                 judged

@@ -54,6 +54,8 @@ pub(super) struct Touched {
     table: String,
     id: RowId,
     before: Option<Arc<Columns>>,
+    /// Whether it is the other place of a row that was moved.
+    pub(super) is_copy: bool,
 }
 
 impl Touched {
@@ -196,6 +198,25 @@ impl Tables {
                 }
                 Ok(touched)
             }
+            Change::MoveRange { range, into } => {
+                let keys = keys_of(self, collections, tenant, range)?;
+                let from = collection(collections, &range.collection)?;
+                let other = collection(collections, into)?;
+                let (mut gone, mut put) = (Vec::new(), Vec::new());
+                for key in keys {
+                    let (id, row) = self.existing(from, tenant, &key)?;
+                    let fields: Vec<Field> =
+                        row.iter().map(|(name, value)| Field::new(name, value.clone())).collect();
+                    let new = id_of_fields(other, tenant, &fields)?;
+                    if self.of(other)?.rows.contains_key(&new) {
+                        return Err(Violation(format!("a row with this key exists in {into}")));
+                    }
+                    gone.extend(self.remove(from, id)?);
+                    put.extend(self.put(other, new, None, &fields)?);
+                }
+                gone.extend(put.into_iter().map(|put| Touched { is_copy: true, ..put }));
+                Ok(gone)
+            }
             // The outbox is not one of the user's tables.
             Change::Emit { .. } => Ok(Vec::new()),
         }
@@ -309,7 +330,7 @@ impl Tables {
 
 fn touched(collection: &Collection, id: RowId, before: Option<Arc<Columns>>) -> Touched {
     let (table, collection) = (collection.table.clone(), collection.name.clone());
-    Touched { collection, table, id, before }
+    Touched { collection, table, id, before, is_copy: false }
 }
 
 /// The sum of a column and an integer.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, Comparison, Condition, RowRange};
+use besom_core::proposal::{Change, Comparison, Condition, Guard, RowRange};
 use besom_core::value::{Row, Value};
 use besom_ports::store::{Committed, MessageQuery, Outcome, Range};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::conformance::World;
-use crate::conformance::tables::{child, fields, parent, text, thing};
+use crate::conformance::tables::{child, fields, full_thing, parent, text, thing};
 use crate::conformance::world::{apply, candidate, range, tenant};
 
 fn n(n: i64) -> Value {
@@ -196,6 +196,75 @@ pub async fn ranges_of_one_batch_take_effect_one_after_the_other(world: &mut Wor
     let committed = world.commit(decisions.collect()).await;
     assert_eq!(committed.outcomes, [Outcome::Committed, Outcome::Committed]);
     assert_eq!(joined(&world.rows("things", &["id"]).await), "efg");
+}
+
+fn moved(range: RowRange, into: &str) -> Change {
+    Change::MoveRange { range: Arc::new(range), into: into.into() }
+}
+
+/// Rows are moved with all their values, counted once, and kept so that undoing an item removes them there first.
+pub async fn rows_of_a_range_are_moved(world: &mut World) {
+    write_things(world).await;
+    let full = Change::Insert { collection: "things".into(), fields: full_thing("x", 2) };
+    world.write(vec![full]).await;
+    let columns = ["id", "title", "n", "ratio", "data", "at", "flag", "doc", "reference", "price"];
+    let before = world.rows("things", &columns).await;
+    let read = Range { upper: Some(n(2)), ..range("things", Some("by_n"), &["id"]) };
+    let changes = vec![moved(part(&read, None, None, 100), "archived")];
+    let committed = commit(world, changes).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    assert_eq!(joined(&world.rows("things", &["id"]).await), "aefg");
+    let archived = world.rows("archived", &columns).await;
+    let expected: Vec<&Row> =
+        before.iter().filter(|row| matches!(row[2], Value::Integer(1 | 2))).collect();
+    assert_eq!(archived.iter().collect::<Vec<_>>(), expected);
+    assert_eq!(world.history().await[0].rows, 5);
+    let images = world.latest_images().await;
+    let (of, keys): (Vec<_>, Vec<_>) = images
+        .iter()
+        .map(|image| ((image.collection.as_str(), image.row.is_some()), image.key.clone()))
+        .unzip();
+    assert_eq!(of[..5], [("things", true); 5]);
+    assert_eq!(of[5..], [("archived", false); 5]);
+    let [mut gone, mut put] = [&keys[..5], &keys[5..]].map(<[Row]>::to_vec);
+    gone.sort_by_key(|key| format!("{key:?}"));
+    put.sort_by_key(|key| format!("{key:?}"));
+    assert_eq!(gone, put);
+    // One row by its key, and none that is there no longer.
+    let whole = range("things", None, &[]);
+    let one = |id: &str| RowRange { prefix: vec![text(id)], ..part(&whole, None, None, 1) };
+    assert_eq!(
+        commit(world, vec![moved(one("a"), "archived")]).await.outcomes,
+        [Outcome::Committed]
+    );
+    let none = commit(world, vec![moved(one("a"), "archived")]).await;
+    assert!(matches!(&none.outcomes[..], [Outcome::Skipped(_)]), "{none:?}");
+    assert_eq!(joined(&world.rows("things", &["id"]).await), "efg");
+    assert_eq!(world.balanced().await.rows[0].counted.rows, 6);
+}
+
+/// A guard keeps rows where they are, and so does another row of the same key beside a guard.
+pub async fn rows_are_moved_only_where_they_can_be(world: &mut World) {
+    world.write(vec![thing("a", 1), thing("b", 1)]).await;
+    let taken = fields([("id", text("a")), ("title", text("other"))]);
+    world.write(vec![Change::Insert { collection: "archived".into(), fields: taken }]).await;
+    let all = || part(&range("things", None, &[]), None, None, 10);
+    let row = |id: &str, n: i64| Guard::Columns {
+        collection: "things".into(),
+        key: vec![text(id)],
+        conditions: vec![condition("n", Comparison::Equal, Value::Integer(n))],
+    };
+    let skipped = world
+        .settle(candidate("skipped"), apply(vec![row("a", 7)], vec![moved(all(), "archived")]));
+    assert!(matches!(&skipped.await.outcomes[..], [Outcome::Skipped(_)]));
+    let dead =
+        world.settle(candidate("dead"), apply(vec![row("a", 1)], vec![moved(all(), "archived")]));
+    assert!(matches!(&dead.await.outcomes[..], [Outcome::Dead(_)]));
+    let unknown = world.settle(candidate("unknown"), apply(vec![], vec![moved(all(), "nowhere")]));
+    assert!(matches!(&unknown.await.outcomes[..], [Outcome::Dead(_)]));
+    assert_eq!(joined(&world.rows("things", &["id"]).await), "ab");
+    assert_eq!(joined(&world.rows("archived", &["id"]).await), "a");
+    world.balanced().await;
 }
 
 /// An item whose ranges hold no row has done nothing: it is skipped, and its message is not sent.

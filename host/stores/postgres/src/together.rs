@@ -1,33 +1,42 @@
-//! Rows that are deleted with those that go with them, in one statement: it locks the rows, then deletes what
-//! refers to them, from the rows down, and the rows themselves. What another transaction has inserted meanwhile
-//! is not seen by the statement; the foreign key refuses it then, and the careful repetition sees it.
+//! Statements that delete rows together with others: with those that go with them, or into another table. Each
+//! locks the rows first.
+//!
+//! What another transaction has inserted meanwhile under a deleted row is not seen by the statement; the foreign
+//! key refuses it then, and the careful repetition sees it.
 
 use std::sync::Arc;
 
 use super::mapping::{Mapping, Refusal, Table, quote};
 
-/// A statement that deletes rows and those that go with them.
-pub(super) struct Cascade {
+/// A statement that deletes rows together with others. Each row of its answer begins with the place of its table,
+/// and a number; what is kept of the row follows.
+pub(super) struct Together {
     pub(super) sql: String,
-    /// The tables whose rows it deletes: its own, then those of the dependants. The answer's first column
-    /// counts them from 0; in one row it is -1, and the second column is the number of locked rows.
+    /// The tables whose rows it deletes: its own, then those of the dependants.
     pub(super) tables: Vec<Arc<Table>>,
+    /// The table into which the rows of the first one are moved.
+    pub(super) into: Option<Arc<Table>>,
 }
 
-impl Cascade {
+/// In place of a table: the number of rows that were locked.
+pub(super) const LOCKED: i32 = -1;
+/// In place of a table: the number of rows that were inserted into another one.
+pub(super) const INSERTED: i32 = -2;
+
+impl Together {
     /// The expression that lists what is selected of a locked row of the alias `t`.
     pub(super) fn held(table: &Table) -> String {
         let columns = named(table);
         format!("t.tableoid AS part, t.ctid AS place{columns}")
     }
 
-    /// The statement; `held` selects [`Cascade::held`] of the rows, and locks them.
-    pub(super) fn new(
+    /// Deletes rows with those that go with them; `held` selects [`Together::held`] of the rows, and locks them.
+    pub(super) fn cascade(
         mapping: &Mapping,
         table: &Arc<Table>,
         held: &str,
         undo: bool,
-    ) -> Result<Cascade, Refusal> {
+    ) -> Result<Together, Refusal> {
         if table.found.as_ref().is_some_and(|found| !matches!(found.kind.as_str(), "r" | "p")) {
             let name = &table.collection.name;
             return Err(format!("{name:?} is no table, so no rows can go with its rows"));
@@ -39,7 +48,7 @@ impl Cascade {
         let bytes = |table: &Arc<Table>| if undo { table.whole.sql().len() - 1 } else { 0 };
         let width = tables.iter().map(bytes).max().unwrap_or_default();
         let mut selects = vec![format!(
-            "SELECT -1, (SELECT count(*) FROM held)::int4, NULL::text{}",
+            "SELECT {LOCKED}, (SELECT count(*) FROM held)::int4, NULL::text{}",
             ", NULL::bytea".repeat(width)
         )];
         for (at, table) in tables.iter().enumerate() {
@@ -56,8 +65,56 @@ impl Cascade {
             images(table, undo),
             selects.join(" UNION ALL ")
         );
-        Ok(Cascade { sql, tables })
+        Ok(Together { sql, tables, into: None })
     }
+
+    /// Moves rows into another table, with all columns that it does not compute itself.
+    pub(super) fn moved(table: &Arc<Table>, into: &Arc<Table>, held: &str, undo: bool) -> Together {
+        let computed = |name: &str| {
+            let column = into.found.as_ref().and_then(|found| found.column(name));
+            column.is_some_and(|column| column.generated)
+        };
+        let all = table.found.iter().flat_map(|found| &found.columns);
+        let names: Vec<String> =
+            all.filter(|column| !computed(&column.name)).map(|c| quote(&c.name)).collect();
+        let list = |each: &dyn Fn((usize, &String)) -> String| {
+            names.iter().enumerate().map(each).collect::<Vec<_>>().join(", ")
+        };
+        let bytes = if undo { table.whole.sql().len() - 1 } else { 0 };
+        let sql = format!(
+            "WITH held AS MATERIALIZED ({held}),
+             g0 AS (DELETE FROM {} t USING held h WHERE t.tableoid = h.part AND t.ctid = h.place
+               RETURNING {}, {}),
+             put AS (INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM g0 RETURNING 1)
+             SELECT {LOCKED}, (SELECT count(*) FROM held)::int4, NULL::text{nulls}
+             UNION ALL SELECT {INSERTED}, (SELECT count(*) FROM put)::int4, NULL{nulls}
+             UNION ALL SELECT 0, 0, r0{kept} FROM g0",
+            table.name,
+            list(&|(at, name)| format!("t.{name} AS c{at}")),
+            images(table, undo),
+            into.name,
+            names.join(", "),
+            list(&|(at, _)| format!("c{at}")),
+            nulls = ", NULL::bytea".repeat(bytes),
+            kept = (1..=bytes).map(|at| format!(", r{at}")).collect::<String>(),
+        );
+        Together { sql, tables: vec![Arc::clone(table)], into: Some(Arc::clone(into)) }
+    }
+}
+
+/// Why rows of a table cannot be moved into another one, whatever is in them.
+pub(super) fn misfit(table: &Table, into: &Table) -> Option<String> {
+    let (from, to) = (table.found.as_ref()?, into.found.as_ref()?);
+    let lacks = from.columns.iter().find(|column| to.column(&column.name).is_none())?;
+    Some(format!(
+        "rows of {:?} cannot be moved into {:?}, which has no column {:?}: ALTER TABLE {} ADD COLUMN {} {}",
+        table.collection.name,
+        into.collection.name,
+        lacks.name,
+        into.name,
+        quote(&lacks.name),
+        lacks.declared
+    ))
 }
 
 struct Steps<'a> {
