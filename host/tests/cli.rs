@@ -965,3 +965,82 @@ fn session_tables_of_frameworks_are_swept_without_code() {
     assert!(code == 1 && said.contains("has [collections.rails] already"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).expect("read"), text, "the file is as it was");
 }
+
+/// Orders that are archived with columns that nobody mapped, and sessions that are deleted with the rows that refer to
+/// them, as a person would set it up.
+#[test]
+fn rows_are_archived_and_rows_go_with_others() {
+    let site = Site::new("[store]\npath = \"app.db\"\n");
+    let product = rusqlite::Connection::open(site.dir().join("app.db")).expect("opened");
+    product
+        .execute_batch(
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY, closed_at TEXT, note BLOB);
+             CREATE INDEX orders_by_close ON orders (closed_at);
+             CREATE TABLE old_orders (id INTEGER PRIMARY KEY, closed_at TEXT, moved INTEGER DEFAULT 1);
+             CREATE TABLE sessions (id TEXT PRIMARY KEY, seen TEXT NOT NULL);
+             CREATE INDEX sessions_by_seen ON sessions (seen);
+             CREATE TABLE events (id INTEGER PRIMARY KEY, session TEXT NOT NULL REFERENCES sessions);
+             CREATE INDEX events_by_session ON events (session);
+             WITH RECURSIVE c (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 2500)
+               INSERT INTO orders SELECT i, iif(i > 2400, '2999-01-01', '2020-01-01') || ' 00:00:00', x'00ff' FROM c;
+             INSERT INTO sessions SELECT 's' || id, closed_at FROM orders;
+             INSERT INTO events (session) SELECT 's' || (1 + id % 2500) FROM orders;
+             INSERT INTO events (session) SELECT session FROM events;",
+        )
+        .expect("created");
+    for table in ["orders", "old_orders", "sessions", "events"] {
+        let out = site.besom(&["config", "map", table, "--write"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+    let file = site.dir().join("besom.toml");
+    let mapped = std::fs::read_to_string(&file).expect("read");
+    let with = |name: &str, more: &str| {
+        let head = format!("[collections.{name}]\n");
+        (head.clone(), format!("{head}{more}\n"))
+    };
+    let (head, section) = with("sessions", "dependants = [\"events\"]");
+    let mut text = mapped.replacen(&head, &section, 1);
+    let anchor = "anchor = { collection = \"sessions\", columns = [\"session\"] }";
+    let (head, section) = with("events", anchor);
+    text = text.replacen(&head, &section, 1);
+    text.push_str(
+        "\n[tasks.orders]\nplugin = \"retention\"\nschedule = \"@hourly\"\n\
+         collections = { rows = \"orders\", into = \"old_orders\" }\n\
+         settings = { by = \"closed_at\", older_than = \"30d\", action = \"archive\" }\n\
+         [tasks.sessions]\nplugin = \"retention\"\nschedule = \"@hourly\"\ncollections.rows = \"sessions\"\n\
+         settings = { by = \"seen\", older_than = \"30d\" }\n",
+    );
+    // The mapping shows that the other table has no such column.
+    std::fs::write(&file, &text).expect("written");
+    let (code, said) = site.fails(&["check"]);
+    assert!(code == 78 && said.contains("the rows have a column `note`"), "{code}: {said}");
+    // Without it in the mapping, the database shows it, and nothing is moved.
+    let unmapped = text.replacen("note = ", "# note = ", 1);
+    std::fs::write(&file, &unmapped).expect("written");
+    let (code, said) = site.fails(&["run", "orders"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("ALTER TABLE \"old_orders\" ADD COLUMN \"note\""), "{said}");
+    let count = |table: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM {table}");
+        product.query_row(&sql, [], |row| row.get(0)).expect("counted")
+    };
+    assert_eq!([count("orders"), count("old_orders")], [2_500, 0]);
+    product.execute_batch("ALTER TABLE old_orders ADD COLUMN note BLOB").expect("added");
+    let (code, said) = site.fails(&["check", "--store"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, runs) = site.json(&["run"]);
+    assert_eq!(code, 0, "{runs:#}");
+    let tables = ["orders", "old_orders", "sessions", "events"];
+    assert_eq!(tables.map(count), [100, 2_400, 100, 200]);
+    let intact = "SELECT count(*) FROM old_orders WHERE note = x'00ff' AND moved = 1";
+    let intact: i64 = product.query_row(intact, [], |row| row.get(0)).expect("counted");
+    assert_eq!(intact, 2_400);
+    let rows = |task: &str| {
+        let runs = runs.as_array().expect("runs");
+        let run = runs.iter().find(|run| run["task"] == task).expect("a run");
+        run["rows"].as_u64()
+    };
+    assert_eq!(rows("orders"), Some(2_400));
+    assert_eq!(rows("sessions"), Some(2_400 + 4_800));
+    assert_eq!(site.json(&["audit"]).0, 0);
+}
