@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use besom_core::collection::{Collection, Column, Encoding};
+use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
 use besom_core::shape::Shape;
 
 use super::collection::{ENCODINGS, name_of};
@@ -14,7 +14,7 @@ use super::tree;
 
 /// The section of a collection that was made from a table, with comments about what a person has to know.
 pub fn section(shape: &Shape, collection: &Collection) -> String {
-    let Collection { name, table, tenant, key, columns, indexes, .. } = collection;
+    let Collection { name, table, tenant, key, columns, indexes, anchors, .. } = collection;
     let head = format!("collections.{}", written(name));
     let mut text = format!("[{head}]\n");
     // Writing to a text cannot fail.
@@ -38,6 +38,18 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
         let line = format!("foreign key: {own} refers to {}{to}", reference.table);
         let _ = writeln!(text, "# {}", printable(&line));
     }
+    let anchor = |anchor: &Anchor| {
+        let (to, columns) = (quoted(&anchor.collection), list(&anchor.columns));
+        format!("{{ collection = {to}, columns = {columns} }}")
+    };
+    let _ = match &anchors[..] {
+        [] => Ok(()),
+        [one] => writeln!(text, "anchor = {}", anchor(one)),
+        several => {
+            let all: Vec<String> = several.iter().map(anchor).collect();
+            writeln!(text, "anchor = [{}]", all.join(", "))
+        }
+    };
     for index in &shape.partial {
         let line = format!("the index {index} covers only some of the rows, and is not used");
         let _ = writeln!(text, "# {}", printable(&line));
@@ -68,6 +80,40 @@ pub fn section(shape: &Shape, collection: &Collection) -> String {
         }
     }
     text
+}
+
+/// The anchors of a collection: its foreign keys to the keys of mapped tables.
+pub fn anchors(shape: &Shape, collection: &Collection, mapped: &Collections) -> Vec<Anchor> {
+    let same = |table: &str, other: &str| {
+        table == other || (!table.contains('.') && other.rsplit('.').next() == Some(table))
+    };
+    let mut found: Vec<Anchor> = Vec::new();
+    for reference in &shape.references {
+        let target = mapped.values().find(|other| {
+            same(&other.table, &reference.table)
+                && other.tenant.is_some() == collection.tenant.is_some()
+        });
+        let Some(target) = target.filter(|target| target.table != collection.table) else {
+            continue;
+        };
+        // In the order of the target's key; the tenant is implied.
+        let theirs = match reference.theirs.is_empty() {
+            true => target.tenant.iter().chain(&target.key).cloned().collect(),
+            false => reference.theirs.clone(),
+        };
+        let own = |name: &String| {
+            let at = theirs.iter().position(|known| known == name)?;
+            reference.columns.get(at).filter(|own| collection.columns.contains_key(*own)).cloned()
+        };
+        let columns: Option<Vec<String>> = target.key.iter().map(own).collect();
+        let is_whole = theirs.len() == target.key.len() + usize::from(target.tenant.is_some());
+        if let Some(columns) =
+            columns.filter(|_| is_whole && theirs.len() == reference.columns.len())
+        {
+            found.push(Anchor { collection: target.name.clone(), columns });
+        }
+    }
+    found
 }
 
 fn kind(column: Column) -> String {

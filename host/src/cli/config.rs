@@ -24,8 +24,8 @@ pub enum Verb {
     },
     /// Read a table of the database, and print the section that maps it for tasks.
     ///
-    /// The section is a proposal: confirm what a comment asks to confirm, then run `besom check --store`. Rows
-    /// that a task deletes are kept with their mapped columns. The database is only read.
+    /// The section is a proposal: confirm what a comment asks to confirm, then run `besom check --store`. A foreign
+    /// key to a table that the file maps becomes an anchor. The database is only read.
     Map {
         /// Name of the table or view (on PostgreSQL, SCHEMA.TABLE if it is not on the search path).
         table: String,
@@ -111,7 +111,8 @@ async fn mapped(
         }
     };
     let name = name.unwrap_or_else(|| table.rsplit('.').next().unwrap_or(table).to_owned());
-    let collection = shape.collection(&name, tenant).map_err(Failure::Failed)?;
+    let mut collection = shape.collection(&name, tenant).map_err(Failure::Failed)?;
+    collection.anchors = map::anchors(&shape, &collection, &resolved.partial().collections);
     let section = map::section(&shape, &collection);
     if write {
         let failed = |error: file::Error| Failure::Failed(error.to_string());

@@ -75,6 +75,35 @@ fn a_section_says_what_was_found_and_is_read_as_the_collection() {
 }
 
 #[test]
+fn a_foreign_key_to_a_mapped_table_is_an_anchor() {
+    let team =
+        "[collections.teams]\ntable = \"team\"\nkey = [\"id\"]\ncolumns = { id = \"integer\" }\n";
+    let mapped = |text: &str| {
+        RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default())
+            .outline(&Default::default())
+            .partial()
+            .collections
+            .clone()
+    };
+    let mut collection = shape().collection("sessions", None).expect("a collection");
+    collection.anchors = anchors(&shape(), &collection, &mapped(team));
+    let columns = vec!["team_id".to_owned()];
+    assert_eq!(collection.anchors, [Anchor { collection: "teams".into(), columns }]);
+    let section = section(&shape(), &collection);
+    assert!(
+        section.contains("\nanchor = { collection = \"teams\", columns = [\"team_id\"] }\n"),
+        "{section}"
+    );
+    assert_eq!(mapped(&format!("{team}{section}"))["sessions"], collection);
+    // Not by another column than the key, and not from a column that is not mapped.
+    let other =
+        team.replace("id = \"integer\"", "no = \"integer\"").replace("[\"id\"]", "[\"no\"]");
+    assert_eq!(anchors(&shape(), &collection, &mapped(&other)), []);
+    collection.columns.remove("team_id");
+    assert_eq!(anchors(&shape(), &collection, &mapped(team)), []);
+}
+
+#[test]
 fn a_tenant_is_written_and_no_longer_a_column() {
     let collection = shape().collection("s", Some("team_id")).expect("a collection");
     let section = section(&shape(), &collection);
