@@ -994,15 +994,11 @@ fn rows_are_archived_and_rows_go_with_others() {
     }
     let file = site.dir().join("besom.toml");
     let mapped = std::fs::read_to_string(&file).expect("read");
-    let with = |name: &str, more: &str| {
-        let head = format!("[collections.{name}]\n");
-        (head.clone(), format!("{head}{more}\n"))
-    };
-    let (head, section) = with("sessions", "dependants = [\"events\"]");
-    let mut text = mapped.replacen(&head, &section, 1);
-    let anchor = "anchor = { collection = \"sessions\", columns = [\"session\"] }";
-    let (head, section) = with("events", anchor);
-    text = text.replacen(&head, &section, 1);
+    let anchor = "\nanchor = { collection = \"sessions\", columns = [\"session\"] }\n";
+    assert!(mapped.contains(anchor), "a foreign key to a mapped table: {mapped}");
+    let head = "[collections.sessions]\n";
+    let dependants = format!("{head}dependants = [\"events\"]\n");
+    let mut text = mapped.replacen(head, &dependants, 1);
     text.push_str(
         "\n[tasks.orders]\nplugin = \"retention\"\nschedule = \"@hourly\"\n\
          collections = { rows = \"orders\", into = \"old_orders\" }\n\
@@ -1043,4 +1039,31 @@ fn rows_are_archived_and_rows_go_with_others() {
     assert_eq!(rows("orders"), Some(2_400));
     assert_eq!(rows("sessions"), Some(2_400 + 4_800));
     assert_eq!(site.json(&["audit"]).0, 0);
+}
+
+/// A scan may read `rows_read` rows in one call; rows that do not meet the condition count as well.
+#[test]
+fn a_condition_that_few_rows_meet_is_read_in_several_calls() {
+    let site = Site::new(
+        "[store]\npath = \"app.db\"\n[tasks.notes]\nplugin = \"retention\"\nschedule = \"@hourly\"\n\
+         collections.rows = \"notes\"\n\
+         settings = { by = \"at\", where = \"state = 'old'\", chunk = 100 }\n\
+         [tasks.notes.limits]\nrows_read = 1000\n",
+    );
+    let product = rusqlite::Connection::open(site.dir().join("app.db")).expect("opened");
+    product
+        .execute_batch(
+            "CREATE TABLE notes (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, state TEXT);
+             CREATE INDEX notes_by_at ON notes (at);
+             WITH RECURSIVE c (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 12000)
+               INSERT INTO notes SELECT i, 1700000000 + i, iif(i % 5000 < 30, 'old', 'new') FROM c;",
+        )
+        .expect("created");
+    let out = site.besom(&["config", "map", "notes", "--write"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let (code, runs) = site.json(&["run"]);
+    assert_eq!((code, &runs[0]["rows"]), (0, &Value::from(89)), "{runs:#}");
+    let left: i64 =
+        product.query_row("SELECT count(*) FROM notes", [], |row| row.get(0)).expect("counted");
+    assert_eq!(left, 12_000 - 89);
 }

@@ -125,7 +125,8 @@ impl Call {
         let mut part = Part::from(&page.next);
         let mut last: Vec<Value> = Vec::new();
         for pages in 1.. {
-            let mut range = range.clone().limit(self.chunk - part.rows);
+            let limit_of_page = self.chunk - part.rows;
+            let mut range = range.clone().limit(limit_of_page);
             range.after.clone_from(&page.next);
             let mut read = store::columns(None, range);
             let Some(rows) = read.next().transpose()? else { break };
@@ -141,7 +142,9 @@ impl Call {
                 let names = std::iter::once(&self.plan.by).chain(described);
                 last = names.map(|column| rows.value(row, column)).collect::<Result<_>>()?;
             }
-            let is_over = page.next.is_none() || pages >= PAGES_MAX;
+            // A page that is short although there is more has used up what one call may read.
+            let is_short = rows.len() < limit_of_page as usize;
+            let is_over = page.next.is_none() || is_short || pages >= PAGES_MAX;
             if part.rows >= self.chunk || (is_over && part.rows > 0) {
                 part.until.clone_from(&page.next);
                 let item = Candidate::of(&last)?.version(part.rows).payload(part.pack());
