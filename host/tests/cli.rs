@@ -1063,7 +1063,20 @@ fn a_condition_that_few_rows_meet_is_read_in_several_calls() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let (code, runs) = site.json(&["run"]);
     assert_eq!((code, &runs[0]["rows"]), (0, &Value::from(89)), "{runs:#}");
-    let left: i64 =
-        product.query_row("SELECT count(*) FROM notes", [], |row| row.get(0)).expect("counted");
-    assert_eq!(left, 12_000 - 89);
+    let left = || -> i64 {
+        product.query_row("SELECT count(*) FROM notes", [], |row| row.get(0)).expect("counted")
+    };
+    assert_eq!(left(), 12_000 - 89);
+    // Also if every row meets it: a call reads as many whole parts as it may.
+    let file = site.dir().join("besom.toml");
+    let text = std::fs::read_to_string(&file).expect("read");
+    for (chunk, rows_left) in [("300", 5_000), ("1000", 2_000), ("2000", 0)] {
+        let condition = format!("where = \"id > {rows_left}\", chunk = {chunk}");
+        let text = text.replace("where = \"state = 'old'\", chunk = 100", &condition);
+        std::fs::write(&file, text).expect("written");
+        let (code, said) = site.fails(&["run"]);
+        assert_eq!(code, 0, "{chunk}: {said}");
+        let kept = (1..=rows_left).filter(|id| id % 5_000 >= 30).count() as i64;
+        assert_eq!(left(), kept, "{chunk}");
+    }
 }

@@ -11,6 +11,8 @@ use crate::{Action, Call, INTO, ROWS, SOON_MS};
 const LISTS_MAX: usize = 8;
 /// When rows that other transactions hold are tried again, in milliseconds.
 const HELD_MS: u64 = 1_000;
+/// The error of a read beyond what one call may read.
+const LIMIT_EXCEEDED: &str = "limit-exceeded";
 /// Maximum number of pages that are read for one page of candidates.
 const PAGES_MAX: usize = 32;
 
@@ -26,6 +28,12 @@ impl Part {
     /// No rows yet, after this place.
     fn from(after: &Option<Vec<u8>>) -> Part {
         Part { after: after.clone(), until: None, rows: 0 }
+    }
+
+    /// The item for its rows up to this place; `last` is what the last one is found by.
+    fn item(&mut self, last: &[Value], until: &Option<Vec<u8>>) -> Result<Candidate> {
+        self.until.clone_from(until);
+        Ok(Candidate::of(last)?.version(self.rows).payload(self.pack()))
     }
 
     /// As the payload of an item: the number of rows, then each place, with its length before it.
@@ -129,7 +137,13 @@ impl Call {
             let mut range = range.clone().limit(limit_of_page);
             range.after.clone_from(&page.next);
             let mut read = store::columns(None, range);
-            let Some(rows) = read.next().transpose()? else { break };
+            let rows = match read.next() {
+                Some(Ok(rows)) => rows,
+                // What one call may read is used up.
+                Some(Err(error)) if pages > 1 && error.code == LIMIT_EXCEEDED => break,
+                Some(Err(error)) => return Err(error),
+                None => break,
+            };
             page.scanned += rows.len() as u64;
             page.next = read.after().map(<[u8]>::to_vec);
             let meant = |row: &usize| {
@@ -145,18 +159,18 @@ impl Call {
             // A page that is short although there is more has used up what one call may read.
             let is_short = rows.len() < limit_of_page as usize;
             let is_over = page.next.is_none() || is_short || pages >= PAGES_MAX;
-            if part.rows >= self.chunk || (is_over && part.rows > 0) {
-                part.until.clone_from(&page.next);
-                let item = Candidate::of(&last)?.version(part.rows).payload(part.pack());
-                page.candidates.push(item);
-                part.rows = 0;
+            if part.rows >= self.chunk {
+                page.candidates.push(part.item(&last, &page.next)?);
             }
-            if part.rows == 0 {
+            if part.rows == 0 || part.rows >= self.chunk {
                 part = Part::from(&page.next);
             }
             if is_over || page.candidates.len() >= limit as usize {
                 break;
             }
+        }
+        if part.rows > 0 {
+            page.candidates.push(part.item(&last, &page.next)?);
         }
         Ok(page)
     }
