@@ -1024,6 +1024,16 @@ fn rows_are_archived_and_rows_go_with_others() {
     product.execute_batch("ALTER TABLE old_orders ADD COLUMN note BLOB").expect("added");
     let (code, said) = site.fails(&["check", "--store"]);
     assert_eq!(code, 0, "{said}");
+    let rehearsed = site.besom(&["run", "--dry-run"]).stdout;
+    let rehearsed = String::from_utf8_lossy(&rehearsed);
+    for line in [
+        "orders: 3 items would change at most 2400 rows\n",
+        "a range of at most 1000 rows, and what refers to them in events\n",
+        "sessions: 3 items would change at most 2400 rows\n",
+        "6 items (6 propose); nothing was committed.\n",
+    ] {
+        assert!(rehearsed.contains(line), "{rehearsed}");
+    }
     let (code, runs) = site.json(&["run"]);
     assert_eq!(code, 0, "{runs:#}");
     let tables = ["orders", "old_orders", "sessions", "events"];

@@ -212,6 +212,8 @@ struct Rehearsal {
     items: Vec<DryItem>,
     /// Number of items, printed or not, by task and verdict.
     verdicts: BTreeMap<(String, &'static str), u64>,
+    /// Number of rows that would be changed, at most, by task.
+    rows: BTreeMap<String, u64>,
     /// Number of refused items by task and reason.
     refused: BTreeMap<(String, String), u64>,
 }
@@ -219,6 +221,9 @@ struct Rehearsal {
 impl Rehearsal {
     fn add(&mut self, item: DryItem, shown: usize) {
         *self.verdicts.entry((item.task.clone(), item.verdict)).or_default() += 1;
+        if item.verdict == "propose" {
+            *self.rows.entry(item.task.clone()).or_default() += item.rows;
+        }
         if let Some(reason) = &item.refused {
             *self.refused.entry((item.task.clone(), reason.clone())).or_default() += 1;
         }
@@ -261,6 +266,12 @@ impl Rehearsal {
             [] => String::new(),
             counts => format!(" ({})", counts.join(", ")),
         };
+        for (task, rows) in &self.rows {
+            let items = self.verdicts.get(&(task.clone(), "propose")).copied().unwrap_or_default();
+            let (items, rows) = (counted(items, "item"), counted(*rows, "row"));
+            text.push_str(&printable(&format!("{task}: {items} would change at most {rows}")));
+            text.push('\n');
+        }
         for refusal in self.refusals() {
             text.push_str(&format!("{refusal}\n"));
         }

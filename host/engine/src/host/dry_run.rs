@@ -1,13 +1,14 @@
 //! Dry run of a task: scans and acts as usual, and prints the result instead of committing it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use besom_core::collection::Collections;
+use besom_core::collection::{Collections, all_dependants};
 use besom_core::command::counted;
 use besom_core::ids::{RunId, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity, Item};
-use besom_core::proposal::{Change, Verdict};
+use besom_core::proposal::{Change, Proposal, Verdict};
 use besom_core::queue::check_changes_of_one_row;
 use besom_core::refusal;
 use besom_core::time::Time;
@@ -38,6 +39,8 @@ pub struct DryItem {
     pub verdict: &'static str,
     /// The reason, for verdicts without changes.
     pub reason: Option<String>,
+    /// Maximum number of rows that it would change.
+    pub rows: u64,
     /// How many guards would be checked.
     pub guards: usize,
     /// A description of each change.
@@ -138,6 +141,19 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// A change, with the collections whose rows go with the deleted ones.
+    fn in_words(&self, change: &Change) -> String {
+        let mut words = in_words(change);
+        if let Some(name) = change.collection().filter(|_| change.deletes()) {
+            let dependants = all_dependants(self.collections, name);
+            let names: Vec<&str> = dependants.iter().map(|other| other.name.as_str()).collect();
+            if !names.is_empty() {
+                words.push_str(&format!(", and what refers to them in {}", names.join(", ")));
+            }
+        }
+        words
+    }
+
     fn shown(&self, item: &Item, verdict: Result<Verdict, Fault>) -> DryItem {
         let tenant = item.identity.tenant.as_ref();
         let mut shown = DryItem {
@@ -147,6 +163,7 @@ impl Stage<'_> {
             due: item.identity.due.filter(|due| *due > self.call.now).map(|due| due.to_string()),
             verdict: "propose",
             reason: None,
+            rows: 0,
             guards: 0,
             changes: Vec::new(),
             refused: None,
@@ -154,7 +171,9 @@ impl Stage<'_> {
         match verdict {
             Ok(Verdict::Propose(proposal)) => {
                 shown.guards = proposal.guards.len();
-                shown.changes = proposal.changes.iter().map(in_words).collect();
+                shown.rows = rows(&proposal);
+                shown.changes =
+                    proposal.changes.iter().map(|change| self.in_words(change)).collect();
                 if let Err(misfit) = refusal::check(self.collections, tenant, &proposal) {
                     shown.verdict = "refused";
                     shown.reason = Some(misfit.reason.clone());
@@ -179,6 +198,25 @@ impl Stage<'_> {
         }
         shown
     }
+}
+
+/// The number of rows that a proposal changes, at most. Ranges of one collection are taken for alternatives of one
+/// condition, which have the same rows.
+fn rows(proposal: &Proposal) -> u64 {
+    let mut ranges: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut single = 0;
+    for change in &proposal.changes {
+        match (change.range(), change) {
+            (Some(range), _) => {
+                let most = ranges.entry(&range.collection).or_default();
+                *most = (*most).max(u64::from(range.rows));
+            }
+            (None, Change::DeleteReadSet(set)) => single += set.len() as u64,
+            (None, Change::Emit { .. }) => {}
+            (None, _) => single += 1,
+        }
+    }
+    single + ranges.values().sum::<u64>()
 }
 
 fn item(definition: &TaskDefinition, partitions: u32, now: Time, candidate: Candidate) -> Item {
