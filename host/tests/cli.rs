@@ -1049,6 +1049,20 @@ fn rows_are_archived_and_rows_go_with_others() {
     assert_eq!(rows("orders"), Some(2_400));
     assert_eq!(rows("sessions"), Some(2_400 + 4_800));
     assert_eq!(site.json(&["audit"]).0, 0);
+    // A row whose key is taken there stays, and the pass says why.
+    product
+        .execute_batch(
+            "INSERT INTO orders VALUES (1, '2020-01-01 00:00:00', NULL), (3000, '2020-01-01 00:00:00', NULL)",
+        )
+        .expect("inserted");
+    let (code, runs) = site.json(&["run", "orders"]);
+    assert_eq!(
+        (code, &runs[0]["rows"], &runs[0]["refused"]),
+        (0, &1.into(), &1.into()),
+        "{runs:#}"
+    );
+    let why = runs[0]["refusal"].as_str().unwrap_or_default();
+    assert!(why.starts_with("1 row could not be changed; the first is (1): UNIQUE"), "{why}");
 }
 
 /// A scan may read `rows_read` rows in one call; rows that do not meet the condition count as well.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use besom_core::command::counted;
 use besom_core::ids::TaskName;
+use besom_core::item::End;
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Members as _;
-use besom_ports::store::{Command, Counts, DeadSelector, Letters, Run, Store};
+use besom_ports::store::{Command, Counts, DeadSelector, HistoryQuery, Letters, Run, Store};
 
 /// Interval between two reads of the progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -68,6 +69,11 @@ pub struct Passed {
     pub pending: u64,
     /// Rows of the product that the items committed during the pass have changed.
     pub rows: u64,
+    /// Items committed during the pass that have left rows as they were, because the database refuses to change
+    /// them.
+    pub refused: u64,
+    /// Why, in the latest of these items.
+    pub refusal: Option<String>,
     /// Candidates of the last scan that were not planned, because their version has an open dead
     /// letter, was settled by the task, or was discarded.
     pub blocked: u64,
@@ -87,6 +93,16 @@ impl Passed {
         let were = if carried == 1 { "was" } else { "were" };
         let items = counted(carried, "finished item");
         Some(format!("{task}: {least}{items} {were} carried over: planned before this pass"))
+    }
+
+    /// Says which rows the database refuses to change; none: there are none.
+    fn refused(&self) -> Option<String> {
+        let Passed { task, refused, refusal, .. } = self;
+        let items = counted(*refused, "item");
+        let why = refusal.as_deref()?;
+        Some(format!(
+            "{task}: {items} left rows that the database refuses to change, the latest: {why}"
+        ))
     }
 
     /// Says why candidates were not planned, and what can be done about it; none: all were.
@@ -159,6 +175,9 @@ impl Args {
             if task.dead > 0 {
                 let (letters, task) = (counted(task.dead, "new dead letter"), &task.task);
                 to_stderr!("{letters} of {task} (see `besom dead ls --task {task}`)");
+            }
+            if let Some(words) = task.refused() {
+                to_stderr!("{}", printable(&words));
             }
             if let Some(words) = task.blocked() {
                 to_stderr!("{words}");
@@ -332,6 +351,17 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     let of = |counts: &BTreeMap<String, Counts>, task: &str| {
         counts.get(task).cloned().unwrap_or_default()
     };
+    let mut refused = BTreeMap::new();
+    for task in assembly.config.tasks.keys() {
+        let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
+        let (rows, committed) = (new.rows - old.rows, new.committed - old.committed);
+        // Only items that stand for many rows leave some of them; others may have a long history.
+        if (rows > committed || committed <= u64::from(LETTERS))
+            && let Some(found) = left_rows(store, task, since).await?
+        {
+            refused.insert(task.clone(), found);
+        }
+    }
     let passed = assembly.config.tasks.keys().map(|task| {
         let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
         Passed {
@@ -342,12 +372,39 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             dead: dead.remove(task.as_str()).unwrap_or(0),
             pending: new.pending,
             rows: new.rows - old.rows,
+            refused: refused.get(task).map_or(0, |(items, _)| *items),
+            refusal: refused.remove(task).map(|(_, why)| why),
             blocked: blocked.get(task).copied().unwrap_or(0),
             dead_open: open.get(task).copied().unwrap_or(0),
             error: failed.remove(task.as_str()),
         }
     });
     Ok(passed.collect())
+}
+
+/// Returns the number of items of a task that were committed after `since` and have left rows as they were, with the
+/// latest reason; none if there are none.
+async fn left_rows(
+    store: &dyn Store,
+    task: &TaskName,
+    since: Time,
+) -> Result<Option<(u64, String)>, Failure> {
+    let (mut found, mut before): (Option<(u64, String)>, _) = (None, None);
+    loop {
+        // Newest first.
+        let query =
+            HistoryQuery { task: Some(task.clone()), before, limit: LETTERS, ..Default::default() };
+        let page = store.history(&query).await?;
+        let new = page.iter().take_while(|row| row.at >= since).count();
+        for row in page[..new].iter().filter(|row| row.outcome == End::Committed) {
+            let Some(why) = &row.reason else { continue };
+            found.get_or_insert_with(|| (0, why.clone())).0 += 1;
+        }
+        before = page.last().map(|row| row.id);
+        if new < page.len() || page.len() < LETTERS as usize {
+            return Ok(found);
+        }
+    }
 }
 
 /// Returns the tasks whose scan failed after `since`, each with its first error.
@@ -547,6 +604,8 @@ mod tests {
             dead: 0,
             pending,
             rows: 0,
+            refused: 0,
+            refusal: None,
             blocked: 0,
             dead_open: 0,
             error: None,
