@@ -6,7 +6,7 @@ use besom_core::proposal::{Change, RowRange};
 use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
 use besom_tests::adapters::postgres::Postgres;
-use besom_tests::conformance::tables::{counter, dependent, parent, text, thing};
+use besom_tests::conformance::tables::{child, counter, dependent, leaf, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::refused_rows;
@@ -44,6 +44,43 @@ fn rows_that_the_database_refuses_stay_alone() {
         product.batch_execute("DELETE FROM things; DELETE FROM archived").await.unwrap();
         let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
         refused_rows::rows_are_not_moved_without_a_column(&world, run).await;
+    });
+}
+
+/// A row of which another transaction holds a dependant stays with all of them; the commit does not wait, and takes the
+/// others.
+#[test]
+fn a_row_whose_dependant_is_held_stays() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.store().set_collections(dependent());
+        for id in ["p", "q"] {
+            world
+                .write(vec![parent(id), child(id, 1, "x"), child(id, 2, "x"), leaf(id, id, 1)])
+                .await;
+        }
+        for held in [
+            "children SET state = 'h' WHERE parent = 'p' AND seq = 2",
+            "leaves SET seq = 2 WHERE leaf = 'p'",
+        ] {
+            product.batch_execute(&format!("BEGIN; UPDATE {held}")).await.unwrap();
+            // A commit that waited would fail here: the row is held until it has ended.
+            world.settle(candidate(held), apply(vec![], delete("parents"))).await;
+            product.batch_execute("ROLLBACK").await.unwrap();
+            for (table, column, count) in
+                [("parents", "id", 1), ("children", "parent", 2), ("leaves", "parent", 1)]
+            {
+                let left = world.rows(table, &[column]).await;
+                assert_eq!(left, vec![vec![text("p")]; count], "{held}: {table}");
+            }
+        }
+        let rows: Vec<u64> = world.history().await.iter().map(|row| row.rows).collect();
+        assert_eq!(rows, [4, 0]);
+        world.settle(candidate("free"), apply(vec![], delete("parents"))).await;
+        assert_eq!(world.rows("parents", &["id"]).await.len(), 0);
+        world.balanced().await;
     });
 }
 

@@ -247,7 +247,7 @@ impl One {
         } else {
             let held = Together::held(table);
             let held = format!("SELECT {held} FROM {from} JOIN {name} t ON {on} FOR UPDATE OF t");
-            let together = Together::cascade(mapping, table, &held, work.undo)?;
+            let together = Together::cascade(mapping, table, &held, (false, work.undo))?;
             (together.sql.clone(), Some(together))
         };
         let single = Single {

@@ -53,7 +53,7 @@ pub(super) fn statement(
             Some(Together::moved(table, into, &held(), work.undo))
         }
         Fate::Deleted if !table.collection.dependants.is_empty() => {
-            Some(Together::cascade(mapping, table, &held(), work.undo)?)
+            Some(Together::cascade(mapping, table, &held(), (true, work.undo))?)
         }
         Fate::Deleted | Fate::Set(_) => None,
     };

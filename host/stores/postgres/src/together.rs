@@ -31,38 +31,49 @@ impl Together {
     }
 
     /// Deletes rows with those that go with them; `held` selects [`Together::held`] of the rows, and locks them.
+    /// `skips`: a row stays with all that goes with it if another transaction holds any of these; otherwise the
+    /// statement waits.
     pub(super) fn cascade(
         mapping: &Mapping,
         table: &Arc<Table>,
         held: &str,
-        undo: bool,
+        (skips, undo): (bool, bool),
     ) -> Result<Together, Refusal> {
-        if table.found.as_ref().is_some_and(|found| !matches!(found.kind.as_str(), "r" | "p")) {
-            let name = &table.collection.name;
-            return Err(format!("{name:?} is no table, so no rows can go with its rows"));
-        }
-        let mut steps =
-            Steps { mapping, undo, sql: String::new(), tables: vec![Arc::clone(table)] };
-        steps.beneath(table, "held")?;
-        let Steps { sql, tables, .. } = steps;
+        let mut steps = Steps { mapping, skips, sql: String::new(), tables: Vec::new() };
+        steps.add(table)?;
+        steps.beneath(table, "numbered")?;
+        let Steps { sql: locks, tables, .. } = steps;
         let bytes = |table: &Arc<Table>| if undo { table.whole.sql().len() - 1 } else { 0 };
         let width = tables.iter().map(bytes).max().unwrap_or_default();
+        let busy: Vec<String> =
+            (1..tables.len()).map(|at| format!("SELECT no FROM b{at}")).collect();
+        let locked = if skips { "free" } else { "held" };
+        let mut deletes = String::new();
         let mut selects = vec![format!(
-            "SELECT {LOCKED}, (SELECT count(*) FROM held)::int4, NULL::text{}",
+            "SELECT {LOCKED}, (SELECT count(*) FROM {locked})::int4, NULL::text{}",
             ", NULL::bytea".repeat(width)
         )];
         for (at, table) in tables.iter().enumerate() {
+            let (from, is_free) = match at {
+                0 => ("free".to_owned(), ""),
+                at => (format!("l{at}"), " AND h.no IN (SELECT no FROM free)"),
+            };
+            deletes.push_str(&format!(
+                ",\ng{at} AS (DELETE FROM {} t USING {from} h
+                   WHERE t.tableoid = h.part AND t.ctid = h.place{is_free} RETURNING {})",
+                table.name,
+                images(table, undo)
+            ));
             let own = (0..bytes(table)).map(|at| format!(", r{}", at + 1));
             let rest = ", NULL".repeat(width - bytes(table));
             selects.push(format!("SELECT {at}, 0, r0{}{rest} FROM g{at}", own.collect::<String>()));
         }
         let sql = format!(
-            "WITH held AS MATERIALIZED ({held}){sql},
-             g0 AS (DELETE FROM {} t USING held h WHERE t.tableoid = h.part AND t.ctid = h.place
-               RETURNING {})
+            "WITH held AS MATERIALIZED ({held}),
+             numbered AS MATERIALIZED (SELECT *, row_number() OVER () AS no FROM held){locks},
+             free AS MATERIALIZED (SELECT * FROM numbered WHERE no NOT IN ({})){deletes}
              {}",
-            table.name,
-            images(table, undo),
+            busy.join(" UNION ALL "),
             selects.join(" UNION ALL ")
         );
         Ok(Together { sql, tables, into: None })
@@ -119,13 +130,23 @@ pub(super) fn misfit(table: &Table, into: &Table) -> Option<String> {
 
 struct Steps<'a> {
     mapping: &'a Mapping,
-    undo: bool,
+    skips: bool,
     sql: String,
     tables: Vec<Arc<Table>>,
 }
 
 impl Steps<'_> {
-    /// Deletes the rows that refer to those of `above`, and then what refers to them.
+    fn add(&mut self, table: &Arc<Table>) -> Result<usize, Refusal> {
+        if table.found.as_ref().is_some_and(|found| !matches!(found.kind.as_str(), "r" | "p")) {
+            let name = &table.collection.name;
+            return Err(format!("{name:?} is no table, so its rows cannot go with others"));
+        }
+        self.tables.push(Arc::clone(table));
+        Ok(self.tables.len() - 1)
+    }
+
+    /// Locks the rows that refer to those of `above`, and then what refers to them. `no` is the number of the row
+    /// that all of them go with: `b1` are those of which not all could be locked.
     fn beneath(&mut self, table: &Table, above: &str) -> Result<(), Refusal> {
         for name in &table.collection.dependants {
             let dependant = Arc::clone(self.mapping.table(name)?);
@@ -139,16 +160,20 @@ impl Steps<'_> {
             for (at, column) in anchor.columns.iter().enumerate() {
                 on.push(format!("t.{} = h.k{at}", quote(column)));
             }
-            let step = format!("g{}", self.tables.len());
+            let at = self.add(&dependant)?;
+            let from = format!("{} t JOIN {above} h ON {}", dependant.name, on.join(" AND "));
+            let skip = if self.skips { " SKIP LOCKED" } else { "" };
             self.sql.push_str(&format!(
-                ",\n{step} AS (DELETE FROM {} t USING {above} h WHERE {} RETURNING {}{})",
-                dependant.name,
-                on.join(" AND "),
-                images(&dependant, self.undo),
-                named(&dependant),
+                ",
+                 l{at} AS MATERIALIZED (
+                   SELECT h.no, {} FROM {from} FOR UPDATE OF t{skip}),
+                 b{at} AS (
+                   SELECT no FROM (SELECT h.no, count(*) AS n FROM {from} GROUP BY h.no) a
+                   LEFT JOIN (SELECT no, count(*) AS n FROM l{at} GROUP BY no) l USING (no)
+                   WHERE l.n IS DISTINCT FROM a.n)",
+                Together::held(&dependant),
             ));
-            self.tables.push(Arc::clone(&dependant));
-            self.beneath(&dependant, &step)?;
+            self.beneath(&dependant, &format!("l{at}"))?;
         }
         Ok(())
     }
