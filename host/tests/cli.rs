@@ -1013,6 +1013,9 @@ fn rows_are_archived_and_rows_go_with_others() {
     // Without it in the mapping, the database shows it, and nothing is moved.
     let unmapped = text.replacen("note = ", "# note = ", 1);
     std::fs::write(&file, &unmapped).expect("written");
+    let (code, said) = site.fails(&["check", "--store"]);
+    let add = "ALTER TABLE \"old_orders\" ADD COLUMN \"note\" BLOB";
+    assert!(code == 78 && said.contains(add), "{code}: {said}");
     let (code, said) = site.fails(&["run", "orders"]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("ALTER TABLE \"old_orders\" ADD COLUMN \"note\""), "{said}");

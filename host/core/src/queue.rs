@@ -63,7 +63,7 @@ impl RetryPolicy {
             OnGuardFailed::Retry(_) if item.guard_retries >= self.guard_retries_max => {
                 Settle::Skip {
                     reason: format!(
-                        "contended: its guards failed {} times; a later slot plans it again",
+                        "contended: others held or changed its rows {} times; a later slot plans it again",
                         item.guard_retries + 1
                     ),
                     settled: false,

@@ -941,6 +941,16 @@ pub trait Store: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Whether rows can be moved between these collections, from the first into the second of each pair, as far
+    /// as the columns of their tables show. Empty for a store whose tables have no other columns than the mapping.
+    async fn check_moves(
+        &self,
+        _collections: &Collections,
+        _moves: &[(String, String)],
+    ) -> Result<Vec<MappingFault>> {
+        Ok(Vec::new())
+    }
+
     // ---- leadership
 
     /// Raises the fence to a higher term and takes over the given partitions (all if `partitions`

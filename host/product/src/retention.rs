@@ -1,7 +1,7 @@
 //! The settings of the built-in task `retention`, judged when the configuration is read: by the plugin's
 //! own code, so that its language is defined once.
 
-use besom_core::collection::Operations;
+use besom_core::collection::{Collections, Operations};
 use besom_core::value::Value;
 use besom_ports::task::TaskDefinition;
 use besom_retention::{Described, INTO, ROWS, Rules, plan};
@@ -28,11 +28,32 @@ pub fn needed(task: &TaskDefinition) -> Option<(String, Operations)> {
     Some((name.to_owned(), operations))
 }
 
+/// The collections between which a task moves rows: from the first into the second.
+pub fn moved(task: &TaskDefinition) -> Option<(String, String)> {
+    let is_archive = task.settings.iter().any(|field| {
+        field.name == "action" && matches!(&field.value, Value::Text(action) if action == "archive")
+    });
+    if task.plugin != RETENTION || !is_archive {
+        return None;
+    }
+    let name = |name: &str| task.aliases.get(name).cloned();
+    Some((name(ROWS).unwrap_or_else(|| ROWS.to_owned()), name(INTO)?))
+}
+
 /// The first fault of a task's settings; `None` also for a task with another plugin or without its
 /// collection, which is reported elsewhere.
-pub fn fault(task: &TaskDefinition) -> Option<Wrong> {
+pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> {
     if task.plugin != RETENTION {
         return None;
+    }
+    if let Some((rows, _)) = moved(task)
+        && let Some(dependant) = collections.get(&rows).and_then(|rows| rows.dependants.first())
+    {
+        let message = format!(
+            "rows of `{rows}` cannot be moved: rows of `{dependant}` refer to them (`dependants`), and would have to \
+             be moved with them"
+        );
+        return Some(Wrong { setting: "action", range: None, message });
     }
     let described = Described::of(task.described.iter().cloned());
     let of = |name: &str| described.iter().find(|one| one.collection == name);

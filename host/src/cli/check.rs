@@ -23,6 +23,7 @@ use besom_engine::host::reads;
 use besom_ports::guests::Guests;
 use besom_ports::store::{self, MappingFault, Range, Store};
 use besom_product::doc;
+use besom_product::retention::moved;
 use besom_runtime::built_in::{self, Absence};
 use besom_services::courier::{look_at_identity, look_at_password, look_at_token};
 
@@ -175,6 +176,8 @@ async fn looked(
         }
     }
     faults.extend(store.check_granted(used, &granted).await?);
+    let moves: Vec<_> = config.tasks.values().filter_map(|task| moved(task)).collect();
+    faults.extend(store.check_moves(used, &moves).await?);
     let mut refused = Vec::new();
     for task in config.tasks.values() {
         let found = reads::refused(&*store, guests, task).await?;

@@ -10,6 +10,7 @@ use besom_core::collection::{Collection, Collections, Operations, all_dependants
 use super::open::{Loader, connections};
 use super::{Exit, Failure, Global, output};
 use besom_config::{Config, Overrides, read};
+use besom_product::retention::moved;
 
 /// `besom grants`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +30,8 @@ pub struct Wanted {
     pub operations: Operations,
     /// The columns that tasks change; `None` means all mapped columns.
     pub columns: Option<BTreeSet<String>>,
+    /// Whether rows are inserted with all columns of the table.
+    pub whole: bool,
 }
 
 impl Args {
@@ -39,7 +42,9 @@ impl Args {
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
         let loader = Loader::start(&parsed)?;
-        let config = loader.resolve(parsed).await.finish()?;
+        let resolved = loader.resolve(parsed).await;
+        let used = resolved.used_collections();
+        let config = resolved.finish()?;
         let Some(url) = &config.store.url else {
             return Err(Failure::Usage(
                 "the store is a SQLite file, which has no roles: protect the file instead (mode 0600, \
@@ -56,13 +61,7 @@ impl Args {
                 return Err(Failure::Usage("a role has a name without control characters".into()));
             }
         }
-        let all = statements(
-            &config.collections,
-            &wanted(&config),
-            &config.store.schema,
-            &role,
-            &self.reader,
-        );
+        let all = statements(&used, &wanted(&config), &config.store.schema, &role, &self.reader);
         output::show(global.output, &all, || {
             let mut text = String::from(
                 "-- Run as a superuser in the product's database. (The owner of the tables may run the GRANTs on them.)\n\
@@ -123,6 +122,9 @@ fn wanted(config: &Config) -> BTreeMap<String, Wanted> {
             };
         }
     }
+    for (_, into) in config.tasks.values().filter_map(|task| moved(task)) {
+        all.entry(into).or_default().whole = true;
+    }
     let deleted = all.iter().filter(|(_, wanted)| wanted.operations.delete);
     let deleted: Vec<String> = deleted.map(|(name, _)| name.clone()).collect();
     for dependant in deleted.iter().flat_map(|name| all_dependants(&config.collections, name)) {
@@ -167,7 +169,9 @@ pub fn statements(
         .filter_map(|name| collections.get(name))
         .flat_map(|collection| collection.anchors.iter().map(|anchor| &anchor.collection))
         .collect();
-    let names: BTreeSet<&String> = wanted.keys().chain(anchors).collect();
+    let needed: BTreeSet<&String> = wanted.keys().chain(anchors).collect();
+    // What is mapped and used by no task is compared with the database as well.
+    let names: BTreeSet<&String> = needed.iter().copied().chain(collections.keys()).collect();
     let mut schemas = BTreeSet::new();
     for name in names {
         let Some(collection) = collections.get(name) else { continue };
@@ -175,7 +179,8 @@ pub fn statements(
             schemas.insert(schema);
         }
         let none = Wanted::default();
-        all.extend(of_table(collection, wanted.get(name).unwrap_or(&none), &role));
+        let is_needed = needed.contains(name);
+        all.extend(of_table(collection, wanted.get(name).unwrap_or(&none), is_needed, &role));
     }
     let usage = schemas
         .into_iter()
@@ -190,7 +195,7 @@ pub fn statements(
 
 /// Returns the privileges on one table: SELECT, UPDATE on at least one column (to lock rows), and what the
 /// tasks do to it.
-fn of_table(collection: &Collection, wanted: &Wanted, role: &str) -> Vec<String> {
+fn of_table(collection: &Collection, wanted: &Wanted, is_needed: bool, role: &str) -> Vec<String> {
     let table = collection.table.split('.').map(quote).collect::<Vec<_>>().join(".");
     let operations = wanted.operations;
     let mapped: BTreeSet<&String> =
@@ -206,11 +211,14 @@ fn of_table(collection: &Collection, wanted: &Wanted, role: &str) -> Vec<String>
         true => "SELECT".to_owned(),
         false => format!("SELECT ({})", columns(mapped.iter().copied())),
     }];
-    rights.push(match operations.update {
-        true => format!("UPDATE ({})", columns(changed)),
-        false => format!("UPDATE ({})", columns(key)),
-    });
-    if operations.insert {
+    if operations.update {
+        rights.push(format!("UPDATE ({})", columns(changed)));
+    } else if is_needed {
+        rights.push(format!("UPDATE ({})", columns(key)));
+    }
+    if wanted.whole {
+        rights.push("INSERT".to_owned());
+    } else if operations.insert {
         rights.push(format!("INSERT ({})", columns(mapped)));
     }
     if operations.delete {
@@ -248,7 +256,8 @@ mod tests {
             [uses, collection("owners", "owners", &["id"]), collection("other", "o", &["id"])];
         let all: Collections = all.into_iter().map(|c| (c.name.clone(), c)).collect();
         let operations = Operations { read: true, delete: true, ..Operations::default() };
-        let wanted = BTreeMap::from([("uses".to_owned(), Wanted { operations, columns: None })]);
+        let wanted =
+            BTreeMap::from([("uses".to_owned(), Wanted { operations, ..Wanted::default() })]);
         let said = statements(&all, &wanted, "besom", "b\"x", "look");
         assert!(said[0].contains("CREATE ROLE \"b\"\"x\" LOGIN"), "{said:?}");
         let tail: Vec<&str> = said.iter().rev().take(2).map(String::as_str).collect();
@@ -263,15 +272,23 @@ mod tests {
             said.contains(&"GRANT USAGE ON SCHEMA \"app\" TO \"b\"\"x\"".to_owned()),
             "{said:?}"
         );
-        assert!(!said.iter().any(|statement| statement.contains("\"o\"")), "{said:?}");
+        // No task uses it, but it is compared with the database.
+        assert!(
+            said.contains(&"GRANT SELECT (\"id\") ON \"o\" TO \"b\"\"x\"".to_owned()),
+            "{said:?}"
+        );
         // An upsert must find out whether the row existed.
         let operations = Operations { read: true, insert: true, ..Operations::default() };
-        let wanted = BTreeMap::from([("owners".to_owned(), Wanted { operations, columns: None })]);
+        let wanted =
+            BTreeMap::from([("owners".to_owned(), Wanted { operations, ..Wanted::default() })]);
         let said = statements(&all, &wanted, "besom", "b", "look");
-        assert_eq!(
-            said.last().map(String::as_str),
-            Some("GRANT SELECT, UPDATE (\"id\"), INSERT (\"id\") ON \"owners\" TO \"b\"")
-        );
+        let owners = "GRANT SELECT, UPDATE (\"id\"), INSERT (\"id\") ON \"owners\" TO \"b\"";
+        assert!(said.iter().any(|statement| statement == owners), "{said:?}");
+        // Rows that are moved have columns that are not mapped.
+        let whole = Wanted { operations, whole: true, ..Wanted::default() };
+        let said = statements(&all, &[("owners".to_owned(), whole)].into(), "besom", "b", "look");
+        let owners = "GRANT SELECT, UPDATE (\"id\"), INSERT ON \"owners\" TO \"b\"";
+        assert!(said.iter().any(|statement| statement == owners), "{said:?}");
     }
 
     /// The printed statements can be run unchanged, so optional ones must be commented out.

@@ -455,11 +455,12 @@ impl Loader {
         let file = std::fs::metadata(parsed.path());
         let mut resolved = parsed.resolve(&lookup, &defaults);
         let tasks: Vec<_> = resolved.partial().tasks.values().cloned().collect();
+        let collections = Arc::clone(&resolved.partial().collections);
         for task in tasks {
             if let Some((collection, needed)) = retention::needed(&task) {
                 resolved.narrow(&task.name, &collection, needed);
             }
-            if let Some(Wrong { setting, range, message }) = retention::fault(&task) {
+            if let Some(Wrong { setting, range, message }) = retention::fault(&task, &collections) {
                 resolved.setting_fault(&task.name, setting, range, format!("{setting}: {message}"));
             }
         }

@@ -111,7 +111,7 @@ const GRANTED: &str = "granted";
 /// The output of `besom grants` for tasks with all operations on these collections.
 fn printed(collections: &Collections) -> String {
     let operations = Operations { read: true, insert: true, update: true, delete: true };
-    let wanted = Wanted { operations, columns: None };
+    let wanted = Wanted { operations, ..Wanted::default() };
     let wanted = collections.keys().map(|name| (name.clone(), wanted.clone())).collect();
     let schema = Options::default().schema;
     statements(collections, &wanted, &schema, GRANTED, "granted_look").join(";\n")

@@ -411,7 +411,7 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
         product.batch_execute(&table).await.unwrap();
         let delete = Operations { read: true, delete: true, ..Operations::default() };
         let granted = BTreeMap::from([("sessions".to_owned(), delete)]);
-        let wanted = Wanted { operations: delete, columns: None };
+        let wanted = Wanted { operations: delete, ..Wanted::default() };
         let wanted = BTreeMap::from([("sessions".to_owned(), wanted)]);
         let all = statements(&sessions(), &wanted, "tidy", "tidy", "tidy_look").join(";\n");
         // Twice, because the statements are run again after tasks change.

@@ -8,7 +8,7 @@ use besom_core::collection::{Collections, all_dependants};
 use besom_core::command::counted;
 use besom_core::ids::{RunId, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity, Item};
-use besom_core::proposal::{Change, Proposal, Verdict};
+use besom_core::proposal::{Change, Comparison, Condition, Proposal, RowRange, Verdict};
 use besom_core::queue::check_changes_of_one_row;
 use besom_core::refusal;
 use besom_core::time::Time;
@@ -262,19 +262,38 @@ fn in_words(change: &Change) -> String {
         }
         Change::DeleteRange(range) => {
             let rows = counted(u64::from(range.rows), "row");
-            format!("delete from {}: a range of at most {rows}", range.collection)
+            format!("delete from {}: a range of at most {rows}{}", range.collection, meeting(range))
         }
         Change::UpdateRange { range, fields } => {
             let rows = counted(u64::from(range.rows), "row");
-            format!("update {}: a range of at most {rows}: {}", range.collection, all(fields))
+            let (name, meeting) = (&range.collection, meeting(range));
+            format!("update {name}: a range of at most {rows}{meeting}: {}", all(fields))
         }
         Change::MoveRange { range, into } => {
             let rows = counted(u64::from(range.rows), "row");
-            format!("move from {} into {into}: a range of at most {rows}", range.collection)
+            let (name, meeting) = (&range.collection, meeting(range));
+            format!("move from {name} into {into}: a range of at most {rows}{meeting}")
         }
         Change::Emit { topic, key, payload } => {
             format!("emit to {topic}: {key}, {}", counted(payload.len() as u64, "byte"))
         }
+    }
+}
+
+/// The conditions of a range besides its bounds.
+fn meeting(range: &RowRange) -> String {
+    let one = |condition: &Condition| {
+        let sign = match condition.comparison {
+            Comparison::Equal => "=",
+            Comparison::NotEqual => "!=",
+            Comparison::AtLeast => ">=",
+            Comparison::AtMost => "<=",
+        };
+        format!("{} {sign} {}", condition.column, condition.value.shown())
+    };
+    match &range.conditions[..] {
+        [] => String::new(),
+        some => format!(" with {}", some.iter().map(one).collect::<Vec<_>>().join(" and ")),
     }
 }
 
@@ -299,6 +318,8 @@ impl fmt::Display for DryItem {
         }
         match &self.reason {
             Some(reason) => writeln!(f, ", {}", printable(reason))?,
+            // The commit judges the rows of ranges without guards.
+            None if self.guards == 0 => writeln!(f)?,
             None => writeln!(f, " under {}", counted(self.guards as u64, "guard"))?,
         }
         for change in &self.changes {

@@ -12,6 +12,7 @@ use super::mapping::{DIALECT, Mapping, Table, quote};
 use super::range::fault_of_next_page;
 use super::session::{Pipeline, Session, params};
 use super::snapshot::View;
+use super::together::misfit;
 use super::units;
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Reaction};
@@ -38,7 +39,7 @@ pub(super) async fn check_granted(
 ) -> Job<Vec<MappingFault>> {
     let mapping = Mapping::complete(session, collections).await?;
     let (mut faults, mut open) = (Vec::new(), BTreeSet::new());
-    let reactions = reactions(session).await?;
+    let (reactions, keepers) = (reactions(session).await?, keepers(session).await?);
     for (name, operations) in granted {
         let Some(collection) = collections.get(name) else { continue };
         let mapped = mapping.table(name).map_err(invalid)?;
@@ -89,7 +90,10 @@ pub(super) async fn check_granted(
             found.warning("table", message);
         }
         if operations.delete {
-            found.cascades(row.try_get(6)?, &reactions, collections);
+            let name: &str = row.try_get(6)?;
+            found.cascades(name, &reactions, collections);
+            let keeps = keepers.iter().filter(|(_, to)| to == name);
+            found.keepers(keeps.map(|(of, _)| of.as_str()), collections);
         }
         let hidden = table.columns.iter().filter(|column| !column.readable);
         let hidden: Vec<&str> = hidden.map(|column| column.name.as_str()).collect();
@@ -117,6 +121,24 @@ pub(super) async fn check_granted(
     Ok(faults)
 }
 
+/// The tables into which rows are moved have the columns of these.
+pub(super) async fn check_moves(
+    session: &Session,
+    collections: &Collections,
+    moves: &[(String, String)],
+) -> Job<Vec<MappingFault>> {
+    let mapping = Mapping::complete(session, collections).await?;
+    let fault = |(from, into): &(String, String)| {
+        let (Ok(table), Ok(other)) = (mapping.table(from), mapping.table(into)) else {
+            return None;
+        };
+        let message = misfit(table, other)?;
+        let (collection, place) = (into.clone(), "table".to_owned());
+        Some(MappingFault { collection, place, message, warning: false })
+    };
+    Ok(moves.iter().filter_map(fault).collect())
+}
+
 /// All foreign keys that change rows by themselves; those of partitions are their tables'.
 async fn reactions(session: &Session) -> Job<Vec<Reaction>> {
     let sql = "SELECT f.conrelid::regclass::text, f.confrelid::regclass::text, f.confdeltype = 'c'
@@ -127,6 +149,16 @@ async fn reactions(session: &Session) -> Job<Vec<Reaction>> {
         Ok(Reaction { of: row.try_get(0)?, to: row.try_get(1)?, deletes: row.try_get(2)? })
     };
     session.query(sql, params![]).await?.into_iter().map(reaction).collect()
+}
+
+/// All foreign keys that keep the rows that they refer to, as pairs of tables; those of partitions are their
+/// tables', and a row may refer to its own table.
+async fn keepers(session: &Session) -> Job<Vec<(String, String)>> {
+    let sql = "SELECT f.conrelid::regclass::text, f.confrelid::regclass::text FROM pg_constraint f
+               WHERE f.contype = 'f' AND f.confdeltype IN ('a', 'r') AND f.conparentid = 0
+                 AND f.conrelid <> f.confrelid";
+    let pair = |row: Row| Ok((row.try_get(0)?, row.try_get(1)?));
+    session.query(sql, params![]).await?.into_iter().map(pair).collect()
 }
 
 /// The triggers and rules that run when one of these operations is performed on a table.

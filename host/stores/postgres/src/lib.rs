@@ -245,6 +245,14 @@ impl Store for PostgresStore {
         Ok(check::check_granted(&self.look().await?, collections, granted).await?)
     }
 
+    async fn check_moves(
+        &self,
+        collections: &Collections,
+        moves: &[(String, String)],
+    ) -> Result<Vec<MappingFault>> {
+        Ok(check::check_moves(&self.look().await?, collections, moves).await?)
+    }
+
     async fn raise_fence(
         &self,
         fence: &FencingToken,

@@ -118,7 +118,8 @@ pub(super) fn misfit(table: &Table, into: &Table) -> Option<String> {
     let (from, to) = (table.found.as_ref()?, into.found.as_ref()?);
     let lacks = from.columns.iter().find(|column| to.column(&column.name).is_none())?;
     Some(format!(
-        "rows of {:?} cannot be moved into {:?}, which has no column {:?}: ALTER TABLE {} ADD COLUMN {} {}",
+        "rows of {:?} cannot be moved into {:?}, which has no column {:?}: ALTER TABLE {} ADD COLUMN {} {}, \
+         or rename the column that holds it there",
         table.collection.name,
         into.collection.name,
         lacks.name,

@@ -60,7 +60,11 @@ impl Refused {
         let Some((key, why)) = self.first else { return self.stopped.then(|| late.to_owned()) };
         let others = if self.stopped { ", and others were not tried" } else { "" };
         let rows = counted(self.rows, "row");
-        Some(format!("{rows} could not be changed{others}; the first is ({key}): {why}"))
+        let hint = match why.to_lowercase().contains("foreign key") {
+            true => " (`dependants` of the collection would delete what refers to it as well)",
+            false => "",
+        };
+        Some(format!("{rows} could not be changed{others}; the first is ({key}): {why}{hint}"))
     }
 }
 

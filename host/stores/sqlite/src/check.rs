@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use super::error::Job;
 use super::mapping::{DIALECT, Table};
 use super::range::{NextPage, fault_of_next_page};
+use super::range_change::common;
 use super::stored::{self, Declared, Sample};
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Index, Reaction, Reference};
@@ -43,15 +44,37 @@ pub(super) fn check_granted(
     collections: &Collections,
     granted: &BTreeMap<String, Operations>,
 ) -> Job<Vec<MappingFault>> {
-    let (mut faults, reactions) = (Vec::new(), reactions(conn)?);
+    let (mut faults, reactions, keepers) = (Vec::new(), reactions(conn)?, keepers(conn)?);
     for (name, operations) in granted {
         let Some(collection) = collections.get(name) else { continue };
         let mut found = Check { dialect: &DIALECT, collection, faults: &mut faults };
         if operations.delete {
-            found.cascades(&collection.table.to_lowercase(), &reactions, collections);
+            let name = collection.table.to_lowercase();
+            found.cascades(&name, &reactions, collections);
+            let keeps = keepers.iter().filter(|(_, to)| *to == name);
+            found.keepers(keeps.map(|(of, _)| of.as_str()), collections);
         }
         if operations.insert || operations.update || operations.delete {
             found.triggers(&triggers(conn, &collection.table)?);
+        }
+    }
+    Ok(faults)
+}
+
+/// The tables into which rows are moved have the columns of these.
+pub(super) fn check_moves(
+    conn: &Connection,
+    collections: &Collections,
+    moves: &[(String, String)],
+) -> Job<Vec<MappingFault>> {
+    let mut faults = Vec::new();
+    for (from, into) in moves {
+        let (Some(from), Some(into)) = (collections.get(from), collections.get(into)) else {
+            continue;
+        };
+        if let Err(message) = common(conn, from, into)? {
+            let (collection, place) = (into.name.clone(), "table".to_owned());
+            faults.push(MappingFault { collection, place, message, warning: false });
         }
     }
     Ok(faults)
@@ -68,6 +91,19 @@ fn reactions(conn: &Connection) -> Job<Vec<Reaction>> {
     let rows = statement.query_map([], |row| {
         Ok(Reaction { of: row.get(0)?, to: row.get(1)?, deletes: row.get(2)? })
     })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// All foreign keys that keep the rows that they refer to, as pairs of tables in small letters; a row may refer to its
+/// own table.
+fn keepers(conn: &Connection) -> Job<Vec<(String, String)>> {
+    let mut statement = conn.prepare(
+        "SELECT lower(s.name), lower(f.\"table\")
+         FROM sqlite_schema s JOIN pragma_foreign_key_list(s.name) f
+         WHERE s.type = 'table' AND upper(f.on_delete) IN ('NO ACTION', 'RESTRICT')
+           AND lower(s.name) <> lower(f.\"table\")",
+    )?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 

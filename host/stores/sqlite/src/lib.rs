@@ -256,6 +256,15 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| check::check_granted(conn, &collections, &granted)).await
     }
 
+    async fn check_moves(
+        &self,
+        collections: &Collections,
+        moves: &[(String, String)],
+    ) -> Result<Vec<MappingFault>> {
+        let (collections, moves) = (collections.clone(), moves.to_vec());
+        self.inspection.read(move |conn| check::check_moves(conn, &collections, &moves)).await
+    }
+
     async fn raise_fence(
         &self,
         fence: &FencingToken,

@@ -4,11 +4,12 @@
 //! All rows are changed by one statement. If the database refuses it, the rows are changed in halves, until those
 //! that it refuses are alone.
 
+use besom_core::collection::Collection;
 use besom_core::proposal::{Fate, RowRange};
 use besom_core::snapshot::Cause;
 use besom_core::value::{RowKey, Value};
-use rusqlite::params_from_iter;
 use rusqlite::types::{ToSqlOutput, Value as Cell};
+use rusqlite::{Connection, params_from_iter};
 
 use super::commit::deferred_violation;
 use super::effects::{Effects, Kept, Stop};
@@ -255,17 +256,11 @@ impl Effects<'_> {
         condition: &str,
         params: &Params<'_>,
     ) -> Result<Vec<RowKey>, Stop> {
-        let (from, to) = (self.columns_of(table)?, self.columns_of(into)?);
-        let mut names = Vec::with_capacity(from.len());
-        for (name, _) in &from {
-            let same = |(other, _): &&(String, bool)| other.eq_ignore_ascii_case(name);
-            match to.iter().find(same) {
-                Some((_, computed)) => names.extend((!computed).then(|| quote(name))),
-                // No item's fault.
-                None => return Err(Stop::Failure(lacking(table, into, name).into())),
-            }
-        }
-        let names = names.join(", ");
+        let names = match common(self.conn, &table.collection, &into.collection)? {
+            Ok(names) => names.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "),
+            // No item's fault.
+            Err(why) => return Err(Stop::Failure(Error::Refused(Cause::Schema, why).into())),
+        };
         let key = into.collection.key.iter().map(|name| quote(name)).collect::<Vec<_>>();
         let sql = format!("SELECT {} FROM {} WHERE {condition}", key.join(", "), table.name);
         let mut statement = self.conn.prepare_cached(&sql)?;
@@ -290,15 +285,6 @@ impl Effects<'_> {
             return Err(Stop::Violation(said));
         }
         Ok(keys)
-    }
-
-    /// The columns of a table, and whether the database computes them.
-    fn columns_of(&self, table: &Table) -> Result<Vec<(String, bool)>, Stop> {
-        let sql = "SELECT name, hidden IN (2, 3) FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
-        let mut statement = self.conn.prepare_cached(sql)?;
-        let rows =
-            statement.query_map([&table.collection.table], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Deletes rows, and keeps the image of each that was deleted.
@@ -339,16 +325,38 @@ impl Effects<'_> {
     }
 }
 
-/// A column that rows have and the table into which they are moved lacks.
-fn lacking(table: &Table, into: &Table, column: &str) -> Error {
-    let said = format!(
-        "rows of {:?} cannot be moved into {:?}, which has no column {column:?}: ALTER TABLE {} ADD COLUMN {}",
-        table.collection.name,
-        into.collection.name,
-        into.name,
-        quote(column)
-    );
-    Error::Refused(Cause::Schema, said)
+/// The columns of one table that another one does not compute itself; the inner error: it lacks one.
+pub(super) fn common(
+    conn: &Connection,
+    from: &Collection,
+    into: &Collection,
+) -> rusqlite::Result<Result<Vec<String>, String>> {
+    type Found = (String, String, bool);
+    let columns = |table: &str| -> rusqlite::Result<Vec<Found>> {
+        let sql =
+            "SELECT name, type, hidden IN (2, 3) FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
+        let mut statement = conn.prepare_cached(sql)?;
+        let rows =
+            statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        rows.collect()
+    };
+    let (own, theirs) = (columns(&from.table)?, columns(&into.table)?);
+    let mut names = Vec::with_capacity(own.len());
+    for (name, declared, _) in own {
+        let same = |(other, ..): &&Found| other.eq_ignore_ascii_case(&name);
+        match theirs.iter().find(same) {
+            Some((_, _, computed)) => names.extend((!computed).then_some(name)),
+            None => {
+                let (table, column) = (quote(&into.table), quote(&name));
+                return Ok(Err(format!(
+                    "rows of {:?} cannot be moved into {:?}, which has no column {name:?}: ALTER TABLE {table} \
+                     ADD COLUMN {column} {declared}, or rename the column that holds it there",
+                    from.name, into.name,
+                )));
+            }
+        }
+    }
+    Ok(Ok(names))
 }
 
 fn written<'v>(test: &'v Test<Value>, order: &[String], params: &mut Params<'v>) -> String {

@@ -172,6 +172,28 @@ impl<'a> Check<'a> {
         self.warning("table", said);
     }
 
+    /// No row is kept by rows of other tables that refer to it: `keepers` are those tables.
+    pub fn keepers<'k>(&mut self, keepers: impl Iterator<Item = &'k str>, all: &Collections) {
+        let last =
+            |name: &str| name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_lowercase();
+        let dependants = self.collection.dependants.iter().filter_map(|name| all.get(name));
+        let dependants: Vec<String> = dependants.map(|other| last(&other.table)).collect();
+        let mut keepers: Vec<&str> =
+            keepers.filter(|keeper| !dependants.contains(&last(keeper))).collect();
+        keepers.sort_unstable();
+        keepers.dedup();
+        if keepers.is_empty() {
+            return;
+        }
+        let (table, names) = (&self.collection.table, keepers.join(", "));
+        let said = format!(
+            "a row of {table:?} stays if rows of {names} refer to it (a foreign key). To delete those as well, map \
+             their table, and name it in `dependants` of [collections.{}]",
+            self.collection.name
+        );
+        self.warning("table", said);
+    }
+
     /// Nothing else runs when a task performs its operations; `triggers` names what does.
     pub fn triggers(&mut self, triggers: &[String]) {
         if triggers.is_empty() {
