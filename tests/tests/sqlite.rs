@@ -139,6 +139,90 @@ fn every_change_keeps_the_row_as_it_is_stored() {
     });
 }
 
+/// A table with a column called `rowid`, an archive that would overwrite or convert rows, and a child that is compared
+/// otherwise than its foreign key compares it.
+#[test]
+fn rows_of_unusual_tables_are_changed_or_refused() {
+    use besom_core::proposal::{Change, RowRange};
+    use besom_core::snapshot::Cause;
+    use besom_ports::store::{Error, Outcome};
+    use besom_tests::conformance::tables::{dependent, thing};
+    use besom_tests::conformance::world::{apply, candidate};
+
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
+        let world = World::new(Box::new(sqlite)).await;
+        let run = |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        let range = |collection: &str, upper: i64| {
+            Arc::new(RowRange {
+                collection: collection.into(),
+                index: Some("by_n".into()),
+                upper: Some(Value::Integer(upper)),
+                rows: 10,
+                ..RowRange::default()
+            })
+        };
+        // Each place may be one of the user's columns.
+        for hidden in ["rowid", "oid", "_rowid_"] {
+            run(&format!("ALTER TABLE things ADD {hidden} DEFAULT 7"));
+            world.write((1..=4).map(|n| thing(&n.to_string(), n)).collect()).await;
+            let gone = vec![Change::DeleteRange(range("things", 2))];
+            world.settle(candidate(hidden), apply(vec![], gone)).await;
+            let left = world.rows("things", &["id"]).await;
+            assert_eq!(left, [vec![text("3")], vec![text("4")]], "{hidden}");
+            run("DELETE FROM things");
+        }
+        for hidden in ["rowid", "oid", "_rowid_"] {
+            run(&format!("ALTER TABLE things DROP {hidden}"));
+        }
+        let refusal = async |change: Change, key: &str| {
+            world.planned("task", vec![candidate(key)]).await;
+            let item = world.log("task").await.pop().expect("an item");
+            let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![change]))]);
+            match world.store().commit(&batch).await {
+                Err(Error::Refused(Cause::Schema, said)) => said,
+                other => panic!("{other:?}"),
+            }
+        };
+        let moved = || Change::MoveRange { range: range("things", 9), into: "archived".into() };
+        world.write(vec![thing("a", 1), thing("b", 1)]).await;
+        // What is in the archive stays, whatever its own rule for conflicts is.
+        run("ALTER TABLE archived RENAME TO former;
+             CREATE TABLE archived (tenant_id TEXT, id TEXT, title TEXT, n INTEGER, ratio REAL, data BLOB, at INTEGER,
+               flag INTEGER, doc TEXT, reference TEXT, price TEXT, PRIMARY KEY (tenant_id, id) ON CONFLICT REPLACE);
+             INSERT INTO archived (tenant_id, id, title) VALUES ('a', 'a', 'kept')");
+        let committed = world.settle(candidate("moved"), apply(vec![], vec![moved()])).await;
+        assert_eq!(committed.outcomes, [Outcome::Committed]);
+        assert_eq!(world.rows("things", &["id"]).await, [vec![text("a")]]);
+        let titles = world.rows("archived", &["id", "title"]).await;
+        assert_eq!(titles, [vec![text("a"), text("kept")], vec![text("b"), text("b")]]);
+        run("ALTER TABLE archived DROP price; ALTER TABLE archived ADD price AS (n) ");
+        assert!(
+            refusal(moved(), "computed").await.contains("computes the column \"price\" itself")
+        );
+        run("ALTER TABLE archived DROP price; ALTER TABLE archived ADD price INTEGER");
+        assert!(refusal(moved(), "converted").await.contains("its values would be converted"));
+        // The foreign key compares as the parent's column does.
+        run("DROP TABLE leaves; DROP TABLE children;
+             CREATE TABLE children (tenant_id TEXT, parent TEXT COLLATE NOCASE, seq INTEGER, state TEXT,
+               PRIMARY KEY (tenant_id, parent, seq), FOREIGN KEY (tenant_id, parent) REFERENCES parents);
+             CREATE TABLE leaves (tenant_id TEXT, leaf TEXT, parent TEXT, seq INTEGER,
+               PRIMARY KEY (tenant_id, leaf));
+             INSERT INTO parents (tenant_id, id) VALUES ('a', 'p'), ('a', 'P');
+             INSERT INTO children (tenant_id, parent, seq) VALUES ('a', 'p', 1), ('a', 'P', 2)");
+        world.store().set_collections(dependent());
+        let gone = Change::Delete { collection: "parents".into(), key: vec![text("p")] };
+        let said = refusal(gone, "alike").await;
+        assert!(
+            said.contains("parent (TEXT NOCASE) is not compared as id (TEXT BINARY)"),
+            "{said}"
+        );
+        assert_eq!(world.rows("parents", &["id"]).await.len(), 2);
+        assert_eq!(world.rows("children", &["seq"]).await.len(), 2);
+    });
+}
+
 /// The tables of the built-in entity model.
 mod entity_model {
     use super::*;

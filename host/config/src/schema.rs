@@ -105,7 +105,7 @@ fn collection_schema() -> Value {
     let mut more = Map::new();
     for (name, doc) in collection::SHAPED {
         let mut shape = match name {
-            "key" => names.clone(),
+            "key" | "dependants" => names.clone(),
             "indexes" => json!({ "type": "object", "additionalProperties": names }),
             "anchor" => {
                 let one = json!({

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use besom_core::proposal::{Change, RowRange};
+use besom_core::snapshot::Cause;
 use besom_core::value::{Row, Value};
-use besom_ports::store::Outcome;
+use besom_ports::store::{Error, Outcome};
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{child, counter, dependent, leaf, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate};
@@ -44,6 +45,105 @@ fn rows_that_the_database_refuses_stay_alone() {
         product.batch_execute("DELETE FROM things; DELETE FROM archived").await.unwrap();
         let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
         refused_rows::rows_are_not_moved_without_a_column(&world, run).await;
+    });
+}
+
+async fn refusal(world: &World, change: Change, key: &str) -> String {
+    world.planned("task", vec![candidate(key)]).await;
+    let item = world.log("task").await.pop().expect("an item");
+    let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![change]))]);
+    match world.store().commit(&batch).await {
+        Err(Error::Refused(Cause::Schema, said)) => said,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Rows are not moved where they would be lost, converted, or moved again for ever.
+#[test]
+fn tables_that_cannot_take_the_rows_are_refused() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("t", 1)]).await;
+        let range = RowRange { collection: "things".into(), rows: 10, ..RowRange::default() };
+        for (change, words) in [
+            ("ALTER TABLE archived DROP title, ADD title text GENERATED ALWAYS AS ('z') STORED", "computes"),
+            ("ALTER TABLE archived DROP title, ADD title varchar(3)", "its values would be converted"),
+            ("ALTER TABLE archived DROP title, ADD title text, ALTER price TYPE numeric(8,1)", "converted"),
+            ("ALTER TABLE archived DROP price", "has no column \"price\": ALTER TABLE"),
+            ("DROP TABLE archived; CREATE VIEW archived AS SELECT * FROM things", "is no table"),
+            (
+                "DROP VIEW archived; DROP TABLE things;
+                 CREATE TABLE things (tenant_id text, id text, title text, n bigint, ratio double precision, data bytea,
+                   at timestamptz, flag boolean, doc json, reference uuid, price numeric, PRIMARY KEY (tenant_id, id))
+                   PARTITION BY LIST (tenant_id);
+                 CREATE TABLE archived PARTITION OF things DEFAULT;
+                 INSERT INTO things (tenant_id, id, title, n) VALUES ('a', 't', 't', 1)",
+                "is a partition of the other",
+            ),
+        ] {
+            product.batch_execute(change).await.unwrap();
+            let range = Arc::new(range.clone());
+            let moved = Change::MoveRange { range, into: "archived".into() };
+            let said = refusal(&world, moved, words).await;
+            assert!(said.contains(words), "{change}: {said}");
+            assert_eq!(world.rows("things", &["id"]).await, [vec![text("t")]], "{change}");
+        }
+    });
+}
+
+/// A grandchild that is inserted while the deletion waits for its parent is seen, also where the database would delete
+/// it by itself; a dependant that a trigger keeps, keeps its row; and columns that a foreign key compares otherwise are
+/// refused.
+#[test]
+fn rows_that_go_with_others_are_those_of_the_foreign_key() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.store().set_collections(dependent());
+        let cascades = "ALTER TABLE children DROP CONSTRAINT children_tenant_id_parent_fkey, ADD FOREIGN KEY (tenant_id, parent)
+               REFERENCES parents ON DELETE CASCADE;
+             ALTER TABLE leaves DROP CONSTRAINT leaves_tenant_id_parent_seq_fkey, ADD FOREIGN KEY (tenant_id, parent, seq)
+               REFERENCES children ON DELETE CASCADE";
+        product.batch_execute(cascades).await.unwrap();
+        let single =
+            |id: &str| vec![Change::Delete { collection: "parents".into(), key: vec![text(id)] }];
+        for (at, changes) in [single("p"), delete("parents")].into_iter().enumerate() {
+            world.write(vec![parent("p"), child("p", 1, "x"), leaf("l", "p", 1)]).await;
+            let late = "BEGIN; INSERT INTO leaves (tenant_id, leaf, parent, seq) VALUES ('a', 'late', 'p', 1)";
+            product.batch_execute(late).await.unwrap();
+            let key = format!("k{at}");
+            let item = world.settle(candidate(&key), apply(vec![], changes));
+            let ended = async {
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+                product.batch_execute("COMMIT").await
+            };
+            futures::future::join(item, ended).await.1.unwrap();
+            let row = world.history().await.pop().unwrap();
+            let left = world.rows("leaves", &["leaf"]).await.len();
+            // A single row waits for it; a range leaves the row that it goes with.
+            assert_eq!((row.rows, left), if at == 0 { (4, 0) } else { (0, 2) });
+            product.batch_execute("DELETE FROM parents").await.unwrap();
+        }
+        world.write(vec![parent("p"), child("p", 1, "x"), child("p", 2, "x"), parent("q")]).await;
+        let stays = "CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+             CREATE TRIGGER stays BEFORE DELETE ON children FOR EACH ROW WHEN (old.seq = 2)
+               EXECUTE FUNCTION stays()";
+        product.batch_execute(stays).await.unwrap();
+        world.settle(candidate("kept"), apply(vec![], delete("parents"))).await;
+        assert_eq!(world.rows("parents", &["id"]).await, [vec![text("p")]]);
+        assert_eq!(world.rows("children", &["seq"]).await.len(), 2);
+        let loose = "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+             ALTER TABLE children ALTER parent TYPE text COLLATE loose";
+        product.batch_execute(loose).await.unwrap();
+        // As at a start.
+        world.store().set_collections(dependent());
+        let range = delete("parents").remove(0);
+        let said = refusal(&world, range, "alike").await;
+        assert!(said.contains("parent (text) is not compared as id (text) is"), "{said}");
+        world.balanced().await;
     });
 }
 

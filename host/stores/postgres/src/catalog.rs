@@ -25,6 +25,8 @@ pub(super) struct ColumnFound {
     pub(super) readable: bool,
     /// Whether the database computes it.
     pub(super) generated: bool,
+    /// Its collation, if texts that it calls equal may differ; otherwise empty.
+    pub(super) loose: String,
 }
 
 /// A foreign key that is enforced.
@@ -46,6 +48,8 @@ pub(super) struct TableFound {
     /// Whether other tables inherit from it, other than partitions: their rows are read and changed with
     /// its own.
     pub(super) inherited: bool,
+    /// The tables of which it is a partition.
+    pub(super) within: Vec<u32>,
     pub(super) columns: Vec<ColumnFound>,
     pub(super) indexes: Vec<Index>,
     pub(super) foreign_keys: Vec<ForeignKey>,
@@ -68,7 +72,8 @@ pub(super) async fn tables(
     let rows = session
         .query(
             "SELECT n, c.oid, c.relkind::text, format('%I.%I', s.nspname, c.relname),
-               c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid)
+               c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+               ARRAY(SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a WHERE a.relid <> c.oid)
              FROM unnest($1::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
              JOIN pg_namespace s ON s.oid = c.relnamespace",
             params![names.to_vec()],
@@ -82,6 +87,7 @@ pub(super) async fn tables(
             kind: row.try_get(2)?,
             name: row.try_get(3)?,
             inherited: row.try_get(4)?,
+            within: row.try_get(5)?,
             ..TableFound::default()
         };
         found.insert(name, table);
@@ -104,6 +110,7 @@ pub(super) async fn tables(
             declared: row.try_get(6)?,
             readable: row.try_get(7)?,
             generated: row.try_get(8)?,
+            loose: row.try_get(9)?,
         };
         each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
     }
@@ -128,7 +135,9 @@ const COLUMNS: &str = "SELECT a.attrelid, a.attname::text,
     coalesce(b.oid, t.oid) = 'numeric'::regtype AND m.typmod >= 4 AND (m.typmod - 4) & 2047 = 0
       AND (m.typmod - 4) >> 16 <= 18,
     format_type(a.atttypid, a.atttypmod), has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
-    a.attgenerated <> ''
+    a.attgenerated <> '',
+    coalesce((SELECT l.oid::regcollation::text FROM pg_collation l
+              WHERE l.oid = a.attcollation AND NOT l.collisdeterministic), '')
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
   CROSS JOIN LATERAL (SELECT CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END) m(typmod)

@@ -488,6 +488,7 @@ mod tests {
             declared: ty.into(),
             readable: true,
             generated: false,
+            loose: String::new(),
         };
         for (ty, kind, encoding, fits) in [
             ("int4", Kind::Integer, Encoding::Native, true),

@@ -443,24 +443,36 @@ impl<'a> Attempt<'a> {
         self.close(session, ledger, &tally, committed).await
     }
 
-    /// Whether each table into which rows are moved has their columns. A table that lacks one is no item's fault.
+    /// Whether each table into which rows are moved can hold them, and rows that go with others are found as the
+    /// foreign key finds them. That they are not is no item's fault.
     fn moves_fit(&self) -> Job<()> {
         let mapping = self.setting.mapping;
-        for entry in &self.batch.entries {
-            let Decision::Apply { proposal, .. } = &entry.decision else { continue };
-            for change in &proposal.changes {
-                let (Some(from), Some(into)) = (change.collection(), change.into()) else {
-                    continue;
-                };
-                let (Ok(from), Ok(into)) = (mapping.table(from), mapping.table(into)) else {
-                    continue;
-                };
-                if let Some(why) = together::misfit(from, into) {
-                    return Err(Error::Refused(Cause::Schema, why).into());
-                }
+        let proposals = self.batch.entries.iter().filter_map(|entry| match &entry.decision {
+            Decision::Apply { proposal, .. } => Some(proposal),
+            Decision::Settle(_) => None,
+        });
+        for change in proposals.flat_map(|proposal| &proposal.changes) {
+            let Some(Ok(table)) = change.collection().map(|name| mapping.table(name)) else {
+                continue;
+            };
+            let into = change.into().and_then(|name| mapping.table(name).ok());
+            let mut why = into.and_then(|into| together::misfit(table, into));
+            if change.deletes() {
+                why = why.or_else(|| self.goes_unlike(table));
+            }
+            if let Some(why) = why {
+                return Err(Error::Refused(Cause::Schema, why).into());
             }
         }
         Ok(())
+    }
+
+    /// Why rows cannot go with rows of a table.
+    fn goes_unlike(&self, table: &Table) -> Option<String> {
+        let dependants = table.collection.dependants.iter();
+        let mut dependants = dependants.filter_map(|name| self.setting.mapping.table(name).ok());
+        dependants
+            .find_map(|other| together::unlike(table, other).or_else(|| self.goes_unlike(other)))
     }
 
     /// The tables whose rows are kept before they change, and those from which rows are moved.

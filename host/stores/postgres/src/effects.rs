@@ -19,7 +19,7 @@ use super::range_change::{self, Statement};
 use super::readset;
 use super::session::{Param, Pipeline};
 use super::set::Set;
-use super::together::{INSERTED, LOCKED, Together};
+use super::together::{FOUND, INSERTED, LOCKED, Together};
 use super::values::{Cell, Form};
 use super::work::Work;
 use besom_record::images::Images;
@@ -161,7 +161,10 @@ pub(super) fn ask(
         match step {
             Step::Group(group) => group.send(pipeline),
             Step::Single(single) => {
-                let params = std::mem::take(&mut single.params);
+                let mut params = std::mem::take(&mut single.params);
+                for sql in single.together.iter_mut().flat_map(|all| all.before.drain(..)) {
+                    pipeline.push(sql, std::mem::take(&mut params));
+                }
                 single.done = pipeline.push(std::mem::take(&mut single.sql), params);
             }
         }
@@ -652,17 +655,18 @@ fn read_together(
     let of = |row: Row| Ok((row.try_get::<_, i32>(0)?, row));
     let mut gone = gone.into_iter().map(of).collect::<Job<Vec<_>>>()?;
     gone.sort_by_key(|(table, _)| std::cmp::Reverse(*table));
-    let (mut locked, mut deleted, mut inserted) = (0, 0, 0);
+    let (mut found, mut locked, mut deleted, mut inserted) = (0, 0, 0, 0);
     let mut moved = Vec::new();
     for (place, row) in gone {
         match place {
             LOCKED => locked = i64::from(row.try_get::<_, i32>(1)?),
+            FOUND => found = i64::from(row.try_get::<_, i32>(1)?),
             INSERTED => inserted = i64::from(row.try_get::<_, i32>(1)?),
             place => {
                 let Some(table) = usize::try_from(place).ok().and_then(|at| tables.get(at)) else {
                     continue;
                 };
-                deleted += i64::from(place == 0);
+                deleted += 1;
                 results.changed(work, 1);
                 if !undo {
                     continue;
@@ -681,7 +685,7 @@ fn read_together(
     }
     let name = |table: &Table| kept(&table.collection.name);
     match (into, &tables[..]) {
-        _ if expected.is_some_and(|expected| expected != locked) => {
+        _ if expected.is_some_and(|expected| expected != found) => {
             results.effects[work] = Effect::Incomplete;
         }
         (_, [table, ..]) if deleted < locked => results.effects[work] = Effect::Kept(name(table)),

@@ -1,16 +1,19 @@
-//! Statements that delete rows together with others: with those that go with them, or into another table. Each
-//! locks the rows first.
+//! Statements that delete rows together with others: with those that go with them, or into another table.
 //!
-//! What another transaction has inserted meanwhile under a deleted row is not seen by the statement; the foreign
-//! key refuses it then, and the careful repetition sees it.
+//! A row under which others may insert is locked by a statement of its own, before the one that deletes: the foreign
+//! key makes inserts wait for the lock, so the next statement sees every row that goes with it. The places of the
+//! rows pass from one statement to the next in a setting of the transaction.
 
 use std::sync::Arc;
 
+use super::catalog::ColumnFound;
 use super::mapping::{Mapping, Refusal, Table, quote};
 
-/// A statement that deletes rows together with others. Each row of its answer begins with the place of its table,
-/// and a number; what is kept of the row follows.
+/// Statements that delete rows together with others. Each row of the last one's answer begins with the place of its
+/// table, and a number; what is kept of the row follows.
 pub(super) struct Together {
+    /// Those that come before, in their order; the parameters are the first one's. None: they are the last one's.
+    pub(super) before: Vec<String>,
     pub(super) sql: String,
     /// The tables whose rows it deletes: its own, then those of the dependants.
     pub(super) tables: Vec<Arc<Table>>,
@@ -18,10 +21,12 @@ pub(super) struct Together {
     pub(super) into: Option<Arc<Table>>,
 }
 
-/// In place of a table: the number of rows that were locked.
+/// In place of a table: the number of rows that the statement has to delete.
 pub(super) const LOCKED: i32 = -1;
 /// In place of a table: the number of rows that were inserted into another one.
 pub(super) const INSERTED: i32 = -2;
+/// In place of a table: the number of rows of the first table that were found.
+pub(super) const FOUND: i32 = -3;
 
 impl Together {
     /// The expression that lists what is selected of a locked row of the alias `t`.
@@ -39,20 +44,42 @@ impl Together {
         held: &str,
         (skips, undo): (bool, bool),
     ) -> Result<Together, Refusal> {
-        let mut steps = Steps { mapping, skips, sql: String::new(), tables: Vec::new() };
+        let found = format!(
+            "SELECT {} FROM {} t JOIN (
+               SELECT split_part(x, ':', 1)::oid AS part, split_part(x, ':', 2)::tid AS place
+               FROM unnest(string_to_array(current_setting('besom.held'), ' ')) x) s
+             ON t.ctid = s.place AND t.tableoid = s.part",
+            Together::held(table),
+            table.name
+        );
+        let first = format!(
+            "SELECT length(set_config('besom.held', coalesce((
+               SELECT string_agg(h.part || ':' || h.place, ' ') FROM ({held}) h), ''), true))"
+        );
+        let mut steps =
+            Steps { mapping, skips, before: vec![first], sql: String::new(), tables: Vec::new() };
         steps.add(table)?;
-        steps.beneath(table, "numbered")?;
-        let Steps { sql: locks, tables, .. } = steps;
+        steps.beneath(table, "numbered", &found)?;
+        let Steps { before, sql: locks, tables, .. } = steps;
         let bytes = |table: &Arc<Table>| if undo { table.whole.sql().len() - 1 } else { 0 };
         let width = tables.iter().map(bytes).max().unwrap_or_default();
         let busy: Vec<String> =
             (1..tables.len()).map(|at| format!("SELECT no FROM b{at}")).collect();
-        let locked = if skips { "free" } else { "held" };
+        // A row may go with several.
+        let of = if skips { "free" } else { "numbered" };
+        let each = (1..tables.len())
+            .map(|at| format!("SELECT part, place FROM l{at} WHERE no IN (SELECT no FROM {of})"));
+        let each: Vec<String> = each.collect();
         let mut deletes = String::new();
-        let mut selects = vec![format!(
-            "SELECT {LOCKED}, (SELECT count(*) FROM {locked})::int4, NULL::text{}",
-            ", NULL::bytea".repeat(width)
-        )];
+        let nulls = ", NULL::bytea".repeat(width);
+        let mut selects = vec![
+            format!("SELECT {FOUND}, (SELECT count(*) FROM held)::int4, NULL::text{nulls}"),
+            format!(
+                "SELECT {LOCKED}, ((SELECT count(*) FROM {of})
+                   + (SELECT count(*) FROM ({}) x))::int4, NULL{nulls}",
+                each.join(" UNION ")
+            ),
+        ];
         for (at, table) in tables.iter().enumerate() {
             let (from, is_free) = match at {
                 0 => ("free".to_owned(), ""),
@@ -69,14 +96,14 @@ impl Together {
             selects.push(format!("SELECT {at}, 0, r0{}{rest} FROM g{at}", own.collect::<String>()));
         }
         let sql = format!(
-            "WITH held AS MATERIALIZED ({held}),
+            "WITH held AS MATERIALIZED ({found}),
              numbered AS MATERIALIZED (SELECT *, row_number() OVER () AS no FROM held){locks},
              free AS MATERIALIZED (SELECT * FROM numbered WHERE no NOT IN ({})){deletes}
              {}",
             busy.join(" UNION ALL "),
             selects.join(" UNION ALL ")
         );
-        Ok(Together { sql, tables, into: None })
+        Ok(Together { before, sql, tables, into: None })
     }
 
     /// Moves rows into another table, with all columns that it does not compute itself.
@@ -109,29 +136,101 @@ impl Together {
             nulls = ", NULL::bytea".repeat(bytes),
             kept = (1..=bytes).map(|at| format!(", r{at}")).collect::<String>(),
         );
-        Together { sql, tables: vec![Arc::clone(table)], into: Some(Arc::clone(into)) }
+        let (tables, into) = (vec![Arc::clone(table)], Some(Arc::clone(into)));
+        Together { before: Vec::new(), sql, tables, into }
     }
 }
 
 /// Why rows of a table cannot be moved into another one, whatever is in them.
 pub(super) fn misfit(table: &Table, into: &Table) -> Option<String> {
     let (from, to) = (table.found.as_ref()?, into.found.as_ref()?);
-    let lacks = from.columns.iter().find(|column| to.column(&column.name).is_none())?;
-    Some(format!(
-        "rows of {:?} cannot be moved into {:?}, which has no column {:?}: ALTER TABLE {} ADD COLUMN {} {}, \
-         or rename the column that holds it there",
-        table.collection.name,
-        into.collection.name,
-        lacks.name,
-        into.name,
-        quote(&lacks.name),
-        lacks.declared
-    ))
+    let refused = |why: String| {
+        let (of, to) = (&table.collection.name, &into.collection.name);
+        Some(format!("rows of {of:?} cannot be moved into {to:?}, {why}"))
+    };
+    if from.oid == to.oid {
+        return refused("which is the same table".to_owned());
+    }
+    if from.within.contains(&to.oid) || to.within.contains(&from.oid) {
+        return refused("because one of the tables is a partition of the other".to_owned());
+    }
+    if !matches!(to.kind.as_str(), "r" | "p") {
+        return refused("which is no table".to_owned());
+    }
+    for column in &from.columns {
+        let name = &column.name;
+        match to.column(name) {
+            None => {
+                return refused(format!(
+                    "which has no column {name:?}: ALTER TABLE {} ADD COLUMN {} {}, or rename the column that holds \
+                     it there",
+                    into.name,
+                    quote(name),
+                    column.declared
+                ));
+            }
+            Some(other) if other.generated && !column.generated => {
+                return refused(format!(
+                    "which computes the column {name:?} itself, so its values would be lost"
+                ));
+            }
+            Some(other) if !other.generated && !keeps(column, other) => {
+                return refused(format!(
+                    "where {name:?} is {}, and not {}: its values would be converted",
+                    other.declared, column.declared
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    None
+}
+
+/// Whether a column keeps every value of another one as it is.
+fn keeps(from: &ColumnFound, into: &ColumnFound) -> bool {
+    let wider = match into.declared.as_str() {
+        "bigint" => &["integer", "smallint"][..],
+        "integer" => &["smallint"],
+        "numeric" => &["bigint", "integer", "smallint"],
+        "double precision" => &["real"],
+        _ => &[],
+    };
+    from.declared == into.declared
+        || wider.contains(&from.declared.as_str())
+        || (into.declared == "numeric" && from.ty == "numeric")
+        || (matches!(into.declared.as_str(), "text" | "character varying")
+            && matches!(from.ty.as_str(), "text" | "varchar"))
+}
+
+/// Why rows of a dependant cannot go with rows of a table: the foreign key compares their columns otherwise.
+pub(super) fn unlike(table: &Table, dependant: &Table) -> Option<String> {
+    let (to, of) = (table.found.as_ref()?, dependant.found.as_ref()?);
+    let anchor = dependant.collection.anchor_in(&table.collection.name)?;
+    for (own, theirs) in anchor.columns.iter().zip(&table.collection.key) {
+        let (Some(own), Some(theirs)) = (of.column(own), to.column(theirs)) else { continue };
+        let special = |column: &ColumnFound| match column.ty.as_str() {
+            ty @ ("bpchar" | "citext") => ty.to_owned(),
+            _ => column.loose.clone(),
+        };
+        if special(own) != special(theirs) {
+            return Some(format!(
+                "rows of {:?} cannot go with rows of {:?}: {} ({}) is not compared as {} ({}) is; declare both alike",
+                dependant.collection.name,
+                table.collection.name,
+                own.name,
+                own.declared,
+                theirs.name,
+                theirs.declared
+            ));
+        }
+    }
+    None
 }
 
 struct Steps<'a> {
     mapping: &'a Mapping,
     skips: bool,
+    before: Vec<String>,
     sql: String,
     tables: Vec<Arc<Table>>,
 }
@@ -148,7 +247,8 @@ impl Steps<'_> {
 
     /// Locks the rows that refer to those of `above`, and then what refers to them. `no` is the number of the row
     /// that all of them go with: `b1` are those of which not all could be locked.
-    fn beneath(&mut self, table: &Table, above: &str) -> Result<(), Refusal> {
+    /// `rows` selects the same rows as `above`, in a statement before.
+    fn beneath(&mut self, table: &Table, above: &str, rows: &str) -> Result<(), Refusal> {
         for name in &table.collection.dependants {
             let dependant = Arc::clone(self.mapping.table(name)?);
             let Some(anchor) = dependant.collection.anchor_in(&table.collection.name) else {
@@ -174,7 +274,17 @@ impl Steps<'_> {
                    WHERE l.n IS DISTINCT FROM a.n)",
                 Together::held(&dependant),
             ));
-            self.beneath(&dependant, &format!("l{at}"))?;
+            if dependant.collection.dependants.is_empty() {
+                continue;
+            }
+            let rows = format!(
+                "SELECT {} FROM {} t JOIN ({rows}) h ON {}",
+                Together::held(&dependant),
+                dependant.name,
+                on.join(" AND ")
+            );
+            self.before.push(format!("SELECT count(*) FROM ({rows} FOR UPDATE OF t{skip}) x"));
+            self.beneath(&dependant, &format!("l{at}"), &rows)?;
         }
         Ok(())
     }

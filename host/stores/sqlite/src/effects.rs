@@ -1,7 +1,9 @@
 //! The effects of one item: applies its changes in order, and keeps the before-images.
 
+use besom_core::collection::Anchor;
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
+use besom_core::snapshot::Cause;
 use besom_core::value::{Field, RowKey, Value};
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, params_from_iter};
@@ -10,6 +12,7 @@ use super::error::{Failure, is_violation};
 use super::lookup::weight;
 use super::mapping::{Mapping, Params, Refusal, Table, push_quoted, quote};
 use super::questions::Questions;
+use super::range_change::affinity;
 use super::stored;
 use super::values::{lent_cells, names_of};
 use super::writer::Tx;
@@ -358,6 +361,7 @@ impl<'a> Effects<'a> {
             let Some(anchor) = dependant.collection.anchor_in(&table.collection.name) else {
                 continue;
             };
+            self.compares_alike(table, dependant, anchor)?;
             let list = |tenant: Option<&str>, columns: &[String]| {
                 let columns = columns.iter().map(|name| quote(name));
                 tenant.map(str::to_owned).into_iter().chain(columns).collect::<Vec<_>>().join(", ")
@@ -368,6 +372,36 @@ impl<'a> Effects<'a> {
                 format!("({own}) IN (SELECT {theirs} FROM {} WHERE {condition})", table.name);
             self.delete_dependants(dependant, &condition, params)?;
             self.delete_rows(dependant, &condition, params)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a dependant whose columns are compared otherwise here than by the foreign key, which uses the collation
+    /// and the affinity of the columns that it refers to. No item's fault.
+    fn compares_alike(
+        &self,
+        table: &Table,
+        dependant: &Table,
+        anchor: &Anchor,
+    ) -> Result<(), Stop> {
+        let found = |of: &Table, name: &str| {
+            let (ty, collation, ..) =
+                self.conn.column_metadata(Some("main"), of.collection.table.as_str(), name)?;
+            let text = |text: Option<&std::ffi::CStr>| {
+                text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+            };
+            Ok::<_, rusqlite::Error>((text(ty), text(collation).to_uppercase()))
+        };
+        for (own, theirs) in anchor.columns.iter().zip(&table.collection.key) {
+            let (of, to) = (found(dependant, own)?, found(table, theirs)?);
+            if of.1 != to.1 || affinity(&of.0) != affinity(&to.0) {
+                let said = format!(
+                    "rows of {:?} cannot go with rows of {:?}: {own} ({} {}) is not compared as {theirs} ({} {}) is; \
+                     declare both alike",
+                    dependant.collection.name, table.collection.name, of.0, of.1, to.0, to.1
+                );
+                return Err(Stop::Failure(Error::Refused(Cause::Schema, said).into()));
+            }
         }
         Ok(())
     }

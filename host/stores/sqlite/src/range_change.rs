@@ -9,7 +9,7 @@ use besom_core::proposal::{Fate, RowRange};
 use besom_core::snapshot::Cause;
 use besom_core::value::{RowKey, Value};
 use rusqlite::types::{ToSqlOutput, Value as Cell};
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::commit::deferred_violation;
 use super::effects::{Effects, Kept, Stop};
@@ -275,7 +275,7 @@ impl Effects<'_> {
             keys.push(key);
         }
         let sql = format!(
-            "INSERT INTO {} ({names}) SELECT {names} FROM {} WHERE {condition}",
+            "INSERT OR ABORT INTO {} ({names}) SELECT {names} FROM {} WHERE {condition}",
             into.name, table.name
         );
         let inserted = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
@@ -317,15 +317,24 @@ impl Effects<'_> {
                 "{name:?} is no table: its rows are changed one by one"
             )));
         };
-        if !row.get::<_, bool>(0)? {
-            return Ok(vec!["rowid".to_owned()]);
+        // A column may have each of these names.
+        let sql = "SELECT n.value FROM json_each('[\"rowid\", \"_rowid_\", \"oid\"]') n
+                   WHERE NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) c WHERE lower(c.name) = n.value)";
+        if !row.get::<_, bool>(0)?
+            && let Some(name) = self
+                .conn
+                .prepare_cached(sql)?
+                .query_row([&table.collection.table], |row| row.get(0))
+                .optional()?
+        {
+            return Ok(vec![name]);
         }
         let tenant = table.collection.tenant.iter();
         Ok(tenant.chain(&table.collection.key).map(|name| quote(name)).collect())
     }
 }
 
-/// The columns of one table that another one does not compute itself; the inner error: it lacks one.
+/// The columns of one table that another one does not compute itself; the inner error: rows cannot be moved there.
 pub(super) fn common(
     conn: &Connection,
     from: &Collection,
@@ -340,23 +349,64 @@ pub(super) fn common(
             statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         rows.collect()
     };
+    let refused = |why: String| {
+        Ok(Err(format!("rows of {:?} cannot be moved into {:?}, {why}", from.name, into.name)))
+    };
+    if from.table.eq_ignore_ascii_case(&into.table) {
+        return refused("which is the same table".to_owned());
+    }
+    let is_table = "SELECT EXISTS (SELECT 1 FROM pragma_table_list(?1)
+                    WHERE schema = 'main' AND type = 'table')";
+    if !conn.prepare_cached(is_table)?.query_row([&into.table], |row| row.get(0))? {
+        return refused("which is no table".to_owned());
+    }
     let (own, theirs) = (columns(&from.table)?, columns(&into.table)?);
     let mut names = Vec::with_capacity(own.len());
-    for (name, declared, _) in own {
+    for (name, declared, is_computed) in own {
         let same = |(other, ..): &&Found| other.eq_ignore_ascii_case(&name);
+        let (table, column) = (quote(&into.table), quote(&name));
         match theirs.iter().find(same) {
-            Some((_, _, computed)) => names.extend((!computed).then_some(name)),
+            Some((_, _, true)) if is_computed => {}
+            Some((_, _, true)) => {
+                return refused(format!(
+                    "which computes the column {name:?} itself, so its values would be lost"
+                ));
+            }
+            // Another affinity would convert the values.
+            Some((_, other, _)) if !keeps(&declared, other) => {
+                return refused(format!(
+                    "where {name:?} is {other}, and not {declared}: its values would be converted"
+                ));
+            }
+            Some(_) => names.push(name),
             None => {
-                let (table, column) = (quote(&into.table), quote(&name));
-                return Ok(Err(format!(
-                    "rows of {:?} cannot be moved into {:?}, which has no column {name:?}: ALTER TABLE {table} \
-                     ADD COLUMN {column} {declared}, or rename the column that holds it there",
-                    from.name, into.name,
-                )));
+                return refused(format!(
+                    "which has no column {name:?}: ALTER TABLE {table} ADD COLUMN {column} {declared}, or rename \
+                     the column that holds it there"
+                ));
             }
         }
     }
     Ok(Ok(names))
+}
+
+/// Whether a column of one declared type keeps every value of another one as it is.
+fn keeps(from: &str, into: &str) -> bool {
+    let into = affinity(into);
+    into == "BLOB" || affinity(from) == into
+}
+
+/// The affinity of a declared type, by the rules of SQLite.
+pub(super) fn affinity(declared: &str) -> &'static str {
+    let declared = declared.to_uppercase();
+    let has = |word: &str| declared.contains(word);
+    match () {
+        () if has("INT") => "INTEGER",
+        () if has("CHAR") || has("CLOB") || has("TEXT") => "TEXT",
+        () if has("BLOB") || declared.is_empty() || declared == "ANY" => "BLOB",
+        () if has("REAL") || has("FLOA") || has("DOUB") => "REAL",
+        () => "NUMERIC",
+    }
 }
 
 fn written<'v>(test: &'v Test<Value>, order: &[String], params: &mut Params<'v>) -> String {
