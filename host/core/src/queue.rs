@@ -31,6 +31,9 @@ pub struct RetryPolicy {
     pub deaths_max: u32,
 }
 
+/// How the reason of an item begins that was skipped because its guards failed again and again.
+pub const CONTENDED: &str = "contended: others held or changed its rows";
+
 impl RetryPolicy {
     /// The waits between executions that fail: up to a quarter longer than `backoff` says, so that
     /// items that failed together are not retried together.
@@ -63,7 +66,7 @@ impl RetryPolicy {
             OnGuardFailed::Retry(_) if item.guard_retries >= self.guard_retries_max => {
                 Settle::Skip {
                     reason: format!(
-                        "contended: others held or changed its rows {} times; a later slot plans it again",
+                        "{CONTENDED} {} times; a later slot plans it again",
                         item.guard_retries + 1
                     ),
                     settled: false,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use besom_core::command::counted;
 use besom_core::ids::TaskName;
 use besom_core::item::End;
+use besom_core::queue::CONTENDED;
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -382,6 +383,14 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     Ok(passed.collect())
 }
 
+/// Whether the latest item of a task was skipped because other transactions hold its rows.
+async fn is_contended(store: &dyn Store, task: &TaskName) -> Result<bool, Failure> {
+    let query = HistoryQuery { task: Some(task.clone()), limit: 1, ..Default::default() };
+    let latest = store.history(&query).await?.pop();
+    let reason = latest.filter(|row| row.outcome == End::Skipped).and_then(|row| row.reason);
+    Ok(reason.is_some_and(|reason| reason.starts_with(CONTENDED)))
+}
+
 /// Returns the number of items of a task that were committed after `since` and have left rows as they were, with the
 /// latest reason; none if there are none.
 async fn left_rows(
@@ -505,7 +514,17 @@ async fn work_off(
                 let ended = ended
                     .map_err(|error| Failure::Failed(format!("the pass failed: {error}")))?;
                 let ended = ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
-                if let Some(task) = ended.endless.first() {
+                let store = &*assembly.ports.store;
+                let mut endless = ended.endless;
+                if ended.idle {
+                    for task in std::mem::take(&mut endless) {
+                        match is_contended(store, &task).await? {
+                            true => to_stderr!("{task}: rows that other transactions hold stay; a later run takes them"),
+                            false => endless.push(task),
+                        }
+                    }
+                }
+                if let Some(task) = endless.first() {
                     if ended.idle {
                         let rounds = assembly.config.host.pass_idle_rounds_max;
                         return Err(Failure::Failed(format!(
