@@ -279,11 +279,12 @@ fn what_the_database_does_beside_a_granted_operation_is_named() {
         let none = Operations::default();
         assert_eq!(beside(Operations { read: true, ..none }).await, [""; 0]);
         let deletes = beside(Operations { delete: true, ..none }).await;
-        let [cascade, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
+        let [cascade, keepers, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
         assert!(
             cascade.contains("also deletes rows of other.uses, and changes rows of notes:"),
             "{cascade}"
         );
+        assert!(keepers.contains("stays if rows of kept refer to it"), "{keepers}");
         assert!(triggers.contains("its triggers run (deleted):"), "{triggers}");
         let writes = beside(Operations { insert: true, update: true, ..none }).await;
         let [triggers] = writes.as_slice() else { panic!("{writes:?}") };

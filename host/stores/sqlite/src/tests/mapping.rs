@@ -91,10 +91,14 @@ async fn what_the_database_does_beside_a_granted_operation_is_named() {
     let none = Operations::default();
     assert_eq!(beside(Operations { read: true, ..none }).await, [""; 0]);
     let deletes = beside(Operations { delete: true, ..none }).await;
-    let [cascade, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
+    let [cascade, keepers, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
     assert!(
         cascade.contains("also deletes rows of notes, and changes rows of likes:"),
         "{cascade}"
+    );
+    assert!(
+        keepers.contains("stays if rows of attachments, changes, presences, snapshots, version_vectors refer to it"),
+        "{keepers}"
     );
     assert!(triggers.contains("its triggers run (told):"), "{triggers}");
     let updates = beside(Operations { update: true, ..none }).await;
