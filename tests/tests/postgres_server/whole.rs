@@ -1,7 +1,8 @@
 //! Rows are kept with all columns, in the database's own spelling.
 
+use besom_core::snapshot::Cause;
 use besom_core::value::Value;
-use besom_ports::store::Outcome;
+use besom_ports::store::{Error, Outcome};
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, set_n};
@@ -115,6 +116,31 @@ fn a_change_of_the_columns_is_noticed_by_the_next_commit() {
             let now: Vec<&str> = now.iter().map(|row| row.get(0)).collect();
             assert_eq!(kept, now, "{change}");
         }
+        world.balanced().await;
+    });
+}
+
+/// A table that is away while the catalog is read, as in a migration, costs no item an attempt, and no row its image.
+#[test]
+fn a_table_that_was_away_keeps_its_rows_whole() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("t", 1)]).await;
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.only("task").await;
+        let batch = || world.batch(vec![world.entry(&item, apply(vec![], vec![set_n("t", 2)]))]);
+        product.batch_execute("ALTER TABLE things RENAME TO away").await.unwrap();
+        for _ in 0..2 {
+            let refused = world.store().commit(&batch()).await;
+            assert!(matches!(refused, Err(Error::Refused(Cause::Schema, _))), "{refused:?}");
+        }
+        product.batch_execute("ALTER TABLE away RENAME TO things").await.unwrap();
+        let committed = world.store().commit(&batch()).await.unwrap();
+        assert_eq!(committed.outcomes, [Outcome::Committed]);
+        let [image] = world.latest_images().await.try_into().expect("one image");
+        assert_eq!(image.stored.len(), 11);
         world.balanced().await;
     });
 }

@@ -443,7 +443,7 @@ impl<'a> Attempt<'a> {
         self.close(session, ledger, &tally, committed).await
     }
 
-    /// Whether each table into which rows are moved can hold them, and rows that go with others are found as the
+    /// Whether each table exists, each into which rows are moved can hold them, and rows that go with others are found as the
     /// foreign key finds them. That they are not is no item's fault.
     fn moves_fit(&self) -> Job<()> {
         let mapping = self.setting.mapping;
@@ -456,7 +456,16 @@ impl<'a> Attempt<'a> {
                 continue;
             };
             let into = change.into().and_then(|name| mapping.table(name).ok());
-            let mut why = into.and_then(|into| together::misfit(table, into));
+            // A row is kept with the columns that the catalog has.
+            let absent = [Some(table), into].into_iter().flatten().find(|t| t.found.is_none());
+            let mut why = absent.map(|table| {
+                format!(
+                    "there is no table {:?}; the tables differ from their mapping (`besom check --store` shows the \
+                     difference); work continues once they match",
+                    table.collection.table
+                )
+            });
+            why = why.or_else(|| into.and_then(|into| together::misfit(table, into)));
             if change.deletes() {
                 why = why.or_else(|| self.goes_unlike(table));
             }

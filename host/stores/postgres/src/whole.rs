@@ -12,9 +12,10 @@ use besom_core::value::{Kind, RowKey, Value};
 use tokio_postgres::Row;
 
 use super::catalog::TableFound;
-use super::error::{Job, invalid};
+use super::error::{Failure, Job};
 use super::mapping::{Table, quote};
 use super::session::{Pipeline, params};
+use besom_ports::store::Error;
 use besom_record::images::Kept;
 use besom_tables::encoding::{instant_of, unscaled, uuid_parse};
 
@@ -56,7 +57,11 @@ impl Whole {
     /// The values of a row, read by [`Whole::sql`] from a column on, in the order of the columns.
     pub(super) fn values(&self, row: &Row, from: usize) -> Job<Vec<Value>> {
         let record: &str = row.try_get(from)?;
-        let broken = || invalid(format!("the database gave a row that cannot be read: {record:?}"));
+        // No item's fault, whatever it is.
+        let broken = || {
+            let words = format!("the database gave a row that cannot be read: {record:?}");
+            Failure::Port(Error::Busy(words))
+        };
         let mut texts = fields(record).ok_or_else(broken)?.into_iter();
         let mut bytes = from + 1..;
         let mut values = Vec::with_capacity(self.read.len());
