@@ -212,19 +212,20 @@ impl Collection {
 pub type Collections = BTreeMap<String, Collection>;
 
 /// Every collection whose rows may go with rows of this one, without repetition: its dependants, theirs, and so on.
-pub fn all_dependants<'a>(collections: &'a Collections, name: &'a str) -> Vec<&'a Collection> {
-    let mut found: Vec<&Collection> = Vec::new();
-    let mut open = vec![name];
-    while let Some(collection) = open.pop().and_then(|name| collections.get(name)) {
-        for name in &collection.dependants {
-            let is_new = found.iter().all(|known| known.name != *name);
-            if let Some(dependant) = collections.get(name).filter(|_| is_new) {
-                found.push(dependant);
-                open.push(name);
-            }
+pub fn all_dependants<'a>(collections: &'a Collections, name: &str) -> Vec<&'a Collection> {
+    let mut found = Vec::new();
+    add_dependants(collections, name, &mut found);
+    found
+}
+
+fn add_dependants<'a>(collections: &'a Collections, name: &str, found: &mut Vec<&'a Collection>) {
+    for name in collections.get(name).iter().flat_map(|collection| &collection.dependants) {
+        let is_new = found.iter().all(|known| known.name != *name);
+        if let Some(dependant) = collections.get(name).filter(|_| is_new) {
+            found.push(dependant);
+            add_dependants(collections, name, found);
         }
     }
-    found
 }
 
 /// The operations that a task may perform on a collection.

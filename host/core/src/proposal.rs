@@ -217,6 +217,15 @@ impl Change {
         matches!(self, Change::Delete { .. } | Change::DeleteReadSet(_) | Change::DeleteRange(_))
     }
 
+    /// The number of rows that it changes, at most; what goes with them is not counted.
+    pub fn rows(&self) -> u64 {
+        match self {
+            Change::DeleteReadSet(set) => set.len() as u64,
+            Change::Emit { .. } => 0,
+            other => other.range().map_or(1, |range| u64::from(range.rows)),
+        }
+    }
+
     /// The collection into which it moves rows.
     pub fn into(&self) -> Option<&str> {
         match self {

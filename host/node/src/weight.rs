@@ -30,18 +30,5 @@ pub fn rows_of_batch(batch: &Batch) -> u64 {
         Decision::Apply { proposal, .. } => proposal.changes.as_slice(),
         Decision::Settle(_) => &[],
     });
-    changes
-        .map(|change| match change {
-            Change::Insert { .. }
-            | Change::Upsert { .. }
-            | Change::Update { .. }
-            | Change::Increment { .. }
-            | Change::Delete { .. } => 1,
-            Change::DeleteReadSet(set) => set.len() as u64,
-            Change::DeleteRange(range)
-            | Change::UpdateRange { range, .. }
-            | Change::MoveRange { range, .. } => u64::from(range.rows),
-            Change::Emit { .. } => 0,
-        })
-        .sum()
+    changes.map(Change::rows).sum()
 }

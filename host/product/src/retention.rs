@@ -18,22 +18,16 @@ pub fn needed(task: &TaskDefinition) -> Option<(String, Operations)> {
     }
     let name = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
     let mut operations = task.grants.get(name).copied()?;
-    let sets = task.settings.iter().any(|field| {
-        field.name == "action" && matches!(&field.value, Value::Text(action) if action == "set")
-    });
-    match sets {
-        true => operations.delete = false,
-        false => operations.update = false,
+    match text(task, "action") {
+        "set" => operations.delete = false,
+        _ => operations.update = false,
     }
     Some((name.to_owned(), operations))
 }
 
 /// The collections between which a task moves rows: from the first into the second.
 pub fn moved(task: &TaskDefinition) -> Option<(String, String)> {
-    let is_archive = task.settings.iter().any(|field| {
-        field.name == "action" && matches!(&field.value, Value::Text(action) if action == "archive")
-    });
-    if task.plugin != RETENTION || !is_archive {
+    if task.plugin != RETENTION || text(task, "action") != "archive" {
         return None;
     }
     let name = |name: &str| task.aliases.get(name).cloned();
@@ -58,13 +52,7 @@ pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> 
     let described = Described::of(task.described.iter().cloned());
     let of = |name: &str| described.iter().find(|one| one.collection == name);
     let rows = of(ROWS)?;
-    let text = |name: &str| {
-        let field = task.settings.iter().find(|field| field.name == name);
-        match field.map(|field| &field.value) {
-            Some(Value::Text(text)) => text.clone(),
-            _ => String::new(),
-        }
-    };
+    let text = |name: &str| text(task, name).to_owned();
     let by = text("by");
     if by.is_empty() {
         // A missing setting is reported with the others.
@@ -78,4 +66,13 @@ pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> 
         set: text("set"),
     };
     plan(rows, of(INTO), &rules).err()
+}
+
+/// A setting that is a text; empty: the task does not have it.
+fn text<'a>(task: &'a TaskDefinition, name: &str) -> &'a str {
+    let field = task.settings.iter().find(|field| field.name == name);
+    match field.map(|field| &field.value) {
+        Some(Value::Text(text)) => text,
+        _ => "",
+    }
 }

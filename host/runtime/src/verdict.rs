@@ -145,18 +145,8 @@ impl Court<'_> {
         let changes = changes.collect::<Result<Vec<_>, _>>()?;
         let is_set = changes.iter().any(|change| matches!(change, Change::UpdateRange { .. }));
         let what = if is_set { "rows to delete or set" } else { "rows to delete" };
-        let deletes = changes.iter().map(|change| match change {
-            Change::Delete { .. } => 1,
-            Change::DeleteReadSet(set) => set.len() as u64,
-            Change::DeleteRange(range)
-            | Change::UpdateRange { range, .. }
-            | Change::MoveRange { range, .. } => u64::from(range.rows),
-            Change::Insert { .. }
-            | Change::Upsert { .. }
-            | Change::Update { .. }
-            | Change::Increment { .. }
-            | Change::Emit { .. } => 0,
-        });
+        let bounded = changes.iter().filter(|change| change.deletes() || change.range().is_some());
+        let deletes = bounded.map(Change::rows);
         limit(what, deletes.sum(), self.limits.deletes)?;
         let messages = changes.iter().map(|change| match change {
             Change::Emit { key, payload, .. } => (key.len() + payload.len()) as u64,

@@ -12,11 +12,12 @@ use besom_core::ids::{
 };
 use besom_core::item::{Candidate, Identity};
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Row, Value};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
-    Audit, Batch, BeforeImage, Committed, Decision, Entry, HistoryQuery, HistoryRow, NewRun,
+    Audit, Batch, BeforeImage, Committed, Decision, Entry, Error, HistoryQuery, HistoryRow, NewRun,
     Outcome, PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
 };
 
@@ -163,6 +164,16 @@ impl World {
     pub async fn commit(&self, decisions: Vec<(&Waiting, Decision)>) -> Committed {
         let entries = decisions.into_iter().map(|(w, d)| self.entry(w, d)).collect();
         self.store().commit(&self.batch(entries)).await.expect("the batch is committed")
+    }
+
+    /// Plans one item, and returns why its commit is refused because of the tables.
+    pub async fn refusal(&self, candidate: Candidate, decision: Decision) -> String {
+        self.planned("task", vec![candidate]).await;
+        let item = self.log("task").await.pop().expect("an item");
+        match self.store().commit(&self.batch(vec![self.entry(&item, decision)])).await {
+            Err(Error::Refused(Cause::Schema, said)) => said,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Plans one item in a run of its own and commits a decision about it.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use besom_core::proposal::{Change, RowRange};
-use besom_core::snapshot::Cause;
 use besom_core::value::{Row, Value};
-use besom_ports::store::{Error, Outcome};
+use besom_ports::store::Outcome;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{child, counter, dependent, leaf, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate};
@@ -48,16 +47,6 @@ fn rows_that_the_database_refuses_stay_alone() {
     });
 }
 
-async fn refusal(world: &World, change: Change, key: &str) -> String {
-    world.planned("task", vec![candidate(key)]).await;
-    let item = world.log("task").await.pop().expect("an item");
-    let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![change]))]);
-    match world.store().commit(&batch).await {
-        Err(Error::Refused(Cause::Schema, said)) => said,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// Rows are not moved where they would be lost, converted, or moved again for ever.
 #[test]
 fn tables_that_cannot_take_the_rows_are_refused() {
@@ -86,7 +75,7 @@ fn tables_that_cannot_take_the_rows_are_refused() {
             product.batch_execute(change).await.unwrap();
             let range = Arc::new(range.clone());
             let moved = Change::MoveRange { range, into: "archived".into() };
-            let said = refusal(&world, moved, words).await;
+            let said = world.refusal(candidate(words), apply(vec![], vec![moved])).await;
             assert!(said.contains(words), "{change}: {said}");
             assert_eq!(world.rows("things", &["id"]).await, [vec![text("t")]], "{change}");
         }
@@ -140,8 +129,7 @@ fn rows_that_go_with_others_are_those_of_the_foreign_key() {
         product.batch_execute(loose).await.unwrap();
         // As at a start.
         world.store().set_collections(dependent());
-        let range = delete("parents").remove(0);
-        let said = refusal(&world, range, "alike").await;
+        let said = world.refusal(candidate("alike"), apply(vec![], delete("parents"))).await;
         assert!(said.contains("parent (text) is not compared as id (text) is"), "{said}");
         world.balanced().await;
     });

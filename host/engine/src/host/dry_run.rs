@@ -206,14 +206,12 @@ fn rows(proposal: &Proposal) -> u64 {
     let mut ranges: BTreeMap<&str, u64> = BTreeMap::new();
     let mut single = 0;
     for change in &proposal.changes {
-        match (change.range(), change) {
-            (Some(range), _) => {
+        match change.range() {
+            Some(range) => {
                 let most = ranges.entry(&range.collection).or_default();
-                *most = (*most).max(u64::from(range.rows));
+                *most = (*most).max(change.rows());
             }
-            (None, Change::DeleteReadSet(set)) => single += set.len() as u64,
-            (None, Change::Emit { .. }) => {}
-            (None, _) => single += 1,
+            None => single += change.rows(),
         }
     }
     single + ranges.values().sum::<u64>()

@@ -92,8 +92,7 @@ pub(super) async fn check_granted(
         if operations.delete {
             let name: &str = row.try_get(6)?;
             found.cascades(name, &reactions, collections);
-            let keeps = keepers.iter().filter(|(_, to)| to == name);
-            found.keepers(keeps.map(|(of, _)| of.as_str()), collections);
+            found.keepers(name, &keepers, collections);
         }
         let hidden = table.columns.iter().filter(|column| !column.readable);
         let hidden: Vec<&str> = hidden.map(|column| column.name.as_str()).collect();

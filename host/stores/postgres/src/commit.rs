@@ -284,8 +284,8 @@ enum NotApplied {
 impl<'a> Attempt<'a> {
     async fn run(&self, session: &mut Session) -> Step<Committed> {
         let batch = self.batch;
-        // The column may have been added since the catalog was read.
-        self.moves_fit().inspect_err(|_| session.doubt())?;
+        // They may have changed since the catalog was read.
+        self.tables_fit().inspect_err(|_| session.doubt())?;
         let mut waves = waves(self.works(), self.setting.collections);
         let idle = self.idle(session, &waves).await?;
         let is_idle = |work: &Work<'_>, key: &str| {
@@ -443,9 +443,9 @@ impl<'a> Attempt<'a> {
         self.close(session, ledger, &tally, committed).await
     }
 
-    /// Whether each table exists, each into which rows are moved can hold them, and rows that go with others are found as the
-    /// foreign key finds them. That they are not is no item's fault.
-    fn moves_fit(&self) -> Job<()> {
+    /// Whether each table exists, each into which rows are moved can hold them, and rows that go with others are
+    /// found as the foreign key finds them. That they are not is no item's fault.
+    fn tables_fit(&self) -> Job<()> {
         let mapping = self.setting.mapping;
         let proposals = self.batch.entries.iter().filter_map(|entry| match &entry.decision {
             Decision::Apply { proposal, .. } => Some(proposal),

@@ -250,8 +250,8 @@ impl One {
         } else {
             let held = Together::held(table);
             let held = format!("SELECT {held} FROM {from} JOIN {name} t ON {on} FOR UPDATE OF t");
-            let together = Together::cascade(mapping, table, &held, (false, work.undo))?;
-            (together.sql.clone(), Some(together))
+            let (sql, together) = Together::cascade(mapping, table, &held, (false, work.undo))?;
+            (sql, Some(together))
         };
         let single = Single {
             table: Arc::clone(table),

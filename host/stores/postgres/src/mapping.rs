@@ -153,6 +153,11 @@ impl Table {
         Ok(columns)
     }
 
+    /// Whether its rows are in several tables: partitions, or tables that inherit from it.
+    pub(super) fn is_several(&self) -> bool {
+        self.found.as_ref().is_some_and(|found| found.kind == "p" || found.inherited)
+    }
+
     /// Whether a column may hold NULL, as far as it is known.
     pub(super) fn nullable(&self, name: &str) -> bool {
         let column = self.found.as_ref().and_then(|found| found.column(name));

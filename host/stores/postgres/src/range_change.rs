@@ -47,32 +47,28 @@ pub(super) fn statement(
     let limit = format!("LIMIT ${} FOR UPDATE SKIP LOCKED", params.len());
     let name = &table.name;
     let held = || format!("SELECT {} FROM {name} t WHERE {wheres} {limit}", Together::held(table));
-    let together = match fate {
-        Fate::Moved(into) => {
-            let into = mapping.table(into)?;
-            Some(Together::moved(table, into, &held(), work.undo))
-        }
-        Fate::Deleted if !table.collection.dependants.is_empty() => {
-            Some(Together::cascade(mapping, table, &held(), (true, work.undo))?)
-        }
-        Fate::Deleted | Fate::Set(_) => None,
-    };
-    if let Some(together) = together {
-        let (table, sql) = (Arc::clone(table), together.sql.clone());
-        return Ok(Statement { table, sql, params, together: Some(together) });
-    }
     let kept = if work.undo { table.whole.sql() } else { vec!["1".to_owned()] };
     let images = kept.join(", ");
-    // In several tables rows may have the same place.
-    let several = table.found.as_ref().is_some_and(|found| found.kind == "p" || found.inherited);
+    let mut together = None;
     let sql = match fate {
-        Fate::Deleted | Fate::Moved(_) if several => format!(
+        Fate::Moved(into) => {
+            let (sql, all) = Together::moved(table, mapping.table(into)?, &held(), work.undo);
+            together = Some(all);
+            sql
+        }
+        Fate::Deleted if !table.collection.dependants.is_empty() => {
+            let (sql, all) = Together::cascade(mapping, table, &held(), (true, work.undo))?;
+            together = Some(all);
+            sql
+        }
+        // In several tables rows may have the same place.
+        Fate::Deleted if table.is_several() => format!(
             "WITH held (part, place) AS
                (SELECT t.tableoid, t.ctid FROM {name} t WHERE {wheres} {limit})
              DELETE FROM {name} t USING held
              WHERE t.tableoid = held.part AND t.ctid = held.place AND {wheres} RETURNING {images}"
         ),
-        Fate::Deleted | Fate::Moved(_) => format!(
+        Fate::Deleted => format!(
             "DELETE FROM {name} t
              WHERE t.ctid = ANY(ARRAY(SELECT t.ctid FROM {name} t WHERE {wheres} {limit}))
                AND {wheres} RETURNING {images}"
@@ -99,7 +95,7 @@ pub(super) fn statement(
             )
         }
     };
-    Ok(Statement { table: Arc::clone(table), sql, params, together: None })
+    Ok(Statement { table: Arc::clone(table), sql, params, together })
 }
 
 /// The keys of the rows, which are locked until the transaction ends.

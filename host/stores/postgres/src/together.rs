@@ -9,12 +9,12 @@ use std::sync::Arc;
 use super::catalog::ColumnFound;
 use super::mapping::{Mapping, Refusal, Table, quote};
 
-/// Statements that delete rows together with others. Each row of the last one's answer begins with the place of its
+/// What goes with a statement that deletes rows together with others. Each row of its answer begins with the place of its
 /// table, and a number; what is kept of the row follows.
 pub(super) struct Together {
-    /// Those that come before, in their order; the parameters are the first one's. None: they are the last one's.
+    /// Those that come before the last one, in their order; the parameters are the first one's. None: they are the
+    /// last one's.
     pub(super) before: Vec<String>,
-    pub(super) sql: String,
     /// The tables whose rows it deletes: its own, then those of the dependants.
     pub(super) tables: Vec<Arc<Table>>,
     /// The table into which the rows of the first one are moved.
@@ -43,7 +43,7 @@ impl Together {
         table: &Arc<Table>,
         held: &str,
         (skips, undo): (bool, bool),
-    ) -> Result<Together, Refusal> {
+    ) -> Result<(String, Together), Refusal> {
         let found = format!(
             "SELECT {} FROM {} t JOIN (
                SELECT split_part(x, ':', 1)::oid AS part, split_part(x, ':', 2)::tid AS place
@@ -103,11 +103,16 @@ impl Together {
             busy.join(" UNION ALL "),
             selects.join(" UNION ALL ")
         );
-        Ok(Together { before, sql, tables, into: None })
+        Ok((sql, Together { before, tables, into: None }))
     }
 
     /// Moves rows into another table, with all columns that it does not compute itself.
-    pub(super) fn moved(table: &Arc<Table>, into: &Arc<Table>, held: &str, undo: bool) -> Together {
+    pub(super) fn moved(
+        table: &Arc<Table>,
+        into: &Arc<Table>,
+        held: &str,
+        undo: bool,
+    ) -> (String, Together) {
         let computed = |name: &str| {
             let column = into.found.as_ref().and_then(|found| found.column(name));
             column.is_some_and(|column| column.generated)
@@ -137,7 +142,7 @@ impl Together {
             kept = (1..=bytes).map(|at| format!(", r{at}")).collect::<String>(),
         );
         let (tables, into) = (vec![Arc::clone(table)], Some(Arc::clone(into)));
-        Together { before: Vec::new(), sql, tables, into }
+        (sql, Together { before: Vec::new(), tables, into })
     }
 }
 

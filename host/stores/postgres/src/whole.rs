@@ -16,7 +16,6 @@ use super::error::{Failure, Job};
 use super::mapping::{Table, quote};
 use super::session::{Pipeline, params};
 use besom_ports::store::Error;
-use besom_record::images::Kept;
 use besom_tables::encoding::{instant_of, unscaled, uuid_parse};
 
 /// The columns of a table as they are kept.
@@ -89,9 +88,8 @@ impl Whole {
             let (Some(at), Some(column)) = (at, other.columns.get(name)) else {
                 return Value::Null;
             };
-            let (name, _, padded) = &self.read[at];
-            let kept = Kept { name: name.clone(), read: Some(*column), padded: *padded };
-            values.get(at).map_or(Value::Null, |value| of_kept(*column, &kept, value))
+            let (_, _, padded) = self.read[at];
+            values.get(at).map_or(Value::Null, |value| of_kept(*column, padded, value))
         };
         other.key.iter().map(value).collect()
     }
@@ -183,9 +181,9 @@ const DECLARED: &str = "SELECT n, a.attname::text, format_type(a.atttypid, a.att
   WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY n, a.attnum";
 
 /// The value of a mapped column in a row that was kept.
-pub(super) fn of_kept(column: Column, kept: &Kept, stored: &Value) -> Value {
+pub(super) fn of_kept(column: Column, padded: bool, stored: &Value) -> Value {
     let text = match stored {
-        Value::Text(text) if kept.padded => text.trim_end_matches(' '),
+        Value::Text(text) if padded => text.trim_end_matches(' '),
         Value::Text(text) => text.as_str(),
         Value::Bytes(bytes) if column.kind == Kind::Uuid => {
             let uuid = bytes.as_slice().try_into().map(Value::Uuid);
@@ -256,7 +254,6 @@ mod tests {
 
     #[test]
     fn a_mapped_column_is_read_from_its_text() {
-        let kept = |padded| Kept { name: "c".into(), read: None, padded };
         let at = |text: &str| Time::from_jiff(text.parse().unwrap());
         let time = |text| Value::Timestamp(at(text));
         for (kind, encoding, text, expected) in [
@@ -289,11 +286,11 @@ mod tests {
             (Kind::Text, Encoding::Native, " x ", Value::Text(" x ".into())),
         ] {
             let column = Column { kind, encoding };
-            let read = of_kept(column, &kept(false), &Value::Text(text.into()));
+            let read = of_kept(column, false, &Value::Text(text.into()));
             assert_eq!(read, expected, "{text}");
         }
         let column = Column { kind: Kind::Text, encoding: Encoding::Native };
-        let read = of_kept(column, &kept(true), &Value::Text("x  ".into()));
+        let read = of_kept(column, true, &Value::Text("x  ".into()));
         assert_eq!(read, Value::Text("x".into()));
     }
 }

@@ -251,13 +251,14 @@ impl Images {
     }
 }
 
-/// The images of a packed record, oldest first. `read` is the value of a mapped column.
+/// The images of a packed record, oldest first. `read` is the value of a mapped column; the flag is
+/// [`Kept::padded`].
 ///
 /// # Errors
 /// If the record is corrupt.
 pub fn unpack(
     packed: &[u8],
-    read: impl Fn(Column, &Kept, &Value) -> Value,
+    read: impl Fn(Column, bool, &Value) -> Value,
 ) -> Result<Vec<BeforeImage>, Broken> {
     let bytes = lz4_flex::decompress_size_prepended(packed).map_err(|e| Broken(e.to_string()))?;
     let mut rest = bytes.as_slice();
@@ -278,7 +279,7 @@ pub fn unpack(
                 let mut stored = Vec::with_capacity(values.len());
                 for (kept, value) in head.3.iter().zip(values) {
                     if let Some(column) = kept.read {
-                        fields.push(Field::new(&kept.name, read(column, kept, &value)));
+                        fields.push(Field::new(&kept.name, read(column, kept.padded, &value)));
                     }
                     stored.push(Field::new(&kept.name, value));
                 }
@@ -300,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    fn as_it_is(_: Column, _: &Kept, value: &Value) -> Value {
+    fn as_it_is(_: Column, _: bool, value: &Value) -> Value {
         value.clone()
     }
 

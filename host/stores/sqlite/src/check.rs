@@ -51,8 +51,7 @@ pub(super) fn check_granted(
         if operations.delete {
             let name = collection.table.to_lowercase();
             found.cascades(&name, &reactions, collections);
-            let keeps = keepers.iter().filter(|(_, to)| *to == name);
-            found.keepers(keeps.map(|(of, _)| of.as_str()), collections);
+            found.keepers(&name, &keepers, collections);
         }
         if operations.insert || operations.update || operations.delete {
             found.triggers(&triggers(conn, &collection.table)?);

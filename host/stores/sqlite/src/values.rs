@@ -7,7 +7,7 @@ use besom_core::time::Time;
 use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
-use besom_record::images::{Kept, Lent};
+use besom_record::images::Lent;
 use besom_tables::encoding::{
     Round, instant_of, instant_text, scaled, unscaled, uuid_parse, uuid_text,
 };
@@ -79,7 +79,7 @@ pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
 }
 
 /// The value of a mapped column in a row that was kept.
-pub(super) fn of_kept(column: Column, _: &Kept, stored: &Value) -> Value {
+pub(super) fn of_kept(column: Column, _: bool, stored: &Value) -> Value {
     let cell = match stored {
         Value::Integer(integer) => ValueRef::Integer(*integer),
         Value::Float(float) => ValueRef::Real(*float),

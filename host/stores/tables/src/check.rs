@@ -135,13 +135,16 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// The tables of its dependants, by [`last`].
+    fn dependant_tables(&self, all: &Collections) -> Vec<String> {
+        let dependants = self.collection.dependants.iter().filter_map(|name| all.get(name));
+        dependants.map(|other| last(&other.table)).collect()
+    }
+
     /// A delete in this table, which `reactions` calls `table`, reaches no rows but those of its dependants,
     /// which are deleted before.
     pub fn cascades(&mut self, table: &str, reactions: &[Reaction], all: &Collections) {
-        let last =
-            |name: &str| name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_lowercase();
-        let dependants = self.collection.dependants.iter().filter_map(|name| all.get(name));
-        let dependants: Vec<String> = dependants.map(|other| last(&other.table)).collect();
+        let dependants = self.dependant_tables(all);
         let goes_before = |one: &Reaction| one.to == table && dependants.contains(&last(&one.of));
         let (mut deleted, mut changed): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
         let mut open = vec![table];
@@ -172,12 +175,11 @@ impl<'a> Check<'a> {
         self.warning("table", said);
     }
 
-    /// No row is kept by rows of other tables that refer to it: `keepers` are those tables.
-    pub fn keepers<'k>(&mut self, keepers: impl Iterator<Item = &'k str>, all: &Collections) {
-        let last =
-            |name: &str| name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_lowercase();
-        let dependants = self.collection.dependants.iter().filter_map(|name| all.get(name));
-        let dependants: Vec<String> = dependants.map(|other| last(&other.table)).collect();
+    /// No row of this table, which `keepers` call `table`, is kept by rows of other tables that refer to it:
+    /// `keepers` are pairs of such a table and the one that it refers to.
+    pub fn keepers(&mut self, table: &str, keepers: &[(String, String)], all: &Collections) {
+        let dependants = self.dependant_tables(all);
+        let keepers = keepers.iter().filter(|(_, to)| to == table).map(|(of, _)| of.as_str());
         let mut keepers: Vec<&str> =
             keepers.filter(|keeper| !dependants.contains(&last(keeper))).collect();
         keepers.sort_unstable();
@@ -298,4 +300,9 @@ fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
         Some((alike, k)) if alike >= SIMILAR_MIN => format!("; did you mean {k:?}?"),
         _ => String::new(),
     }
+}
+/// The last part of a table's name, in small letters: a database may leave out the schema, and quotes what it
+/// has to.
+fn last(name: &str) -> String {
+    name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_lowercase()
 }
