@@ -185,7 +185,8 @@ impl Site {
     /// The index of the host that leads.
     #[track_caller]
     pub fn leader(&self) -> usize {
-        wait_for("somebody to lead", || {
+        // The first host of a cold cache compiles the plugins, or waits for a process that does.
+        wait_at_most(REST_MAX, "somebody to lead", || {
             let members = self.members();
             let leads = members.iter().find(|member| member["leads"] == true)?;
             self.hosts.iter().position(|host| leads["name"] == host.name())
