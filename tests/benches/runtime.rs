@@ -58,8 +58,12 @@ impl ReadView for Shares {
         Ok(RangePage { rows, scanned: u64::from(range.limit), ..RangePage::default() })
     }
 
-    async fn exists(&self, _: Option<&Tenant>, _: &str, _: &[Condition]) -> Result<bool> {
-        Ok(true)
+    async fn count(&self, _: Option<&Tenant>, _: &str, _: &[Condition], _: u32) -> Result<u32> {
+        Ok(1)
+    }
+
+    fn bounded(&self, _: &Range) -> Result<(String, bool)> {
+        Ok(("id".to_owned(), true))
     }
 
     async fn tenants(&self, _: &Range, _: Option<&Tenant>, _: u32) -> Result<Vec<Tenant>> {

@@ -17,7 +17,7 @@ fn ways() -> Vec<(&'static str, Vec<Guard>, Vec<Change>)> {
     let one = || fields([("n", Value::Integer(2))]);
     let update = || Change::Update { collection: things(), key: key(), fields: one() };
     let delete = || Change::Delete { collection: things(), key: key() };
-    let n = |comparison| Condition { column: "n".into(), comparison, value: Value::Integer(1) };
+    let n = |comparison| Condition::of("n", comparison, Value::Integer(1));
     let seen = || Guard::Columns {
         collection: things(),
         key: key(),

@@ -120,10 +120,12 @@ fn every_change_keeps_the_row_as_it_is_stored() {
             ("rowid", Value::Integer(77)),
             ("tenant_id", text("a")),
             ("at", Value::Null),
+            ("born", Value::Null),
             ("data", text("a text")),
             ("doc", Value::Null),
             ("flag", Value::Null),
             ("id", text("t")),
+            ("most", Value::Null),
             ("n", Value::Integer(1)),
             ("price", Value::Null),
             ("ratio", Value::Float(2.0)),
@@ -165,7 +167,7 @@ fn rows_of_unusual_tables_are_changed_or_refused() {
         // Each place may be one of the user's columns.
         const THINGS: &str =
             "tenant_id TEXT, id TEXT, title TEXT, n INTEGER, ratio REAL, data BLOB, at INTEGER,
-            flag INTEGER, doc TEXT, reference TEXT, price TEXT, PRIMARY KEY (tenant_id, id)";
+            flag INTEGER, doc TEXT, reference TEXT, price TEXT, born TEXT, most INTEGER, PRIMARY KEY (tenant_id, id)";
         for hidden in [
             "rowid DEFAULT 7,",
             "rowid DEFAULT 7, oid DEFAULT 7,",

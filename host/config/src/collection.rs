@@ -13,7 +13,7 @@ use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 
 /// The column types and their names in the file.
-pub const KINDS: [(&str, Kind); 9] = [
+pub const KINDS: [(&str, Kind); 10] = [
     ("bool", Kind::Bool),
     ("integer", Kind::Integer),
     ("float", Kind::Float),
@@ -21,6 +21,7 @@ pub const KINDS: [(&str, Kind); 9] = [
     ("text", Kind::Text),
     ("bytes", Kind::Bytes),
     ("timestamp", Kind::Timestamp),
+    ("date", Kind::Date),
     ("uuid", Kind::Uuid),
     ("json", Kind::Json),
 ];

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
-use besom_core::shape::Shape;
+use besom_ports::shape::Shape;
 
 use super::collection::{ENCODINGS, name_of};
 use super::diagnostic::{Diagnostic, Source, printable};

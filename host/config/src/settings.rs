@@ -74,12 +74,12 @@ pub fn read(
     }
     for setting in &manifest.settings {
         match (table.get(&setting.name), &setting.default) {
-            (Some(entry), _) => match value(setting, entry)
-                .and_then(|value| chosen(setting, &manifest.choices(&setting.name), value))
-            {
-                Ok(value) => read.fields.push(Field::new(&setting.name, value)),
-                Err(fault) => walker.fault(&entry.span, fault),
-            },
+            (Some(entry), _) => {
+                match value(setting, entry).and_then(|value| chosen(setting, value)) {
+                    Ok(value) => read.fields.push(Field::new(&setting.name, value)),
+                    Err(fault) => walker.fault(&entry.span, fault),
+                }
+            }
             (None, Some(default)) => read.fields.push(Field::new(&setting.name, default.clone())),
             (None, None) => walker.error(
                 task_span,
@@ -178,9 +178,10 @@ fn value(setting: &Setting, entry: &Entry) -> Result<Value, Fault> {
 }
 
 /// Checks that the value of a choice is one of its words.
-fn chosen(setting: &Setting, words: &[&str], value: Value) -> Result<Value, Fault> {
+fn chosen(setting: &Setting, value: Value) -> Result<Value, Fault> {
+    let words = &setting.choices;
     match &value {
-        Value::Text(word) if !words.is_empty() && !words.contains(&word.as_str()) => {
+        Value::Text(word) if !words.is_empty() && !words.contains(word) => {
             let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
             Err(Fault::new(format!("{word:?} is not a valid value for `{}`", setting.name))
                 .fix(format!("write {}", quoted.join(" or "))))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use besom_core::collection::{Collection, Collections, Grants, Operations};
+use besom_core::collection::{Collection, Collections, Column, Grants, Operations};
 use besom_core::ids::TaskName;
 use besom_core::lane;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
@@ -20,7 +20,7 @@ use super::settings;
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 use super::{Plugin, PluginFault, limits};
-use besom_ports::guests::{DESCRIBED, Lane, Manifest};
+use besom_ports::guests::{Described, Lane, Manifest};
 use besom_ports::task::{Aliases, CatchUp, Columns, Overlap, RetryPolicy, TaskDefinition};
 
 /// The key of grants that lists topics.
@@ -549,11 +549,9 @@ impl RawTask {
             described: manifest
                 .described()
                 .filter_map(|name| Some((name, collections.get(&real(name))?)))
-                .flat_map(|(name, mapped)| described(name, mapped))
+                .map(|(name, mapped)| described(name, mapped))
                 .collect(),
-            unmapped: unmapped
-                .map(|(collection, column)| format!("{collection}.{column}"))
-                .collect(),
+            unmapped: unmapped.map(|(of, column)| (of.clone(), column.clone())).collect(),
             aliases,
             per_tenant: manifest.per_tenant && has_tenants,
             activity,
@@ -578,10 +576,6 @@ impl RawTask {
         let mut requesting = Manifest::clone(&plugin.manifest);
         let is_asked = |name: &str| is_named(name) || !plugin.manifest.needs_no(name);
         requesting.collections.retain(|request| is_asked(&request.collection));
-        requesting.extra.retain(|field| match &field.value {
-            Value::Text(name) if field.name == DESCRIBED => is_asked(name),
-            _ => true,
-        });
         Plugin { manifest: requesting.into(), ..plugin.clone() }
     }
 
@@ -1091,18 +1085,16 @@ fn missing(has: Operations, wanted: Operations) -> String {
     rest.join(", ")
 }
 
-/// A collection as a plugin is told of it (`Described` in the SDK).
-fn described(name: &str, mapped: &Collection) -> Vec<(String, String)> {
-    let mut parts = vec![("collection", name)];
-    parts.extend(mapped.key.iter().map(|column| ("key-column", column.as_str())));
-    for (column, definition) in &mapped.columns {
-        parts.extend([("column", column.as_str()), ("column-type", name_of(definition.kind))]);
+/// A collection as a plugin is told of it.
+fn described(name: &str, mapped: &Collection) -> Described {
+    let column = |(column, of): (&String, &Column)| (column.clone(), name_of(of.kind).to_owned());
+    let indexes = mapped.indexes.iter();
+    Described {
+        collection: name.to_owned(),
+        key: mapped.key.clone(),
+        columns: mapped.columns.iter().map(column).collect(),
+        indexes: indexes.map(|(name, columns)| (name.clone(), columns.clone())).collect(),
     }
-    for (index, columns) in &mapped.indexes {
-        parts.push(("index", index));
-        parts.extend(columns.iter().map(|column| ("index-column", column.as_str())));
-    }
-    parts.into_iter().map(|(part, name)| (part.to_owned(), name.to_owned())).collect()
 }
 
 /// Whether a task can use this column.

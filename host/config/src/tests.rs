@@ -8,7 +8,7 @@ use besom_core::collection::{Encoding, Operations, all_dependants};
 use besom_core::value::{Field, Kind, Value};
 
 use super::*;
-use besom_ports::guests::{CHOICE, CollectionRequest, Lane, Setting, SettingKind};
+use besom_ports::guests::{CollectionRequest, Lane, Setting, SettingKind};
 use besom_ports::store::MappingFault;
 use besom_ports::task::{CatchUp, Overlap};
 use besom_product::model::default_collections;
@@ -19,7 +19,8 @@ mod defaults;
 mod delivery;
 
 fn setting(name: &str, kind: SettingKind, default: Option<Value>) -> Setting {
-    Setting { name: name.into(), kind, default, minimum: None, maximum: None, doc: "a doc".into() }
+    let (minimum, maximum, choices) = (None, None, vec![]);
+    Setting { name: name.into(), kind, default, minimum, maximum, choices, doc: "a doc".into() }
 }
 
 fn manifest() -> Manifest {
@@ -27,6 +28,7 @@ fn manifest() -> Manifest {
         collection: collection.into(),
         operations: Operations { read, delete, ..Operations::default() },
         columns: columns.iter().map(|c| (*c).to_owned()).collect(),
+        ..CollectionRequest::default()
     };
     Manifest {
         name: "sweep".into(),
@@ -70,8 +72,8 @@ fn plugin(name: &str) -> Result<Plugin, PluginFault> {
             let mut manifest = manifest();
             let merge = Some(Value::Text("merge".into()));
             manifest.settings.push(setting("mode", SettingKind::Text, merge));
-            let words = ["mode.merge", "mode.reset"].map(|word| Value::Text(word.into()));
-            manifest.extra.extend(words.map(|word| Field::new(CHOICE, word)));
+            let mode = manifest.settings.last_mut().expect("it was added");
+            mode.choices = vec!["merge".into(), "reset".into()];
             found(manifest, true)
         }
         "timely" => {
@@ -412,7 +414,7 @@ besom.toml:3:69: error: `raw` is not an encoding of this type
     |                                                                     ^^^^^ available: `native`, `seconds`, `millis`, `rfc3339`, `datetime`, `datetime6`
 besom.toml:3:82: error: `int` is not a column type
   3 | columns = { note_id = "text", at = { type = "timestamp", encoding = "raw" }, n = "int" }
-    |                                                                                  ^^^^^ available: `bool`, `integer`, `float`, `decimal`, `text`, `bytes`, `timestamp`, `uuid`, `json`
+    |                                                                                  ^^^^^ available: `bool`, `integer`, `float`, `decimal`, `text`, `bytes`, `timestamp`, `date`, `uuid`, `json`
 besom.toml:4:22: error: the index names the column `att`, which is not mapped
   4 | indexes = { by_at = ["att"] }
     |                      ^^^^^ did you mean `at`?

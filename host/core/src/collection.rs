@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::command::counted;
-use crate::proposal::{Comparison, Condition, Filter};
+use crate::proposal::{Condition, Filter};
 use crate::value::{Kind, Value};
 
 /// How a column stores its kind where the database leaves a choice.
@@ -46,6 +46,37 @@ pub struct Column {
     pub kind: Kind,
     /// How the values are stored.
     pub encoding: Encoding,
+}
+
+impl Column {
+    /// Refuses to compare it with a column that is stored differently; both are named in the refusal.
+    ///
+    /// # Errors
+    /// A refusal, in words.
+    pub fn comparable(self, name: &str, with: Column, other: &str) -> Result<(), String> {
+        if self == with {
+            return Ok(());
+        }
+        let kind = |column: Column| format!("{:?}", column.kind).to_lowercase();
+        let (own, of_other) = (kind(self), kind(with));
+        Err(match self.kind == with.kind {
+            true => {
+                format!("{name:?} and {other:?} are stored differently: they cannot be compared")
+            }
+            false => format!("{name:?} ({own}) cannot be compared with {other:?} ({of_other})"),
+        })
+    }
+
+    /// Refuses to ask what it begins with if it is no text.
+    ///
+    /// # Errors
+    /// A refusal, in words.
+    pub fn has_prefixes(self, name: &str) -> Result<(), String> {
+        match self.kind {
+            Kind::Text => Ok(()),
+            kind => Err(format!("{name:?} ({}) is no text", format!("{kind:?}").to_lowercase())),
+        }
+    }
 }
 
 /// The row whose lock makes a guard on this collection hold: every insert into the collection locks
@@ -171,15 +202,15 @@ impl Collection {
     }
 
     /// The anchors whose keys a filter fixes, with those keys: it compares each of an anchor's columns
-    /// with [`Comparison::Equal`]. The absence of rows that match the filter holds only if the row of
+    /// for equality with one value. The absence of rows that match the filter holds only if the row of
     /// at least one of them exists: without one, nothing keeps others from inserting.
     ///
     /// # Errors
     /// A refusal, in words, if the filter fixes none.
     pub fn anchors_of(&self, filter: &Filter) -> Result<Vec<(&Anchor, Vec<Value>)>, String> {
         let fixed = |column: &String| {
-            let equal = |c: &&Condition| c.column == *column && c.comparison == Comparison::Equal;
-            filter.conditions.iter().find(equal).map(|c| c.value.clone())
+            let of_it = |c: &&Condition| c.column == *column;
+            filter.conditions.iter().filter(of_it).find_map(Condition::fixed).cloned()
         };
         let fixed = |anchor: &Anchor| anchor.columns.iter().map(fixed).collect::<Option<Vec<_>>>();
         let anchors: Vec<_> = self
@@ -194,6 +225,19 @@ impl Collection {
             ));
         }
         Ok(anchors)
+    }
+
+    /// The column of an index after this many columns, which bounds of a range are for.
+    ///
+    /// # Errors
+    /// A refusal, in words, if there is no such index, or no such column.
+    pub fn bounded(&self, index: Option<&str>, prefix: usize) -> Result<&str, String> {
+        let (name, index_name) = (&self.name, index.unwrap_or_default());
+        let Some(columns) = self.index_columns(index) else {
+            return Err(format!("the collection {name:?} has no index {index_name:?}"));
+        };
+        let column = columns.get(prefix).map(String::as_str);
+        column.ok_or_else(|| format!("{columns:?} has no column left for bounds"))
     }
 
     /// The anchor by which rows of this collection refer to rows of another one.

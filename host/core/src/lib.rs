@@ -32,7 +32,6 @@ pub mod queue;
 pub mod reach;
 pub mod refusal;
 pub mod ring;
-pub mod shape;
 pub mod snapshot;
 pub mod time;
 pub mod value;

@@ -7,34 +7,87 @@ use serde::{Deserialize, Serialize};
 use crate::time::Time;
 use crate::value::{Field, RowKey, Value};
 
-/// A comparison of a column with a value.
+/// How two values compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Comparison {
     /// The same value; NULL equals NULL.
     Equal,
     /// A different value; NULL and a value differ.
     NotEqual,
-    /// Greater or equal; false if either side is NULL.
-    AtLeast,
+    /// Less; false if either side is NULL.
+    Below,
     /// Less or equal; false if either side is NULL.
     AtMost,
+    /// Greater or equal; false if either side is NULL.
+    AtLeast,
+    /// Greater; false if either side is NULL.
+    Above,
 }
 
-/// A column compared with a value.
+impl Comparison {
+    /// As it is written between two values.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Comparison::Equal => "=",
+            Comparison::NotEqual => "!=",
+            Comparison::Below => "<",
+            Comparison::AtMost => "<=",
+            Comparison::AtLeast => ">=",
+            Comparison::Above => ">",
+        }
+    }
+}
+
+/// What a column has to meet. It is true or false, never unknown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Test {
+    /// It compares so with a value.
+    Value(Comparison, Value),
+    /// It compares so with another column of the row, of the same kind and encoding.
+    Column(Comparison, String),
+    /// It equals at least one of the values.
+    OneOf(Vec<Value>),
+    /// It equals none of the values.
+    NoneOf(Vec<Value>),
+    /// It is a text that begins with this text, byte by byte.
+    StartsWith(String),
+}
+
+/// A column and what it has to meet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// The column's name in the mapping.
     pub column: String,
-    /// The comparison.
-    pub comparison: Comparison,
-    /// The value to compare with.
-    pub value: Value,
+    /// What it has to meet.
+    pub test: Test,
 }
 
 impl Condition {
+    /// The column compared with a value.
+    pub fn of(column: impl Into<String>, comparison: Comparison, value: Value) -> Condition {
+        Condition { column: column.into(), test: Test::Value(comparison, value) }
+    }
+
     /// `column == value`.
     pub fn equal(column: impl Into<String>, value: Value) -> Condition {
-        Condition { column: column.into(), comparison: Comparison::Equal, value }
+        Condition::of(column, Comparison::Equal, value)
+    }
+
+    /// The value that the column has to equal; `None` if it may have several.
+    pub fn fixed(&self) -> Option<&Value> {
+        match &self.test {
+            Test::Value(Comparison::Equal, value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The columns that it names.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        let other = match &self.test {
+            Test::Column(_, other) => Some(other.as_str()),
+            _ => None,
+        };
+        std::iter::once(self.column.as_str()).chain(other)
     }
 }
 

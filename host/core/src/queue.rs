@@ -352,6 +352,10 @@ fn row_mark<'a>(
                 hasher.update(&(s.len() as u64).to_le_bytes());
                 hasher.update(s.as_bytes());
             }
+            Value::Date(days) => {
+                hasher.update(&[8]);
+                hasher.update(&days.to_le_bytes());
+            }
             Value::Bytes(b) => {
                 hasher.update(&[7]);
                 hasher.update(&(b.len() as u64).to_le_bytes());

@@ -8,7 +8,7 @@
 
 use crate::collection::{Collection, Collections, Column, named};
 use crate::ids::Tenant;
-use crate::proposal::{Change, Condition, Filter, Guard, Proposal, ReadSet, RowRange};
+use crate::proposal::{Change, Condition, Filter, Guard, Proposal, ReadSet, RowRange, Test};
 use crate::value::{Field, Kind, Value};
 
 /// Why a proposal does not fit the mapping. The reason contains names but no values, so that items
@@ -183,8 +183,18 @@ fn moved(from: &Collection, into: &Collection) -> Result<(), String> {
 }
 
 fn compared(collection: &Collection, conditions: &[Condition]) -> Result<(), Misfit> {
-    conditions.iter().try_for_each(|Condition { column, value, .. }| {
-        fits(collection, column, collection.column(column)?, value)
+    conditions.iter().try_for_each(|Condition { column: name, test }| {
+        let column = collection.column(name)?;
+        match test {
+            Test::Value(_, value) => fits(collection, name, column, value),
+            Test::OneOf(values) | Test::NoneOf(values) => {
+                values.iter().try_for_each(|value| fits(collection, name, column, value))
+            }
+            Test::Column(_, other) => {
+                Ok(column.comparable(name, collection.column(other)?, other)?)
+            }
+            Test::StartsWith(_) => Ok(column.has_prefixes(name)?),
+        }
     })
 }
 

@@ -87,6 +87,34 @@ impl Sub<Duration> for Time {
     }
 }
 
+/// The day that is this many days after 1970-01-01.
+const EPOCH_DAY: jiff::civil::Date = jiff::civil::date(1970, 1, 1);
+
+/// A day, in days since 1970-01-01, as `2026-01-31`; `i32::MIN` and `i32::MAX` are the infinities of a
+/// database.
+pub fn date_text(days: i32) -> String {
+    match days {
+        i32::MIN => "-infinity".to_owned(),
+        i32::MAX => "infinity".to_owned(),
+        days => {
+            match EPOCH_DAY.checked_add(jiff::Span::new().days(days.clamp(-DAYS_MAX, DAYS_MAX))) {
+                Ok(date) if days.abs() <= DAYS_MAX => date.to_string(),
+                _ => format!("{days} days after 1970-01-01"),
+            }
+        }
+    }
+}
+
+/// The days from 1970-01-01 to a day that is written as `2026-01-31`; `None` if the text is no such day.
+pub fn date_of(text: &str) -> Option<i32> {
+    let date: jiff::civil::Date = text.parse().ok()?;
+    let days = EPOCH_DAY.until(date).ok()?.get_days();
+    (date.to_string() == text).then_some(days)
+}
+
+/// More days than the calendar library can represent, and fewer than its spans can hold.
+const DAYS_MAX: i32 = 7_000_000;
+
 /// A reading of a clock that only moves forward and runs while the machine sleeps
 /// (CLOCK_BOOTTIME): microseconds since an arbitrary start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,5 +134,30 @@ impl Add<Duration> for Mono {
     type Output = Mono;
     fn add(self, d: Duration) -> Mono {
         Mono(self.0.saturating_add(u64::try_from(d.as_micros()).unwrap_or(u64::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_written_as_it_is_read() {
+        for (days, text) in [
+            (0, "1970-01-01"),
+            (-1, "1969-12-31"),
+            (20_484, "2026-01-31"),
+            (11_016, "2000-02-29"),
+            (-719_528, "0000-01-01"),
+        ] {
+            assert_eq!(date_text(days), text);
+            assert_eq!(date_of(text), Some(days));
+        }
+        assert_eq!(date_text(i32::MAX), "infinity");
+        assert_eq!(date_text(i32::MIN), "-infinity");
+        assert_eq!(date_text(2_145_031_948), "2145031948 days after 1970-01-01");
+        for text in ["2026-02-30", "2026-1-31", "2026-01-31 00:00", "20260131", "infinity", ""] {
+            assert_eq!(date_of(text), None, "{text}");
+        }
     }
 }

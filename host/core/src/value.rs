@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::command::counted;
-use crate::time::Time;
+use crate::time::{Time, date_text};
 
 /// A value of a column. The variants are those of the frozen contract (`wit/types.wit`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub enum Value {
     Uuid([u8; 16]),
     /// JSON text as the database holds it.
     Json(String),
+    /// A day of the calendar, in days since 1970-01-01.
+    Date(i32),
 }
 
 /// The type of a column, without its encoding.
@@ -52,6 +54,8 @@ pub enum Kind {
     Uuid,
     /// [`Value::Json`].
     Json,
+    /// [`Value::Date`].
+    Date,
 }
 
 impl Kind {
@@ -79,6 +83,7 @@ impl Value {
             Value::Text(s) => format!("{s:?}"),
             Value::Bytes(bytes) => counted(bytes.len() as u64, "byte"),
             Value::Timestamp(t) => t.to_string(),
+            Value::Date(days) => date_text(*days),
             Value::Uuid(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         }
     }
@@ -96,6 +101,7 @@ impl Value {
             Value::Timestamp(_) => Kind::Timestamp,
             Value::Uuid(_) => Kind::Uuid,
             Value::Json(_) => Kind::Json,
+            Value::Date(_) => Kind::Date,
         })
     }
 
@@ -103,6 +109,7 @@ impl Value {
     pub fn weight(&self) -> usize {
         match self {
             Value::Null | Value::Bool(_) => 1,
+            Value::Date(_) => 4,
             Value::Integer(_) | Value::Float(_) | Value::Timestamp(_) => 8,
             Value::Uuid(_) => 16,
             Value::Decimal(s) | Value::Text(s) | Value::Json(s) => s.len().max(1),

@@ -1,7 +1,7 @@
 //! The weight of a proposal in bytes of values. It bounds the verdicts that are held in memory and the
 //! size of a commit.
 
-use crate::proposal::{Change, Condition, Guard, Proposal, ReadSet, RowRange};
+use crate::proposal::{Change, Condition, Guard, Proposal, ReadSet, RowRange, Test};
 use crate::value::{Field, Value};
 
 /// The cost of a row in addition to its values: index entries and headers.
@@ -63,7 +63,16 @@ fn of_range(range: &RowRange) -> usize {
 }
 
 fn of_conditions(conditions: &[Condition]) -> usize {
-    let weight = |of: &Condition| CONDITION + of.column.len() + of.value.weight();
+    let weight = |of: &Condition| {
+        let tested = match &of.test {
+            Test::Value(_, value) => value.weight(),
+            Test::OneOf(values) | Test::NoneOf(values) => {
+                of_values(values) + values.len() * CONDITION
+            }
+            Test::Column(_, text) | Test::StartsWith(text) => text.len(),
+        };
+        CONDITION + of.column.len() + tested
+    };
     conditions.iter().map(weight).sum()
 }
 

@@ -53,12 +53,15 @@ pub struct Setting {
     pub minimum: Option<Value>,
     /// The maximum value.
     pub maximum: Option<Value>,
+    /// The only values of a text; empty: any.
+    #[serde(default)]
+    pub choices: Vec<String>,
     /// A description for the person who sets it.
     pub doc: String,
 }
 
 /// The access to a collection that a plugin requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CollectionRequest {
     /// The collection, by the plugin's name for it.
     pub collection: String,
@@ -66,6 +69,29 @@ pub struct CollectionRequest {
     pub operations: Operations,
     /// The columns that the plugin names; empty: all.
     pub columns: Vec<String>,
+    /// Those of them that need not be mapped.
+    #[serde(default)]
+    pub optional_columns: Vec<String>,
+    /// Whether a task need not have the collection: it is requested only for tasks that name it in
+    /// `collections`.
+    #[serde(default)]
+    pub optional: bool,
+    /// Whether the plugin wants it described in each call.
+    #[serde(default)]
+    pub described: bool,
+}
+
+/// A collection as the operator has mapped it, without its tenant column.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Described {
+    /// The plugin's name for it.
+    pub collection: String,
+    /// The columns of its key, in their order.
+    pub key: Vec<String>,
+    /// Its columns, with the names of their types in the configuration.
+    pub columns: Vec<(String, String)>,
+    /// Its indexes with their columns.
+    pub indexes: Vec<(String, Vec<String>)>,
 }
 
 /// A plugin's description of itself.
@@ -89,62 +115,29 @@ pub struct Manifest {
     pub per_tenant: bool,
     /// The lane of its work.
     pub lane: Lane,
-    /// Entries that the host interprets ([`OPTIONAL_COLUMN`], [`CHOICE`]), and extensions of later
-    /// versions.
+    /// Defaults of settings that the host uses itself, and extensions of later versions.
     pub extra: Vec<Field>,
 }
 
-/// An entry of [`Manifest::extra`]: a column, as `collection.column`, that need not be mapped.
-pub const OPTIONAL_COLUMN: &str = "optional-column";
-/// An entry of [`Manifest::extra`]: a collection that a task need not have. It is requested only for tasks that name it
-/// in `collections`.
-pub const OPTIONAL_COLLECTION: &str = "optional-collection";
-/// An entry of [`Manifest::extra`]: a collection that the plugin wants described in each call.
-pub const DESCRIBED: &str = "describe-collection";
-/// An entry of [`Manifest::extra`]: a value, as `setting.word`, that a setting may have. A setting
-/// with such entries accepts no other values.
-pub const CHOICE: &str = "choice";
-/// Part of an item as the guest sees it: how often one of the item's guards failed and requested a
-/// retry. Omitted if that never happened.
-pub const GUARD_RETRIES: &str = "guard-retries";
-/// Part of the context of a call: an optional column, as `collection.column`, that is not mapped.
-pub const UNMAPPED_COLUMN: &str = "unmapped-column";
-
 impl Manifest {
-    /// The values that a setting may have; empty: the setting is not limited to choices.
-    pub fn choices(&self, setting: &str) -> Vec<&str> {
-        let words = self.extra.iter().filter_map(|field| match &field.value {
-            Value::Text(choice) if field.name == CHOICE => {
-                choice.strip_prefix(setting)?.strip_prefix('.')
-            }
-            _ => None,
-        });
-        words.collect()
+    fn request(&self, collection: &str) -> Option<&CollectionRequest> {
+        self.collections.iter().find(|request| request.collection == collection)
     }
 
     /// The collections that the plugin wants described.
     pub fn described(&self) -> impl Iterator<Item = &str> {
-        self.extra.iter().filter_map(|field| match &field.value {
-            Value::Text(collection) if field.name == DESCRIBED => Some(collection.as_str()),
-            _ => None,
-        })
+        self.collections.iter().filter(|one| one.described).map(|one| one.collection.as_str())
     }
 
     /// Whether a task need not have that collection.
     pub fn needs_no(&self, collection: &str) -> bool {
-        self.extra.iter().any(|field| {
-            field.name == OPTIONAL_COLLECTION
-                && matches!(&field.value, Value::Text(name) if name == collection)
-        })
+        self.request(collection).is_some_and(|request| request.optional)
     }
 
     /// Whether the plugin can work without that column.
     pub fn is_optional(&self, collection: &str, column: &str) -> bool {
-        self.extra.iter().any(|field| {
-            field.name == OPTIONAL_COLUMN
-                && matches!(&field.value, Value::Text(name)
-                    if name.split_once('.') == Some((collection, column)))
-        })
+        let request = self.request(collection);
+        request.is_some_and(|request| request.optional_columns.iter().any(|one| one == column))
     }
 }
 
@@ -205,11 +198,10 @@ pub struct Call {
     pub limits: Limits,
     /// The topics it may emit to.
     pub topics: Vec<String>,
-    /// The optional columns, as `collection.column`, that are not mapped.
-    pub unmapped: Vec<String>,
-    /// The collections that the plugin wants described, as parts in their order: a word for the part, and
-    /// a name.
-    pub described: Vec<(String, String)>,
+    /// The optional columns that are not mapped, each with its collection.
+    pub unmapped: Vec<(String, String)>,
+    /// The collections that the plugin wants described.
+    pub described: Vec<Described>,
     /// Raised by the host when the result is no longer needed.
     pub stop: StopFlag,
     /// Receives its log lines, in addition to the host's own log.

@@ -10,5 +10,6 @@ pub mod embedded;
 pub mod guests;
 pub mod lines;
 pub mod members;
+pub mod shape;
 pub mod store;
 pub mod task;

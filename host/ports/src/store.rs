@@ -784,6 +784,8 @@ pub struct Range {
     pub lower: Option<Value>,
     /// The inclusive upper bound of the column after the prefix.
     pub upper: Option<Value>,
+    /// An exclusive lower bound of the column after the prefix; every value is beyond NULL.
+    pub beyond: Option<Value>,
     /// Further conditions that the rows within the range must meet.
     pub conditions: Vec<Condition>,
     /// The columns to return.
@@ -848,7 +850,7 @@ pub trait ReadView: Send + Sync {
     /// ends with the row that reaches the limit; only a single larger row makes it fail.
     fn read_at_most(&self, bytes: u64);
 
-    /// Approximate number of rows examined by [`ReadView::exists`] and [`ReadView::tenants`]; 0 if
+    /// Approximate number of rows examined by [`ReadView::count`] and [`ReadView::tenants`]; 0 if
     /// the database does not report it.
     fn looked_at(&self) -> u64 {
         0
@@ -866,13 +868,20 @@ pub trait ReadView: Send + Sync {
     /// Reads one page of rows in the order of an index.
     async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage>;
 
-    /// Whether any row matches all conditions.
-    async fn exists(
+    /// The number of rows that match all conditions, counted up to `limit`.
+    async fn count(
         &self,
         tenant: Option<&Tenant>,
         collection: &str,
         conditions: &[Condition],
-    ) -> Result<bool>;
+        limit: u32,
+    ) -> Result<u32>;
+
+    /// The column that the bounds of a range are for, and whether its table has tenants.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the index has no column after the prefix.
+    fn bounded(&self, range: &Range) -> Result<(String, bool)>;
 
     /// The tenants after `after`, in order, that have at least one row in the range. It skips from
     /// tenant to tenant in the index.

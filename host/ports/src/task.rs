@@ -12,7 +12,7 @@ pub use besom_core::queue::RetryPolicy;
 use besom_core::value::Field;
 use serde::{Deserialize, Serialize};
 
-use crate::guests::{Lane, Limits};
+use crate::guests::{Described, Lane, Limits};
 
 /// Maps a plugin's names of collections to collections of the configuration. A name that is not in the map
 /// refers to the collection of the same name.
@@ -62,13 +62,12 @@ pub struct TaskDefinition {
     pub aliases: Aliases,
     /// Topics that the task may emit to.
     pub topics: Vec<String>,
-    /// Optional columns of the plugin that are not mapped, as `collection.column`.
+    /// Optional columns of the plugin that are not mapped, each with its collection.
     #[serde(default)]
-    pub unmapped: Vec<String>,
-    /// The collections that the plugin wants described, as parts in their order: a word for the part, and
-    /// a name.
+    pub unmapped: Vec<(String, String)>,
+    /// The collections that the plugin wants described.
     #[serde(default)]
-    pub described: Vec<(String, String)>,
+    pub described: Vec<Described>,
     /// Whether each tenant is scanned separately: the plugin requests it, and a collection has tenants.
     pub per_tenant: bool,
     /// Whether the task may read activity.

@@ -3,6 +3,7 @@
 
 use besom_core::collection::{Collections, Operations};
 use besom_core::value::Value;
+use besom_ports::guests;
 use besom_ports::task::TaskDefinition;
 use besom_retention::{Described, INTO, ROWS, Rules, plan};
 
@@ -49,7 +50,13 @@ pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> 
         );
         return Some(Wrong { setting: "action", range: None, message });
     }
-    let described = Described::of(task.described.iter().cloned());
+    let described = |of: &guests::Described| Described {
+        collection: of.collection.clone(),
+        key: of.key.clone(),
+        columns: of.columns.clone(),
+        indexes: of.indexes.clone(),
+    };
+    let described: Vec<Described> = task.described.iter().map(described).collect();
     let of = |name: &str| described.iter().find(|one| one.collection == name);
     let rows = of(ROWS)?;
     let text = |name: &str| text(task, name).to_owned();

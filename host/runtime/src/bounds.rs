@@ -9,6 +9,8 @@ use super::bindings::besom::task::types as wit;
 
 /// Maximum number of conditions in one query or guard.
 pub(super) const CONDITIONS_MAX: usize = 64;
+/// Maximum number of values with which the conditions of one query or guard compare columns.
+pub(super) const VALUES_MAX: usize = 512;
 /// Maximum size of a value that is compared with a column, in bytes.
 pub(super) const COMPARED_BYTES_MAX: usize = 64 * 1024;
 
@@ -68,7 +70,33 @@ pub(super) fn once(columns: &[String]) -> Result<(), Refusal> {
 /// Checks the conditions of one query or guard.
 pub(super) fn conditions(conditions: &[wit::Condition]) -> Result<(), Refusal> {
     at_most("conditions in one query", conditions.len(), CONDITIONS_MAX)?;
-    conditions.iter().try_for_each(|condition| value(&condition.value))
+    at_most("values in the conditions of one query", tests(conditions), VALUES_MAX)?;
+    conditions.iter().try_for_each(|condition| match &condition.test {
+        wit::Test::Value(test) => value(&test.value),
+        wit::Test::OneOf(all) | wit::Test::NoneOf(all) => all.iter().try_for_each(value),
+        wit::Test::StartsWith(text) => compared(text.len()),
+        wit::Test::Column(_) => Ok(()),
+    })
+}
+
+/// The number of comparisons of all conditions; a list has as many as values.
+pub(super) fn tests(conditions: &[wit::Condition]) -> usize {
+    let of = |condition: &wit::Condition| match &condition.test {
+        wit::Test::OneOf(all) | wit::Test::NoneOf(all) => all.len().max(1),
+        wit::Test::Value(_) | wit::Test::Column(_) | wit::Test::StartsWith(_) => 1,
+    };
+    conditions.iter().map(of).sum()
+}
+
+/// The columns that conditions name.
+pub(super) fn named(conditions: &[wit::Condition]) -> impl Iterator<Item = &str> {
+    conditions.iter().flat_map(|condition| {
+        let other = match &condition.test {
+            wit::Test::Column(test) => Some(test.column.as_str()),
+            _ => None,
+        };
+        std::iter::once(condition.column.as_str()).chain(other)
+    })
 }
 
 /// Checks a value that is compared with a column.
@@ -81,8 +109,13 @@ pub(super) fn value(value: &wit::Value) -> Result<(), Refusal> {
         | wit::Value::Integer(_)
         | wit::Value::Float(_)
         | wit::Value::Timestamp(_)
+        | wit::Value::Date(_)
         | wit::Value::Uuid(_) => 0,
     };
+    compared(bytes)
+}
+
+fn compared(bytes: usize) -> Result<(), Refusal> {
     at_most("bytes in a value that is compared", bytes, COMPARED_BYTES_MAX)
 }
 
@@ -120,10 +153,10 @@ mod tests {
 
     #[test]
     fn a_question_has_a_bounded_number_of_conditions_of_bounded_values() {
-        let condition = |value| wit::Condition {
-            column: "id".into(),
-            comparison: wit::Comparison::Equal,
-            value,
+        let of_test = |test| wit::Condition { column: "id".into(), test };
+        let condition = |value| {
+            let comparison = wit::Comparison::Equal;
+            of_test(wit::Test::Value(wit::ValueTest { comparison, value }))
         };
         let of = |count| vec![condition(wit::Value::Integer(1)); count];
         assert_eq!(conditions(&of(CONDITIONS_MAX)), Ok(()));
@@ -131,6 +164,15 @@ mod tests {
         assert_eq!(refused.code, "limit-exceeded");
         assert_eq!(refused.message, "65 conditions in one query: at most 64");
         let long = wit::Value::Text("x".repeat(COMPARED_BYTES_MAX + 1));
-        assert_eq!(conditions(&[condition(long)]).unwrap_err().code, "limit-exceeded");
+        let listed = wit::Test::NoneOf(vec![wit::Value::Null, long.clone()]);
+        let begins = wit::Test::StartsWith("x".repeat(COMPARED_BYTES_MAX + 1));
+        for long in [condition(long), of_test(listed), of_test(begins)] {
+            assert_eq!(conditions(&[long]).unwrap_err().code, "limit-exceeded");
+        }
+        let half = of_test(wit::Test::OneOf(vec![wit::Value::Integer(1); VALUES_MAX / 2]));
+        let (two, three) = (vec![half.clone(); 2], vec![half; 3]);
+        assert_eq!(conditions(&two), Ok(()));
+        let refused = conditions(&three).unwrap_err();
+        assert_eq!(refused.message, "768 values in the conditions of one query: at most 512");
     }
 }

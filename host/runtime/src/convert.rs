@@ -5,12 +5,12 @@
 use besom_core::collection::Operations;
 use besom_core::delivery::{Delivery, State};
 use besom_core::item::Item;
-use besom_core::proposal::{Comparison, Condition, Filter};
+use besom_core::proposal::{Comparison, Condition, Filter, Test};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, Value};
 
 use super::bindings::besom::task::{deliveries, types as wit};
-use besom_ports::guests::{CollectionRequest, GUARD_RETRIES, Lane, Manifest, Setting, SettingKind};
+use besom_ports::guests::{CollectionRequest, Described, Lane, Manifest, Setting, SettingKind};
 
 /// Maximum length of a decimal, including sign and point, which limits the size of a guest's
 /// values. PostgreSQL's `numeric` allows more digits.
@@ -38,6 +38,7 @@ pub(super) fn value(value: wit::Value) -> Result<Value, Malformed> {
             Value::Uuid((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
         }
         wit::Value::Json(text) => Value::Json(text),
+        wit::Value::Date(days) => Value::Date(days),
     })
 }
 
@@ -69,10 +70,8 @@ pub(super) fn fields(fields: Vec<wit::Field>) -> Result<Vec<Field>, Malformed> {
 
 /// Converts conditions of a guest.
 pub(super) fn conditions(conditions: Vec<wit::Condition>) -> Result<Vec<Condition>, Malformed> {
-    let condition = |c: wit::Condition| match value(c.value) {
-        Ok(value) => {
-            Ok(Condition { column: c.column, comparison: comparison(c.comparison), value })
-        }
+    let condition = |c: wit::Condition| match test(c.test) {
+        Ok(test) => Ok(Condition { column: c.column, test }),
         Err(malformed) => Err(format!("{}: {malformed}", c.column)),
     };
     conditions.into_iter().map(condition).collect()
@@ -83,12 +82,24 @@ pub(super) fn filter(filter: wit::Filter) -> Result<Filter, Malformed> {
     Ok(Filter { collection: filter.collection, conditions: conditions(filter.conditions)? })
 }
 
+fn test(test: wit::Test) -> Result<Test, Malformed> {
+    Ok(match test {
+        wit::Test::Value(test) => Test::Value(comparison(test.comparison), value(test.value)?),
+        wit::Test::Column(test) => Test::Column(comparison(test.comparison), test.column),
+        wit::Test::OneOf(all) => Test::OneOf(values(all)?),
+        wit::Test::NoneOf(all) => Test::NoneOf(values(all)?),
+        wit::Test::StartsWith(text) => Test::StartsWith(text),
+    })
+}
+
 fn comparison(comparison: wit::Comparison) -> Comparison {
     match comparison {
         wit::Comparison::Equal => Comparison::Equal,
         wit::Comparison::NotEqual => Comparison::NotEqual,
-        wit::Comparison::AtLeast => Comparison::AtLeast,
+        wit::Comparison::Below => Comparison::Below,
         wit::Comparison::AtMost => Comparison::AtMost,
+        wit::Comparison::AtLeast => Comparison::AtLeast,
+        wit::Comparison::Above => Comparison::Above,
     }
 }
 
@@ -108,6 +119,7 @@ pub(super) fn to_wit(value: Value) -> wit::Value {
             wit::Value::Uuid(((bits >> 64) as u64, bits as u64))
         }
         Value::Json(text) => wit::Value::Json(text),
+        Value::Date(days) => wit::Value::Date(days),
     }
 }
 
@@ -122,13 +134,31 @@ pub(super) fn fields_to_wit(fields: &[Field]) -> Vec<wit::Field> {
     fields.iter().map(field).collect()
 }
 
+/// Converts the name of a column for a guest.
+pub(super) fn column_name_to_wit((collection, column): &(String, String)) -> wit::ColumnName {
+    wit::ColumnName { collection: collection.clone(), column: column.clone() }
+}
+
+/// Converts the description of a collection for a guest.
+pub(super) fn described_to_wit(described: &Described) -> wit::Described {
+    let column = |(name, ty): &(String, String)| wit::DescribedColumn {
+        name: name.clone(),
+        type_: ty.clone(),
+    };
+    let index = |(name, columns): &(String, Vec<String>)| wit::DescribedIndex {
+        name: name.clone(),
+        columns: columns.clone(),
+    };
+    wit::Described {
+        collection: described.collection.clone(),
+        key: described.key.clone(),
+        columns: described.columns.iter().map(column).collect(),
+        indexes: described.indexes.iter().map(index).collect(),
+    }
+}
+
 /// Converts an item for a guest. The attempt is the one after those that failed.
 pub(super) fn item_to_wit(item: &Item) -> wit::Item {
-    // Omitted for most items, which have none.
-    let guard_retries = (item.guard_retries > 0).then(|| wit::Field {
-        name: GUARD_RETRIES.to_owned(),
-        value: wit::Value::Integer(i64::from(item.guard_retries)),
-    });
     wit::Item {
         tenant: item.identity.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()),
         key: item.identity.key.clone(),
@@ -139,7 +169,8 @@ pub(super) fn item_to_wit(item: &Item) -> wit::Item {
         run: item.run.0,
         attempt: item.attempts.saturating_add(1),
         planned_at: item.planned_at.micros(),
-        extra: guard_retries.into_iter().collect(),
+        guard_retries: item.guard_retries,
+        extra: Vec::new(),
     }
 }
 
@@ -160,6 +191,7 @@ pub(super) fn manifest(manifest: wit::Manifest) -> Result<Manifest, Malformed> {
             default: bound(s.default)?,
             minimum: bound(s.minimum)?,
             maximum: bound(s.maximum)?,
+            choices: s.choices,
             doc: s.doc,
             name: s.name,
         })
@@ -173,6 +205,9 @@ pub(super) fn manifest(manifest: wit::Manifest) -> Result<Manifest, Malformed> {
         },
         collection: r.collection,
         columns: r.columns,
+        optional_columns: r.optional_columns,
+        optional: r.optional,
+        described: r.described,
     };
     Ok(Manifest {
         name: manifest.name,
@@ -252,6 +287,7 @@ mod tests {
             Value::Timestamp(Time(-1)),
             Value::Uuid(*b"0123456789abcdef"),
             Value::Json("{}".into()),
+            Value::Date(i32::MIN),
         ];
         for v in all {
             assert_eq!(value(to_wit(v.clone())), Ok(v));

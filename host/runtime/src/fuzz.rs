@@ -80,7 +80,7 @@ impl Noise {
     }
 
     fn value(&mut self) -> wit::Value {
-        match self.0.random_range(0..10) {
+        match self.0.random_range(0..11) {
             0 => wit::Value::Null,
             1 => wit::Value::Bool(self.0.random()),
             2 => wit::Value::Integer(self.integer()),
@@ -90,6 +90,7 @@ impl Noise {
             6 => wit::Value::Bytes(self.bytes()),
             7 => wit::Value::Timestamp(self.integer()),
             8 => wit::Value::Uuid((self.0.random(), self.0.random())),
+            9 => wit::Value::Date(self.0.random()),
             _ => wit::Value::Json(self.text()),
         }
     }
@@ -106,12 +107,21 @@ impl Noise {
         let comparison = *[
             wit::Comparison::Equal,
             wit::Comparison::NotEqual,
-            wit::Comparison::AtLeast,
+            wit::Comparison::Below,
             wit::Comparison::AtMost,
+            wit::Comparison::AtLeast,
+            wit::Comparison::Above,
         ]
         .choose(&mut self.0)
         .expect("one");
-        wit::Condition { column: self.text(), comparison, value: self.value() }
+        let test = match self.0.random_range(0..8) {
+            0 => wit::Test::OneOf(self.list(3, Noise::value)),
+            1 => wit::Test::NoneOf(self.list(3, Noise::value)),
+            2 => wit::Test::StartsWith(self.text()),
+            3 => wit::Test::Column(wit::ColumnTest { comparison, column: self.text() }),
+            _ => wit::Test::Value(wit::ValueTest { comparison, value: self.value() }),
+        };
+        wit::Condition { column: self.text(), test }
     }
 
     fn filter(&mut self) -> wit::Filter {
@@ -226,12 +236,16 @@ impl Noise {
             default: noise.some(Noise::value),
             minimum: noise.some(Noise::value),
             maximum: noise.some(Noise::value),
+            choices: noise.list(2, Noise::text),
             doc: noise.text(),
         };
         let request = |noise: &mut Noise| wit::CollectionRequest {
             collection: noise.text(),
             operations: wit::Operations::READ | wit::Operations::DELETE,
             columns: noise.list(3, Noise::text),
+            optional_columns: noise.list(2, Noise::text),
+            optional: noise.0.random(),
+            described: noise.0.random(),
         };
         wit::Manifest {
             name: self.text(),
@@ -258,6 +272,7 @@ fn access() -> Access {
             collection: "things".into(),
             operations: Operations { read: true, update: true, delete: true, insert: false },
             columns: vec!["id".into(), "state".into()],
+            ..Default::default()
         }],
         topics: vec!["cleaned".into()],
         activity: true,

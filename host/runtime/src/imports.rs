@@ -6,7 +6,7 @@
 
 use besom_core::ids::Tenant;
 use besom_core::snapshot::Cause;
-use besom_core::value::RowKey;
+use besom_core::value::{RowKey, Value};
 use wasmtime::component::HasData;
 
 use super::access::{Operation, Refusal};
@@ -23,6 +23,8 @@ const PAGE_ROWS_MAX: u32 = 10_000;
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum number of keys in one `get-many` or `states`.
 const KEYS_MAX: usize = 10_000;
+/// Maximum number of filters in one `count`.
+const FILTERS_MAX: usize = 1_000;
 /// Maximum length of an activity key or a message key, in bytes; the same as for keys that a task
 /// emits or guards on.
 const KEY_BYTES_MAX: usize = 1_024;
@@ -158,7 +160,7 @@ impl Guest {
         let bounds = range.prefix.iter().chain(&range.lower).chain(&range.upper);
         bounds.clone().try_for_each(bounds::value)?;
         let named = range.columns.iter().map(String::as_str);
-        let compared = range.conditions.iter().map(|c| c.column.as_str());
+        let compared = bounds::named(&range.conditions);
         self.access.to_columns(&range.collection, Operation::Read, named.chain(compared))?;
         at_most("bytes in `after`", range.after.as_ref().map_or(0, Vec::len), TOKEN_BYTES_MAX)?;
         Ok(port::Range {
@@ -169,6 +171,7 @@ impl Guest {
             conditions: convert::conditions(range.conditions)?,
             columns: range.columns,
             descending: range.descending,
+            beyond: None,
             limit,
             bytes_max: PAGE_BYTES_MAX,
             scan_max: self.rows_left(0)?,
@@ -228,24 +231,76 @@ impl Guest {
         Ok((page, read_set))
     }
 
-    async fn row_exists(
+    async fn counts(
         &mut self,
         of: Option<u32>,
-        filter: types::Filter,
-    ) -> Result<bool, Failure> {
+        filters: Vec<types::Filter>,
+        limit: u32,
+    ) -> Result<Vec<u32>, Failure> {
         self.count_call()?;
         let (view, tenant) = (self.view()?, self.tenant(of)?);
-        bounds::conditions(&filter.conditions)?;
-        let compared = filter.conditions.iter().map(|c| c.column.as_str());
-        self.access.to_columns(&filter.collection, Operation::Read, compared)?;
-        self.rows_left(1)?;
-        let filter = convert::filter(filter)?;
-        let collection = self.access.collection(filter.collection);
-        let found = view.snapshot.exists(tenant.as_ref(), &collection, &filter.conditions);
-        let before = view.snapshot.looked_at();
-        let found = self.read(found).await?;
-        self.count_rows(view.snapshot.looked_at().saturating_sub(before).max(1));
-        Ok(found)
+        at_most("filters in one `count`", filters.len(), FILTERS_MAX)?;
+        for filter in &filters {
+            bounds::conditions(&filter.conditions)?;
+            let compared = bounds::named(&filter.conditions);
+            self.access.to_columns(&filter.collection, Operation::Read, compared)?;
+        }
+        let mut counts = Vec::with_capacity(filters.len());
+        for filter in filters {
+            let left = self.rows_left(1)?;
+            let filter = convert::filter(filter)?;
+            let collection = self.access.collection(filter.collection);
+            let limit = limit.min(u32::try_from(left).unwrap_or(u32::MAX));
+            let before = view.snapshot.looked_at();
+            let count =
+                view.snapshot.count(tenant.as_ref(), &collection, &filter.conditions, limit);
+            let count = self.read(count).await?;
+            let looked = view.snapshot.looked_at().saturating_sub(before);
+            self.count_rows(looked.max(u64::from(count)).max(1));
+            counts.push(count);
+        }
+        Ok(counts)
+    }
+
+    /// Reads one row for each value: the next one whose value is beyond the last.
+    async fn distinct_in_range(
+        &mut self,
+        of: Option<u32>,
+        range: store::Range,
+        after: Option<types::Value>,
+        limit: u32,
+    ) -> Result<Vec<types::Value>, Failure> {
+        self.count_call()?;
+        let (view, tenant) = (self.view()?, self.tenant(of)?);
+        at_most("values in one `distinct`", limit as usize, KEYS_MAX)?;
+        after.iter().try_for_each(bounds::value)?;
+        let mut range = self.range(range, 1)?;
+        let (column, has_tenants) = view.snapshot.bounded(&range).map_err(Failure::from)?;
+        if tenant.is_none() && has_tenants {
+            return Err(Refusal::new(
+                "not-available",
+                "`distinct` on a collection with tenants needs an item, or a scan per tenant",
+            )
+            .into());
+        }
+        (range.after, range.keys, range.descending) = (None, false, false);
+        range.columns = vec![column];
+        range.beyond = Some(after.map(convert::value).transpose()?.unwrap_or(Value::Null));
+        let mut values = Vec::new();
+        while values.len() < limit as usize {
+            range.scan_max = self.rows_left(1)?;
+            let page = self.read(view.snapshot.read_range(tenant.as_ref(), &range)).await?;
+            self.count_rows(page.scanned.max(1));
+            range.after = page.next;
+            if let Some(found) = page.rows.into_iter().next().and_then(|row| row.into_iter().next())
+            {
+                (range.beyond, range.after) = (Some(found.clone()), None);
+                values.push(convert::to_wit(found));
+            } else if range.after.is_none() {
+                break;
+            }
+        }
+        Ok(values)
     }
 
     async fn tenants_in_range(
@@ -410,8 +465,23 @@ impl store::Host for Guest {
         answer(self.columns_in_range(of, range).await)
     }
 
-    async fn exists(&mut self, of: Option<u32>, filter: types::Filter) -> Answer<bool> {
-        answer(self.row_exists(of, filter).await)
+    async fn count(
+        &mut self,
+        of: Option<u32>,
+        filters: Vec<types::Filter>,
+        limit: u32,
+    ) -> Answer<Vec<u32>> {
+        answer(self.counts(of, filters, limit).await)
+    }
+
+    async fn distinct(
+        &mut self,
+        of: Option<u32>,
+        range: store::Range,
+        after: Option<types::Value>,
+        limit: u32,
+    ) -> Answer<Vec<types::Value>> {
+        answer(self.distinct_in_range(of, range, after, limit).await)
     }
 
     async fn tenants(

@@ -55,7 +55,6 @@ use besom_core::ids::{TaskName, Tenant};
 use besom_core::item::Item;
 use besom_core::proposal::Verdict;
 use besom_core::time::Time;
-use besom_core::value::{Field, Value};
 use besom_core::weight;
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
@@ -75,7 +74,7 @@ use self::verdict::Court;
 use crate::built_in::BuiltIn;
 use besom_ports::activity::Activity;
 use besom_ports::guests::{
-    Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, UNMAPPED_COLUMN, Usage,
+    Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, Usage,
 };
 use besom_ports::lines::RunLog;
 use besom_ports::store::ReadView;
@@ -436,14 +435,6 @@ impl Inner {
     }
 }
 
-/// What the context of a call says of the mapping: the optional columns that are not mapped, and the
-/// collections that the plugin wants described.
-fn mapping(call: &Call) -> Vec<Field> {
-    let text = |part: &str, name: &String| Field::new(part, Value::Text(name.clone()));
-    let unmapped = call.unmapped.iter().map(|name| text(UNMAPPED_COLUMN, name));
-    unmapped.chain(call.described.iter().map(|(part, name)| text(part, name))).collect()
-}
-
 fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
     wit::Context {
         task: call.task.as_str().to_owned(),
@@ -452,7 +443,9 @@ fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
         settings: convert::fields_to_wit(&call.settings),
         tenant: tenant.map(|tenant| tenant.as_str().to_owned()),
         horizon: u64::try_from(call.horizon.as_millis()).unwrap_or(u64::MAX),
-        extra: convert::fields_to_wit(&mapping(call)),
+        unmapped: call.unmapped.iter().map(convert::column_name_to_wit).collect(),
+        described: call.described.iter().map(convert::described_to_wit).collect(),
+        extra: Vec::new(),
     }
 }
 

@@ -39,12 +39,13 @@ fn weight(manifest: &Manifest) -> usize {
     let text = |text: &String| ENTRY + text.len();
     let value = |value: &Option<Value>| value.as_ref().map_or(0, Value::weight);
     let settings = manifest.settings.iter().map(|s| {
-        text(&s.name) + text(&s.doc) + value(&s.default) + value(&s.minimum) + value(&s.maximum)
+        let bounds = value(&s.default) + value(&s.minimum) + value(&s.maximum);
+        text(&s.name) + text(&s.doc) + bounds + s.choices.iter().map(text).sum::<usize>()
     });
-    let collections = manifest
-        .collections
-        .iter()
-        .map(|c| text(&c.collection) + c.columns.iter().map(text).sum::<usize>());
+    let collections = manifest.collections.iter().map(|c| {
+        let columns = c.columns.iter().chain(&c.optional_columns);
+        text(&c.collection) + columns.map(text).sum::<usize>()
+    });
     let extra = manifest.extra.iter().map(|field| text(&field.name) + field.value.weight());
     [&manifest.name, &manifest.version, &manifest.doc]
         .into_iter()
@@ -68,7 +69,7 @@ fn all_faults(manifest: &Manifest) -> Vec<String> {
     each("settings", manifest.settings.iter().map(|s| s.name.as_str()), &mut faults);
     for setting in &manifest.settings {
         setting_faults(setting, &mut faults);
-        choice_faults(setting, &manifest.choices(&setting.name), &mut faults);
+        choice_faults(setting, &mut faults);
     }
     each("collections", manifest.collections.iter().map(|c| c.collection.as_str()), &mut faults);
     for request in &manifest.collections {
@@ -77,6 +78,11 @@ fn all_faults(manifest: &Manifest) -> Vec<String> {
             faults.push(format!("{place}: requests no operation"));
         }
         each(&format!("{place}.columns"), request.columns.iter().map(String::as_str), &mut faults);
+        let is_asked = |column: &&String| !request.columns.contains(column);
+        if let Some(column) = request.optional_columns.iter().find(is_asked) {
+            let column = shown(column);
+            faults.push(format!("{place}: the optional column `{column}` is not in its columns"));
+        }
     }
     each("topics", manifest.topics.iter().map(String::as_str), &mut faults);
     faults
@@ -143,16 +149,19 @@ fn setting_faults(setting: &Setting, faults: &mut Vec<String>) {
 }
 
 /// The default of a setting with choices must be one of them.
-fn choice_faults(setting: &Setting, words: &[&str], faults: &mut Vec<String>) {
-    if words.is_empty() {
+fn choice_faults(setting: &Setting, faults: &mut Vec<String>) {
+    if setting.choices.is_empty() {
         return;
     }
     let place = format!("settings.{}", shown(&setting.name));
+    if setting.choices.len() > ENTRIES_MAX {
+        faults.push(format!("{place}: more than {ENTRIES_MAX} choices"));
+    }
     if setting.kind != SettingKind::Text {
         faults.push(format!("{place}: only a text setting can have choices"));
     }
     if let Some(Value::Text(default)) = &setting.default
-        && !words.contains(&default.as_str())
+        && !setting.choices.contains(default)
     {
         faults.push(format!("{place}: the default {:?} is not one of the choices", shown(default)));
     }
@@ -179,10 +188,8 @@ fn is_version(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use besom_core::value::Field;
-
     use super::*;
-    use besom_ports::guests::{CHOICE, CollectionRequest, Lane};
+    use besom_ports::guests::{CollectionRequest, Lane};
 
     fn sound() -> Manifest {
         let setting = Setting {
@@ -191,6 +198,7 @@ mod tests {
             default: Some(Value::Integer(10)),
             minimum: Some(Value::Integer(1)),
             maximum: None,
+            choices: vec![],
             doc: String::new(),
         };
         let mode = Setting {
@@ -199,12 +207,14 @@ mod tests {
             default: Some(Value::Text("merge".into())),
             minimum: None,
             maximum: None,
+            choices: vec![],
             doc: String::new(),
         };
         let request = CollectionRequest {
             collection: "documents".into(),
             operations: Operations { read: true, ..Operations::default() },
             columns: vec!["doc_id".into()],
+            ..CollectionRequest::default()
         };
         Manifest {
             name: "tidy".into(),
@@ -220,17 +230,11 @@ mod tests {
         }
     }
 
-    fn word(choice: &str) -> Field {
-        Field::new(CHOICE, Value::Text(choice.into()))
-    }
-
     #[test]
-    fn a_choice_is_between_the_words_that_are_told() {
+    fn a_default_is_one_of_the_choices() {
         let mut manifest = sound();
-        manifest.extra = ["mode.merge", "mode.reset", "mode_b.x"].map(word).into();
+        manifest.settings[1].choices = vec!["merge".into(), "reset".into()];
         assert_eq!(faults(&manifest), Vec::<String>::new());
-        assert_eq!(manifest.choices("mode"), ["merge", "reset"]);
-        assert_eq!(manifest.choices("min_changes"), Vec::<&str>::new());
     }
 
     #[test]
@@ -253,7 +257,7 @@ mod tests {
     #[test]
     fn each_mistake_is_named() {
         type Mistake = fn(&mut Manifest);
-        let cases: [(Mistake, &str); 11] = [
+        let cases: [(Mistake, &str); 12] = [
             (|m| m.name = "a b".into(), "`a b` is not a valid name"),
             (|m| m.version = "1.0".into(), "`1.0` is not a semantic version"),
             (|m| m.settings.push(m.settings[0].clone()), "settings: `min_changes` is listed twice"),
@@ -263,10 +267,14 @@ mod tests {
             (|m| m.collections[0].operations.read = false, "requests no operation"),
             (|m| m.collections[0].columns.push("doc_id".into()), "`doc_id` is listed twice"),
             (|m| m.topics.push(String::new()), "topics: `` is not a valid name"),
-            (|m| m.extra.push(word("min_changes.all")), "only a text setting"),
+            (|m| m.settings[0].choices.push("all".into()), "only a text setting"),
             (
-                |m| m.extra.push(word("mode.reset")),
+                |m| m.settings[1].choices.push("reset".into()),
                 "the default \"merge\" is not one of the choices",
+            ),
+            (
+                |m| m.collections[0].optional_columns.push("state".into()),
+                "the optional column `state` is not in its columns",
             ),
         ];
         assert_eq!(faults(&sound()), Vec::<String>::new());

@@ -127,8 +127,10 @@ impl Court<'_> {
         let weight: usize = notes.iter().map(|n| n.name.len() + n.value.weight()).sum();
         limit("bytes of notes", weight as u64, NOTES_BYTES_MAX as u64)?;
         let compared = proposal.guards.iter().map(|guard| match guard {
-            wit::Guard::Columns(guard) => guard.conditions.len(),
-            wit::Guard::Exists(filter) | wit::Guard::Absent(filter) => filter.conditions.len(),
+            wit::Guard::Columns(guard) => bounds::tests(&guard.conditions),
+            wit::Guard::Exists(filter) | wit::Guard::Absent(filter) => {
+                bounds::tests(&filter.conditions)
+            }
             wit::Guard::Complete(_) | wit::Guard::Idle(_) => 0,
         });
         let compared = compared.sum::<usize>() as u64;
@@ -213,7 +215,7 @@ impl Court<'_> {
 
     fn may_compare(&self, collection: &str, conditions: &[wit::Condition]) -> Result<(), Refusal> {
         bounds::conditions(conditions)?;
-        let columns = conditions.iter().map(|c| c.column.as_str());
+        let columns = bounds::named(conditions);
         self.access.to_columns(collection, Operation::Read, columns)
     }
 
@@ -358,6 +360,7 @@ mod tests {
             collection: "things".into(),
             operations: read,
             columns: vec!["id".into()],
+            ..CollectionRequest::default()
         };
         let manifest = Manifest {
             name: "guarding".into(),

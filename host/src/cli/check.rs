@@ -238,13 +238,12 @@ async fn short_shares(
             prefix: vec![Value::Null],
             lower: None,
             upper: None,
-            conditions: vec![Condition {
-                column: "limit_seconds".into(),
-                comparison: Comparison::AtMost,
-                value: Value::Integer(
-                    i64::try_from(between.max(least).as_secs()).unwrap_or(i64::MAX),
-                ),
-            }],
+            beyond: None,
+            conditions: vec![Condition::of(
+                "limit_seconds",
+                Comparison::AtMost,
+                Value::Integer(i64::try_from(between.max(least).as_secs()).unwrap_or(i64::MAX)),
+            )],
             columns: vec!["limit_seconds".into()],
             descending: false,
             limit: SHARES_LOOKED_AT,

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use besom_core::shape::Described;
+use besom_ports::shape::Described;
 use besom_product::model::collections_for;
 use clap::Subcommand;
 

@@ -206,6 +206,7 @@ mod tests {
                 collection: "sessions".into(),
                 operations: asked,
                 columns: vec!["expires_at".into()],
+                ..CollectionRequest::default()
             }],
             topics: vec![],
             activity: false,

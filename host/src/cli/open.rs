@@ -11,7 +11,7 @@ use std::time::Duration;
 use besom_core::activity::Timeouts;
 use besom_core::clock::SkewBounds;
 use besom_core::ids::{Incarnation, TaskName};
-use besom_core::shape::Described;
+use besom_ports::shape::Described;
 
 pub use self::activity::activity;
 use super::patience::patiently;

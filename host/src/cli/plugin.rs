@@ -415,6 +415,7 @@ mod tests {
                 collection: "sessions".into(),
                 operations: Operations { read: true, delete: true, ..Operations::default() },
                 columns: vec!["expires_at".into()],
+                ..CollectionRequest::default()
             }],
             topics: vec!["gone".into()],
             activity: true,

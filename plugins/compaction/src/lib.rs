@@ -58,13 +58,14 @@ impl Task for Compaction {
             .setting(Setting::integer("max_bytes", BYTES_MAX_DEFAULT as i64).minimum(1i64).doc(
                 "Documents with more bytes of updates are left alone; this bounds the memory used.",
             ))
-            .choice(
-                Setting::text("deleted_content", "keep").doc(
-                    "Deleted content of Yjs documents: `keep`, `collect` (if no document has \
-                     `gc: false`), or `detect`: keep it if a change carries content together with \
-                     its deletion.",
-                ),
-                DELETED.map(|(word, _)| word),
+            .setting(
+                Setting::text("deleted_content", "keep")
+                    .choices(DELETED.map(|(word, _)| word))
+                    .doc(
+                        "Deleted content of Yjs documents: `keep`, `collect` (if no document has \
+                         `gc: false`), or `detect`: keep it if a change carries content together \
+                         with its deletion.",
+                    ),
             )
             .setting(
                 Setting::text("zero_actor", ZERO_ACTOR)
@@ -106,7 +107,7 @@ impl Task for Compaction {
                 format = format.as_str()
             );
             let setting = Setting::text(&mode_setting(format), Mode::Merge.as_str()).doc(&doc);
-            manifest.choice(setting, format.modes().iter().map(|mode| mode.as_str()))
+            manifest.setting(setting.choices(format.modes().iter().map(|mode| mode.as_str())))
         })
     }
 

@@ -281,11 +281,10 @@ fn a_mode_that_a_format_has_not_is_refused_with_what_it_has() {
     let manifest = Compaction::describe();
     for format in Format::ALL {
         let name = mode_setting(format);
-        assert!(manifest.settings.iter().any(|setting| setting.name == name), "{name}");
-        let words = manifest.extra.iter().filter(|field| field.name == "choice");
-        let words: Vec<Value> = words.map(|field| field.value.clone()).collect();
+        let setting = manifest.settings.iter().find(|setting| setting.name == name);
+        let choices = &setting.expect(&name).choices;
         for mode in format.modes() {
-            assert!(words.contains(&format!("{name}.{mode}").into()), "{name} {mode}");
+            assert!(choices.iter().any(|word| word == mode.as_str()), "{name} {mode}");
         }
     }
     let error = three_edits().setting("mode_yjs", "trim").scan::<Compaction>("t1");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! condition = and { "or" and }          and = not { "and" not }         not = [ "not" ] ( "(" condition ")" | test )
-//! test      = column ( "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) literal
+//! test      = column ( "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) ( literal | column )
 //!           | column "is" [ "not" ] "null"
 //!           | column [ "not" ] "in" "(" literal { "," literal } ")"
 //! literal   = 'text' | 12 | 1.5 | true | false | now [ ( "+" | "-" ) 30d ]
@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use besom_sdk::{Comparison, Time, Value, parse_duration_ms};
+use besom_sdk::{Comparison, Condition as Tested, Day, Test, Time, Value, parse_duration_ms};
 
 use crate::token::{Kind as Sort, Token, tokens};
 
@@ -60,6 +60,8 @@ pub enum Kind {
     Uuid,
     /// `json`
     Json,
+    /// `date`
+    Date,
 }
 
 impl Kind {
@@ -75,6 +77,7 @@ impl Kind {
             "timestamp" => Kind::Timestamp,
             "uuid" => Kind::Uuid,
             "json" => Kind::Json,
+            "date" => Kind::Date,
             _ => return None,
         })
     }
@@ -90,6 +93,7 @@ impl Kind {
             Kind::Timestamp => "a timestamp",
             Kind::Uuid => "a uuid",
             Kind::Json => "json",
+            Kind::Date => "a date",
         }
     }
 }
@@ -110,28 +114,23 @@ pub enum Literal {
     Fixed(Value),
     /// The present plus these milliseconds.
     FromNow(i64),
+    /// The day in UTC of the present plus these milliseconds.
+    DayFromNow(i64),
 }
 
 impl Literal {
     /// The value at that time.
     pub fn at(&self, now: Time) -> Value {
+        let from_now = |ms: i64| match ms < 0 {
+            true => now.minus_ms(ms.unsigned_abs()),
+            false => now.plus_ms(ms.unsigned_abs()),
+        };
         match self {
             Literal::Fixed(value) => value.clone(),
-            Literal::FromNow(ms) if *ms < 0 => now.minus_ms(ms.unsigned_abs()).into(),
-            Literal::FromNow(ms) => now.plus_ms(ms.unsigned_abs()).into(),
+            Literal::FromNow(ms) => from_now(*ms).into(),
+            Literal::DayFromNow(ms) => Day::of(from_now(*ms)).into(),
         }
     }
-}
-
-/// How a column is compared with a literal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
-    Equal,
-    NotEqual,
-    Below,
-    AtMost,
-    Above,
-    AtLeast,
 }
 
 /// A condition whose columns and types are known.
@@ -145,8 +144,10 @@ pub enum Condition {
     Not(Box<Condition>),
     /// The column is NULL.
     Null(String),
-    /// A comparison.
+    /// A comparison with a literal.
     Compare(Compare),
+    /// A comparison of two columns of this kind.
+    Columns(String, Comparison, String, Kind),
     /// The column equals one of the literals.
     In(String, Vec<Literal>),
 }
@@ -155,7 +156,7 @@ pub enum Condition {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compare {
     column: String,
-    operator: Operator,
+    comparison: Comparison,
     literal: Literal,
 }
 
@@ -193,16 +194,13 @@ impl Condition {
             }),
             Condition::Not(one) => return one.holds(value, now).map(|holds| !holds),
             Condition::Null(column) => return Some(value(column) == Value::Null),
-            Condition::Compare(Compare { column, operator, literal }) => {
+            Condition::Compare(Compare { column, comparison, literal }) => {
                 let order = compared(&value(column), &literal.at(now))?;
-                return Some(match operator {
-                    Operator::Equal => order.is_eq(),
-                    Operator::NotEqual => order.is_ne(),
-                    Operator::Below => order.is_lt(),
-                    Operator::AtMost => order.is_le(),
-                    Operator::Above => order.is_gt(),
-                    Operator::AtLeast => order.is_ge(),
-                });
+                return Some(decided(*comparison, order));
+            }
+            Condition::Columns(column, comparison, other, _) => {
+                let order = compared(&value(column), &value(other))?;
+                return Some(decided(*comparison, order));
             }
             Condition::In(column, literals) => {
                 let found = value(column);
@@ -235,6 +233,14 @@ impl Condition {
                 let (holds, fails) = one.possible(value, now);
                 (fails, holds)
             }
+            Condition::Columns(column, _, other, _) => match (value(column), value(other)) {
+                (Some(a), Some(b)) => {
+                    let known = |name: &str| if name == column { a.clone() } else { b.clone() };
+                    let holds = self.holds(&known, now);
+                    (holds == Some(true), holds == Some(false))
+                }
+                _ => (true, true),
+            },
             Condition::Null(column)
             | Condition::Compare(Compare { column, .. })
             | Condition::In(column, _) => match value(column) {
@@ -263,38 +269,51 @@ impl Condition {
             Condition::Compare(Compare { column, .. }) | Condition::In(column, _) => {
                 all.insert(column.as_str(), true);
             }
+            Condition::Columns(column, _, other, _) => {
+                all.extend([(column.as_str(), true), (other.as_str(), true)]);
+            }
         }
         all
     }
 
     /// Conditions that every row fulfils for which it is true; the database finds fewer rows by them. Others
     /// may fulfil them as well.
-    pub fn implied(&self, now: Time) -> Vec<(String, Comparison, Value)> {
+    pub fn implied(&self, now: Time) -> Vec<Tested> {
         match self {
             Condition::All(all) => all.iter().flat_map(|one| one.implied(now)).collect(),
-            Condition::Null(column) => vec![(column.clone(), Comparison::Equal, Value::Null)],
+            Condition::Null(column) => vec![Tested::of(column, Comparison::Equal, Value::Null)],
             Condition::Not(one) => match &**one {
                 Condition::Null(column) => {
-                    vec![(column.clone(), Comparison::NotEqual, Value::Null)]
+                    vec![Tested::of(column, Comparison::NotEqual, Value::Null)]
                 }
                 _ => Vec::new(),
             },
-            Condition::Compare(Compare { column, operator, literal }) => {
-                let comparison = match operator {
-                    Operator::Equal => Comparison::Equal,
-                    Operator::NotEqual => Comparison::NotEqual,
-                    Operator::Below | Operator::AtMost => Comparison::AtMost,
-                    Operator::Above | Operator::AtLeast => Comparison::AtLeast,
+            Condition::Compare(Compare { column, comparison, literal }) => {
+                let value = literal.at(now);
+                // A store may round a number, so that one just below is equal.
+                let comparison = match comparison {
+                    Comparison::Below if !is_exact(*comparison, &value) => Comparison::AtMost,
+                    Comparison::Above if !is_exact(*comparison, &value) => Comparison::AtLeast,
+                    other => *other,
                 };
-                vec![(column.clone(), comparison, literal.at(now))]
+                vec![Tested::of(column, comparison, value)]
             }
-            Condition::Any(_) | Condition::In(..) => Vec::new(),
+            Condition::Columns(column, comparison, other, _) => {
+                vec![Tested::between(column, *comparison, other)]
+            }
+            Condition::In(column, literals) => {
+                let values: Vec<Value> = literals.iter().map(|one| one.at(now)).collect();
+                let are_exact = values.iter().all(|value| is_exact(Comparison::Equal, value));
+                let test = are_exact.then_some(Test::OneOf(values));
+                test.map(|test| Tested { column: column.clone(), test }).into_iter().collect()
+            }
+            Condition::Any(_) => Vec::new(),
         }
     }
 }
 
-/// Conditions on single columns, all of which a row has to fulfil.
-pub type All = Vec<(String, Comparison, Value)>;
+/// Conditions all of which a row has to fulfil.
+pub type All = Vec<Tested>;
 
 impl Condition {
     /// Lists of conditions of which exactly those rows fulfil one for which this is true; none: it needs
@@ -329,77 +348,76 @@ impl Condition {
             }
             (Condition::Null(column), negated) => {
                 let comparison = if negated { Comparison::NotEqual } else { Comparison::Equal };
-                Some(vec![vec![(column.clone(), comparison, Value::Null)]])
+                Some(vec![vec![Tested::of(column, comparison, Value::Null)]])
             }
-            (Condition::Compare(Compare { column, operator, literal }), negated) => {
-                let operator = if negated { operator.opposite() } else { *operator };
-                Some(vec![operator.exact(column, literal.at(now))?])
+            (Condition::Compare(Compare { column, comparison, literal }), negated) => {
+                let comparison = if negated { opposite(*comparison) } else { *comparison };
+                let value = literal.at(now);
+                let all = with_values(&[column], Tested::of(column, comparison, value.clone()));
+                is_exact(comparison, &value).then_some(vec![all])
+            }
+            (Condition::Columns(column, comparison, other, kind), negated) => {
+                let comparison = if negated { opposite(*comparison) } else { *comparison };
+                let all = with_values(&[column, other], Tested::between(column, comparison, other));
+                let is_exact = !matches!(kind, Kind::Float | Kind::Decimal);
+                is_exact.then_some(vec![all])
             }
             (Condition::In(column, literals), negated) => {
-                let operator = if negated { Operator::NotEqual } else { Operator::Equal };
-                let each = literals.iter().map(|one| operator.exact(column, one.at(now)));
-                let each = each.collect::<Option<Vec<All>>>()?;
-                match negated {
-                    true => Some(vec![each.concat()]),
-                    false => (each.len() <= max).then_some(each),
+                let values: Vec<Value> = literals.iter().map(|one| one.at(now)).collect();
+                if !values.iter().all(|value| is_exact(Comparison::Equal, value)) {
+                    return None;
                 }
+                let test = if negated { Test::NoneOf(values) } else { Test::OneOf(values) };
+                Some(vec![with_values(&[column], Tested { column: column.clone(), test })])
             }
         }
     }
 }
 
-impl Operator {
-    fn opposite(self) -> Operator {
-        match self {
-            Operator::Equal => Operator::NotEqual,
-            Operator::NotEqual => Operator::Equal,
-            Operator::Below => Operator::AtLeast,
-            Operator::AtMost => Operator::Above,
-            Operator::Above => Operator::AtMost,
-            Operator::AtLeast => Operator::Below,
-        }
-    }
+/// A condition, after those that the columns have values, unless it implies them: as in SQL, NULL equals
+/// nothing and differs from nothing.
+fn with_values(columns: &[&String], condition: Tested) -> All {
+    let implies = match &condition.test {
+        Test::Value(test) => test.comparison != Comparison::NotEqual,
+        Test::Column(test) => !matches!(test.comparison, Comparison::Equal | Comparison::NotEqual),
+        Test::OneOf(_) | Test::StartsWith(_) => true,
+        Test::NoneOf(_) => false,
+    };
+    let known = |column: &&String| Tested::of(column, Comparison::NotEqual, Value::Null);
+    columns.iter().filter(|_| !implies).map(known).chain([condition]).collect()
+}
 
-    /// The comparison with that value; none: stores may differ in it. A store may keep an instant in whole
-    /// seconds or days, and a float or a decimal may be rounded, or no number.
-    fn exact(self, column: &str, value: Value) -> Option<All> {
-        let all = |comparison, value| {
-            let known = (column.to_owned(), Comparison::NotEqual, Value::Null);
-            let compared = (column.to_owned(), comparison, value);
-            match comparison {
-                Comparison::NotEqual => vec![known, compared],
-                _ => vec![compared],
-            }
-        };
-        match (self, value) {
-            (
-                Operator::Equal,
-                value @ (Value::Bool(_) | Value::Integer(_) | Value::Text(_) | Value::Uuid(_)),
-            ) => Some(all(Comparison::Equal, value)),
-            (
-                Operator::NotEqual,
-                value @ (Value::Bool(_) | Value::Integer(_) | Value::Text(_) | Value::Uuid(_)),
-            ) => Some(all(Comparison::NotEqual, value)),
-            (Operator::AtMost, value @ (Value::Integer(_) | Value::Timestamp(_))) => {
-                Some(all(Comparison::AtMost, value))
-            }
-            (Operator::AtLeast, value @ (Value::Integer(_) | Value::Timestamp(_))) => {
-                Some(all(Comparison::AtLeast, value))
-            }
-            (Operator::Below, Value::Integer(i)) => {
-                Some(all(Comparison::AtMost, Value::Integer(i.checked_sub(1)?)))
-            }
-            (Operator::Below, Value::Timestamp(at)) => {
-                Some(all(Comparison::AtMost, Value::Timestamp(at.checked_sub(1)?)))
-            }
-            (Operator::Above, Value::Integer(i)) => {
-                Some(all(Comparison::AtLeast, Value::Integer(i.checked_add(1)?)))
-            }
-            (Operator::Above, Value::Timestamp(at)) => {
-                Some(all(Comparison::AtLeast, Value::Timestamp(at.checked_add(1)?)))
-            }
-            _ => None,
-        }
+fn decided(comparison: Comparison, order: Ordering) -> bool {
+    match comparison {
+        Comparison::Equal => order.is_eq(),
+        Comparison::NotEqual => order.is_ne(),
+        Comparison::Below => order.is_lt(),
+        Comparison::AtMost => order.is_le(),
+        Comparison::AtLeast => order.is_ge(),
+        Comparison::Above => order.is_gt(),
+    }
+}
+
+fn opposite(comparison: Comparison) -> Comparison {
+    match comparison {
+        Comparison::Equal => Comparison::NotEqual,
+        Comparison::NotEqual => Comparison::Equal,
+        Comparison::Below => Comparison::AtLeast,
+        Comparison::AtMost => Comparison::Above,
+        Comparison::AtLeast => Comparison::Below,
+        Comparison::Above => Comparison::AtMost,
+    }
+}
+
+/// Whether stores make the comparison alike. A store may keep an instant in whole seconds or days, and a
+/// float or a decimal may be rounded, or no number.
+fn is_exact(comparison: Comparison, value: &Value) -> bool {
+    let for_equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
+    match value {
+        Value::Integer(_) | Value::Date(_) => true,
+        Value::Bool(_) | Value::Text(_) | Value::Uuid(_) => for_equality,
+        Value::Timestamp(_) => !for_equality,
+        _ => false,
     }
 }
 
@@ -543,20 +561,20 @@ impl<'a> Reader<'a> {
         if negated {
             return Err(self.expected("`in`"));
         }
-        const OPERATORS: [(&str, Operator); 7] = [
-            ("=", Operator::Equal),
-            ("!=", Operator::NotEqual),
-            ("<>", Operator::NotEqual),
-            ("<=", Operator::AtMost),
-            (">=", Operator::AtLeast),
-            ("<", Operator::Below),
-            (">", Operator::Above),
+        const OPERATORS: [(&str, Comparison); 7] = [
+            ("=", Comparison::Equal),
+            ("!=", Comparison::NotEqual),
+            ("<>", Comparison::NotEqual),
+            ("<=", Comparison::AtMost),
+            (">=", Comparison::AtLeast),
+            ("<", Comparison::Below),
+            (">", Comparison::Above),
         ];
         let found = OPERATORS.into_iter().find(|(symbol, _)| self.takes(symbol));
-        let Some((symbol, operator)) = found else {
+        let Some((symbol, comparison)) = found else {
             return Err(self.expected("`=`, `!=`, `<`, `<=`, `>`, `>=`, `is`, `in` or `not in`"));
         };
-        let ordered = !matches!(operator, Operator::Equal | Operator::NotEqual);
+        let ordered = !matches!(comparison, Comparison::Equal | Comparison::NotEqual);
         if ordered && matches!(kind, Kind::Bool | Kind::Text | Kind::Uuid) {
             let message = format!(
                 "`{column}` is {}, whose order depends on the database: use `=`, `!=` or `in` instead of \
@@ -565,8 +583,30 @@ impl<'a> Reader<'a> {
             );
             return Err(Fault::new(range, message));
         }
+        if let Some(other) = self.other_column(&column, kind)? {
+            return Ok(Condition::Columns(column, comparison, other, kind));
+        }
         let literal = self.literal(&column, kind)?;
-        Ok(Condition::Compare(Compare { column, operator, literal }))
+        Ok(Condition::Compare(Compare { column, comparison, literal }))
+    }
+
+    /// A column that is compared with the one before; `None`: something else follows.
+    fn other_column(&mut self, column: &str, kind: Kind) -> Result<Option<String>, Fault> {
+        let Some(token) = self.next().cloned() else { return Ok(None) };
+        let is_word = |word: &&str| token.text.eq_ignore_ascii_case(word);
+        match token.sort {
+            Sort::Name if ["now", "true", "false", "null"].iter().any(|word| is_word(word)) => {
+                return Ok(None);
+            }
+            Sort::Name | Sort::Quoted => {}
+            _ => return Ok(None),
+        }
+        let (other, of_other, range) = self.column()?;
+        if of_other == kind && !matches!(kind, Kind::Bytes | Kind::Json) {
+            return Ok(Some(other));
+        }
+        let found = format!("`{other}`, {}", of_other.article());
+        Err(unlike(range, column, kind, &found))
     }
 
     fn column(&mut self) -> Result<(String, Kind, Range<usize>), Fault> {
@@ -596,8 +636,10 @@ impl<'a> Reader<'a> {
         self.at += 1;
         if token.sort == Sort::Name && word == "now" {
             let span = self.span()?;
-            if kind == Kind::Timestamp {
-                return Ok(Literal::FromNow(span));
+            match kind {
+                Kind::Timestamp => return Ok(Literal::FromNow(span)),
+                Kind::Date => return Ok(Literal::DayFromNow(span)),
+                _ => {}
             }
             return Err(unlike(range, column, kind, "an instant"));
         }
@@ -617,8 +659,12 @@ impl<'a> Reader<'a> {
             (Sort::Text, _) if token.text.contains('\0') => (None, "a text with a NUL"),
             (Sort::Text, Kind::Text) => (Some(Value::Text(token.text.into_owned())), ""),
             (Sort::Text, Kind::Uuid) => (uuid(&token.text), "a text that is no uuid"),
+            (Sort::Text, Kind::Date) => (
+                Day::parse(&token.text).map(Into::into),
+                "a text that is no day such as '2026-01-31'",
+            ),
             (Sort::Text, Kind::Timestamp) => (
-                instant(&token.text).map(Into::into),
+                Time::parse(&token.text).map(Into::into),
                 "a text that is no instant in UTC such as '2026-01-31' or '2026-01-31T08:00:00Z'",
             ),
             (Sort::Text, _) => (None, "a text"),
@@ -666,6 +712,7 @@ fn compared(a: &Value, b: &Value) -> Option<Ordering> {
         (Value::Decimal(a), Value::Decimal(b)) => decimals(a, b),
         (Value::Text(a), Value::Text(b)) => Some(a.cmp(b)),
         (Value::Uuid(a), Value::Uuid(b)) => Some(a.cmp(b)),
+        (Value::Date(a), Value::Date(b)) => Some(a.cmp(b)),
         _ => None,
     }
 }
@@ -713,44 +760,6 @@ fn uuid(text: &str) -> Option<Value> {
     let half = |at: usize| u64::from_str_radix(hex.get(at..at + 16)?, 16).ok();
     hex.bytes().all(|b| b.is_ascii_hexdigit()).then_some(())?;
     Some(Value::Uuid((half(0)?, half(16)?)))
-}
-
-/// An instant in UTC: a date, or a date and a time with or without a fraction of a second.
-fn instant(text: &str) -> Option<Time> {
-    let (date, time) = match text.split_once(['T', ' ']) {
-        Some((date, time)) => (date, time.strip_suffix('Z').unwrap_or(time)),
-        None => (text, "00:00:00"),
-    };
-    let number = |text: &str, digits: usize, range: Range<i64>| {
-        let fits = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
-        text.parse::<i64>().ok().filter(|n| fits && range.contains(n))
-    };
-    let [year, month, day] = *date.split('-').collect::<Vec<_>>() else { return None };
-    let (year, month) = (number(year, 4, 1..10_000)?, number(month, 2, 1..13)?);
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let longest = match month {
-        2 => 28 + i64::from(is_leap),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    };
-    let day = number(day, 2, 1..longest + 1)?;
-    let (clock, fraction) = time.split_once('.').map_or((time, None), |(c, f)| (c, Some(f)));
-    let [hour, minute, second] = *clock.split(':').collect::<Vec<_>>() else { return None };
-    let (hour, minute) = (number(hour, 2, 0..24)?, number(minute, 2, 0..60)?);
-    let second = number(second, 2, 0..60)?;
-    let micros = match fraction {
-        None => 0,
-        Some(digits) if digits.is_empty() || digits.len() > 6 => return None,
-        Some(digits) => number(&format!("{digits:0<6}"), 6, 0..1_000_000)?,
-    };
-    // Days since 1970: https://howardhinnant.github.io/date_algorithms.html
-    let shifted = if month <= 2 { year - 1 } else { year };
-    let era = shifted.div_euclid(400);
-    let of_era = shifted.rem_euclid(400);
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
-    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some(Time(seconds * 1_000_000 + micros))
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub enum Action {
 /// The settings, as they are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The timestamp that tells the age of a row.
+    /// The timestamp or date that tells the age of a row.
     pub by: String,
     /// The index to read by; empty: one that begins with `by`.
     pub index: String,
@@ -84,6 +84,8 @@ pub struct Wrong {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     by: String,
+    /// Whether `by` is a date, and no timestamp.
+    by_day: bool,
     /// None: the key.
     index: Option<String>,
     condition: Condition,
@@ -114,7 +116,7 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
         |setting| move |Fault { range, message }| Wrong { setting, range: Some(range), message };
     let by = &rules.by;
     match mapped.kind(by) {
-        Some(Kind::Timestamp) => {}
+        Some(Kind::Timestamp | Kind::Date) => {}
         Some(Kind::Integer | Kind::Float | Kind::Decimal) => {
             return Err(whole(
                 "by",
@@ -127,7 +129,7 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
         Some(_) => {
             return Err(whole(
                 "by",
-                format!("`{by}` is no timestamp, and tells no age: name one that is"),
+                format!("`{by}` is no timestamp and no date, and tells no age: name one that is"),
             ));
         }
         None => {
@@ -205,7 +207,8 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
         let message = "`collections.into` has no effect without action = \"archive\"";
         return Err(whole("action", message.to_owned()));
     }
-    Ok(Plan { by: by.clone(), index, condition, action })
+    let by_day = mapped.kind(by) == Some(Kind::Date);
+    Ok(Plan { by: by.clone(), by_day, index, condition, action })
 }
 
 /// Whether rows can be moved, as far as the mapping shows.
@@ -230,9 +233,21 @@ fn fits(rows: &Described, into: &Described) -> Result<(), String> {
 }
 
 impl Plan {
+    /// The last value of `by` that is old enough. A day is as old as its beginning in UTC.
+    fn oldest(&self, oldest: Time) -> Value {
+        match self.by_day {
+            true => Day::of(oldest).into(),
+            false => oldest.into(),
+        }
+    }
+
     /// Whether a row is old enough and meant.
     fn takes(&self, value: &dyn Fn(&str) -> Value, now: Time, oldest: Time) -> bool {
-        let is_old = matches!(value(&self.by), Value::Timestamp(at) if at <= oldest.micros());
+        let is_old = match value(&self.by) {
+            Value::Timestamp(at) => at <= oldest.micros(),
+            Value::Date(day) => Day(day) <= Day::of(oldest),
+            _ => false,
+        };
         is_old && self.condition.holds(value, now) == Some(true)
     }
 
@@ -282,12 +297,10 @@ fn call(ctx: &Context) -> Result<Call> {
 impl Call {
     /// The rows that may be taken, with their key and what the decision depends on.
     fn range(&self, ctx: &Context) -> Result<Range> {
-        let mut range = Range::of(ROWS).upper(self.oldest);
+        let mut range = Range::of(ROWS).upper(self.plan.oldest(self.oldest));
         range.index.clone_from(&self.plan.index);
         let implied = self.plan.condition.implied(ctx.now);
-        for (column, comparison, value) in implied.into_iter().take(IMPLIED_MAX) {
-            range.conditions.push(besom_sdk::Condition { column, comparison, value });
-        }
+        range.conditions.extend(implied.into_iter().take(IMPLIED_MAX));
         let key = &ctx.described(ROWS)?.key;
         let others =
             self.plan.columns().into_iter().filter(|one| !key.iter().any(|own| own == one));
@@ -300,7 +313,11 @@ impl Call {
         }
         let key = &ctx.described(ROWS)?.key;
         let key = key.iter().map(|column| row.value(column)).collect::<Result<Vec<_>>>()?;
-        Ok(Some(Candidate::of(&key)?.version(row.get::<Time>(&self.plan.by)?)))
+        let candidate = Candidate::of(&key)?;
+        Ok(Some(match row.value(&self.plan.by)? {
+            Value::Date(day) => candidate.version(Day(day)),
+            _ => candidate.version(row.get::<Time>(&self.plan.by)?),
+        }))
     }
 }
 
@@ -313,7 +330,9 @@ impl Task for Retention {
         let mut manifest = Manifest::new("retention", env!("CARGO_PKG_VERSION"))
             .doc("Deletes, moves or changes the rows of a collection that are older than an age.")
             .setting(
-                Setting::text("by", "").required().doc("The timestamp that tells the age of a row."),
+                Setting::text("by", "")
+                    .required()
+                    .doc("The timestamp or date that tells the age of a row."),
             )
             .setting(
                 Setting::duration("older_than", "0s")
@@ -322,9 +341,10 @@ impl Task for Retention {
             .setting(Setting::text("where", "").doc(
                 "Which rows are meant, such as `state = 'closed' and kept is null`; empty: all.",
             ))
-            .choice(
-                Setting::text("action", "delete").doc("What happens to the rows."),
-                ["delete", "set", "archive"],
+            .setting(
+                Setting::text("action", "delete")
+                    .choices(["delete", "set", "archive"])
+                    .doc("What happens to the rows."),
             )
             .setting(Setting::text("set", "").doc(
                 "With action = \"set\": the columns that are set, such as `state = 'old', old_at = now`.",

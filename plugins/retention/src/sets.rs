@@ -92,6 +92,7 @@ impl Call {
             };
             let is_young = match value(&self.plan.by) {
                 Some(Value::Timestamp(at)) => at > oldest.micros(),
+                Some(Value::Date(day)) => Day(day) > Day::of(oldest),
                 Some(_) => true,
                 None => false,
             };
@@ -101,11 +102,9 @@ impl Call {
 
     /// The rows of a range by these conditions.
     fn range_of(&self, conditions: All) -> Range {
-        let mut range = Range::of(ROWS).upper(self.oldest);
+        let mut range = Range::of(ROWS).upper(self.plan.oldest(self.oldest));
         range.index.clone_from(&self.plan.index);
-        for (column, comparison, value) in conditions {
-            range.conditions.push(besom_sdk::Condition { column, comparison, value });
-        }
+        range.conditions = conditions;
         range
     }
 

@@ -1,6 +1,7 @@
 //! Runs the task against the in-memory host, without WebAssembly or a database.
 
 use besom_sdk::Change;
+use besom_sdk::Test;
 use besom_sdk::testing::Fixture;
 
 use super::*;
@@ -127,7 +128,10 @@ fn parts_of_the_index_are_planned_and_the_commit_judges_their_rows() {
     let states = [Value::from("closed"), Value::Null];
     for ranges in [&first, &second] {
         let tested = ranges.iter().map(|range| match &range.conditions[..] {
-            [only] if only.column == "state" => only.value.clone(),
+            [besom_sdk::Condition { column, test: Test::Value(test) }] if column == "state" => {
+                assert_eq!(test.comparison, Comparison::Equal);
+                test.value.clone()
+            }
             other => panic!("{other:?}"),
         });
         assert_eq!(tested.collect::<Vec<_>>(), states);

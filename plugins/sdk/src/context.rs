@@ -23,9 +23,9 @@ pub struct Context {
     pub settings: Vec<Field>,
     /// The collections that the manifest asks to be described ([`crate::Access::described`]).
     pub described: Vec<Described>,
-    /// Optional columns ([`crate::Access::optional`]) that the mapping lacks, as
-    /// `collection.column`.
-    pub unmapped: Vec<String>,
+    /// Optional columns ([`crate::Access::optional`]) that the mapping lacks, each after its
+    /// collection.
+    pub unmapped: Vec<(String, String)>,
 }
 
 /// A collection as the operator has mapped it. It excludes the tenant column.
@@ -39,49 +39,6 @@ pub struct Described {
     pub columns: Vec<(String, String)>,
     /// Its indexes with their columns.
     pub indexes: Vec<(String, Vec<String>)>,
-}
-
-/// The name in the context's `extra` of a column of [`Context::unmapped`].
-const UNMAPPED_COLUMN: &str = "unmapped-column";
-
-/// The names in the context's `extra` of the parts of [`Described`]. Each part belongs to the collection,
-/// the column or the index before it.
-const COLLECTION: &str = "collection";
-const KEY_COLUMN: &str = "key-column";
-const COLUMN: &str = "column";
-const COLUMN_TYPE: &str = "column-type";
-const INDEX: &str = "index";
-const INDEX_COLUMN: &str = "index-column";
-
-impl Described {
-    /// Reads collections from their parts, each a word and a name, in their order. Ignores other words.
-    pub fn of(parts: impl IntoIterator<Item = (String, String)>) -> Vec<Described> {
-        let mut all: Vec<Described> = Vec::new();
-        for (part, name) in parts {
-            if part == COLLECTION {
-                all.push(Described { collection: name, ..Described::default() });
-                continue;
-            }
-            let Some(last) = all.last_mut() else { continue };
-            match part.as_str() {
-                KEY_COLUMN => last.key.push(name),
-                COLUMN => last.columns.push((name, String::new())),
-                COLUMN_TYPE => {
-                    if let Some((_, ty)) = last.columns.last_mut() {
-                        *ty = name;
-                    }
-                }
-                INDEX => last.indexes.push((name, Vec::new())),
-                INDEX_COLUMN => {
-                    if let Some((_, columns)) = last.indexes.last_mut() {
-                        columns.push(name);
-                    }
-                }
-                _ => {}
-            }
-        }
-        all
-    }
 }
 
 impl Context {
@@ -106,13 +63,13 @@ impl Context {
 
     /// Whether an optional column of the manifest is mapped and can be read.
     pub fn has_column(&self, collection: &str, column: &str) -> bool {
-        !self.unmapped.iter().any(|name| name.split_once('.') == Some((collection, column)))
+        !self.unmapped.iter().any(|(of, name)| of == collection && name == column)
     }
 
     /// A collection as the operator has mapped it.
     ///
     /// # Errors
-    /// `not-described` if the manifest does not ask for it, or the host is too old to answer.
+    /// `not-described` if the manifest does not ask for it, or the task does not have it.
     pub fn described(&self, collection: &str) -> Result<&Described> {
         self.described.iter().find(|one| one.collection == collection).ok_or_else(|| {
             let message = format!("the host does not describe the collection {collection}");
@@ -136,13 +93,16 @@ impl Context {
 
 impl From<wire::Context> for Context {
     fn from(c: wire::Context) -> Context {
-        let parts = c.extra.iter();
-        let parts = parts.filter_map(|f| Some((f.name.clone(), String::from_value(&f.value)?)));
-        let described = Described::of(parts);
-        let unmapped = c.extra.into_iter().filter(|field| field.name == UNMAPPED_COLUMN);
+        let described = |d: wire::Described| Described {
+            collection: d.collection,
+            key: d.key,
+            columns: d.columns.into_iter().map(|column| (column.name, column.type_)).collect(),
+            indexes: d.indexes.into_iter().map(|index| (index.name, index.columns)).collect(),
+        };
+        let unmapped = c.unmapped.into_iter();
         Context {
-            described,
-            unmapped: unmapped.filter_map(|field| String::from_value(&field.value)).collect(),
+            described: c.described.into_iter().map(described).collect(),
+            unmapped: unmapped.map(|name| (name.collection, name.column)).collect(),
             task: c.task,
             now: Time(c.now),
             seed: c.seed,
@@ -151,16 +111,6 @@ impl From<wire::Context> for Context {
             settings: c.settings,
         }
     }
-}
-
-/// The name in an item's `extra` of the number of its failed guards that requested a retry;
-/// absent if there was none.
-const GUARD_RETRIES: &str = "guard-retries";
-
-fn guard_retries(extra: &[Field]) -> u32 {
-    let told = extra.iter().find(|field| field.name == GUARD_RETRIES);
-    let told = told.and_then(|field| i64::from_value(&field.value));
-    told.and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
 }
 
 /// One unit of work, as passed to [`crate::Task::act`].
@@ -185,8 +135,7 @@ pub struct Item {
     /// The number of this attempt, from 1.
     pub attempt: u32,
     /// How many times a guard of the item failed and requested a retry
-    /// ([`crate::Proposal::or_retry`]). Such a retry consumes no attempt. 0 if the host does not
-    /// report it.
+    /// ([`crate::Proposal::or_retry`]). Such a retry consumes no attempt.
     pub guard_retries: u32,
     /// The time of the slot that planned the item.
     pub planned_at: Time,
@@ -212,7 +161,7 @@ impl Item {
             payload: item.payload,
             run: item.run,
             attempt: item.attempt,
-            guard_retries: guard_retries(&item.extra),
+            guard_retries: item.guard_retries,
             planned_at: Time(item.planned_at),
         }
     }

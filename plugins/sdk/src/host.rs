@@ -5,9 +5,9 @@ use crate::bindings::besom::task::activity::State;
 use crate::bindings::besom::task::deliveries::Delivery;
 use crate::bindings::besom::task::log::Level;
 use crate::bindings::besom::task::store::{Columns, Range, Rows};
-use crate::{Filter, Result, RowKey};
+use crate::{Filter, Result, RowKey, Value};
 
-type RawRow = Vec<crate::Value>;
+type RawRow = Vec<Value>;
 
 #[cfg(target_arch = "wasm32")]
 mod imports {
@@ -31,8 +31,17 @@ mod imports {
         store::read_columns(of, range)
     }
 
-    pub(crate) fn exists(of: Option<u32>, filter: &Filter) -> Result<bool> {
-        store::exists(of, filter)
+    pub(crate) fn count(of: Option<u32>, filters: &[Filter], limit: u32) -> Result<Vec<u32>> {
+        store::count(of, filters, limit)
+    }
+
+    pub(crate) fn distinct(
+        of: Option<u32>,
+        range: &Range,
+        after: Option<&Value>,
+        limit: u32,
+    ) -> Result<Vec<Value>> {
+        store::distinct(of, range, after, limit)
     }
 
     pub(crate) fn tenants(range: &Range, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
@@ -78,8 +87,17 @@ mod imports {
         testing::with(|host| host.read_columns(of, range))
     }
 
-    pub(crate) fn exists(of: Option<u32>, filter: &Filter) -> Result<bool> {
-        testing::with(|host| host.exists(of, filter))
+    pub(crate) fn count(of: Option<u32>, filters: &[Filter], limit: u32) -> Result<Vec<u32>> {
+        testing::with(|host| host.count(of, filters, limit))
+    }
+
+    pub(crate) fn distinct(
+        of: Option<u32>,
+        range: &Range,
+        after: Option<&Value>,
+        limit: u32,
+    ) -> Result<Vec<Value>> {
+        testing::with(|host| host.distinct(of, range, after, limit))
     }
 
     pub(crate) fn tenants(range: &Range, after: Option<&str>, limit: u32) -> Result<Vec<String>> {

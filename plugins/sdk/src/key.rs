@@ -1,13 +1,15 @@
 //! Item keys: the values of a row's key, encoded as one readable text that can be decoded.
 //!
 //! Text is written unchanged (`doc-1`), and `/` joins several values (`doc-1/client-7`). Other
-//! kinds have a prefix: `#42` is an integer, `@...` a UUID, `=0aff` bytes and `!...` a timestamp.
+//! kinds have a prefix: `#42` is an integer, `@...` a UUID, `=0aff` bytes, `!2026-01-31T08:00:00Z` a
+//! timestamp and `~2026-01-31` a date. A timestamp before the year 1 or after 9999 is `!` and its
+//! microseconds, such a date `~` and its days.
 //! In text, `/`, `%` and a leading prefix character are escaped as `%XX`.
 
 use crate::value::kind;
-use crate::{Error, Result, Value};
+use crate::{Day, Error, Result, Time, Value};
 
-const MARKS: [char; 4] = ['#', '@', '=', '!'];
+const MARKS: [char; 5] = ['#', '@', '=', '!', '~'];
 
 /// Encodes a key as text.
 ///
@@ -57,7 +59,10 @@ fn encode_value(value: &Value) -> Result<String> {
         Value::Bytes(bytes) => {
             bytes.iter().fold("=".to_owned(), |text, byte| format!("{text}{byte:02x}"))
         }
-        Value::Timestamp(micros) => format!("!{micros}"),
+        Value::Timestamp(micros) => {
+            format!("!{}", Time(*micros).text().unwrap_or_else(|| micros.to_string()))
+        }
+        Value::Date(days) => format!("~{}", Day(*days).text().unwrap_or_else(|| days.to_string())),
         other => return Err(unfit(other)),
     })
 }
@@ -77,7 +82,14 @@ fn decode_value(part: &str) -> Option<Value> {
             .ok()
             .map(|bits| Value::Uuid(((bits >> 64) as u64, bits as u64))),
         '=' => hex(rest).map(Value::Bytes),
-        _ => rest.parse().ok().map(Value::Timestamp),
+        '~' => match Day::parse(rest) {
+            Some(Day(days)) => Some(Value::Date(days)),
+            None => rest.parse().ok().map(Value::Date),
+        },
+        _ => match Time::parse(rest) {
+            Some(Time(micros)) => Some(Value::Timestamp(micros)),
+            None => rest.parse().ok().map(Value::Timestamp),
+        },
     }
 }
 
@@ -143,7 +155,12 @@ mod tests {
             (vec![Value::Integer(-42)], "#-42"),
             (vec![Value::Bytes(vec![0, 255])], "=00ff"),
             (vec![Value::Bytes(vec![])], "="),
-            (vec![Value::Timestamp(7)], "!7"),
+            (vec![Value::Timestamp(7)], "!1970-01-01T00:00:00.000007Z"),
+            (vec![Value::Timestamp(1_769_846_400_000_000)], "!2026-01-31T08:00:00Z"),
+            (vec![Value::Timestamp(i64::MAX)], "!9223372036854775807"),
+            (vec![Value::Date(20_484)], "~2026-01-31"),
+            (vec![Value::Date(i32::MIN)], "~-2147483648"),
+            (vec![text("~x")], "%7Ex"),
             (
                 vec![Value::Uuid((0x550e_8400_e29b_41d4, 0xa716_4466_5544_0000))],
                 "@550e8400-e29b-41d4-a716-446655440000",

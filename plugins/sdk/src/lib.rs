@@ -73,13 +73,13 @@ pub use bindings::besom::task::store::Range;
 pub use bindings::besom::task::types::{
     Candidate, Change, ColumnGuard, Comparison, Condition, Error, Field, Filter, Guard,
     GuardFailed, Lane, Manifest, Operations, Page, Proposal, ReadSetId, RowKey, RowRange, Setting,
-    SettingKind, Value, Verdict,
+    SettingKind, Test, Value, Verdict,
 };
 pub use context::{Context, Described, Item};
 pub use manifest::Access;
 pub use row::Row;
 pub use task::{Task, each, scanned};
-pub use time::{Time, parse_duration_ms};
+pub use time::{Day, Time, parse_duration_ms};
 pub use value::FromValue;
 
 /// The result of a function that calls the host or decodes what the host returned.
@@ -88,9 +88,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The names that most tasks need: `use besom_sdk::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Access, Candidate, Context, Error, Filter, Guard, Item, Lane, Manifest, Proposal, Range,
-        Result, Row, Setting, Task, Time, Value, Verdict, activity, deliveries, each, key, log,
-        store,
+        Access, Candidate, Comparison, Context, Day, Error, Filter, Guard, Item, Lane, Manifest,
+        Proposal, Range, Result, Row, Setting, Task, Time, Value, Verdict, activity, deliveries,
+        each, key, log, store,
     };
 }
 

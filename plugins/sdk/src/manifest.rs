@@ -2,7 +2,7 @@
 
 use crate::bindings::besom::task::types::CollectionRequest;
 use crate::time::parse_duration_ms;
-use crate::{Field, Lane, Manifest, Operations, Setting, SettingKind, Value};
+use crate::{Lane, Manifest, Operations, Setting, SettingKind, Value};
 
 impl Manifest {
     /// A task that is scanned per tenant, runs in the normal lane and requests nothing. `version`
@@ -34,37 +34,9 @@ impl Manifest {
         self
     }
 
-    /// Declares a text setting whose value must be one of these words.
-    pub fn choice<'a>(
-        mut self,
-        setting: Setting,
-        words: impl IntoIterator<Item = &'a str>,
-    ) -> Manifest {
-        self.extra.extend(words.into_iter().map(|word| Field {
-            name: CHOICE.into(),
-            value: format!("{}.{word}", setting.name).into(),
-        }));
-        self.setting(setting)
-    }
-
     /// Requests access to a collection.
     pub fn collection(mut self, access: Access) -> Manifest {
-        let Access { request, optional, described, when_named } = access;
-        self.extra.extend(when_named.then(|| Field {
-            name: OPTIONAL_COLLECTION.into(),
-            value: request.collection.as_str().into(),
-        }));
-        self.extra.extend(
-            described.then(|| Field {
-                name: DESCRIBED.into(),
-                value: request.collection.as_str().into(),
-            }),
-        );
-        self.extra.extend(optional.into_iter().map(|column| Field {
-            name: OPTIONAL_COLUMN.into(),
-            value: format!("{}.{column}", request.collection).into(),
-        }));
-        self.collections.push(request);
+        self.collections.push(access.0);
         self
     }
 
@@ -152,6 +124,12 @@ impl Setting {
         self
     }
 
+    /// The only words that a text setting may have.
+    pub fn choices<'a>(mut self, words: impl IntoIterator<Item = &'a str>) -> Setting {
+        self.choices.extend(words.into_iter().map(str::to_owned));
+        self
+    }
+
     /// The description that operators read.
     pub fn doc(mut self, doc: &str) -> Setting {
         self.doc = doc.into();
@@ -165,6 +143,7 @@ impl Setting {
             default: Some(default),
             minimum: None,
             maximum: None,
+            choices: Vec::new(),
             doc: String::new(),
         }
     }
@@ -181,77 +160,61 @@ fn span(name: &str, text: &str) -> Value {
 /// The access that a task requests to a collection. If the operator does not grant all of it, the
 /// configuration is invalid.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Access {
-    request: CollectionRequest,
-    optional: Vec<String>,
-    described: bool,
-    when_named: bool,
-}
-
-/// The name in the manifest's `extra` of an allowed word, as `setting.word`.
-const CHOICE: &str = "choice";
-
-/// The name in the manifest's `extra` of a column, as `collection.column`, that the mapping may
-/// lack.
-const OPTIONAL_COLUMN: &str = "optional-column";
-
-/// The name in the manifest's `extra` of a collection that a task need not have.
-const OPTIONAL_COLLECTION: &str = "optional-collection";
-
-/// The name in the manifest's `extra` of a collection that the host describes in the context.
-const DESCRIBED: &str = "describe-collection";
+pub struct Access(CollectionRequest);
 
 impl Access {
     /// Access to a collection, without any operation.
     pub fn to(collection: &str) -> Access {
-        let request = CollectionRequest {
+        Access(CollectionRequest {
             collection: collection.into(),
             operations: Operations::empty(),
             columns: Vec::new(),
-        };
-        Access { request, optional: Vec::new(), described: false, when_named: false }
+            optional_columns: Vec::new(),
+            optional: false,
+            described: false,
+        })
     }
 
     /// Requests the collection only for tasks that name it in `collections`; the plugin works without it.
     pub fn when_named(mut self) -> Access {
-        self.when_named = true;
+        self.0.optional = true;
         self
     }
 
     /// Requests reading rows and guarding on them.
     pub fn read(mut self) -> Access {
-        self.request.operations |= Operations::READ;
+        self.0.operations |= Operations::READ;
         self
     }
 
     /// Requests inserting rows.
     pub fn insert(mut self) -> Access {
-        self.request.operations |= Operations::INSERT;
+        self.0.operations |= Operations::INSERT;
         self
     }
 
     /// Requests updating rows.
     pub fn update(mut self) -> Access {
-        self.request.operations |= Operations::UPDATE;
+        self.0.operations |= Operations::UPDATE;
         self
     }
 
     /// Requests deleting rows.
     pub fn delete(mut self) -> Access {
-        self.request.operations |= Operations::DELETE;
+        self.0.operations |= Operations::DELETE;
         self
     }
 
     /// The columns that the task uses; without this call, all columns.
     pub fn columns<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Access {
-        self.request.columns.extend(columns.into_iter().map(str::to_owned));
+        self.0.columns.extend(columns.into_iter().map(str::to_owned));
         self
     }
 
     /// Asks the host to describe the collection ([`crate::Context::described`]): for a task that works on
     /// whatever columns and indexes the operator has mapped.
     pub fn described(mut self) -> Access {
-        self.described = true;
+        self.0.described = true;
         self
     }
 
@@ -259,8 +222,8 @@ impl Access {
     /// [`crate::Context::has_column`].
     pub fn optional<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Access {
         let columns: Vec<String> = columns.into_iter().map(str::to_owned).collect();
-        self.request.columns.extend(columns.iter().cloned());
-        self.optional.extend(columns);
+        self.0.columns.extend(columns.iter().cloned());
+        self.0.optional_columns.extend(columns);
         self
     }
 }
@@ -286,26 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_choice_are_told_beside_it() {
-        let manifest = Manifest::new("a", "1.0.0").choice(Setting::text("mode", "x"), ["x", "y"]);
-        assert_eq!(manifest.settings[0].default, Some("x".into()));
-        let words = ["mode.x", "mode.y"];
-        assert_eq!(
-            manifest.extra,
-            words.map(|word| Field { name: "choice".into(), value: word.into() })
-        );
-    }
-
-    #[test]
     fn access_adds_up() {
         let access = Access::to("shares").read().update().columns(["share_id"]).optional(["limit"]);
-        assert_eq!(access.request.operations, Operations::READ | Operations::UPDATE);
-        assert_eq!(access.request.columns, ["share_id", "limit"]);
-        let manifest = Manifest::new("a", "1.0.0").collection(access);
-        let optional = Field { name: "optional-column".into(), value: "shares.limit".into() };
-        assert_eq!(manifest.extra, [optional]);
+        assert_eq!(access.0.operations, Operations::READ | Operations::UPDATE);
+        assert_eq!(access.0.columns, ["share_id", "limit"]);
+        assert_eq!(access.0.optional_columns, ["limit"]);
         let manifest = Manifest::new("a", "1.0.0").collection(Access::to("old").when_named());
-        let optional = Field { name: "optional-collection".into(), value: "old".into() };
-        assert_eq!(manifest.extra, [optional]);
+        assert!(manifest.collections[0].optional && !manifest.collections[0].described);
     }
 }

@@ -1,12 +1,13 @@
 //! The builders of verdicts, guards and changes.
 
 use crate::bindings::besom::task::types::{
-    KeyedChange, Message, RangeChange, RangeMove, Retried, RowChange, RowReference, Skipped,
+    ColumnTest, KeyedChange, Message, RangeChange, RangeMove, Retried, RowChange, RowReference,
+    Skipped, ValueTest,
 };
 use crate::store::Range;
 use crate::{
     Change, ColumnGuard, Comparison, Condition, Error, Field, Filter, Guard, GuardFailed, Proposal,
-    ReadSetId, RowKey, RowRange, Value, Verdict,
+    ReadSetId, RowKey, RowRange, Test, Value, Verdict,
 };
 
 /// The minimum wait after a retryable error; the host's backoff may be longer.
@@ -192,6 +193,20 @@ fn fields<'a>(columns: impl IntoIterator<Item = (&'a str, Value)>) -> Vec<Field>
     columns.into_iter().map(|(name, value)| Field { name: name.into(), value }).collect()
 }
 
+impl Condition {
+    /// The column compared with a value.
+    pub fn of(column: &str, comparison: Comparison, value: impl Into<Value>) -> Condition {
+        let test = Test::Value(ValueTest { comparison, value: value.into() });
+        Condition { column: column.into(), test }
+    }
+
+    /// The column compared with another column of the row, of the same type and encoding.
+    pub fn between(column: &str, comparison: Comparison, other: &str) -> Condition {
+        let test = Test::Column(ColumnTest { comparison, column: other.into() });
+        Condition { column: column.into(), test }
+    }
+}
+
 impl Guard {
     /// The row exists; add conditions on its columns.
     pub fn row(collection: &str, key: RowKey) -> ColumnGuard {
@@ -228,27 +243,85 @@ macro_rules! conditions {
         $(impl $type {
             /// The column equals the value; null equals null.
             pub fn equal(self, column: &str, value: impl Into<Value>) -> Self {
-                self.condition(column, Comparison::Equal, value.into())
+                self.compared(column, Comparison::Equal, value)
             }
 
             /// The column does not equal the value.
             pub fn not_equal(self, column: &str, value: impl Into<Value>) -> Self {
-                self.condition(column, Comparison::NotEqual, value.into())
+                self.compared(column, Comparison::NotEqual, value)
             }
 
-            /// The column is greater than or equal to the value; false if either is null.
-            pub fn at_least(self, column: &str, value: impl Into<Value>) -> Self {
-                self.condition(column, Comparison::AtLeast, value.into())
+            /// The column is null.
+            pub fn is_null(self, column: &str) -> Self {
+                self.equal(column, Value::Null)
+            }
+
+            /// The column has a value.
+            pub fn not_null(self, column: &str) -> Self {
+                self.not_equal(column, Value::Null)
+            }
+
+            /// The column is less than the value; false if either is null.
+            pub fn below(self, column: &str, value: impl Into<Value>) -> Self {
+                self.compared(column, Comparison::Below, value)
             }
 
             /// The column is less than or equal to the value; false if either is null.
             pub fn at_most(self, column: &str, value: impl Into<Value>) -> Self {
-                self.condition(column, Comparison::AtMost, value.into())
+                self.compared(column, Comparison::AtMost, value)
             }
 
-            fn condition(mut self, column: &str, comparison: Comparison, value: Value) -> Self {
-                self.conditions.push(Condition { column: column.into(), comparison, value });
+            /// The column is greater than or equal to the value; false if either is null.
+            pub fn at_least(self, column: &str, value: impl Into<Value>) -> Self {
+                self.compared(column, Comparison::AtLeast, value)
+            }
+
+            /// The column is greater than the value; false if either is null.
+            pub fn above(self, column: &str, value: impl Into<Value>) -> Self {
+                self.compared(column, Comparison::Above, value)
+            }
+
+            /// The column equals one of the values.
+            pub fn one_of<V: Into<Value>>(
+                self,
+                column: &str,
+                values: impl IntoIterator<Item = V>,
+            ) -> Self {
+                self.meeting(column, Test::OneOf(values.into_iter().map(Into::into).collect()))
+            }
+
+            /// The column equals none of the values.
+            pub fn none_of<V: Into<Value>>(
+                self,
+                column: &str,
+                values: impl IntoIterator<Item = V>,
+            ) -> Self {
+                self.meeting(column, Test::NoneOf(values.into_iter().map(Into::into).collect()))
+            }
+
+            /// The column is a text that begins with this one, byte by byte.
+            pub fn starts_with(self, column: &str, text: impl Into<String>) -> Self {
+                self.meeting(column, Test::StartsWith(text.into()))
+            }
+
+            /// The column compares so with another column of the row, which has the same type and
+            /// encoding.
+            pub fn compares(self, column: &str, comparison: Comparison, other: &str) -> Self {
+                self.condition(Condition::between(column, comparison, other))
+            }
+
+            /// Adds a condition.
+            pub fn condition(mut self, condition: Condition) -> Self {
+                self.conditions.push(condition);
                 self
+            }
+
+            fn compared(self, column: &str, comparison: Comparison, value: impl Into<Value>) -> Self {
+                self.condition(Condition::of(column, comparison, value))
+            }
+
+            fn meeting(self, column: &str, test: Test) -> Self {
+                self.condition(Condition { column: column.into(), test })
             }
         })*
     };

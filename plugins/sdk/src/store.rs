@@ -295,7 +295,25 @@ pub fn get_each(
 
 /// Whether at least one row matches.
 pub fn exists(of: Option<&Item>, filter: &Filter) -> Result<bool> {
-    host::exists(of.map(|item| item.index), filter)
+    let counts = count(of, std::slice::from_ref(filter), 1)?;
+    Ok(counts.first().is_some_and(|count| *count > 0))
+}
+
+/// The number of rows that match each filter, counted up to `limit`.
+pub fn count(of: Option<&Item>, filters: &[Filter], limit: u32) -> Result<Vec<u32>> {
+    host::count(of.map(|item| item.index), filters, limit)
+}
+
+/// At most `limit` values after `after`, in order, that the column of the range's index after the
+/// prefix has in at least one row. It seeks from value to value; null is left out. In a scan over
+/// all tenants it reads only collections without tenants.
+pub fn distinct(
+    of: Option<&Item>,
+    range: &Range,
+    after: Option<&Value>,
+    limit: u32,
+) -> Result<Vec<Value>> {
+    host::distinct(of.map(|item| item.index), range, after, limit)
 }
 
 /// At most `limit` tenants after `after`, in order, that have rows in the range.

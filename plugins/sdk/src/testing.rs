@@ -14,7 +14,7 @@ use crate::bindings::besom::task::log::Level;
 use crate::bindings::besom::task::store::{Column, Columns, PackedBytes, Range, Rows};
 use crate::{
     Candidate, Comparison, Condition, Context, Described, Error, Field, Filter, Item, ReadSetId,
-    Result, RowKey, Task, Time, Value, Verdict,
+    Result, RowKey, Task, Test, Time, Value, Verdict,
 };
 
 /// The page size of a scan in tests, small so that paging is always exercised.
@@ -28,7 +28,7 @@ pub struct Fixture {
     now: Time,
     horizon_ms: u64,
     settings: Vec<Field>,
-    unmapped: Vec<String>,
+    unmapped: Vec<(String, String)>,
     described: Vec<Described>,
     tables: BTreeMap<String, Table>,
     activity: BTreeMap<String, State>,
@@ -113,7 +113,7 @@ impl Fixture {
 
     /// Removes an optional column from the mapping.
     pub fn unmapped(mut self, collection: &str, column: &str) -> Fixture {
-        self.unmapped.push(format!("{collection}.{column}"));
+        self.unmapped.push((collection.to_owned(), column.to_owned()));
         self
     }
 
@@ -342,12 +342,51 @@ impl Fixture {
         Ok(Columns { columns, count: rows.len() as u32, next, read_set })
     }
 
-    pub(crate) fn exists(&mut self, of: Option<u32>, filter: &Filter) -> Result<bool> {
+    pub(crate) fn count(
+        &mut self,
+        of: Option<u32>,
+        filters: &[Filter],
+        limit: u32,
+    ) -> Result<Vec<u32>> {
         self.calls += 1;
         let tenant = self.tenant(of);
-        Ok(self.table_of(&filter.collection)?.rows.iter().any(|(owner, row)| {
-            Some(owner.as_str()) == tenant && filter.conditions.iter().all(|c| holds(c, row))
-        }))
+        let count = |filter: &Filter| {
+            let rows = self.table_of(&filter.collection)?.rows.iter();
+            let matching = rows.filter(|(owner, row)| {
+                Some(owner.as_str()) == tenant && filter.conditions.iter().all(|c| holds(c, row))
+            });
+            Ok(matching.take(limit as usize).count() as u32)
+        };
+        filters.iter().map(count).collect()
+    }
+
+    pub(crate) fn distinct(
+        &mut self,
+        of: Option<u32>,
+        range: &Range,
+        after: Option<&Value>,
+        limit: u32,
+    ) -> Result<Vec<Value>> {
+        self.calls += 1;
+        let range = Range { descending: false, ..range.clone() };
+        let table = self.table_of(&range.collection)?;
+        let index = match &range.index {
+            None => &table.key,
+            Some(name) => &table.indexes[name],
+        };
+        let column = &index[range.prefix.len()];
+        let rows = self.matching(self.tenant(of), &range)?;
+        let values = rows.into_iter().map(|(_, row)| &row[column]);
+        let mut values: Vec<Value> = values
+            .filter(|value| **value != Value::Null)
+            .filter(|value| {
+                after.is_none_or(|after| compare(value, after).is_some_and(Ordering::is_gt))
+            })
+            .cloned()
+            .collect();
+        values.dedup();
+        values.truncate(limit as usize);
+        Ok(values)
     }
 
     pub(crate) fn tenants_of(
@@ -462,11 +501,25 @@ fn project(row: &Named, columns: &[String]) -> Result<Vec<Value>> {
 
 fn holds(condition: &Condition, row: &Named) -> bool {
     let value = &row[&condition.column];
-    match condition.comparison {
-        Comparison::Equal => *value == condition.value,
-        Comparison::NotEqual => *value != condition.value,
-        Comparison::AtLeast => at_least(value, &condition.value),
-        Comparison::AtMost => at_least(&condition.value, value),
+    match &condition.test {
+        Test::Value(test) => compares(value, test.comparison, &test.value),
+        Test::Column(test) => compares(value, test.comparison, &row[&test.column]),
+        Test::OneOf(values) => values.contains(value),
+        Test::NoneOf(values) => !values.contains(value),
+        Test::StartsWith(beginning) => {
+            matches!(value, Value::Text(text) if text.starts_with(beginning.as_str()))
+        }
+    }
+}
+
+fn compares(a: &Value, comparison: Comparison, b: &Value) -> bool {
+    match comparison {
+        Comparison::Equal => a == b,
+        Comparison::NotEqual => a != b,
+        Comparison::Below => compare(a, b).is_some_and(Ordering::is_lt),
+        Comparison::AtMost => at_least(b, a),
+        Comparison::AtLeast => at_least(a, b),
+        Comparison::Above => compare(a, b).is_some_and(Ordering::is_gt),
     }
 }
 
@@ -485,6 +538,7 @@ fn compare(a: &Value, b: &Value) -> Option<Ordering> {
         (Value::Text(a), Value::Text(b)) => Some(a.cmp(b)),
         (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
         (Value::Uuid(a), Value::Uuid(b)) => Some(a.cmp(b)),
+        (Value::Date(a), Value::Date(b)) => Some(a.cmp(b)),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Conversions between the values of the contract and Rust types.
 
-use crate::{Time, Value};
+use crate::{Day, Time, Value};
 
 macro_rules! into_value {
     ($($from:ty => |$v:ident| $value:expr;)*) => {
@@ -22,6 +22,7 @@ into_value! {
     &String => |v| Value::Text(v.clone());
     Vec<u8> => |v| Value::Bytes(v);
     Time => |v| Value::Timestamp(v.0);
+    Day => |v| Value::Date(v.0);
     &Value => |v| v.clone();
 }
 
@@ -62,6 +63,7 @@ from_value! {
     String, "text", Value::Text(v) | Value::Decimal(v) | Value::Json(v) => v.clone();
     Vec<u8>, "bytes", Value::Bytes(v) => v.clone();
     Time, "a timestamp", Value::Timestamp(v) => Time(*v);
+    Day, "a date", Value::Date(v) => Day(*v);
 }
 
 impl FromValue for Value {
@@ -96,5 +98,6 @@ pub(crate) fn kind(value: &Value) -> &'static str {
         Value::Timestamp(_) => "a timestamp",
         Value::Uuid(_) => "a UUID",
         Value::Json(_) => "JSON",
+        Value::Date(_) => "a date",
     }
 }

@@ -138,6 +138,7 @@ pub fn definition(table: &Table) -> String {
         Kind::Timestamp => "timestamptz",
         Kind::Float => "double precision",
         Kind::Bytes => "bytea",
+        Kind::Date => "date",
     })
 }
 

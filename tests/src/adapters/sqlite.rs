@@ -82,7 +82,7 @@ fn open_at(path: &Path, options: &Options) -> Arc<SqliteStore> {
 /// The table and the indexes of a collection, with its anchors as foreign keys.
 fn definition(table: &Table) -> String {
     table.definition(|kind| match kind {
-        Kind::Text | Kind::Json | Kind::Uuid | Kind::Decimal => "TEXT",
+        Kind::Text | Kind::Json | Kind::Uuid | Kind::Decimal | Kind::Date => "TEXT",
         Kind::Integer | Kind::Bool | Kind::Timestamp => "INTEGER",
         Kind::Float => "REAL",
         Kind::Bytes => "BLOB",

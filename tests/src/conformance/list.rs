@@ -130,6 +130,8 @@ macro_rules! store_conformance {
                 comparisons_mean_what_they_say_for_every_ordered_kind,
                 every_kind_can_be_compared_for_equality,
                 null_equals_null_and_has_no_order,
+                a_column_is_tested_by_lists_beginnings_and_other_columns,
+                a_test_that_does_not_fit_its_column_is_refused,
                 a_guard_on_columns_needs_the_row_in_its_tenant,
                 rows_exist_in_the_tenant_of_the_item,
                 all_guards_hold_or_nothing_is_changed,

@@ -82,6 +82,8 @@ fn things() -> Table {
             ("doc", Kind::Json),
             ("reference", Kind::Uuid),
             ("price", Kind::Decimal),
+            ("born", Kind::Date),
+            ("most", Kind::Integer),
         ],
     );
     for (name, columns) in [("by_n", &["n"][..]), ("by_flag", &["flag", "n"]), ("by_at", &["at"])] {
@@ -186,6 +188,8 @@ pub fn full_thing(id: &str, n: i64) -> Vec<Field> {
         ("doc", Value::Json("{\"a\":[1, 2]}".into())),
         ("reference", Value::Uuid([7; 16])),
         ("price", Value::Decimal("12.50".into())),
+        ("born", Value::Date(-1)),
+        ("most", Value::Integer(7)),
     ])
 }
 

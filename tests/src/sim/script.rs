@@ -193,6 +193,7 @@ impl Guests for Script {
             collection: name.into(),
             operations: Operations { read: true, insert: true, update: true, delete: true },
             columns: Vec::new(),
+            ..CollectionRequest::default()
         };
         Some(Arc::new(Manifest {
             name: digest.into(),

@@ -143,9 +143,10 @@ fn a_snapshot_ends_with_its_time() {
         let held = world.store().snapshot(Duration::from_millis(50)).await.unwrap();
         // Waits until the first has been closed.
         let next = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
-        let late = held.exists(Some(&"a".into()), "things", &[]).await;
+        let late = held.count(Some(&"a".into()), "things", &[], 1).await;
         assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
-        assert!(!next.exists(Some(&"a".into()), "things", &[]).await.unwrap());
+        let count = next.count(Some(&"a".into()), "things", &[], 1).await;
+        assert_eq!(count.unwrap(), 0);
     });
 }
 
@@ -169,7 +170,7 @@ fn a_read_ends_with_the_time_of_its_call() {
             let view = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
             let wait = Duration::from_millis(if dropped { 60_000 } else { 300 });
             view.read_by(Instant::now() + wait);
-            let read = view.exists(Some(&a), "things", &[]);
+            let read = view.count(Some(&a), "things", &[], 1);
             match tokio::time::timeout(Duration::from_secs(1), read).await {
                 Ok(late) => {
                     assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
@@ -300,12 +301,12 @@ fn a_question_counts_the_rows_that_it_has_looked_at() {
         let a = "a".into();
         let by_key = [Condition::equal("id", text("k7"))];
         for _ in 0..100 {
-            assert!(view.exists(Some(&a), "things", &by_key).await.unwrap());
+            assert_eq!(view.count(Some(&a), "things", &by_key, 1).await.unwrap(), 1);
         }
         let seeks = view.looked_at();
         assert!((1..=300).contains(&seeks), "{seeks} rows were looked at to find 100");
         let nobody = [Condition::equal("title", text("nobody"))];
-        assert!(!view.exists(Some(&a), "things", &nobody).await.unwrap());
+        assert_eq!(view.count(Some(&a), "things", &nobody, 1).await.unwrap(), 0);
         let looked = view.looked_at() - seeks;
         assert!((2_000..=4_500).contains(&looked), "{looked} of 2,000 rows");
         let before = view.looked_at();

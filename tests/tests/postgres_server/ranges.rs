@@ -65,7 +65,8 @@ fn tables_that_cannot_take_the_rows_are_refused() {
             (
                 "DROP VIEW archived; DROP TABLE things;
                  CREATE TABLE things (tenant_id text, id text, title text, n bigint, ratio double precision, data bytea,
-                   at timestamptz, flag boolean, doc json, reference uuid, price numeric, PRIMARY KEY (tenant_id, id))
+                   at timestamptz, flag boolean, doc json, reference uuid, price numeric, born date, most bigint,
+                   PRIMARY KEY (tenant_id, id))
                    PARTITION BY LIST (tenant_id);
                  CREATE TABLE archived PARTITION OF things DEFAULT;
                  INSERT INTO things (tenant_id, id, title, n) VALUES ('a', 't', 't', 1)",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use besom_config::{Overrides, RawConfig, map};
 use besom_core::collection::{Collection, Collections};
-use besom_core::shape::{Described, Shape};
+use besom_ports::shape::{Described, Shape};
 use besom_tests::adapters::postgres::patient;
 use besom_tests::conformance::block_on;
 use besom_tests::servers::postgres::Server;

@@ -212,7 +212,11 @@ impl ReadView for Things {
         self.read().await?;
         // The ids of tenant b begin where those of a end.
         let first = if tenant == Some(&Tenant::from("b")) { ROWS } else { 0 };
-        let ids = || first..first + ROWS;
+        let is_beyond = |id: &i64| match range.beyond {
+            Some(Value::Integer(last)) => *id > last,
+            _ => true,
+        };
+        let ids = || (first..first + ROWS).filter(is_beyond);
         let value = |id: i64, column: &String| match column.as_str() {
             "name" => Value::Text(format!("é{id}")),
             "data" => Value::Bytes(vec![7; id as usize]),
@@ -225,9 +229,21 @@ impl ReadView for Things {
         Ok(RangePage { scanned: rows.len() as u64, rows, keys, next: None })
     }
 
-    async fn exists(&self, _: Option<&Tenant>, _: &str, _: &[Condition]) -> Result<bool> {
+    async fn count(
+        &self,
+        _: Option<&Tenant>,
+        _: &str,
+        conditions: &[Condition],
+        limit: u32,
+    ) -> Result<u32> {
         self.read().await?;
-        Ok(true)
+        // As many as there are rows, or conditions.
+        let rows = if conditions.is_empty() { ROWS as u32 } else { conditions.len() as u32 };
+        Ok(limit.min(rows))
+    }
+
+    fn bounded(&self, _: &Range) -> Result<(String, bool)> {
+        Ok(("id".to_owned(), true))
     }
 
     async fn tenants(&self, _: &Range, after: Option<&Tenant>, limit: u32) -> Result<Vec<Tenant>> {

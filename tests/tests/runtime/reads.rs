@@ -19,6 +19,8 @@ async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
         ("read-others", "not-granted"),
         ("read-secret-columns", "not-granted"),
         ("read-column", "not-granted"),
+        ("distinct-secrets", "not-granted"),
+        ("read-hidden-column", "not-granted"),
         ("activity", "not-granted"),
         ("read-for-nobody", "no-such-item"),
         // A topic that is not in the manifest, and a query that names no item.
@@ -33,6 +35,8 @@ async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
         ("deliveries-many-keys", "limit-exceeded"),
         ("read-long-prefix", "limit-exceeded"),
         ("read-long-value", "limit-exceeded"),
+        ("read-many-values", "limit-exceeded"),
+        ("distinct-too-many", "limit-exceeded"),
         ("deliveries-long-key", "limit-exceeded"),
     ];
     for (key, code) in cases {
@@ -58,6 +62,13 @@ async fn a_page_by_columns_has_what_its_rows_have() {
     let names: String = (0..10).map(|id| format!("é{id}")).collect();
     let said = format!("10 rows, 45, {names}, 45, {}, true", 5 * 1_000 + 2 + 4 + 6 + 8);
     assert_eq!(told("read-columns").await, said);
+}
+
+#[tokio::test]
+async fn rows_are_counted_up_to_a_limit_and_values_come_once_in_order() {
+    assert_eq!(told("count").await, "[5, 2]");
+    assert_eq!(told("distinct").await, "[Value::Integer(5), Value::Integer(6), Value::Integer(7)]");
+    assert_eq!(told("distinct-all").await, "10");
 }
 
 #[tokio::test]
@@ -169,6 +180,11 @@ async fn a_task_without_all_tenants_may_only_ask_which_there_are() {
         let Err(Error::Guest(fault)) = refused else { panic!("{how}: {refused:?}") };
         assert!(fault.message.contains("`not-available`"), "{how}: {}", fault.message);
     }
+    // Values of one tenant after those of another would be in no order.
+    let Err(Error::Guest(fault)) = tenants("tenants-distinct", true).await else {
+        panic!("values of all tenants passed")
+    };
+    assert!(fault.message.contains("needs an item"), "{}", fault.message);
     let Err(Error::Guest(fault)) = tenants("tenants-invented", false).await else {
         panic!("a name that is made up passed")
     };

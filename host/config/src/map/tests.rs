@@ -1,5 +1,5 @@
-use besom_core::shape::{Found, Reference};
 use besom_core::value::Kind;
+use besom_ports::shape::{Found, Reference};
 
 use super::*;
 

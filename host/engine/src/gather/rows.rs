@@ -2,6 +2,7 @@
 
 use besom_core::delivery::State;
 use besom_core::snapshot::{self, ItemRow, Letter, Missing};
+use besom_core::time::date_text;
 use besom_core::value::Value;
 
 use crate::host::health::Part;
@@ -111,6 +112,7 @@ pub fn plain(value: &Value) -> serde_json::Value {
         Value::Decimal(s) | Value::Text(s) => s.as_str().into(),
         Value::Bytes(b) => hex(b).into(),
         Value::Timestamp(t) => t.to_string().into(),
+        Value::Date(days) => date_text(*days).into(),
         Value::Uuid(b) => hex(b).into(),
         Value::Json(s) => serde_json::from_str(s).unwrap_or_else(|_| s.as_str().into()),
     }

@@ -8,7 +8,7 @@ use besom_core::collection::{Collections, all_dependants};
 use besom_core::command::counted;
 use besom_core::ids::{RunId, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity, Item};
-use besom_core::proposal::{Change, Comparison, Condition, Proposal, RowRange, Verdict};
+use besom_core::proposal::{Change, Condition, Proposal, RowRange, Test, Verdict};
 use besom_core::queue::check_changes_of_one_row;
 use besom_core::refusal;
 use besom_core::time::Time;
@@ -281,13 +281,16 @@ fn in_words(change: &Change) -> String {
 /// The conditions of a range besides its bounds.
 fn meeting(range: &RowRange) -> String {
     let one = |condition: &Condition| {
-        let sign = match condition.comparison {
-            Comparison::Equal => "=",
-            Comparison::NotEqual => "!=",
-            Comparison::AtLeast => ">=",
-            Comparison::AtMost => "<=",
-        };
-        format!("{} {sign} {}", condition.column, condition.value.shown())
+        let column = &condition.column;
+        match &condition.test {
+            Test::Value(comparison, value) => {
+                format!("{column} {} {}", comparison.sign(), value.shown())
+            }
+            Test::Column(comparison, other) => format!("{column} {} {other}", comparison.sign()),
+            Test::OneOf(values) => format!("{column} in {}", keyed(values)),
+            Test::NoneOf(values) => format!("{column} not in {}", keyed(values)),
+            Test::StartsWith(text) => format!("{column} begins with {text:?}"),
+        }
     };
     match &range.conditions[..] {
         [] => String::new(),

@@ -144,13 +144,18 @@ impl ReadView for Watched {
         self.refusals.note(self.view.read_range(tenant, range).await)
     }
 
-    async fn exists(
+    async fn count(
         &self,
         tenant: Option<&Tenant>,
         collection: &str,
         conditions: &[Condition],
-    ) -> Result<bool> {
-        self.refusals.note(self.view.exists(tenant, collection, conditions).await)
+        limit: u32,
+    ) -> Result<u32> {
+        self.refusals.note(self.view.count(tenant, collection, conditions, limit).await)
+    }
+
+    fn bounded(&self, range: &Range) -> Result<(String, bool)> {
+        self.view.bounded(range)
     }
 
     async fn tenants(

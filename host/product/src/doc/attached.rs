@@ -45,11 +45,7 @@ pub(super) async fn attached(
 }
 
 async fn read(view: &dyn ReadView, name: &Name) -> store::Result<Vec<Attached>> {
-    let not_detached = Condition {
-        column: "state".into(),
-        comparison: Comparison::NotEqual,
-        value: text("detached"),
-    };
+    let not_detached = Condition::of("state", Comparison::NotEqual, text("detached"));
     let range = Range {
         collection: "attachments".into(),
         index: Some("by_document".into()),

@@ -70,7 +70,7 @@ pub(super) async fn of_document(
 pub(super) fn item_key(document: &str) -> String {
     let mut key = String::with_capacity(document.len());
     for (at, c) in document.chars().enumerate() {
-        if matches!(c, '/' | '%') || (at == 0 && matches!(c, '#' | '@' | '=' | '!')) {
+        if matches!(c, '/' | '%') || (at == 0 && matches!(c, '#' | '@' | '=' | '!' | '~')) {
             let _ = write!(key, "%{:02X}", u32::from(c));
         } else {
             key.push(c);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use besom_core::collection::Collections;
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
+use besom_core::time::date_text;
 use besom_core::value::{Field, Value};
 
 use besom_ports::embedded::{Dialect, Scripts};
@@ -180,6 +181,7 @@ fn literal(dialect: Dialect, value: &Value) -> String {
             let [a, b, c, d, e] = [&u[..4], &u[4..6], &u[6..8], &u[8..10], &u[10..]].map(hex);
             format!("'{a}-{b}-{c}-{d}-{e}'")
         }
+        (Value::Date(days), _) => text(&date_text(*days)),
         (Value::Timestamp(t), Dialect::Sqlite) => t.micros().to_string(),
         (Value::Timestamp(t), Dialect::Postgres) => text(&t.to_string()),
     }

@@ -447,6 +447,7 @@ pub(super) fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Op
         Kind::Bytes => ty == "bytea",
         Kind::Uuid if encoding == Encoding::Raw => ty == "bytea",
         Kind::Uuid => ty == "uuid" || among(&TEXTS),
+        Kind::Date => ty == "date" || among(&TEXTS),
         Kind::Timestamp => match encoding {
             Encoding::Rfc3339 | Encoding::Datetime | Encoding::Datetime6 => among(&TEXTS),
             Encoding::Seconds | Encoding::Millis => among(&INTEGERS) || column.whole,
@@ -504,6 +505,8 @@ mod tests {
             ("bit", Kind::Text, Encoding::Native, true),
             ("bpchar", Kind::Uuid, Encoding::Native, true),
             ("date", Kind::Timestamp, Encoding::Native, true),
+            ("date", Kind::Date, Encoding::Native, true),
+            ("timestamptz", Kind::Date, Encoding::Native, false),
             ("numeric", Kind::Decimal, Encoding::Native, true),
             ("numeric", Kind::Integer, Encoding::Native, false),
             ("numeric", Kind::Float, Encoding::Native, false),

@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use besom_core::proposal::{Change, Comparison, Condition, Guard};
+use besom_core::proposal::{Change, Comparison, Condition, Guard, Test};
 use besom_core::value::{Field, Value};
 use tokio_postgres::Row;
 
@@ -125,14 +125,17 @@ struct Together {
     rows: Vec<(Vec<Cell>, usize)>,
 }
 
-/// The shape of a condition, without its value.
+/// The shape of a comparison with a value, without the value.
 type Question = (String, Comparison, bool);
 
-fn is_asked(question: &Question, condition: &Condition) -> bool {
-    let (column, comparison, null) = question;
-    *column == condition.column
-        && *comparison == condition.comparison
-        && *null == (condition.value == Value::Null)
+/// The question and its value; `None` for another test, whose shape is not compared.
+fn question(condition: &Condition) -> Option<(Question, &Value)> {
+    match &condition.test {
+        Test::Value(comparison, value) => {
+            Some(((condition.column.clone(), *comparison, *value == Value::Null), value))
+        }
+        _ => None,
+    }
 }
 
 impl Together {
@@ -145,7 +148,8 @@ impl Together {
         }
         let mut wires: Vec<Wire> =
             table.key_columns().ok()?.iter().map(|(_, form)| form.wire).collect();
-        let question = |c: &&Condition| (c.column.clone(), c.comparison, c.value == Value::Null);
+        let questions: Option<Vec<_>> = plain.conditions.iter().map(|c| question(c)).collect();
+        let questions = questions?.into_iter().map(|(question, _)| question).collect();
         let conditions = Conditions::of(table, plain.conditions.iter().copied()).ok()?;
         let first = wires.len();
         let asked = conditions.sql(|place| format!("u.v{}", first + place));
@@ -158,7 +162,7 @@ impl Together {
             undo: work.undo,
             increment: plain.increment,
             fields,
-            questions: plain.conditions.iter().map(question).collect(),
+            questions,
             asked,
             wires,
             rows: Vec::new(),
@@ -172,14 +176,18 @@ impl Together {
             && self.undo == work.undo
             && self.increment == plain.increment
             && self.fields.iter().eq(plain.fields.iter().map(|field| &field.name))
-            && self.questions.len() == plain.conditions.len()
-            && self.questions.iter().zip(&plain.conditions).all(|(q, c)| is_asked(q, c));
+            && self.questions.len() == plain.conditions.len();
         if !same {
             return None;
         }
         let mut cells = table.key_cells(work.tenant, plain.key).ok()?;
-        for condition in &plain.conditions {
-            cells.extend(cell(table, *condition).ok()?);
+        for (asked, condition) in self.questions.iter().zip(&plain.conditions) {
+            let (asks, value) = question(condition)?;
+            if asks != *asked {
+                return None;
+            }
+            let (column, comparison, _) = asked;
+            cells.extend(cell(table, column, *comparison, value).ok()?);
         }
         for field in plain.fields {
             if self.increment && !matches!(field.value, Value::Integer(_)) {

@@ -116,7 +116,12 @@ impl Fetch {
     /// For rows of these columns.
     pub(super) fn of(columns: &[Form]) -> Fetch {
         let short = |form: &Form| match form.kind {
-            Kind::Bool | Kind::Integer | Kind::Float | Kind::Timestamp | Kind::Uuid => true,
+            Kind::Bool
+            | Kind::Integer
+            | Kind::Float
+            | Kind::Timestamp
+            | Kind::Uuid
+            | Kind::Date => true,
             Kind::Decimal | Kind::Text | Kind::Bytes | Kind::Json => false,
         };
         let first = if columns.iter().all(short) { Self::FIRST_SHORT } else { Self::FIRST };
@@ -151,13 +156,14 @@ fn plain_key(table: &Table, key: &RowKey) -> Result<Vec<Cell>, Refusal> {
     columns.iter().zip(key).map(|(name, value)| table.cell(name, value, Round::Down)).collect()
 }
 
-/// Whether a row matches all conditions.
-pub(super) async fn exists(
+/// The number of rows that match all conditions, up to a limit.
+pub(super) async fn count(
     view: &View<'_>,
     tenant: Option<&Tenant>,
     collection: &str,
     conditions: &[Condition],
-) -> Job<bool> {
+    limit: u32,
+) -> Job<u32> {
     let table = view.mapping.table(collection).map_err(invalid)?;
     let mut sql = format!("SELECT 1 FROM {} t WHERE ", table.name);
     let mut params: Vec<Param<'_>> = Vec::new();
@@ -170,19 +176,19 @@ pub(super) async fn exists(
     }
     let of = Conditions::of(table, conditions).map_err(invalid)?;
     sql.push_str(&of.numbered(&mut params));
-    sql.push_str(" LIMIT 1");
-    // Without any condition the first row answers, however it is found.
+    sql.push_str(&format!(" LIMIT {limit}"));
+    // Without any condition the first rows answer, however they are found.
     if !(conditions.is_empty() && params.is_empty()) {
         refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
     }
     // Scans update their counters within the transaction, and the select list is evaluated from
     // left to right.
     let looked = looked_at(table);
-    let sql = format!("SELECT {looked}, EXISTS ({sql}), {looked}");
+    let sql = format!("SELECT {looked}, (SELECT count(*)::int8 FROM ({sql}) found), {looked}");
     let row = view.session.row(&sql, params).await?;
     let row = row.ok_or_else(|| invalid("the database gave no answer"))?;
     view.look(row.try_get::<_, i64>(2)? - row.try_get::<_, i64>(0)?);
-    Ok(row.try_get(1)?)
+    Ok(u32::try_from(row.try_get::<_, i64>(1)?).unwrap_or(limit))
 }
 
 /// The rows of a table that this transaction's scans have read so far, as SQL: from the table's

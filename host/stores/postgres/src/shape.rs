@@ -1,10 +1,10 @@
 //! Describes a table of the product for a mapping. Reads only, and needs no tables of the engine.
 
 use besom_core::collection::{Column, Encoding};
-use besom_core::shape::{
+use besom_core::value::Kind;
+use besom_ports::shape::{
     BY_NUMBERS, Described, FOR_INSTANTS, Found, Reference, Shape, is_named_as_instant, unit_of,
 };
-use besom_core::value::Kind;
 
 use super::catalog::{ColumnFound, TableFound, tables};
 use super::check::{INTEGERS, known_tables, unlike};
@@ -87,7 +87,8 @@ async fn of_column(session: &Session, table: &TableFound, of: &ColumnFound) -> J
         "uuid" => (native(Kind::Uuid), None),
         "json" | "jsonb" => (native(Kind::Json), None),
         "timestamptz" => (native(Kind::Timestamp), None),
-        "timestamp" | "date" => (native(Kind::Timestamp), Some("read as UTC")),
+        "timestamp" => (native(Kind::Timestamp), Some("read as UTC")),
+        "date" => (native(Kind::Date), None),
         _ => (native(Kind::Text), None),
     };
     if column.is_some_and(|column| column.kind == Kind::Integer) && is_named_as_instant(&of.name) {

@@ -242,13 +242,25 @@ impl ReadView for PostgresSnapshot {
         read!(self, &range.collection, view => range::read(&view, tenant, range))
     }
 
-    async fn exists(
+    async fn count(
         &self,
         tenant: Option<&Tenant>,
         collection: &str,
         conditions: &[Condition],
-    ) -> Result<bool> {
-        read!(self, collection, view => lookup::exists(&view, tenant, collection, conditions))
+        limit: u32,
+    ) -> Result<u32> {
+        read!(self, collection, view => lookup::count(&view, tenant, collection, conditions, limit))
+    }
+
+    fn bounded(&self, range: &Range) -> Result<(String, bool)> {
+        let table = self
+            .inner
+            .mapping
+            .table(&range.collection)
+            .map_err(|e| Error::Invalid(e.to_string()))?;
+        let collection = &table.collection;
+        let column = collection.bounded(range.index.as_deref(), range.prefix.len());
+        Ok((column.map_err(Error::Invalid)?.to_owned(), collection.tenant.is_some()))
     }
 
     async fn tenants(

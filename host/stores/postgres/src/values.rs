@@ -1,8 +1,8 @@
 //! Converts values to and from the user's columns. The form in which a value travels depends on the
 //! kind and encoding of its mapping and on the column's actual type.
 
-use besom_core::collection::Encoding;
-use besom_core::time::Time;
+use besom_core::collection::{Column, Encoding};
+use besom_core::time::{Time, date_of, date_text};
 use besom_core::value::{Kind, Value, is_decimal};
 use bytes::{BufMut, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,10 @@ type Fallible<T> = std::result::Result<T, Box<dyn std::error::Error + Sync + Sen
 
 /// The difference between PostgreSQL's epoch (2000) and the Unix epoch, in microseconds.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
+/// The difference between PostgreSQL's epoch and the Unix epoch, in days.
+const EPOCH_DAYS: i32 = 10_957;
+/// The first and the last day of a `date`, in PostgreSQL's days.
+const DAYS: std::ops::RangeInclusive<i32> = -2_451_545..=2_145_031_948;
 /// The first and the last instant of a `timestamptz`, in PostgreSQL's microseconds.
 const INSTANTS: std::ops::RangeInclusive<i64> =
     -211_813_488_000_000_000..=9_223_371_331_199_999_999;
@@ -32,6 +36,7 @@ pub(super) enum Wire {
     Bytes,
     Instant,
     Uuid,
+    Date,
 }
 
 impl Wire {
@@ -45,6 +50,7 @@ impl Wire {
             Wire::Bytes => "bytea",
             Wire::Instant => "timestamptz",
             Wire::Uuid => "uuid",
+            Wire::Date => "date",
         }
     }
 }
@@ -61,6 +67,8 @@ pub(super) enum Cell {
     /// Microseconds since 2000.
     Instant(i64),
     Uuid([u8; 16]),
+    /// Days since 2000.
+    Date(i32),
 }
 
 impl ToSql for Cell {
@@ -70,6 +78,7 @@ impl ToSql for Cell {
             Cell::Bool(b) => out.put_u8(u8::from(*b)),
             Cell::Integer(i) | Cell::Instant(i) => out.put_i64(*i),
             Cell::Float(f) => out.put_f64(*f),
+            Cell::Date(days) => out.put_i32(*days),
             Cell::Text(s) => out.put_slice(s.as_bytes()),
             Cell::Bytes(b) => out.put_slice(b),
             Cell::Uuid(u) => out.put_slice(u),
@@ -86,6 +95,7 @@ impl ToSql for Cell {
                 | Type::TEXT
                 | Type::BYTEA
                 | Type::TIMESTAMPTZ
+                | Type::DATE
                 | Type::UUID
         )
     }
@@ -103,6 +113,7 @@ impl<'a> FromSql<'a> for Cell {
             Type::BYTEA => Cell::Bytes(raw.to_vec()),
             Type::TIMESTAMPTZ => Cell::Instant(i64::from_be_bytes(eight()?)),
             Type::UUID => Cell::Uuid(raw.try_into()?),
+            Type::DATE => Cell::Date(i32::from_be_bytes(raw.try_into()?)),
             _ => Cell::Text(String::from_utf8(raw.to_vec())?),
         })
     }
@@ -154,6 +165,8 @@ impl Form {
             Kind::Uuid if name == "bytea" => Wire::Bytes,
             Kind::Uuid if name == "uuid" => Wire::Uuid,
             Kind::Uuid => Wire::Text,
+            Kind::Date if name == "date" => Wire::Date,
+            Kind::Date => Wire::Text,
             Kind::Timestamp => match (encoding, name) {
                 (encoding, name) if encoding.is_text() || matches!(name, "text" | "varchar") => {
                     Wire::Text
@@ -170,6 +183,7 @@ impl Form {
             Wire::Bytes => name == "bytea",
             Wire::Instant => name == "timestamptz",
             Wire::Uuid => name == "uuid",
+            Wire::Date => name == "date",
         };
         // An instant becomes a wall-clock time in UTC, whatever the session's time zone is.
         let cast = match (wire, name) {
@@ -187,6 +201,11 @@ impl Form {
         }
     }
 
+    /// The column as it is mapped.
+    pub(super) fn column(&self) -> Column {
+        Column { kind: self.kind, encoding: self.encoding }
+    }
+
     /// The form of a column whose type is unknown.
     pub(super) fn unknown(kind: Kind, encoding: Encoding) -> Form {
         let name = match kind {
@@ -199,6 +218,7 @@ impl Form {
             Kind::Bytes => "bytea",
             Kind::Uuid if encoding == Encoding::Raw => "bytea",
             Kind::Uuid => "uuid",
+            Kind::Date => "date",
             Kind::Timestamp if encoding == Encoding::Native => "timestamptz",
             Kind::Timestamp if encoding.is_text() => "text",
             Kind::Timestamp => "int8",
@@ -256,6 +276,18 @@ impl Form {
                 Wire::Uuid => Cell::Uuid(*u),
                 _ => Cell::Text(uuid_text(u)),
             },
+            (Kind::Date, Value::Date(days)) => {
+                match self.wire {
+                    Wire::Text => Cell::Text(date_text(*days)),
+                    _ if [i32::MIN, i32::MAX].contains(days) => Cell::Date(*days),
+                    _ => {
+                        let days = days.checked_sub(EPOCH_DAYS).filter(|days| DAYS.contains(days));
+                        Cell::Date(days.ok_or_else(|| {
+                            format!("{} is out of range for its type", value.shown())
+                        })?)
+                    }
+                }
+            }
             (Kind::Timestamp, Value::Timestamp(t)) => match self.wire {
                 // The smallest and largest time are `-infinity` and `infinity`, as in the protocol.
                 Wire::Instant if t.0 == i64::MIN || t.0 == i64::MAX => Cell::Instant(t.0),
@@ -287,6 +319,8 @@ impl Form {
                 Value::Timestamp(Time(micros.saturating_add(EPOCH_MICROS)))
             }
             (_, Cell::Uuid(u)) => Value::Uuid(u),
+            (_, Cell::Date(end @ (i32::MIN | i32::MAX))) => Value::Date(end),
+            (_, Cell::Date(days)) => Value::Date(days.saturating_add(EPOCH_DAYS)),
             (Kind::Uuid, Cell::Bytes(b)) => match <[u8; 16]>::try_from(b.as_slice()) {
                 Ok(uuid) => Value::Uuid(uuid),
                 Err(_) => Value::Bytes(b),
@@ -295,6 +329,7 @@ impl Form {
             (Kind::Decimal, Cell::Text(s)) => Value::Decimal(s),
             (Kind::Json, Cell::Text(s)) => Value::Json(s),
             (Kind::Uuid, Cell::Text(s)) => uuid_parse(&s).map_or(Value::Text(s), Value::Uuid),
+            (Kind::Date, Cell::Text(s)) => date_of(&s).map_or(Value::Text(s), Value::Date),
             (Kind::Timestamp, Cell::Text(s)) => {
                 instant_of(&s, self.encoding).map_or(Value::Text(s), Value::Timestamp)
             }
@@ -330,6 +365,9 @@ mod tests {
             (Kind::Uuid, Encoding::Native, "uuid", uuid.clone()),
             (Kind::Uuid, Encoding::Native, "text", uuid.clone()),
             (Kind::Uuid, Encoding::Raw, "bytea", uuid),
+            (Kind::Date, Encoding::Native, "date", Value::Date(-1)),
+            (Kind::Date, Encoding::Native, "date", Value::Date(i32::MAX)),
+            (Kind::Date, Encoding::Native, "text", Value::Date(20_484)),
             (Kind::Timestamp, Encoding::Native, "timestamptz", Value::Timestamp(Time(-1))),
             (Kind::Timestamp, Encoding::Native, "timestamp", Value::Timestamp(Time(-1))),
             (Kind::Timestamp, Encoding::Native, "int8", Value::Timestamp(Time(-1))),

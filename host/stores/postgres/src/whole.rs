@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use besom_core::collection::{Collection, Column, Encoding};
-use besom_core::time::Time;
+use besom_core::time::{Time, date_of};
 use besom_core::value::{Kind, RowKey, Value};
 use tokio_postgres::Row;
 
@@ -203,6 +203,11 @@ pub(super) fn of_kept(column: Column, padded: bool, stored: &Value) -> Value {
         Kind::Json => Some(Value::Json(text.to_owned())),
         Kind::Uuid => uuid_parse(text).map(Value::Uuid),
         Kind::Timestamp => instant(text, column.encoding).map(Value::Timestamp),
+        Kind::Date => match text {
+            "infinity" => Some(Value::Date(i32::MAX)),
+            "-infinity" => Some(Value::Date(i32::MIN)),
+            text => date_of(text).map(Value::Date),
+        },
         Kind::Text | Kind::Bytes => None,
     };
     read.unwrap_or_else(|| Value::Text(text.to_owned()))

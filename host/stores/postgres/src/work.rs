@@ -10,7 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use besom_core::collection::{Collections, all_dependants};
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Change, Comparison, Filter, Guard, Proposal, ReadSet};
+use besom_core::proposal::{Change, Condition, Filter, Guard, Proposal, ReadSet};
 use besom_core::value::{Field, Value};
 
 /// An item whose changes are applied.
@@ -246,11 +246,8 @@ impl Look<'_> {
 
     fn filter(&self, filter: &Filter) -> Option<Extent> {
         let first = self.collections.get(&filter.collection)?.key.first()?;
-        let equal = filter
-            .conditions
-            .iter()
-            .find(|c| c.column == *first && c.comparison == Comparison::Equal);
-        self.extent(&filter.collection, equal.map(|c| &c.value), true)
+        let mut of_it = filter.conditions.iter().filter(|c| c.column == *first);
+        self.extent(&filter.collection, of_it.find_map(Condition::fixed), true)
     }
 
     fn set(&self, set: &ReadSet) -> Option<Extent> {

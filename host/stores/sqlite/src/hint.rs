@@ -9,7 +9,7 @@ use rusqlite::Connection;
 
 use super::error::Job;
 use super::mapping::{Table, quote};
-use besom_core::proposal::{Comparison, Condition};
+use besom_core::proposal::Condition;
 
 /// An index that was created explicitly (not one implied by a key), over all rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,9 +69,7 @@ pub(super) fn of_question(
     let fixed = |column: &String| {
         let of_tenant = table.collection.tenant.as_ref().is_some_and(|t| same(t, column));
         (tenant && of_tenant)
-            || conditions
-                .iter()
-                .any(|c| c.comparison == Comparison::Equal && same(&c.column, column))
+            || conditions.iter().any(|c| c.fixed().is_some() && same(&c.column, column))
     };
     let led = |columns: &mut dyn Iterator<Item = &String>| columns.take_while(|c| fixed(c)).count();
     let key = led(&mut table.collection.tenant.iter().chain(&table.collection.key));
@@ -128,11 +126,7 @@ mod tests {
     }
 
     fn equal(column: &str) -> Condition {
-        Condition {
-            column: column.into(),
-            comparison: Comparison::Equal,
-            value: Value::Text("x".into()),
-        }
+        Condition::equal(column, Value::Text("x".into()))
     }
 
     #[test]

@@ -96,14 +96,15 @@ pub(super) fn weight(row: &rusqlite::Row<'_>, cells: usize) -> rusqlite::Result<
     (0..cells).map(of).sum()
 }
 
-/// Whether a row matches all conditions.
-pub(super) fn exists(
+/// The number of rows that match all conditions, up to a limit.
+pub(super) fn count(
     conn: &Connection,
     mapping: &Mapping,
     tenant: Option<&Tenant>,
     collection: &str,
     conditions: &[Condition],
-) -> Job<bool> {
+    limit: u32,
+) -> Job<u32> {
     let table = mapping.table(collection).map_err(invalid)?;
     let hint = hint::of_question(conn, table, tenant.is_some(), conditions)?;
     let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
@@ -114,9 +115,13 @@ pub(super) fn exists(
         table.push_tenant(tenant, &mut sql, &mut params).map_err(invalid)?;
     }
     table.push_terms(conditions, &mut sql, &mut params).map_err(invalid)?;
-    // Without any condition the first row answers, however it is found.
-    if !(conditions.is_empty() && params.is_empty()) {
+    sql.push_str(" LIMIT ?");
+    params.push(i64::from(limit).into());
+    // Without any condition the first rows answer, however they are found.
+    if !(conditions.is_empty() && params.len() == 1) {
         refuse_full_scan(conn, table, &sql, &params)?;
     }
-    Ok(conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
+    let sql = format!("SELECT count(*) FROM ({sql})");
+    let mut statement = conn.prepare_cached(&sql)?;
+    Ok(statement.query_row(params_from_iter(params.iter()), |row| row.get(0))?)
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use besom_core::collection::{Collection, Collections, Column, named};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Comparison;
+use besom_core::value::Kind;
 use besom_core::value::{Field, Value};
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -19,7 +20,7 @@ use super::stored;
 use super::values::encode;
 use besom_ports::store::Error;
 use besom_tables::Dialect;
-use besom_tables::conditions::Term;
+use besom_tables::conditions::{Term, Tested, round};
 use besom_tables::encoding::Round;
 use besom_tables::mapping::Mapped;
 pub(super) use besom_tables::mapping::{push_quoted, quote};
@@ -269,26 +270,99 @@ impl Table {
         params: &mut Params<'v>,
     ) -> Result<(), Refusal> {
         for term in terms {
-            let term: Term<'v> = term.into();
             sql.push_str(" AND ");
-            push_quoted(term.column, sql);
-            sql.push_str(match term.comparison {
-                Comparison::Equal => " IS ?",
-                Comparison::NotEqual => " IS NOT ?",
-                Comparison::AtLeast => " >= ?",
-                Comparison::AtMost => " <= ?",
-            });
-            params.push(self.cell(term.column, term.value, term.round())?);
-            // Texts that the column's collation calls equal may differ.
-            let is_text = matches!(term.value, Value::Text(_));
-            if is_text && term.comparison == Comparison::Equal {
-                sql.push_str(" AND ");
-                push_quoted(term.column, sql);
-                sql.push_str(" COLLATE BINARY IS ?");
-                params.push(self.cell(term.column, term.value, term.round())?);
+            self.push_term(term.into(), sql, params)?;
+        }
+        Ok(())
+    }
+
+    fn push_term<'v>(
+        &self,
+        Term { column, tested }: Term<'v>,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        match tested {
+            Tested::Value(comparison, value) => {
+                self.push_compared(column, comparison, value, sql, params)?;
+            }
+            Tested::Column(comparison, other) => {
+                let (own, of_other) = (*self.form(column)?, *self.form(other)?);
+                own.comparable(column, of_other, other)?;
+                // The collation of the first column would decide for both.
+                let bytes = if own.kind == Kind::Text { " COLLATE BINARY" } else { "" };
+                push_quoted(column, sql);
+                sql.push_str(bytes);
+                sql.push_str(operator(comparison));
+                push_quoted(other, sql);
+            }
+            Tested::Listed { values, inside } => {
+                let (comparison, between) = match inside {
+                    true => (Comparison::Equal, ") OR ("),
+                    false => (Comparison::NotEqual, ") AND ("),
+                };
+                self.form(column)?;
+                if values.is_empty() {
+                    // A constant that is false makes the planner choose any index, or none.
+                    let column = quote(column);
+                    sql.push_str(&match inside {
+                        true => format!("{column} IS NULL AND {column} IS NOT NULL"),
+                        false => "1".to_owned(),
+                    });
+                    return Ok(());
+                }
+                sql.push_str("((");
+                for (at, value) in values.iter().enumerate() {
+                    if at > 0 {
+                        sql.push_str(between);
+                    }
+                    self.push_compared(column, comparison, value, sql, params)?;
+                }
+                sql.push_str("))");
+            }
+            Tested::StartsWith(beginning) => {
+                self.form(column)?.has_prefixes(column)?;
+                sql.push_str("instr(");
+                push_quoted(column, sql);
+                sql.push_str(", ?) = 1");
+                params.push(text(beginning));
             }
         }
         Ok(())
+    }
+
+    fn push_compared<'v>(
+        &self,
+        column: &str,
+        comparison: Comparison,
+        value: &'v Value,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        push_quoted(column, sql);
+        sql.push_str(operator(comparison));
+        sql.push('?');
+        params.push(self.cell(column, value, round(comparison))?);
+        // Texts that the column's collation calls equal may differ.
+        if matches!(value, Value::Text(_)) && comparison == Comparison::Equal {
+            sql.push_str(" AND ");
+            push_quoted(column, sql);
+            sql.push_str(" COLLATE BINARY IS ?");
+            params.push(self.cell(column, value, Round::Down)?);
+        }
+        Ok(())
+    }
+}
+
+/// Between a column and what it is compared with.
+fn operator(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Equal => " IS ",
+        Comparison::NotEqual => " IS NOT ",
+        Comparison::Below => " < ",
+        Comparison::AtMost => " <= ",
+        Comparison::AtLeast => " >= ",
+        Comparison::Above => " > ",
     }
 }
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use besom_core::collection::{Column, Encoding};
-use besom_core::shape::{
+use besom_core::value::Kind;
+use besom_ports::shape::{
     BY_NUMBERS, Described, FOR_INSTANTS, Found, Reference, Shape, is_named_as_instant, unit_of,
 };
-use besom_core::value::Kind;
 use rusqlite::{Connection, params};
 
 use super::check::{indexes, tables};
@@ -147,7 +147,12 @@ fn candidates(declared: &Declared) -> Vec<(Kind, Encoding)> {
         return native(&[Kind::Bool, Kind::Integer, Kind::Text]);
     }
     if has(&["DATE", "TIME"]) {
-        return instants.into_iter().chain(native(&[Kind::Text, Kind::Integer])).collect();
+        let date = (ty == "DATE").then_some((Kind::Date, Encoding::Native));
+        return date
+            .into_iter()
+            .chain(instants)
+            .chain(native(&[Kind::Text, Kind::Integer]))
+            .collect();
     }
     if has(&["INT"]) {
         return native(&[Kind::Integer, Kind::Text]);

@@ -215,13 +215,27 @@ impl ReadView for SqliteSnapshot {
         self.read(|conn, mapping| range::read(conn, mapping, tenant, range, room))
     }
 
-    async fn exists(
+    async fn count(
         &self,
         tenant: Option<&Tenant>,
         collection: &str,
         conditions: &[Condition],
-    ) -> Result<bool> {
-        self.question(|conn, mapping| lookup::exists(conn, mapping, tenant, collection, conditions))
+        limit: u32,
+    ) -> Result<u32> {
+        self.question(|conn, mapping| {
+            lookup::count(conn, mapping, tenant, collection, conditions, limit)
+        })
+    }
+
+    fn bounded(&self, range: &Range) -> Result<(String, bool)> {
+        let table = self
+            .inner
+            .mapping
+            .table(&range.collection)
+            .map_err(|e| Error::Invalid(e.to_string()))?;
+        let collection = &table.collection;
+        let column = collection.bounded(range.index.as_deref(), range.prefix.len());
+        Ok((column.map_err(Error::Invalid)?.to_owned(), collection.tenant.is_some()))
     }
 
     async fn tenants(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use besom_core::collection::{Column, Encoding};
 use besom_core::snapshot::Cause;
+use besom_core::time::date_of;
 use besom_core::value::Kind;
 use besom_ports::store::{Error, UNTIL_MATCHED};
 use besom_tables::encoding::{instant_of, instant_text, uuid_parse};
@@ -58,7 +59,7 @@ impl Declared {
             Kind::Integer | Kind::Bool => text,
             Kind::Timestamp if column.encoding.is_text() => integer,
             Kind::Timestamp => text,
-            Kind::Text | Kind::Json | Kind::Decimal => integer,
+            Kind::Text | Kind::Json | Kind::Decimal | Kind::Date => integer,
             Kind::Bytes => integer || text,
             Kind::Uuid => integer || (text && column.encoding == Encoding::Raw),
             Kind::Float => text,
@@ -241,7 +242,7 @@ impl Sample {
 fn cells(name: &str, column: Column) -> String {
     let name = quote(name);
     match column.kind {
-        Kind::Bool | Kind::Timestamp | Kind::Uuid => format!(
+        Kind::Bool | Kind::Timestamp | Kind::Uuid | Kind::Date => format!(
             "typeof({name}), CASE WHEN typeof({name}) <> 'real' AND length({name}) <= {LENGTH_MAX} \
              THEN {name} END"
         ),
@@ -260,6 +261,7 @@ fn fits(column: Column, class: &str, value: ValueRef<'_>) -> (bool, bool) {
         Kind::Decimal => both(matches!(class, "integer" | "real" | "text")),
         Kind::Text | Kind::Json => both(class == "text"),
         Kind::Bytes => both(class == "blob"),
+        Kind::Date => both(class == "text" && date_of(text()).is_some()),
         Kind::Uuid => {
             let raw = matches!(value, ValueRef::Blob(b) if b.len() == 16);
             let is_text = class == "text" && uuid_parse(text()).is_some();

@@ -3,7 +3,7 @@
 
 use besom_core::collection::{Column, Encoding};
 use besom_core::ids::Tenant;
-use besom_core::time::Time;
+use besom_core::time::{Time, date_of, date_text};
 use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
@@ -35,6 +35,7 @@ pub(super) fn encode<'a>(
         (Kind::Bytes, Value::Bytes(b)) => bytes(b),
         (Kind::Uuid, Value::Uuid(u)) if column.encoding == Encoding::Raw => bytes(u),
         (Kind::Uuid, Value::Uuid(u)) => ToSqlOutput::Owned(Owned::Text(uuid_text(u))),
+        (Kind::Date, Value::Date(days)) => ToSqlOutput::Owned(Owned::Text(date_text(*days))),
         (Kind::Timestamp, Value::Timestamp(t)) => match column.encoding {
             encoding if encoding.is_text() => {
                 ToSqlOutput::Owned(Owned::Text(instant_text(*t, encoding)?))
@@ -70,6 +71,7 @@ pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
                 Kind::Decimal => Value::Decimal(s.to_owned()),
                 Kind::Json => Value::Json(s.to_owned()),
                 Kind::Uuid => uuid_parse(s).map_or_else(|| Value::Text(s.to_owned()), Value::Uuid),
+                Kind::Date => date_of(s).map_or_else(|| Value::Text(s.to_owned()), Value::Date),
                 Kind::Timestamp => instant_of(s, column.encoding)
                     .map_or_else(|| Value::Text(s.to_owned()), Value::Timestamp),
                 _ => Value::Text(s.to_owned()),
@@ -207,6 +209,7 @@ mod tests {
             (Kind::Json, Encoding::Native, Value::Json("{}".into())),
             (Kind::Uuid, Encoding::Native, Value::Uuid([7; 16])),
             (Kind::Uuid, Encoding::Raw, Value::Uuid([7; 16])),
+            (Kind::Date, Encoding::Native, Value::Date(-1)),
             (Kind::Timestamp, Encoding::Native, Value::Timestamp(Time(-1))),
             (Kind::Timestamp, Encoding::Seconds, instant.clone()),
             (Kind::Timestamp, Encoding::Millis, instant.clone()),

@@ -1,48 +1,75 @@
-//! Comparisons of columns with values: the conditions of a filter, and the prefix and bounds of a
-//! range.
+//! What columns have to meet: the conditions of a filter, and the prefix and bounds of a range.
 
-use besom_core::proposal::{Comparison, Condition};
+use besom_core::proposal::{Comparison, Condition, Test};
 use besom_core::value::Value;
 use besom_ports::store::Range;
 
 use crate::encoding::Round;
 
-/// One comparison. It is true or false, never unknown: NULL equals NULL and has no order.
+/// A column and what it has to meet. It is true or false, never unknown: NULL equals NULL and has no order.
 #[derive(Clone, Copy, Debug)]
 pub struct Term<'v> {
     /// The column.
     pub column: &'v str,
-    /// How it is compared.
-    pub comparison: Comparison,
-    /// The value that it is compared with.
-    pub value: &'v Value,
+    /// What it has to meet.
+    pub tested: Tested<'v>,
+}
+
+/// See [`Test`].
+#[derive(Clone, Copy, Debug)]
+pub enum Tested<'v> {
+    /// It compares so with a value.
+    Value(Comparison, &'v Value),
+    /// It compares so with another column.
+    Column(Comparison, &'v str),
+    /// It equals one of the values, or none of them.
+    Listed {
+        /// The values.
+        values: &'v [Value],
+        /// Whether it equals one of them.
+        inside: bool,
+    },
+    /// It is a text that begins with this text.
+    StartsWith(&'v str),
 }
 
 impl<'v> From<&'v Condition> for Term<'v> {
-    fn from(condition: &'v Condition) -> Term<'v> {
-        let Condition { column, comparison, value } = condition;
-        Term { column, comparison: *comparison, value }
+    fn from(Condition { column, test }: &'v Condition) -> Term<'v> {
+        let tested = match test {
+            Test::Value(comparison, value) => Tested::Value(*comparison, value),
+            Test::Column(comparison, other) => Tested::Column(*comparison, other),
+            Test::OneOf(values) => Tested::Listed { values, inside: true },
+            Test::NoneOf(values) => Tested::Listed { values, inside: false },
+            Test::StartsWith(text) => Tested::StartsWith(text),
+        };
+        Term { column, tested }
     }
 }
 
-impl Term<'_> {
-    /// The rounding of its value.
-    pub fn round(&self) -> Round {
-        match self.comparison {
-            Comparison::AtLeast => Round::Up,
-            Comparison::Equal | Comparison::NotEqual | Comparison::AtMost => Round::Down,
+/// The rounding of a value that a column is compared with.
+pub fn round(comparison: Comparison) -> Round {
+    match comparison {
+        Comparison::AtLeast | Comparison::Below => Round::Up,
+        Comparison::Equal | Comparison::NotEqual | Comparison::AtMost | Comparison::Above => {
+            Round::Down
         }
     }
 }
 
 /// The prefix and the bounds of a range over an index with these columns.
 pub fn within<'v>(range: &'v Range, index: &'v [String]) -> impl Iterator<Item = Term<'v>> {
-    let term = |comparison| move |(column, value)| Term { column, comparison, value };
+    let term = |comparison| {
+        move |(column, value)| Term { column, tested: Tested::Value(comparison, value) }
+    };
     let columns = || index.iter().map(String::as_str);
     let bounded = move |bound: &'v Option<Value>| columns().skip(range.prefix.len()).zip(bound);
     (columns().zip(&range.prefix).map(term(Comparison::Equal)))
         .chain(bounded(&range.lower).map(term(Comparison::AtLeast)))
         .chain(bounded(&range.upper).map(term(Comparison::AtMost)))
+        .chain(bounded(&range.beyond).map(move |(column, value)| match value {
+            Value::Null => term(Comparison::NotEqual)((column, value)),
+            value => term(Comparison::Above)((column, value)),
+        }))
 }
 
 /// All comparisons of a range: its prefix, its bounds, its conditions.

@@ -109,7 +109,7 @@ impl<'a, C: Stored> Page<'a, C> {
         if range.prefix.len() > index.len() {
             return Err(format!("the prefix is longer than the index {index:?}"));
         }
-        let bounded = range.lower.is_some() || range.upper.is_some();
+        let bounded = range.lower.is_some() || range.upper.is_some() || range.beyond.is_some();
         if range.prefix.len() == index.len() && bounded {
             return Err(format!("{index:?} has no column left for bounds"));
         }
@@ -191,6 +191,7 @@ impl<'a, C: Stored> Page<'a, C> {
             && self.range.prefix.is_empty()
             && self.range.lower.is_none()
             && self.range.upper.is_none()
+            && self.range.beyond.is_none()
             && self.range.conditions.is_empty()
             && begin.is_empty()
     }

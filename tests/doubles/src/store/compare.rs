@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use besom_core::proposal::{Comparison, Condition};
+use besom_core::proposal::{Comparison, Condition, Test};
 use besom_core::value::{Kind, Value};
 
 /// A value with a total order, to be part of a key.
@@ -46,6 +46,7 @@ pub(super) fn order(a: &Value, b: &Value) -> Ordering {
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
         (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
         (Value::Uuid(a), Value::Uuid(b)) => a.cmp(b),
+        (Value::Date(a), Value::Date(b)) => a.cmp(b),
         (a, b) => rank(a.kind()).cmp(&rank(b.kind())),
     }
 }
@@ -62,6 +63,7 @@ fn rank(kind: Option<Kind>) -> u8 {
         Some(Kind::Timestamp) => 7,
         Some(Kind::Uuid) => 8,
         Some(Kind::Json) => 9,
+        Some(Kind::Date) => 10,
     }
 }
 
@@ -102,15 +104,30 @@ impl<'a> Digits<'a> {
     }
 }
 
-/// Whether a column's value meets a condition.
-pub(super) fn holds(actual: &Value, condition: &Condition) -> bool {
-    let ordering = order(actual, &condition.value);
-    let known = *actual != Value::Null && condition.value != Value::Null;
-    match condition.comparison {
-        Comparison::Equal => ordering == Ordering::Equal,
-        Comparison::NotEqual => ordering != Ordering::Equal,
-        Comparison::AtLeast => known && ordering != Ordering::Less,
-        Comparison::AtMost => known && ordering != Ordering::Greater,
+/// Whether a row with these values meets a condition.
+pub(super) fn holds(value: &dyn Fn(&str) -> Value, condition: &Condition) -> bool {
+    let actual = value(&condition.column);
+    match &condition.test {
+        Test::Value(comparison, other) => compares(&actual, *comparison, other),
+        Test::Column(comparison, other) => compares(&actual, *comparison, &value(other)),
+        Test::OneOf(all) => all.iter().any(|one| order(&actual, one).is_eq()),
+        Test::NoneOf(all) => all.iter().all(|one| order(&actual, one).is_ne()),
+        Test::StartsWith(beginning) => {
+            matches!(actual, Value::Text(text) if text.starts_with(beginning.as_str()))
+        }
+    }
+}
+
+fn compares(a: &Value, comparison: Comparison, b: &Value) -> bool {
+    let ordering = order(a, b);
+    let known = *a != Value::Null && *b != Value::Null;
+    match comparison {
+        Comparison::Equal => ordering.is_eq(),
+        Comparison::NotEqual => ordering.is_ne(),
+        Comparison::Below => known && ordering.is_lt(),
+        Comparison::AtMost => known && ordering.is_le(),
+        Comparison::AtLeast => known && ordering.is_ge(),
+        Comparison::Above => known && ordering.is_gt(),
     }
 }
 
@@ -135,7 +152,7 @@ mod tests {
 
     #[test]
     fn null_equals_null_and_is_neither_above_nor_below_anything() {
-        use Comparison::{AtLeast, AtMost, Equal, NotEqual};
+        use Comparison::{Above, AtLeast, AtMost, Below, Equal, NotEqual};
         let (null, one) = (Value::Null, Value::Integer(1));
         for (actual, comparison, value, expected) in [
             (&null, Equal, &null, true),
@@ -148,9 +165,13 @@ mod tests {
             (&one, AtLeast, &null, false),
             (&null, AtMost, &one, false),
             (&one, AtMost, &one, true),
+            (&null, Below, &one, false),
+            (&one, Above, &null, false),
+            (&one, Below, &one, false),
+            (&one, Above, &one, false),
         ] {
-            let condition = Condition { column: "c".into(), comparison, value: value.clone() };
-            assert_eq!(holds(actual, &condition), expected, "{actual:?} {condition:?}");
+            let said = format!("{actual:?} {comparison:?} {value:?}");
+            assert_eq!(compares(actual, comparison, value), expected, "{said}");
         }
     }
 }

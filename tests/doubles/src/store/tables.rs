@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use besom_core::collection::{Collection, Collections};
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Change, Condition, Filter, ReadSet};
+use besom_core::proposal::{Change, Condition, Filter, ReadSet, Test};
 use besom_core::value::{Field, Kind, RowKey, Value, is_decimal};
 
 use super::compare::{Ordered, holds};
@@ -125,10 +125,23 @@ impl Tables {
         tenant: Option<&Tenant>,
         filter: &Filter,
     ) -> Result<bool, Violation> {
+        Ok(self.count(collections, tenant, filter, 1)? > 0)
+    }
+
+    /// The number of rows that match, counted up to `limit`.
+    pub(super) fn count(
+        &self,
+        collections: &Collections,
+        tenant: Option<&Tenant>,
+        filter: &Filter,
+        limit: usize,
+    ) -> Result<usize, Violation> {
         let collection = collection(collections, &filter.collection)?;
         check_conditions(collection, &filter.conditions)?;
-        let mut rows = self.of(collection)?.rows.iter();
-        Ok(rows.any(|(id, row)| visible(collection, tenant, id) && meets(row, &filter.conditions)))
+        let rows = self.of(collection)?.rows.iter();
+        let matching = rows
+            .filter(|(id, row)| visible(collection, tenant, id) && meets(row, &filter.conditions));
+        Ok(matching.take(limit).count())
     }
 
     /// Applies a change in the tenant.
@@ -425,12 +438,27 @@ pub(super) fn check_conditions(
     collection: &Collection,
     conditions: &[Condition],
 ) -> Result<(), Violation> {
-    conditions.iter().try_for_each(|c| check_kind(collection, &c.column, &c.value))
+    conditions.iter().try_for_each(|Condition { column, test }| match test {
+        Test::Value(_, value) => check_kind(collection, column, value),
+        Test::OneOf(values) | Test::NoneOf(values) => {
+            check_kind(collection, column, &Value::Null)?;
+            values.iter().try_for_each(|value| check_kind(collection, column, value))
+        }
+        Test::Column(_, other) => {
+            let of = |name: &str| collection.column(name).map_err(Violation);
+            of(column)?.comparable(column, of(other)?, other).map_err(Violation)
+        }
+        Test::StartsWith(_) => {
+            let of = collection.column(column).map_err(Violation)?;
+            of.has_prefixes(column).map_err(Violation)
+        }
+    })
 }
 
 /// Whether a row meets all conditions.
 pub(super) fn meets(row: &Columns, conditions: &[Condition]) -> bool {
-    conditions.iter().all(|c| row.get(&c.column).is_some_and(|value| holds(value, c)))
+    let value = |column: &str| row.get(column).cloned().unwrap_or(Value::Null);
+    conditions.iter().all(|condition| holds(&value, condition))
 }
 
 /// Whether this row is among the rows of `tenant` (none: of all tenants).

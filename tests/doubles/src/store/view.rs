@@ -74,6 +74,7 @@ impl Scan<'_> {
         range.prefix.iter().enumerate().all(equal)
             && range.lower.as_ref().is_none_or(|l| known(l) && order(bounded, l).is_ge())
             && range.upper.as_ref().is_none_or(|u| known(u) && order(bounded, u).is_le())
+            && range.beyond.as_ref().is_none_or(|b| order(bounded, b).is_gt())
     }
 }
 
@@ -108,7 +109,7 @@ fn checked<'a>(collections: &'a Collections, range: &'a Range) -> Result<Scan<'a
         let index = range.index.as_deref().unwrap_or_default();
         return Err(Error::Invalid(format!("{name} has no index {index}")));
     };
-    let bounds = range.lower.iter().chain(&range.upper);
+    let bounds = range.lower.iter().chain(&range.upper).chain(&range.beyond);
     let bounded = index.get(range.prefix.len());
     if range.prefix.len() > index.len() || (bounded.is_none() && bounds.clone().count() > 0) {
         return Err(Error::Invalid(format!(
@@ -270,15 +271,22 @@ impl ReadView for View {
         Ok(page)
     }
 
-    async fn exists(
+    async fn count(
         &self,
         tenant: Option<&Tenant>,
         collection: &str,
         conditions: &[Condition],
-    ) -> Result<bool> {
+        limit: u32,
+    ) -> Result<u32> {
         self.open()?;
         let filter = Filter { collection: collection.to_owned(), conditions: conditions.to_vec() };
-        Ok(self.tables.exists(&self.collections, tenant, &filter)?)
+        Ok(self.tables.count(&self.collections, tenant, &filter, limit as usize)? as u32)
+    }
+
+    fn bounded(&self, range: &Range) -> Result<(String, bool)> {
+        let collection = collection(&self.collections, &range.collection)?;
+        let column = collection.bounded(range.index.as_deref(), range.prefix.len());
+        Ok((column.map_err(Error::Invalid)?.to_owned(), collection.tenant.is_some()))
     }
 
     async fn tenants(

@@ -40,6 +40,7 @@ impl Task for Hostile {
             "tenants-get" => {
                 drop(store::get_many(None, "things", &[vec![Value::Integer(1)]], &["id"])?);
             }
+            "tenants-distinct" => drop(store::distinct(None, &Range::of("things"), None, 9)?),
             "tenants-exists" => drop(store::exists(None, &Filter::of("things"))?),
             "tenants-deliveries" => drop(deliveries::latest(None, "cleaned", &["k".to_owned()])?),
             "tenants-activity" => drop(activity::states(None, &["room".to_owned()])?),
@@ -167,6 +168,31 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
         "read-column" => {
             told(store::exists(Some(item), &Filter::of("things").equal("hidden", Value::Null)))
         }
+        "count" => {
+            let filter = Filter::of("things");
+            let filters = [filter.clone(), filter.is_null("state").one_of("id", [1_i64, 2])];
+            Verdict::skip(format!("{:?}", store::count(Some(item), &filters, 5)?))
+        }
+        "distinct" => {
+            let from = Value::Integer(4);
+            let range = Range::of("things").descending();
+            Verdict::skip(format!("{:?}", store::distinct(Some(item), &range, Some(&from), 3)?))
+        }
+        "distinct-all" => {
+            let found = store::distinct(Some(item), &Range::of("things"), None, 100)?;
+            Verdict::skip(found.len().to_string())
+        }
+        "distinct-secrets" => told(store::distinct(Some(item), &Range::of("secrets"), None, 10)),
+        "distinct-too-many" => {
+            told(store::distinct(Some(item), &Range::of("things"), None, 1 << 20))
+        }
+        "read-many-values" => {
+            told(store::exists(Some(item), &Filter::of("things").one_of("id", 0..1_000_i64)))
+        }
+        "read-hidden-column" => told(store::exists(
+            Some(item),
+            &Filter::of("things").compares("id", Comparison::Below, "hidden"),
+        )),
         "read-for-nobody" => told(store::exists(None, &Filter::of("things"))),
         "read-deliveries" => {
             let found = deliveries::latest(Some(item), "cleaned", &["k".to_owned()])?;

@@ -44,7 +44,7 @@ pub async fn a_row_inserted_before_the_commit_fails_the_absence_guard(world: &mu
 /// A guard on absence is a violation if its filter does not fix an anchor's key.
 pub async fn an_absence_guard_that_fixes_no_anchor_is_a_violation(world: &mut World) {
     world.write(vec![parent("p")]).await;
-    let state = |comparison| Condition { column: "parent".into(), comparison, value: text("p") };
+    let state = |comparison| Condition::of("parent", comparison, text("p"));
     let filters = [
         Filter { collection: "children".into(), conditions: vec![state(Comparison::AtLeast)] },
         Filter { collection: "children".into(), conditions: vec![] },
@@ -73,11 +73,8 @@ pub async fn an_absence_guard_without_the_row_of_its_anchor_fails(world: &mut Wo
 
 /// Several conditions on one column apply together: each excludes a row, and any other row counts.
 pub async fn an_absence_guard_leaves_out_every_row_that_it_names(world: &mut World) {
-    let condition = |column: &str, comparison, value: Value| Condition {
-        column: column.into(),
-        comparison,
-        value,
-    };
+    let condition =
+        |column: &str, comparison, value: Value| Condition::of(column, comparison, value);
     let nobody_but = |seqs: &[i64]| {
         let but = |seq: &i64| condition("seq", Comparison::NotEqual, Value::Integer(*seq));
         let mut conditions = vec![Condition::equal("parent", text("p"))];

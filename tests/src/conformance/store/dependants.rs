@@ -76,11 +76,7 @@ pub async fn rows_go_with_the_row_that_they_refer_to(world: &mut World) {
     let seen = Guard::Columns {
         collection: "parents".into(),
         key: of("p"),
-        conditions: vec![Condition {
-            column: "total".into(),
-            comparison: Comparison::Equal,
-            value: n(0),
-        }],
+        conditions: vec![Condition::of("total", Comparison::Equal, n(0))],
     };
     let child_alone = Change::Delete { collection: "children".into(), key: vec![text("p"), n(1)] };
     let all = set(vec![of("p"), of("q"), of("r")]);

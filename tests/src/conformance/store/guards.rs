@@ -1,15 +1,19 @@
 //! Guards: each comparison, null, rows that exist or are absent, and activity.
 
-use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard};
+use std::time::Duration;
+
+use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Test};
 use besom_core::time::Time;
 use besom_core::value::Value;
-use besom_ports::store::{Batch, Outcome};
+use besom_ports::store::{Batch, Error, Outcome, Range};
 
 use crate::conformance::World;
 use crate::conformance::tables::{fields, full_thing, text, thing};
-use crate::conformance::world::{apply, candidate, tenant};
+use crate::conformance::world::{apply, candidate, range, tenant};
 
-use Comparison::{AtLeast, AtMost, Equal, NotEqual};
+use Comparison::{Above, AtLeast, AtMost, Below, Equal, NotEqual};
+
+const OPEN: Duration = Duration::from_secs(30);
 
 /// Commits one item under a guard; returns whether the guard held.
 async fn holds(world: &World, guard: Guard) -> bool {
@@ -26,7 +30,7 @@ fn columns(id: &str, conditions: Vec<Condition>) -> Guard {
 }
 
 fn condition(column: &str, comparison: Comparison, value: Value) -> Condition {
-    Condition { column: column.into(), comparison, value }
+    Condition::of(column, comparison, value)
 }
 
 fn filter(conditions: Vec<Condition>) -> Filter {
@@ -46,6 +50,7 @@ fn around(column: &str) -> Option<(Value, Value, Value)> {
             let at = |micros: i64| Value::Timestamp(Time(1_700_000_000_123_456 + micros));
             (at(-1), at(0), at(1))
         }
+        "born" => (Value::Date(-2), Value::Date(-1), Value::Date(0)),
         "title" => (text("Thing"), text("Thing\u{e9} \u{1f9f9}"), text("Thing\u{e9} \u{1f9fa}")),
         _ => return None,
     })
@@ -55,13 +60,15 @@ fn around(column: &str) -> Option<(Value, Value, Value)> {
 pub async fn comparisons_mean_what_they_say_for_every_ordered_kind(world: &mut World) {
     let row = Change::Insert { collection: "things".into(), fields: full_thing("t", 5) };
     world.write(vec![row]).await;
-    for column in ["n", "ratio", "data", "at", "title"] {
+    for column in ["n", "ratio", "data", "at", "born", "title"] {
         let (below, same, above) = around(column).expect("an ordered column");
         for (comparison, with_below, with_same, with_above) in [
             (Equal, false, true, false),
             (NotEqual, true, false, true),
             (AtLeast, true, true, false),
             (AtMost, false, true, true),
+            (Below, false, false, true),
+            (Above, true, false, false),
         ] {
             for (value, expected) in
                 [(&below, with_below), (&same, with_same), (&above, with_above)]
@@ -107,15 +114,107 @@ pub async fn null_equals_null_and_has_no_order(world: &mut World) {
         ("none", NotEqual, one(), true),
         ("none", AtLeast, one(), false),
         ("none", AtMost, one(), false),
+        ("none", Below, one(), false),
+        ("none", Above, one(), false),
         ("one", Equal, Value::Null, false),
         ("one", NotEqual, Value::Null, true),
         ("one", AtLeast, Value::Null, false),
         ("one", AtMost, Value::Null, false),
+        ("one", Below, Value::Null, false),
+        ("one", Above, Value::Null, false),
     ] {
         let guard = columns("none", vec![]);
         assert!(holds(world, guard).await);
         let guard = columns(id, vec![condition("n", comparison, value)]);
         assert_eq!(holds(world, guard.clone()).await, expected, "{guard:?}");
+    }
+}
+
+/// A list, a beginning and another column: in guards, in reads, and as the rows of a range.
+pub async fn a_column_is_tested_by_lists_beginnings_and_other_columns(world: &mut World) {
+    let row = Change::Insert { collection: "things".into(), fields: full_thing("t", 5) };
+    let nothing = fields([("id", text("none")), ("title", text("")), ("n", Value::Null)]);
+    let nothing = Change::Insert { collection: "things".into(), fields: nothing };
+    world.write(vec![row, nothing]).await;
+    let (n, null) = (Value::Integer, || Value::Null);
+    let one_of = |values: &[Value]| Test::OneOf(values.to_vec());
+    let none_of = |values: &[Value]| Test::NoneOf(values.to_vec());
+    let begins = |text: &str| Test::StartsWith(text.to_owned());
+    let than = |comparison, column: &str| Test::Column(comparison, column.to_owned());
+    // Whether it holds for the row with values, and for the one without.
+    for (column, test, expected) in [
+        ("n", one_of(&[n(4), n(5)]), (true, false)),
+        ("n", one_of(&[n(4), null()]), (false, true)),
+        ("n", one_of(&[]), (false, false)),
+        ("n", none_of(&[n(4), n(5)]), (false, true)),
+        ("n", none_of(&[n(4), null()]), (true, false)),
+        ("n", none_of(&[]), (true, true)),
+        ("title", one_of(&[text("x"), text("Thing\u{e9} \u{1f9f9}")]), (true, false)),
+        ("title", none_of(&[text("thing\u{e9} \u{1f9f9}")]), (true, true)),
+        ("at", one_of(&[Value::Timestamp(Time(1_700_000_000_123_456))]), (true, false)),
+        ("born", one_of(&[Value::Date(-1), Value::Date(3)]), (true, false)),
+        ("reference", none_of(&[Value::Uuid([7; 16])]), (false, true)),
+        ("title", begins("Thing"), (true, false)),
+        ("title", begins("Thing\u{e9} \u{1f9f9}"), (true, false)),
+        ("title", begins("Thing\u{e9} \u{1f9f9}."), (false, false)),
+        ("title", begins("thing"), (false, false)),
+        ("title", begins("hing"), (false, false)),
+        ("title", begins("%"), (false, false)),
+        ("title", begins(""), (true, true)),
+        ("n", than(Below, "most"), (true, false)),
+        ("n", than(AtMost, "most"), (true, false)),
+        ("n", than(Equal, "most"), (false, true)),
+        ("n", than(NotEqual, "most"), (true, false)),
+        ("n", than(AtLeast, "most"), (false, false)),
+        ("most", than(Above, "n"), (true, false)),
+        ("title", than(NotEqual, "id"), (true, true)),
+        ("title", than(Above, "id"), (false, false)),
+        ("price", than(Equal, "price"), (true, true)),
+    ] {
+        let condition = Condition { column: column.to_owned(), test };
+        for (id, expected) in [("t", expected.0), ("none", expected.1)] {
+            let guard = columns(id, vec![condition.clone()]);
+            assert_eq!(holds(world, guard).await, expected, "{id}: {condition:?}");
+            let conditions = vec![Condition::equal("id", text(id)), condition.clone()];
+            let guard = Guard::Exists(filter(conditions.clone()));
+            assert_eq!(holds(world, guard).await, expected, "a row like {id}: {condition:?}");
+            let view = world.store().snapshot(OPEN).await.expect("a snapshot");
+            let count = view.count(Some(&tenant("a")), "things", &conditions, 9).await;
+            assert_eq!(count.expect("counted"), u32::from(expected), "{id}: {condition:?}");
+        }
+        let range = Range { conditions: vec![condition.clone()], ..range("things", None, &["id"]) };
+        let found = world.read(&range).await.expect("read").rows.len();
+        let expected = usize::from(expected.0) + usize::from(expected.1);
+        assert_eq!(found, expected, "{condition:?}");
+    }
+}
+
+/// Columns of different kinds are not compared, and only a text begins with one.
+pub async fn a_test_that_does_not_fit_its_column_is_refused(world: &mut World) {
+    let view = world.store().snapshot(OPEN).await.expect("a snapshot");
+    for (at, (column, test, words)) in [
+        ("n", Test::Column(Below, "title".into()), "cannot be compared"),
+        ("n", Test::Column(Below, "colour".into()), "colour"),
+        ("n", Test::StartsWith("x".into()), "is no text"),
+        ("n", Test::OneOf(vec![Value::Integer(1), text("x")]), "n"),
+        ("colour", Test::NoneOf(vec![]), "colour"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let condition = Condition { column: column.to_owned(), test };
+        let conditions = std::slice::from_ref(&condition);
+        match view.count(Some(&tenant("a")), "things", conditions, 1).await {
+            Err(Error::Invalid(said)) => assert!(said.contains(words), "{condition:?}: {said}"),
+            other => panic!("{condition:?}: {other:?}"),
+        }
+        let batch = apply(vec![columns("t", vec![condition.clone()])], vec![]);
+        let committed = world.settle(candidate(&format!("k{at}")), batch).await;
+        let outcome = &committed.outcomes[0];
+        assert!(
+            matches!(outcome, Outcome::Retried(_) | Outcome::Dead(_)),
+            "{condition:?}: {outcome:?}"
+        );
     }
 }
 

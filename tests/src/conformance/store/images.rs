@@ -11,8 +11,20 @@ use crate::conformance::World;
 use crate::conformance::tables::{fields, full_thing, text, thing};
 use crate::conformance::world::{apply, candidate, proposal, set_n, skip, tenant};
 
-const COLUMNS: [&str; 10] =
-    ["id", "title", "n", "ratio", "data", "at", "flag", "doc", "reference", "price"];
+const COLUMNS: [&str; 12] = [
+    "id",
+    "title",
+    "n",
+    "ratio",
+    "data",
+    "at",
+    "flag",
+    "doc",
+    "reference",
+    "price",
+    "born",
+    "most",
+];
 
 /// All things by id, each as names and values.
 async fn things(world: &World) -> BTreeMap<String, Vec<(String, Value)>> {

@@ -17,7 +17,7 @@ fn n(n: i64) -> Value {
 }
 
 fn condition(column: &str, comparison: Comparison, value: Value) -> Condition {
-    Condition { column: column.into(), comparison, value }
+    Condition::of(column, comparison, value)
 }
 
 /// The rows of a read after one place, up to another.

@@ -64,8 +64,7 @@ async fn pages(world: &World, range: &Range, limit: u32) -> Vec<Row> {
 /// Prefix, bounds, conditions and direction, in one page and in pages of every size.
 pub async fn a_range_is_the_same_in_pages_of_any_size(world: &mut World) {
     write_things(world).await;
-    let at_least =
-        |value| Condition { column: "n".into(), comparison: Comparison::AtLeast, value: n(value) };
+    let at_least = |value| Condition::of("n", Comparison::AtLeast, n(value));
     for (range, expected) in [
         (range("things", None, &["id"]), "abcdef"),
         (by_n(), "ebcdaf"),
@@ -73,6 +72,12 @@ pub async fn a_range_is_the_same_in_pages_of_any_size(world: &mut World) {
         (Range { upper: Some(n(2)), ..by_n() }, "bcd"),
         (Range { lower: Some(n(2)), upper: Some(n(3)), ..by_n() }, "cda"),
         (Range { lower: Some(n(6)), ..by_n() }, ""),
+        (Range { beyond: Some(n(2)), ..by_n() }, "af"),
+        (Range { beyond: Some(n(2)), upper: Some(n(3)), ..by_n() }, "a"),
+        (Range { beyond: Some(Value::Null), ..by_n() }, "bcdaf"),
+        (Range { beyond: Some(n(5)), ..by_n() }, ""),
+        (Range { beyond: Some(text("c")), ..range("things", None, &["id"]) }, "def"),
+        (Range { prefix: vec![Value::Null], beyond: Some(n(2)), ..by_flag() }, "af"),
         (Range { lower: Some(n(3)), upper: Some(n(2)), ..by_n() }, ""),
         (Range { prefix: vec![n(2)], ..by_n() }, "cd"),
         (Range { prefix: vec![Value::Null], ..by_n() }, "e"),

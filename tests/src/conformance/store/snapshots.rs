@@ -29,7 +29,8 @@ pub async fn a_snapshot_does_not_see_later_commits(world: &mut World) {
     assert_eq!((&first, &again), (&vec![Some(vec![Value::Integer(1)])], &first));
     let page = view.read_range(Some(&a), &range("things", None, &["id"])).await.unwrap();
     assert_eq!(page.rows, [[text("t")]]);
-    assert!(!view.exists(Some(&a), "things", &[Condition::equal("id", text("u"))]).await.unwrap());
+    let u = [Condition::equal("id", text("u"))];
+    assert_eq!(view.count(Some(&a), "things", &u, 9).await.unwrap(), 0);
     drop(view);
     assert_eq!(world.rows("things", &["n"]).await.len(), 2);
 }
@@ -60,11 +61,12 @@ pub async fn a_read_sees_the_rows_of_its_tenant_only(world: &mut World) {
     for (tenant, found) in [(&a, false), (&b, true)] {
         let rows = view.get_many(Some(tenant), "things", &key, &id).await.unwrap();
         assert_eq!(rows[0].is_some(), found, "{tenant}");
-        assert_eq!(view.exists(Some(tenant), "things", &[]).await.unwrap(), found, "{tenant}");
+        let count = view.count(Some(tenant), "things", &[], 9).await.unwrap();
+        assert_eq!(count, u32::from(found), "{tenant}");
         let page = view.read_range(Some(tenant), &range("things", None, &["id"])).await.unwrap();
         assert_eq!(page.rows.len(), usize::from(found), "{tenant}");
     }
-    assert!(view.exists(None, "things", &[]).await.unwrap(), "none means all tenants");
+    assert_eq!(view.count(None, "things", &[], 9).await.unwrap(), 1, "none means all tenants");
 }
 
 /// Rows that conditions exclude count as examined: a page ends at the limit, and the next one
@@ -120,7 +122,16 @@ pub async fn a_read_of_what_is_not_mapped_is_invalid(world: &mut World) {
     invalid(view.read_range(Some(&a), &range("things", Some("gone"), &["id"])).await.map(drop));
     invalid(view.read_range(Some(&a), &range("things", None, &["colour"])).await.map(drop));
     let condition = Condition::equal("n", text("one"));
-    invalid(view.exists(Some(&a), "things", &[condition]).await.map(drop));
+    invalid(view.count(Some(&a), "things", &[condition], 9).await.map(drop));
+    for (range, has_tenants) in
+        [(range("things", Some("by_flag"), &[]), true), (range("settings", None, &[]), false)]
+    {
+        let column = if has_tenants { "flag" } else { "name" };
+        assert_eq!(view.bounded(&range).unwrap(), (column.to_owned(), has_tenants));
+    }
+    invalid(view.bounded(&range("things", Some("gone"), &[])).map(drop));
+    let whole = Range { prefix: vec![text("t")], ..range("things", None, &[]) };
+    invalid(view.bounded(&whole).map(drop));
 }
 
 /// The size of a read's result is bounded, however few rows it names. The error is distinct from
@@ -170,7 +181,10 @@ pub async fn a_read_returns_so_many_bytes_and_no_more(world: &mut World) {
     };
     refused(ended);
     assert!((37..=40).contains(&rows), "{rows} rows before the one that is too large");
-    assert!(view.exists(Some(&a), "things", &[]).await.unwrap());
+    for limit in [1, 30, 100] {
+        let count = view.count(Some(&a), "things", &[], limit).await.unwrap();
+        assert_eq!(count, limit.min(42), "counted up to a limit");
+    }
     view.read_at_most(u64::MAX);
     assert_eq!(read(&every).await.unwrap().len(), 40);
 }

@@ -66,11 +66,7 @@ pub async fn tenants_are_paged_by_the_last_one(world: &mut World) {
 /// Conditions inside the range count as well.
 pub async fn tenants_need_a_row_that_meets_the_conditions(world: &mut World) {
     let view = view(world).await;
-    let conditions = vec![Condition {
-        column: "id".into(),
-        comparison: Comparison::AtMost,
-        value: Value::Text("t3".into()),
-    }];
+    let conditions = vec![Condition::of("id", Comparison::AtMost, Value::Text("t3".into()))];
     let found = view.tenants(&Range { conditions, ..pending(2) }, None, 100).await.unwrap();
     assert_eq!(names(found), ["a", "b"]);
 }

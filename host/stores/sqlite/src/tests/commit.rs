@@ -313,11 +313,7 @@ async fn guards_on_large_rows_have_the_same_time_limit() {
         collection: "changes".into(),
         key: vec![text(key), Value::Integer(1)],
         conditions: vec![
-            Condition {
-                column: "payload".into(),
-                comparison: Comparison::AtLeast,
-                value: Value::Bytes(b"x".to_vec()),
-            };
+            Condition::of("payload", Comparison::AtLeast, Value::Bytes(b"x".to_vec()));
             10
         ],
     };

@@ -115,11 +115,7 @@ async fn what_the_conditions_leave_out_is_counted_as_scanned() {
     let range = Range {
         collection: "documents".into(),
         columns: vec!["doc_id".into()],
-        conditions: vec![Condition {
-            column: "server_seq".into(),
-            comparison: Comparison::AtLeast,
-            value: Value::Integer(1),
-        }],
+        conditions: vec![Condition::of("server_seq", Comparison::AtLeast, Value::Integer(1))],
         limit: 5,
         bytes_max: usize::MAX,
         keys: true,
@@ -202,11 +198,11 @@ async fn a_read_ends_with_the_time_of_its_call() {
     view.read_by(Instant::now());
     let late = view.read_range(tenant, &range).await;
     assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
-    let late = view.exists(tenant, "documents", &nobody).await;
+    let late = view.count(tenant, "documents", &nobody, 1).await;
     assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
     // A read with more time continues.
     view.read_by(Instant::now() + LONG);
-    assert!(!view.exists(tenant, "documents", &nobody).await.unwrap());
+    assert_eq!(view.count(tenant, "documents", &nobody, 1).await.unwrap(), 0);
 }
 
 #[tokio::test]
@@ -217,12 +213,12 @@ async fn a_question_counts_about_the_rows_that_it_has_looked_at() {
     let tenant = Some(&f.tenant);
     let by_key = [Condition::equal("doc_id", text("d1000"))];
     for _ in 0..3_000 {
-        assert!(view.exists(tenant, "documents", &by_key).await.unwrap());
+        assert_eq!(view.count(tenant, "documents", &by_key, 1).await.unwrap(), 1);
     }
     let seeks = view.looked_at();
     assert!(seeks <= 3_000, "{seeks} rows were looked at to find 3,000");
     let nobody = [Condition::equal("epoch", Value::Integer(77))];
-    assert!(!view.exists(tenant, "documents", &nobody).await.unwrap());
+    assert_eq!(view.count(tenant, "documents", &nobody, 1).await.unwrap(), 0);
     let looked = view.looked_at() - seeks;
     assert!((500..=4_000).contains(&looked), "{looked} of 2,000 rows");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::collection::{Collection, Column, Encoding};
+use besom_core::collection::{Collection, Column, Encoding};
 
 /// A table or view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -246,7 +246,7 @@ pub fn unit_of(numbers: &[i64]) -> Option<Encoding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Kind;
+    use besom_core::value::Kind;
 
     fn found(name: &str, kind: Option<Kind>) -> Found {
         let column = kind.map(|kind| Column { kind, encoding: Encoding::Native });
