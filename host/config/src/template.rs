@@ -251,7 +251,8 @@ const COLLECTIONS: &str = r#"
 # table = "share_links"
 # tenant = "workspace_id"
 # key = ["share_id"]
-# indexes = { by_unshared_start = ["unshared_at", "start_date"] }
+# indexes.by_unshared_start = ["unshared_at", "start_date"]
+# indexes.by_unshared_limit = ["unshared_at", "limit_seconds", "start_date"]
 # [collections.shares.columns]
 # share_id = "text"
 # start_date = { type = "timestamp", encoding = "millis" }

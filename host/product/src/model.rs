@@ -137,7 +137,10 @@ pub fn default_collections() -> Collections {
                 ("limit_seconds", Integer),
                 ("unshared_at", Timestamp),
             ],
-            &[("by_unshared_start", &["unshared_at", "start_date"])],
+            &[
+                ("by_unshared_start", &["unshared_at", "start_date"]),
+                ("by_unshared_limit", &["unshared_at", "limit_seconds", "start_date"]),
+            ],
         ),
         collection(
             "workspaces",

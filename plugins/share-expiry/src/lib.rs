@@ -4,9 +4,10 @@
 //! executes each item at its due time. This file reads and proposes; [`decide`] computes windows
 //! and limits.
 //!
-//! A scan has two parts over one index: shares whose `limit` passes before the end of the window,
-//! and, of the shares that start later, those whose own `limit_seconds` is shorter. So the next
-//! scan finds a share with any limit.
+//! A scan has several parts: shares whose `limit` passes before the end of the window, and, of the
+//! shares that start later, those whose own `limit_seconds` is shorter. So the next scan finds a
+//! share with any limit. With an index by limit, each limit that occurs is a part; otherwise all
+//! shares that start later are one, of which the host examines every row.
 //!
 //! `unshared_at` is the due time if the item is executed on time, and the present if it is late,
 //! because the share could be used until then and an audit has to show that. The notes record the
@@ -15,11 +16,18 @@
 pub mod decide;
 
 use besom_sdk::prelude::*;
-use besom_sdk::{Page, scanned};
+use besom_sdk::{FromValue as _, Page, scanned};
 use decide::{Decision, Limits, Share};
 
 /// The time until a share that changed before the commit is decided again.
 const RETRY_MS: u64 = 200;
+
+/// The optional index by the limits of shares.
+const BY_LIMIT: &str = "by_unshared_limit";
+/// Maximum number of different limits of a project's shares that are read one by one.
+const LIMITS_MAX: u32 = 256;
+/// Maximum number of parts that are read for one page.
+const PARTS_MAX: usize = 64;
 
 const COLUMNS: [&str; 3] = ["start_date", "limit_seconds", "unshared_at"];
 
@@ -52,17 +60,109 @@ fn open_shares() -> Range {
         .columns(COLUMNS)
 }
 
-/// The ranges of a scan, in their order: one or two.
-fn parts(ctx: &Context) -> Result<Vec<Range>> {
-    let limits = limits(ctx)?;
-    let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
-    let shorter = limits.shorter_starts_us(until).map(|(from, to)| {
-        open_shares()
-            .lower(Time(from))
-            .upper(Time(to))
-            .at_most("limit_seconds", limits.shorter_limit_s())
-    });
-    Ok([ShareExpiry::candidates(ctx)?].into_iter().chain(shorter).collect())
+/// A part of a scan.
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    /// The shares that expire by the limit of the task.
+    Task,
+    /// Those that start later and have this limit of their own, in seconds.
+    Own(i64),
+    /// Those that start later and have any shorter limit of their own.
+    Shorter,
+}
+
+impl Part {
+    /// As the beginning of a cursor.
+    fn pack(&self) -> Vec<u8> {
+        match self {
+            Part::Task => vec![0],
+            Part::Own(limit) => [&[1][..], &limit.to_le_bytes()].concat(),
+            Part::Shorter => vec![2],
+        }
+    }
+
+    /// The part, and the position in it.
+    fn unpack(cursor: &[u8]) -> Option<(Part, Option<Vec<u8>>)> {
+        let (kind, rest) = cursor.split_first()?;
+        let (part, after) = match kind {
+            0 => (Part::Task, rest),
+            1 => {
+                let (limit, after) = rest.split_first_chunk()?;
+                (Part::Own(i64::from_le_bytes(*limit)), after)
+            }
+            _ => (Part::Shorter, rest),
+        };
+        Some((part, (!after.is_empty()).then(|| after.to_vec())))
+    }
+}
+
+/// What a scan reads.
+struct Parts {
+    limits: Limits,
+    /// The end of the window, in microseconds.
+    until: i64,
+    /// The starts of shares with a shorter limit; none: no share may have one.
+    later: Option<(i64, i64)>,
+}
+
+impl Parts {
+    fn of(ctx: &Context) -> Result<Parts> {
+        let limits = limits(ctx)?;
+        let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
+        Ok(Parts { until, later: limits.shorter_starts_us(until), limits })
+    }
+
+    /// The rows of a part; none: the settings exclude it.
+    fn range(&self, part: &Part) -> Option<Range> {
+        let open = open_shares();
+        Some(match part {
+            Part::Task => open.upper(Time(self.limits.latest_start_us(self.until))),
+            Part::Own(limit) => {
+                let (from, to) = self.later?;
+                let latest = self.limits.due_us(0, Some(*limit));
+                open.index(BY_LIMIT)
+                    .prefix(*limit)
+                    .lower(Time(from))
+                    .upper(Time(to.min(self.until.saturating_sub(latest))))
+            }
+            Part::Shorter => {
+                let (from, to) = self.later?;
+                let limit = self.limits.shorter_limit_s();
+                open.lower(Time(from)).upper(Time(to)).at_most("limit_seconds", limit)
+            }
+        })
+    }
+
+    /// The open shares with a shorter limit of their own, by limit.
+    fn by_limit(&self) -> Range {
+        open_shares().index(BY_LIMIT).upper(self.limits.shorter_limit_s())
+    }
+
+    /// The part after this one, in a tenant.
+    fn after(&self, ctx: &Context, part: &Part) -> Result<Option<Part>> {
+        if self.later.is_none() || *part == Part::Shorter {
+            return Ok(None);
+        }
+        let after = match part {
+            Part::Own(limit) => Some(Value::from(*limit)),
+            _ if !has_index(ctx) => return Ok(Some(Part::Shorter)),
+            _ => {
+                let some = store::distinct(None, &self.by_limit(), None, LIMITS_MAX + 1)?;
+                if some.len() > LIMITS_MAX as usize {
+                    return Ok(Some(Part::Shorter));
+                }
+                None
+            }
+        };
+        let next = store::distinct(None, &self.by_limit(), after.as_ref(), 1)?;
+        Ok(next.first().and_then(i64::from_value).map(Part::Own))
+    }
+}
+
+/// Whether the shares are mapped with an index by their own limit.
+fn has_index(ctx: &Context) -> bool {
+    let shares = ctx.described("shares");
+    shares.is_ok_and(|shares| shares.indexes.iter().any(|(name, _)| name == BY_LIMIT))
 }
 
 impl Task for ShareExpiry {
@@ -84,7 +184,7 @@ impl Task for ShareExpiry {
                     .at_least("1ms")
                     .doc("How far ahead shares are planned at most, if the schedule allows it."),
             )
-            .collection(Access::to("shares").read().update().columns([
+            .collection(Access::to("shares").described().read().update().columns([
                 "share_id",
                 "start_date",
                 "limit_seconds",
@@ -92,7 +192,7 @@ impl Task for ShareExpiry {
             ]))
     }
 
-    /// The shares that expire by the limit of the task; [`parts`] adds those with a shorter limit.
+    /// The shares that expire by the limit of the task; [`Parts`] adds those with a shorter limit.
     fn candidates(ctx: &Context) -> Result<Range> {
         let limits = limits(ctx)?;
         let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
@@ -100,9 +200,14 @@ impl Task for ShareExpiry {
     }
 
     fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
-        let mut tenants = Vec::new();
-        for part in parts(ctx)? {
-            tenants.extend(store::tenants(&part, after, limit)?);
+        let parts = Parts::of(ctx)?;
+        let shorter = match has_index(ctx) {
+            true => parts.later.map(|_| parts.by_limit()),
+            false => parts.range(&Part::Shorter),
+        };
+        let mut tenants = store::tenants(&Self::candidates(ctx)?, after, limit)?;
+        if let Some(shorter) = shorter {
+            tenants.extend(store::tenants(&shorter, after, limit)?);
         }
         tenants.sort_unstable();
         tenants.dedup();
@@ -111,26 +216,37 @@ impl Task for ShareExpiry {
     }
 
     /// Scans first the shares that expire by the limit of the task, then those with a shorter
-    /// limit. The first byte of the cursor is the part.
+    /// limit.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
-        let (part, after) = match cursor.as_deref() {
-            None => (0, None),
-            Some([part, after @ ..]) => (*part, (!after.is_empty()).then(|| after.to_vec())),
-            Some([]) => return Err(Error::permanent("malformed-cursor", "the cursor is empty")),
+        let parts = Parts::of(ctx)?;
+        let (mut part, mut after) = match cursor {
+            None => (Part::Task, None),
+            Some(cursor) => Part::unpack(&cursor)
+                .ok_or_else(|| Error::permanent("malformed-cursor", "it names no part"))?,
         };
-        let parts = parts(ctx)?;
-        // A change of the settings may have removed the cursor's part: the scan is then complete.
-        let Some(range) = parts.get(usize::from(part)) else {
-            return Ok(Page { candidates: vec![], next: None, scanned: 0, extra: vec![] });
-        };
-        let mut range = range.clone().limit(limit);
-        range.after = after;
-        let mut page = scanned(&range, |row| Self::candidate(ctx, row))?;
-        page.next = match page.next {
-            Some(after) => Some([&[part], &after[..]].concat()),
-            None if usize::from(part) + 1 < parts.len() => Some(vec![part + 1]),
-            None => None,
-        };
+        let mut page = Page { candidates: Vec::new(), next: None, scanned: 0, extra: Vec::new() };
+        for _ in 0..PARTS_MAX {
+            // A change of the settings may have removed the cursor's part.
+            if let Some(mut range) = parts.range(&part) {
+                (range.limit, range.after) = (limit - page.candidates.len() as u32, after.take());
+                let found = scanned(&range, |row| Self::candidate(ctx, row))?;
+                page.scanned += found.scanned;
+                page.candidates.extend(found.candidates);
+                if let Some(after) = found.next {
+                    page.next = Some([part.pack(), after].concat());
+                    return Ok(page);
+                }
+            }
+            let Some(next) = parts.after(ctx, &part)? else {
+                page.next = None;
+                return Ok(page);
+            };
+            part = next;
+            page.next = Some(part.pack());
+            if page.candidates.len() >= limit as usize {
+                break;
+            }
+        }
         Ok(page)
     }
 
@@ -198,9 +314,24 @@ mod tests {
     const DAY_US: i64 = 86_400_000_000;
     const NOW: Time = Time(1_750_000_000_000_000);
 
+    /// Without an index by limit.
     fn shares(rows: &[(&str, i64, Option<i64>, Option<i64>)]) -> Fixture {
         let index = ("by_unshared_start", &["unshared_at", "start_date"][..]);
-        let fixture = Fixture::new(NOW).table("shares", &["share_id"], &[index]);
+        shares_with(&[index], rows)
+    }
+
+    fn shares_by_limit(rows: &[(&str, i64, Option<i64>, Option<i64>)]) -> Fixture {
+        let by_start = ("by_unshared_start", &["unshared_at", "start_date"][..]);
+        let by_limit = ("by_unshared_limit", &["unshared_at", "limit_seconds", "start_date"][..]);
+        shares_with(&[by_start, by_limit], rows)
+    }
+
+    fn shares_with(
+        indexes: &[(&str, &[&str])],
+        rows: &[(&str, i64, Option<i64>, Option<i64>)],
+    ) -> Fixture {
+        let fixture = Fixture::new(NOW).table("shares", &["share_id"], indexes);
+        let fixture = fixture.described("shares", &[("share_id", "text")]);
         rows.iter().fold(fixture, |fixture, (id, start, limit, unshared)| {
             let row = [
                 ("share_id", Value::from(*id)),
@@ -251,16 +382,38 @@ mod tests {
         ];
         let hour = ("hour".to_owned(), NOW.0 + 100_000_000);
         let minute = ("minute".to_owned(), NOW.0 + 50_000_000);
-        let mut fixture = shares(&rows);
-        assert_eq!(planned(&mut fixture), [hour.clone(), minute.clone()]);
-        assert_eq!(fixture.tenants::<ShareExpiry>().unwrap(), ["t"]);
-        // With a known shortest limit, shares that started more recently are not read.
-        let fixture = shares(&rows).setting("limit_min", 3_600_000i64);
-        assert_eq!(planned(&mut fixture.clone().horizon_ms(86_400_000)), [hour, minute]);
-        let mut fixture = fixture.setting("window_max", 1_000i64);
-        assert_eq!(planned(&mut fixture), []);
-        let mut none = shares(&rows).setting("limit_min", 7 * 86_400_000i64);
-        assert_eq!(planned(&mut none), []);
+        for shares in [shares, shares_by_limit] {
+            let mut fixture = shares(&rows);
+            assert_eq!(planned(&mut fixture), [hour.clone(), minute.clone()]);
+            assert_eq!(fixture.tenants::<ShareExpiry>().unwrap(), ["t"]);
+            // With a known shortest limit, shares that started more recently are not read.
+            let fixture = shares(&rows).setting("limit_min", 3_600_000i64);
+            let mut far = fixture.clone().horizon_ms(86_400_000);
+            assert_eq!(planned(&mut far), [hour.clone(), minute.clone()]);
+            let mut fixture = fixture.setting("window_max", 1_000i64);
+            assert_eq!(planned(&mut fixture), []);
+            let mut none = shares(&rows).setting("limit_min", 7 * 86_400_000i64);
+            assert_eq!(planned(&mut none), []);
+        }
+    }
+
+    /// Limits below 0 and those of thousands of shares, in more pages and parts than one call reads.
+    #[test]
+    fn both_ways_to_find_shares_plan_the_same() {
+        let names: Vec<String> = (0..400).map(|n| format!("s{n}")).collect();
+        for kinds in [1_i64, 7, 300] {
+            let share = |(n, name)| {
+                let limit = (n % kinds) * 3_000 - 3_000;
+                let start = NOW.0 - (n * 7_919 % 700) * 1_000_000_000;
+                let own = (n % 11 != 0).then_some(limit);
+                let ended = (n % 13 == 0).then_some(NOW.0);
+                (name, start, own, ended)
+            };
+            let rows: Vec<_> = (0..).zip(names.iter().map(String::as_str)).map(share).collect();
+            let expected = planned(&mut shares(&rows));
+            assert!(expected.len() > 50, "{}", expected.len());
+            assert_eq!(planned(&mut shares_by_limit(&rows)), expected, "{kinds} limits");
+        }
     }
 
     fn only_proposal(verdicts: Vec<Verdict>) -> Proposal {

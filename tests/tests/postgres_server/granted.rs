@@ -14,6 +14,8 @@ CREATE TABLE shares (
     start_date timestamptz NOT NULL, limit_seconds bigint, unshared_at timestamptz,
     PRIMARY KEY (project_id, share_id));
 CREATE INDEX shares_by_unshared_start ON shares (project_id, unshared_at, start_date, share_id);
+CREATE INDEX shares_by_unshared_limit
+    ON shares (project_id, unshared_at, limit_seconds, start_date, share_id);
 INSERT INTO shares VALUES ('p', 'over', 'f', now() - interval '1 day', 600, NULL);
 CREATE TABLE secrets (id int);";
 

@@ -104,6 +104,8 @@ CREATE TABLE IF NOT EXISTS shares (
 );
 CREATE INDEX IF NOT EXISTS shares_by_unshared_start
     ON shares (project_id, unshared_at, start_date, share_id);
+CREATE INDEX IF NOT EXISTS shares_by_unshared_limit
+    ON shares (project_id, unshared_at, limit_seconds, start_date, share_id);
 
 CREATE TABLE IF NOT EXISTS workspaces (
     project_id text NOT NULL,

@@ -107,6 +107,8 @@ CREATE TABLE IF NOT EXISTS shares (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS shares_by_unshared_start
     ON shares (project_id, unshared_at, start_date);
+CREATE INDEX IF NOT EXISTS shares_by_unshared_limit
+    ON shares (project_id, unshared_at, limit_seconds, start_date);
 
 CREATE TABLE IF NOT EXISTS workspaces (
     project_id TEXT NOT NULL,
