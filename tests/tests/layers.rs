@@ -105,7 +105,8 @@ const OUTSIDE: [&str; 18] = [
 
 /// The crates of the product, each with the crates of Besom that it may depend on.
 const CRATES: &[(&str, &[&str])] = &[
-    ("host/core", &[]),
+    ("host/schedule", &[]),
+    ("host/core", &["besom-schedule"]),
     ("host/system", &[]),
     ("host/ports", &["besom-core"]),
     ("host/node", &["besom-core", "besom-ports"]),
@@ -159,7 +160,8 @@ fn crates_depend_inwards() {
 #[test]
 fn decisions_and_ports_depend_on_no_driver_engine_or_screen() {
     for (under, besides) in [
-        ("host/core", &[][..]),
+        ("host/schedule", &[][..]),
+        ("host/core", &[]),
         ("host/node", &["tracing", "rand"]),
         ("host/ports", &["tokio", "tracing"]),
     ] {
@@ -185,6 +187,7 @@ fn decisions_read_no_clock_and_do_no_io() {
         "Timestamp::now",
         "Zoned::now",
     ];
+    never("host/schedule/src", &outside);
     never("host/core/src", &outside);
     never("host/node/src", &outside);
 }

@@ -15,7 +15,6 @@ pub mod burial;
 pub mod clock;
 pub mod collection;
 pub mod command;
-pub mod cron;
 pub mod delivery;
 pub mod election;
 pub mod fair;
@@ -33,6 +32,7 @@ pub mod reach;
 pub mod refusal;
 pub mod ring;
 pub mod snapshot;
-pub mod time;
 pub mod value;
 pub mod weight;
+
+pub use besom_schedule::{cron, time};

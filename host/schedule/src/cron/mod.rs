@@ -2,7 +2,7 @@
 //!
 //! Decides what an expression means in a time zone, which instant comes next, how many lie
 //! between two instants, and what a person should know about them (moved, repeated and
-//! missing runs). Does not decide what happens to a slot: that is [`crate::plan`].
+//! missing runs). Does not decide what happens to a slot: that is `plan` of the crate `besom-core`.
 //!
 //! - five fields as in crontab(5) (whole minutes), or six with the seconds first; names of
 //!   months and weekdays; 0 and 7 are Sunday; `L`, `LW`, `15W`, `5#2`, `5L`;
