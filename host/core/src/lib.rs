@@ -10,6 +10,7 @@
 pub mod activity;
 pub mod backoff;
 pub mod books;
+pub mod brake;
 pub mod budget;
 pub mod burial;
 pub mod clock;
@@ -37,3 +38,4 @@ pub mod snapshot;
 pub mod time;
 pub mod value;
 pub mod weight;
+pub mod window;

@@ -42,7 +42,7 @@ pub enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Pause a task: no more runs are planned, items already planned are still executed.
+    /// Pause a task: it plans nothing more, and what is planned waits until the task is resumed.
     Pause {
         /// Name of the task.
         task: String,
@@ -55,6 +55,17 @@ pub enum Verb {
     },
     /// Resume a paused task from now on.
     Resume {
+        /// Name of the task.
+        task: String,
+        /// Let the runs that are planned go beyond their brakes.
+        #[arg(long)]
+        release: bool,
+        /// Reason and waiting time.
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Discard what is planned of a paused task; the next run may plan it again.
+    Discard {
         /// Name of the task.
         task: String,
         /// Reason and waiting time.
@@ -105,9 +116,13 @@ impl Verb {
                 }
                 Asking { reason, wait }.run(global, store, &Command::Pause { task }).await
             }
-            Verb::Resume { task, asking } => {
+            Verb::Resume { task, release, asking } => {
                 let task = known(store, &outline, &task).await?;
-                asking.run(global, store, &Command::Resume { task }).await
+                asking.run(global, store, &Command::Resume { task, release }).await
+            }
+            Verb::Discard { task, asking } => {
+                let task = known(store, &outline, &task).await?;
+                asking.run(global, store, &Command::DiscardPlanned { task }).await
             }
             Verb::Explain { slot } => {
                 let (task, time) = slot.rsplit_once('@').ok_or_else(|| {

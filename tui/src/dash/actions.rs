@@ -30,7 +30,7 @@ pub fn pause(task: &str) -> Confirm {
 
 /// Asks to plan runs of a task again.
 pub fn resume(task: &str) -> Confirm {
-    let command = Command::Resume { task: TaskName::from(task) };
+    let command = Command::Resume { task: TaskName::from(task), release: false };
     let verb = format!("besom task resume {}", quoted(task));
     ask(format!("Resume {task}?"), "Resume", command, verb)
         .line("Runs are planned again from now on.")
