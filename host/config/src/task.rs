@@ -427,6 +427,11 @@ impl RawTask {
         }
     }
 
+    /// When the task may scan and execute.
+    pub fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
     /// How the slots of the schedule are handled.
     pub fn policy(&self) -> Policy {
         Policy {

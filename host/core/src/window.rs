@@ -16,6 +16,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
+use crate::cron::Schedule;
 use crate::time::Time;
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
@@ -184,6 +185,24 @@ impl Windows {
             return None;
         }
         self.around(now).into_iter().map(|(from, _)| from).find(|from| *from > now)
+    }
+
+    /// When the present window opened; none: none is open, or there is none.
+    pub fn opened_at(&self, now: Time) -> Option<Time> {
+        let present = |(from, to): &(Time, Time)| *from <= now && now < *to;
+        self.around(now).into_iter().find(present).map(|(from, _)| from)
+    }
+
+    /// The first slot of a schedule after `now` that lies in a window; none: there is none within two
+    /// weeks.
+    pub fn next_slot(&self, schedule: &Schedule, now: Time) -> Option<Time> {
+        if self.is_empty() {
+            return schedule.next_after(now);
+        }
+        self.openings(now).find_map(|(opens, closes)| {
+            let from = now.max(Time(opens.0 - 1));
+            schedule.next_after(from).filter(|slot| *slot < closes)
+        })
     }
 
     /// When the task next opens or closes; none: it is always open.

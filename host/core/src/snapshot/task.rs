@@ -35,12 +35,16 @@ pub struct Task {
     pub lane: String,
     /// The limits of a call.
     pub limits: Limits,
-    /// Its pause; none: it is not paused.
+    /// Its pause, or that of all tasks; none: it is not paused.
     pub paused: Option<Pause>,
     /// Whether no configuration defines the task although items of it are waiting.
     pub orphaned: bool,
     /// The next slot; none: the task is paused, runs by trigger only, or is orphaned.
     pub next: Option<Time>,
+    /// When the task may scan and execute; empty: always.
+    pub windows: String,
+    /// When the next window opens; none: one is open, or the task has none.
+    pub opens_at: Option<Time>,
     /// Since when its tables have not been scanned as scheduled: items that became due since then
     /// are in no queue. None: they have been scanned.
     pub unscanned_since: Option<Time>,

@@ -108,3 +108,19 @@ fn windows_are_kept_as_text_with_their_time_zone() {
     assert_eq!(json, "[\"Mon 22:00-05:00 Europe/Berlin\"]");
     assert_eq!(serde_json::from_str::<Windows>(&json).expect("windows"), windows);
 }
+
+#[test]
+fn the_next_slot_lies_in_a_window() {
+    let of = windows(&["Sat 01:00-02:00"]);
+    let slot = |expression: &str, now: &str| {
+        let schedule = Schedule::parse(expression, "UTC").expect("a schedule");
+        of.next_slot(&schedule, at(now)).map(|slot| slot.to_jiff().to_string())
+    };
+    assert_eq!(slot("@hourly", "2026-11-25T12:00:00Z"), Some("2026-11-28T01:00:00Z".into()));
+    assert_eq!(slot("@hourly", "2026-11-28T01:00:00Z"), Some("2026-12-05T01:00:00Z".into()));
+    assert_eq!(slot("30 * * * *", "2026-11-28T01:10:00Z"), Some("2026-11-28T01:30:00Z".into()));
+    assert_eq!(slot("0 12 * * *", "2026-11-25T12:00:00Z"), None);
+    let opened = |now: &str| of.opened_at(at(now)).map(|opened| opened.to_jiff().to_string());
+    assert_eq!(opened("2026-11-28T01:59:00Z"), Some("2026-11-28T01:00:00Z".into()));
+    assert_eq!(opened("2026-11-28T02:00:00Z"), None);
+}

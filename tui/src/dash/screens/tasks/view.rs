@@ -285,7 +285,13 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
     let words = match &task.paused {
         Some(pause) => {
             let since = text::span(cx.now.since(pause.since));
-            format!("paused by {} for {since}: \"{}\"", pause.by, pause.reason)
+            match pause.is_brake() {
+                true => format!("stopped by a brake for {since}: {}", pause.reason),
+                false => format!("paused by {} for {since}: \"{}\"", pause.by, pause.reason),
+            }
+        }
+        None if task.opens_at.is_some() => {
+            format!("closed: works in its windows only ({})", task.windows)
         }
         None => {
             let digest: String = task.digest.chars().take(8).collect();
