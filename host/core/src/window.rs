@@ -16,7 +16,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
-use crate::cron::Schedule;
+use crate::cron::{Schedule, Upcoming};
 use crate::time::Time;
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
@@ -203,6 +203,16 @@ impl Windows {
             let from = now.max(Time(opens.0 - 1));
             schedule.next_after(from).filter(|slot| *slot < closes)
         })
+    }
+
+    /// The first slots of a schedule after `now` that lie in a window; at most `count`.
+    pub fn upcoming(&self, schedule: &Schedule, now: Time, count: usize) -> Vec<Upcoming> {
+        if self.is_empty() {
+            return schedule.upcoming(now, count);
+        }
+        let next = |at: &Time| self.next_slot(schedule, *at);
+        let slots = std::iter::successors(self.next_slot(schedule, now), next).take(count);
+        slots.flat_map(|slot| schedule.upcoming(Time(slot.0 - 1), 1)).collect()
     }
 
     /// When the task next opens or closes; none: it is always open.

@@ -202,7 +202,8 @@ async fn show(
     let row = report.tasks.iter().find(|t| t.task == task.as_str());
     let defined = outline.tasks.get(task);
     let schedule = defined.and_then(schedule_of);
-    let upcoming = schedule.map(|s| s.upcoming(now, 5)).unwrap_or_default();
+    let windows = defined.map(|task| task.windows.clone()).unwrap_or_default();
+    let upcoming = schedule.map(|s| windows.upcoming(&s, now, 5)).unwrap_or_default();
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
     let runs: Vec<Run> = runs.iter().map(Run::from).collect();
@@ -216,6 +217,7 @@ async fn show(
         "plugin": defined.map(|t| &t.plugin),
         "schedule": defined.and_then(|t| t.schedule.as_ref()),
         "timezone": defined.map(|t| &t.timezone),
+        "windows": windows,
         "status": row,
         "upcoming": upcoming
             .iter()
@@ -232,6 +234,9 @@ async fn show(
         facts.add("plugin", output::text(defined.map(|t| &t.plugin)));
         facts.add("schedule", output::text(defined.and_then(|t| t.schedule.as_ref())));
         facts.add("time zone", output::text(defined.map(|t| &t.timezone)));
+        if !windows.is_empty() {
+            facts.add("windows", &windows);
+        }
         if let Some(forecast) = &forecast {
             facts.add("forecast", &forecast.sentence);
         }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::run::RunState;
 use crate::plan::{Pause, SlotRecord};
 use crate::time::Time;
+use crate::window::Windows;
 
 /// Ended or active runs shown with a task.
 pub const RUNS_OF_TASK: usize = 20;
@@ -41,8 +42,8 @@ pub struct Task {
     pub orphaned: bool,
     /// The next slot; none: the task is paused, runs by trigger only, or is orphaned.
     pub next: Option<Time>,
-    /// When the task may scan and execute; empty: always.
-    pub windows: String,
+    /// When the task may scan and execute; none: always.
+    pub windows: Windows,
     /// When the next window opens; none: one is open, or the task has none.
     pub opens_at: Option<Time>,
     /// Since when its tables have not been scanned as scheduled: items that became due since then

@@ -120,6 +120,10 @@ fn the_next_slot_lies_in_a_window() {
     assert_eq!(slot("@hourly", "2026-11-28T01:00:00Z"), Some("2026-12-05T01:00:00Z".into()));
     assert_eq!(slot("30 * * * *", "2026-11-28T01:10:00Z"), Some("2026-11-28T01:30:00Z".into()));
     assert_eq!(slot("0 12 * * *", "2026-11-25T12:00:00Z"), None);
+    let schedule = Schedule::parse("*/30 * * * *", "UTC").expect("a schedule");
+    let next = of.upcoming(&schedule, at("2026-11-28T01:00:00Z"), 3);
+    let next: Vec<String> = next.iter().map(|slot| slot.utc.to_jiff().to_string()).collect();
+    assert_eq!(next, ["2026-11-28T01:30:00Z", "2026-12-05T01:00:00Z", "2026-12-05T01:30:00Z"]);
     let opened = |now: &str| of.opened_at(at(now)).map(|opened| opened.to_jiff().to_string());
     assert_eq!(opened("2026-11-28T01:59:00Z"), Some("2026-11-28T01:00:00Z".into()));
     assert_eq!(opened("2026-11-28T02:00:00Z"), None);

@@ -168,8 +168,8 @@ impl Picture {
                 next: scheduled
                     .filter(|_| paused.is_none())
                     .and_then(|task| windows.next_slot(task.schedule.as_ref()?, reading.now)),
-                windows: windows.to_string(),
                 opens_at: windows.opens_at(reading.now),
+                windows,
                 paused,
                 unscanned_since,
                 depth: depth.map(|depth| rows::depth(depth)).unwrap_or_default(),

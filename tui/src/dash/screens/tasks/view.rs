@@ -334,7 +334,7 @@ fn limits(task: &Task, theme: &Theme, area: Rect, buf: &mut Buffer) {
 fn upcoming(task: &Task, cx: &Context<'_>) -> Vec<(String, String, Option<String>)> {
     let expression = task.schedule.as_deref().unwrap_or_default();
     let Ok(schedule) = Schedule::parse(expression, slots::zone(task)) else { return Vec::new() };
-    let next = schedule.upcoming(cx.now, NEXT_SLOTS);
+    let next = task.windows.upcoming(&schedule, cx.now, NEXT_SLOTS);
     // Seconds are shown only if any slot has them.
     let whole = next.iter().all(|slot| slot.utc.micros() % 60_000_000 == 0);
     let length = if whole { 16 } else { 19 };
