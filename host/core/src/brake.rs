@@ -29,7 +29,7 @@ pub const BY: &str = "brake";
 pub const LETTERS: &str = "";
 
 /// The number of earlier runs that tell what is usual.
-pub const USUAL_RUNS: u32 = 20;
+pub const USUAL_RUNS: usize = 20;
 
 /// The whole, in the unit of [`DeletesMax::Share`].
 const WHOLE: u128 = 1_000_000;
@@ -168,10 +168,12 @@ pub fn deleted(proposal: &Proposal, rows: u64) -> BTreeMap<&str, u64> {
     deleted
 }
 
-/// What earlier runs used: the median of those that used anything. None: there was no such run.
+/// What earlier runs used: the median of the newest [`USUAL_RUNS`] that used anything. None: there was no
+/// such run. `brakes` is in the order newest first.
 pub fn usual(brakes: &[Brake], what: &str, except: RunId) -> Option<u64> {
     let of_others = |brake: &&Brake| brake.what == what && brake.run != except && brake.used > 0;
-    let mut used: Vec<u64> = brakes.iter().filter(of_others).map(|brake| brake.used).collect();
+    let newest = brakes.iter().filter(of_others).take(USUAL_RUNS);
+    let mut used: Vec<u64> = newest.map(|brake| brake.used).collect();
     used.sort_unstable();
     used.get(used.len().checked_sub(1)? / 2).copied()
 }

@@ -724,7 +724,7 @@ pub struct NodeRow {
 }
 
 /// How many brakes of a task's newest runs a resumption sets anew.
-pub const BRAKES_RESUMED: u32 = 200;
+pub const BRAKES_RESUMED: u32 = 1_000;
 
 /// The number of newest terms that are kept regardless of their age.
 pub const TERMS_KEPT: u32 = 20;

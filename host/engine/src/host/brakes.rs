@@ -8,15 +8,16 @@ use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use besom_core::brake::{self, Brake, LETTERS, Trip, USUAL_RUNS};
+use besom_core::brake::{self, Brake, LETTERS, Trip};
 use besom_core::ids::{FencingToken, RunId, TaskName};
 use besom_ports::store::{self, Batch, Command, Committed, Outcome, Store};
 use besom_ports::task::TaskDefinition;
 
 /// The number of rows up to which a collection without an estimate is counted.
 const COUNT_MAX: u64 = 100_000;
-/// The number of brakes that are read to tell what is usual: several collections of each run.
-const BRAKES_READ: u32 = USUAL_RUNS * 4;
+/// Maximum number of brakes that are read to find those of a run: its retries and timers may outlive
+/// many later runs.
+const BRAKES_READ: u32 = 10_000;
 /// Maximum number of runs whose brakes are known to be set.
 const RUNS_KEPT: usize = 1_000;
 /// How long a request for a pause is expected to take before it is repeated.

@@ -592,7 +592,7 @@ impl Executor {
         self.retries.define(lanes);
         self.definitions = definitions;
         self.collections = collections;
-        self.windows_at = self.has_windows().then_some(Time(i64::MIN));
+        self.windows_at = Some(Time(i64::MIN));
         // Rejected requests may be granted or mapped by now.
         self.held.clear();
         self.refused.clear();

@@ -17,10 +17,6 @@ impl Executor {
         self.paused.contains(task) || self.closed.contains(task)
     }
 
-    pub(super) fn has_windows(&self) -> bool {
-        self.definitions.values().any(|definition| !definition.windows.is_empty())
-    }
-
     /// Closes and opens tasks whose windows have ended or begun.
     pub(super) fn look_at_windows(&mut self) {
         // A pass completes what it has begun.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::brake::Brake;
+use besom_core::brake::{Brake, LETTERS};
 use besom_core::ids::{FencingToken, RunId, TaskName};
 use tokio_postgres::Row;
 
@@ -131,8 +131,13 @@ pub(super) async fn add(session: &Session, used: &BTreeMap<(RunId, &str), u64>) 
 /// Sets the brakes of a task's newest runs anew.
 pub(super) async fn resume(tx: &Tx, task: &TaskName, brakes: &Brakes) -> Job<()> {
     for brake in of_task(&tx.session, task, BRAKES_RESUMED).await? {
-        let Brake { run, what, allowed, .. } = brake.clone().resumed(brakes);
-        let restarts = brake.resumed(brakes).used == 0;
+        let resumed = brake.clone().resumed(brakes);
+        if resumed == brake {
+            continue;
+        }
+        let Brake { run, what, allowed, .. } = resumed;
+        // A commit may add to the others meanwhile.
+        let restarts = what == LETTERS;
         tx.execute(
             "UPDATE @.brake SET allowed = $3, used = CASE WHEN $4 THEN 0 ELSE used END
              WHERE run = $1 AND what = $2",

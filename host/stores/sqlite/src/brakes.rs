@@ -85,7 +85,11 @@ pub(super) fn add(tx: &Tx<'_>, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool>
 /// Sets the brakes of a task's newest runs anew.
 pub(super) fn resume(tx: &Tx<'_>, task: &TaskName, brakes: &Brakes) -> Job<()> {
     for brake in of_task(tx.conn, task, BRAKES_RESUMED)? {
-        let Brake { run, what, used, allowed, .. } = brake.resumed(brakes);
+        let resumed = brake.clone().resumed(brakes);
+        if resumed == brake {
+            continue;
+        }
+        let Brake { run, what, used, allowed, .. } = resumed;
         tx.conn
             .prepare_cached(
                 "UPDATE besom_brake SET used = ?3, allowed = ?4 WHERE run = ?1 AND what = ?2",

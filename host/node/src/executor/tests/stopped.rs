@@ -63,6 +63,10 @@ fn a_task_works_while_its_window_is_open() {
     let cut = bench.step(Event::Acted(ticket, acted(&["a", "b"])));
     assert_eq!((commits(&cut).len(), begun(&cut)), (0, false), "the window has closed: {cut:?}");
     assert_eq!(bench.executor.deadline(), Some(at(86_400_000 + 60_000)));
+    // Without its windows it works at any time.
+    let task = definition("sweep", Lane::Normal);
+    bench.executor.define([("sweep".into(), task)].into(), things());
+    assert!(begun(&bench.fill()));
 }
 
 #[test]
