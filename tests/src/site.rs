@@ -361,8 +361,16 @@ impl Site {
         let id = CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed)));
         let node = Incarnation::from(NODE);
         let (as_of, idle) = (Time::EPOCH, Vec::new());
-        let batch =
-            Batch { id, node, entries, as_of, idle, activity_in_store: false, lane: Lane::Normal };
+        let batch = Batch {
+            id,
+            node,
+            entries,
+            as_of,
+            idle,
+            activity_in_store: false,
+            lane: Lane::Normal,
+            braked: false,
+        };
         self.store().commit(&batch).await.unwrap().outcomes
     }
 

@@ -211,7 +211,11 @@ fn every_action_asks_first_and_then_says_why() {
     let cases: Vec<(Place, &str, Action)> = vec![
         (Place::Tasks, "t", ask(Command::Trigger { task: TaskName::from("audit-trim") })),
         (Place::Tasks, "jjjjjp", ask(Command::Pause { task: task() })),
-        (Place::Tasks, "jjjp", ask(Command::Resume { task: TaskName::from("gc-orphans") })),
+        (
+            Place::Tasks,
+            "jjjp",
+            ask(Command::Resume { task: TaskName::from("gc-orphans"), release: false }),
+        ),
         (Place::Tasks, "jjjjjc", ask(Command::Cancel { run: besom_core::ids::RunId(8_812) })),
         (Place::Overview, "d", Action::Drain { node: "node-a".into() }),
         (Place::Overview, "jjjr", Action::Rejoin { node: "node-d".into() }),

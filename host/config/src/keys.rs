@@ -49,8 +49,48 @@ pub enum Setter<T: 'static> {
     OptionalPath(fn(&mut T) -> &mut Option<PathBuf>),
     /// An optional `address:port`.
     OptionalAddress(fn(&mut T) -> &mut Option<SocketAddr>),
+    /// A number of rows, or a part such as "5%".
+    RowsOrShare(fn(&mut T) -> &mut Option<RowsOrShare>),
     /// One of several words.
     Choice(&'static [&'static str], fn(&mut T, &str)),
+}
+
+/// A number of rows, or a part of a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowsOrShare {
+    /// This number.
+    Rows(u64),
+    /// A part, in millionths of the whole.
+    Share(u32),
+}
+
+/// How a number of rows or a part is written.
+pub const ROWS_OR_SHARE_FIX: &str =
+    "write a number of rows such as 10000, or a part such as \"5%\" or \"0.5%\"";
+
+/// Reads a number of rows, or a part in percent with at most four digits after the point.
+fn rows_or_share(text: &str) -> Result<RowsOrShare, Fault> {
+    let wrong = || {
+        Fault::new(format!("`{text}` is neither a number of rows nor a part"))
+            .fix(ROWS_OR_SHARE_FIX)
+    };
+    let Some(percent) = text.strip_suffix('%') else {
+        let rows: u64 = text.parse().map_err(|_| wrong())?;
+        return within(rows, 1, 1_000_000_000_000, |n| n.to_string()).map(RowsOrShare::Rows);
+    };
+    let (whole, part) = percent.trim().split_once('.').unwrap_or((percent.trim(), ""));
+    let is_digits = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty()
+        || whole.len() > 3
+        || part.len() > 4
+        || !is_digits(whole)
+        || !is_digits(part)
+    {
+        return Err(wrong());
+    }
+    let millionths: u32 = format!("{whole}{part:0<4}").parse().map_err(|_| wrong())?;
+    let show = |n: u32| format!("{}%", f64::from(n) / 10_000.0);
+    within(millionths, 1, 1_000_000, show).map(RowsOrShare::Share)
 }
 
 /// What is wrong with a value, and the fix.
@@ -105,6 +145,7 @@ impl<T> Key<T> {
                 Setter::U32(..) | Setter::U64(..) | Setter::U64OrNone(..) | Setter::Bytes(..),
                 Node::Integer(n),
             ) => self.read_text(target, &n.to_string()),
+            (Setter::RowsOrShare(_), Node::Integer(n)) => self.read_text(target, &n.to_string()),
             (Setter::Bytes(..), Node::Text(text)) => self.read_text(target, text),
             (Setter::Texts(at), Node::Array(items)) => {
                 let mut texts = Vec::with_capacity(items.len());
@@ -135,6 +176,7 @@ impl<T> Key<T> {
                 | Setter::Path(_)
                 | Setter::OptionalPath(_)
                 | Setter::OptionalAddress(_)
+                | Setter::RowsOrShare(_)
                 | Setter::Choice(..),
                 Node::Text(text),
             ) => self.read_text(target, text),
@@ -198,6 +240,7 @@ impl<T> Key<T> {
                         .fix("write, for example, \"127.0.0.1:7350\"")
                 })?);
             }
+            Setter::RowsOrShare(at) => *at(target) = Some(rows_or_share(text)?),
             Setter::Choice(choices, set) => {
                 if !choices.contains(&text) {
                     let all = choices.iter().map(|c| format!("\"{c}\"")).collect::<Vec<_>>();
@@ -234,6 +277,7 @@ impl<T> Key<T> {
         let value = match (&self.setter, self.default) {
             (Setter::OptionalAddress(_), _) => "\"127.0.0.1:7350\"",
             (Setter::Texts(_), _) => "[\"text\"]",
+            (Setter::RowsOrShare(_), _) => "\"5%\"",
             (Setter::Choice(choices, _), _) => {
                 return format!("{} = \"{}\"", self.name, choices[0]);
             }
@@ -256,6 +300,7 @@ impl<T> Setter<T> {
             Setter::Texts(_) => "an array of strings",
             Setter::Path(_) | Setter::OptionalPath(_) => "a path",
             Setter::OptionalAddress(_) => "an address and a port",
+            Setter::RowsOrShare(_) => "a number of rows, or a part such as \"5%\"",
             Setter::Choice(..) => "a string",
         }
     }

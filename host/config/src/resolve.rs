@@ -11,6 +11,7 @@ use besom_core::collection::{Collections, Operations};
 use besom_core::ids::TaskName;
 use besom_core::plan::Policy;
 use besom_core::value::Value;
+use besom_core::window::Windows;
 
 use super::Config;
 use super::activity;
@@ -93,6 +94,8 @@ pub struct TaskOutline {
     pub timezone: String,
     /// How the slots of the schedule are handled.
     pub policy: Policy,
+    /// When the task may work; none: always.
+    pub windows: Windows,
 }
 
 /// The first step: parses a text into [`Parsed`].
@@ -410,6 +413,7 @@ impl Parsed {
                     schedule: written.expression.map(str::to_owned),
                     timezone: written.timezone.to_owned(),
                     policy: task.policy(),
+                    windows: task.windows().clone(),
                 };
                 (TaskName::from(task.name()), outline)
             })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use besom_core::cron::{Place, Schedule};
 use besom_core::time::Time;
+use besom_core::window::Windows;
 
 use super::quantity::show_duration;
 use super::tree::Span;
@@ -65,6 +66,23 @@ pub fn judge(walker: &mut Walker<'_>, written: &Written<'_>) -> Option<Duration>
         );
     }
     Some(gap)
+}
+
+/// How many weeks of the reference year are searched for a slot in a window: a slot may lie in one of
+/// them only.
+const WEEKS: u32 = 53;
+
+/// Whether any slot of a year lies in a window.
+pub fn meets(schedule: &Schedule, windows: &Windows) -> bool {
+    let week = Duration::from_secs(7 * 86_400);
+    (0..WEEKS).any(|weeks| {
+        let from = REFERENCE + week * weeks;
+        let openings = windows.openings(from).take_while(|(opens, _)| *opens < from + week);
+        openings.into_iter().any(|(opens, closes)| {
+            let before = Time(opens.micros() - 1);
+            schedule.next_after(before).is_some_and(|slot| slot < closes)
+        })
+    })
 }
 
 /// Returns the widest gap between two slots of a schedule, or `None` for an invalid schedule.

@@ -163,6 +163,10 @@ fn object<T>(doc: &str, keys: &[Key<T>], more: Map<String, Value>) -> Value {
             }),
             Setter::Bool(_) => json!({ "type": "boolean" }),
             Setter::Choice(choices, _) => json!({ "enum": choices }),
+            Setter::RowsOrShare(_) => json!({ "anyOf": [
+                { "type": "integer", "minimum": 1 },
+                { "type": "string", "pattern": r"^[0-9]{1,3}(\.[0-9]{1,4})?%$" },
+            ] }),
             Setter::Texts(_) => json!({
                 "type": "array",
                 "items": { "type": "string", "minLength": 1 },

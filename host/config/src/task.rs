@@ -7,14 +7,17 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use besom_core::brake::{Brakes, DeletesMax};
 use besom_core::collection::{Collection, Collections, Column, Grants, Operations};
+use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::lane;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
 use besom_core::value::{Field, Value};
+use besom_core::window::{Window, Windows};
 
 use super::collection::name_of;
-use super::keys::{Fault, Key, Setter, suggestion, written};
+use super::keys::{Fault, Key, RowsOrShare, Setter, suggestion, written};
 use super::quantity::show_duration;
 use super::settings;
 use super::tree::{Entry, Node, Span, Table};
@@ -55,6 +58,11 @@ pub struct TaskTable {
     timers_max: u32,
     dead_max: u32,
     rows_per_second: u32,
+    max_delete: Option<RowsOrShare>,
+    max_delete_floor: u64,
+    max_dead_letters: u32,
+    max_failed_runs: u32,
+    windows: Vec<String>,
     lane: String,
     sha256: Option<String>,
 }
@@ -162,6 +170,36 @@ pub static KEYS: &[Key<TaskTable>] = &[
         default: "0",
         doc: "Maximum number of rows that all nodes together change per second for this task; 0 means no limit.",
         setter: Setter::U32(|t| &mut t.rows_per_second, 0, 1_000_000_000),
+    },
+    Key {
+        name: "max_delete",
+        default: "",
+        doc: "Maximum number of rows that one run may delete from each collection, or the maximum part of the collection, such as \"5%\"; a run that wants more is stopped and the task paused.",
+        setter: Setter::RowsOrShare(|t| &mut t.max_delete),
+    },
+    Key {
+        name: "max_delete_floor",
+        default: "1000",
+        doc: "Number of rows that one run may delete however small the part in max_delete is.",
+        setter: Setter::U64(|t| &mut t.max_delete_floor, 0, 1_000_000_000_000),
+    },
+    Key {
+        name: "max_dead_letters",
+        default: "0",
+        doc: "Number of items of one run that are set aside before the task is paused; 0 means no limit.",
+        setter: Setter::U32(|t| &mut t.max_dead_letters, 0, 1_000_000_000),
+    },
+    Key {
+        name: "max_failed_runs",
+        default: "0",
+        doc: "Number of runs in a row that fail before the task is paused; 0 means no limit.",
+        setter: Setter::U32(|t| &mut t.max_failed_runs, 0, 1_000),
+    },
+    Key {
+        name: "windows",
+        default: "",
+        doc: "When the task may scan and execute, such as [\"Mon-Fri 22:00-05:00 Europe/Berlin\"]; without it, always. A window that names no time zone follows `timezone`.",
+        setter: Setter::Texts(|t| &mut t.windows),
     },
     Key {
         name: "lane",
@@ -273,6 +311,7 @@ pub struct RawTask {
     aliases: Vec<Alias>,
     /// The widest gap between two slots; `None` without a valid schedule.
     gap: Option<Duration>,
+    windows: Windows,
 }
 
 impl RawTask {
@@ -341,8 +380,11 @@ impl RawTask {
             spans,
             retry,
             gap: None,
+            windows: Windows::default(),
         };
         task.gap = super::schedule::judge(walker, &task.schedule_of());
+        task.windows = task.read_windows(walker);
+        task.judge_brakes(walker);
         task
     }
 
@@ -383,6 +425,11 @@ impl RawTask {
             horizon: (!self.plain.horizon.is_zero()).then_some(self.plain.horizon),
             horizon_span: span("horizon"),
         }
+    }
+
+    /// When the task may scan and execute.
+    pub fn windows(&self) -> &Windows {
+        &self.windows
     }
 
     /// How the slots of the schedule are handled.
@@ -567,6 +614,65 @@ impl RawTask {
             },
             dead_max: self.plain.dead_max,
             rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
+            brakes: self.brakes(),
+            windows: self.windows.clone(),
+        }
+    }
+
+    fn brakes(&self) -> Brakes {
+        let floor = self.plain.max_delete_floor;
+        Brakes {
+            deletes: self.plain.max_delete.map(|max| match max {
+                RowsOrShare::Rows(rows) => DeletesMax::Rows(rows),
+                RowsOrShare::Share(millionths) => DeletesMax::Share { millionths, floor },
+            }),
+            letters: NonZeroU32::new(self.plain.max_dead_letters),
+            failures: NonZeroU32::new(self.plain.max_failed_runs),
+        }
+    }
+
+    /// Reads the windows, and reports what is wrong with them.
+    fn read_windows(&self, walker: &mut Walker<'_>) -> Windows {
+        let Some(span) = self.spans.get("windows") else { return Windows::default() };
+        if self.plain.windows.is_empty() {
+            let fix = "name a window, or remove the key, so that the task may always work";
+            walker.error(span, "`windows` names no window, so the task never works", fix);
+        }
+        let mut read = Vec::new();
+        for text in &self.plain.windows {
+            match Window::read(text, &self.plain.timezone) {
+                Ok(window) => read.push(window),
+                Err(message) => {
+                    let fix = "write, for example, \"Mon-Fri 22:00-05:00 Europe/Berlin\"";
+                    walker.error(span, format!("the window `{text}`: {message}"), fix);
+                    return Windows::default();
+                }
+            }
+        }
+        let windows = Windows::new(read);
+        let zone = &self.plain.timezone;
+        let schedule = self.plain.schedule.as_deref().map(|text| Schedule::parse(text, zone));
+        if let Some(Ok(schedule)) = schedule
+            && !windows.is_empty()
+            && !super::schedule::meets(&schedule, &windows)
+        {
+            walker.error(
+                span,
+                format!(
+                    "no slot of the schedule lies in a window ({windows}): the task would never run"
+                ),
+                "change the schedule or the windows",
+            );
+        }
+        windows
+    }
+
+    /// Reports brakes that have no effect.
+    fn judge_brakes(&self, walker: &mut Walker<'_>) {
+        let is_share = matches!(self.plain.max_delete, Some(RowsOrShare::Share(_)));
+        if let Some(span) = self.spans.get("max_delete_floor").filter(|_| !is_share) {
+            let message = "`max_delete_floor` has no effect without a part in `max_delete`";
+            walker.warn(span, message, "write, for example, max_delete = \"5%\", or remove it");
         }
     }
 

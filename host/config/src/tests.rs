@@ -1224,3 +1224,74 @@ anchor = { collection = \"documents\", columns = [\"id\"] }
         }
     }
 }
+
+/// A task with these keys.
+fn with_keys(keys: &str) -> String {
+    format!("[tasks.one]\nplugin = \"sweep\"\nschedule = \"@hourly\"\n{keys}\n")
+}
+
+/// What is wrong with a task with these keys: the first message.
+#[track_caller]
+fn fault_of(keys: &str) -> String {
+    let problems = load(&with_keys(keys)).expect_err(keys).to_string();
+    problems.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn brakes_are_numbers_or_parts() {
+    use besom_core::brake::{Brakes, DeletesMax};
+    let brakes = |keys: &str| {
+        let config = load(&with_keys(keys)).unwrap_or_else(|problems| panic!("{keys}: {problems}"));
+        config.tasks["one"].brakes
+    };
+    assert_eq!(brakes(""), Brakes::default());
+    assert_eq!(brakes("max_delete = 10000").deletes, Some(DeletesMax::Rows(10_000)));
+    assert_eq!(brakes("max_delete = \"10000\"").deletes, Some(DeletesMax::Rows(10_000)));
+    let share = |millionths, floor| Some(DeletesMax::Share { millionths, floor });
+    assert_eq!(brakes("max_delete = \"5%\"").deletes, share(50_000, 1_000));
+    assert_eq!(brakes("max_delete = \"100%\"").deletes, share(1_000_000, 1_000));
+    let keys = "max_delete = \"0.0125 %\"\nmax_delete_floor = 0";
+    assert_eq!(brakes(keys).deletes, share(125, 0));
+    let both = brakes("max_dead_letters = 7\nmax_failed_runs = 3");
+    assert_eq!(both.letters.map(u32::from), Some(7));
+    assert_eq!(both.failures.map(u32::from), Some(3));
+    for (keys, why) in [
+        ("max_delete = 0", "error: 0 is below the minimum"),
+        ("max_delete = -3", "error: `-3` is neither a number of rows nor a part"),
+        ("max_delete = \"0%\"", "error: 0% is below the minimum"),
+        ("max_delete = \"101%\"", "error: 101% exceeds the maximum"),
+        ("max_delete = \"5.00001%\"", "error: `5.00001%` is neither a number of rows nor a part"),
+        ("max_delete = \"%\"", "error: `%` is neither a number of rows nor a part"),
+        ("max_delete = \"five\"", "error: `five` is neither a number of rows nor a part"),
+        ("max_delete = true", "error: `max_delete` must be a number of rows, or a part"),
+    ] {
+        let said = fault_of(keys);
+        assert!(said.starts_with(&format!("besom.toml:4:14: {why}")), "{keys}: {said}");
+    }
+    let config = load(&with_keys("max_delete = 5\nmax_delete_floor = 7")).expect("a warning only");
+    let said = Problems(config.warnings).to_string();
+    assert!(said.contains("`max_delete_floor` has no effect without a part"), "{said}");
+}
+
+#[test]
+fn windows_follow_the_time_zone_of_the_task_and_have_to_open() {
+    let config = load(&with_keys(
+        "timezone = \"Europe/Berlin\"\nwindows = [\"Mon-Fri 22:00-05:00\", \"12:00-13:00 UTC\"]",
+    ));
+    let config = config.expect("valid");
+    let windows = &config.tasks["one"].windows;
+    assert_eq!(windows.to_string(), "Mon-Fri 22:00-05:00 Europe/Berlin, 12:00-13:00 UTC");
+    for (windows, why) in [
+        ("[]", "`windows` names no window, so the task never works"),
+        ("[\"Mon 03:00-03:00\"]", "the window `Mon 03:00-03:00`: `03:00-03:00` never opens"),
+        ("[\"01:00-02:00\", \"Mo 1-2\"]", "the window `Mo 1-2`: `Mo` is not a day"),
+        ("[\"12:10-12:50\"]", "no slot of the schedule lies in a window (12:10-12:50 UTC)"),
+        ("[\"a\", \"a\"]", "`a` is listed twice in `windows`"),
+    ] {
+        let said = fault_of(&format!("windows = {windows}"));
+        assert!(said.starts_with(&format!("besom.toml:4:11: error: {why}")), "{said}");
+    }
+    // One day a year is enough.
+    let rare = "[tasks.one]\nplugin = \"sweep\"\nschedule = \"30 12 24 12 *\"\nwindows = [\"12:10-12:50\"]\n";
+    load(rare).expect("it runs once a year");
+}

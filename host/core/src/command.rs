@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::brake::Trip;
 use crate::ids::{RunId, TaskName};
 
 /// Maximum size of the reason that is recorded with a command, in bytes. It is stored, logged, and
@@ -31,13 +32,28 @@ pub enum Command {
         /// The task's name in the configuration.
         task: TaskName,
     },
-    /// Stop planning runs of the task.
+    /// Stop a task: it plans nothing more, and what is planned waits.
     Pause {
-        /// The task's name in the configuration.
+        /// The task's name in the configuration, or [`TaskName::ALL`].
         task: TaskName,
     },
-    /// Plan runs of the task again.
+    /// Plan runs of the task again, and execute what is planned.
     Resume {
+        /// The task's name in the configuration, or [`TaskName::ALL`].
+        task: TaskName,
+        /// Whether the brakes of the runs that are planned are released.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        release: bool,
+    },
+    /// Stop a task, as [`Command::Pause`] does: one of its brakes has tripped. A node requests it.
+    Brake {
+        /// The task's name in the configuration.
+        task: TaskName,
+        /// What the task wanted, and what it may do.
+        trip: Trip,
+    },
+    /// Discard what is planned of a paused task, and end the scans of its runs.
+    DiscardPlanned {
         /// The task's name in the configuration.
         task: TaskName,
     },
@@ -120,7 +136,10 @@ impl Command {
     pub fn discards(&self) -> bool {
         matches!(
             self,
-            Command::DiscardDead(_) | Command::DiscardMessages(_) | Command::RepairStreams { .. }
+            Command::DiscardDead(_)
+                | Command::DiscardMessages(_)
+                | Command::DiscardPlanned { .. }
+                | Command::RepairStreams { .. }
         )
     }
 
@@ -143,6 +162,8 @@ impl Command {
             Command::Trigger { .. } => "trigger",
             Command::Pause { .. } => "pause",
             Command::Resume { .. } => "resume",
+            Command::Brake { .. } => "brake",
+            Command::DiscardPlanned { .. } => "discard",
             Command::Cancel { .. } => "cancel",
             Command::RetryDead(_) => "retry",
             Command::DiscardDead(_) => "discard",
@@ -163,10 +184,15 @@ impl Command {
     /// What it is about, for people: a task, a run, dead letters.
     pub fn subject(&self) -> String {
         match self {
+            Command::Pause { task } | Command::Resume { task, .. } if task.is_all() => {
+                "all tasks".to_owned()
+            }
             Command::Trigger { task }
             | Command::Pause { task }
-            | Command::Resume { task }
+            | Command::Resume { task, .. }
+            | Command::Brake { task, .. }
             | Command::Edited { task, .. } => task.to_string(),
+            Command::DiscardPlanned { task } => format!("planned items of {task}"),
             Command::RepairStreams { task } => format!("streams of {task}"),
             Command::Resign => "the leadership".to_owned(),
             Command::Unknown => "command".to_owned(),
@@ -190,6 +216,8 @@ impl Command {
                 format!("{version}, sha256 {digest}: {grants}")
             }
             Command::Imported { documents, .. } => documents.clone(),
+            Command::Brake { trip, .. } => trip.to_string(),
+            Command::Resume { release: true, .. } => "the brakes are released".to_owned(),
             _ => return None,
         })
     }

@@ -69,6 +69,16 @@ text_id! {
     /// The value of a tenant column, as text.
     Tenant
 }
+impl TaskName {
+    /// Stands for all tasks where one is paused or resumed. No task can have this name.
+    pub const ALL: &'static str = "*";
+
+    /// Whether it stands for all tasks.
+    pub fn is_all(&self) -> bool {
+        self.as_str() == TaskName::ALL
+    }
+}
+
 impl Incarnation {
     /// The incarnation with this number of the node with this name.
     pub fn new(node: &str, number: u32) -> Incarnation {

@@ -10,6 +10,7 @@
 pub mod activity;
 pub mod backoff;
 pub mod books;
+pub mod brake;
 pub mod budget;
 pub mod burial;
 pub mod clock;
@@ -35,4 +36,4 @@ pub mod snapshot;
 pub mod value;
 pub mod weight;
 
-pub use besom_schedule::{cron, time};
+pub use besom_schedule::{cron, time, window};

@@ -35,8 +35,10 @@ pub use policy::{
 
 pub use unscanned::{SCAN_GRACE, Scan, ScanEnd, unscanned_since};
 
+use crate::brake;
 use crate::ids::{RunId, TaskName, Tenant, Term};
 use crate::time::Time;
+use crate::window::Windows;
 
 /// What happens to a slot while the previous run is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +107,37 @@ pub struct Pause {
     pub reason: String,
     /// When it was paused.
     pub since: Time,
+}
+
+/// The author of the pause of a task that is outside its windows.
+const WINDOWS: &str = "windows";
+
+impl Pause {
+    /// The pause of a task until its next window opens; none: it is open.
+    pub fn until_open(windows: &Windows, now: Time) -> Option<Pause> {
+        if windows.is_open(now) {
+            return None;
+        }
+        let reason = match windows.opens_at(now) {
+            Some(at) => format!("outside its windows: it opens at {at}"),
+            None => "outside its windows".to_owned(),
+        };
+        // Every slot that has not been decided is outside.
+        Some(Pause { by: WINDOWS.to_owned(), reason, since: Time::EPOCH })
+    }
+
+    /// Whether one of the task's brakes has requested it.
+    pub fn is_brake(&self) -> bool {
+        self.by == brake::BY
+    }
+
+    /// Why a run is not started, in words.
+    pub fn words(&self) -> String {
+        match self.by.as_str() {
+            WINDOWS => self.reason.clone(),
+            by => format!("paused by {by} since {}: {}", self.since, self.reason),
+        }
+    }
 }
 
 /// The outcome of a slot.

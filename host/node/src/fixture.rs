@@ -58,5 +58,7 @@ pub(crate) fn definition(name: &str, lane: Lane) -> TaskDefinition {
         timers_max: Lane::Normal.row().timers_max,
         dead_max: besom_ports::task::DEAD_MAX_DEFAULT,
         rows_per_second: None,
+        brakes: Default::default(),
+        windows: Default::default(),
     }
 }

@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use besom_core::election::Timing;
-use besom_core::ids::{Incarnation, OwnerEpoch, Partition, Term};
+use besom_core::ids::{Incarnation, OwnerEpoch, Partition, TaskName, Term};
 use besom_core::membership;
 use besom_core::ownership::{self, Claim, Ownership, PartitionRow, RingPosition};
 use besom_core::plan::Run;
@@ -43,6 +43,8 @@ pub struct Arrived {
     /// The active runs, read after the arrivals: every run of an arrived item is included or has
     /// ended.
     pub runs: Vec<Run>,
+    /// The paused tasks; [`TaskName::ALL`] stands for all of them.
+    pub paused: Vec<TaskName>,
 }
 
 /// An input of this machine.

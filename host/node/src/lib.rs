@@ -679,8 +679,14 @@ impl Node {
 
     /// Processes arrivals that another node has planned, and runs that other nodes have ended.
     fn arrived(&mut self, now: Now, arrived: Arrived, notices: &mut Vec<Notice>) {
-        let Arrived { arrivals, runs } = arrived;
+        let Arrived { arrivals, runs, paused } = arrived;
         let tasks = &self.work.tasks;
+        // A leader knows sooner.
+        if !self.loaded {
+            let all = paused.iter().any(TaskName::is_all);
+            let is_paused = |task: &&TaskName| all || paused.contains(*task);
+            self.executor.pause(tasks.keys().filter(is_paused).cloned().collect());
+        }
         let pinned = runs.iter().filter_map(|run| {
             let current = &tasks.get(&run.task)?.definition;
             let own = planner::definition_of(run, current);
@@ -801,6 +807,7 @@ impl Node {
                 }
                 Notice::Ended(run) => self.executor.unpin(run),
                 Notice::Revived => self.executor.revived(now.wall),
+                Notice::Discarded => self.executor.read_again(),
                 Notice::Fenced => fenced = true,
                 Notice::Resign => {
                     self.resignation.ask(now.mono + self.settings.drain_max);
@@ -845,6 +852,9 @@ impl Node {
                 self.prune_at = now.mono + self.settings.prune_every;
                 out.push(Command::Prune(fence));
             }
+        }
+        if let Some(paused) = self.planner.changed_pauses() {
+            self.executor.pause(paused);
         }
         let may_execute = match &self.holdings {
             Some(holdings) => holdings.may_begin(now.mono),

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+pub use besom_core::brake::{Brake, Brakes};
 pub use besom_core::budget::Allowance;
 use besom_core::collection::{Collections, Operations};
 use besom_core::delivery;
@@ -348,6 +349,9 @@ pub struct Batch {
     pub activity_in_store: bool,
     /// The lane of the task. It determines the order among the requests that wait for the store.
     pub lane: Lane,
+    /// Whether the task has brakes, so that the commit counts what its runs delete. If a run would exceed
+    /// its limit, every entry is left out ([`LeftOut::Braked`]), and nothing is written.
+    pub braked: bool,
 }
 
 impl Batch {
@@ -377,14 +381,20 @@ impl Batch {
         Ok(lowest)
     }
 
+    /// The result that leaves out every entry for this reason. The store then writes nothing, not even
+    /// the commit id.
+    pub fn all_left(&self, why: LeftOut, now: Time) -> Committed {
+        Committed {
+            outcomes: vec![Outcome::Left(why); self.entries.len()],
+            at: now,
+            runs_ended: Vec::new(),
+        }
+    }
+
     /// If the store's clock is behind [`Batch::as_of`], returns the result that leaves out every
     /// entry. The store then writes nothing, not even the commit id.
     pub fn ahead_of(&self, now: Time) -> Option<Committed> {
-        (self.as_of > now).then(|| Committed {
-            outcomes: vec![Outcome::Left(LeftOut::NotDue); self.entries.len()],
-            at: now,
-            runs_ended: Vec::new(),
-        })
+        (self.as_of > now).then(|| self.all_left(LeftOut::NotDue, now))
     }
 }
 
@@ -427,10 +437,17 @@ pub struct CommandRow {
 pub enum CommandEffect {
     /// Writes slots and starts runs (trigger).
     Slots(SlotDecision),
-    /// Pauses the task, with the requester, the reason and the time of the command.
+    /// Pauses the task ([`TaskName::ALL`]: all tasks), with the requester, the reason and the time of the
+    /// command.
     Pause(TaskName),
-    /// Resumes the task. Its schedule counts from now on.
-    Resume(TaskName),
+    /// Resumes the task. Its schedule counts from now on, and the newest [`BRAKES_RESUMED`] brakes of its
+    /// runs become what [`Brake::resumed`] says.
+    Resume(TaskName, Brakes),
+    /// Ends the scans of the task's active runs with the given error, and discards the items that wait in
+    /// the log, as timers and as retries, each with a history row that names the requester and the reason.
+    /// Nothing blocks planning them again. A batch that is being executed is left out of its commit. Takes
+    /// as many items in one transaction as dead letters.
+    DiscardPlanned(TaskName, String),
     /// Ends the scan of the run with this error, as [`Store::end_scan`] does; the run itself ends
     /// with the last of its items in the log. A run that has already ended is left unchanged.
     Cancel(RunId, String),
@@ -484,6 +501,10 @@ impl CommandEffect {
                 }
                 (false, format!("{words}: {}", counted(applied.dead, "dead letter")))
             }
+            (CommandEffect::DiscardPlanned(..), None) => match &applied.progress {
+                Some(_) => (false, format!("in progress: {}", counted(applied.dead, "item"))),
+                None => (false, format!("{words}: {}", counted(applied.dead, "item"))),
+            },
             (CommandEffect::RetryMessages(_) | CommandEffect::DiscardMessages(_), None)
                 if applied.messages > 0 =>
             {
@@ -512,7 +533,8 @@ impl CommandEffect {
 pub struct Applied {
     /// Runs that were started.
     pub runs: Vec<RunId>,
-    /// Number of dead letters moved or discarded, by all calls for this command.
+    /// Number of dead letters moved or discarded, or of planned items discarded, by all calls for this
+    /// command.
     pub dead: u64,
     /// How far a command over dead letters has come; `None`: nothing is left to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -525,6 +547,21 @@ pub struct Applied {
     /// Why nothing was done: the store has changed since the requester looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+}
+
+impl Applied {
+    /// Adds planned items that one transaction has discarded, of at most `limit`; a full transaction is
+    /// followed by another.
+    pub fn planned_discarded(&mut self, discarded: u64, limit: NonZeroU32) {
+        self.dead += discarded;
+        let is_full = discarded >= u64::from(limit.get());
+        self.progress = is_full.then(|| Progress::begin(0));
+    }
+}
+
+/// Why planned items are not discarded: a stream of the task cannot be read.
+pub fn broken(task: &TaskName, why: &str) -> String {
+    format!("{why}: repair it with `besom stream repair {task}`, then discard again")
 }
 
 /// The result of repairing streams.
@@ -685,6 +722,9 @@ pub struct NodeRow {
     /// version.
     pub report: Option<Report>,
 }
+
+/// How many brakes of a task's newest runs a resumption sets anew.
+pub const BRAKES_RESUMED: u32 = 1_000;
 
 /// The number of newest terms that are kept regardless of their age.
 pub const TERMS_KEPT: u32 = 20;
@@ -1073,6 +1113,17 @@ pub trait Store: Send + Sync {
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
     ) -> Result<bool>;
+
+    /// The number of rows of a collection, of all tenants: as the database's planner estimates it, or
+    /// counted up to `count_max` if it has no estimate. It never reads more rows than that.
+    async fn estimate(&self, collection: &str, count_max: u64) -> Result<u64>;
+
+    /// Sets the brakes of a run, before its first items are planned. A brake that is set already stays
+    /// as it is.
+    async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()>;
+
+    /// The brakes of the newest runs of a task, newest first; at most `limit` brakes.
+    async fn brakes(&self, task: &TaskName, limit: u32) -> Result<Vec<Brake>>;
 
     // ---- commands
 

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use besom_core::brake::Brakes;
 use besom_core::collection::Grants;
 use besom_core::ids::TaskName;
 use besom_core::lane::LANES;
 pub use besom_core::plan::{CatchUp, Overlap};
 pub use besom_core::queue::RetryPolicy;
 use besom_core::value::Field;
+use besom_core::window::Windows;
 use serde::{Deserialize, Serialize};
 
 use crate::guests::{Described, Lane, Limits};
@@ -96,6 +98,16 @@ pub struct TaskDefinition {
     /// Maximum number of rows that all nodes together change per second for the task; `None` means no limit.
     #[serde(default)]
     pub rows_per_second: Option<NonZeroU32>,
+    /// What one run may delete and set aside, and how many runs in a row may fail.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub brakes: Brakes,
+    /// When the task may scan and execute; none: always.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub windows: Windows,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl TaskDefinition {

@@ -246,6 +246,7 @@ pub async fn import(
         idle: Vec::new(),
         activity_in_store: false,
         lane: Lane::Heavy,
+        braked: false,
     };
     let committed = match store.commit(&batch).await {
         Err(error @ store::Error::Unknown(_)) => store.find_commit(batch.id).await?.ok_or(error)?,

@@ -103,6 +103,7 @@ impl Assembly {
             recorder,
             lines: Arc::new(lines),
             quota: Arc::new(Quota::new(quota_bounds(&config))),
+            braking: Arc::default(),
             routed: config.topics.keys().cloned().collect(),
             delivery,
         };

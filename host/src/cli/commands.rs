@@ -195,7 +195,7 @@ mod tests {
         for (command, words) in [
             (Command::Trigger { task: task() }, "trigger sweep"),
             (Command::Pause { task: task() }, "pause sweep"),
-            (Command::Resume { task: task() }, "resume sweep"),
+            (Command::Resume { task: task(), release: false }, "resume sweep"),
             (Command::Cancel { run: RunId(7) }, "cancel run 7"),
             (Command::RetryDead(of(&[3, 4], None, None)), "retry dead letters 3, 4"),
             (Command::RetryDead(of(&[], None, None)), "retry all dead letters"),

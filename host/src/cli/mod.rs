@@ -25,6 +25,7 @@ pub mod open;
 pub mod outbox;
 pub mod output;
 pub mod patience;
+pub mod pause;
 pub mod plugin;
 pub mod printed;
 pub mod ring;
@@ -95,9 +96,13 @@ pub enum Verb {
     Status(status::Args),
     /// Verify that every planned item is committed, skipped, dead, discarded or pending.
     Audit(audit::Args),
-    /// List, show, trigger, pause, resume and edit tasks, and explain a slot.
+    /// List, show, trigger, pause, resume and edit tasks, discard what they have planned, and explain a slot.
     #[command(subcommand)]
     Task(task::Verb),
+    /// Pause all tasks.
+    Pause(pause::Pause),
+    /// Resume all tasks.
+    Resume(pause::Resume),
     /// List, show, retry and discard dead letters.
     #[command(subcommand)]
     Dead(dead::Verb),
@@ -175,6 +180,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Status(args) => args.run(global).await,
         Verb::Audit(args) => args.run(global).await,
         Verb::Task(verb) => verb.run(global).await,
+        Verb::Pause(args) => args.run(global).await,
+        Verb::Resume(args) => args.run(global).await,
         Verb::Dead(verb) => verb.run(global).await,
         Verb::Stream(verb) => verb.run(global).await,
         Verb::Outbox(verb) => verb.run(global).await,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use besom_core::command::counted;
 use besom_core::ids::TaskName;
 use besom_core::item::End;
+use besom_core::plan::Pause;
 use besom_core::queue::CONTENDED;
 use besom_core::time::Time;
 use serde::Serialize;
@@ -42,7 +43,7 @@ pub struct Args {
     /// With --dry-run: print every item, not only the first ones.
     #[arg(long, requires = "dry_run")]
     all: bool,
-    /// Include paused tasks.
+    /// Include paused tasks, and tasks outside their windows.
     #[arg(long)]
     even_paused: bool,
     /// Tasks to run (default: all).
@@ -190,7 +191,8 @@ impl Args {
     }
 }
 
-/// Leaves out paused tasks, including those whose pause no leader has applied yet.
+/// Leaves out tasks that are outside their windows or paused, including those whose pause no leader has
+/// applied yet.
 async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(), Failure> {
     let store = assembly.ports.store.as_ref();
     let mut paused = BTreeMap::new();
@@ -201,24 +203,39 @@ async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(
     }
     for row in store.pending_commands(COMMANDS).await? {
         match row.command {
-            Command::Pause { task } => {
+            Command::Pause { task } | Command::Brake { task, .. } => {
                 paused.insert(task, format!("{}: {}", row.by, row.reason));
             }
-            Command::Resume { task } => drop(paused.remove(&task)),
+            Command::Resume { task, .. } => drop(paused.remove(&task)),
             _ => {}
         }
     }
-    paused.retain(|task, _| assembly.config.tasks.contains_key(task));
-    for (task, why) in &paused {
-        let words = format!("{task} is paused by {why}");
+    let now = store.now().await?;
+    let all = paused.remove(&TaskName::from(TaskName::ALL));
+    let mut left = BTreeMap::new();
+    for (task, definition) in &assembly.config.tasks {
+        let why = if let Some(why) = paused.get(task) {
+            (
+                format!("{task} is paused by {why}"),
+                format!("resume it with `besom task resume {task}`"),
+            )
+        } else if let Some(why) = &all {
+            let words = format!("{task} is paused with all tasks by {why}");
+            (words, "resume them with `besom resume --all`".to_owned())
+        } else if let Some(closed) = Pause::until_open(&definition.windows, now) {
+            (format!("{task} is {}", closed.reason), "wait for it".to_owned())
+        } else {
+            continue;
+        };
+        left.insert(task.clone(), why);
+    }
+    for (task, (words, fix)) in &left {
         if named.iter().any(|name| name == task.as_str()) {
-            return Err(Failure::Failed(format!(
-                "{words}; resume it with `besom task resume {task}`, or run it with --even-paused"
-            )));
+            return Err(Failure::Failed(format!("{words}; {fix}, or run it with --even-paused")));
         }
         to_stderr!("{}", printable(&format!("{words}; skipping it")));
     }
-    assembly.config.tasks.retain(|name, _| !paused.contains_key(name));
+    assembly.config.tasks.retain(|name, _| !left.contains_key(name));
     Ok(())
 }
 
@@ -331,8 +348,8 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
         if assembly.config.tasks.contains_key(&state.task) {
             let (task, by, reason) = (&state.task, &pause.by, &pause.reason);
             let words = format!(
-                "{task} was paused during the pass by {by}: {reason}; its run was completed, and no \
-                 further one was started"
+                "{task} was paused during the pass by {by}: {reason}; what is planned of it waits, and no \
+                 further run was started"
             );
             to_stderr!("{}", printable(&words));
         }

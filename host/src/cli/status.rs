@@ -40,6 +40,8 @@ pub struct Report {
     pub nodes: Vec<NodeStatus>,
     /// The tasks of the configuration, then orphaned tasks.
     pub tasks: Vec<TaskStatus>,
+    /// Who paused all tasks, and why.
+    pub all_paused: Option<Pause>,
     /// Number of commands that no leader has applied yet, up to 1,000.
     pub commands_waiting: usize,
     /// Errors of the configuration, as printed; and which nodes run a different configuration from the
@@ -141,8 +143,10 @@ pub struct TaskStatus {
     /// How long the oldest executable item has been waiting, or how long a scheduled scan of the tables
     /// has been missing, whichever is longer, in seconds.
     pub overdue_seconds: f64,
-    /// Who paused the task, and why.
+    /// Who paused the task, or all tasks, and why.
     pub paused: Option<Pause>,
+    /// When its next window opens; `None`: one is open, or the task has no windows.
+    pub opens: Option<Stamp>,
     /// Whether the task is missing in the configuration although it has items or dead letters.
     pub orphaned: bool,
     /// What holds the task, as reported by the live nodes.
@@ -213,12 +217,16 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let mut cut = leading.flat_map(|row| row.report.iter().flat_map(|report| &report.cut));
         cut.find(|cut| cut.task == name.as_str()).cloned()
     };
+    let all_paused = states.get(&TaskName::from(TaskName::ALL)).and_then(|s| s.paused.clone());
     let depths = store.depths().await?;
     let mut tasks = Vec::new();
     let orphans = depths.iter().filter_map(|d| d.task.clone());
     let orphans = orphans.filter(|task| !outline.tasks.contains_key(task)).collect::<Vec<_>>();
     for name in outline.tasks.keys().chain(&orphans) {
-        let paused = states.get(name).and_then(|s| s.paused.clone());
+        let own = states.get(name).and_then(|s| s.paused.clone());
+        let paused = own.or_else(|| all_paused.clone());
+        let windows = outline.tasks.get(name).map(|task| task.windows.clone()).unwrap_or_default();
+        let closed = Pause::until_open(&windows, now);
         let depth = depths.iter().find(|d| d.task.as_ref() == Some(name));
         let defined = outline.tasks.get(name);
         let depth = depth.map(rows::depth).unwrap_or_default();
@@ -243,10 +251,14 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         // Passes of `besom run` leave runs, but no state of the schedule.
         let never_led = TaskState::initial(name.clone());
         let state = states.get(name).unwrap_or(&never_led);
+        let stop = paused.clone().or_else(|| closed.clone());
+        let state = &TaskState { paused: stop, ..state.clone() };
         let unscanned =
             defined.and_then(|task| unscanned(task, state, &scans, !held.is_empty(), now));
         let run = runs.into_iter().next();
-        let overdue = [depth.oldest, unscanned].into_iter().flatten().min();
+        // What is planned waits on purpose while the task may not work.
+        let oldest = depth.oldest.filter(|_| state.paused.is_none());
+        let overdue = [oldest, unscanned].into_iter().flatten().min();
         tasks.push(TaskStatus {
             task: name.to_string(),
             next: match (&paused, defined) {
@@ -263,6 +275,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             overdue_seconds: overdue.map_or(Duration::ZERO, |t| now.since(t)).as_secs_f64(),
             depth: Printed(depth),
             paused,
+            opens: windows.opens_at(now).map(Stamp),
             orphaned: defined.is_none(),
             held,
             cut: cut_of(name),
@@ -328,6 +341,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         leader_fault: outline.leader_fault.clone(),
         nodes,
         tasks,
+        all_paused,
         commands_waiting: {
             let pending = store.pending_commands(1_000).await?;
             pending.iter().filter(|row| !row.command.is_record()).count()
@@ -335,7 +349,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         problems: outline.problems.clone(),
         unconfigured: states
             .keys()
-            .filter(|name| !outline.tasks.contains_key(*name))
+            .filter(|name| !outline.tasks.contains_key(*name) && !name.is_all())
             .map(ToString::to_string)
             .collect(),
         now: Stamp(now),
@@ -372,7 +386,8 @@ impl Report {
 
 /// Returns the next slot of a task, or `None` if it has no valid schedule.
 pub fn next(task: &TaskOutline, now: Time) -> Option<Time> {
-    Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?.next_after(now)
+    let schedule = Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?;
+    task.windows.next_slot(&schedule, now)
 }
 
 /// Returns since when a scheduled scan of the task has been missing.
@@ -384,7 +399,7 @@ fn unscanned(
     now: Time,
 ) -> Option<Time> {
     let schedule = Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?;
-    unscanned_since(now, &schedule, &task.policy, state, runs, held)
+    unscanned_since(now, &schedule, &task.policy, state, runs, held, task.windows.opened_at(now))
 }
 
 impl Args {
@@ -432,6 +447,10 @@ fn text(report: &Report) -> String {
     facts.add("term", output::text(report.term));
     if let Some(since) = report.leading_since {
         facts.add("leading since", format!("{since} ({})", since.beside(report.now)));
+    }
+    if let Some(pause) = &report.all_paused {
+        let since = Stamp(pause.since).beside(report.now);
+        facts.add("all tasks paused", format!("by {}, since {since}: {}", pause.by, pause.reason));
     }
     if report.commands_waiting > 0 {
         facts.add("commands waiting", report.commands_waiting);
@@ -551,8 +570,14 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
     );
     for t in rows {
         let note = match (&t.paused, t.orphaned, t.held.first()) {
+            (Some(pause), _, _) if pause.is_brake() => {
+                format!("stopped by a brake: {}", pause.reason)
+            }
             (Some(pause), _, _) => format!("paused by {}: {}", pause.by, pause.reason),
             (None, true, _) => "orphaned: not in the configuration".to_owned(),
+            (None, false, _) if let Some(opens) = t.opens => {
+                format!("closed: opens {}", opens.beside(now))
+            }
             (None, false, Some(held)) => format!("held: {}", held.held.0.what),
             (None, false, None) if t.failing > 0 => {
                 let task = &t.task;

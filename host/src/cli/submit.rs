@@ -89,7 +89,10 @@ fn unapplied(command: &Command) -> &'static str {
         | Command::RepairStreams { .. } => {
             "not applied yet; the next `besom serve` or `besom run` applies it"
         }
-        Command::Trigger { .. } | Command::Pause { .. } | Command::Resume { .. } => {
+        Command::Trigger { .. }
+        | Command::Pause { .. }
+        | Command::Resume { .. }
+        | Command::DiscardPlanned { .. } => {
             "not applied yet; the next `besom serve`, or a `besom run` of the task, applies it"
         }
         Command::Resign => "not applied; a later leader refuses it",

@@ -42,7 +42,7 @@ pub enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Pause a task: no more runs are planned, items already planned are still executed.
+    /// Pause a task: it plans nothing more, and what is planned waits until the task is resumed.
     Pause {
         /// Name of the task.
         task: String,
@@ -55,6 +55,17 @@ pub enum Verb {
     },
     /// Resume a paused task from now on.
     Resume {
+        /// Name of the task.
+        task: String,
+        /// Let the runs that are planned go beyond their brakes.
+        #[arg(long)]
+        release: bool,
+        /// Reason and waiting time.
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Discard what is planned of a paused task; the next run may plan it again.
+    Discard {
         /// Name of the task.
         task: String,
         /// Reason and waiting time.
@@ -105,9 +116,13 @@ impl Verb {
                 }
                 Asking { reason, wait }.run(global, store, &Command::Pause { task }).await
             }
-            Verb::Resume { task, asking } => {
+            Verb::Resume { task, release, asking } => {
                 let task = known(store, &outline, &task).await?;
-                asking.run(global, store, &Command::Resume { task }).await
+                asking.run(global, store, &Command::Resume { task, release }).await
+            }
+            Verb::Discard { task, asking } => {
+                let task = known(store, &outline, &task).await?;
+                asking.run(global, store, &Command::DiscardPlanned { task }).await
             }
             Verb::Explain { slot } => {
                 let (task, time) = slot.rsplit_once('@').ok_or_else(|| {
@@ -141,7 +156,8 @@ pub async fn known(store: &dyn Store, outline: &Outline, name: &str) -> Result<T
     if outline.tasks.contains_key(&task) {
         return Ok(task);
     }
-    if store.task_states().await?.iter().any(|s| s.task == task) {
+    let states = store.task_states().await?;
+    if states.iter().any(|s| s.task == task && !task.is_all()) {
         return Ok(task);
     }
     // Passes leave runs, but no state of the schedule.
@@ -186,7 +202,8 @@ async fn show(
     let row = report.tasks.iter().find(|t| t.task == task.as_str());
     let defined = outline.tasks.get(task);
     let schedule = defined.and_then(schedule_of);
-    let upcoming = schedule.map(|s| s.upcoming(now, 5)).unwrap_or_default();
+    let windows = defined.map(|task| task.windows.clone()).unwrap_or_default();
+    let upcoming = schedule.map(|s| windows.upcoming(&s, now, 5)).unwrap_or_default();
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
     let runs: Vec<Run> = runs.iter().map(Run::from).collect();
@@ -200,6 +217,7 @@ async fn show(
         "plugin": defined.map(|t| &t.plugin),
         "schedule": defined.and_then(|t| t.schedule.as_ref()),
         "timezone": defined.map(|t| &t.timezone),
+        "windows": windows,
         "status": row,
         "upcoming": upcoming
             .iter()
@@ -216,6 +234,9 @@ async fn show(
         facts.add("plugin", output::text(defined.map(|t| &t.plugin)));
         facts.add("schedule", output::text(defined.and_then(|t| t.schedule.as_ref())));
         facts.add("time zone", output::text(defined.map(|t| &t.timezone)));
+        if !windows.is_empty() {
+            facts.add("windows", &windows);
+        }
         if let Some(forecast) = &forecast {
             facts.add("forecast", &forecast.sentence);
         }

@@ -2,6 +2,7 @@
 //!
 //! One file per subject; `site` is the directory of a host, `host` the process.
 
+mod brakes;
 mod cancel;
 mod checks;
 mod contract;

@@ -381,6 +381,7 @@ impl Worker {
             idle: Vec::new(),
             activity_in_store: false,
             lane: Lane::Normal,
+            braked: false,
         })
     }
 }

@@ -153,6 +153,7 @@ async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Duration, Steps)> {
             idle: Vec::new(),
             activity_in_store: true,
             lane: Lane::Normal,
+            braked: false,
         };
         let committed = store.commit(&batch).await?;
         lap(&mut steps.commit);

@@ -28,6 +28,18 @@ macro_rules! store_conformance {
                 nodes_report_themselves,
                 nodes_are_forgotten,
             }
+            brakes {
+                a_commit_beyond_the_brake_of_its_run_changes_nothing,
+                only_rows_that_were_deleted_are_counted,
+                a_run_without_a_brake_is_not_held,
+                a_brake_is_set_once_and_under_the_fence,
+                items_that_are_set_aside_are_counted,
+                a_resumption_sets_the_brakes_anew,
+                a_collection_is_estimated,
+                brakes_are_pruned_with_their_run,
+                planned_items_are_discarded_and_may_be_planned_again,
+                a_batch_is_left_out_whose_items_were_discarded,
+            }
             budget {
                 rows_are_granted_at_their_rate,
                 a_large_batch_is_granted_and_paid_off,

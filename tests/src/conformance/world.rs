@@ -157,7 +157,16 @@ impl World {
     pub fn batch(&self, entries: Vec<Entry>) -> Batch {
         let (id, node) = (self.mark(), self.node.clone());
         let (as_of, idle) = (self.now, Vec::new());
-        Batch { id, node, entries, as_of, idle, activity_in_store: false, lane: Lane::Normal }
+        Batch {
+            id,
+            node,
+            entries,
+            as_of,
+            idle,
+            activity_in_store: false,
+            lane: Lane::Normal,
+            braked: false,
+        }
     }
 
     /// Commits decisions about waiting items.

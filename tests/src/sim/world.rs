@@ -325,6 +325,7 @@ impl World {
             recorder: Arc::default(),
             lines: Arc::default(),
             quota: Arc::default(),
+            braking: Arc::default(),
             routed: Arc::default(),
             delivery: None,
         };

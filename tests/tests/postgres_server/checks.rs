@@ -436,6 +436,7 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
             idle: Vec::new(),
             activity_in_store: false,
             lane: Lane::Normal,
+            braked: false,
         };
         let committed = store.commit(&batch).await.unwrap();
         assert_eq!(committed.outcomes, [Outcome::Committed]);

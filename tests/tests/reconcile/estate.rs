@@ -245,6 +245,7 @@ impl Estate {
             idle: vec![(0, WORKSPACE.to_owned())],
             activity_in_store: false,
             lane: Lane::Normal,
+            braked: false,
         };
         self.store().commit(&batch).await.unwrap().outcomes.remove(0)
     }

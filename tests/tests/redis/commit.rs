@@ -50,6 +50,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             recorder: Arc::default(),
             lines: Arc::default(),
             quota: Arc::default(),
+            braking: Arc::default(),
             routed: Arc::default(),
             delivery: None,
         };

@@ -19,21 +19,45 @@ pub fn trigger(task: &str) -> Confirm {
         .line("Its schedule is not affected.")
 }
 
-/// Asks to stop planning runs of a task.
+/// Asks to stop a task.
 pub fn pause(task: &str) -> Confirm {
     let command = Command::Pause { task: TaskName::from(task) };
     let verb = format!("besom task pause {}", quoted(task));
     ask(format!("Pause {task}?"), "Pause", command, verb)
-        .line("No new runs are planned; items already planned are still executed.")
+        .line("It plans nothing more, and what is planned waits until it is resumed.")
+        .because()
+}
+
+/// Asks to stop all tasks.
+pub fn pause_all() -> Confirm {
+    let command = Command::Pause { task: TaskName::from(TaskName::ALL) };
+    ask("Pause all tasks?".to_owned(), "Pause all", command, "besom pause --all".to_owned())
+        .line("No task plans or executes anything until all are resumed.")
+        .because()
+}
+
+/// Asks to resume all tasks.
+pub fn resume_all() -> Confirm {
+    let command = Command::Resume { task: TaskName::from(TaskName::ALL), release: false };
+    ask("Resume all tasks?".to_owned(), "Resume all", command, "besom resume --all".to_owned())
+        .line("Tasks that are paused by themselves stay paused.")
+}
+
+/// Asks to discard what is planned of a task.
+pub fn discard_planned(task: &str) -> Confirm {
+    let command = Command::DiscardPlanned { task: TaskName::from(task) };
+    let verb = format!("besom task discard {}", quoted(task));
+    ask(format!("Discard what is planned of {task}?"), "Discard", command, verb)
+        .line("Its items are not executed; a later run may plan them again.")
         .because()
 }
 
 /// Asks to plan runs of a task again.
 pub fn resume(task: &str) -> Confirm {
-    let command = Command::Resume { task: TaskName::from(task) };
+    let command = Command::Resume { task: TaskName::from(task), release: false };
     let verb = format!("besom task resume {}", quoted(task));
     ask(format!("Resume {task}?"), "Resume", command, verb)
-        .line("Runs are planned again from now on.")
+        .line("Runs are planned again from now on, and what is planned is executed.")
 }
 
 /// Asks to cancel a run.

@@ -184,8 +184,15 @@ fn changes(cx: &Context<'_>) -> Vec<Entry> {
         add(format!("trigger {name}"), actions::trigger(name));
         match task.paused {
             None => add(format!("pause {name}"), actions::pause(name)),
-            Some(_) => add(format!("resume {name}"), actions::resume(name)),
+            Some(_) => {
+                add(format!("resume {name}"), actions::resume(name));
+                add(format!("discard what is planned of {name}"), actions::discard_planned(name));
+            }
         }
+    }
+    match cx.snap.all_paused {
+        None => add("pause all tasks".to_owned(), actions::pause_all()),
+        Some(_) => add("resume all tasks".to_owned(), actions::resume_all()),
     }
     for run in cx.snap.runs.iter().filter(|run| run.state.is_active()) {
         add(format!("cancel run {} {}", run.id, run.task), actions::cancel(run.id, &run.task));

@@ -213,6 +213,7 @@ fn runs(before: &Known, now: &Known, snap: &Snapshot, lines: &mut Vec<String>) {
 fn about(subject: &Subject) -> String {
     match subject {
         Subject::Leader => "the leadership".to_owned(),
+        Subject::Tasks => "all tasks".to_owned(),
         Subject::Node(name) => format!("node {name}"),
         Subject::Task(name) => format!("task {name}"),
         Subject::Queue(name) => format!("the queue of {name}"),

@@ -115,6 +115,8 @@ pub enum LeftOut {
     /// instant that a guest was given as the present. A retry may be executed before its time: the
     /// host chooses the back-off, and a one-off pass without a host has none.
     NotDue,
+    /// The run would delete more rows than it may ([`crate::brake`]): the batch is left out as a whole.
+    Braked,
 }
 
 /// The result of a commit.

@@ -4,6 +4,7 @@
 //!   facts, found under ──> admit             a page        ──> writes and sums ──> the store
 //!   the store's locks      left_out, close   a batch                               executes them
 //!                          retry, discard    dead letters
+//!                          discard_planned   waiting items
 //! ```
 //!
 //! This module decides which candidates become items, what blocks an identity and what lifts a
@@ -21,6 +22,7 @@ mod entry;
 mod letters;
 mod loss;
 mod place;
+mod planned;
 #[cfg(test)]
 mod property;
 mod recount;
@@ -37,6 +39,7 @@ pub use entry::{Committed, Entry, Judged, LeftOut, Outcome};
 pub use letters::{DeadLetter, LetterPage, Past, Progress, Reached, discard, retry};
 pub use loss::{RunItems, WaitingCounts, write_off, write_off_run};
 pub use place::{Owner, Places, left_out};
+pub use planned::discard_planned;
 pub use recount::Counts;
 pub use run::RunFacts;
 pub use tally::{Delta, Leaving, Tally};

@@ -20,8 +20,8 @@ pub enum Admission {
     Refuse(String),
 }
 
-/// Decides about a run that an operator, a takeover or `besom run` requests. A pause stops
-/// automatic runs, not an operator's; `overlap` applies to all.
+/// Decides about a run that an operator, a takeover or `besom run` requests. A pause stops all but a
+/// pass, which includes paused tasks only if it is asked to; `overlap` applies to all.
 pub fn admit(
     now: Time,
     term: Term,
@@ -36,11 +36,8 @@ pub fn admit(
         Trigger::Pass => "run by `besom run`".to_owned(),
         Trigger::Schedule => "scheduled run".to_owned(),
     };
-    if let (Trigger::Takeover | Trigger::Schedule, Some(pause)) = (&trigger, &state.paused) {
-        return Admission::Refuse(format!(
-            "paused by {} since {}: {}",
-            pause.by, pause.since, pause.reason
-        ));
+    if let Some(pause) = state.paused.as_ref().filter(|_| trigger != Trigger::Pass) {
+        return Admission::Refuse(pause.words());
     }
     if let Some(run) = active.first().filter(|_| policy.overlap != Overlap::Allow) {
         let way = format!("run {} has been active since {}", run.run, run.started_at);

@@ -150,7 +150,7 @@ impl Desk<'_> {
     }
 
     fn pause(&mut self, pause: &Pause, schedule: &Schedule, last: Time, due: Option<Due>) {
-        let reason = format!("paused by {} since {}: {}", pause.by, pause.since, pause.reason);
+        let reason = pause.words();
         self.give_up_queued(usize::MAX, SlotOutcome::Paused, &reason);
         let Some(due) = due else { return };
         let since = pause.since.clamp(last, due.latest);

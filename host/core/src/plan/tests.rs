@@ -374,7 +374,14 @@ fn a_run_that_is_asked_for_meets_overlap_and_pause() {
     let busy = "run 12 has been active since 1970-01-01T00:01:01Z";
     for (trigger, overlap, state, active, expected) in [
         (manual(), Overlap::Skip, state(1), vec![], Ok("triggered by anna: disk is full")),
-        (manual(), Overlap::Skip, paused.clone(), vec![], Ok("triggered by anna: disk is full")),
+        (
+            manual(),
+            Overlap::Skip,
+            paused.clone(),
+            vec![],
+            Err("no: paused by bo since 1970-01-01T00:00:01Z: migration".into()),
+        ),
+        (Trigger::Pass, Overlap::Skip, paused.clone(), vec![], Ok("run by `besom run`")),
         (
             manual(),
             Overlap::Skip,

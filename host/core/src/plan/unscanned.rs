@@ -45,7 +45,7 @@ impl From<&Run> for Scan {
 /// it has begun recently. `runs` are the task's latest runs, newest first; if the task has failed
 /// for longer than they reach, the oldest of them counts. None: the task is paused, runs by trigger
 /// only, or has scanned its tables as scheduled. A task that is `held` because the database refuses
-/// it does not scan, however recently its run began.
+/// it does not scan, however recently its run began. `opened`: when its present window opened.
 pub fn unscanned_since(
     now: Time,
     schedule: &Schedule,
@@ -53,6 +53,7 @@ pub fn unscanned_since(
     state: &TaskState,
     runs: &[Scan],
     held: bool,
+    opened: Option<Time>,
 ) -> Option<Time> {
     if state.paused.is_some() {
         return None;
@@ -64,6 +65,8 @@ pub fn unscanned_since(
         (None, Some(oldest)) => Time(oldest.slot.0.saturating_sub(1)),
         (None, None) => state.last_slot?,
     };
+    // Slots outside the windows are left out as well.
+    let looked = opened.map_or(looked, |opened| looked.max(Time(opened.0.saturating_sub(1))));
     let newest = runs.first();
     let idle = newest.is_none_or(|run| run.ended == Some(ScanEnd::Complete));
     // Slots that passed without a leader are left out intentionally if the task says so.
@@ -96,7 +99,7 @@ mod tests {
     const FAILED: Option<ScanEnd> = Some(ScanEnd::Failed);
 
     fn since(now: i64, state: &TaskState, runs: &[Scan]) -> Option<Time> {
-        unscanned_since(secs(now), &minutely(), &POLICY, state, runs, false)
+        unscanned_since(secs(now), &minutely(), &POLICY, state, runs, false, None)
     }
 
     #[test]
@@ -114,8 +117,19 @@ mod tests {
     fn a_held_task_does_not_scan_however_lately_it_began() {
         let runs = [scan(660, None), scan(600, COMPLETE)];
         let since =
-            |held| unscanned_since(secs(710), &minutely(), &POLICY, &state(11), &runs, held);
+            |held| unscanned_since(secs(710), &minutely(), &POLICY, &state(11), &runs, held, None);
         assert_eq!((since(false), since(true)), (None, Some(secs(660))));
+    }
+
+    #[test]
+    fn slots_before_the_window_opened_are_no_trouble() {
+        let runs = [scan(120, COMPLETE)];
+        let since = |now, opened| {
+            let opened = Some(secs(opened));
+            unscanned_since(secs(now), &minutely(), &POLICY, &state(10), &runs, false, opened)
+        };
+        assert_eq!(since(602, 600), None, "it has just opened");
+        assert_eq!(since(666, 601), Some(secs(660)));
     }
 
     #[test]
@@ -143,7 +157,8 @@ mod tests {
         // Nobody led until 3,590; the slots until then were decided as missed.
         let runs = [scan(600, COMPLETE)];
         let policy = Policy { catch_up: CatchUp::Skip, ..POLICY };
-        let at = |now| unscanned_since(secs(now), &minutely(), &policy, &state(59), &runs, false);
+        let at =
+            |now| unscanned_since(secs(now), &minutely(), &policy, &state(59), &runs, false, None);
         assert_eq!((at(3_600), at(3_606)), (None, Some(secs(3_600))));
     }
 }

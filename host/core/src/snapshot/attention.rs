@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Held, HotKey, Node, NodeState, RunState, Snapshot, Task};
+use super::{Held, HotKey, Node, NodeState, Pause, RunState, Snapshot, Task};
 use crate::plan::SlotOutcome;
 use crate::time::Time;
 
@@ -69,6 +69,8 @@ impl Urgency {
 pub enum Subject {
     /// Who leads.
     Leader,
+    /// All tasks.
+    Tasks,
     /// A node, by its name.
     Node(String),
     /// A task's schedule.
@@ -110,6 +112,7 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
     };
     found.leader(snapshot);
     found.leaders(snapshot, limits);
+    found.all_paused(snapshot);
     for node in &snapshot.nodes {
         found.node(node, snapshot, limits);
     }
@@ -119,7 +122,7 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
     for task in &snapshot.tasks {
         found.held(task, snapshot);
         found.cut(task, snapshot);
-        found.task(task, limits);
+        found.task(task, snapshot.all_paused.as_ref(), limits);
     }
     found.configuration(snapshot);
     found.list.sort_by_key(|attention| attention.urgency);
@@ -285,7 +288,8 @@ impl Found {
 
     fn queue(&mut self, task: &Task, snapshot: &Snapshot, limits: &Thresholds) {
         let queue = || Subject::Queue(task.name.clone());
-        if let Some(oldest) = task.depth.oldest {
+        let works = task.paused.is_none() && task.opens_at.is_none();
+        if let Some(oldest) = task.depth.oldest.filter(|_| works) {
             let waits = self.now.since(oldest);
             if waits > limits.overdue_max {
                 let many = task.depth.log + task.depth.retries;
@@ -344,7 +348,17 @@ impl Found {
         }
     }
 
-    fn task(&mut self, task: &Task, limits: &Thresholds) {
+    /// Reports that all tasks are paused.
+    fn all_paused(&mut self, snapshot: &Snapshot) {
+        if let Some(pause) = &snapshot.all_paused {
+            let since = self.since(pause.since);
+            let text = format!("all tasks are paused by {} for {since}", pause.by);
+            self.add(Urgency::Warning, Subject::Tasks, text);
+            self.because(pause.reason.clone());
+        }
+    }
+
+    fn task(&mut self, task: &Task, all_paused: Option<&Pause>, limits: &Thresholds) {
         let subject = || Subject::Task(task.name.clone());
         if let Some(since) = task.unscanned_since
             && self.now.since(since) > limits.overdue_max
@@ -356,10 +370,17 @@ impl Found {
             );
             self.add(Urgency::Alarm, subject(), text);
         }
-        if let Some(pause) = &task.paused {
+        // The pause of all tasks is reported once.
+        if let Some(pause) = task.paused.as_ref().filter(|pause| all_paused != Some(*pause)) {
             let since = self.since(pause.since);
-            let text = format!("{}: paused by {} for {since}", task.name, pause.by);
-            self.add(Urgency::Notice, subject(), text);
+            let (urgency, text) = match pause.is_brake() {
+                true => (Urgency::Alarm, format!("{}: stopped by a brake for {since}", task.name)),
+                false => {
+                    let text = format!("{}: paused by {} for {since}", task.name, pause.by);
+                    (Urgency::Notice, text)
+                }
+            };
+            self.add(urgency, subject(), text);
             self.because(pause.reason.clone());
         }
         let ended = task.last.iter().rev().filter(|run| !run.state.is_active());

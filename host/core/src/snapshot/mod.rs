@@ -99,6 +99,9 @@ pub struct Snapshot {
     /// The tasks of the leader's configuration, then orphaned ones, each in the order of their
     /// names.
     pub tasks: Vec<Arc<Task>>,
+    /// The pause of all tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_paused: Option<Pause>,
     /// Runs, newest first; at most [`RUNS_MAX`].
     pub runs: Vec<Arc<Run>>,
     /// Open dead letters by task and error, newest first; at most [`DEAD_GROUPS_MAX`].

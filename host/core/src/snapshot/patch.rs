@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeadGroup, Event, Leadership, Missing, Node, Ring, Run, Snapshot, Task};
+use super::{DeadGroup, Event, Leadership, Missing, Node, Pause, Ring, Run, Snapshot, Task};
 use crate::time::Time;
 
 /// The difference between two snapshots.
@@ -56,7 +56,7 @@ pub enum Frame {
     At(Time),
 }
 
-/// The answering host's own fields.
+/// The answering host's own fields, and the pause of all tasks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Head {
@@ -66,6 +66,8 @@ pub struct Head {
     version: String,
     readonly: bool,
     missing: Vec<Missing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    all_paused: Option<Pause>,
 }
 
 /// The difference between two lists.
@@ -148,6 +150,7 @@ pub fn diff(old: &Snapshot, new: &Snapshot) -> Option<Patch> {
         version: s.version.clone(),
         readonly: s.readonly,
         missing: s.missing.clone(),
+        all_paused: s.all_paused.clone(),
     };
     let other = |a: &Arc<Leadership>, b: &Arc<Leadership>| !same(a, b);
     let event = |e: &Event| (e.at, e.subject.clone(), e.text.clone());
@@ -173,8 +176,11 @@ impl Patch {
     /// request a whole one.
     pub fn apply(self, to: &mut Snapshot) -> Result<(), Mismatch> {
         to.at = self.at;
-        if let Some(Head { model, cluster, host, version, readonly, missing }) = self.head {
+        if let Some(Head { model, cluster, host, version, readonly, missing, all_paused }) =
+            self.head
+        {
             (to.model, to.readonly, to.missing) = (model, readonly, missing);
+            to.all_paused = all_paused;
             (to.cluster, to.host, to.version) = (cluster, host, version);
         }
         if let Some(leadership) = self.leadership {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::run::RunState;
 use crate::plan::{Pause, SlotRecord};
 use crate::time::Time;
+use crate::window::Windows;
 
 /// Ended or active runs shown with a task.
 pub const RUNS_OF_TASK: usize = 20;
@@ -35,12 +36,16 @@ pub struct Task {
     pub lane: String,
     /// The limits of a call.
     pub limits: Limits,
-    /// Its pause; none: it is not paused.
+    /// Its pause, or that of all tasks; none: it is not paused.
     pub paused: Option<Pause>,
     /// Whether no configuration defines the task although items of it are waiting.
     pub orphaned: bool,
     /// The next slot; none: the task is paused, runs by trigger only, or is orphaned.
     pub next: Option<Time>,
+    /// When the task may scan and execute; none: always.
+    pub windows: Windows,
+    /// When the next window opens; none: one is open, or the task has none.
+    pub opens_at: Option<Time>,
     /// Since when its tables have not been scanned as scheduled: items that became due since then
     /// are in no queue. None: they have been scanned.
     pub unscanned_since: Option<Time>,

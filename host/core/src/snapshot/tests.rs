@@ -66,6 +66,29 @@ fn what_is_held_is_an_alarm_with_its_cause_once_for_all_nodes_that_say_so() {
     assert_eq!(held.cause.as_deref(), Some("permission denied for table shares"));
 }
 
+#[test]
+fn a_brake_is_an_alarm_and_the_pause_of_all_tasks_is_said_once() {
+    let pause = |by: &str| Pause { by: by.into(), reason: "why".into(), since: ago(90) };
+    let mut snapshot = healthy();
+    set(&mut snapshot.tasks, 0, |t| t.paused = Some(pause("brake")));
+    assert_eq!(texts(&snapshot), [(Urgency::Alarm, "sweep: stopped by a brake for 1m30s".into())]);
+    let found = attention(&snapshot, &Thresholds::default());
+    assert_eq!(found[0].cause.as_deref(), Some("why"), "it tells the numbers");
+    let mut snapshot = healthy();
+    snapshot.all_paused = Some(pause("ana"));
+    let late = Depth { log: 4, oldest: Some(ago(3_700)), ..Depth::default() };
+    set(&mut snapshot.tasks, 0, |t| (t.paused, t.depth) = (Some(pause("ana")), late.clone()));
+    let once = (Urgency::Warning, "all tasks are paused by ana for 1m30s".into());
+    assert_eq!(texts(&snapshot), [once], "and what waits is not overdue");
+    let mut closed = healthy();
+    set(&mut closed.tasks, 0, |t| (t.opens_at, t.depth) = (Some(NOW), late.clone()));
+    assert_eq!(texts(&closed), []);
+    // A dashboard that has the snapshot before learns of it.
+    let mut before = healthy();
+    diff(&before, &snapshot).expect("a difference").apply(&mut before).expect("it fits");
+    assert_eq!(before, snapshot);
+}
+
 type Change = fn(&mut Snapshot);
 
 fn set<T: Clone>(rows: &mut [Arc<T>], at: usize, change: impl FnOnce(&mut T)) {

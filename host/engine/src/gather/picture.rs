@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use besom_core::ids::TaskName;
-use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Scan, unscanned_since};
+use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Pause, Scan, TaskState, unscanned_since};
 use besom_core::ring::Assignment;
 use besom_core::snapshot::{
     self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring,
@@ -43,6 +43,7 @@ impl Picture {
             leadership: kept(Some(&self.last.leadership), leadership(sources, reading)),
             nodes: self.nodes(sources, reading, &ring),
             tasks: self.tasks(&defined, reading),
+            all_paused: Self::all_paused(reading),
             runs: reading.runs.iter().take(RUNS_MAX).cloned().collect(),
             dead: self.dead(reading),
             ring: kept(Some(&self.last.ring), ring),
@@ -123,6 +124,11 @@ impl Picture {
         nodes
     }
 
+    /// The pause of all tasks.
+    pub(super) fn all_paused(reading: &Reading) -> Option<Pause> {
+        reading.states.get(&TaskName::from(TaskName::ALL))?.paused.clone()
+    }
+
     fn tasks(&self, defined: &Defined, reading: &Reading) -> Vec<Arc<Task>> {
         let last = cache::by_task(&reading.runs);
         let p99 = cache::p99_ms(&reading.runs);
@@ -136,7 +142,10 @@ impl Picture {
         let all = configured.chain(orphans.map(|(name, _)| (*name, None)));
         all.map(|(name, scheduled)| {
             let state = reading.states.get(name);
-            let paused = state.and_then(|state| state.paused.clone());
+            let windows = scheduled.map(|task| task.definition.windows.clone()).unwrap_or_default();
+            let own = state.and_then(|state| state.paused.clone());
+            let paused = own.or_else(|| Self::all_paused(reading));
+            let closed = Pause::until_open(&windows, reading.now);
             let (in_per_s, out_per_s) = self.rates.of(name);
             let slots = reading.slots.get(name).cloned().unwrap_or_default();
             let depth = depths.get(name);
@@ -149,13 +158,18 @@ impl Picture {
                     .collect();
                 let (schedule, policy) = (task.schedule.as_ref()?, task.policy(GRACE_DEFAULT));
                 let held = Self::is_held(name, reading);
-                unscanned_since(reading.now, schedule, &policy, state, &runs, held)
+                let (now, opened) = (reading.now, windows.opened_at(reading.now));
+                let paused = paused.clone().or_else(|| closed.clone());
+                let state = &TaskState { paused, ..state.clone() };
+                unscanned_since(now, schedule, &policy, state, &runs, held, opened)
             });
             let task = Task {
                 orphaned: scheduled.is_none(),
                 next: scheduled
                     .filter(|_| paused.is_none())
-                    .and_then(|task| task.schedule.as_ref()?.next_after(reading.now)),
+                    .and_then(|task| windows.next_slot(task.schedule.as_ref()?, reading.now)),
+                opens_at: windows.opens_at(reading.now),
+                windows,
                 paused,
                 unscanned_since,
                 depth: depth.map(|depth| rows::depth(depth)).unwrap_or_default(),

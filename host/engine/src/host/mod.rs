@@ -4,6 +4,7 @@
 //! until an answer arrives or the node's next deadline.
 
 pub mod asking;
+pub mod brakes;
 pub mod clock;
 pub mod cost;
 pub mod deliver;

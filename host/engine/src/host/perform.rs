@@ -18,6 +18,7 @@ use besom_core::reach::Away;
 use besom_core::snapshot::Cause;
 use besom_core::time::{Mono, Time};
 
+use super::brakes::Braking;
 use super::clock::StoreTime;
 use super::cost;
 use super::deliver::Delivery;
@@ -78,6 +79,8 @@ pub struct Ports {
     pub lines: Arc<Lines>,
     /// The limits on what tasks may leave behind.
     pub quota: Arc<Quota>,
+    /// Which brakes are set, and which pauses were requested.
+    pub braking: Arc<Braking>,
     /// How messages are delivered while this node leads; `None`: this node does not deliver.
     pub delivery: Option<Delivery>,
 }
@@ -355,7 +358,13 @@ impl Ports {
         let arrivals = self.store.arrivals(since).await;
         self.heard(&arrivals);
         let arrivals = arrivals?;
-        Ok(Arrived { arrivals, runs: self.store.active_runs().await? })
+        let states = self.store.task_states().await?;
+        let paused = states.into_iter().filter(|state| state.paused.is_some());
+        Ok(Arrived {
+            arrivals,
+            runs: self.store.active_runs().await?,
+            paused: paused.map(|state| state.task).collect(),
+        })
     }
 
     async fn load(&self, fence: &FencingToken) -> store::Result<Loaded> {
@@ -474,7 +483,13 @@ impl Ports {
                 tracing::debug!(returned = %batch.id, items = batch.entries.len(), "commit");
                 self.heard(&result);
                 match &result {
-                    Ok(committed) => self.recorder.land(&batch, committed),
+                    Ok(committed) => {
+                        self.recorder.land(&batch, committed);
+                        if batch.braked {
+                            let store = store.as_ref();
+                            self.braking.look_at_letters(store, &batch, committed).await;
+                        }
+                    }
                     Err(error) => {
                         if matches!(error, store::Error::Unknown(_)) {
                             self.recorder.doubt(&batch);
@@ -502,6 +517,10 @@ impl Ports {
             }
             Execute::ReadClock => {
                 self.clock.ask();
+                return None;
+            }
+            Execute::Trip(task, runs) => {
+                self.braking.trip(store.as_ref(), &task, &runs).await;
                 return None;
             }
             Execute::Hold(task, halted) => {
@@ -693,7 +712,7 @@ impl Ports {
                 self.note_scan(&scan.definition.name, scan.run, &result);
                 PlanEvent::Planned(scan.run, result)
             }
-            Plan::EndScan { fence, run, cursor, error, cut } => {
+            Plan::EndScan { fence, run, cursor, error, cut, failures } => {
                 let result = store.end_scan(&fence, run, cursor.as_ref(), error.as_deref()).await;
                 self.recorder.scan_ended(run);
                 if let Some(cut) = cut {
@@ -701,6 +720,9 @@ impl Ports {
                 }
                 if let Ok(true) = &result {
                     self.recorder.ended(run);
+                }
+                if let (Ok(_), Some((task, max))) = (&result, failures) {
+                    self.braking.look_at_runs(store.as_ref(), &task, max).await;
                 }
                 PlanEvent::ScanEnded(run, result)
             }
@@ -838,6 +860,11 @@ impl Ports {
             scanned: page.scanned,
             quota: scan.quota,
         };
+        if !page.candidates.is_empty() {
+            let set =
+                self.braking.set(self.store.as_ref(), &scan.fence, scan.run, &scan.definition);
+            set.await.map_err(of_store)?;
+        }
         let planned = self.store.plan_page(&scan.fence, &page).await;
         self.quota.note_queued(task, term, planned.as_ref().ok().map(|planned| planned.planned));
         let planned = planned.map_err(of_store)?;

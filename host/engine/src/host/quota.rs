@@ -523,6 +523,7 @@ mod tests {
             idle: Vec::new(),
             activity_in_store: false,
             lane: besom_ports::guests::Lane::Normal,
+            braked: false,
         }
     }
 

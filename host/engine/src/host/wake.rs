@@ -306,6 +306,7 @@ impl Waker {
             activity_in_store: false,
             // A user waits for it.
             lane: Lane::Due,
+            braked: false,
         }
     }
 }

@@ -242,8 +242,12 @@ impl Executor {
     /// remain in the store; otherwise they would fill the window.
     fn drop_unready(&mut self, until: Time, timers: bool) {
         let (definitions, held) = (&self.definitions, &self.held);
+        let (paused, closed) = (&self.paused, &self.closed);
         let ready = |task: &TaskName| {
-            definitions.contains_key(task) && held.get(task).is_none_or(|hold| hold.over)
+            definitions.contains_key(task)
+                && held.get(task).is_none_or(|hold| hold.over)
+                && !paused.contains(task)
+                && !closed.contains(task)
         };
         let window = if timers { &mut self.timers } else { &mut self.retries };
         window.drop_unready(until, ready);

@@ -1,5 +1,7 @@
 //! Commits: sent, held back for due items, and landed, with the resources that they release.
 
+use besom_core::brake::deleted;
+
 use super::*;
 
 impl Executor {
@@ -11,13 +13,21 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         self.failures = 0;
-        self.committed_at = Some(self.now);
+        let is_braked = |outcome: &Outcome| *outcome == Outcome::Left(LeftOut::Braked);
+        let braked = committed.outcomes.iter().any(is_braked);
+        if braked {
+            self.trip(&flight.task, batch, out);
+        } else {
+            self.committed_at = Some(self.now);
+        }
         // The store's clock is further behind than a reading can be wrong. Nothing was committed:
         // the task pauses, and the clock is read again.
         let early = batch.as_of > committed.at;
         if batch.as_of > committed.at + Self::AHEAD_MAX {
             self.hold_task(&flight.task);
             out.push(Command::ReadClock);
+        } else if braked {
+            self.hold_task(&flight.task);
         } else if self.held.get(&flight.task).is_some_and(|hold| hold.over || !hold.despite_commits)
         {
             self.held.remove(&flight.task);
@@ -77,13 +87,13 @@ impl Executor {
                     }
                 }
                 Source::Timer(id) => match (left, entry.item.identity.due) {
-                    (Some(LeftOut::NotDue), Some(due)) => {
+                    (Some(LeftOut::NotDue | LeftOut::Braked), Some(due)) => {
                         let at = due.max(self.now + Self::NOT_DUE);
                         self.timers.put_back(at, waiting(entry, at));
                     }
                     _ => self.timers.finished(id),
                 },
-                Source::Retry(_) if left == Some(LeftOut::NotDue) => {
+                Source::Retry(_) if matches!(left, Some(LeftOut::NotDue | LeftOut::Braked)) => {
                     let at = self.now + Self::NOT_DUE;
                     self.retries.put_back(at, waiting(entry, at));
                 }
@@ -93,6 +103,21 @@ impl Executor {
         }
         self.release(Flight { taken: Vec::new(), ..flight });
         out.push(Command::Report(report));
+    }
+
+    /// Reports that a brake has stopped a batch, with the rows that it would have deleted.
+    fn trip(&mut self, task: &TaskName, batch: &Batch, out: &mut Vec<Command>) {
+        let mut runs: BTreeMap<RunId, BTreeMap<String, u64>> = BTreeMap::new();
+        for entry in &batch.entries {
+            if let Decision::Apply { proposal, .. } = &entry.decision {
+                for (collection, rows) in deleted(proposal, u64::MAX) {
+                    let of_run = runs.entry(entry.item.run).or_default();
+                    *of_run.entry(collection.to_owned()).or_default() += rows;
+                }
+            }
+        }
+        out.push(Command::Abandon(batch.id));
+        out.push(Command::Trip(task.clone(), runs));
     }
 
     pub(super) fn send(
@@ -110,6 +135,7 @@ impl Executor {
             idle: Vec::new(),
             activity_in_store: self.settings.activity_in_store,
             lane: flight.lane,
+            braked: flight.definition.brakes.counts(),
         });
         flight.bytes = weight::of_batch(&batch);
         let known = self.sizes.get(&flight.task).copied().unwrap_or_default();

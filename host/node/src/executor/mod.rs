@@ -18,10 +18,11 @@ mod begin;
 mod clock;
 mod land;
 mod memory;
+mod stop;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -205,6 +206,9 @@ pub enum Command {
     Report(Report),
     /// Report that a task is held.
     Hold(TaskName, Halted),
+    /// Request a pause of the task: a brake has stopped a batch, which would have deleted so many rows
+    /// of these collections, by run.
+    Trip(TaskName, BTreeMap<RunId, BTreeMap<String, u64>>),
 }
 
 /// Why the executor holds a task although the database accepts its requests.
@@ -340,6 +344,11 @@ pub struct Executor {
     failures: u32,
     /// Tasks of which nothing is started for a while, because the database rejects their requests.
     held: BTreeMap<TaskName, Hold>,
+    /// Tasks that are paused.
+    paused: BTreeSet<TaskName>,
+    /// Tasks outside their windows, and when a window next opens or closes.
+    closed: BTreeSet<TaskName>,
+    windows_at: Option<Time>,
     /// Streams that cannot be read and are skipped for a while. Other streams continue.
     broken: BTreeMap<(TaskName, Partition), Hold>,
     /// Items whose reads used up the time of a call of their own.
@@ -434,6 +443,9 @@ impl Executor {
             hold_until: None,
             failures: 0,
             held: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            windows_at: None,
             slow: HashMap::new(),
             doubted: HashMap::new(),
             troubled: HashMap::new(),
@@ -580,6 +592,7 @@ impl Executor {
         self.retries.define(lanes);
         self.definitions = definitions;
         self.collections = collections;
+        self.windows_at = Some(Time(i64::MIN));
         // Rejected requests may be granted or mapped by now.
         self.held.clear();
         self.refused.clear();
@@ -648,10 +661,12 @@ impl Executor {
             && !self.backlog_wanted
             && !self.backlog_reading
             && self.streams.iter().all(|(task, streams)| {
-                !self.definitions.contains_key(task) || streams.values().all(|c| c.acked == c.tail)
+                !self.definitions.contains_key(task)
+                    || self.is_stopped(task)
+                    || streams.values().all(|c| c.acked == c.tail)
             })
             // Timers and retries of a held task are not kept in memory.
-            && self.held.values().all(|hold| hold.over)
+            && self.held.iter().all(|(task, hold)| hold.over || self.is_stopped(task))
             && (!self.settings.ignore_backoff || self.retries.is_empty())
             && self.timers.next().is_none_or(|due| due > now)
             && !self.timers.is_unread()
@@ -690,6 +705,7 @@ impl Executor {
                     self.timers.deadline(self.settings.due_ahead),
                     self.retries.deadline(Duration::ZERO),
                     self.hold_until,
+                    self.windows_at,
                 ]
                 .into_iter()
                 .flatten(),
@@ -733,6 +749,7 @@ impl Executor {
         if self.owned.is_empty() {
             return;
         }
+        self.look_at_windows();
         if let Some(since) = self.draining {
             self.give_waiting_back(since, out);
         }
@@ -768,7 +785,7 @@ impl Executor {
 
     /// Whether nothing of the task may be started because it is held.
     fn is_held(&self, task: &TaskName) -> bool {
-        self.held.get(task).is_some_and(|hold| !hold.over)
+        self.held.get(task).is_some_and(|hold| !hold.over) || self.is_stopped(task)
     }
 
     /// Holds a task because the database rejects its requests. No item uses an attempt.

@@ -48,8 +48,12 @@ impl Planner {
     fn is_for_a_host(&self, row: &CommandRow) -> bool {
         self.settings.pass
             && match &row.command {
-                Asked::Trigger { task } | Asked::Pause { task } | Asked::Resume { task } => {
-                    !self.tasks.contains_key(task)
+                Asked::Trigger { task }
+                | Asked::Pause { task }
+                | Asked::Resume { task, .. }
+                | Asked::Brake { task, .. }
+                | Asked::DiscardPlanned { task } => {
+                    !task.is_all() && !self.tasks.contains_key(task)
                 }
                 Asked::Cancel { run } => !self.runs.contains_key(run),
                 Asked::Resign => row.at >= self.since,
@@ -130,14 +134,15 @@ impl Planner {
         }
         Some(match &row.command {
             Asked::Trigger { task } => match self.tasks.get(task) {
-                None => refuse(format!("there is no task {task} in the leader's configuration")),
+                None => refuse(unknown(task)),
                 Some(known) => {
                     let trigger =
                         Trigger::Manual { by: row.by.clone(), reason: row.reason.clone() };
                     let policy = known.scheduled.policy(self.settings.grace);
                     let active = self.active_of(task);
                     let term = fence.term;
-                    match admit(self.now, term, trigger, &policy, &known.state, &active) {
+                    let state = self.effective(task, &known.state);
+                    match admit(self.now, term, trigger, &policy, &state, &active) {
                         Admission::Start { start, record } => {
                             let decision = SlotDecision {
                                 slots: vec![record],
@@ -151,17 +156,47 @@ impl Planner {
                     }
                 }
             },
-            Asked::Pause { task } => match self.tasks.get(task).map(|task| &task.state.paused) {
-                None => refuse(format!("there is no task {task} in the leader's configuration")),
+            Asked::Pause { task } | Asked::Brake { task, .. } => match self.own_pause(task) {
+                None => refuse(unknown(task)),
                 Some(Some(pause)) => {
-                    refuse(format!("{task} is already paused by {}: {}", pause.by, pause.reason))
+                    let by = &pause.by;
+                    refuse(format!("{} already paused by {by}: {}", is(task), pause.reason))
                 }
                 Some(None) => (CommandEffect::Pause(task.clone()), "paused".into()),
             },
-            Asked::Resume { task } => match self.tasks.get(task).map(|task| &task.state.paused) {
-                None => refuse(format!("there is no task {task} in the leader's configuration")),
-                Some(None) => refuse(format!("{task} is not paused")),
-                Some(Some(_)) => (CommandEffect::Resume(task.clone()), "resumed".into()),
+            Asked::Resume { task, release } => match self.own_pause(task) {
+                None => refuse(unknown(task)),
+                Some(None) if task.is_all() => {
+                    refuse("there is no pause of all tasks: resume each task by itself".into())
+                }
+                Some(None) => refuse(match &self.all_paused {
+                    Some(_) => format!(
+                        "{task} is not paused by itself, but with all tasks: resume them with \
+                         `besom resume --all`"
+                    ),
+                    None => format!("{task} is not paused"),
+                }),
+                Some(Some(_)) => {
+                    let definition = self.tasks.get(task).map(|task| &task.scheduled.definition);
+                    let brakes = definition.filter(|_| !release).map(|d| d.brakes);
+                    let words =
+                        if *release { "resumed, and its brakes released" } else { "resumed" };
+                    let effect = CommandEffect::Resume(task.clone(), brakes.unwrap_or_default());
+                    (effect, words.into())
+                }
+            },
+            Asked::DiscardPlanned { task } => match self.tasks.get(task) {
+                None => refuse(unknown(task)),
+                Some(_) if self.all_paused.is_none() && self.own_pause(task) == Some(None) => {
+                    refuse(format!(
+                        "{task} is not paused: pause it first with `besom task pause {task}`, so that \
+                         nothing of it is executed or planned in the meantime"
+                    ))
+                }
+                Some(_) => {
+                    let words = format!("cancelled by {}: {}", row.by, row.reason);
+                    (CommandEffect::DiscardPlanned(task.clone(), words), "discarded".into())
+                }
             },
             Asked::Cancel { run } => match self.runs.get(run) {
                 None => refuse(format!("run {run} is not active")),
@@ -264,8 +299,10 @@ impl Planner {
         if applied.progress.is_some() {
             // The other commands keep their turn behind it.
             self.commands.push_front(row);
-            if matches!(effect, CommandEffect::RetryDead(_)) {
-                notices.push(Notice::Revived);
+            match effect {
+                CommandEffect::RetryDead(_) => notices.push(Notice::Revived),
+                CommandEffect::DiscardPlanned(..) => notices.push(Notice::Discarded),
+                _ => {}
             }
             return;
         }
@@ -274,37 +311,28 @@ impl Planner {
                 self.start_all(&decision.runs, &applied.runs, notices, out);
             }
             CommandEffect::Pause(task) => {
-                // A pass begins no further run; its current run is completed.
-                if self.settings.pass && row.at >= self.since {
-                    self.unfinished.remove(&task);
-                    self.stopped.insert(task.clone());
-                }
-                if let Some(task) = self.tasks.get_mut(&task) {
-                    task.state.paused = Some(besom_core::plan::Pause {
-                        by: row.by,
-                        reason: row.reason,
-                        since: row.at,
-                    });
-                    task.next = Some(self.now);
-                }
+                let pause = Pause { by: row.by, reason: row.reason, since: row.at };
+                self.note_pause(&task, Some(&pause));
             }
-            CommandEffect::Resume(task) => {
-                if self.stopped.remove(&task) && self.tasks.contains_key(&task) {
-                    self.unfinished.insert(task.clone());
-                }
+            CommandEffect::Resume(task, _) => {
+                self.note_pause(&task, None);
                 if let Some(task) = self.tasks.get_mut(&task) {
-                    task.state.paused = None;
                     task.state.last_slot = Some(self.now);
-                    task.next = Some(self.now);
                 }
                 // The store has decided from when the schedule counts.
                 self.doubt = true;
+            }
+            // Its runs may have ended with it.
+            CommandEffect::DiscardPlanned(..) => {
+                self.doubt = true;
+                notices.push(Notice::Discarded);
             }
             CommandEffect::Cancel(run, words) => {
                 // The run ends with its scan, or with the last of its items.
                 if let Some(active) = self.runs.get_mut(&run) {
                     active.cancelled = Some(words);
                 }
+                self.stop_waiting(run, out);
             }
             CommandEffect::RetryDead(_) if applied.dead > 0 => notices.push(Notice::Revived),
             // It is marked as applied only now, so that the next leader does not resign as well.
@@ -321,4 +349,12 @@ impl Planner {
             | CommandEffect::Refuse(_) => {}
         }
     }
+}
+
+fn unknown(task: &TaskName) -> String {
+    format!("there is no task {task} in the leader's configuration")
+}
+
+fn is(task: &TaskName) -> String {
+    if task.is_all() { "all tasks are".to_owned() } else { format!("{task} is") }
 }

@@ -10,6 +10,7 @@
 //! ```
 
 mod commands;
+mod pauses;
 mod runs;
 mod slots;
 #[cfg(test)]
@@ -23,7 +24,8 @@ use std::time::Duration;
 use besom_core::fair::{self, Cycle, Quota};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::plan::{
-    GRACE_DEFAULT, NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, Start, TaskState, Trigger,
+    GRACE_DEFAULT, NewRun, Pause, Run, SlotDecision, SlotOutcome, SlotRecord, Start, TaskState,
+    Trigger,
 };
 use besom_core::snapshot::{Cause, Cut};
 use besom_core::time::Time;
@@ -138,6 +140,8 @@ pub enum Command {
         error: Option<String>,
         /// What the run left for the next one; none: the scan ended before.
         cut: Option<Cut>,
+        /// The task of a scan that failed, and how many failed runs in a row pause it.
+        failures: Option<(TaskName, NonZeroU32)>,
     },
     /// Read commands from outside.
     FetchCommands,
@@ -180,6 +184,8 @@ pub enum Notice {
     Ended(RunId),
     /// Dead letters were moved to the retries.
     Revived,
+    /// Planned items were discarded.
+    Discarded,
     /// The store has rejected this leader.
     Fenced,
     /// The leader was asked to resign.
@@ -277,6 +283,8 @@ struct Active {
     /// How often in a row the reads of the same page used up the time of their call.
     slow: u32,
     cancelled: Option<String>,
+    /// The command to continue with once the task is neither paused nor outside its windows.
+    stopped: Option<fair::Command>,
 }
 
 /// The planner of one node.
@@ -321,6 +329,10 @@ pub struct Planner {
     rounds: u32,
     /// Tasks that were paused during the pass.
     stopped: BTreeSet<TaskName>,
+    /// The pause of all tasks.
+    all_paused: Option<Pause>,
+    /// Whether the paused tasks may have changed since they were last told.
+    pauses_changed: bool,
     /// Rounds in a row without an effect, and whether the current one has any.
     idle_rounds: u32,
     has_effects: bool,
@@ -377,6 +389,8 @@ impl Planner {
             unfinished: HashSet::new(),
             rounds: 0,
             stopped: BTreeSet::new(),
+            all_paused: None,
+            pauses_changed: false,
             idle_rounds: 0,
             has_effects: false,
             endless: Vec::new(),
@@ -401,6 +415,7 @@ impl Planner {
         self.since = now;
         self.fetch_at = Some(now);
         self.absent = loaded.states.into_iter().map(|state| (state.task.clone(), state)).collect();
+        self.take_pause_of_all();
         for (name, scheduled) in tasks {
             self.insert(name, scheduled.clone());
         }
@@ -423,6 +438,7 @@ impl Planner {
         if self.fence.is_none() {
             return;
         }
+        self.pauses_changed = true;
         let gone: Vec<TaskName> =
             self.tasks.keys().filter(|name| !tasks.contains_key(*name)).cloned().collect();
         for name in gone {
@@ -490,7 +506,7 @@ impl Planner {
         self.settings.pass
             && self.fence.is_some()
             && self.unfinished.is_empty()
-            && self.runs.is_empty()
+            && self.runs.values().all(|active| self.is_stopped(&active.run.task))
             && self.tasks.values().all(|task| !task.deciding)
             && self.has_applied_commands()
     }
@@ -513,8 +529,14 @@ impl Planner {
         }
         let slots = self.tasks.values().filter(|task| !task.deciding).filter_map(Task::wanted_at);
         let again = self.runs.values().filter_map(|run| run.again.as_ref().map(|(at, _)| *at));
+        // The scan of a run that waits for a window continues then.
+        let stopped = self.runs.values().filter(|run| run.stopped.is_some());
+        let opens = stopped.filter_map(|run| {
+            self.tasks.get(&run.run.task)?.scheduled.definition.windows.opens_at(self.now)
+        });
         slots
             .chain(again)
+            .chain(opens)
             .chain(self.fetch_at.filter(|_| !self.fetching && !self.applying))
             .filter(|at| *at > self.now)
             .min()
@@ -549,6 +571,7 @@ impl Planner {
             return;
         }
         self.hold_until = None;
+        self.go_on_where_open(out);
         if self.doubt || self.rereading {
             self.look_again(out);
         } else if self.settings.pass {

@@ -23,7 +23,16 @@ impl Planner {
         let again = cycle.is_none().then(|| (self.now, Self::look_at_end()));
         self.runs.insert(
             id,
-            Active { run, definition, cycle, again, failures: 0, slow: 0, cancelled: None },
+            Active {
+                run,
+                definition,
+                cycle,
+                again,
+                failures: 0,
+                slow: 0,
+                cancelled: None,
+                stopped: None,
+            },
         );
         self.go_on(id, next, out);
     }
@@ -64,11 +73,16 @@ impl Planner {
     }
 
     /// Turns the commands of the cycle into commands of the node.
-    fn go_on(&mut self, id: RunId, next: Vec<fair::Command>, out: &mut Vec<Command>) {
+    pub(super) fn go_on(&mut self, id: RunId, next: Vec<fair::Command>, out: &mut Vec<Command>) {
+        let stopped = self.runs.get(&id).is_some_and(|active| self.is_stopped(&active.run.task));
         let (Some(fence), Some(active)) = (self.fence.clone(), self.runs.get_mut(&id)) else {
             return;
         };
         for command in next {
+            if stopped && !matches!(command, fair::Command::End { .. }) {
+                active.stopped = Some(command);
+                continue;
+            }
             let definition = Arc::clone(&active.definition);
             match command {
                 fair::Command::Tenants { after, limit } => {
@@ -91,8 +105,13 @@ impl Planner {
                         tenants: cut,
                         candidates_max: definition.candidates_per_tenant,
                     });
+                    let max = definition
+                        .brakes
+                        .failures
+                        .filter(|_| cut.is_some() && error.is_some() && active.cancelled.is_none());
+                    let failures = max.map(|max| (active.run.task.clone(), max));
                     let fence = fence.clone();
-                    out.push(Command::EndScan { fence, run: id, cursor, error, cut });
+                    out.push(Command::EndScan { fence, run: id, cursor, error, cut, failures });
                 }
             }
         }
@@ -223,6 +242,16 @@ impl Planner {
         self.go_on(id, next, out);
     }
 
+    /// Ends the scan of a cancelled run that waits for its task to work again.
+    pub(super) fn stop_waiting(&mut self, id: RunId, out: &mut Vec<Command>) {
+        let Some(active) = self.runs.get_mut(&id) else { return };
+        if let (Some(_), Some(cycle)) = (active.stopped.take(), &mut active.cycle) {
+            let mut next = Vec::new();
+            cycle.stop(&mut next);
+            self.go_on(id, next, out);
+        }
+    }
+
     pub(super) fn scan_ended(
         &mut self,
         id: RunId,
@@ -301,7 +330,8 @@ impl Planner {
     /// Starts the next round of a pass after the previous one has been worked off.
     pub(super) fn next_round(&mut self, fence: &FencingToken, idle: bool, out: &mut Vec<Command>) {
         let busy = self.tasks.values().any(|task| task.deciding);
-        if busy || !idle || !self.runs.is_empty() || self.unfinished.is_empty() {
+        let active = self.runs.values().any(|active| !self.is_stopped(&active.run.task));
+        if busy || !idle || active || self.unfinished.is_empty() {
             return;
         }
         self.rounds += 1;
@@ -387,6 +417,7 @@ impl Planner {
             task.next = Some(self.now);
         }
         self.absent = states;
+        self.take_pause_of_all();
         let there: BTreeSet<RunId> = loaded.runs.iter().map(|run| run.id).collect();
         let gone: Vec<RunId> = self.runs.keys().copied().filter(|id| !there.contains(id)).collect();
         for id in gone {

@@ -59,11 +59,17 @@ impl Planner {
         let leadership = Leadership { term: fence.term, since: self.since };
         for name in due {
             let active = self.active_of(&name);
+            let Some(state) = self.tasks.get(&name).map(|task| self.effective(&name, &task.state))
+            else {
+                continue;
+            };
             let Some(task) = self.tasks.get_mut(&name) else { continue };
             let policy = task.scheduled.policy(self.settings.grace);
             let seen = vec![Seen::of(&task.state)];
             let schedule = task.scheduled.schedule.as_ref();
-            let decided = decide(now, leadership, schedule, &policy, &task.state, &active);
+            let mut decided = decide(now, leadership, schedule, &policy, &state, &active);
+            // Only commands pause a task.
+            decided.state.paused.clone_from(&task.state.paused);
             if let Some(ahead) = decided.set_back {
                 tracing::warn!(
                     task = %name,
@@ -80,8 +86,7 @@ impl Planner {
                 .map(|start| task.scheduled.run(start.slot, start.trigger))
                 .collect();
             if std::mem::take(&mut task.at_start) && runs.is_empty() {
-                let asked =
-                    admit(now, fence.term, Trigger::Takeover, &policy, &task.state, &active);
+                let asked = admit(now, fence.term, Trigger::Takeover, &policy, &state, &active);
                 match asked {
                     Admission::Start { start, record } => {
                         runs.push(task.scheduled.run(start.slot, start.trigger));

@@ -382,3 +382,144 @@ fn only_failures_in_a_row_count_against_a_command() {
         step(&mut planner, now, Event::Applied(tried, answer));
     }
 }
+
+fn pause_of(by: &str) -> Pause {
+    Pause { by: by.into(), reason: "INC-7".into(), since: at(1) }
+}
+
+/// Lets the leader apply a command, and returns what it decided.
+fn applies(planner: &mut Planner, now: Time, command: Asked) -> CommandEffect {
+    step(planner, now, Event::Commands(Ok(vec![asked(1, command)])));
+    let applying = applying(&plan(planner, now)).expect("it is applied");
+    let effect = applying.effect.clone();
+    step(planner, now, Event::Applied(applying, Ok(Applied::default())));
+    effect
+}
+
+/// A leader whose task `sweep` scans in run 7, and the scan.
+fn scanning() -> (Planner, Scan) {
+    let mut planner = leading(&["sweep"]);
+    let decided = decisions(&plan(&mut planner, at(11))).remove(0);
+    let scans = step(&mut planner, at(11), Event::Decided(decided, Ok(vec![RunId(7)])));
+    let scan = scan_of(&scans).expect("a scan");
+    (planner, scan)
+}
+
+fn scan_of(commands: &[Command]) -> Option<Scan> {
+    commands.iter().find_map(|command| match command {
+        Command::Scan(scan) => Some(scan.clone()),
+        _ => None,
+    })
+}
+
+fn page() -> Event {
+    Event::Planned(RunId(7), Ok((Planned::default(), true)))
+}
+
+#[test]
+fn the_scan_of_a_paused_task_waits_and_goes_on_after_it() {
+    let (mut planner, _) = scanning();
+    let effect = applies(&mut planner, at(12), Asked::Pause { task: "sweep".into() });
+    assert_eq!(effect, CommandEffect::Pause("sweep".into()));
+    assert_eq!(planner.changed_pauses(), Some(["sweep".into()].into()));
+    assert_eq!(planner.changed_pauses(), None);
+    assert_eq!(scan_of(&step(&mut planner, at(12), page())), None, "no further page");
+    assert_eq!(scan_of(&plan(&mut planner, at(30))), None);
+    let resume = Asked::Resume { task: "sweep".into(), release: false };
+    let effect = applies(&mut planner, at(31), resume);
+    assert_eq!(effect, CommandEffect::Resume("sweep".into(), Default::default()));
+    assert_eq!(planner.changed_pauses(), Some(BTreeSet::new()));
+    assert!(scan_of(&plan(&mut planner, at(31))).is_some(), "the run goes on");
+}
+
+#[test]
+fn a_cancelled_run_of_a_paused_task_ends_at_once() {
+    let (mut planner, _) = scanning();
+    applies(&mut planner, at(12), Asked::Pause { task: "sweep".into() });
+    step(&mut planner, at(12), page());
+    step(
+        &mut planner,
+        at(13),
+        Event::Commands(Ok(vec![asked(2, Asked::Cancel { run: RunId(7) })])),
+    );
+    let cancel = applying(&plan(&mut planner, at(13))).expect("it is applied");
+    let ended = step(&mut planner, at(13), Event::Applied(cancel, Ok(Applied::default())));
+    assert!(ended.iter().any(|c| matches!(c, Command::EndScan { run: RunId(7), .. })), "{ended:?}");
+}
+
+#[test]
+fn a_pause_of_all_tasks_is_the_pause_of_each_and_of_later_ones() {
+    let mut planner = leading(&["grind", "sweep"]);
+    let all = TaskName::from(TaskName::ALL);
+    applies(&mut planner, at(1), Asked::Pause { task: all.clone() });
+    let both = ["grind", "sweep"].map(TaskName::from);
+    assert_eq!(planner.changed_pauses(), Some(both.into()));
+    for decided in decisions(&plan(&mut planner, at(11))) {
+        assert_eq!(decided.decision.runs, []);
+        assert_eq!(decided.decision.slots[0].outcome, SlotOutcome::Paused);
+        assert_eq!(decided.decision.states[0].paused, None, "it is not paused by itself");
+    }
+    planner.redefine(at(12), &tasks(&["grind", "new"]));
+    let both = ["grind", "new"].map(TaskName::from);
+    assert_eq!(planner.changed_pauses(), Some(both.into()));
+    let trigger = applies(&mut planner, at(13), Asked::Trigger { task: "new".into() });
+    assert!(trigger.is_refusal(), "{trigger:?}");
+    let resume = Asked::Resume { task: "new".into(), release: false };
+    let effect = applies(&mut planner, at(13), resume);
+    let CommandEffect::Refuse(why) = effect else { panic!("{effect:?}") };
+    assert!(why.contains("`besom resume --all`"), "{why}");
+    // Another leader finds it.
+    let state = TaskState { paused: Some(pause_of("ana")), ..TaskState::initial(all) };
+    let mut planner = Planner::new(Settings::default());
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let loaded = Loaded { states: vec![state], runs: vec![] };
+    planner.lead(at(0), fence(), loaded, &tasks(&["sweep"]), &mut notices, &mut out);
+    assert_eq!(planner.changed_pauses(), Some(["sweep".into()].into()));
+}
+
+#[test]
+fn planned_items_are_discarded_only_of_a_task_that_stands_still() {
+    let (mut planner, _) = scanning();
+    let discard = || Asked::DiscardPlanned { task: "sweep".into() };
+    let effect = applies(&mut planner, at(12), discard());
+    let CommandEffect::Refuse(why) = effect else { panic!("{effect:?}") };
+    assert!(why.contains("`besom task pause sweep`"), "{why}");
+    let trip = besom_core::brake::Trip::Failures { run: RunId(7), wanted: 3, allowed: 3 };
+    applies(&mut planner, at(12), Asked::Brake { task: "sweep".into(), trip });
+    let effect = applies(&mut planner, at(12), discard());
+    assert!(matches!(effect, CommandEffect::DiscardPlanned(..)), "{effect:?}");
+    // The runs that the store has ended with it are read.
+    assert!(plan(&mut planner, at(12)).contains(&Command::Reread));
+}
+
+#[test]
+fn a_run_is_cut_where_its_window_closes_and_goes_on_in_the_next() {
+    // The test begins at 08:00.
+    let opens = 60;
+    let window = besom_core::window::Window::read("08:01-08:02", "UTC").expect("a window");
+    let windows = besom_core::window::Windows::new(vec![window]);
+    let mut all = tasks(&["sweep"]);
+    let scheduled = all.get_mut(&TaskName::from("sweep")).expect("the task");
+    scheduled.definition = Arc::new(TaskDefinition { windows, ..(*scheduled.definition).clone() });
+    let mut planner = leading(&["sweep"]);
+    planner.redefine(at(0), &all);
+    let closed = decisions(&plan(&mut planner, at(11))).remove(0);
+    let slot = &closed.decision.slots[0];
+    assert_eq!((slot.outcome.clone(), closed.decision.runs.len()), (SlotOutcome::Paused, 0));
+    assert!(slot.reason.starts_with("outside its windows: it opens at "), "{}", slot.reason);
+    step(&mut planner, at(11), Event::Decided(closed, Ok(vec![])));
+    let mut started = None;
+    for second in opens..opens + 25 {
+        for decided in decisions(&plan(&mut planner, at(second))) {
+            let runs: Vec<RunId> = decided.decision.runs.iter().map(|_| RunId(7)).collect();
+            let out = step(&mut planner, at(second), Event::Decided(decided, Ok(runs)));
+            started = started.or(scan_of(&out));
+        }
+    }
+    assert!(started.is_some(), "a slot in the window has a run");
+    let cut = step(&mut planner, at(opens + 60), page());
+    assert_eq!(scan_of(&cut), None, "the window has closed");
+    assert_eq!(scan_of(&plan(&mut planner, at(opens + 600))), None);
+    let day = 86_400;
+    assert!(scan_of(&plan(&mut planner, at(opens + day))).is_some(), "the same run goes on");
+}

@@ -5,13 +5,14 @@ use std::num::NonZeroU32;
 
 use besom_core::books::{self, LetterPage, Progress, Tally};
 use besom_core::command::DeadCriteria;
-use besom_core::ids::{FencingToken, Incarnation, TaskName};
+use besom_core::ids::{FencingToken, Incarnation, RunId, TaskName};
 use besom_core::plan::last_slot_on_resume;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
 use super::arrivals;
+use super::brakes;
 use super::clock::{Clock, NOW};
 use super::error::{Job, invalid};
 use super::items;
@@ -24,9 +25,10 @@ use super::streams;
 use super::tally::{Counters, end_runs, write_runs};
 use super::tasks::Tasks;
 use super::text::{due_number, escaped, plain, tenant_text};
+use super::waiting;
 use besom_ports::store::{
-    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Letters, Result,
-    command_of,
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, LogRoom,
+    Result, broken, command_of,
 };
 use besom_record::Changed;
 
@@ -111,11 +113,11 @@ pub(super) async fn apply(
 ) -> Result<Applied> {
     let numbers = match asked.effect {
         CommandEffect::Slots(decision) => tasks.numbers(&session, named(decision)).await?,
-        CommandEffect::Pause(task) | CommandEffect::Resume(task) => {
+        CommandEffect::Pause(task) | CommandEffect::Resume(task, _) => {
             tasks.numbers(&session, std::iter::once(task)).await?
         }
-        // A task that was never seen has no streams, and the question must not create it.
-        CommandEffect::RepairStreams(task) => {
+        // A task that was never seen has no items, and the question must not create it.
+        CommandEffect::RepairStreams(task) | CommandEffect::DiscardPlanned(task, _) => {
             let known = tasks.find(&session, task).await?;
             known.map(|number| (task.clone(), number)).into_iter().collect()
         }
@@ -125,7 +127,7 @@ pub(super) async fn apply(
     hold_fence(&mut first, fence);
     let (tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match check_fence(&answers[0]) {
-        Ok(()) => applied(&tx, &numbers, fence, asked).await,
+        Ok(()) => applied(&tx, &numbers, tasks, fence, asked).await,
         Err(fenced) => Err(fenced),
     };
     tx.finish(done).await
@@ -134,6 +136,7 @@ pub(super) async fn apply(
 async fn applied(
     tx: &Tx,
     tasks: &HashMap<TaskName, i32>,
+    cache: &Tasks,
     fence: &FencingToken,
     Asked { id, effect, result, letters }: Asked<'_>,
 ) -> Job<Applied> {
@@ -157,7 +160,19 @@ async fn applied(
             applied.runs = write_decision(tx, tasks, fence.term, decision).await?;
         }
         CommandEffect::Pause(task) => pause(tx, number(task), &row).await?,
-        CommandEffect::Resume(task) => resume(tx, number(task)).await?,
+        CommandEffect::Resume(task, brakes) => {
+            resume(tx, number(task)).await?;
+            brakes::resume(tx, task, brakes).await?;
+        }
+        CommandEffect::DiscardPlanned(task, error) => {
+            if begun.is_none() {
+                end_scans(tx, number(task), error).await?;
+            }
+            match discard_planned(tx, tasks, cache, task, &row, letters).await? {
+                Ok(discarded) => applied.planned_discarded(discarded, letters),
+                Err(why) => applied.refused = Some(why),
+            }
+        }
         CommandEffect::Cancel(run, error) => {
             close_scan(tx, *run, Some(error)).await?;
             end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
@@ -216,6 +231,82 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
     )
     .await?;
     Ok(())
+}
+
+/// Ends the scans of a task's active runs.
+async fn end_scans(tx: &Tx, task: i32, error: &str) -> Job<()> {
+    let active = "SELECT id FROM @.run WHERE task = $1 AND ended_at IS NULL";
+    let rows = tx.query(active, params![task]).await?;
+    let runs = rows.iter().map(|row| Ok(row.try_get(0)?)).collect::<Job<Vec<i64>>>()?;
+    for run in &runs {
+        close_scan(tx, RunId(*run as u64), Some(error)).await?;
+    }
+    end_runs(&tx.session, runs, Some(tx.now)).await?;
+    Ok(())
+}
+
+/// Discards planned items of a task, and returns their number; the inner error is why the command is
+/// refused. The heads of its streams are locked, so that no commit acknowledges the same items.
+async fn discard_planned(
+    tx: &Tx,
+    numbers: &HashMap<TaskName, i32>,
+    cache: &Tasks,
+    task: &TaskName,
+    row: &CommandRow,
+    limit: NonZeroU32,
+) -> Job<std::result::Result<u64, String>> {
+    let Some(number) = numbers.get(task).copied() else { return Ok(Ok(0)) };
+    let tasks = std::slice::from_ref(task);
+    let limit = limit.get();
+    let room = |found: usize| limit.saturating_sub(u32::try_from(found).unwrap_or(u32::MAX));
+    let heads = "SELECT 1 FROM @.stream_head WHERE task = $1 ORDER BY part FOR UPDATE";
+    tx.query(heads, params![number]).await?;
+    let session = &tx.session;
+    let mut waiting = waiting::read_retries(session, Some(tasks), None, None, limit).await?;
+    let left = room(waiting.len());
+    if left > 0 {
+        waiting.extend(waiting::read_timers(session, Some(tasks), None, None, left).await?);
+    }
+    let left = room(waiting.len());
+    if left > 0 {
+        let streams: Vec<_> = waiting::backlog(session, None)
+            .await?
+            .into_iter()
+            .filter(|stream| stream.task == *task)
+            .map(|stream| (stream.partition, stream.acked))
+            .collect();
+        let found = LogRoom::new(left, left, usize::MAX);
+        let read = waiting::read_logs(session, cache, task, &streams, found).await?;
+        if let Some(stream) = read.broken.first() {
+            return Ok(Err(broken(task, &stream.why)));
+        }
+        waiting.extend(read.items);
+    }
+    let waiting: Vec<_> = waiting.into_iter().map(|w| (w.source, w.item)).collect();
+    if !waiting.is_empty() {
+        let ids = tx.numbers(numbers_needed(waiting.len())).await?;
+        let reason = format!("{}: {}", row.by, row.reason);
+        let (writes, tally) = books::discard_planned(&waiting, &reason);
+        let mut ledger = Ledger::open(ids, numbers, tx.now)?;
+        for write in writes {
+            ledger.push(write, Changed::default())?;
+        }
+        let mut pipeline = Pipeline::default();
+        let taken = ledger.take_all(&mut pipeline, true);
+        write_runs(&tally, &mut pipeline);
+        let answers = session.run(pipeline).await?;
+        if !taken.is_complete(&answers)? {
+            let words = "a commit has taken some of the items in the meantime";
+            return Err(Error::Busy(words.into()).into());
+        }
+        let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
+        let mut pipeline = Pipeline::default();
+        ledger.close(&mut pipeline, &tally, None, &Incarnation::from(node), Vec::new());
+        session.run(pipeline).await?;
+        let runs = tally.runs_left().map(|run| run.0 as i64).collect();
+        end_runs(session, runs, Some(tx.now)).await?;
+    }
+    Ok(Ok(waiting.len() as u64))
 }
 
 async fn retry_dead(tx: &Tx, (page, tasks): Numbered, applied: &mut Applied) -> Job<()> {

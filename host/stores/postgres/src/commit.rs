@@ -20,6 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use besom_core::books::{Closed, Judged, Tally, Write, close};
+use besom_core::brake::used;
 use besom_core::collection::all_dependants;
 use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::item::Source;
@@ -31,6 +32,7 @@ use tokio::sync::Semaphore;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
+use super::brakes;
 use super::clock::{Clock, NOW};
 use super::connect::{Pools, Use};
 use super::direct;
@@ -55,7 +57,7 @@ use super::waiting::mark;
 use super::whole;
 use super::work::{Work, waves};
 use besom_ports::activity::State;
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error, Result};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut, Result};
 use besom_record::images::Images;
 use besom_record::{Changed, Refused, kept};
 
@@ -395,6 +397,12 @@ impl<'a> Attempt<'a> {
             None => Ok(self.judged(at, &last_wave, &decided)),
         });
         let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, |_| blocks);
+        let mut rows: BTreeMap<usize, u64> = BTreeMap::new();
+        if batch.braked {
+            rows.extend(
+                decided.iter().filter_map(|(at, done)| Some((*at, done.as_ref().ok()?.rows))),
+            );
+        }
         let mut ledger = Ledger::open(ids, self.setting.tasks, now)?;
         let (moves, records): (Vec<_>, Vec<_>) = writes.into_iter().partition(Write::moves);
         for write in moves {
@@ -433,6 +441,15 @@ impl<'a> Attempt<'a> {
                 true => Stop::Overtaken,
                 false => Stop::Repeat(self.care.clone()),
             });
+        }
+        if batch.braked {
+            let last =
+                last_wave.iter().filter_map(|at| Some((*at, decided.get(at)?.as_ref().ok()?)));
+            rows.extend(last.map(|(at, done)| (at, done.rows)));
+            let used = used(&batch.entries, &outcomes, |at| rows.get(&at).copied().unwrap_or(0));
+            if !used.is_empty() && !brakes::add(session, &used).await? {
+                return Err(Stop::Known(batch.all_left(LeftOut::Braked, now)));
+            }
         }
         for write in late {
             record(&mut ledger, &mut tally, &mut decided, write)?;

@@ -7,6 +7,7 @@
 mod anchors;
 mod arrivals;
 mod audit;
+mod brakes;
 mod budget;
 mod catalog;
 mod check;
@@ -431,6 +432,20 @@ impl Store for PostgresStore {
         limit: u32,
     ) -> Result<Vec<Waiting>> {
         Ok(waiting::read_retries(&self.look().await?, tasks, partitions, after, limit).await?)
+    }
+
+    async fn estimate(&self, collection: &str, count_max: u64) -> Result<u64> {
+        let session = self.look().await?;
+        let mapping = self.mapping(&session).await?;
+        Ok(brakes::estimate(&session, &mapping, collection, count_max).await?)
+    }
+
+    async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
+        brakes::set(self.pools.take(Use::Lead).await?, &self.clock, fence, brakes).await
+    }
+
+    async fn brakes(&self, task: &TaskName, limit: u32) -> Result<Vec<Brake>> {
+        Ok(brakes::of_task(&self.look().await?, task, limit).await?)
     }
 
     async fn take_rows(

@@ -5,13 +5,15 @@ use std::num::NonZeroU32;
 
 use besom_core::books::{self, LetterPage, Progress, Tally};
 use besom_core::command::DeadCriteria;
-use besom_core::ids::{FencingToken, Incarnation, TaskName};
+use besom_core::ids::{FencingToken, Incarnation, RunId, TaskName};
+use besom_core::item::Source;
 use besom_core::plan::last_slot_on_resume;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::error::Job;
+use super::brakes;
+use super::error::{Failure, Job};
 use super::items;
 use super::leadership::check_fence;
 use super::ledger::Ledger;
@@ -20,11 +22,11 @@ use super::runs::{close_scan, json, parse, write_decision};
 use super::streams;
 use super::tally::{self, end_if_done};
 use super::values::{DueCell, tenant_cell};
-use super::waiting::task_id;
+use super::waiting::{self, task_id};
 use super::writer::Tx;
 use besom_ports::store::{
-    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters,
-    command_of,
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Stream,
+    broken, command_of,
 };
 
 /// Records a command.
@@ -112,7 +114,19 @@ pub(super) fn apply(
     match effect {
         CommandEffect::Slots(decision) => applied.runs = write_decision(tx, fence.term, decision)?,
         CommandEffect::Pause(task) => pause(tx, task, &row)?,
-        CommandEffect::Resume(task) => resume(tx, task)?,
+        CommandEffect::Resume(task, brakes) => {
+            resume(tx, task)?;
+            brakes::resume(tx, task, brakes)?;
+        }
+        CommandEffect::DiscardPlanned(task, error) => {
+            if begun.is_none() {
+                end_scans(tx, task, error)?;
+            }
+            match discard_planned(tx, task, &row, letters)? {
+                Ok(discarded) => applied.planned_discarded(discarded, letters),
+                Err(why) => applied.refused = Some(why),
+            }
+        }
         CommandEffect::Cancel(run, error) => {
             close_scan(tx, *run, Some(error))?;
             end_if_done(tx, *run)?;
@@ -174,6 +188,71 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
         params![task, last_slot_on_resume(last_slot.map(Time), tx.now).0],
     )?;
     Ok(())
+}
+
+/// Ends the scans of a task's active runs.
+fn end_scans(tx: &mut Tx<'_>, task: &TaskName, error: &str) -> Job<()> {
+    let Some(task) = task_id(tx.conn, task)? else { return Ok(()) };
+    let active = "SELECT id FROM besom_run WHERE task = ?1 AND ended_at IS NULL";
+    let runs: Vec<u64> = tx
+        .conn
+        .prepare_cached(active)?
+        .query_map([task], |r| r.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for run in runs.into_iter().map(RunId) {
+        close_scan(tx, run, Some(error))?;
+        end_if_done(tx, run)?;
+    }
+    Ok(())
+}
+
+/// Discards planned items of a task, and returns their number; the inner error is why the command is
+/// refused.
+fn discard_planned(
+    tx: &mut Tx<'_>,
+    task: &TaskName,
+    row: &CommandRow,
+    limit: NonZeroU32,
+) -> Job<std::result::Result<u64, String>> {
+    let tasks = std::slice::from_ref(task);
+    let limit = limit.get();
+    let mut waiting = waiting::read_retries(tx.conn, Some(tasks), None, None, limit)?;
+    let room = |found: usize| limit.saturating_sub(u32::try_from(found).unwrap_or(u32::MAX));
+    waiting.extend(waiting::read_timers(tx.conn, Some(tasks), None, None, room(waiting.len()))?);
+    for stream in waiting::backlog(tx.conn, None)?.iter().filter(|stream| stream.task == *task) {
+        let room = room(waiting.len());
+        if room == 0 {
+            break;
+        }
+        let Stream { partition, acked, .. } = *stream;
+        match waiting::read_log(tx.conn, task, partition, acked, room, usize::MAX) {
+            Ok(items) => waiting.extend(items),
+            Err(Failure::Port(Error::Invalid(why))) => return Ok(Err(broken(task, &why))),
+            Err(failure) => return Err(failure),
+        }
+    }
+    let waiting: Vec<_> = waiting.into_iter().map(|w| (w.source, w.item)).collect();
+    for (source, item) in &waiting {
+        let (table, id) = match source {
+            Source::Timer(id) => ("besom_timer", id),
+            Source::Retry(id) => ("besom_retry", id),
+            Source::Log(_) | Source::Unqueued(_) => continue,
+        };
+        let task = tx.task(&item.identity.task)?;
+        tx.conn
+            .prepare_cached(&format!("DELETE FROM {table} WHERE task = ?1 AND id = ?2"))?
+            .execute(params![task, id])?;
+    }
+    if !waiting.is_empty() {
+        let reason = format!("{}: {}", row.by, row.reason);
+        let (writes, mut tally) = books::discard_planned(&waiting, &reason);
+        let mut ledger = Ledger::open(tx)?;
+        ledger.write(tx, writes, &mut tally, Vec::new(), &BTreeMap::new())?;
+        tally::write(tx, &tally)?;
+        let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
+        ledger.close(tx, None, &Incarnation::from(node), &[])?;
+    }
+    Ok(Ok(waiting.len() as u64))
 }
 
 fn retry_dead(tx: &mut Tx<'_>, page: LetterPage, applied: &mut Applied) -> Job<()> {

@@ -11,11 +11,13 @@
 use std::collections::{BTreeMap, btree_map};
 
 use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
+use besom_core::brake::used;
 use besom_core::ids::{CommitId, OwnerEpoch, Partition, Seq, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::Proposal;
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
+use super::brakes;
 use super::effects::{Effects, Kept, Stop};
 use super::error::{Failure, Job};
 use super::guards::{Activity, Observation};
@@ -25,7 +27,7 @@ use super::ledger::{Ledger, Named, blocks};
 use super::mapping::Mapping;
 use super::tally;
 use super::writer::{Durability, Tx, Writing};
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut};
 use besom_record::Changed;
 use besom_tables::room::Room;
 
@@ -47,6 +49,7 @@ pub(super) fn commit(
                 care.savepoints = true;
                 care.poisoned.extend(poison);
             }
+            Err(Failure::Braked(now)) => return Ok(batch.all_left(LeftOut::Braked, now)),
             other => return other,
         }
     }
@@ -172,6 +175,12 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
     }
     let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
     let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
+    if batch.braked {
+        let used = used(&batch.entries, &outcomes, |at| applied[at].rows);
+        if !brakes::add(tx, &used)? {
+            return Err(Failure::Braked(tx.now));
+        }
+    }
     let mut ledger = Ledger::open(tx)?;
     ledger.write(tx, writes, &mut tally, applied, &deaths)?;
     let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };

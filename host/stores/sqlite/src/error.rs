@@ -1,6 +1,7 @@
 //! Classifies SQLite errors: the item's, the infrastructure's or the program's.
 
 use besom_core::snapshot::Cause;
+use besom_core::time::Time;
 use rusqlite::ErrorCode;
 
 use super::mapping::Unlike;
@@ -22,6 +23,8 @@ pub(super) enum Failure {
         /// An item that rolled back the whole transaction, with the database's message.
         poison: Option<(usize, String)>,
     },
+    /// A run would delete more than it may; the transaction began at this time.
+    Braked(Time),
 }
 
 impl From<rusqlite::Error> for Failure {
@@ -54,7 +57,9 @@ impl From<Failure> for Error {
             Failure::Port(e) => e,
             Failure::Sql(e) => classify(&e),
             Failure::Unlike(unlike) => Error::Invalid(unlike.said),
-            Failure::Repeat { .. } => Error::Invalid("a batch was repeated too often".into()),
+            Failure::Repeat { .. } | Failure::Braked(_) => {
+                Error::Invalid("a batch was repeated too often".into())
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! refused, because in WAL mode attached files commit separately.
 
 mod audit;
+mod brakes;
 mod budget;
 mod check;
 mod checkpoint;
@@ -376,6 +377,23 @@ impl Store for SqliteStore {
 
     async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
         self.inspection.read(move |conn| commands::command(conn, id)).await
+    }
+
+    async fn estimate(&self, collection: &str, count_max: u64) -> Result<u64> {
+        let (mapping, collection) = (self.mapping(), collection.to_owned());
+        self.inspection
+            .read(move |conn| brakes::estimate(conn, &mapping, &collection, count_max))
+            .await
+    }
+
+    async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
+        let (fence, brakes) = (fence.clone(), brakes.to_vec());
+        self.writer.run(Priority::Normal, move |tx| brakes::set(tx, &fence, &brakes)).await
+    }
+
+    async fn brakes(&self, task: &TaskName, limit: u32) -> Result<Vec<Brake>> {
+        let task = task.clone();
+        self.inspection.read(move |conn| brakes::of_task(conn, &task, limit)).await
     }
 
     async fn apply_command(

@@ -210,10 +210,16 @@ impl State {
             + self.prune_slots(before, limit)
             + self.prune_settled(before, limit)
             + self.prune_lines(limit)
+            + self.prune_brakes(limit)
             + self.prune_terms(before, limit)
     }
 
     /// The newest terms are kept, however old.
+    fn prune_brakes(&mut self, limit: u32) -> u64 {
+        let runs = &self.runs;
+        remove_old(&mut self.brakes, limit, |(run, _), _| !runs.contains_key(run))
+    }
+
     fn prune_terms(&mut self, before: Time, limit: u32) -> u64 {
         let newest = self.terms.keys().rev().nth(TERMS_KEPT as usize - 1).copied();
         remove_old(&mut self.terms, limit, |term, raised| {

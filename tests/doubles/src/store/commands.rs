@@ -6,8 +6,9 @@ use std::num::NonZeroU32;
 
 use besom_core::books::{self, LetterPage, Progress, Tally, Write};
 use besom_core::command::DeadCriteria;
-use besom_core::ids::{CommitId, FencingToken, Incarnation, TaskName};
-use besom_core::plan::{Pause, TaskState, last_slot_on_resume};
+use besom_core::ids::{CommitId, FencingToken, Incarnation, RunId, TaskName};
+use besom_core::item::{Item, Source};
+use besom_core::plan::{Pause, Run, TaskState, last_slot_on_resume};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
@@ -15,6 +16,7 @@ use super::ledger::By;
 use super::state::{Numbered, State};
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Result,
+    broken,
 };
 
 impl State {
@@ -59,10 +61,25 @@ impl State {
                 let pause = Pause { by: row.by.clone(), reason: row.reason.clone(), since: row.at };
                 self.task_state(task).paused = Some(pause);
             }
-            CommandEffect::Resume(task) => {
+            CommandEffect::Resume(task, brakes) => {
                 let state = self.task_state(task);
                 if state.paused.take().is_some() {
                     state.last_slot = Some(last_slot_on_resume(state.last_slot, now));
+                }
+                self.resume_brakes(task, brakes);
+            }
+            CommandEffect::DiscardPlanned(task, error) => {
+                if begun.is_none() {
+                    self.end_scans(task, error, now);
+                }
+                match self.planned_of(task, letters) {
+                    Ok(planned) => {
+                        let reason = format!("{}: {}", row.by, row.reason);
+                        let (writes, mut tally) = books::discard_planned(&planned, &reason);
+                        self.command(writes, &mut tally, now);
+                        applied.planned_discarded(planned.len() as u64, letters);
+                    }
+                    Err(why) => applied.refused = Some(why),
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
@@ -167,6 +184,40 @@ impl State {
         let found = letters.len() as u64;
         letters.truncate(limit.get() as usize);
         LetterPage::new(progress, selector, letters, found, limit.get())
+    }
+
+    /// Ends the scans of a task's active runs.
+    fn end_scans(&mut self, task: &TaskName, error: &str, now: Time) {
+        let active = |run: &&Run| run.task == *task && run.ended_at.is_none();
+        let runs: Vec<RunId> = self.runs.values().filter(active).map(|run| run.id).collect();
+        for run in runs {
+            self.stop_scan(run, Some(error), now);
+        }
+    }
+
+    /// The items that wait of a task, at most so many, or why they cannot be read.
+    fn planned_of(
+        &self,
+        task: &TaskName,
+        limit: NonZeroU32,
+    ) -> Result<Vec<(Source, Item)>, String> {
+        let of_task = |item: &&Item| item.identity.task == *task;
+        let retries = self.retries.iter().map(|(id, (_, item))| (Source::Retry(*id), item));
+        let timers = self.timers.iter().map(|(id, item)| (Source::Timer(*id), item));
+        let waiting = retries.chain(timers).filter(|(_, item)| of_task(item));
+        let limit = limit.get() as usize;
+        let mut planned: Vec<(Source, Item)> =
+            waiting.take(limit).map(|(source, item)| (source, item.clone())).collect();
+        for ((_, partition), stream) in self.streams.iter().filter(|((name, _), _)| name == task) {
+            let room = u32::try_from(limit - planned.len()).unwrap_or(u32::MAX);
+            if room == 0 || stream.acked == stream.tail {
+                continue;
+            }
+            let items = self.read_log(task, *partition, stream.acked, room, usize::MAX);
+            let items = items.map_err(|error| broken(task, &error.to_string()))?;
+            planned.extend(items.into_iter().map(|waiting| (waiting.source, waiting.item)));
+        }
+        Ok(planned)
     }
 
     fn retry_dead(&mut self, page: LetterPage, now: Time, applied: &mut Applied) {

@@ -13,6 +13,7 @@ use std::convert::Infallible;
 
 use besom_core::activity;
 use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
+use besom_core::brake;
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
@@ -22,7 +23,7 @@ use besom_core::time::Time;
 use super::ledger::{By, Changed};
 use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut};
 
 /// What applies to the whole commit.
 struct Commit<'a> {
@@ -86,6 +87,7 @@ impl State {
         if let Some(ahead) = batch.ahead_of(now) {
             return Ok(ahead);
         }
+        let before = batch.braked.then(|| self.clone());
         let commit = Commit { batch, collections, now };
         let mut found = Found { state: self, node: &batch.node };
         let Ok(left) = left_out(&batch.entries, &batch.node, now, &mut found);
@@ -100,6 +102,13 @@ impl State {
         }
         let Closed { writes, mut tally, outcomes } =
             close(&batch.entries, judged, |_| Blocks::UNKNOWN);
+        if batch.braked {
+            let used = brake::used(&batch.entries, &outcomes, |at| applied[at].rows);
+            if !self.uses(&used) {
+                before.into_iter().for_each(|before| *self = before);
+                return Ok(batch.all_left(LeftOut::Braked, now));
+            }
+        }
         let by = By { node: &batch.node, commit: batch.id, now };
         self.write(writes, &mut tally, by, applied);
         let runs_ended = self.add(&tally, now);

@@ -15,6 +15,7 @@
 //! ```
 
 mod books;
+mod brakes;
 mod commands;
 mod commit;
 mod compare;

@@ -25,11 +25,11 @@ use super::{MemoryStore, On, mapping};
 use besom_ports::activity::{self, Activity};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
-    Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
-    CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error, FeedTopics, Fence,
-    HistoryQuery, HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, Offered,
-    PartitionRow, Pending, PlanPage, Planned, Pruned, Raised, ReadView, Result, Retention,
-    RingPosition, RunLine, RunLines, Store, Stream, StreamRow, Waiting,
+    Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Brake, Claim, Claimed, Command,
+    CommandEffect, CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error,
+    FeedTopics, Fence, HistoryQuery, HistoryRow, Letters, MappingFault, Message, MessageQuery,
+    NodeRow, Offered, PartitionRow, Pending, PlanPage, Planned, Pruned, Raised, ReadView, Result,
+    Retention, RingPosition, RunLine, RunLines, Store, Stream, StreamRow, Waiting,
 };
 
 impl MemoryStore {
@@ -166,6 +166,24 @@ impl Store for MemoryStore {
     ) -> Result<bool> {
         let now = self.time();
         self.perform(On::Write, |state| state.end_scan(fence, run, tenant_cursor, error, now))
+    }
+
+    async fn estimate(&self, name: &str, count_max: u64) -> Result<u64> {
+        let collections = self.collections();
+        self.perform(On::Read, |state| {
+            let Some(collection) = collections.get(name) else {
+                return Err(Error::Invalid(format!("there is no collection `{name}`")));
+            };
+            Ok((state.tables.rows_of(collection) as u64).min(count_max))
+        })
+    }
+
+    async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
+        self.perform(On::Write, |state| state.set_brakes(fence, brakes))
+    }
+
+    async fn brakes(&self, task: &TaskName, limit: u32) -> Result<Vec<Brake>> {
+        self.perform(On::Read, |state| Ok(state.list_brakes(task, limit)))
     }
 
     // ---- commands

@@ -18,7 +18,7 @@ use super::outbox::Message;
 use super::ownership::Owner;
 use super::tables::Tables;
 use besom_ports::store::{
-    Applied, Arrivals, BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, Fence,
+    Applied, Arrivals, BeforeImage, Brake, CommandRow, Committed, Counts, DeadLetter, Error, Fence,
     HistoryRow, NodeRow, Offered, Raised, Result,
 };
 
@@ -86,6 +86,8 @@ pub(super) struct State {
 
     pub(super) tasks: BTreeMap<TaskName, TaskState>,
     pub(super) runs: BTreeMap<RunId, Run>,
+    /// By run and what is counted.
+    pub(super) brakes: BTreeMap<(RunId, String), Brake>,
     pub(super) slots: Vec<SlotRecord>,
     /// Each with the time of its last move.
     pub(super) cursors: BTreeMap<Account, (Time, Vec<u8>)>,
@@ -139,6 +141,7 @@ impl State {
             fence_disabled: false,
             tasks: BTreeMap::new(),
             runs: BTreeMap::new(),
+            brakes: BTreeMap::new(),
             slots: Vec::new(),
             cursors: BTreeMap::new(),
             commands: BTreeMap::new(),

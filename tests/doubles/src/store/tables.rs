@@ -97,6 +97,11 @@ impl Tables {
         });
     }
 
+    /// The number of rows of a collection, of all tenants.
+    pub(super) fn rows_of(&self, collection: &Collection) -> usize {
+        self.get(&collection.table).map_or(0, |table| table.rows.len())
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Table> {
         self.0.get(name).map(Arc::as_ref)
     }

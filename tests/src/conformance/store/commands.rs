@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use besom_core::ids::Term;
 use besom_ports::store::{
-    Applied, Command, CommandEffect, DeadSelector, Error, SlotDecision, SlotOutcome, SlotRecord,
-    TaskState,
+    Applied, Brakes, Command, CommandEffect, DeadSelector, Error, SlotDecision, SlotOutcome,
+    SlotRecord, TaskState,
 };
 
 use crate::conformance::World;
@@ -135,8 +135,8 @@ pub async fn a_pause_holds_until_it_is_resumed(world: &mut World) {
     assert!(after.paused.is_some() && after.last_slot == last_slot, "{after:?}");
 
     world.advance(Duration::from_secs(60));
-    let id = submit(world, Command::Resume { task: task("task") }).await;
-    apply(world, id, CommandEffect::Resume(task("task"))).await;
+    let id = submit(world, Command::Resume { task: task("task"), release: false }).await;
+    apply(world, id, CommandEffect::Resume(task("task"), Brakes::default())).await;
     let resumed = state(world).await;
     assert_eq!(resumed.paused, None);
     assert_eq!(resumed.last_slot, Some(world.now), "the schedule counts from now");

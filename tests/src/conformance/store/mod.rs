@@ -3,6 +3,7 @@
 pub mod anchors;
 pub mod audit;
 pub mod books;
+pub mod brakes;
 pub mod budget;
 pub mod changes;
 pub mod claims;

@@ -45,6 +45,7 @@ pub fn large_at(now: Time) -> Snapshot {
         since: ago(now, 900 * (n as i64 + 1)),
     };
     Snapshot {
+        all_paused: None,
         model: MODEL,
         at: now,
         cluster: "prod-large".into(),

@@ -22,6 +22,7 @@ pub fn small() -> Snapshot {
         node.owned = owner.owned;
     }
     Snapshot {
+        all_paused: None,
         model: MODEL,
         at: NOW,
         cluster: "prod".into(),

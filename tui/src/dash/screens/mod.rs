@@ -71,7 +71,7 @@ impl Place {
     pub fn of(subject: &Subject) -> Place {
         match subject {
             Subject::Leader | Subject::Node(_) => Place::Overview,
-            Subject::Task(_) => Place::Tasks,
+            Subject::Tasks | Subject::Task(_) => Place::Tasks,
             Subject::Queue(_) | Subject::Dead(_) => Place::Queues,
             Subject::Run(_) => Place::Runs,
             Subject::Ring => Place::Ring,

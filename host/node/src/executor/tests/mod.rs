@@ -6,6 +6,7 @@ mod memory;
 mod refusals;
 mod rows;
 mod stop;
+mod stopped;
 mod streams;
 
 use besom_core::collection::{Collection, Column, Encoding, Operations};

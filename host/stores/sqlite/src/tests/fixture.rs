@@ -124,6 +124,7 @@ impl Fixture {
             idle: Vec::new(),
             activity_in_store: true,
             lane: Lane::Normal,
+            braked: false,
         }
     }
 

@@ -433,6 +433,7 @@ impl Screen for RunsScreen {
                 self.follow(cx, out);
             }
             Subject::Leader
+            | Subject::Tasks
             | Subject::Node(_)
             | Subject::Queue(_)
             | Subject::Dead(_)

@@ -70,7 +70,11 @@ fn in_words(at: Time, cx: &Context<'_>) -> String {
 /// The next slot as a countdown, or why there is none.
 pub(in crate::dash) fn next_in(task: &Task, cx: &Context<'_>) -> Cell {
     match (&task.paused, task.next) {
+        (Some(pause), _) if pause.is_brake() => ("BRAKE".to_owned(), Emphasis::Bad),
         (Some(_), _) => ("PAUSED".to_owned(), Emphasis::Warn),
+        (None, _) if let Some(at) = task.opens_at => {
+            (format!("opens {}", in_words(at, cx)), Emphasis::Dim)
+        }
         (None, Some(at)) => plain(in_words(at, cx)),
         (None, None) if task.orphaned => ("orphaned".to_owned(), Emphasis::Warn),
         (None, None) if task.schedule.is_none() => ("by trigger".to_owned(), Emphasis::Dim),
@@ -82,15 +86,16 @@ pub(in crate::dash) fn next_in(task: &Task, cx: &Context<'_>) -> Cell {
 fn next(task: &Task, cx: &Context<'_>) -> Cell {
     let (words, emphasis) = next_in(task, cx);
     match (&task.paused, task.next) {
+        (Some(pause), _) if pause.is_brake() => (words, emphasis),
         (Some(pause), _) => (format!("PAUSED by {}", pause.by), emphasis),
-        (None, Some(at)) => {
+        (None, Some(at)) if task.opens_at.is_none() => {
             let far = at.since(cx.now).as_secs() >= 86_400;
             let clock = text::clock(at);
             let day = at.to_jiff().strftime("%a").to_string();
             let at = if far { format!("{day} {}", &clock[..5]) } else { clock };
             (format!("{at} {words}"), emphasis)
         }
-        (None, None) => (words, emphasis),
+        (None, _) => (words, emphasis),
     }
 }
 

@@ -285,7 +285,13 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
     let words = match &task.paused {
         Some(pause) => {
             let since = text::span(cx.now.since(pause.since));
-            format!("paused by {} for {since}: \"{}\"", pause.by, pause.reason)
+            match pause.is_brake() {
+                true => format!("stopped by a brake for {since}: {}", pause.reason),
+                false => format!("paused by {} for {since}: \"{}\"", pause.by, pause.reason),
+            }
+        }
+        None if task.opens_at.is_some() => {
+            format!("closed: works in its windows only ({})", task.windows)
         }
         None => {
             let digest: String = task.digest.chars().take(8).collect();
@@ -328,7 +334,7 @@ fn limits(task: &Task, theme: &Theme, area: Rect, buf: &mut Buffer) {
 fn upcoming(task: &Task, cx: &Context<'_>) -> Vec<(String, String, Option<String>)> {
     let expression = task.schedule.as_deref().unwrap_or_default();
     let Ok(schedule) = Schedule::parse(expression, slots::zone(task)) else { return Vec::new() };
-    let next = schedule.upcoming(cx.now, NEXT_SLOTS);
+    let next = task.windows.upcoming(&schedule, cx.now, NEXT_SLOTS);
     // Seconds are shown only if any slot has them.
     let whole = next.iter().all(|slot| slot.utc.micros() % 60_000_000 == 0);
     let length = if whole { 16 } else { 19 };

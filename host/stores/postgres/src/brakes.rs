@@ -1,0 +1,149 @@
+//! The brakes of runs ([`besom_core::brake`]), and the estimates that they are set by.
+
+use std::collections::BTreeMap;
+
+use besom_core::brake::{Brake, LETTERS};
+use besom_core::ids::{FencingToken, RunId, TaskName};
+use tokio_postgres::Row;
+
+use super::clock::Clock;
+use super::error::{Job, invalid};
+use super::leadership::{check_fence, hold_fence};
+use super::mapping::Mapping;
+use super::session::{Pipeline, Session, Tx, only, params};
+use besom_ports::store::{BRAKES_RESUMED, Brakes, Result};
+
+/// What the planner knows of the rows of a table, or of all its partitions. A table that was never
+/// analysed has none or a negative number.
+const ESTIMATE: &str = "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::int8
+  FROM pg_class o LEFT JOIN LATERAL pg_partition_tree(o.oid) p ON o.relkind = 'p'
+  JOIN pg_class c ON c.oid = coalesce(p.relid::oid, o.oid)
+  WHERE o.oid = to_regclass($1) AND c.relkind IN ('r', 'm', 'f')";
+
+/// The number of rows of a collection: what the planner estimates, or counted up to `count_max`.
+pub(super) async fn estimate(
+    session: &Session,
+    mapping: &Mapping,
+    collection: &str,
+    count_max: u64,
+) -> Job<u64> {
+    let table = mapping.table(collection).map_err(invalid)?;
+    let known: i64 = only(&session.query(ESTIMATE, params![table.name.clone()]).await?)?;
+    if known > 0 {
+        return Ok(known as u64);
+    }
+    let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT $1) found", table.name);
+    let count_max = i64::try_from(count_max).unwrap_or(i64::MAX);
+    Ok(only::<i64>(&session.query(&sql, params![count_max]).await?)? as u64)
+}
+
+/// Sets brakes that are not set yet.
+pub(super) async fn set(
+    session: Session,
+    clock: &Clock,
+    fence: &FencingToken,
+    brakes: &[Brake],
+) -> Result<()> {
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => insert(&tx, brakes).await,
+        Err(fenced) => Err(fenced),
+    };
+    tx.finish(done).await
+}
+
+async fn insert(tx: &Tx, brakes: &[Brake]) -> Job<()> {
+    let number = |number: Option<u64>| number.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+    for brake in brakes {
+        tx.execute(
+            "INSERT INTO @.brake VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+            params![
+                brake.run.0 as i64,
+                brake.what.clone(),
+                brake.used as i64,
+                number(brake.allowed),
+                number(brake.estimate)
+            ],
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// The brakes of a task's runs, newest first.
+pub(super) async fn of_task(session: &Session, task: &TaskName, limit: u32) -> Job<Vec<Brake>> {
+    let rows = session
+        .query(
+            "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM @.task t
+             JOIN @.run r ON r.task = t.id JOIN @.brake b ON b.run = r.id
+             WHERE t.name = $1 ORDER BY r.id DESC, b.what LIMIT $2",
+            params![task.as_str().to_owned(), i64::from(limit)],
+        )
+        .await?;
+    let number = |row: &Row, at| -> Job<Option<u64>> {
+        Ok(row.try_get::<_, Option<i64>>(at)?.map(|n| n as u64))
+    };
+    let brake = |row: &Row| -> Job<Brake> {
+        Ok(Brake {
+            run: RunId(row.try_get::<_, i64>(0)? as u64),
+            what: row.try_get(1)?,
+            used: row.try_get::<_, i64>(2)? as u64,
+            allowed: number(row, 3)?,
+            estimate: number(row, 4)?,
+        })
+    };
+    rows.iter().map(brake).collect()
+}
+
+/// Adds what a commit uses, in one order. Returns whether all of it is allowed; otherwise the
+/// transaction must not be committed.
+pub(super) async fn add(session: &Session, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool> {
+    let (mut runs, mut whats, mut more) = (Vec::new(), Vec::new(), Vec::new());
+    for ((run, what), used) in used {
+        runs.push(run.0 as i64);
+        whats.push((*what).to_owned());
+        more.push(i64::try_from(*used).unwrap_or(i64::MAX));
+    }
+    let rows = session
+        .query(
+            "WITH u AS MATERIALIZED (
+               SELECT b.run, b.what, u.more
+               FROM unnest($1::int8[], $2::text[], $3::int8[]) u(run, what, more)
+               JOIN @.brake b ON b.run = u.run AND b.what = u.what
+               ORDER BY b.run, b.what FOR UPDATE OF b)
+             UPDATE @.brake b SET used = b.used + u.more FROM u
+             WHERE b.run = u.run AND b.what = u.what RETURNING b.what, b.used, b.allowed",
+            params![runs, whats, more],
+        )
+        .await?;
+    for row in &rows {
+        let (what, used): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let allowed = row.try_get::<_, Option<i64>>(2)?.map(|n| n as u64);
+        if Brake::forbids(&what, used as u64, allowed) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Sets the brakes of a task's newest runs anew.
+pub(super) async fn resume(tx: &Tx, task: &TaskName, brakes: &Brakes) -> Job<()> {
+    for brake in of_task(&tx.session, task, BRAKES_RESUMED).await? {
+        let resumed = brake.clone().resumed(brakes);
+        if resumed == brake {
+            continue;
+        }
+        let Brake { run, what, allowed, .. } = resumed;
+        // A commit may add to the others meanwhile.
+        let restarts = what == LETTERS;
+        tx.execute(
+            "UPDATE @.brake SET allowed = $3, used = CASE WHEN $4 THEN 0 ELSE used END
+             WHERE run = $1 AND what = $2",
+            params![run.0 as i64, what, allowed.map(|n| n as i64), restarts],
+        )
+        .await?;
+    }
+    Ok(())
+}

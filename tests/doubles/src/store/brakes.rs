@@ -1,0 +1,46 @@
+//! The brakes of runs.
+
+use std::collections::BTreeMap;
+
+use besom_core::brake::{Brake, Brakes};
+use besom_core::ids::{FencingToken, RunId, TaskName};
+
+use super::state::State;
+use besom_ports::store::{BRAKES_RESUMED, Result};
+
+impl State {
+    pub(super) fn set_brakes(&mut self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
+        self.check_fence(fence)?;
+        for brake in brakes {
+            let place = (brake.run, brake.what.clone());
+            self.brakes.entry(place).or_insert_with(|| brake.clone());
+        }
+        Ok(())
+    }
+
+    /// The brakes of a task's runs, newest first.
+    pub(super) fn list_brakes(&self, task: &TaskName, limit: u32) -> Vec<Brake> {
+        let of_task = |brake: &&Brake| self.runs.get(&brake.run).is_some_and(|r| r.task == *task);
+        let mut brakes: Vec<Brake> = self.brakes.values().filter(of_task).cloned().collect();
+        brakes.sort_by(|a, b| b.run.cmp(&a.run).then_with(|| a.what.cmp(&b.what)));
+        brakes.truncate(limit as usize);
+        brakes
+    }
+
+    /// Adds what a commit uses. Returns whether all of it is allowed.
+    pub(super) fn uses(&mut self, used: &BTreeMap<(RunId, &str), u64>) -> bool {
+        used.iter().all(|((run, what), more)| {
+            let Some(brake) = self.brakes.get_mut(&(*run, (*what).to_owned())) else { return true };
+            brake.used += more;
+            !Brake::forbids(what, brake.used, brake.allowed)
+        })
+    }
+
+    /// Sets the brakes of a task's newest runs anew.
+    pub(super) fn resume_brakes(&mut self, task: &TaskName, brakes: &Brakes) {
+        for brake in self.list_brakes(task, BRAKES_RESUMED) {
+            let place = (brake.run, brake.what.clone());
+            self.brakes.insert(place, brake.resumed(brakes));
+        }
+    }
+}
