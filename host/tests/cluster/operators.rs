@@ -55,3 +55,28 @@ fn a_node_is_drained_and_resumed_and_the_ring_is_shown() {
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("is a member of the cluster"), "{said}");
 }
+
+/// Owners that do not lead learn of it by themselves.
+#[test]
+fn a_pause_of_all_tasks_holds_what_is_planned_on_every_node() {
+    let mut site = Site::new(3);
+    site.create_tables();
+    site.start();
+    site.shared_out();
+    // They are planned shortly before they are due, so that some of them always wait.
+    site.add_shares("paused", 3_000, 2.0, 14.0);
+    let open = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
+    let planned = "SELECT count(*) FROM besom.item WHERE place = 1";
+    wait_for("some shares to have ended", || (site.number(open) < 2_800).then_some(()));
+    let (code, said) = site.said(&["pause", "--all", "--reason", "INC-9"]);
+    assert_eq!(code, 0, "{said}");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let left = (site.number(open), site.number(planned));
+    assert!(left.0 > 100 && left.1 > 10, "{left:?}");
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert_eq!((site.number(open), site.number(planned)), left, "all that is planned is due");
+    let (code, said) = site.said(&["resume", "--all"]);
+    assert_eq!(code, 0, "{said}");
+    site.comes_to_rest();
+    site.balanced();
+}
