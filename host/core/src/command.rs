@@ -59,6 +59,8 @@ pub enum Command {
         /// The task's name in the configuration.
         task: TaskName,
     },
+    /// Take back what runs have done to the product's rows.
+    Undo(Undo),
     /// Resign the leadership; then another node, or the same one, leads.
     Resign,
     /// A task was edited in a configuration file. This records who, when and why; each host reloads
@@ -149,6 +151,7 @@ impl Command {
             Command::RetryMessages(_) => "retry",
             Command::DiscardMessages(_) => "discard",
             Command::RepairStreams { .. } => "repair",
+            Command::Undo(_) => "undo",
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
             Command::Loaded { .. } => "load",
@@ -168,6 +171,7 @@ impl Command {
             | Command::Resume { task }
             | Command::Edited { task, .. } => task.to_string(),
             Command::RepairStreams { task } => format!("streams of {task}"),
+            Command::Undo(undo) => undo.target.clone(),
             Command::Resign => "the leadership".to_owned(),
             Command::Unknown => "command".to_owned(),
             Command::Drained { node } | Command::Rejoined { node } => node.clone(),
@@ -193,6 +197,16 @@ impl Command {
             _ => return None,
         })
     }
+}
+
+/// What is to be undone.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Undo {
+    /// A [`crate::undo::Target`] in words.
+    pub target: String,
+    /// The names of rows that are put back although somebody has changed them since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced: Vec<String>,
 }
 
 /// Selects messages of the outbox.

@@ -35,5 +35,6 @@ pub mod ring;
 pub mod shape;
 pub mod snapshot;
 pub mod time;
+pub mod undo;
 pub mod value;
 pub mod weight;
