@@ -235,6 +235,12 @@ impl Change {
         }
     }
 
+    /// All collections whose rows it changes, except for those that go with them and into which they are moved.
+    pub fn collections(&self) -> impl Iterator<Item = &str> {
+        let several = self.restore().into_iter().flat_map(|restore| &restore.collections);
+        self.collection().into_iter().chain(several.map(String::as_str))
+    }
+
     /// The kept rows that it puts back.
     pub fn restore(&self) -> Option<&Restore> {
         match self {

@@ -5,9 +5,10 @@
 
 use std::fmt;
 
+use crate::command::Undo;
 use crate::ids::{RunId, TaskName};
 use crate::time::Time;
-use crate::value::Value;
+use crate::value::{Field, Value};
 
 /// The task whose items put rows back. No task of the configuration may have this name.
 pub const TASK: &str = "undo";
@@ -18,6 +19,28 @@ pub const STAY: &str = "rows that stay as they are: ";
 /// Whether an item that ended with this reason has put back every row.
 pub fn is_whole(reason: Option<&str>) -> bool {
     reason.is_none_or(|reason| !reason.starts_with(STAY))
+}
+
+/// The settings of the run of a request; `request` tells it from every other one.
+pub fn settings(undo: &Undo, request: &str) -> Vec<Field> {
+    let forced = serde_json::to_string(&undo.forced).unwrap_or_default();
+    vec![
+        Field::new("target", Value::Text(undo.target.clone())),
+        Field::new("forced", Value::Json(forced)),
+        Field::new("request", Value::Text(request.to_owned())),
+    ]
+}
+
+/// Reverses [`settings`]; `None`: they are of no request.
+pub fn requested(settings: &[Field]) -> Option<(Undo, String)> {
+    let value = |name: &str| settings.iter().find(|field| field.name == name).map(|f| &f.value);
+    match (value("target")?, value("forced")?, value("request")?) {
+        (Value::Text(target), Value::Json(forced), Value::Text(request)) => {
+            let forced = serde_json::from_str(forced).ok()?;
+            Some((Undo { target: target.clone(), forced }, request.clone()))
+        }
+        _ => None,
+    }
 }
 
 /// The items to be undone.
@@ -137,6 +160,14 @@ mod tests {
             let refused = Target::parse(wrong).unwrap_err();
             assert!(refused.contains(why) && refused.contains("besom runs ls"), "{wrong}: {refused}");
         }
+    }
+
+    #[test]
+    fn a_request_passes_through_the_settings_of_its_run() {
+        let undo = Undo { target: "7".into(), forced: vec!["t (\"a\")".into()] };
+        let of = settings(&undo, "command 3");
+        assert_eq!(requested(&of), Some((undo, "command 3".to_owned())));
+        assert_eq!(requested(&of[1..]), None);
     }
 
     #[test]

@@ -231,7 +231,7 @@ impl Restoring {
             }
             Job::Put { rows, exact } => Ask::Put { rows: of(rows), exact: *exact },
             Job::Set { rows, whole } => {
-                let one = |at: &usize| (&self.images[*at], columns(&self.images[*at], *whole));
+                let one = |at: &usize| (&self.images[*at], self.columns(*at, *whole));
                 Ask::Set { rows: rows.iter().map(one).collect() }
             }
             Job::RemoveCopies(rows) => {
@@ -405,7 +405,9 @@ impl Restoring {
                 }
             }
         }
-        self.jobs.push(Job::Set { rows: forced, whole: true });
+        // Each has columns of its own that differ.
+        let set = |at| Job::Set { rows: vec![at], whole: true };
+        self.jobs.extend(forced.into_iter().map(set));
     }
 
     fn seen(&mut self, rows: Vec<usize>, found: Vec<Option<Found>>) {
@@ -426,7 +428,7 @@ impl Restoring {
                 Left::Set(_) => holds,
                 _ => false,
             };
-            if !holds && reverts && is_same(&columns(image, false), &row) {
+            if !holds && reverts && is_same(&columns(image), &row) {
                 self.out.already += 1;
             } else if holds || forced {
                 self.seen.insert(at, row);
@@ -461,7 +463,8 @@ impl Restoring {
                 self.undone.push(Undone { collection, key, before: None, left });
             }
             Did::Set => {
-                let left = Left::As(columns(image, matches!(job, Job::Set { whole: true, .. })));
+                let whole = matches!(job, Job::Set { whole: true, .. });
+                let left = Left::As(self.columns(at, whole));
                 let before = self.seen.remove(&at);
                 self.undone.push(Undone { collection, key, before, left });
             }
@@ -498,6 +501,18 @@ impl Restoring {
                 self.out.notes.push(format!("a row of {into:?} could not be removed: {said}"));
             }
             job => self.refused.push((at, job.clone(), said)),
+        }
+    }
+
+    /// The columns of an image that are set: those that the change has set, or all that differ.
+    fn columns(&self, at: usize, whole: bool) -> Vec<Field> {
+        let image = &self.images[at];
+        match self.seen.get(&at).filter(|_| whole) {
+            Some(row) => {
+                let other = differing(&image.stored, row);
+                image.stored.iter().filter(|field| other.contains(&field.name)).cloned().collect()
+            }
+            None => columns(image),
         }
     }
 
@@ -562,13 +577,13 @@ fn alike(one: &BeforeImage, other: &BeforeImage) -> bool {
             && one.stored.len() == other.stored.len())
 }
 
-/// The columns of an image that are set: those that the change has set, or all.
-fn columns(image: &BeforeImage, whole: bool) -> Vec<Field> {
+/// The columns of an image that the change has set, as they were.
+fn columns(image: &BeforeImage) -> Vec<Field> {
     let set = |field: &&Field| match &image.left {
         Left::Set(fields) | Left::As(fields) => fields.iter().any(|of| of.name == field.name),
         _ => false,
     };
-    image.stored.iter().filter(|field| whole || set(field)).cloned().collect()
+    image.stored.iter().filter(set).cloned().collect()
 }
 
 /// Whether a row has these values, as far as it has the columns.
