@@ -6,19 +6,24 @@
 //! may be put back is decided by the store, inside the commit.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::{RunId, TaskName, Tenant};
-use besom_core::item::{Candidate, End, Item};
+use besom_core::command::Undo;
+use besom_core::ids::{Partition, RunId, TaskName, Tenant};
+use besom_core::item::{Candidate, End, Identity, Item};
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, OnGuardFailed, Proposal, Restore, Verdict};
 use besom_core::queue::RetryPolicy;
+use besom_core::time::Time;
 use besom_core::undo::{self, Target, is_whole};
 use besom_core::value::{Field, Value};
 use serde::{Deserialize, Serialize};
 
+use besom_node::Work;
+use besom_node::planner::Scheduled;
 use besom_ports::activity::Activity;
 use besom_ports::guests::{
     Acted, Call, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage,
@@ -34,10 +39,20 @@ const DIGEST: &str = "besom-undo";
 const COMPACTION: &str = "compaction";
 /// How long the rows that were changed by an undo are kept, if no task keeps its own for longer.
 const RETENTION: Duration = Duration::from_secs(7 * 86_400);
+/// How the reason of an item begins that has nothing left to undo.
+pub const ALREADY: &str = "already undone";
 /// Maximum number of undos of undos that are looked at.
 const DEPTH_MAX: u32 = 8;
 /// Maximum number of earlier attempts that are looked at.
 const ATTEMPTS: u32 = 100;
+
+/// Adds the task to the work of a host that serves every request.
+pub fn add(work: &mut Work) {
+    let tasks = work.tasks.values().map(|scheduled| &*scheduled.definition);
+    let definition = Arc::new(definition(tasks));
+    let name = definition.name.clone();
+    work.tasks.insert(name, Scheduled { definition, schedule: None });
+}
 
 /// The definition of the task. What it undoes is in the settings of a run.
 pub fn definition<'a>(tasks: impl Iterator<Item = &'a TaskDefinition>) -> TaskDefinition {
@@ -97,6 +112,11 @@ pub fn definition<'a>(tasks: impl Iterator<Item = &'a TaskDefinition>) -> TaskDe
 /// The plugins, and beside them the task that undoes what they have done.
 pub struct Undoing {
     plugins: Arc<dyn Guests>,
+    own: Proposer,
+}
+
+/// Finds and proposes what is put back.
+pub struct Proposer {
     store: Arc<dyn Store>,
 }
 
@@ -105,20 +125,35 @@ pub struct Undoing {
 struct Undone {
     /// The history row.
     history: u64,
-    task: TaskName,
-    key: String,
-    /// The due time of the item.
-    due: Option<besom_core::time::Time>,
+    identity: Identity,
     run: RunId,
 }
 
 impl Undone {
     fn of(row: &HistoryRow) -> Undone {
-        let HistoryRow { id, identity, run, .. } = row;
-        let (task, key, due) = (identity.task.clone(), identity.key.clone(), identity.due);
-        Undone { history: *id, task, key, due, run: *run }
+        Undone { history: row.id, identity: row.identity.clone(), run: row.run }
+    }
+
+    /// What had been planned, as far as it decides whether it is planned again.
+    fn item(&self, version: String) -> Item {
+        Item {
+            identity: self.identity.clone(),
+            route: self.identity.key.clone(),
+            partition: Partition(0),
+            version,
+            payload: Vec::new(),
+            run: self.run,
+            planned_at: Time::EPOCH,
+            attempts: 0,
+            guard_retries: 0,
+            deaths: 0,
+            errors: Vec::new(),
+        }
     }
 }
+
+/// The plugins of runs that were looked at.
+type Plugins = HashMap<RunId, Option<String>>;
 
 /// The key of the item that undoes a history row.
 pub fn key_of(run: RunId, history: u64) -> String {
@@ -178,7 +213,14 @@ fn before(cursor: Option<&[u8]>, request: &str) -> Option<u64> {
 impl Undoing {
     /// These plugins, and the task beside them.
     pub fn new(plugins: Arc<dyn Guests>, store: Arc<dyn Store>) -> Undoing {
-        Undoing { plugins, store }
+        Undoing { plugins, own: Proposer::new(store) }
+    }
+}
+
+impl Proposer {
+    /// From what a store has kept.
+    pub fn new(store: Arc<dyn Store>) -> Proposer {
+        Proposer { store }
     }
 
     async fn scan_history(
@@ -229,16 +271,39 @@ impl Undoing {
         &self,
         call: &Call,
         item: &Item,
-        plugins: &mut HashMap<RunId, Option<String>>,
+        plugins: &mut Plugins,
     ) -> Result<Verdict, Error> {
-        let skip = |reason: String| Ok(Verdict::Skip { reason, settled: true });
-        let (Some((request, _)), Ok(undone)) =
-            (undo::requested(&call.settings), serde_json::from_slice::<Undone>(&item.payload))
-        else {
-            return skip("it belongs to no request".to_owned());
+        let request = undo::requested(&call.settings);
+        let undone = serde_json::from_slice::<Undone>(&item.payload);
+        let (Some((request, _)), Ok(undone)) = (request, undone) else {
+            let reason = "it belongs to no request".to_owned();
+            return Ok(Verdict::Skip { reason, settled: true });
         };
-        if let std::collections::hash_map::Entry::Vacant(unknown) = plugins.entry(undone.run) {
-            let run = self.store.run(undone.run).await.map_err(infrastructure)?;
+        self.judge(&request, &undone, plugins).await.map_err(infrastructure)
+    }
+
+    /// What the task would propose for a history row.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn propose(
+        &self,
+        request: &Undo,
+        row: &HistoryRow,
+        plugins: &mut Plugins,
+    ) -> store::Result<Verdict> {
+        self.judge(request, &Undone::of(row), plugins).await
+    }
+
+    async fn judge(
+        &self,
+        request: &Undo,
+        undone: &Undone,
+        plugins: &mut Plugins,
+    ) -> store::Result<Verdict> {
+        let skip = |reason: String| Ok(Verdict::Skip { reason, settled: true });
+        if let Entry::Vacant(unknown) = plugins.entry(undone.run) {
+            let run = self.store.run(undone.run).await?;
             let of = run.and_then(|run| serde_json::from_str::<TaskDefinition>(&run.definition).ok());
             unknown.insert(of.map(|definition| definition.plugin));
         }
@@ -249,41 +314,31 @@ impl Undoing {
                     .to_owned(),
             );
         }
-        let Some(kept) = self.store.kept(undone.history).await.map_err(infrastructure)? else {
-            return skip(format!(
-                "the rows of {} {} are kept no longer, or never were (undo_retention)",
-                undone.task, undone.key
-            ));
+        let Identity { task, key, .. } = &undone.identity;
+        let Some(kept) = self.store.kept(undone.history).await? else {
+            return skip(format!("the rows of {task} {key} are kept no longer, or never were (undo_retention)"));
         };
-        let attempts = self.attempts(&item.identity.key).await.map_err(infrastructure)?;
+        let attempts = self.attempts(&key_of(undone.run, undone.history)).await?;
         let mut earlier = Vec::new();
         for attempt in attempts {
-            if self.is_undone(&attempt, DEPTH_MAX).await.map_err(infrastructure)? {
+            if self.is_undone(&attempt, DEPTH_MAX).await? {
                 continue;
             }
             if is_whole(attempt.reason.as_deref()) {
-                return skip(format!("already undone by run {} at {}", attempt.run, attempt.at));
+                return skip(format!("{ALREADY} by run {} at {}", attempt.run, attempt.at));
             }
             earlier.push(attempt.id);
         }
         let notes = vec![
-            Field::new("task", Value::Text(undone.task.to_string())),
-            Field::new("key", Value::Text(undone.key.clone())),
+            Field::new("task", Value::Text(task.to_string())),
+            Field::new("key", Value::Text(key.clone())),
         ];
-        let planned = |version: String| {
-            let mut planned = item.clone();
-            planned.identity.task.clone_from(&undone.task);
-            planned.identity.key.clone_from(&undone.key);
-            planned.identity.due = undone.due;
-            planned.payload.clear();
-            Item { version, ..planned }
-        };
         let restore = Restore {
             history: undone.history,
-            undone: kept.version.map(planned),
+            undone: kept.version.map(|version| undone.item(version)),
             collections: kept.collections,
             rows: kept.rows,
-            forced: Arc::new(request.forced.into_iter().collect()),
+            forced: Arc::new(request.forced.iter().cloned().collect()),
             earlier,
         };
         Ok(Verdict::Propose(Proposal {
@@ -355,7 +410,7 @@ impl Guests for Undoing {
         limit: u32,
     ) -> Result<Page, Error> {
         match call.digest == DIGEST {
-            true => self.scan_history(call, cursor, limit).await,
+            true => self.own.scan_history(call, cursor, limit).await,
             false => self.plugins.scan(call, view, activity, tenant, cursor, limit).await,
         }
     }
@@ -370,12 +425,12 @@ impl Guests for Undoing {
         if call.digest != DIGEST {
             return self.plugins.act(call, view, activity, items).await;
         }
-        let (mut verdicts, mut plugins) = (Vec::with_capacity(items.len()), HashMap::new());
+        let (mut verdicts, mut plugins) = (Vec::with_capacity(items.len()), Plugins::new());
         for item in items {
             if let Some(why) = call.stop.reason() {
                 return Err(Error::Stopped(why.to_owned()));
             }
-            verdicts.push(Ok(self.act_on(call, item, &mut plugins).await?));
+            verdicts.push(Ok(self.own.act_on(call, item, &mut plugins).await?));
         }
         Ok(Acted { verdicts, usage: Usage::default() })
     }

@@ -1,7 +1,6 @@
 //! Commands from outside: read in order, applied under the fence.
 
 use besom_core::plan::{Admission, admit};
-use besom_core::undo;
 
 use super::*;
 use besom_ports::store::Command as Asked;
@@ -54,7 +53,7 @@ impl Planner {
                 }
                 Asked::Cancel { run } => !self.runs.contains_key(run),
                 Asked::Resign => row.at >= self.since,
-                Asked::Undo(_) => true,
+                Asked::Undo(_) => !self.tasks.contains_key(undo::TASK),
                 Asked::Edited { .. }
                 | Asked::Loaded { .. }
                 | Asked::Reloaded { .. }
