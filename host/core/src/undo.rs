@@ -145,7 +145,9 @@ mod tests {
         assert_eq!(Target::parse("7/#12").map(|target| target.number()), Ok(Some(12)));
         let span = "old@2026-01-31T08:00:00Z..2026-01-31T09:00:00Z";
         let parsed = Target::parse(span).unwrap();
-        assert!(matches!(&parsed, Target::Span { task, from, to } if task.as_str() == "old" && from < to));
+        assert!(
+            matches!(&parsed, Target::Span { task, from, to } if task.as_str() == "old" && from < to)
+        );
         assert_eq!(Target::parse(&parsed.to_string()), Ok(parsed));
         for (wrong, why) in [
             ("", "names nothing"),
@@ -158,7 +160,10 @@ mod tests {
             ("old@2026-01-31T09:00:00Z..2026-01-31T08:00:00Z", "ends before it begins"),
         ] {
             let refused = Target::parse(wrong).unwrap_err();
-            assert!(refused.contains(why) && refused.contains("besom runs ls"), "{wrong}: {refused}");
+            assert!(
+                refused.contains(why) && refused.contains("besom runs ls"),
+                "{wrong}: {refused}"
+            );
         }
     }
 

@@ -141,12 +141,14 @@ fn named(path: &Path) -> Result<Vec<(usize, String)>, Failure> {
     let unreadable = |why: String| Failure::Usage(format!("--force-keys: {shown}: {why}"));
     let bytes = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?.len();
     if bytes > FORCED_BYTES_MAX {
-        let why = format!("{bytes} bytes: at most {FORCED_BYTES_MAX}; force the rows in several steps");
+        let why =
+            format!("{bytes} bytes: at most {FORCED_BYTES_MAX}; force the rows in several steps");
         return Err(unreadable(why));
     }
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim().to_owned()));
-    let lines: Vec<_> = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();
+    let lines: Vec<_> =
+        lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();
     match lines.len() {
         0 => Err(unreadable("it names no row".to_owned())),
         ..=FORCED_MAX => Ok(lines),
@@ -180,7 +182,9 @@ async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failur
         Target::Run(id) | Target::Item(id, _) => match store.run(*id).await? {
             Some(run) if run.ended_at.is_none() => Err(active(&run)),
             Some(_) => Ok(()),
-            None => Err(Failure::Usage(format!("there is no run {id}; list runs with `besom runs ls`"))),
+            None => {
+                Err(Failure::Usage(format!("there is no run {id}; list runs with `besom runs ls`")))
+            }
         },
         Target::Span { task, .. } => {
             let runs = store.active_runs().await?;
@@ -191,7 +195,8 @@ async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failur
             if states.iter().any(|state| state.task == *task) {
                 return Ok(());
             }
-            let query = HistoryQuery { task: Some(task.clone()), limit: 1, ..HistoryQuery::default() };
+            let query =
+                HistoryQuery { task: Some(task.clone()), limit: 1, ..HistoryQuery::default() };
             match store.history(&query).await?.is_empty() {
                 true => Err(Failure::Usage(format!(
                     "nothing of a task `{task}` is recorded; list tasks with `besom task ls`"
@@ -290,7 +295,8 @@ async fn undone(
     };
     let mut report = Report { target: target.to_string(), ..Report::default() };
     let Some(run) = found else {
-        let note = format!("command {id} is recorded; the next leader, or `besom undo`, carries it out");
+        let note =
+            format!("command {id} is recorded; the next leader, or `besom undo`, carries it out");
         report.notes.insert(note, 1);
         return Ok(report);
     };
@@ -326,7 +332,8 @@ async fn summed(
     let undoing = Proposer::new(Arc::clone(store));
     let (mut before, mut plugins) = (None, HashMap::new());
     loop {
-        let query = HistoryQuery { run: Some(*run), before, limit: PAGE, ..HistoryQuery::default() };
+        let query =
+            HistoryQuery { run: Some(*run), before, limit: PAGE, ..HistoryQuery::default() };
         let page = store.history(&query).await?;
         for row in &page {
             match (row.outcome, &row.reason) {
@@ -365,10 +372,10 @@ async fn summed(
 
 /// The history row that an item has undone.
 async fn undone_by(store: &dyn Store, row: &HistoryRow) -> Result<Option<HistoryRow>, Failure> {
-    let number = row.identity.key.rsplit_once('#').and_then(|(_, number)| number.parse::<u64>().ok());
+    let number =
+        row.identity.key.rsplit_once('#').and_then(|(_, number)| number.parse::<u64>().ok());
     let Some(number) = number else { return Ok(None) };
-    let query =
-        HistoryQuery { before: Some(number + 1), limit: 1, ..HistoryQuery::default() };
+    let query = HistoryQuery { before: Some(number + 1), limit: 1, ..HistoryQuery::default() };
     let found = store.history(&query).await?.pop();
     Ok(found.filter(|found| found.id == number))
 }
@@ -411,7 +418,10 @@ impl Report {
         let mut facts = Facts::default();
         facts.add("undone", &self.target);
         if let Some(run) = self.run {
-            facts.add("run", if self.ended { run.to_string() } else { format!("{run} (still active)") });
+            facts.add(
+                "run",
+                if self.ended { run.to_string() } else { format!("{run} (still active)") },
+            );
         }
         let would = if self.dry_run { "would be put back" } else { "put back" };
         facts.add("items", self.items).add(format!("rows {would}"), self.rows);

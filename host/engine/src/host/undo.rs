@@ -25,13 +25,9 @@ use serde::{Deserialize, Serialize};
 use besom_node::Work;
 use besom_node::planner::Scheduled;
 use besom_ports::activity::Activity;
-use besom_ports::guests::{
-    Acted, Call, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage,
-};
+use besom_ports::guests::{Acted, Call, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage};
 use besom_ports::store::{self, HistoryQuery, HistoryRow, ReadView, Store};
-use besom_ports::task::{
-    DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition,
-};
+use besom_ports::task::{DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition};
 
 /// In place of the digest of a component.
 const DIGEST: &str = "besom-undo";
@@ -177,9 +173,12 @@ pub async fn page(
 ) -> store::Result<(Vec<HistoryRow>, bool)> {
     let query = HistoryQuery { before, limit, ..HistoryQuery::default() };
     let query = match (target, target.number()) {
-        (Target::Item(run, _), Some(number)) => {
-            HistoryQuery { run: Some(*run), before: Some(number.saturating_add(1)), limit: 1, ..query }
-        }
+        (Target::Item(run, _), Some(number)) => HistoryQuery {
+            run: Some(*run),
+            before: Some(number.saturating_add(1)),
+            limit: 1,
+            ..query
+        },
         (Target::Run(run), _) => HistoryQuery { run: Some(*run), ..query },
         (Target::Item(run, key), None) => {
             HistoryQuery { run: Some(*run), key: Some(key.clone()), ..query }
@@ -234,8 +233,8 @@ impl Proposer {
         let Some((request, id)) = undo::requested(&call.settings) else {
             return Ok(Page { candidates: Vec::new(), next: None, scanned: 0, usage });
         };
-        let target = Target::parse(&request.target)
-            .map_err(|why| Error::Guest(Fault::new("error", why)))?;
+        let target =
+            Target::parse(&request.target).map_err(|why| Error::Guest(Fault::new("error", why)))?;
         let from = before(at, &id);
         let (rows, more) =
             page(&*self.store, &target, from, limit).await.map_err(infrastructure)?;
@@ -243,8 +242,12 @@ impl Proposer {
             (_, Some(row)) => Some(row.id),
             // Rows after the span were skipped.
             (Target::Span { task, .. }, None) if more => {
-                let query =
-                    HistoryQuery { task: Some(task.clone()), before: from, limit, ..Default::default() };
+                let query = HistoryQuery {
+                    task: Some(task.clone()),
+                    before: from,
+                    limit,
+                    ..Default::default()
+                };
                 let rows = self.store.history(&query).await.map_err(infrastructure)?;
                 rows.last().map(|row| row.id)
             }
@@ -304,7 +307,8 @@ impl Proposer {
         let skip = |reason: String| Ok(Verdict::Skip { reason, settled: true });
         if let Entry::Vacant(unknown) = plugins.entry(undone.run) {
             let run = self.store.run(undone.run).await?;
-            let of = run.and_then(|run| serde_json::from_str::<TaskDefinition>(&run.definition).ok());
+            let of =
+                run.and_then(|run| serde_json::from_str::<TaskDefinition>(&run.definition).ok());
             unknown.insert(of.map(|definition| definition.plugin));
         }
         if plugins.get(&undone.run).is_some_and(|of| of.as_deref() == Some(COMPACTION)) {
@@ -316,7 +320,9 @@ impl Proposer {
         }
         let Identity { task, key, .. } = &undone.identity;
         let Some(kept) = self.store.kept(undone.history).await? else {
-            return skip(format!("the rows of {task} {key} are kept no longer, or never were (undo_retention)"));
+            return skip(format!(
+                "the rows of {task} {key} are kept no longer, or never were (undo_retention)"
+            ));
         };
         let attempts = self.attempts(&key_of(undone.run, undone.history)).await?;
         let mut earlier = Vec::new();
@@ -325,7 +331,7 @@ impl Proposer {
                 continue;
             }
             if is_whole(attempt.reason.as_deref()) {
-                return skip(format!("{ALREADY} by run {} at {}", attempt.run, attempt.at));
+                return skip(format!("{ALREADY} by run {}", attempt.run));
             }
             earlier.push(attempt.id);
         }

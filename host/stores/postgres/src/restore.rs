@@ -106,7 +106,8 @@ pub(super) async fn apply(
         let gone: Vec<&str> = columns.filter(|column| found.column(column).is_none()).collect();
         if !gone.is_empty() {
             let gone = gone.join(", ");
-            notes.push(format!("{name:?} no longer has {gone}: the values stay with what was kept"));
+            notes
+                .push(format!("{name:?} no longer has {gone}: the values stay with what was kept"));
         }
     }
     let mut earlier = Vec::new();
@@ -197,7 +198,8 @@ impl Back<'_> {
     async fn look(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Answer> {
         let key = table.key_columns().map_err(invalid)?;
         let set = self.keys(table, &key, rows)?;
-        let terms: Vec<Condition> = match rows.first().map(|image| (&image.left, &image.collection)) {
+        let terms: Vec<Condition> = match rows.first().map(|image| (&image.left, &image.collection))
+        {
             Some((Left::Set(fields), of)) if *of == table.collection.name => {
                 fields.iter().map(|f| Condition::equal(&f.name, f.value.clone())).collect()
             }
@@ -336,7 +338,12 @@ impl Back<'_> {
         Ok(Answer::Done(did))
     }
 
-    fn keys(&self, table: &Table, key: &[(String, super::values::Form)], rows: &[&BeforeImage]) -> Job<Set> {
+    fn keys(
+        &self,
+        table: &Table,
+        key: &[(String, super::values::Form)],
+        rows: &[&BeforeImage],
+    ) -> Job<Set> {
         let mut set = Set::new(key.iter().map(|(_, form)| form.wire).collect());
         for (at, image) in rows.iter().enumerate() {
             let own = key_in(table, image);

@@ -237,7 +237,9 @@ impl Restoring {
             Job::RemoveCopies(rows) => {
                 Ask::Remove { collection: copies(first(rows)?), rows: of(rows) }
             }
-            Job::Remove(rows) => Ask::Remove { collection: &first(rows)?.collection, rows: of(rows) },
+            Job::Remove(rows) => {
+                Ask::Remove { collection: &first(rows)?.collection, rows: of(rows) }
+            }
         })
     }
 
@@ -256,11 +258,12 @@ impl Restoring {
                 }
             }
             (mut job, Answer::Refused(said)) => {
-                let is_late =
-                    self.since.get_or_insert_with(Instant::now).elapsed() > PARTS_MAX;
+                let is_late = self.since.get_or_insert_with(Instant::now).elapsed() > PARTS_MAX;
                 let rows = job.rows();
                 match rows.len() {
-                    0 | 1 => rows.pop().into_iter().for_each(|at| self.refuse(&job, at, said.clone())),
+                    0 | 1 => {
+                        rows.pop().into_iter().for_each(|at| self.refuse(&job, at, said.clone()))
+                    }
                     _ if is_late => {
                         let rows = std::mem::take(rows);
                         rows.into_iter().for_each(|at| self.stays(at, LATE.to_owned()));
@@ -357,7 +360,9 @@ impl Restoring {
             let image = &self.images[at];
             let into = copies(image).to_owned();
             match found {
-                Some(found) if is_same(&image.stored, &found.row) || self.is_forced(at) => free.push(at),
+                Some(found) if is_same(&image.stored, &found.row) || self.is_forced(at) => {
+                    free.push(at)
+                }
                 None if self.is_forced(at) => free.push(at),
                 Some(found) => {
                     let why = format!("its row in {into:?} was changed since");
@@ -391,14 +396,18 @@ impl Restoring {
             match found {
                 // Something else of it is taken; the database says what.
                 None => self.jobs.push(Job::Put { rows: vec![at], exact: true }),
-                Some(found) if is_same(&self.images[at].stored, &found.row) => self.out.already += 1,
+                Some(found) if is_same(&self.images[at].stored, &found.row) => {
+                    self.out.already += 1
+                }
                 Some(found) if self.is_forced(at) => {
                     self.seen.insert(at, found.row);
                     forced.push(at);
                 }
                 Some(found) => {
                     let why = match self.images[at].left {
-                        Left::Unknown => "a row with its key exists, and what the run has done to it was not recorded",
+                        Left::Unknown => {
+                            "a row with its key exists, and what the run has done to it was not recorded"
+                        }
                         _ => "its key is taken by another row",
                     };
                     self.stays_as(at, why.to_owned(), Some(found.row));
@@ -559,7 +568,9 @@ fn copies(image: &BeforeImage) -> &str {
 /// Whether two images can be put back by one statement.
 fn alike(one: &BeforeImage, other: &BeforeImage) -> bool {
     let names = |image: &BeforeImage| match &image.left {
-        Left::Set(fields) | Left::As(fields) => Some(fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>()),
+        Left::Set(fields) | Left::As(fields) => {
+            Some(fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>())
+        }
         _ => None,
     };
     let set = |image: &BeforeImage| match &image.left {

@@ -80,7 +80,9 @@ type Writable = BTreeMap<String, Vec<String>>;
 impl Effects<'_> {
     /// Puts back the rows of a history row, as far as nobody has changed them since.
     pub(super) fn restore(&mut self, restore: &Restore) -> Result<Restored, Stop> {
-        let nothing = |why: String| Ok(Restored { notes: vec![format!("{STAY}{why}")], ..Restored::default() });
+        let nothing = |why: String| {
+            Ok(Restored { notes: vec![format!("{STAY}{why}")], ..Restored::default() })
+        };
         let Some(images) = self.kept_rows(restore.history)? else {
             return nothing("what was kept of them was removed".to_owned());
         };
@@ -101,14 +103,18 @@ impl Effects<'_> {
         }
         let mut notes = Vec::new();
         for (name, columns) in &writable {
-            let of = images.iter().find(|image| image.collection == *name && !image.stored.is_empty());
+            let of =
+                images.iter().find(|image| image.collection == *name && !image.stored.is_empty());
             let gone = of.into_iter().flat_map(|image| &image.stored).map(|field| &field.name);
             let gone: Vec<&str> = gone
                 .filter(|column| *column != ROWID && !self.has_column(name, column, columns))
                 .map(String::as_str)
                 .collect();
             if !gone.is_empty() {
-                notes.push(format!("{name:?} no longer has {}: the values stay with what was kept", gone.join(", ")));
+                notes.push(format!(
+                    "{name:?} no longer has {}: the values stay with what was kept",
+                    gone.join(", ")
+                ));
             }
         }
         let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
@@ -153,7 +159,9 @@ impl Effects<'_> {
             Ask::Look { .. } => Ok(Vec::new()),
             Ask::Put { rows, exact } => self.put_all(&rows, exact, writable),
             Ask::Set { rows } => {
-                let set = |(image, fields): &(&BeforeImage, Vec<Field>)| self.set_back(image, fields, writable);
+                let set = |(image, fields): &(&BeforeImage, Vec<Field>)| {
+                    self.set_back(image, fields, writable)
+                };
                 rows.iter().map(set).collect()
             }
             Ask::Remove { collection, rows } => {
@@ -206,7 +214,12 @@ impl Effects<'_> {
         Ok(Some(Found { row: fields, holds }))
     }
 
-    fn put_all(&self, rows: &[&BeforeImage], exact: bool, writable: &Writable) -> Result<Vec<Did>, Stop> {
+    fn put_all(
+        &self,
+        rows: &[&BeforeImage],
+        exact: bool,
+        writable: &Writable,
+    ) -> Result<Vec<Did>, Stop> {
         let Some(first) = rows.first() else { return Ok(Vec::new()) };
         let table = self.mapping.table(&first.collection)?;
         let whole = table.whole(self.conn)?;
@@ -249,7 +262,12 @@ impl Effects<'_> {
         Ok(did)
     }
 
-    fn set_back(&self, image: &BeforeImage, fields: &[Field], writable: &Writable) -> Result<Did, Stop> {
+    fn set_back(
+        &self,
+        image: &BeforeImage,
+        fields: &[Field],
+        writable: &Writable,
+    ) -> Result<Did, Stop> {
         let table = self.mapping.table(&image.collection)?;
         let (mut set, mut params): (String, Params<'_>) = (String::new(), Vec::new());
         let known = &writable[&image.collection];

@@ -9,8 +9,8 @@ use besom_core::time::Time;
 
 use super::state::{Account, Recorded, State, account};
 use besom_ports::store::{
-    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, KeptItem, Pruned, Result,
-    Retention, TERMS_KEPT,
+    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, KeptItem, Pruned,
+    Result, Retention, TERMS_KEPT,
 };
 
 impl State {

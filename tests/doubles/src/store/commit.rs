@@ -25,7 +25,7 @@ use besom_record::restore::{Restoring, said};
 use super::ledger::{By, Changed};
 use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
-use besom_ports::store::{BeforeImage, Batch, Committed, Decision, Entry, Error, Restored};
+use besom_ports::store::{Batch, BeforeImage, Committed, Decision, Entry, Error, Restored};
 
 /// What applies to the whole commit.
 struct Commit<'a> {
@@ -232,7 +232,8 @@ impl State {
         let Some(images) = self.images(restore.history) else {
             return nothing("what was kept of them was removed".to_owned());
         };
-        if let Some(name) = restore.collections.iter().find(|name| !collections.contains_key(*name)) {
+        if let Some(name) = restore.collections.iter().find(|name| !collections.contains_key(*name))
+        {
             return nothing(format!("the collection {name:?} is no longer mapped"));
         }
         let earlier = restore.earlier.iter().filter_map(|history| self.images(*history));

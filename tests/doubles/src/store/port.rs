@@ -27,9 +27,9 @@ use besom_ports::guests::Lane;
 use besom_ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
     CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error, FeedTopics, Fence,
-    HistoryQuery, HistoryRow, KeptItem, Letters, MappingFault, Restored, Message, MessageQuery, NodeRow, Offered,
-    PartitionRow, Pending, PlanPage, Planned, Pruned, Raised, ReadView, Result, Retention,
-    RingPosition, RunLine, RunLines, Store, Stream, StreamRow, Waiting,
+    HistoryQuery, HistoryRow, KeptItem, Letters, MappingFault, Message, MessageQuery, NodeRow,
+    Offered, PartitionRow, Pending, PlanPage, Planned, Pruned, Raised, ReadView, Restored, Result,
+    Retention, RingPosition, RunLine, RunLines, Store, Stream, StreamRow, Waiting,
 };
 
 impl MemoryStore {

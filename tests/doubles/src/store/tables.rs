@@ -242,7 +242,9 @@ impl Tables {
                 let mut found = Vec::new();
                 for image in rows {
                     let row = self.row(of, image.tenant.as_ref(), &image.key)?;
-                    found.push(row.map(|row| Found { row: fields_of(row), holds: has(row, &image.left) }));
+                    found.push(
+                        row.map(|row| Found { row: fields_of(row), holds: has(row, &image.left) }),
+                    );
                 }
                 Answer::Looked(found)
             }
@@ -258,7 +260,8 @@ impl Tables {
                     }
                     let put = self.put(of, id, None, &image.stored)?;
                     let left = Left::As(image.stored.clone());
-                    touched.extend(put.into_iter().map(|put| Touched { left: left.clone(), ..put }));
+                    touched
+                        .extend(put.into_iter().map(|put| Touched { left: left.clone(), ..put }));
                     did.push(Did::Put(image.stored.clone()));
                 }
                 Answer::Done(did)
@@ -270,7 +273,8 @@ impl Tables {
                     let (id, before) = self.existing(of, image.tenant.as_ref(), &image.key)?;
                     let put = self.put(of, id, Some(before), &fields)?;
                     let left = Left::As(fields);
-                    touched.extend(put.into_iter().map(|put| Touched { left: left.clone(), ..put }));
+                    touched
+                        .extend(put.into_iter().map(|put| Touched { left: left.clone(), ..put }));
                     did.push(Did::Set);
                 }
                 Answer::Done(did)

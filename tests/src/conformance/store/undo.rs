@@ -65,16 +65,19 @@ async fn undo_as(world: &World, restore: Restore) -> HistoryRow {
     world.history().await.pop().expect("a history row")
 }
 
-async fn undo(world: &World, history: u64, forced: &[&str]) -> HistoryRow {
+/// Undoes a history row, and returns the history row of that.
+pub async fn undo(world: &World, history: u64, forced: &[&str]) -> HistoryRow {
     undo_as(world, restore_of(world, history, forced).await).await
 }
 
-async fn rehearsed(world: &World, history: u64) -> Restored {
+/// What undoing a history row would do.
+pub async fn rehearsed(world: &World, history: u64) -> Restored {
     let restore = restore_of(world, history, &[]).await;
     world.store().rehearse(Some(&tenant("a")), &restore).await.expect("a rehearsal")
 }
 
-async fn latest(world: &World) -> u64 {
+/// The number of the latest history row.
+pub async fn latest(world: &World) -> u64 {
     world.history().await.last().expect("a history row").id
 }
 
@@ -153,10 +156,12 @@ pub async fn what_somebody_has_changed_since_stays_unless_it_is_forced(world: &m
     let item = latest(world).await;
     world.write(vec![thing("a", 9), title("b", "theirs"), delete("c")]).await;
     let found = rehearsed(world, item).await;
-    let mut stay: Vec<_> = found.stay.iter().map(|stay| (stay.key[0].shown(), &*stay.why)).collect();
+    let mut stay: Vec<_> =
+        found.stay.iter().map(|stay| (stay.key[0].shown(), &*stay.why)).collect();
     stay.sort_unstable();
     let why = ["its key is taken by another row", "it was changed since", "the row is gone"];
-    let expected: Vec<_> = ["\"a\"", "\"b\"", "\"c\""].map(str::to_owned).into_iter().zip(why).collect();
+    let expected: Vec<_> =
+        ["\"a\"", "\"b\"", "\"c\""].map(str::to_owned).into_iter().zip(why).collect();
     assert_eq!((found.rows, stay), (1, expected));
     for stay in &found.stay {
         assert_eq!(stay.now.is_none(), stay.key == [text("c")], "{stay:?}");
@@ -165,7 +170,10 @@ pub async fn what_somebody_has_changed_since_stays_unless_it_is_forced(world: &m
     let now = things(world).await;
     let undone = undo(world, item, &[]).await;
     let reason = undone.reason.expect("rows stay");
-    assert!(reason.starts_with(STAY) && !is_whole(Some(&reason)) && reason.contains("3; "), "{reason}");
+    assert!(
+        reason.starts_with(STAY) && !is_whole(Some(&reason)) && reason.contains("3; "),
+        "{reason}"
+    );
     let mut expected = now.clone();
     expected.push(before[3].clone());
     assert_eq!((undone.rows, things(world).await), (1, expected));
@@ -321,7 +329,11 @@ pub async fn images_say_how_their_rows_were_left(world: &mut World) {
     world.write(vec![thing("a", 1), thing("b", 1), thing("c", 1)]).await;
     let only = |id: &str| {
         let whole = range("things", None, &[]);
-        Arc::new(RowRange { prefix: vec![text(id)], rows: 1, ..RowRange { collection: whole.collection, ..RowRange::default() } })
+        Arc::new(RowRange {
+            prefix: vec![text(id)],
+            rows: 1,
+            ..RowRange { collection: whole.collection, ..RowRange::default() }
+        })
     };
     let set = || fields([("n", Value::Integer(5))]);
     let changes = vec![

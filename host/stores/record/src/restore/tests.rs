@@ -47,7 +47,8 @@ impl Table {
 
     fn refuses(&self, row: &[Field], together: &[&BeforeImage]) -> Option<String> {
         let Value::Integer(parent) = row[2].value else { return None };
-        let is_there = self.rows.contains_key(&parent) || together.iter().any(|with| id(with) == parent);
+        let is_there =
+            self.rows.contains_key(&parent) || together.iter().any(|with| id(with) == parent);
         (!is_there).then(|| "FOREIGN KEY constraint failed".to_owned())
     }
 
@@ -102,16 +103,18 @@ impl Table {
             ),
             Ask::Remove { rows, .. } => Answer::Done(
                 rows.iter()
-                    .map(|image| {
-                        self.rows.remove(&id(image)).map_or(Did::Missing, Did::Removed)
-                    })
+                    .map(|image| self.rows.remove(&id(image)).map_or(Did::Missing, Did::Removed))
                     .collect(),
             ),
         }
     }
 }
 
-fn restore(table: &mut Table, images: Vec<BeforeImage>, forced: &[&str]) -> (Restored, Vec<Undone>) {
+fn restore(
+    table: &mut Table,
+    images: Vec<BeforeImage>,
+    forced: &[&str],
+) -> (Restored, Vec<Undone>) {
     let forced = forced.iter().map(|name| (*name).to_owned()).collect();
     let mut restoring = Restoring::new(images, Arc::new(forced), &[]);
     while let Some(ask) = restoring.next() {
@@ -142,7 +145,8 @@ fn what_is_taken_stays_and_the_rest_comes_back() {
     let mut table = Table::of(&[row(1, "other", None), row(20, "2", None), rows[3].clone()]);
     let (restored, _) = restore(&mut table, gone(&rows), &[]);
     assert_eq!((restored.rows, restored.already), (5, 1));
-    let mut why: Vec<_> = restored.stay.iter().map(|stay| (stay.key[0].clone(), &*stay.why)).collect();
+    let mut why: Vec<_> =
+        restored.stay.iter().map(|stay| (stay.key[0].clone(), &*stay.why)).collect();
     why.sort_by_key(|(key, _)| key.shown());
     assert_eq!(
         why,
@@ -179,7 +183,8 @@ fn a_row_that_the_database_refuses_is_found_and_one_that_waits_for_another_is_tr
 fn a_changed_row_gets_its_old_values_if_it_has_those_that_were_set() {
     let name = |name: &str| vec![Field::new("name", Value::Text(name.into()))];
     let was = |id| image(row(id, "old", None), Left::Set(name("new")));
-    let mut table = Table::of(&[row(1, "new", Some(7)), row(2, "newer", None), row(4, "old", None)]);
+    let mut table =
+        Table::of(&[row(1, "new", Some(7)), row(2, "newer", None), row(4, "old", None)]);
     let (restored, undone) = restore(&mut table, (1..=4).map(was).collect(), &[]);
     assert_eq!((restored.rows, restored.already), (1, 1));
     // What else has changed stays.
@@ -225,7 +230,8 @@ fn several_changes_of_one_row_are_taken_back_one_after_the_other() {
 
 #[test]
 fn what_was_not_recorded_is_not_guessed() {
-    let images = vec![image(row(1, "a", None), Left::Unknown), image(row(2, "b", None), Left::Unknown)];
+    let images =
+        vec![image(row(1, "a", None), Left::Unknown), image(row(2, "b", None), Left::Unknown)];
     let mut table = Table::of(&[row(1, "changed", None)]);
     let (restored, _) = restore(&mut table, images, &[]);
     assert_eq!((restored.rows, restored.stay.len()), (1, 1));
