@@ -11,6 +11,7 @@ pub mod sim;
 pub mod site;
 pub mod statements;
 pub mod undo_bytes;
+pub mod undone_rows;
 pub mod way;
 pub mod whole_rows;
 

@@ -7,6 +7,7 @@ use besom_core::value::{Field, Value};
 use besom_ports::store::Outcome;
 
 use crate::conformance::World;
+use crate::conformance::store::undo::{latest, undo};
 use crate::conformance::tables::{fields, text};
 use crate::conformance::world::{apply, candidate};
 
@@ -75,6 +76,12 @@ pub async fn every_change_keeps_the_row_as_it_is_stored(
         let row = image.row.expect("a row");
         let n = row.iter().find(|field| field.name == "n").map(|field| &field.value);
         assert_eq!(n, Some(&Value::Integer(1)), "{way}");
-        product("DELETE FROM things").await;
+        // It comes back as it was, column by column.
+        let undone = undo(world, latest(world).await, &[]).await;
+        assert_eq!((undone.rows, undone.reason), (1, None), "{way}");
+        let delete = Change::Delete { collection: "things".into(), key: vec![text("t")] };
+        world.settle(candidate("again"), apply(vec![], vec![delete])).await;
+        let [image] = world.latest_images().await.try_into().expect("one image");
+        assert_eq!(image.stored, expected, "{way}, undone");
     }
 }

@@ -10,7 +10,7 @@ use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
 use besom_tests::conformance::tables::text;
 use besom_tests::conformance::{Fixture, World, block_on};
-use besom_tests::{refused_rows, statements, undo_bytes, whole_rows};
+use besom_tests::{refused_rows, statements, undo_bytes, undone_rows, whole_rows};
 
 mod store {
     use super::*;
@@ -140,6 +140,81 @@ fn every_change_keeps_the_row_as_it_is_stored() {
         .await;
         stored.extend([("more", Value::Bytes(vec![0, 255])), ("twice", Value::Integer(2))]);
         whole_rows::every_change_keeps_the_row_as_it_is_stored(&world, run, row, &stored).await;
+    });
+}
+
+#[test]
+fn rows_come_back_into_tables_that_have_changed() {
+    block_on(async {
+        let open = || async {
+            let sqlite = Sqlite::open();
+            let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
+            (World::new(Box::new(sqlite)).await, product)
+        };
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        undone_rows::columns_that_were_added_or_dropped_are_told(&world, run).await;
+        let refuse = "CREATE TRIGGER thirteen BEFORE INSERT ON things WHEN new.n = 13
+                      BEGIN SELECT raise(ABORT, 'no thirteen'); END";
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        undone_rows::rows_that_constraints_refuse_stay_alone(&world, run, refuse).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        undone_rows::rows_of_a_table_that_is_gone_stay_kept(&world, run).await;
+    });
+}
+
+/// Each storage class in one column, a text that is not UTF-8, a table without row ids, and a row id that another row
+/// has taken.
+#[test]
+fn rows_come_back_with_their_storage_classes_and_row_ids() {
+    use besom_core::proposal::{Change, RowRange};
+    use besom_tests::conformance::store::undo::{latest, undo};
+    use besom_tests::conformance::world::{apply, candidate};
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
+        let world = World::new(Box::new(sqlite)).await;
+        product
+            .execute_batch(
+                "DROP TABLE counters;
+                 CREATE TABLE counters (id INTEGER NOT NULL, n, PRIMARY KEY (id)) WITHOUT ROWID;
+                 DROP TABLE settings;
+                 CREATE TABLE settings (name TEXT NOT NULL UNIQUE, value, PRIMARY KEY (name));
+                 INSERT INTO counters VALUES (1, 1), (2, 2.5), (3, 'three'), (4, x'04'), (5, NULL),
+                   (6, CAST(x'ff41' AS TEXT)), (7, 9e999);
+                 INSERT INTO settings (rowid, name, value) VALUES (70, 'a', 1), (71, 'b', '1'), (72, 'c', 1.0)",
+            )
+            .expect("the product's tables");
+        let dump = |sql: &str| -> Vec<String> {
+            let mut statement = product.prepare(sql).expect("a query");
+            let rows = statement.query_map([], |row| row.get(0)).expect("rows");
+            rows.map(|row| row.expect("a row")).collect()
+        };
+        let all = |collection: &str| {
+            let range =
+                RowRange { collection: collection.into(), rows: 100, ..RowRange::default() };
+            Change::DeleteRange(Arc::new(range))
+        };
+        let counters = "SELECT id || typeof(n) || hex(CAST(n AS BLOB)) FROM counters ORDER BY id";
+        let settings = "SELECT rowid || name || typeof(value) FROM settings ORDER BY name";
+        let before = (dump(counters), dump(settings));
+        for (collection, sql) in [("counters", counters), ("settings", settings)] {
+            world.settle(candidate(collection), apply(vec![], vec![all(collection)])).await;
+            assert_eq!(dump(sql), Vec::<String>::new());
+            assert_eq!(undo(&world, latest(&world).await, &[]).await.reason, None, "{collection}");
+        }
+        assert_eq!((dump(counters), dump(settings)), before);
+        // The row id is taken, the key is free: the row comes back under another row id.
+        world.settle(candidate("settings"), apply(vec![], vec![all("settings")])).await;
+        let item = latest(&world).await;
+        product.execute("INSERT INTO settings (rowid, name) VALUES (71, 'z')", []).expect("a row");
+        let undone = undo(&world, item, &[]).await;
+        assert_eq!(undone.rows, 3);
+        assert!(undone.reason.is_some_and(|reason| reason.contains("rowid")));
+        let names = dump("SELECT name FROM settings ORDER BY name");
+        assert_eq!(names, ["a", "b", "c", "z"]);
     });
 }
 

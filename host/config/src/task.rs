@@ -1115,6 +1115,13 @@ fn named(walker: &mut Walker<'_>, entry: &Entry) {
             format!("use letters, digits, `-`, `_` and `.`, at most {NAME_CHARS_MAX}"),
         );
     }
+    if entry.key == besom_core::undo::TASK {
+        walker.error(
+            &entry.key_span,
+            format!("`{}` is a reserved name", entry.key),
+            "choose another name for the task: `undo` is the task that takes back what others have done".to_owned(),
+        );
+    }
 }
 
 const OPERATIONS: [&str; 4] = ["read", "insert", "update", "delete"];

@@ -75,6 +75,8 @@ pub enum Command {
         /// The task's name in the configuration.
         task: TaskName,
     },
+    /// Take back what runs have done to the product's rows.
+    Undo(Undo),
     /// Resign the leadership; then another node, or the same one, leads.
     Resign,
     /// A task was edited in a configuration file. This records who, when and why; each host reloads
@@ -170,6 +172,7 @@ impl Command {
             Command::RetryMessages(_) => "retry",
             Command::DiscardMessages(_) => "discard",
             Command::RepairStreams { .. } => "repair",
+            Command::Undo(_) => "undo",
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
             Command::Loaded { .. } => "load",
@@ -194,6 +197,7 @@ impl Command {
             | Command::Edited { task, .. } => task.to_string(),
             Command::DiscardPlanned { task } => format!("planned items of {task}"),
             Command::RepairStreams { task } => format!("streams of {task}"),
+            Command::Undo(undo) => undo.target.clone(),
             Command::Resign => "the leadership".to_owned(),
             Command::Unknown => "command".to_owned(),
             Command::Drained { node } | Command::Rejoined { node } => node.clone(),
@@ -221,6 +225,16 @@ impl Command {
             _ => return None,
         })
     }
+}
+
+/// What is to be undone.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Undo {
+    /// A [`crate::undo::Target`] in words.
+    pub target: String,
+    /// The names of rows that are put back although somebody has changed them since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced: Vec<String>,
 }
 
 /// Selects messages of the outbox.

@@ -33,6 +33,7 @@ pub mod reach;
 pub mod refusal;
 pub mod ring;
 pub mod snapshot;
+pub mod undo;
 pub mod value;
 pub mod weight;
 

@@ -1,9 +1,11 @@
 //! What a plugin proposes, and how an item can end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::item::Item;
 use crate::time::Time;
 use crate::value::{Field, RowKey, Value};
 
@@ -246,10 +248,31 @@ pub enum Change {
         /// The content.
         payload: Vec<u8>,
     },
+    /// Takes back what the commit of another item has done to the product's rows. Only the engine proposes
+    /// it; no plugin can.
+    Restore(Arc<Restore>),
+}
+
+/// Rows that a commit has kept, to be put back as they were. A row that somebody has changed since stays as
+/// it is, unless it is forced.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Restore {
+    /// The history row of the item whose rows are put back.
+    pub history: u64,
+    /// The item: it is not planned again while its version is the same. `None`: its version is not known.
+    pub undone: Option<Item>,
+    /// The collections of the rows.
+    pub collections: Vec<String>,
+    /// Maximum number of rows.
+    pub rows: u64,
+    /// The names of rows ([`crate::undo::row_name`]) that are put back whatever has happened to them since.
+    pub forced: Arc<BTreeSet<String>>,
+    /// The history rows of earlier attempts: what they have put back is not put back again.
+    pub earlier: Vec<u64>,
 }
 
 impl Change {
-    /// The collection whose rows it changes; none: it sends a message.
+    /// The collection whose rows it changes; none: it sends a message, or restores rows of several.
     pub fn collection(&self) -> Option<&str> {
         match self {
             Change::Insert { collection, .. }
@@ -261,7 +284,21 @@ impl Change {
             Change::DeleteRange(_) | Change::UpdateRange { .. } | Change::MoveRange { .. } => {
                 self.range().map(|range| range.collection.as_str())
             }
-            Change::Emit { .. } => None,
+            Change::Emit { .. } | Change::Restore(_) => None,
+        }
+    }
+
+    /// All collections whose rows it changes, except for those that go with them and into which they are moved.
+    pub fn collections(&self) -> impl Iterator<Item = &str> {
+        let several = self.restore().into_iter().flat_map(|restore| &restore.collections);
+        self.collection().into_iter().chain(several.map(String::as_str))
+    }
+
+    /// The kept rows that it puts back.
+    pub fn restore(&self) -> Option<&Restore> {
+        match self {
+            Change::Restore(restore) => Some(restore),
+            _ => None,
         }
     }
 
@@ -275,6 +312,7 @@ impl Change {
         match self {
             Change::DeleteReadSet(set) => set.len() as u64,
             Change::Emit { .. } => 0,
+            Change::Restore(restore) => restore.rows,
             other => other.range().map_or(1, |range| u64::from(range.rows)),
         }
     }

@@ -219,11 +219,14 @@ impl Touched {
         let mut rows = Vec::with_capacity(proposal.changes.len());
         let (mut tables, mut ranges) = (HashSet::new(), HashSet::new());
         for change in &proposal.changes {
-            let Some(collection) = change.collection() else { continue };
             let mark = |collection: &str| {
                 let table = collections.get(collection).map_or(collection, |known| &known.table);
                 row_mark(table, None, std::iter::empty())
             };
+            if let Some(restore) = change.restore() {
+                ranges.extend(restore.collections.iter().map(|name| mark(name)));
+            }
+            let Some(collection) = change.collection() else { continue };
             match change.range() {
                 Some(_) => ranges.insert(mark(collection)),
                 None => tables.insert(mark(collection)),
@@ -310,6 +313,7 @@ fn rows_of(
         Change::DeleteRange(_)
         | Change::UpdateRange { .. }
         | Change::MoveRange { .. }
+        | Change::Restore(_)
         | Change::Emit { .. } => {}
     }
 }

@@ -106,6 +106,8 @@ impl<'a> Court<'a> {
                 let (from, into) = (self.range(range)?, self.rows(into)?);
                 moved(from, into).map_err(Misfit::from)
             }
+            // The store says of each collection whether its rows can be put back.
+            Change::Restore(_) => Ok(()),
             Change::Emit { .. } => Ok(()),
         }
     }

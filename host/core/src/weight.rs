@@ -45,6 +45,7 @@ pub fn of_proposal(proposal: &Proposal) -> usize {
             Change::DeleteRange(range) => of_range(range),
             Change::UpdateRange { range, fields } => of_range(range) + of_fields(fields),
             Change::MoveRange { range, .. } => of_range(range) * 2,
+            Change::Restore(restore) => restore.rows as usize * ROW_OF_RANGE,
             Change::Emit { topic, key, payload } => ROW + topic.len() + key.len() + payload.len(),
         })
         .sum();

@@ -27,7 +27,7 @@ use besom_core::ids::{
 pub use besom_core::item::End;
 use besom_core::item::{Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
-use besom_core::proposal::{Condition, ReadSet, RowRange, Settle};
+use besom_core::proposal::{Condition, ReadSet, Restore, RowRange, Settle};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
 pub use besom_core::snapshot::{Missing, Role};
 use besom_core::time::Time;
@@ -1417,6 +1417,14 @@ pub trait Store: Send + Sync {
     /// its images were pruned or never kept.
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>>;
 
+    /// What is kept of the item of a history row. `None`: there is no such row, or its images were
+    /// pruned or never kept.
+    async fn kept(&self, history: u64) -> Result<Option<KeptItem>>;
+
+    /// Puts rows back as [`besom_core::proposal::Change::Restore`] does, in a transaction that is
+    /// rolled back: constraints and triggers speak, and nothing is changed.
+    async fn rehearse(&self, tenant: Option<&Tenant>, restore: &Restore) -> Result<Restored>;
+
     // ---- what guests log
 
     /// Writes log lines, numbering those of each run from 1 without gaps, and adds `lost` to the
@@ -1470,6 +1478,70 @@ pub struct BeforeImage {
     /// Every column of the table, mapped or not, in the form in which the database gives it: SQLite its storage
     /// class, PostgreSQL a text in its own spelling, and bytes for `bytea`. Empty: the row did not exist.
     pub stored: Vec<Field>,
+    /// How the commit left the row.
+    pub left: Left,
+}
+
+/// How a commit left a row that it changed: by this it is known whether somebody has changed the row since.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Left {
+    /// A version of Besom has kept the row that did not record it.
+    #[default]
+    Unknown,
+    /// It is deleted.
+    Gone,
+    /// These columns were set, or inserted, as the proposal spelt them.
+    Set(Vec<Field>),
+    /// These columns were set, or inserted, in the form of [`BeforeImage::stored`].
+    As(Vec<Field>),
+    /// It is deleted, and was inserted into this collection with all its columns.
+    Moved(String),
+    /// It is the other place of a row that was moved.
+    Copy,
+}
+
+/// What is kept of an item, so that it can be undone.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct KeptItem {
+    /// The version of the item; `None`: a version of Besom has kept it that did not record it.
+    pub version: Option<String>,
+    /// The collections of its rows, each once.
+    pub collections: Vec<String>,
+    /// Number of rows.
+    pub rows: u64,
+}
+
+/// The result of putting rows back.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Restored {
+    /// Number of rows that were changed.
+    pub rows: u64,
+    /// Number of rows that were as they had been, or that an earlier attempt has put back.
+    pub already: u64,
+    /// Rows that stay as they are.
+    pub stay: Vec<Staying>,
+    /// What is different although rows were put back, and what could not be looked at.
+    pub notes: Vec<String>,
+    /// The triggers of the tables that were changed.
+    pub triggers: Vec<String>,
+    /// The topics and keys of messages that the item has sent: they are not taken back.
+    pub messages: Vec<(String, String)>,
+}
+
+/// A row that stays as it is, although it was to be put back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Staying {
+    /// The collection of the row.
+    pub collection: String,
+    /// Its key.
+    pub key: RowKey,
+    /// Why.
+    pub why: String,
+    /// The row as it was kept, in the form of [`BeforeImage::stored`]; empty: it did not exist.
+    pub kept: Vec<Field>,
+    /// The row as it is now; `None`: there is none with this key.
+    pub now: Option<Vec<Field>>,
 }
 
 /// The sets of rows that one act has read, as collected by the runtime.

@@ -261,9 +261,11 @@ mod tests {
                 let expected = format!("{:?}", collection.columns[name].kind).to_lowercase();
                 assert_eq!(kind, expected, "{line}: {name}");
             }
-            let mut index = names(indexes);
-            if let Some(name) = index.next() {
-                assert_eq!(collection.indexes[&name], index.collect::<Vec<_>>(), "{line}");
+            for index in indexes.split_inclusive(')') {
+                let mut index = names(index);
+                if let Some(name) = index.next() {
+                    assert_eq!(collection.indexes[&name], index.collect::<Vec<_>>(), "{line}");
+                }
             }
         }
         // Retention works on any table.

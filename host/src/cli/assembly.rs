@@ -21,6 +21,7 @@ use besom_engine::host::lines::Lines;
 use besom_engine::host::perform::Ports;
 use besom_engine::host::quota::{Bounds, Quota};
 use besom_engine::host::recorder::Recorder;
+use besom_engine::host::undo::{self, Undoing};
 use besom_engine::host::{Control, Ended, Live, Lost, setup, undo_retention};
 use besom_node::{Role, Work};
 use besom_ports::coordination::Coordination;
@@ -90,8 +91,8 @@ impl Assembly {
             coordination,
             cluster,
             activity: open::activity(&config, &store, serving, &health).await?,
+            guests: Arc::new(Undoing::new(Arc::new(loader.runtime().clone()), store.clone())),
             store,
-            guests: Arc::new(loader.runtime().clone()),
             clock,
             clock_read_every: config.clock.read_every,
             health,
@@ -146,7 +147,11 @@ impl Assembly {
         let partitions = NonZeroU32::new(self.ports.store.partitions());
         let partitions = partitions.filter(|_| self.ports.cluster.is_some());
         let settings = setup::settings(&self.config, self.ports.node.clone(), partitions, pass);
-        let work = self.work();
+        let mut work = self.work();
+        // A pass undoes only what `besom undo` has asked for.
+        if !pass {
+            undo::add(&mut work);
+        }
         // A pass executes items but does not wait for receivers of messages.
         let delivery = self.ports.delivery.clone().filter(|_| !pass);
         let undo_retention = undo_retention(&work);

@@ -38,6 +38,7 @@ pub mod stream;
 pub mod submit;
 pub mod task;
 pub mod top;
+pub mod undo;
 pub mod watch;
 
 use std::path::PathBuf;
@@ -118,6 +119,8 @@ pub enum Verb {
     /// List, show and cancel runs, and print their logs.
     #[command(subcommand)]
     Runs(runs::Verb),
+    /// Put rows back as they were before an item, a run or a task has changed them.
+    Undo(undo::Args),
     /// Import, export, show and verify documents, and list those left alone.
     #[command(subcommand)]
     Doc(doc::Verb),
@@ -187,6 +190,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Outbox(verb) => verb.run(global).await,
         Verb::Commands(verb) => verb.run(global).await,
         Verb::Runs(verb) => verb.run(global).await,
+        Verb::Undo(args) => args.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,
         Verb::Plugin(verb) => verb.run(global).await,
         Verb::Grants(args) => args.run(global).await,

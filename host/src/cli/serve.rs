@@ -23,7 +23,7 @@ use besom_engine::host::editing::Desk;
 use besom_engine::host::recorder::Recorder;
 use besom_engine::host::reload::{Reload, Sign};
 use besom_engine::host::wake::Wake;
-use besom_engine::host::{Control, Reconfigured, clock, setup};
+use besom_engine::host::{Control, Reconfigured, clock, setup, undo};
 use besom_ports::store::Store;
 use besom_ports::task::TaskDefinition;
 
@@ -434,9 +434,12 @@ async fn reload(
             .map(|task| task.digest.clone())
             .filter(|digest| new.tasks.values().all(|task| task.digest != *digest))
             .collect();
-        let reconfigured = Reconfigured { work: setup::work(&new), digest: new.digest() };
+        let configured = setup::work(&new);
+        let mut work = configured.clone();
+        undo::add(&mut work);
+        let reconfigured = Reconfigured { work, digest: new.digest() };
         told.defined.send_replace(Arc::new(Defined {
-            work: reconfigured.work.clone(),
+            work: configured,
             digest: reconfigured.digest.clone(),
             at: clock::wall(),
             fault: unused.map(|problems| problems.to_string()),

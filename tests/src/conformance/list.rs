@@ -341,6 +341,19 @@ macro_rules! store_conformance {
                 a_timer_that_fails_becomes_a_retry_of_the_same_identity,
                 retries_are_read_in_the_order_of_their_times,
             }
+            undo {
+                whatever_an_item_has_done_is_taken_back_and_can_be_undone,
+                ranges_that_were_deleted_set_or_moved_are_taken_back,
+                what_somebody_has_changed_since_stays_unless_it_is_forced,
+                an_inserted_row_is_removed_unless_it_was_changed,
+                undo_twice_changes_nothing,
+                rows_that_went_with_others_come_back_after_them,
+                an_archived_row_that_was_changed_stays_archived,
+                what_is_kept_no_longer_is_said,
+                rows_of_a_collection_that_is_gone_stay_kept,
+                an_undone_item_is_not_planned_again_until_its_version_changes,
+                images_say_how_their_rows_were_left,
+            }
             unqueued {
                 an_item_that_was_never_queued_is_planned_and_ended_by_its_commit,
                 one_whose_guard_fails_changes_nothing,

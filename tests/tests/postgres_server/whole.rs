@@ -1,13 +1,17 @@
 //! Rows are kept with all columns, in the database's own spelling.
 
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, RowRange};
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_ports::store::{Error, Outcome};
 use besom_tests::adapters::postgres::Postgres;
+use besom_tests::conformance::store::undo::{latest, rehearsed, undo};
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, set_n};
 use besom_tests::conformance::{World, block_on};
-use besom_tests::whole_rows;
+use besom_tests::{undone_rows, whole_rows};
 
 /// Columns that no mapping knows: name, type, what is inserted, and what is kept.
 const COLUMNS: [(&str, &str, &str, Option<&str>); 24] = [
@@ -79,6 +83,76 @@ fn every_change_keeps_the_row_as_it_is_stored() {
         stored.push(("raw", Value::Bytes(vec![])));
         let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
         whole_rows::every_change_keeps_the_row_as_it_is_stored(&world, run, &row, &stored).await;
+    });
+}
+
+#[test]
+fn rows_come_back_into_tables_that_have_changed() {
+    block_on(async {
+        let open = async || {
+            let fixture = Postgres::open().await;
+            let product = fixture.database().connect().await;
+            (World::new(Box::new(fixture)).await, product)
+        };
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+        undone_rows::columns_that_were_added_or_dropped_are_told(&world, run).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+        let refuse = "ALTER TABLE things ADD CONSTRAINT thirteen CHECK (n <> 13)";
+        undone_rows::rows_that_constraints_refuse_stay_alone(&world, run, refuse).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+        undone_rows::rows_of_a_table_that_is_gone_stay_kept(&world, run).await;
+    });
+}
+
+/// An identity column that is always generated keeps its value, a partitioned table takes its rows back, and what a
+/// trigger of the product changes is told.
+#[test]
+fn identities_partitions_and_triggers() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+        run("DROP TABLE counters;
+             CREATE TABLE counters (id bigint NOT NULL, n bigint, no int GENERATED ALWAYS AS IDENTITY,
+               PRIMARY KEY (id)) PARTITION BY RANGE (id);
+             CREATE TABLE low PARTITION OF counters FOR VALUES FROM (0) TO (10);
+             CREATE TABLE high PARTITION OF counters FOR VALUES FROM (10) TO (20);
+             INSERT INTO counters (id, n) SELECT i, i FROM generate_series(1, 15) i")
+        .await;
+        let dump = async || -> Vec<String> {
+            let rows = product.query("SELECT t::text FROM counters t ORDER BY id", &[]).await;
+            rows.unwrap().iter().map(|row| row.get(0)).collect()
+        };
+        let before = dump().await;
+        let all = || {
+            let (collection, rows) = ("counters".to_owned(), 100);
+            let range = RowRange { collection, rows, ..RowRange::default() };
+            apply(vec![], vec![Change::DeleteRange(Arc::new(range))])
+        };
+        world.settle(candidate("k"), all()).await;
+        assert_eq!(dump().await, Vec::<String>::new());
+        let item = latest(&world).await;
+        assert_eq!(undo(&world, item, &[]).await.reason, None);
+        assert_eq!(dump().await, before);
+        // One partition is gone, and a trigger sets a column of the others.
+        world.settle(candidate("k"), all()).await;
+        let item = latest(&world).await;
+        run("DROP TABLE high;
+             CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS
+               $$ BEGIN NEW.n := NEW.n + 100; RETURN NEW; END $$;
+             CREATE TRIGGER stamp BEFORE INSERT ON low FOR EACH ROW EXECUTE FUNCTION stamp();
+             CREATE TRIGGER told AFTER INSERT ON counters FOR EACH STATEMENT EXECUTE FUNCTION stamp()")
+        .await;
+        let found = rehearsed(&world, item).await;
+        assert_eq!((found.rows, found.stay.len()), (9, 6));
+        assert!(found.stay.iter().all(|stay| stay.why.contains("partition")), "{:?}", found.stay);
+        assert_eq!(found.triggers, ["told on counters"]);
+        assert!(found.notes[0].contains("other values in n"), "{:?}", found.notes);
+        assert_eq!(undo(&world, item, &[]).await.rows, 9);
     });
 }
 

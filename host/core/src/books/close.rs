@@ -89,6 +89,15 @@ impl<'a> Settling<'a, '_> {
         if self.blocks.dead {
             self.write(Write::Resolve { item });
         }
+        for restore in proposal.changes.iter().filter_map(Change::restore) {
+            // Neither the request nor the task whose work was undone plans it again by itself.
+            self.write(Write::Block { item, given_up: false });
+            let undone = restore.undone.as_ref();
+            if let Some(undone) = undone.filter(|undone| undone.identity.task != item.identity.task)
+            {
+                self.write(Write::Block { item: undone, given_up: false });
+            }
+        }
         self.history(End::Committed, false, None, &proposal.notes);
         for change in &proposal.changes {
             if let Change::Emit { topic, key, payload } = change {

@@ -13,6 +13,7 @@ use besom_core::snapshot::{
     Snapshot, Task, TermRow,
 };
 use besom_core::time::Time;
+use besom_core::undo;
 
 use super::events::Events;
 use super::rates::Rates;
@@ -137,7 +138,9 @@ impl Picture {
         let waits = |d: &Depth| d.log + d.timers + d.retries + d.dead > 0;
         let orphans = depths
             .iter()
-            .filter(|(task, depth)| waits(depth) && !defined.work.tasks.contains_key(**task));
+            .filter(|(task, depth)| waits(depth) && !defined.work.tasks.contains_key(**task))
+            // Every host executes what somebody undoes.
+            .filter(|(task, _)| task.as_str() != undo::TASK);
         let configured = defined.work.tasks.iter().map(|(name, task)| (name, Some(task)));
         let all = configured.chain(orphans.map(|(name, _)| (*name, None)));
         all.map(|(name, scheduled)| {

@@ -272,6 +272,10 @@ fn in_words(change: &Change) -> String {
             let (name, meeting) = (&range.collection, meeting(range));
             format!("move from {name} into {into}: a range of at most {rows}{meeting}")
         }
+        Change::Restore(restore) => {
+            let rows = counted(restore.rows, "row");
+            format!("put back {rows} of {}", restore.collections.join(", "))
+        }
         Change::Emit { topic, key, payload } => {
             format!("emit to {topic}: {key}, {}", counted(payload.len() as u64, "byte"))
         }

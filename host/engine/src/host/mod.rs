@@ -19,6 +19,7 @@ pub mod reads;
 pub mod recorder;
 pub mod reload;
 pub mod setup;
+pub mod undo;
 pub mod wake;
 
 use std::collections::HashMap;

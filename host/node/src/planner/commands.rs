@@ -57,6 +57,7 @@ impl Planner {
                 }
                 Asked::Cancel { run } => !self.runs.contains_key(run),
                 Asked::Resign => row.at >= self.since,
+                Asked::Undo(_) => !self.tasks.contains_key(undo::TASK),
                 Asked::Edited { .. }
                 | Asked::Loaded { .. }
                 | Asked::Reloaded { .. }
@@ -123,6 +124,32 @@ impl Planner {
         self.commands.extend(self.parked.drain(..));
     }
 
+    /// Starts a run of a task for a command; `None`: it waits for a run to end.
+    fn begins(
+        &self,
+        fence: &FencingToken,
+        row: &CommandRow,
+        known: &Task,
+        scheduled: &Scheduled,
+    ) -> Option<(CommandEffect, String)> {
+        let trigger = Trigger::Manual { by: row.by.clone(), reason: row.reason.clone() };
+        let policy = scheduled.policy(self.settings.grace);
+        let active = self.active_of(&scheduled.definition.name);
+        let state = self.effective(&scheduled.definition.name, &known.state);
+        match admit(self.now, fence.term, trigger, &policy, &state, &active) {
+            Admission::Start { start, record } => {
+                let decision = SlotDecision {
+                    slots: vec![record],
+                    runs: vec![scheduled.run(start.slot, start.trigger)],
+                    ..SlotDecision::default()
+                };
+                Some((CommandEffect::Slots(decision), "started".into()))
+            }
+            Admission::Wait(_) => None,
+            Admission::Refuse(words) => Some((CommandEffect::Refuse(words.clone()), words)),
+        }
+    }
+
     /// The effect and result of a command; `None`: it waits for a run to end.
     fn effect(&self, fence: &FencingToken, row: &CommandRow) -> Option<(CommandEffect, String)> {
         let refuse = |words: String| (CommandEffect::Refuse(words.clone()), words);
@@ -135,25 +162,17 @@ impl Planner {
         Some(match &row.command {
             Asked::Trigger { task } => match self.tasks.get(task) {
                 None => refuse(unknown(task)),
+                Some(known) => return self.begins(fence, row, known, &known.scheduled),
+            },
+            Asked::Undo(undo) => match self.tasks.get(undo::TASK) {
+                None => refuse("the leader has no task that undoes anything".into()),
                 Some(known) => {
-                    let trigger =
-                        Trigger::Manual { by: row.by.clone(), reason: row.reason.clone() };
-                    let policy = known.scheduled.policy(self.settings.grace);
-                    let active = self.active_of(task);
-                    let term = fence.term;
-                    let state = self.effective(task, &known.state);
-                    match admit(self.now, term, trigger, &policy, &state, &active) {
-                        Admission::Start { start, record } => {
-                            let decision = SlotDecision {
-                                slots: vec![record],
-                                runs: vec![known.scheduled.run(start.slot, start.trigger)],
-                                ..SlotDecision::default()
-                            };
-                            (CommandEffect::Slots(decision), "started".into())
-                        }
-                        Admission::Wait(_) => return None,
-                        Admission::Refuse(words) => refuse(words),
-                    }
+                    let request = format!("command {}", row.id);
+                    let settings = undo::settings(undo, &request);
+                    let current = TaskDefinition::clone(&known.scheduled.definition);
+                    let definition = Arc::new(TaskDefinition { settings, ..current });
+                    let scheduled = Scheduled { definition, schedule: None };
+                    return self.begins(fence, row, known, &scheduled);
                 }
             },
             Asked::Pause { task } | Asked::Brake { task, .. } => match self.own_pause(task) {

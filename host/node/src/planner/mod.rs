@@ -29,6 +29,7 @@ use besom_core::plan::{
 };
 use besom_core::snapshot::{Cause, Cut};
 use besom_core::time::Time;
+use besom_core::undo;
 
 use super::HOLDS;
 use besom_ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
@@ -419,7 +420,7 @@ impl Planner {
         for (name, scheduled) in tasks {
             self.insert(name, scheduled.clone());
         }
-        self.unfinished = self.tasks.keys().cloned().collect();
+        self.unfinished = self.rounds_of().collect();
         for run in loaded.runs {
             let Some(task) = self.tasks.get(&run.task) else { continue };
             let definition = definition_of(&run, &task.scheduled.definition);
@@ -465,6 +466,11 @@ impl Planner {
                 None => self.insert(name, scheduled.clone()),
             }
         }
+    }
+
+    /// The tasks that run in every round of a pass. Nothing is undone unless somebody asks for it.
+    fn rounds_of(&self) -> impl Iterator<Item = TaskName> {
+        self.tasks.keys().filter(|name| name.as_str() != undo::TASK).cloned()
     }
 
     fn insert(&mut self, name: &TaskName, scheduled: Scheduled) {

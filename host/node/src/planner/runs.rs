@@ -352,8 +352,8 @@ impl Planner {
         // The effects of one task may create candidates of another: as long as any task planned
         // items, all of them scan again.
         if has_planned {
-            let goes_on = |task: &&TaskName| !self.stopped.contains(*task);
-            self.unfinished = self.tasks.keys().filter(goes_on).cloned().collect();
+            self.unfinished =
+                self.rounds_of().filter(|task| !self.stopped.contains(task)).collect();
         }
         self.planned_in_round.clear();
         let mut decision = SlotDecision::default();

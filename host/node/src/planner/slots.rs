@@ -195,7 +195,7 @@ impl Planner {
         self.doubt |= ids.len() < runs.len();
         for (new, id) in runs.iter().zip(ids) {
             let Some(task) = self.tasks.get(&new.task) else { continue };
-            let definition = Arc::clone(&task.scheduled.definition);
+            let current = Arc::clone(&task.scheduled.definition);
             let run = Run {
                 id: *id,
                 task: new.task.clone(),
@@ -214,6 +214,8 @@ impl Planner {
                 open: 0,
                 scanned: 0,
             };
+            // What a command has asked for is in the run's own settings.
+            let definition = definition_of(&run, &current);
             self.adopt(run, definition, notices, out);
         }
     }

@@ -91,6 +91,7 @@ fn one(
             return Err(invalid(&range.collection));
         }
         Change::Emit { topic, .. } => return Err(invalid(topic)),
+        Change::Restore(_) => return Err(invalid("restore")),
     };
     let collection = collections.get(name).ok_or_else(|| invalid(name))?;
     let table = quoted(&collection.table);

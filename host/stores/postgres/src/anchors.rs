@@ -130,6 +130,7 @@ impl Anchors {
                 | Change::DeleteRange(_)
                 | Change::UpdateRange { .. }
                 | Change::MoveRange { .. }
+                | Change::Restore(_)
                 | Change::Emit { .. } => continue,
             };
             let known = hold == Hold::AsItIs

@@ -161,7 +161,7 @@ async fn keepers(session: &Session) -> Job<Vec<(String, String)>> {
 }
 
 /// The triggers and rules that run when one of these operations is performed on a table.
-async fn triggers(session: &Session, table: u32, may: Operations) -> Job<Vec<String>> {
+pub(super) async fn triggers(session: &Session, table: u32, may: Operations) -> Job<Vec<String>> {
     // The bits of a trigger's type, and the commands of a rule, are documented in the catalog.
     let sql = "SELECT t.tgname::text FROM pg_trigger t
                WHERE t.tgrelid = $1::oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')

@@ -50,6 +50,7 @@ use super::mapping::{Mapping, Table};
 use super::ownership;
 use super::range_change;
 use super::readset;
+use super::restore;
 use super::session::{Pipeline, Session, params};
 use super::tally::{self, END_RUNS, RUN_FACTS, ending, runs_left, write_runs};
 use super::together;
@@ -288,7 +289,10 @@ impl<'a> Attempt<'a> {
         let batch = self.batch;
         // They may have changed since the catalog was read.
         self.tables_fit().inspect_err(|_| session.doubt())?;
-        let mut waves = waves(self.works(), self.setting.collections);
+        let restores =
+            |work: &Work<'_>| work.proposal.changes.iter().any(|c| c.restore().is_some());
+        let (restores, works): (Vec<Work<'a>>, _) = self.works().into_iter().partition(restores);
+        let mut waves = waves(works, self.setting.collections);
         let idle = self.idle(session, &waves).await?;
         let is_idle = |work: &Work<'_>, key: &str| {
             idle.iter().any(|(entry, idle)| entry.is_none_or(|e| e == work.entry) && idle == key)
@@ -383,6 +387,11 @@ impl<'a> Attempt<'a> {
             let mut pipeline = Pipeline::default();
             let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
             last = Some((holding, pipeline, asked));
+        }
+
+        for work in restores.iter().filter(|work| left_out[work.entry].is_none()) {
+            let done = self.restored(session, work).await?;
+            decided.insert(work.entry, Ok(done));
         }
 
         // All results are known except the images, so the items can be removed in the round trip of
@@ -513,7 +522,7 @@ impl<'a> Attempt<'a> {
         });
         let all = self.setting.collections;
         let changed =
-            works.flat_map(|proposal| proposal.changes.iter().filter_map(Change::collection));
+            works.flat_map(|proposal| proposal.changes.iter().flat_map(Change::collections));
         let beneath = |name| all_dependants(all, name).into_iter().map(|other| &*other.name);
         let touched = changed.flat_map(move |name| std::iter::once(name).chain(beneath(name)));
         touched.filter_map(|name| Some(&**self.setting.mapping.table(name).ok()?))
@@ -792,6 +801,23 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
+    /// Puts back the rows of an item, as far as that is possible.
+    async fn restored(&self, session: &Session, work: &Work<'a>) -> Step<Done> {
+        let deferred = deferred(session).await?;
+        let mapping = self.setting.mapping;
+        let (mut rows, mut said, mut undone) = (0, Vec::new(), Vec::new());
+        for restore in work.proposal.changes.iter().filter_map(Change::restore) {
+            let done = restore::apply(session, (mapping, &deferred), work.tenant, restore).await;
+            let (restored, more) = done.inspect_err(|_| session.doubt())?;
+            rows += restored.rows;
+            said.extend(besom_record::restore::said(&restored));
+            undone.extend(more);
+        }
+        let images = restore::images_of(mapping, work.tenant, undone)?;
+        let said = (!said.is_empty()).then(|| said.join("; "));
+        Ok(Done { images: work.undo.then_some(images), rows, said })
+    }
+
     /// Changes the rows of ranges in halves, and leaves those that are refused alone.
     async fn bisected(
         &self,
@@ -993,7 +1019,7 @@ fn record<'a>(
     let applied = match &write {
         Write::History { at, item, .. } => {
             let done = decided.remove(at).and_then(Result::ok).unwrap_or_default();
-            let undo = done.images.map(Images::pack);
+            let undo = done.images.map(|images| images.pack(&item.version));
             let delta = tally.of(&item.identity);
             delta.undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
             delta.rows += done.rows as i64;
@@ -1040,7 +1066,7 @@ fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, NotApplied>> {
 /// The command that defers again the constraints that are initially deferred. It covers the whole
 /// database, because a change may fire triggers that change other tables, except schemas that this
 /// role cannot access.
-async fn deferred(session: &Session) -> Job<String> {
+pub(super) async fn deferred(session: &Session) -> Job<String> {
     let rows = session
         .query(
             "SELECT 'SET CONSTRAINTS ' || string_agg(format('%I.%I', n.nspname, c.conname), ', ')

@@ -31,7 +31,9 @@ use super::session::Pipeline;
 use super::set::Set;
 use super::values::{Cell, Wire};
 use super::work::Work;
+use besom_ports::store::Left;
 use besom_record::images::Images;
+use besom_record::increased;
 
 /// The statements sent, and the positions of their answers.
 pub(super) struct Asked {
@@ -256,6 +258,16 @@ impl Together {
     }
 }
 
+/// The columns that a work sets, and whether it adds to them.
+fn set_by<'w>(work: &Work<'w>) -> (&'w [Field], bool) {
+    let set = |change: &'w Change| match change {
+        Change::Update { fields, .. } => Some((&**fields, false)),
+        Change::Increment { fields, .. } => Some((&**fields, true)),
+        _ => None,
+    };
+    work.proposal.changes.iter().find_map(set).unwrap_or((&[], false))
+}
+
 /// The database's order of two key values, none of them a text.
 fn in_order(a: &Cell, b: &Cell) -> Ordering {
     match (a, b) {
@@ -283,7 +295,14 @@ impl Asked {
                 let mut images = work.undo.then(Images::default);
                 if let Some(images) = &mut images {
                     let values = table.whole.values(&row, 1)?;
-                    images.push(table.origin(work.tenant), table.whole.names(), &values)?;
+                    let left = Left::Set(match set_by(work) {
+                        (fields, true) => {
+                            let names: Vec<&str> = table.whole.names().map(|(n, _)| n).collect();
+                            increased(fields, &names, &values)
+                        }
+                        (fields, false) => fields.to_vec(),
+                    });
+                    images.push(table.origin(work.tenant), &left, table.whole.names(), &values)?;
                 }
                 done.push((work.entry, images));
             }

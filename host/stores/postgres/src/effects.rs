@@ -22,8 +22,9 @@ use super::set::Set;
 use super::together::{FOUND, INSERTED, LOCKED, Together};
 use super::values::{Cell, Form};
 use super::work::Work;
+use besom_ports::store::Left;
 use besom_record::images::Images;
-use besom_record::kept;
+use besom_record::{increased, kept};
 
 /// Maximum number of rows of one item that one statement changes.
 const ROWS_MAX: usize = 1_024;
@@ -74,8 +75,8 @@ struct Group {
     fields: Vec<String>,
     undo: bool,
     set: Set,
-    /// The work of each row, and its key if it is known.
-    rows: Vec<(usize, Option<Vec<Value>>)>,
+    /// The work of each row, its key if it is known, and the columns that are set.
+    rows: Vec<(usize, Option<Vec<Value>>, Vec<Field>)>,
     /// Before-images that are already known, by row.
     given: BTreeMap<usize, Vec<Value>>,
     /// The positions of the answers: of the before-images, and of the change itself.
@@ -94,6 +95,8 @@ struct Single {
     params: Vec<Param<'static>>,
     /// What else it changes.
     together: Option<Together>,
+    /// How it leaves the rows.
+    left: Left,
     done: usize,
 }
 
@@ -187,6 +190,7 @@ enum What {
         undo: bool,
         cells: Vec<Cell>,
         forms: Vec<Form>,
+        set: Vec<Field>,
     },
     Single(Single),
 }
@@ -228,7 +232,7 @@ impl One {
                 let (range, fate) = change.of_range().ok_or("a change of no range")?;
                 One::range(mapping, at, work, range, fate)
             }
-            Change::Emit { .. } => Err("a message is not a row".into()),
+            Change::Emit { .. } | Change::Restore(_) => Err("it changes no row here".into()),
         }
     }
 
@@ -261,6 +265,7 @@ impl One {
             sql,
             params,
             together,
+            left: Left::Gone,
             done: 0,
         };
         let what = What::Single(single);
@@ -284,6 +289,11 @@ impl One {
             sql,
             params,
             together,
+            left: match fate {
+                Fate::Deleted => Left::Gone,
+                Fate::Set(fields) => Left::Set(fields.to_vec()),
+                Fate::Moved(into) => Left::Moved(into.to_owned()),
+            },
             done: 0,
         };
         Ok(One { table, shape: format!("range of {at}"), key: None, what: What::Single(single) })
@@ -312,7 +322,7 @@ impl One {
             forms.push(table.form(&field.name)?.clone());
             names.push(field.name.clone());
         }
-        One::new(table, work, operation, names, key, cells, forms)
+        One::new(table, work, operation, (names, fields), key, (cells, forms))
     }
 
     fn keyed(
@@ -336,24 +346,24 @@ impl One {
             forms.push(table.form(&field.name)?.clone());
             names.push(field.name.clone());
         }
-        One::new(table, work, operation, names, Some(key.to_vec()), cells, forms)
+        One::new(table, work, operation, (names, fields), Some(key.to_vec()), (cells, forms))
     }
 
     fn new(
         table: &Arc<Table>,
         work: &Work<'_>,
         operation: Operation,
-        fields: Vec<String>,
+        (fields, set): (Vec<String>, &[Field]),
         key: Option<Vec<Value>>,
-        cells: Vec<Cell>,
-        forms: Vec<Form>,
+        (cells, forms): (Vec<Cell>, Vec<Form>),
     ) -> Result<One, Refusal> {
         let mut shape = format!("{operation:?} {} {fields:?} {}", table.collection.name, work.undo);
         // A row whose key the database completes is returned alone.
         if key.is_none() && work.undo {
             shape = format!("{shape} {}", work.entry);
         }
-        let what = What::Rows { operation, fields, undo: work.undo, cells, forms };
+        let set = if work.undo { set.to_vec() } else { Vec::new() };
+        let what = What::Rows { operation, fields, undo: work.undo, cells, forms, set };
         Ok(One { table: Arc::clone(table), shape, key, what })
     }
 
@@ -368,7 +378,7 @@ impl One {
             What::Single(single) => {
                 levels.insert(place, Step::Single(single));
             }
-            What::Rows { operation, fields, undo, cells, forms } => {
+            What::Rows { operation, fields, undo, cells, forms, set } => {
                 let table = self.table;
                 let step = levels.entry(place).or_insert_with(|| {
                     Step::Group(Group {
@@ -385,7 +395,7 @@ impl One {
                 });
                 if let Step::Group(group) = step {
                     group.set.push(group.rows.len(), cells);
-                    group.rows.push((work, self.key));
+                    group.rows.push((work, self.key, set));
                 }
             }
         }
@@ -402,7 +412,7 @@ impl Group {
             return;
         }
         let image = |work: &usize| held.remove(&works[*work].entry);
-        let images: Option<Vec<_>> = self.rows.iter().map(|(work, _)| work).map(image).collect();
+        let images: Option<Vec<_>> = self.rows.iter().map(|(work, ..)| work).map(image).collect();
         self.given = images.into_iter().flatten().enumerate().collect();
     }
 
@@ -524,9 +534,9 @@ impl Group {
         let done = std::mem::take(&mut answers[self.done]);
         match self.operation {
             Operation::Insert => {
-                self.rows.iter().for_each(|(work, _)| results.changed(*work, 1));
+                self.rows.iter().for_each(|(work, ..)| results.changed(*work, 1));
                 self.all_inserted(&done, results);
-                for (at, (work, key)) in self.rows.iter().enumerate() {
+                for (at, (work, key, set)) in self.rows.iter().enumerate() {
                     if !self.undo {
                         break;
                     }
@@ -535,21 +545,21 @@ impl Group {
                         (None, Some(row)) => self.returned_key(row)?,
                         (None, None) => continue,
                     };
-                    results.keep(*work, &self.table, Err(key))?;
+                    results.keep(*work, &self.table, &Left::Set(set.clone()), Err(key))?;
                 }
             }
             Operation::Upsert => {
-                self.rows.iter().for_each(|(work, _)| results.changed(*work, 1));
+                self.rows.iter().for_each(|(work, ..)| results.changed(*work, 1));
                 self.all_inserted(&done, results);
                 let mut before = self.images(answers)?;
-                for (at, (work, key)) in self.rows.iter().enumerate().filter(|_| self.undo) {
+                for (at, (work, key, set)) in self.rows.iter().enumerate().filter(|_| self.undo) {
                     let key = key.clone().unwrap_or_default();
                     let row = before.remove(&at);
                     let inserted = done.get(at).map(|row| row.try_get::<_, bool>(0)).transpose()?;
                     if row.is_none() && inserted == Some(false) {
                         results.effects[*work] = Effect::Overtaken;
                     }
-                    results.keep(*work, &self.table, row.ok_or(key))?;
+                    results.keep(*work, &self.table, &Left::Set(set.clone()), row.ok_or(key))?;
                 }
             }
             Operation::Update | Operation::Increment => {
@@ -560,7 +570,7 @@ impl Group {
                     Operation::Increment => ", or its column is null or would overflow 64 bits",
                     _ => "",
                 };
-                for (at, (work, _)) in self.rows.iter().enumerate() {
+                for (at, (work, _, set)) in self.rows.iter().enumerate() {
                     results.changed(*work, hit[at]);
                     if hit[at] > 1 {
                         results.violated(*work, self.table.collection.ambiguous());
@@ -570,7 +580,14 @@ impl Group {
                         results.violated(*work, said);
                     }
                     if let Some(values) = before.remove(&at) {
-                        results.keep(*work, &self.table, Ok(values))?;
+                        let left = Left::Set(match self.operation {
+                            Operation::Increment => {
+                                let names = self.table.whole.names();
+                                increased(set, &names.map(|(n, _)| n).collect::<Vec<_>>(), &values)
+                            }
+                            _ => set.clone(),
+                        });
+                        results.keep(*work, &self.table, &left, Ok(values))?;
                     }
                 }
             }
@@ -582,7 +599,7 @@ impl Group {
                     images.insert(at, self.table.whole.values(&row, 1)?);
                 }
                 let name = &self.table.collection.name;
-                for ((work, _), gone) in self.rows.iter().zip(&gone) {
+                for ((work, ..), gone) in self.rows.iter().zip(&gone) {
                     results.changed(*work, *gone);
                     if *gone > 1 {
                         results.violated(*work, self.table.collection.ambiguous());
@@ -592,7 +609,7 @@ impl Group {
                     }
                 }
                 for (at, values) in images {
-                    results.keep(self.rows[at].0, &self.table, Ok(values))?;
+                    results.keep(self.rows[at].0, &self.table, &Left::Gone, Ok(values))?;
                 }
             }
         }
@@ -613,7 +630,7 @@ impl Group {
         if done.len() == self.rows.len() {
             return;
         }
-        for (work, _) in &self.rows {
+        for (work, ..) in &self.rows {
             if self.rows.len() == 1 {
                 results.violated(*work, "the row was not inserted".into());
             } else {
@@ -656,6 +673,7 @@ fn read_together(
     let mut gone = gone.into_iter().map(of).collect::<Job<Vec<_>>>()?;
     gone.sort_by_key(|(table, _)| std::cmp::Reverse(*table));
     let (mut found, mut locked, mut deleted, mut inserted) = (0, 0, 0, 0);
+    let left = into.as_ref().map_or(Left::Gone, |into| Left::Moved(into.collection.name.clone()));
     let mut moved = Vec::new();
     for (place, row) in gone {
         match place {
@@ -675,13 +693,13 @@ fn read_together(
                 if let Some(into) = into {
                     moved.push(table.whole.key(&into.collection, &values));
                 }
-                results.keep(work, table, Ok(values))?;
+                results.keep(work, table, &left, Ok(values))?;
             }
         }
     }
     for key in moved {
         let Some(into) = into else { break };
-        results.keep(work, into, Err(key))?;
+        results.keep(work, into, &Left::Copy, Err(key))?;
     }
     let name = |table: &Table| kept(&table.collection.name);
     match (into, &tables[..]) {
@@ -707,12 +725,18 @@ struct Results<'w> {
 }
 
 impl Results<'_> {
-    fn keep(&mut self, work: usize, table: &Table, row: Result<Vec<Value>, Vec<Value>>) -> Job<()> {
+    fn keep(
+        &mut self,
+        work: usize,
+        table: &Table,
+        left: &Left,
+        row: Result<Vec<Value>, Vec<Value>>,
+    ) -> Job<()> {
         if let Effect::Done(Done { images: Some(images), .. }) = &mut self.effects[work] {
             let origin = table.origin(self.works[work].tenant);
             match row {
-                Ok(values) => images.push(origin, table.whole.names(), &values)?,
-                Err(key) => images.push_absent(origin, key)?,
+                Ok(values) => images.push(origin, left, table.whole.names(), &values)?,
+                Err(key) => images.push_absent(origin, left, key)?,
             }
         }
         Ok(())
@@ -758,7 +782,7 @@ impl Asked {
                     results.changed(single.work, gone.len());
                     for row in gone.into_iter().filter(|_| single.undo) {
                         let values = single.table.whole.values(&row, 0)?;
-                        results.keep(single.work, &single.table, Ok(values))?;
+                        results.keep(single.work, &single.table, &single.left, Ok(values))?;
                     }
                 }
             }

@@ -43,6 +43,7 @@ mod prune;
 mod range;
 mod range_change;
 mod readset;
+mod restore;
 mod runs;
 mod schema;
 mod session;
@@ -75,6 +76,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
 use besom_core::item::{Identity, Item, Source};
+use besom_core::proposal::{Change, Restore};
 use besom_core::snapshot::Cause;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
@@ -151,8 +153,7 @@ impl PostgresStore {
         let session = self.pools.take(Use::Write).await?;
         let collections = self.collections();
         let mapping = self.mapping(&session).await?;
-        let named = batch.entries.iter().map(|entry| &entry.item.identity.task);
-        let tasks = self.tasks.numbers(&session, named).await?;
+        let tasks = self.tasks.numbers(&session, tasks_of(batch).into_iter()).await?;
         let setting = commit::Setting {
             pools: &self.pools,
             clock: &self.clock,
@@ -210,6 +211,20 @@ impl Scripts for PostgresStore {
     async fn run(&self, texts: Vec<String>) -> Result<()> {
         Ok(self.pools.take(Use::Write).await?.script(&texts.join(";\n")).await?)
     }
+}
+
+/// The tasks that the writes of a batch name.
+fn tasks_of(batch: &Batch) -> Vec<&TaskName> {
+    let mut tasks = Vec::with_capacity(batch.entries.len());
+    for Entry { item, decision, .. } in &batch.entries {
+        tasks.push(&item.identity.task);
+        if let Decision::Apply { proposal, .. } = decision {
+            let restores = proposal.changes.iter().filter_map(Change::restore);
+            let undone = restores.filter_map(|restore| restore.undone.as_ref());
+            tasks.extend(undone.map(|item| &item.identity.task));
+        }
+    }
+    tasks
 }
 
 #[async_trait]
@@ -633,6 +648,17 @@ impl Store for PostgresStore {
 
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
         Ok(inspection::before_images(&self.look().await?, history).await?)
+    }
+
+    async fn kept(&self, history: u64) -> Result<Option<KeptItem>> {
+        Ok(restore::kept(&self.look().await?, history).await?)
+    }
+
+    async fn rehearse(&self, tenant: Option<&Tenant>, restore: &Restore) -> Result<Restored> {
+        let mut session = self.pools.take(Use::Write).await?;
+        let mapping = self.mapping(&session).await?;
+        let done = restore::rehearse(&mut session, &mapping, tenant, restore).await;
+        Ok(done.inspect_err(|failure| session.doubted(failure))?)
     }
 
     async fn write_lines(

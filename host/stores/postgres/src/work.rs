@@ -195,7 +195,7 @@ impl Footprint {
                 Change::DeleteRange(range)
                 | Change::UpdateRange { range, .. }
                 | Change::MoveRange { range, .. } => look.extent(&range.collection, [], true),
-                Change::Emit { .. } => None,
+                Change::Emit { .. } | Change::Restore(_) => None,
             });
             writes.extend(change.into().and_then(|into| look.extent(into, [], true)));
             look.dependants(change, writes);

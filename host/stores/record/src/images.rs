@@ -15,7 +15,7 @@ use besom_core::value::{Field, RowKey, Value};
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use serde::{Deserialize, Serialize};
 
-use besom_ports::store::{BeforeImage, Error};
+use besom_ports::store::{BeforeImage, Error, KeptItem, Left};
 
 /// A packed value of the store is corrupt.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,19 @@ pub enum Lent<'a> {
     Float(f64),
     Text(Cow<'a, str>),
     Bytes(Cow<'a, [u8]>),
+    /// A text that is not UTF-8: kept as [`Value::Json`] in hexadecimal, a form that no other raw value has.
+    Garbled(Cow<'a, [u8]>),
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reverses [`hex`]; `None`: it is something else.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 impl Serialize for Lent<'_> {
@@ -83,6 +96,9 @@ impl Serialize for Lent<'_> {
             Decimal(&'v str),
             Text(&'v str),
             Bytes(#[serde(with = "serde_bytes")] &'v [u8]),
+            Timestamp(i64),
+            Uuid([u8; 16]),
+            Json(&'v str),
         }
         match self {
             Lent::Null => Packed::Null,
@@ -90,6 +106,7 @@ impl Serialize for Lent<'_> {
             Lent::Float(float) => Packed::Float(*float),
             Lent::Text(text) => Packed::Text(text),
             Lent::Bytes(bytes) => Packed::Bytes(bytes),
+            Lent::Garbled(bytes) => return Packed::Json(&hex(bytes)).serialize(to),
         }
         .serialize(to)
     }
@@ -103,6 +120,7 @@ impl From<Lent<'_>> for Value {
             Lent::Float(float) => Value::Float(float),
             Lent::Text(text) => Value::Text(text.into_owned()),
             Lent::Bytes(bytes) => Value::Bytes(bytes.into_owned()),
+            Lent::Garbled(bytes) => Value::Json(hex(&bytes)),
         }
     }
 }
@@ -120,6 +138,10 @@ enum Record<'a, R> {
     Row(R),
     /// No row with this key existed.
     Absent(RowKey),
+    /// How the following rows of the table were left.
+    Left(Cow<'a, Left>),
+    /// The version of the item.
+    Version(Cow<'a, str>),
 }
 
 /// The typical size of an item with one small row, packed or not.
@@ -148,6 +170,7 @@ pub struct Images {
 struct Head {
     collection: String,
     has_columns: bool,
+    left: Left,
 }
 
 /// A place in [`Images`].
@@ -157,27 +180,45 @@ pub struct End {
 }
 
 impl Images {
-    /// Adds a row as it was before its change, with the values of these columns in their order.
+    /// Adds a row as it was before its change, with the values of these columns in their order, and how the
+    /// change has left it.
     ///
     /// # Errors
     /// If it cannot be packed.
     pub fn push<'a>(
         &mut self,
         origin: Origin<'_>,
+        left: &Left,
         columns: impl Iterator<Item = (&'a str, bool)>,
         row: &[impl Serialize],
     ) -> Result<(), Broken> {
         self.table(origin, Some(columns))?;
+        self.left(left)?;
         self.record(&Record::Row(row))
     }
 
-    /// Adds the key of a row that did not exist.
+    /// Adds the key of a row that did not exist, and how it was inserted.
     ///
     /// # Errors
     /// If it cannot be packed.
-    pub fn push_absent(&mut self, origin: Origin<'_>, key: RowKey) -> Result<(), Broken> {
+    pub fn push_absent(
+        &mut self,
+        origin: Origin<'_>,
+        left: &Left,
+        key: RowKey,
+    ) -> Result<(), Broken> {
         self.table(origin, None::<std::iter::Empty<_>>)?;
+        self.left(left)?;
         self.record(&Record::<()>::Absent(key))
+    }
+
+    /// Says how the following rows were left, unless it is the same as before.
+    fn left(&mut self, left: &Left) -> Result<(), Broken> {
+        match &mut self.head {
+            Some(head) if head.left != *left => head.left.clone_from(left),
+            _ => return Ok(()),
+        }
+        self.record(&Record::<()>::Left(Cow::Borrowed(left)))
     }
 
     /// Adds the images of another collection of rows.
@@ -212,7 +253,8 @@ impl Images {
             return Ok(());
         }
         let has_columns = columns.is_some();
-        self.head = Some(Head { collection: origin.collection.to_owned(), has_columns });
+        let (collection, left) = (origin.collection.to_owned(), Left::Unknown);
+        self.head = Some(Head { collection, has_columns, left });
         // Most items have one small row.
         self.bytes.reserve(BYTES);
         let kept = |(name, padded): (&str, bool)| {
@@ -233,8 +275,12 @@ impl Images {
         Ok(())
     }
 
-    /// The packed record.
-    pub fn pack(self) -> Vec<u8> {
+    /// The packed record; `version` is that of the item.
+    pub fn pack(mut self, version: &str) -> Vec<u8> {
+        // A text can always be packed.
+        if self.head.is_some() && self.record(&Record::<()>::Version(version.into())).is_err() {
+            return Vec::new();
+        }
         let Ok(size) = u16::try_from(self.bytes.len()) else {
             return lz4_flex::compress_prepend_size(&self.bytes);
         };
@@ -264,6 +310,7 @@ pub fn unpack(
     let mut rest = bytes.as_slice();
     let mut images = Vec::new();
     let mut head = (String::new(), None, Vec::new(), Vec::new());
+    let mut left = Left::Unknown;
     while !rest.is_empty() {
         let (record, after) = postcard::take_from_bytes::<Record<'_, Vec<Value>>>(rest)?;
         rest = after;
@@ -271,8 +318,14 @@ pub fn unpack(
             Record::Table { collection, tenant, key, columns } => {
                 let tenant = tenant.map(Cow::into_owned);
                 head = (collection.into_owned(), tenant, key.into_owned(), columns);
+                left = Left::Unknown;
                 continue;
             }
+            Record::Left(of) => {
+                left = of.into_owned();
+                continue;
+            }
+            Record::Version(_) => continue,
             Record::Absent(key) => (key, None, Vec::new()),
             Record::Row(values) => {
                 let mut fields = Vec::new();
@@ -289,9 +342,34 @@ pub fn unpack(
             }
         };
         let (collection, tenant) = (head.0.clone(), head.1.clone());
-        images.push(BeforeImage { collection, tenant, key, row, stored });
+        images.push(BeforeImage { collection, tenant, key, row, stored, left: left.clone() });
     }
     Ok(images)
+}
+
+/// What a packed record is of.
+///
+/// # Errors
+/// If the record is corrupt.
+pub fn outline(packed: &[u8]) -> Result<KeptItem, Broken> {
+    let bytes = lz4_flex::decompress_size_prepended(packed).map_err(|e| Broken(e.to_string()))?;
+    let mut rest = bytes.as_slice();
+    let mut kept = KeptItem::default();
+    while !rest.is_empty() {
+        let (record, after) = postcard::take_from_bytes::<Record<'_, Vec<Value>>>(rest)?;
+        rest = after;
+        match record {
+            Record::Table { collection, .. } => {
+                if !kept.collections.iter().any(|known| *known == collection) {
+                    kept.collections.push(collection.into_owned());
+                }
+            }
+            Record::Row(_) | Record::Absent(_) => kept.rows += 1,
+            Record::Left(_) => {}
+            Record::Version(version) => kept.version = Some(version.into_owned()),
+        }
+    }
+    Ok(kept)
 }
 
 #[cfg(test)]
@@ -318,6 +396,7 @@ mod tests {
             Lent::Float(-0.5),
             Lent::Text("é".into()),
             Lent::Bytes(vec![0, 255].into()),
+            Lent::Garbled(vec![0xc3, 0x28].into()),
         ];
         let values: Vec<Value> = lent.iter().cloned().map(Value::from).collect();
         let names: Vec<String> = (0..values.len()).map(|at| format!("c{at}")).collect();
@@ -326,11 +405,11 @@ mod tests {
         let (mut of_lent, mut of_values) = (Images::default(), Images::default());
         let each = || names.iter().map(|name| (name.as_str(), false));
         for _ in 0..2 {
-            of_lent.push(origin, each(), &lent).unwrap();
-            of_values.push(origin, each(), &values).unwrap();
+            of_lent.push(origin, &Left::Gone, each(), &lent).unwrap();
+            of_values.push(origin, &Left::Gone, each(), &values).unwrap();
         }
-        let packed = of_lent.pack();
-        assert_eq!(packed, of_values.pack());
+        let packed = of_lent.pack("v");
+        assert_eq!(packed, of_values.pack("v"));
         for image in unpack(&packed, as_it_is).unwrap() {
             let row: Vec<Value> = image.row.unwrap().into_iter().map(|f| f.value).collect();
             assert_eq!(
@@ -349,12 +428,18 @@ mod tests {
         let key = ["id".to_owned()];
         let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
         let each = || [("id", false), ("more", true)].into_iter();
+        let set = Left::Set(vec![Field::new("id", Value::Integer(7))]);
         let mut images = Images::default();
-        images.push_absent(origin, vec![Value::Integer(1)]).unwrap();
-        images.push(origin, each(), &[Value::Integer(2), Value::Text("x".into())]).unwrap();
-        images.push_absent(origin, vec![Value::Integer(3)]).unwrap();
-        images.push(origin, each(), &[Value::Integer(4), Value::Null]).unwrap();
-        let images = unpack(&images.pack(), as_it_is).unwrap();
+        images.push_absent(origin, &set, vec![Value::Integer(1)]).unwrap();
+        images.push(origin, &set, each(), &[Value::Integer(2), Value::Text("x".into())]).unwrap();
+        images.push_absent(origin, &Left::Copy, vec![Value::Integer(3)]).unwrap();
+        images.push(origin, &Left::Gone, each(), &[Value::Integer(4), Value::Null]).unwrap();
+        let packed = images.pack("7");
+        let kept = KeptItem { version: Some("7".into()), collections: vec!["c".into()], rows: 4 };
+        assert_eq!(outline(&packed).unwrap(), kept);
+        let images = unpack(&packed, as_it_is).unwrap();
+        let left: Vec<&Left> = images.iter().map(|image| &image.left).collect();
+        assert_eq!(left, [&set, &set, &Left::Copy, &Left::Gone]);
         let keys: Vec<RowKey> = images.iter().map(|image| image.key.clone()).collect();
         assert_eq!(keys, [1, 2, 3, 4].map(|id| vec![Value::Integer(id)]));
         let lengths: Vec<usize> = images.iter().map(|image| image.stored.len()).collect();
@@ -377,8 +462,8 @@ mod tests {
             let row = vec![Value::Integer(id as i64), Value::Bytes(bytes)];
             let mut images = Images::default();
             let each = [("id", false), ("bytes", false)].into_iter();
-            images.push(origin, each, &row).unwrap();
-            let [image] = unpack(&images.pack(), as_it_is).unwrap().try_into().unwrap();
+            images.push(origin, &Left::Gone, each, &row).unwrap();
+            let [image] = unpack(&images.pack(""), as_it_is).unwrap().try_into().unwrap();
             let values: Vec<Value> = image.stored.into_iter().map(|f| f.value).collect();
             assert_eq!(
                 (values, image.tenant, image.collection),

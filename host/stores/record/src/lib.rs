@@ -4,11 +4,12 @@
 use std::time::{Duration, Instant};
 
 use besom_core::command::counted;
-use besom_core::value::Value;
+use besom_core::value::{Field, Value};
 
 pub mod begun;
 pub mod images;
 pub mod nodes;
+pub mod restore;
 
 /// What a commit adds to the history row of an item whose changes it has applied.
 #[derive(Debug, Default)]
@@ -66,6 +67,21 @@ impl Refused {
         };
         Some(format!("{rows} could not be changed{others}; the first is ({key}): {why}{hint}"))
     }
+}
+
+/// The columns of an increment as they are afterwards, from the row as it is stored.
+pub fn increased(by: &[Field], names: &[impl AsRef<str>], row: &[Value]) -> Vec<Field> {
+    let sum = |field: &Field| {
+        let at = names.iter().position(|name| name.as_ref() == field.name)?;
+        let before = match row.get(at)? {
+            Value::Integer(before) => *before,
+            Value::Text(text) => text.parse().ok()?,
+            _ => return None,
+        };
+        let Value::Integer(by) = field.value else { return None };
+        Some(Field::new(&field.name, Value::Integer(before.checked_add(by)?)))
+    };
+    by.iter().filter_map(sum).collect()
 }
 
 /// The reason of an item whose row a guard has seen but the database did not delete.

@@ -153,14 +153,15 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
         };
         judged.push(Ok(match done {
             Ok(Some(effects)) => {
-                let said = effects.refused.said();
+                let restored = effects.restored.as_ref().and_then(besom_record::restore::said);
+                let said = effects.refused.said().or(restored);
                 let judged = Judged::of_rows(proposal, effects.rows, said.as_deref());
                 if judged == Judged::Held {
                     let of = &mut applied[i];
                     (of.rows, of.said) = (effects.rows, said);
                     if let Some(kept) = effects.images {
                         let packed;
-                        (packed, room) = kept.pack();
+                        (packed, room) = kept.pack(&entry.item.version);
                         of.undo = Some(packed);
                     }
                 }

@@ -16,9 +16,9 @@ use super::range_change::affinity;
 use super::stored;
 use super::values::{lent_cells, names_of};
 use super::writer::Tx;
-use besom_ports::store::Error;
+use besom_ports::store::{Error, Left, Restored};
 use besom_record::images::{Broken, End, Images};
-use besom_record::{Refused, kept};
+use besom_record::{Refused, increased, kept};
 use besom_tables::room::Room;
 
 /// Why an item's effects stop.
@@ -82,6 +82,8 @@ pub(super) struct Effects<'a> {
     pub(super) rows: u64,
     /// The rows of ranges that could not be changed.
     pub(super) refused: Refused,
+    /// What became of rows that were put back.
+    pub(super) restored: Option<Restored>,
     /// Whether the item only deletes one row, which a guard has seen.
     pub(super) sole_delete: bool,
     /// Whether rows of ranges that cannot be changed are left as they are.
@@ -131,6 +133,7 @@ impl<'a> Effects<'a> {
             images,
             rows: 0,
             refused: Refused::default(),
+            restored: None,
             sole_delete: false,
             rows_may_stay: false,
             dirty: false,
@@ -186,6 +189,10 @@ impl<'a> Effects<'a> {
                     Some((range, fate)) => self.change_range(range, fate),
                     None => Ok(()),
                 }
+            }
+            Change::Restore(restore) => {
+                self.restored = Some(self.restore(restore)?);
+                Ok(())
             }
             // The books put it into the outbox.
             Change::Emit { .. } => Ok(()),
@@ -255,9 +262,10 @@ impl<'a> Effects<'a> {
             }
         };
         if let Some(kept) = &mut self.images {
+            let left = Left::Set(fields.to_vec());
             match before {
-                Some(before) => kept.add(table, self.tenant, &before)?,
-                None => kept.images.push_absent(table.origin(self.tenant), key)?,
+                Some(before) => kept.add(table, self.tenant, &left, &before)?,
+                None => kept.images.push_absent(table.origin(self.tenant), &left, key)?,
             }
         }
         Ok(())
@@ -307,7 +315,11 @@ impl<'a> Effects<'a> {
         if let Some(before) = self.row_before(table, key)?
             && let Some(kept) = &mut self.images
         {
-            kept.add(table, self.tenant, &before)?;
+            let left = Left::Set(match increment {
+                true => increased(fields, &before.names, &before.values),
+                false => fields.to_vec(),
+            });
+            kept.add(table, self.tenant, &left, &before)?;
         }
         let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
@@ -419,7 +431,7 @@ impl<'a> Effects<'a> {
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
-                kept.push(table, self.tenant, row)?;
+                kept.push(table, self.tenant, &Left::Gone, row)?;
             }
         }
         let sql = format!("DELETE FROM {} WHERE {condition}", table.name);
@@ -470,16 +482,43 @@ impl<'a> Kept<'a> {
         &mut self,
         table: &Table,
         tenant: Option<&Tenant>,
+        left: &Left,
         row: &rusqlite::Row<'_>,
     ) -> Result<(), Stop> {
         self.take(row)?;
-        Ok(self.images.push(table.origin(tenant), names_of(row), &lent_cells(row)?)?)
+        Ok(self.images.push(table.origin(tenant), left, names_of(row), &lent_cells(row)?)?)
     }
 
     /// Adds a row that was read before.
-    fn add(&mut self, table: &Table, tenant: Option<&Tenant>, row: &Whole) -> Result<(), Stop> {
+    fn add(
+        &mut self,
+        table: &Table,
+        tenant: Option<&Tenant>,
+        left: &Left,
+        row: &Whole,
+    ) -> Result<(), Stop> {
         let names = row.names.iter().map(|name| (name.as_str(), false));
-        Ok(self.images.push(table.origin(tenant), names, &row.values)?)
+        Ok(self.images.push(table.origin(tenant), left, names, &row.values)?)
+    }
+
+    /// Adds a row that putting it back has changed, or its key if there was none.
+    pub(super) fn push_undone(
+        &mut self,
+        table: &Table,
+        tenant: Option<&Tenant>,
+        (key, before): (RowKey, Option<Vec<Field>>),
+        left: &Left,
+    ) -> Result<(), Stop> {
+        let fields = before.iter().flatten().chain(match left {
+            Left::As(fields) => fields.iter(),
+            _ => [].iter(),
+        });
+        let bytes = fields.map(|field| field.value.weight()).sum();
+        self.room.take(bytes).map_err(|full| Stop::Failure(full.into()))?;
+        let Some(row) = before else { return self.push_absent(table, tenant, left, key) };
+        let names = row.iter().map(|field| (field.name.as_str(), false));
+        let values: Vec<&Value> = row.iter().map(|field| &field.value).collect();
+        Ok(self.images.push(table.origin(tenant), left, names, &values)?)
     }
 
     /// The present end of the images and the room that is left, for [`Kept::rewind`].
@@ -523,14 +562,15 @@ impl<'a> Kept<'a> {
         &mut self,
         table: &Table,
         tenant: Option<&Tenant>,
+        left: &Left,
         key: RowKey,
     ) -> Result<(), Stop> {
-        Ok(self.images.push_absent(table.origin(tenant), key)?)
+        Ok(self.images.push_absent(table.origin(tenant), left, key)?)
     }
 
-    /// The packed images, and the room that is left.
-    pub(super) fn pack(self) -> (Vec<u8>, Room) {
-        (self.images.pack(), self.room)
+    /// The packed images of an item of this version, and the room that is left.
+    pub(super) fn pack(self, version: &str) -> (Vec<u8>, Room) {
+        (self.images.pack(version), self.room)
     }
 }
 

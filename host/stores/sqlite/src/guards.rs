@@ -124,6 +124,7 @@ fn replaces(changes: &[Change], of: &str, row: &[Value]) -> bool {
         | Change::DeleteRange(_)
         | Change::UpdateRange { .. }
         | Change::MoveRange { .. }
+        | Change::Restore(_)
         | Change::Emit { .. } => false,
     })
 }

@@ -39,6 +39,7 @@ mod range;
 mod range_change;
 mod readers;
 mod readset;
+mod restore;
 mod runs;
 mod schema;
 mod shape;
@@ -68,7 +69,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
 use besom_core::item::{Identity, Item, Source};
-use besom_core::proposal::Change;
+use besom_core::proposal::{Change, Restore};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
@@ -705,6 +706,16 @@ impl Store for SqliteStore {
 
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
         self.inspection.read(move |conn| inspection::before_images(conn, history)).await
+    }
+
+    async fn kept(&self, history: u64) -> Result<Option<KeptItem>> {
+        self.inspection.read(move |conn| restore::kept(conn, history)).await
+    }
+
+    async fn rehearse(&self, tenant: Option<&Tenant>, restore: &Restore) -> Result<Restored> {
+        let (tenant, restore, mapping) = (tenant.cloned(), restore.clone(), self.mapping());
+        let job = move |tx: &mut Tx<'_>| restore::rehearse(tx, &mapping, tenant.as_ref(), &restore);
+        self.writer.run(Priority::Heavy, job).await
     }
 
     async fn write_lines(

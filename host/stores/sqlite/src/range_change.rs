@@ -17,7 +17,7 @@ use super::hint;
 use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
 use super::range::{raw_cell, raw_value};
 use super::values::decode;
-use besom_ports::store::{Error, Range};
+use besom_ports::store::{Error, Left, Range};
 use besom_record::kept;
 use besom_tables::conditions::of_range;
 use besom_tables::range::{Page, Test, ends};
@@ -186,14 +186,17 @@ impl Effects<'_> {
             };
         }
         let (among, mut params) = sweep.among(places);
-        let Fate::Set(fields) = fate else { return self.delete_among(table, &among, &params) };
+        let Fate::Set(fields) = fate else {
+            return self.delete_among(table, &among, &params, &Left::Gone);
+        };
+        let left = Left::Set(fields.to_vec());
         if let Some(kept) = &mut self.images {
             let whole = table.whole(self.conn)?;
             let sql = format!("SELECT {whole} FROM {} WHERE {among}", table.name);
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
-                kept.push(table, self.tenant, row)?;
+                kept.push(table, self.tenant, &left, row)?;
             }
         }
         let mut set = String::new();
@@ -236,9 +239,14 @@ impl Effects<'_> {
                 None => self.delete_dependants(table, &condition, &params)?,
             }
             let others = self.rows - before;
-            self.delete_among(table, &condition, &params)?;
+            let left = match sweep.fate {
+                Fate::Moved(into) => Left::Moved(into.to_owned()),
+                Fate::Deleted | Fate::Set(_) => Left::Gone,
+            };
+            self.delete_among(table, &condition, &params, &left)?;
             if let (Some(kept), Some(into)) = (&mut self.images, into) {
-                moved.into_iter().try_for_each(|key| kept.push_absent(into, self.tenant, key))?;
+                let mut moved = moved.into_iter();
+                moved.try_for_each(|key| kept.push_absent(into, self.tenant, &Left::Copy, key))?;
             }
             // A trigger may keep a row, whose dependants are gone.
             if self.rows - before - others < places.len() as u64 {
@@ -293,6 +301,7 @@ impl Effects<'_> {
         table: &Table,
         among: &str,
         params: &Params<'_>,
+        left: &Left,
     ) -> Result<(), Stop> {
         let returned = if self.images.is_some() { table.whole(self.conn)? } else { "1" };
         let sql = format!("DELETE FROM {} WHERE {among} RETURNING {returned}", table.name);
@@ -301,7 +310,7 @@ impl Effects<'_> {
         while let Some(row) = rows.next()? {
             self.rows += 1;
             if let Some(kept) = &mut self.images {
-                kept.push(table, self.tenant, row)?;
+                kept.push(table, self.tenant, left, row)?;
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use besom_core::time::{Time, date_of, date_text};
 use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
-use besom_record::images::Lent;
+use besom_record::images::{Lent, unhex};
 use besom_tables::encoding::{
     Round, instant_of, instant_text, scaled, unscaled, uuid_parse, uuid_text,
 };
@@ -87,6 +87,7 @@ pub(super) fn of_kept(column: Column, _: bool, stored: &Value) -> Value {
         Value::Float(float) => ValueRef::Real(*float),
         Value::Text(text) => ValueRef::Text(text.as_bytes()),
         Value::Bytes(bytes) => ValueRef::Blob(bytes),
+        Value::Json(garbled) => return unhex(garbled).map_or(Value::Null, Value::Bytes),
         other => return other.clone(),
     };
     decode(&column, cell)
@@ -106,7 +107,7 @@ pub(super) fn lent_cells<'a>(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Vec
             ValueRef::Blob(bytes) => Lent::Bytes(bytes.into()),
             ValueRef::Text(text) => match str::from_utf8(text) {
                 Ok(text) => Lent::Text(text.into()),
-                Err(_) => Lent::Bytes(text.into()),
+                Err(_) => Lent::Garbled(text.into()),
             },
         });
     }

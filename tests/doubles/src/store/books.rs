@@ -9,8 +9,8 @@ use besom_core::time::Time;
 
 use super::state::{Account, Recorded, State, account};
 use besom_ports::store::{
-    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, Pruned, Result,
-    Retention, TERMS_KEPT,
+    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, KeptItem, Pruned,
+    Result, Retention, TERMS_KEPT,
 };
 
 impl State {
@@ -49,6 +49,18 @@ impl State {
 
     pub(super) fn images(&self, history: u64) -> Option<Vec<BeforeImage>> {
         self.history.get(&history)?.images.clone()
+    }
+
+    pub(super) fn kept(&self, history: u64) -> Option<KeptItem> {
+        let Recorded { images, version, .. } = self.history.get(&history)?;
+        let mut kept = KeptItem { version: Some(version.clone()), ..KeptItem::default() };
+        for image in images.as_ref()? {
+            kept.rows += 1;
+            if !kept.collections.contains(&image.collection) {
+                kept.collections.push(image.collection.clone());
+            }
+        }
+        Some(kept)
     }
 
     // ---- the audit

@@ -10,6 +10,7 @@
 //! One mutex takes the place of the single writer: an anchor needs no lock.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use besom_core::activity;
 use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
@@ -17,13 +18,17 @@ use besom_core::brake;
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
-use besom_core::proposal::{Change, Filter, Guard, Proposal};
+use besom_core::proposal::{Change, Filter, Guard, Proposal, Restore};
 use besom_core::time::Time;
+use besom_core::undo::STAY;
+use besom_record::restore::{Restoring, said};
 
 use super::ledger::{By, Changed};
 use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut};
+use besom_ports::store::{
+    Batch, BeforeImage, Committed, Decision, Entry, Error, LeftOut, Restored,
+};
 
 /// What applies to the whole commit.
 struct Commit<'a> {
@@ -131,17 +136,17 @@ impl State {
         let tenant = item.identity.tenant.as_ref();
         let applied = match self.guards_hold(commit, at, tenant, proposal) {
             Ok(false) => return Judged::GuardFailed,
-            Ok(true) => self.apply(commit.collections, tenant, &proposal.changes),
+            Ok(true) => self.apply_or_restore(commit.collections, tenant, &proposal.changes),
             Err(violation) => Err(violation),
         };
         match applied {
             Err(Violation(said)) => Judged::Violated(said),
-            Ok(touched) => {
+            Ok((touched, said)) => {
                 let rows = touched.iter().filter(|touched| !touched.is_copy).count() as u64;
                 let judged = Judged::of_rows(proposal, rows, None);
                 if judged == Judged::Held {
                     let image = |touched: &Touched| touched.image(commit.collections);
-                    did.rows = rows;
+                    (did.rows, did.said) = (rows, said);
                     did.images = kept.then(|| touched.iter().map(image).collect());
                 }
                 judged
@@ -208,6 +213,48 @@ impl State {
             }
         }
         Ok(false)
+    }
+
+    /// Like [`State::apply`], also if rows are put back; and why some of them are not.
+    fn apply_or_restore(
+        &mut self,
+        collections: &Collections,
+        tenant: Option<&Tenant>,
+        changes: &[Change],
+    ) -> Result<(Vec<Touched>, Option<String>), Violation> {
+        let Some(restore) = changes.iter().find_map(Change::restore) else {
+            return Ok((self.apply(collections, tenant, changes)?, None));
+        };
+        let (touched, restored) = self.restore(collections, restore)?;
+        Ok((touched, said(&restored)))
+    }
+
+    /// Puts rows back as they were kept.
+    pub(super) fn restore(
+        &mut self,
+        collections: &Collections,
+        restore: &Restore,
+    ) -> Result<(Vec<Touched>, Restored), Violation> {
+        let mut touched = Vec::new();
+        let nothing = |why: String| {
+            let notes = vec![format!("{STAY}{why}")];
+            Ok((Vec::new(), Restored { notes, ..Restored::default() }))
+        };
+        let Some(images) = self.images(restore.history) else {
+            return nothing("what was kept of them was removed".to_owned());
+        };
+        if let Some(name) = restore.collections.iter().find(|name| !collections.contains_key(*name))
+        {
+            return nothing(format!("the collection {name:?} is no longer mapped"));
+        }
+        let earlier = restore.earlier.iter().filter_map(|history| self.images(*history));
+        let earlier: Vec<BeforeImage> = earlier.flatten().collect();
+        let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
+        while let Some(ask) = restoring.next() {
+            let answer = self.tables.put_back(collections, ask, &mut touched)?;
+            restoring.answer(answer);
+        }
+        Ok((touched, restoring.end().0))
     }
 
     /// Applies all changes of an item, or none. Messages are not sent by it.

@@ -19,6 +19,8 @@ pub(super) struct Changed {
     pub(super) images: Option<Vec<BeforeImage>>,
     /// The number of rows that were changed.
     pub(super) rows: u64,
+    /// Why rows stay as they are that were to be put back.
+    pub(super) said: Option<String>,
 }
 
 /// The origin of the writes.
@@ -69,7 +71,7 @@ impl State {
                     }
                 }
                 Write::History { at, item, end, settled, reason, notes } => {
-                    let Changed { images, rows } =
+                    let Changed { images, rows, said } =
                         applied.get_mut(at).map(std::mem::take).unwrap_or_default();
                     tally.of(&item.identity).rows += rows as i64;
                     let row = HistoryRow {
@@ -80,13 +82,14 @@ impl State {
                         at: by.now,
                         outcome: end,
                         settled,
-                        reason: reason.map(Cow::into_owned),
+                        reason: reason.map(Cow::into_owned).or(said),
                         notes: notes.to_vec(),
                         node: by.node.clone(),
                         commit: by.commit,
                         undo_bytes: images.iter().flatten().map(image_bytes).sum(),
                     };
-                    self.history.insert(row.id, Recorded { row, images });
+                    let version = item.version.clone();
+                    self.history.insert(row.id, Recorded { row, images, version });
                 }
                 Write::Emit { item, topic, key, payload, .. } => {
                     let Identity { task, tenant, .. } = &item.identity;

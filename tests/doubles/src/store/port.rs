@@ -14,7 +14,7 @@ use besom_core::ids::{
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
-use besom_core::proposal::Change;
+use besom_core::proposal::{Change, Restore};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
@@ -27,9 +27,10 @@ use besom_ports::guests::Lane;
 use besom_ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Brake, Claim, Claimed, Command,
     CommandEffect, CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error,
-    FeedTopics, Fence, HistoryQuery, HistoryRow, Letters, MappingFault, Message, MessageQuery,
-    NodeRow, Offered, PartitionRow, Pending, PlanPage, Planned, Pruned, Raised, ReadView, Result,
-    Retention, RingPosition, RunLine, RunLines, Store, Stream, StreamRow, Waiting,
+    FeedTopics, Fence, HistoryQuery, HistoryRow, KeptItem, Letters, MappingFault, Message,
+    MessageQuery, NodeRow, Offered, PartitionRow, Pending, PlanPage, Planned, Pruned, Raised,
+    ReadView, Restored, Result, Retention, RingPosition, RunLine, RunLines, Store, Stream,
+    StreamRow, Waiting,
 };
 
 impl MemoryStore {
@@ -479,6 +480,21 @@ impl Store for MemoryStore {
 
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
         self.perform(On::Read, |state| Ok(state.images(history)))
+    }
+
+    async fn kept(&self, history: u64) -> Result<Option<KeptItem>> {
+        self.perform(On::Read, |state| Ok(state.kept(history)))
+    }
+
+    async fn rehearse(&self, _: Option<&Tenant>, restore: &Restore) -> Result<Restored> {
+        let collections = self.collections();
+        self.perform(On::Write, |state| {
+            let (touched, restored) = state
+                .restore(&collections, restore)
+                .map_err(|violation| Error::Invalid(violation.0))?;
+            state.tables.restore(&touched);
+            Ok(restored)
+        })
     }
 
     async fn write_lines(

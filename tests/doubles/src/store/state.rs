@@ -38,6 +38,8 @@ pub(super) struct StreamState {
 pub(super) struct Recorded {
     pub(super) row: HistoryRow,
     pub(super) images: Option<Vec<BeforeImage>>,
+    /// The version of the item.
+    pub(super) version: String,
 }
 
 /// A batch that is about to be executed.

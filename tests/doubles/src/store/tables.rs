@@ -13,9 +13,11 @@ use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Condition, Filter, ReadSet, Test};
 use besom_core::value::{Field, Kind, RowKey, Value, is_decimal};
 
+use besom_record::restore::{Answer, Ask, Did, Found};
+
 use super::compare::{Ordered, holds};
 use super::view::keys_of;
-use besom_ports::store::BeforeImage;
+use besom_ports::store::{BeforeImage, Left};
 
 /// Why a guard or a change cannot be executed on these tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub(super) struct Touched {
     before: Option<Arc<Columns>>,
     /// Whether it is the other place of a row that was moved.
     pub(super) is_copy: bool,
+    /// How it was left.
+    pub(super) left: Left,
 }
 
 impl Touched {
@@ -75,6 +79,7 @@ impl Touched {
             key: self.id.key(),
             stored: row.clone().unwrap_or_default(),
             row,
+            left: self.left.clone(),
         }
     }
 }
@@ -229,15 +234,83 @@ impl Tables {
                     if self.of(other)?.rows.contains_key(&new) {
                         return Err(Violation(format!("a row with this key exists in {into}")));
                     }
-                    gone.extend(self.remove(from, id)?);
+                    let left = Left::Moved(into.clone());
+                    gone.extend(self.remove(from, id)?.map(|gone| Touched { left, ..gone }));
                     put.extend(self.put(other, new, None, &fields)?);
                 }
-                gone.extend(put.into_iter().map(|put| Touched { is_copy: true, ..put }));
+                let copy = |put| Touched { is_copy: true, left: Left::Copy, ..put };
+                gone.extend(put.into_iter().map(copy));
                 Ok(gone)
             }
-            // The outbox is not one of the user's tables.
-            Change::Emit { .. } => Ok(Vec::new()),
+            // The outbox is not one of the user's tables, and rows are put back by the store.
+            Change::Emit { .. } | Change::Restore(_) => Ok(Vec::new()),
         }
+    }
+
+    /// Executes a statement that puts rows back.
+    pub(super) fn put_back(
+        &mut self,
+        collections: &Collections,
+        ask: Ask<'_>,
+        touched: &mut Vec<Touched>,
+    ) -> Result<Answer, Violation> {
+        Ok(match ask {
+            Ask::Look { collection: name, rows } => {
+                let of = collection(collections, name)?;
+                let mut found = Vec::new();
+                for image in rows {
+                    let row = self.row(of, image.tenant.as_ref(), &image.key)?;
+                    found.push(
+                        row.map(|row| Found { row: fields_of(row), holds: has(row, &image.left) }),
+                    );
+                }
+                Answer::Looked(found)
+            }
+            Ask::Put { rows, exact } => {
+                let mut did = Vec::new();
+                for image in rows {
+                    let of = collection(collections, &image.collection)?;
+                    let id = row_id(of, image.tenant.as_ref(), &image.key)?;
+                    if self.of(of)?.rows.contains_key(&id) {
+                        let said = "a row with this key exists".to_owned();
+                        did.push(if exact { Did::Refused(said) } else { Did::Taken });
+                        continue;
+                    }
+                    let put = self.put(of, id, None, &image.stored)?;
+                    let left = Left::As(image.stored.clone());
+                    touched
+                        .extend(put.into_iter().map(|put| Touched { left: left.clone(), ..put }));
+                    did.push(Did::Put(image.stored.clone()));
+                }
+                Answer::Done(did)
+            }
+            Ask::Set { rows } => {
+                let mut did = Vec::new();
+                for (image, fields) in rows {
+                    let of = collection(collections, &image.collection)?;
+                    let (id, before) = self.existing(of, image.tenant.as_ref(), &image.key)?;
+                    let put = self.put(of, id, Some(before), &fields)?;
+                    let left = Left::As(fields);
+                    touched
+                        .extend(put.into_iter().map(|put| Touched { left: left.clone(), ..put }));
+                    did.push(Did::Set);
+                }
+                Answer::Done(did)
+            }
+            Ask::Remove { collection: name, rows } => {
+                let of = collection(collections, name)?;
+                let mut did = Vec::new();
+                for image in rows {
+                    let id = row_id(of, image.tenant.as_ref(), &image.key)?;
+                    let row = self.of(of)?.rows.get(&id).map(fields_of);
+                    let is_copy = *name != image.collection;
+                    let gone = self.remove(of, id)?;
+                    touched.extend(gone.map(|gone| Touched { is_copy, ..gone }));
+                    did.push(row.map_or(Did::Missing, Did::Removed));
+                }
+                Answer::Done(did)
+            }
+        })
     }
 
     /// Undoes changes, the last one first.
@@ -299,7 +372,7 @@ impl Tables {
             )));
         }
         self.table_mut(collection).rows.insert(id.clone(), Arc::new(row));
-        Ok(vec![touched(collection, id, before)])
+        Ok(vec![touched(collection, id, before, Left::Set(fields.to_vec()))])
     }
 
     /// Removes a row, and before it the rows that go with it.
@@ -337,7 +410,7 @@ impl Tables {
             return Ok(None);
         }
         let before = self.table_mut(collection).rows.remove(&id);
-        Ok(Some(touched(collection, id, before)))
+        Ok(Some(touched(collection, id, before, Left::Gone)))
     }
 
     /// The table of a collection for which [`Tables::of`] has found one.
@@ -346,9 +419,26 @@ impl Tables {
     }
 }
 
-fn touched(collection: &Collection, id: RowId, before: Option<Arc<Columns>>) -> Touched {
+fn touched(
+    collection: &Collection,
+    id: RowId,
+    before: Option<Arc<Columns>>,
+    left: Left,
+) -> Touched {
     let (table, collection) = (collection.table.clone(), collection.name.clone());
-    Touched { collection, table, id, before, is_copy: false }
+    Touched { collection, table, id, before, is_copy: false, left }
+}
+
+fn fields_of(row: &Arc<Columns>) -> Vec<Field> {
+    row.iter().map(|(name, value)| Field::new(name, value.clone())).collect()
+}
+
+/// Whether a row has the values that were set.
+fn has(row: &Columns, left: &Left) -> bool {
+    let Left::Set(fields) = left else { return false };
+    let conditions: Vec<Condition> =
+        fields.iter().map(|field| Condition::equal(&field.name, field.value.clone())).collect();
+    meets(row, &conditions)
 }
 
 /// The sum of a column and an integer.

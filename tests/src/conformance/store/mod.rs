@@ -32,5 +32,6 @@ pub mod snapshots;
 pub mod streams;
 pub mod tenants;
 pub mod timers;
+pub mod undo;
 pub mod unqueued;
 pub mod violations;

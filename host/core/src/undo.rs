@@ -1,0 +1,183 @@
+//! What can be undone, and how its rows are named.
+//!
+//! This module decides what the words of a request mean and when an item counts as undone. Which rows can be
+//! put back is decided by the store, inside the commit.
+
+use std::fmt;
+
+use crate::command::Undo;
+use crate::ids::{RunId, TaskName};
+use crate::time::Time;
+use crate::value::{Field, Value};
+
+/// The task whose items put rows back. No task of the configuration may have this name.
+pub const TASK: &str = "undo";
+
+/// How the reason of a committed item begins that has not put back every row.
+pub const STAY: &str = "rows that stay as they are: ";
+
+/// Whether an item that ended with this reason has put back every row.
+pub fn is_whole(reason: Option<&str>) -> bool {
+    reason.is_none_or(|reason| !reason.starts_with(STAY))
+}
+
+/// The settings of the run of a request; `request` tells it from every other one.
+pub fn settings(undo: &Undo, request: &str) -> Vec<Field> {
+    let forced = serde_json::to_string(&undo.forced).unwrap_or_default();
+    vec![
+        Field::new("target", Value::Text(undo.target.clone())),
+        Field::new("forced", Value::Json(forced)),
+        Field::new("request", Value::Text(request.to_owned())),
+    ]
+}
+
+/// Reverses [`settings`]; `None`: they are of no request.
+pub fn requested(settings: &[Field]) -> Option<(Undo, String)> {
+    let value = |name: &str| settings.iter().find(|field| field.name == name).map(|f| &f.value);
+    match (value("target")?, value("forced")?, value("request")?) {
+        (Value::Text(target), Value::Json(forced), Value::Text(request)) => {
+            let forced = serde_json::from_str(forced).ok()?;
+            Some((Undo { target: target.clone(), forced }, request.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// The items to be undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// All items of a run.
+    Run(RunId),
+    /// The items of a run with this key, or the one with this number in the history.
+    Item(RunId, String),
+    /// The items of a task that ended in this span.
+    Span {
+        /// The task.
+        task: TaskName,
+        /// The first instant.
+        from: Time,
+        /// The last instant.
+        to: Time,
+    },
+}
+
+impl Target {
+    /// Parses `RUN`, `RUN/ITEM` or `TASK@FROM..TO`.
+    ///
+    /// # Errors
+    /// What is wrong and how it is written.
+    pub fn parse(text: &str) -> Result<Target, String> {
+        let wrong = |what: String| {
+            format!(
+                "{what}: write the number of a run (`besom runs ls`), RUN/ITEM with the key of an item or #NUMBER \
+                 (`besom quarantine show RUN`), or TASK@FROM..TO with instants such as 2026-01-31T08:00:00Z"
+            )
+        };
+        let run = |number: &str| number.parse().ok().filter(|number| *number > 0).map(RunId);
+        if let Some(run) = run(text) {
+            return Ok(Target::Run(run));
+        }
+        if let Some((number, item)) = text.split_once('/')
+            && let Some(run) = run(number)
+        {
+            return match item {
+                "" => Err(wrong(format!("`{text}` names no item"))),
+                item => Ok(Target::Item(run, item.to_owned())),
+            };
+        }
+        let Some((task, span)) = text.rsplit_once('@') else {
+            return Err(wrong(format!("`{text}` names nothing that can be undone")));
+        };
+        let Some((from, to)) = span.split_once("..") else {
+            return Err(wrong(format!("`{span}` is not a span of time")));
+        };
+        let instant = |text: &str| {
+            let parsed = text.parse::<jiff::Timestamp>().map(Time::from_jiff);
+            parsed.map_err(|error| wrong(format!("`{text}` is not an instant ({error})")))
+        };
+        let (from, to) = (instant(from)?, instant(to)?);
+        match task {
+            "" => Err(wrong("the task is missing before @".to_owned())),
+            _ if from > to => Err(wrong(format!("`{span}` ends before it begins"))),
+            task => Ok(Target::Span { task: TaskName::from(task), from, to }),
+        }
+    }
+
+    /// The number of the item in the history, if it is named by that.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Target::Item(_, item) => item.strip_prefix('#')?.parse().ok(),
+            Target::Run(_) | Target::Span { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Run(run) => write!(f, "{run}"),
+            Target::Item(run, item) => write!(f, "{run}/{item}"),
+            Target::Span { task, from, to } => write!(f, "{task}@{from}..{to}"),
+        }
+    }
+}
+
+/// The name of a row in lists and in the file of `--force-keys`: the collection, then the values of the key.
+pub fn row_name(collection: &str, key: &[Value]) -> String {
+    let value = |value: &Value| match value {
+        Value::Bytes(bytes) => {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("x'{hex}'")
+        }
+        other => other.shown(),
+    };
+    format!("{collection} ({})", key.iter().map(value).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_run_an_item_or_a_span_of_a_task() {
+        assert_eq!(Target::parse("7"), Ok(Target::Run(RunId(7))));
+        assert_eq!(Target::parse("7/a/b"), Ok(Target::Item(RunId(7), "a/b".into())));
+        assert_eq!(Target::parse("7/#12").map(|target| target.number()), Ok(Some(12)));
+        let span = "old@2026-01-31T08:00:00Z..2026-01-31T09:00:00Z";
+        let parsed = Target::parse(span).unwrap();
+        assert!(
+            matches!(&parsed, Target::Span { task, from, to } if task.as_str() == "old" && from < to)
+        );
+        assert_eq!(Target::parse(&parsed.to_string()), Ok(parsed));
+        for (wrong, why) in [
+            ("", "names nothing"),
+            ("0", "names nothing"),
+            ("seven", "names nothing"),
+            ("7/", "names no item"),
+            ("old@yesterday", "not a span"),
+            ("old@2026-01-31T08:00:00Z..noon", "`noon` is not an instant"),
+            ("@2026-01-31T08:00:00Z..2026-01-31T09:00:00Z", "the task is missing"),
+            ("old@2026-01-31T09:00:00Z..2026-01-31T08:00:00Z", "ends before it begins"),
+        ] {
+            let refused = Target::parse(wrong).unwrap_err();
+            assert!(
+                refused.contains(why) && refused.contains("besom runs ls"),
+                "{wrong}: {refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_passes_through_the_settings_of_its_run() {
+        let undo = Undo { target: "7".into(), forced: vec!["t (\"a\")".into()] };
+        let of = settings(&undo, "command 3");
+        assert_eq!(requested(&of), Some((undo, "command 3".to_owned())));
+        assert_eq!(requested(&of[1..]), None);
+    }
+
+    #[test]
+    fn a_row_is_named_by_its_collection_and_its_key() {
+        let key = [Value::Text("a\"b".into()), Value::Integer(-1), Value::Bytes(vec![0, 255])];
+        assert_eq!(row_name("docs", &key), r#"docs ("a\"b", -1, x'00ff')"#);
+    }
+}

@@ -1,0 +1,445 @@
+//! The task `undo`: its items put back what the items of other runs have done.
+//!
+//! It is a task like any other, except that the engine itself scans and acts: planning, ownership, the commit, the
+//! history and undo of its own items are those of every task. A request is in the settings of its run. Its
+//! candidates are history rows, newest first and in one stream, so that the last change is taken back first. What
+//! may be put back is decided by the store, inside the commit.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom_core::command::Undo;
+use besom_core::ids::{Partition, RunId, TaskName, Tenant};
+use besom_core::item::{Candidate, End, Identity, Item};
+use besom_core::plan::{CatchUp, Overlap};
+use besom_core::proposal::{Change, OnGuardFailed, Proposal, Restore, Verdict};
+use besom_core::queue::RetryPolicy;
+use besom_core::time::Time;
+use besom_core::undo::{self, Target, is_whole};
+use besom_core::value::{Field, Value};
+use serde::{Deserialize, Serialize};
+
+use besom_node::Work;
+use besom_node::planner::Scheduled;
+use besom_ports::activity::Activity;
+use besom_ports::guests::{Acted, Call, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage};
+use besom_ports::store::{self, HistoryQuery, HistoryRow, ReadView, Store};
+use besom_ports::task::{DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition};
+
+/// In place of the digest of a component.
+const DIGEST: &str = "besom-undo";
+/// The plugin whose items are not undone.
+const COMPACTION: &str = "compaction";
+/// How long the rows that were changed by an undo are kept, if no task keeps its own for longer.
+const RETENTION: Duration = Duration::from_secs(7 * 86_400);
+/// How the reason of an item begins that has nothing left to undo.
+pub const ALREADY: &str = "already undone";
+/// Maximum number of undos of undos that are looked at.
+const DEPTH_MAX: u32 = 8;
+/// Maximum number of earlier attempts that are looked at.
+const ATTEMPTS: u32 = 100;
+
+/// Adds the task to the work of a host that serves every request.
+pub fn add(work: &mut Work) {
+    let tasks = work.tasks.values().map(|scheduled| &*scheduled.definition);
+    let definition = Arc::new(definition(tasks));
+    let name = definition.name.clone();
+    work.tasks.insert(name, Scheduled { definition, schedule: None });
+}
+
+/// The definition of the task. What it undoes is in the settings of a run.
+pub fn definition<'a>(tasks: impl Iterator<Item = &'a TaskDefinition>) -> TaskDefinition {
+    TaskDefinition {
+        name: TaskName::from(undo::TASK),
+        plugin: undo::TASK.to_owned(),
+        digest: DIGEST.to_owned(),
+        schedule: None,
+        timezone: "UTC".to_owned(),
+        overlap: Overlap::Queue,
+        catch_up: CatchUp::Skip,
+        jitter: Duration::ZERO,
+        at_start: false,
+        horizon: Duration::from_secs(86_400),
+        settings: Vec::new(),
+        limits: Limits {
+            memory_bytes: 0,
+            fuel: 0,
+            hostcall_fuel: 0,
+            wall_ms: 0,
+            batch_items: 16,
+            batch_bytes: 1 << 20,
+            rows_read: 0,
+            read_bytes: 0,
+            changes: 1,
+            deletes: 0,
+            log_bytes: 0,
+        },
+        grants: Default::default(),
+        columns: Default::default(),
+        all_tenants: true,
+        aliases: Default::default(),
+        topics: Vec::new(),
+        unmapped: Vec::new(),
+        described: Vec::new(),
+        per_tenant: false,
+        activity: false,
+        // Its scan is not cut, and others do not delay it.
+        lane: Lane::Due,
+        tenants_per_run: u32::MAX,
+        candidates_per_tenant: u32::MAX,
+        retry: RetryPolicy {
+            attempts_max: 5,
+            backoff: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            guard_retries_max: 5,
+            deaths_max: 3,
+        },
+        brakes: Default::default(),
+        windows: Default::default(),
+        undo_retention: tasks.map(|task| task.undo_retention).fold(RETENTION, Duration::max),
+        queue_max: QUEUE_MAX_DEFAULT,
+        timers_max: QUEUE_MAX_DEFAULT,
+        dead_max: DEAD_MAX_DEFAULT,
+        rows_per_second: None,
+    }
+}
+
+/// The plugins, and beside them the task that undoes what they have done.
+pub struct Undoing {
+    plugins: Arc<dyn Guests>,
+    own: Proposer,
+}
+
+/// Finds and proposes what is put back.
+pub struct Proposer {
+    store: Arc<dyn Store>,
+}
+
+/// What an item undoes.
+#[derive(Debug, Serialize, Deserialize)]
+struct Undone {
+    /// The history row.
+    history: u64,
+    identity: Identity,
+    run: RunId,
+}
+
+impl Undone {
+    fn of(row: &HistoryRow) -> Undone {
+        Undone { history: row.id, identity: row.identity.clone(), run: row.run }
+    }
+
+    /// What had been planned, as far as it decides whether it is planned again.
+    fn item(&self, version: String) -> Item {
+        Item {
+            identity: self.identity.clone(),
+            route: self.identity.key.clone(),
+            partition: Partition(0),
+            version,
+            payload: Vec::new(),
+            run: self.run,
+            planned_at: Time::EPOCH,
+            attempts: 0,
+            guard_retries: 0,
+            deaths: 0,
+            errors: Vec::new(),
+        }
+    }
+}
+
+/// The plugins of runs that were looked at.
+type Plugins = HashMap<RunId, Option<String>>;
+
+/// The key of the item that undoes a history row.
+pub fn key_of(run: RunId, history: u64) -> String {
+    format!("{run}/#{history}")
+}
+
+/// Whether a row of the history has changed rows that could be put back.
+pub fn is_candidate(row: &HistoryRow) -> bool {
+    row.outcome == End::Committed && (row.rows > 0 || row.undo_bytes > 0)
+}
+
+/// One page of the history rows of a target, newest first, before a number; and whether there may be more.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn page(
+    store: &dyn Store,
+    target: &Target,
+    before: Option<u64>,
+    limit: u32,
+) -> store::Result<(Vec<HistoryRow>, bool)> {
+    let query = HistoryQuery { before, limit, ..HistoryQuery::default() };
+    let query = match (target, target.number()) {
+        (Target::Item(run, _), Some(number)) => HistoryQuery {
+            run: Some(*run),
+            before: Some(number.saturating_add(1)),
+            limit: 1,
+            ..query
+        },
+        (Target::Run(run), _) => HistoryQuery { run: Some(*run), ..query },
+        (Target::Item(run, key), None) => {
+            HistoryQuery { run: Some(*run), key: Some(key.clone()), ..query }
+        }
+        (Target::Span { task, .. }, _) => HistoryQuery { task: Some(task.clone()), ..query },
+    };
+    let (limit, number) = (query.limit, target.number());
+    let mut rows = store.history(&query).await?;
+    let mut more = rows.len() >= limit as usize && number.is_none();
+    if let Target::Span { from, to, .. } = target {
+        more &= rows.last().is_some_and(|row| row.at >= *from);
+        rows.retain(|row| row.at >= *from && row.at <= *to);
+    }
+    rows.retain(|row| number.is_none_or(|number| row.id == number));
+    Ok((rows, more))
+}
+
+/// The cursor of a scan: the request that it belongs to, and the last history row.
+fn cursor(request: &str, last: u64) -> Vec<u8> {
+    let mut bytes = last.to_le_bytes().to_vec();
+    bytes.extend(request.as_bytes());
+    bytes
+}
+
+/// The history row of a cursor; `None`: it belongs to another request.
+fn before(cursor: Option<&[u8]>, request: &str) -> Option<u64> {
+    let (last, of) = cursor?.split_first_chunk()?;
+    (of == request.as_bytes()).then_some(u64::from_le_bytes(*last))
+}
+
+impl Undoing {
+    /// These plugins, and the task beside them.
+    pub fn new(plugins: Arc<dyn Guests>, store: Arc<dyn Store>) -> Undoing {
+        Undoing { plugins, own: Proposer::new(store) }
+    }
+}
+
+impl Proposer {
+    /// From what a store has kept.
+    pub fn new(store: Arc<dyn Store>) -> Proposer {
+        Proposer { store }
+    }
+
+    async fn scan_history(
+        &self,
+        call: &Call,
+        at: Option<&[u8]>,
+        limit: u32,
+    ) -> Result<Page, Error> {
+        let usage = Usage::default();
+        // A pass of other tasks, or a run that nobody has asked for.
+        let Some((request, id)) = undo::requested(&call.settings) else {
+            return Ok(Page { candidates: Vec::new(), next: None, scanned: 0, usage });
+        };
+        let target =
+            Target::parse(&request.target).map_err(|why| Error::Guest(Fault::new("error", why)))?;
+        let from = before(at, &id);
+        let (rows, more) =
+            page(&*self.store, &target, from, limit).await.map_err(infrastructure)?;
+        let last = match (&target, rows.last()) {
+            (_, Some(row)) => Some(row.id),
+            // Rows after the span were skipped.
+            (Target::Span { task, .. }, None) if more => {
+                let query = HistoryQuery {
+                    task: Some(task.clone()),
+                    before: from,
+                    limit,
+                    ..Default::default()
+                };
+                let rows = self.store.history(&query).await.map_err(infrastructure)?;
+                rows.last().map(|row| row.id)
+            }
+            _ => None,
+        };
+        let candidate = |row: &HistoryRow| Candidate {
+            tenant: row.identity.tenant.clone(),
+            key: key_of(row.run, row.id),
+            // One stream keeps the order.
+            route: undo::TASK.to_owned(),
+            due: None,
+            version: id.clone(),
+            payload: serde_json::to_vec(&Undone::of(row)).unwrap_or_default(),
+        };
+        let candidates: Vec<Candidate> =
+            rows.iter().filter(|row| is_candidate(row)).map(candidate).collect();
+        let next = last.filter(|_| more).map(|last| cursor(&id, last));
+        let scanned = rows.len() as u64;
+        let usage = Usage { rows_read: scanned.max(1), ..usage };
+        Ok(Page { candidates, next, scanned, usage })
+    }
+
+    async fn act_on(
+        &self,
+        call: &Call,
+        item: &Item,
+        plugins: &mut Plugins,
+    ) -> Result<Verdict, Error> {
+        let request = undo::requested(&call.settings);
+        let undone = serde_json::from_slice::<Undone>(&item.payload);
+        let (Some((request, _)), Ok(undone)) = (request, undone) else {
+            let reason = "it belongs to no request".to_owned();
+            return Ok(Verdict::Skip { reason, settled: true });
+        };
+        self.judge(&request, &undone, plugins).await.map_err(infrastructure)
+    }
+
+    /// What the task would propose for a history row.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn propose(
+        &self,
+        request: &Undo,
+        row: &HistoryRow,
+        plugins: &mut Plugins,
+    ) -> store::Result<Verdict> {
+        self.judge(request, &Undone::of(row), plugins).await
+    }
+
+    async fn judge(
+        &self,
+        request: &Undo,
+        undone: &Undone,
+        plugins: &mut Plugins,
+    ) -> store::Result<Verdict> {
+        let skip = |reason: String| Ok(Verdict::Skip { reason, settled: true });
+        if let Entry::Vacant(unknown) = plugins.entry(undone.run) {
+            let run = self.store.run(undone.run).await?;
+            let of =
+                run.and_then(|run| serde_json::from_str::<TaskDefinition>(&run.definition).ok());
+            unknown.insert(of.map(|definition| definition.plugin));
+        }
+        if plugins.get(&undone.run).is_some_and(|of| of.as_deref() == Some(COMPACTION)) {
+            return skip(
+                "a compaction is not undone: what clients have written or loaded since builds on the compacted \
+                 document, and a part of its log would not be a document"
+                    .to_owned(),
+            );
+        }
+        let Identity { task, key, .. } = &undone.identity;
+        let Some(kept) = self.store.kept(undone.history).await? else {
+            return skip(format!(
+                "the rows of {task} {key} are kept no longer, or never were (undo_retention)"
+            ));
+        };
+        let attempts = self.attempts(&key_of(undone.run, undone.history)).await?;
+        let mut earlier = Vec::new();
+        for attempt in attempts {
+            if self.is_undone(&attempt, DEPTH_MAX).await? {
+                continue;
+            }
+            if is_whole(attempt.reason.as_deref()) {
+                return skip(format!("{ALREADY} by run {}", attempt.run));
+            }
+            earlier.push(attempt.id);
+        }
+        let notes = vec![
+            Field::new("task", Value::Text(task.to_string())),
+            Field::new("key", Value::Text(key.clone())),
+        ];
+        let restore = Restore {
+            history: undone.history,
+            undone: kept.version.map(|version| undone.item(version)),
+            collections: kept.collections,
+            rows: kept.rows,
+            forced: Arc::new(request.forced.iter().cloned().collect()),
+            earlier,
+        };
+        Ok(Verdict::Propose(Proposal {
+            guards: Vec::new(),
+            changes: vec![Change::Restore(Arc::new(restore))],
+            on_guard_failed: OnGuardFailed::Skip("it could not be undone".to_owned()),
+            notes,
+        }))
+    }
+
+    /// What was committed to undo the item of this key, newest first.
+    async fn attempts(&self, key: &str) -> store::Result<Vec<HistoryRow>> {
+        let query = HistoryQuery {
+            task: Some(TaskName::from(undo::TASK)),
+            key: Some(key.to_owned()),
+            limit: ATTEMPTS,
+            ..HistoryQuery::default()
+        };
+        let rows = self.store.history(&query).await?;
+        Ok(rows.into_iter().filter(|row| row.outcome == End::Committed).collect())
+    }
+
+    /// Whether what an undo has put back was undone itself.
+    async fn is_undone(&self, row: &HistoryRow, depth: u32) -> store::Result<bool> {
+        if depth == 0 {
+            return Ok(false);
+        }
+        for attempt in self.attempts(&key_of(row.run, row.id)).await? {
+            let whole = is_whole(attempt.reason.as_deref());
+            if whole && !Box::pin(self.is_undone(&attempt, depth - 1)).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn infrastructure(error: store::Error) -> Error {
+    match error {
+        store::Error::Refused(cause, why) => Error::Refused(cause, why),
+        error => Error::Infrastructure(error.to_string()),
+    }
+}
+
+#[async_trait]
+impl Guests for Undoing {
+    fn manifest(&self, digest: &str) -> Option<Arc<Manifest>> {
+        self.plugins.manifest(digest)
+    }
+
+    async fn tenants(
+        &self,
+        call: &Call,
+        view: Arc<dyn ReadView>,
+        activity: Arc<dyn Activity>,
+        after: Option<&Tenant>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>, Error> {
+        self.plugins.tenants(call, view, activity, after, limit).await
+    }
+
+    async fn scan(
+        &self,
+        call: &Call,
+        view: Arc<dyn ReadView>,
+        activity: Arc<dyn Activity>,
+        tenant: Option<&Tenant>,
+        cursor: Option<&[u8]>,
+        limit: u32,
+    ) -> Result<Page, Error> {
+        match call.digest == DIGEST {
+            true => self.own.scan_history(call, cursor, limit).await,
+            false => self.plugins.scan(call, view, activity, tenant, cursor, limit).await,
+        }
+    }
+
+    async fn act(
+        &self,
+        call: &Call,
+        view: Arc<dyn ReadView>,
+        activity: Arc<dyn Activity>,
+        items: &[Item],
+    ) -> Result<Acted, Error> {
+        if call.digest != DIGEST {
+            return self.plugins.act(call, view, activity, items).await;
+        }
+        let (mut verdicts, mut plugins) = (Vec::with_capacity(items.len()), Plugins::new());
+        for item in items {
+            if let Some(why) = call.stop.reason() {
+                return Err(Error::Stopped(why.to_owned()));
+            }
+            verdicts.push(Ok(self.own.act_on(call, item, &mut plugins).await?));
+        }
+        Ok(Acted { verdicts, usage: Usage::default() })
+    }
+}

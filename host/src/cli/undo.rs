@@ -1,0 +1,462 @@
+//! `besom undo`: puts rows back as they were before an item, a run or a task has changed them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use besom_core::command::{Undo, counted};
+use besom_core::ids::{RunId, TaskName};
+use besom_core::item::End;
+use besom_core::proposal::{Change, Verdict};
+use besom_core::undo::{self, Target, is_whole, row_name};
+use besom_core::value::Field;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::assembly::Assembly;
+use super::output::{self, Facts, Table};
+use super::submit::{self, Asking};
+use super::{Exit, Failure, Global, open, run};
+use besom_config::printable;
+use besom_engine::gather::rows;
+use besom_engine::host::undo::{ALREADY, Proposer, definition, is_candidate, page};
+use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store};
+
+/// Number of history rows read at a time.
+const PAGE: u32 = 1_000;
+/// Maximum number of rows that stay and are listed.
+const STAY_MAX: usize = 10_000;
+/// Maximum number of rows that stay and are printed for people.
+const SHOWN: usize = 50;
+/// Maximum number of rows that can be forced at once, and of bytes of the file that names them.
+const FORCED_MAX: usize = 10_000;
+const FORCED_BYTES_MAX: u64 = 1 << 20;
+/// Number of runs searched for that of a request.
+const RUNS: u32 = 100;
+/// How often the run of a request is looked at.
+const POLL: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// `besom undo`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A run, RUN/ITEM with the key of an item or #NUMBER, or TASK@FROM..TO with instants such as
+    /// 2026-01-31T08:00:00Z.
+    #[arg(value_name = "TARGET")]
+    target: String,
+    /// Show what would be put back and what would stay, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Put back the rows that this file names, one per line as `besom undo` lists them, even if somebody has
+    /// changed them since.
+    #[arg(long, value_name = "FILE")]
+    force_keys: Option<PathBuf>,
+    /// Reason and waiting time.
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// What was put back, or would be.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    /// What was to be undone.
+    target: String,
+    /// Whether nothing was changed.
+    dry_run: bool,
+    /// The run that has put rows back, or is doing so.
+    run: Option<u64>,
+    /// Whether that run has ended.
+    ended: bool,
+    /// Items whose rows were put back.
+    items: u64,
+    /// Rows put back.
+    rows: u64,
+    /// Rows that were as they had been.
+    already: u64,
+    /// Number of rows that stay as they are.
+    staying: u64,
+    /// The first of them.
+    stay: Vec<Stays>,
+    /// Items that were not undone, by reason.
+    skipped: BTreeMap<String, u64>,
+    /// What is different although rows were put back, and how often.
+    notes: BTreeMap<String, u64>,
+    /// Triggers of the tables.
+    triggers: BTreeSet<String>,
+    /// Number of messages that had gone out, by topic; they are not taken back.
+    messages: BTreeMap<String, u64>,
+}
+
+/// A row that stays as it is.
+#[derive(Debug, Serialize)]
+struct Stays {
+    /// The name for `--force-keys`.
+    row: String,
+    /// Why.
+    why: String,
+    /// The row as it was kept; `None`: it did not exist.
+    was: Option<Map<String, Value>>,
+    /// The row as it is; `None`: there is none.
+    now: Option<Map<String, Value>>,
+}
+
+impl Args {
+    /// Puts rows back, or shows what that would do.
+    ///
+    /// # Errors
+    /// A target that does not exist or is still running, a file that names other rows than those that stay, or a
+    /// store that cannot be written.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let target = Target::parse(&self.target).map_err(Failure::Usage)?;
+        submit::checked(&self.asking.reason)?;
+        open::refuse_absent(global)?;
+        let forced = self.force_keys.as_deref().map(named).transpose()?.unwrap_or_default();
+        let assembly = Assembly::new(global, false).await?;
+        let store = Arc::clone(&assembly.ports.store);
+        refuse_unknown(&*store, &target).await?;
+        let names: Vec<String> = forced.iter().map(|(_, name)| name.clone()).collect();
+        let mut request = Undo { target: target.to_string(), forced: Vec::new() };
+        if self.dry_run || !forced.is_empty() {
+            let mut report = rehearsed(&store, &target, &request).await?;
+            if let (Some(file), false) = (&self.force_keys, forced.is_empty()) {
+                known(file, &forced, &report)?;
+                request.forced = names;
+                if self.dry_run {
+                    report = rehearsed(&store, &target, &request).await?;
+                }
+            }
+            if self.dry_run {
+                output::show(global.output, &report, || report.text())?;
+                return Ok(report.exit());
+            }
+        }
+        let report = undone(assembly, &target, request, &self.asking).await?;
+        output::show(global.output, &report, || report.text())?;
+        Ok(report.exit())
+    }
+}
+
+/// The rows that a file names, with the numbers of their lines.
+fn named(path: &Path) -> Result<Vec<(usize, String)>, Failure> {
+    let shown = path.display();
+    let unreadable = |why: String| Failure::Usage(format!("--force-keys: {shown}: {why}"));
+    let bytes = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?.len();
+    if bytes > FORCED_BYTES_MAX {
+        let why =
+            format!("{bytes} bytes: at most {FORCED_BYTES_MAX}; force the rows in several steps");
+        return Err(unreadable(why));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim().to_owned()));
+    let lines: Vec<_> =
+        lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();
+    match lines.len() {
+        0 => Err(unreadable("it names no row".to_owned())),
+        ..=FORCED_MAX => Ok(lines),
+        rows => Err(unreadable(format!("{rows} rows: at most {FORCED_MAX}"))),
+    }
+}
+
+/// Refuses a file that names rows that would not stay anyway.
+fn known(file: &Path, forced: &[(usize, String)], report: &Report) -> Result<(), Failure> {
+    let stay: BTreeSet<&str> = report.stay.iter().map(|stay| stay.row.as_str()).collect();
+    let Some((line, name)) = forced.iter().find(|(_, name)| !stay.contains(name.as_str())) else {
+        return Ok(());
+    };
+    Err(Failure::Usage(printable(&format!(
+        "--force-keys: {}:{line}: `{name}` is none of the {} that would stay: write them as `besom undo {} --dry-run` \
+         lists them",
+        file.display(),
+        counted(report.staying, "row"),
+        report.target
+    ))))
+}
+
+async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failure> {
+    let active = |run: &Run| {
+        let id = run.id;
+        Failure::Failed(format!(
+            "run {id} has not ended: wait for its end, or stop it with `besom runs cancel {id}`; nothing was undone"
+        ))
+    };
+    match target {
+        Target::Run(id) | Target::Item(id, _) => match store.run(*id).await? {
+            Some(run) if run.ended_at.is_none() => Err(active(&run)),
+            Some(_) => Ok(()),
+            None => {
+                Err(Failure::Usage(format!("there is no run {id}; list runs with `besom runs ls`")))
+            }
+        },
+        Target::Span { task, .. } => {
+            let runs = store.active_runs().await?;
+            if let Some(run) = runs.iter().find(|run| run.task == *task) {
+                return Err(active(run));
+            }
+            let states = store.task_states().await?;
+            if states.iter().any(|state| state.task == *task) {
+                return Ok(());
+            }
+            let query =
+                HistoryQuery { task: Some(task.clone()), limit: 1, ..HistoryQuery::default() };
+            match store.history(&query).await?.is_empty() {
+                true => Err(Failure::Usage(format!(
+                    "nothing of a task `{task}` is recorded; list tasks with `besom task ls`"
+                ))),
+                false => Ok(()),
+            }
+        }
+    }
+}
+
+/// Puts rows back in transactions that are rolled back.
+async fn rehearsed(
+    store: &Arc<dyn Store>,
+    target: &Target,
+    request: &Undo,
+) -> Result<Report, Failure> {
+    let undoing = Proposer::new(Arc::clone(store));
+    let mut report =
+        Report { target: target.to_string(), dry_run: true, ended: true, ..Report::default() };
+    let (mut before, mut plugins) = (None, HashMap::new());
+    loop {
+        let (rows, more) = page(&**store, target, before, PAGE).await?;
+        for row in rows.iter().filter(|row| is_candidate(row)) {
+            look(&undoing, store, request, row, &mut plugins, &mut report).await?;
+        }
+        before = rows.last().map(|row| row.id).or(before);
+        if !more || rows.is_empty() {
+            return Ok(report);
+        }
+    }
+}
+
+async fn look(
+    undoing: &Proposer,
+    store: &Arc<dyn Store>,
+    request: &Undo,
+    row: &HistoryRow,
+    plugins: &mut HashMap<RunId, Option<String>>,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let proposal = match undoing.propose(request, row, plugins).await? {
+        Verdict::Propose(proposal) => proposal,
+        Verdict::Skip { reason, .. } | Verdict::Retry { reason, .. } | Verdict::Dead { reason } => {
+            *report.skipped.entry(reason).or_default() += 1;
+            return Ok(());
+        }
+    };
+    report.items += 1;
+    for restore in proposal.changes.iter().filter_map(Change::restore) {
+        let found = store.rehearse(row.identity.tenant.as_ref(), restore).await?;
+        report.rows += found.rows;
+        report.already += found.already;
+        report.staying += found.stay.len() as u64;
+        let room = STAY_MAX.saturating_sub(report.stay.len());
+        report.stay.extend(found.stay.iter().take(room).map(Stays::of));
+        for note in found.notes {
+            *report.notes.entry(note).or_default() += 1;
+        }
+        report.triggers.extend(found.triggers);
+        for (topic, _) in found.messages {
+            *report.messages.entry(topic).or_default() += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Records the request, and has it carried out: by the leader, or by a pass of this process if nobody leads.
+async fn undone(
+    mut assembly: Assembly,
+    target: &Target,
+    request: Undo,
+    asking: &Asking,
+) -> Result<Report, Failure> {
+    let store = Arc::clone(&assembly.ports.store);
+    let leads = assembly.ports.coordination.leader().await?.is_some();
+    let by = submit::caller();
+    let id = store.submit(&Command::Undo(request.clone()), &by, &asking.reason).await?;
+    if !leads {
+        let task = definition(assembly.config.tasks.values().map(|task| &**task));
+        assembly.config.tasks = BTreeMap::from([(task.name.clone(), Arc::new(task))]);
+        run::pass(&assembly).await?;
+    }
+    let deadline = tokio::time::Instant::now() + asking.wait;
+    let found = loop {
+        let row = store.command(id).await?;
+        if let Some(row) = row.filter(|row| row.refused) {
+            let why = row.result.unwrap_or_default();
+            return Err(Failure::Failed(format!("refused by the leader: {why}")));
+        }
+        let found = run_of(&*store, id).await?;
+        let has_ended = found.as_ref().is_some_and(|run| run.ended_at.is_some());
+        if has_ended || tokio::time::Instant::now() >= deadline {
+            break found;
+        }
+        tokio::time::sleep(POLL).await;
+    };
+    let mut report = Report { target: target.to_string(), ..Report::default() };
+    let Some(run) = found else {
+        let note =
+            format!("command {id} is recorded; the next leader, or `besom undo`, carries it out");
+        report.notes.insert(note, 1);
+        return Ok(report);
+    };
+    report.run = Some(run.id.0);
+    report.ended = run.ended_at.is_some();
+    if let Some(error) = run.error {
+        return Err(Failure::Failed(format!("the scan of run {} failed: {error}", run.id)));
+    }
+    summed(&store, &run.id, &request, &mut report).await?;
+    Ok(report)
+}
+
+/// The run of a command.
+async fn run_of(store: &dyn Store, command: u64) -> Result<Option<Run>, Failure> {
+    let runs = store.runs(Some(&TaskName::from(undo::TASK)), RUNS).await?;
+    let request = format!("command {command}");
+    let is_of = |run: &Run| {
+        let definition: Result<besom_ports::task::TaskDefinition, _> =
+            serde_json::from_str(&run.definition);
+        let settings = definition.map(|definition| definition.settings).unwrap_or_default();
+        undo::requested(&settings).is_some_and(|(_, id)| id == request)
+    };
+    Ok(runs.into_iter().find(is_of))
+}
+
+/// Sums up what a run has put back, and looks at the rows that stay.
+async fn summed(
+    store: &Arc<dyn Store>,
+    run: &RunId,
+    request: &Undo,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let undoing = Proposer::new(Arc::clone(store));
+    let (mut before, mut plugins) = (None, HashMap::new());
+    loop {
+        let query =
+            HistoryQuery { run: Some(*run), before, limit: PAGE, ..HistoryQuery::default() };
+        let page = store.history(&query).await?;
+        for row in &page {
+            match (row.outcome, &row.reason) {
+                (End::Committed, reason) => {
+                    report.items += 1;
+                    report.rows += row.rows;
+                    if is_whole(reason.as_deref()) {
+                        for note in reason.iter().cloned() {
+                            *report.notes.entry(note).or_default() += 1;
+                        }
+                        continue;
+                    }
+                    let mut stays = Report::default();
+                    if let Some(undone) = undone_by(&**store, row).await? {
+                        look(&undoing, store, request, &undone, &mut plugins, &mut stays).await?;
+                    }
+                    report.staying += stays.staying;
+                    report.stay.extend(stays.stay);
+                    report.stay.truncate(STAY_MAX);
+                    for (note, count) in stays.notes {
+                        *report.notes.entry(note).or_default() += count;
+                    }
+                }
+                (_, reason) => {
+                    let reason = reason.clone().unwrap_or_else(|| row.outcome.to_string());
+                    *report.skipped.entry(reason).or_default() += 1;
+                }
+            }
+        }
+        before = page.last().map(|row| row.id);
+        if page.len() < PAGE as usize {
+            return Ok(());
+        }
+    }
+}
+
+/// The history row that an item has undone.
+async fn undone_by(store: &dyn Store, row: &HistoryRow) -> Result<Option<HistoryRow>, Failure> {
+    let number =
+        row.identity.key.rsplit_once('#').and_then(|(_, number)| number.parse::<u64>().ok());
+    let Some(number) = number else { return Ok(None) };
+    let query = HistoryQuery { before: Some(number + 1), limit: 1, ..HistoryQuery::default() };
+    let found = store.history(&query).await?.pop();
+    Ok(found.filter(|found| found.id == number))
+}
+
+impl Stays {
+    fn of(of: &Staying) -> Stays {
+        let row = |fields: &[Field]| {
+            fields.iter().map(|field| (field.name.clone(), rows::plain(&field.value))).collect()
+        };
+        Stays {
+            row: row_name(&of.collection, &of.key),
+            why: of.why.clone(),
+            was: (!of.kept.is_empty()).then(|| row(&of.kept)),
+            now: of.now.as_deref().map(row),
+        }
+    }
+
+    /// The columns that differ.
+    fn difference(&self) -> String {
+        let (Some(was), Some(now)) = (&self.was, &self.now) else { return String::new() };
+        let other = |(name, was): (&String, &Value)| {
+            let now = now.get(name).filter(|now| *now != was)?;
+            Some(format!("{name}: {was} -> {now}"))
+        };
+        was.iter().filter_map(other).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Report {
+    fn exit(&self) -> Exit {
+        let is_done = |reason: &String| reason.starts_with(ALREADY);
+        let is_partial = |note: &String| !is_whole(Some(note));
+        let whole = self.staying == 0
+            && self.skipped.keys().all(is_done)
+            && !self.notes.keys().any(is_partial);
+        if whole { Exit::Fine } else { Exit::Failed }
+    }
+
+    fn text(&self) -> String {
+        let mut facts = Facts::default();
+        facts.add("undone", &self.target);
+        if let Some(run) = self.run {
+            facts.add(
+                "run",
+                if self.ended { run.to_string() } else { format!("{run} (still active)") },
+            );
+        }
+        let would = if self.dry_run { "would be put back" } else { "put back" };
+        facts.add("items", self.items).add(format!("rows {would}"), self.rows);
+        if self.already > 0 {
+            facts.add("rows as they were", self.already);
+        }
+        facts.add("rows that stay", self.staying);
+        for (reason, count) in &self.skipped {
+            facts.add("not undone", format!("{}: {reason}", counted(*count, "item")));
+        }
+        for note in self.notes.keys() {
+            facts.add("note", note);
+        }
+        for trigger in &self.triggers {
+            facts.add("trigger that may fire", trigger);
+        }
+        for (topic, count) in &self.messages {
+            let words = format!("{} to {topic} had been sent or wait", counted(*count, "message"));
+            facts.add("not taken back", words);
+        }
+        let mut text = facts.render();
+        if !self.stay.is_empty() {
+            let mut table = Table::new(&["ROW THAT STAYS", "WHY", "WAS -> IS"], "");
+            for stay in self.stay.iter().take(SHOWN) {
+                table.row([stay.row.clone(), stay.why.clone(), stay.difference()]);
+            }
+            text.push_str(&format!("\n{}", table.render()));
+            if self.staying > SHOWN as u64 {
+                let more = self.staying - SHOWN as u64;
+                text.push_str(&format!("... and {more} more (--output json lists them)\n"));
+            }
+        }
+        if self.dry_run {
+            text.push_str("Nothing was changed.\n");
+        }
+        text
+    }
+}

@@ -1,0 +1,440 @@
+//! Rows are put back as they were kept ([`besom_record::restore`]): many rows by one statement, under a savepoint.
+//!
+//! A value is passed in the spelling in which the database gave it, with a cast to the type of its column. Rows whose
+//! keys or unique values are taken are left out by the statement itself; another error refuses the statement.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use besom_core::collection::Operations;
+use besom_core::ids::Tenant;
+use besom_core::proposal::{Condition, Restore};
+use besom_core::undo::STAY;
+use besom_core::value::{Field, RowKey, Value};
+use tokio_postgres::Row;
+
+use super::catalog::ColumnFound;
+use super::check::triggers;
+use super::conditions::Conditions;
+use super::error::{Failure, Fault, Job, fault, invalid, words};
+use super::guards::matched;
+use super::mapping::{Mapping, Table, quote};
+use super::session::{Param, Pipeline, Session, params};
+use super::set::Set;
+use super::values::{Cell, Wire};
+use super::whole::of_kept;
+use besom_ports::store::{BeforeImage, KeptItem, Left, Restored};
+use besom_record::images::{Images, outline, unpack};
+use besom_record::restore::{Answer, Ask, Did, Found, Restoring, Undone};
+
+/// What is kept of an item.
+pub(super) async fn kept(session: &Session, history: u64) -> Job<Option<KeptItem>> {
+    Ok(packed(session, history).await?.as_deref().map(outline).transpose()?)
+}
+
+async fn packed(session: &Session, history: u64) -> Job<Option<Vec<u8>>> {
+    let id = i64::try_from(history).unwrap_or(i64::MAX);
+    let row = session.row("SELECT undo FROM @.history WHERE id = $1", params![id]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
+}
+
+/// Puts rows back in a transaction that is rolled back.
+pub(super) async fn rehearse(
+    session: &mut Session,
+    mapping: &Mapping,
+    tenant: Option<&Tenant>,
+    restore: &Restore,
+) -> Job<Restored> {
+    session.begin(Pipeline::default()).await?;
+    let done = rehearsed(session, mapping, tenant, restore).await;
+    session.rollback().await;
+    done
+}
+
+async fn rehearsed(
+    session: &Session,
+    mapping: &Mapping,
+    tenant: Option<&Tenant>,
+    restore: &Restore,
+) -> Job<Restored> {
+    let deferred = super::commit::deferred(session).await?;
+    let (mut restored, _) = apply(session, (mapping, &deferred), tenant, restore).await?;
+    let may = Operations { read: true, insert: true, update: true, delete: true };
+    for name in &restore.collections {
+        let Some(found) = mapping.table(name).ok().and_then(|table| table.found.as_ref()) else {
+            continue;
+        };
+        let all = triggers(session, found.oid, may).await?;
+        restored.triggers.extend(all.into_iter().map(|trigger| format!("{trigger} on {name}")));
+    }
+    let id = i64::try_from(restore.history).unwrap_or(i64::MAX);
+    let sql = "SELECT topic, key FROM @.outbox WHERE history = $1 ORDER BY id LIMIT 1000";
+    for row in session.query(sql, params![id]).await? {
+        restored.messages.push((row.try_get(0)?, super::text::plain(row.try_get(1)?)));
+    }
+    Ok(restored)
+}
+
+/// Puts back the rows of a history row, as far as nobody has changed them since. `deferred` defers constraints again
+/// that are checked for each statement here.
+pub(super) async fn apply(
+    session: &Session,
+    (mapping, deferred): (&Mapping, &str),
+    tenant: Option<&Tenant>,
+    restore: &Restore,
+) -> Job<(Restored, Vec<Undone>)> {
+    let nothing = |why: String| {
+        let notes = vec![format!("{STAY}{why}")];
+        Ok((Restored { notes, ..Restored::default() }, Vec::new()))
+    };
+    let rows = |packed: Option<Vec<u8>>| -> Job<Option<Vec<BeforeImage>>> {
+        Ok(packed.as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
+    };
+    let Some(images) = rows(packed(session, restore.history).await?)? else {
+        return nothing("what was kept of them was removed".to_owned());
+    };
+    let mut notes = Vec::new();
+    for name in &restore.collections {
+        let Ok(table) = mapping.table(name) else {
+            return nothing(format!("the collection {name:?} is no longer mapped"));
+        };
+        let Some(found) = &table.found else {
+            return nothing(format!("there is no table {:?}", table.collection.table));
+        };
+        let of = images.iter().find(|image| image.collection == *name && !image.stored.is_empty());
+        let columns = of.into_iter().flat_map(|image| &image.stored).map(|field| &*field.name);
+        let gone: Vec<&str> = columns.filter(|column| found.column(column).is_none()).collect();
+        if !gone.is_empty() {
+            let gone = gone.join(", ");
+            notes
+                .push(format!("{name:?} no longer has {gone}: the values stay with what was kept"));
+        }
+    }
+    let mut earlier = Vec::new();
+    for history in &restore.earlier {
+        earlier.extend(rows(packed(session, *history).await?)?.into_iter().flatten());
+    }
+    let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
+    let back = Back { session, mapping, deferred, tenant };
+    while let Some(ask) = restoring.next() {
+        let answer = back.asked(ask).await?;
+        restoring.answer(answer);
+    }
+    let (mut restored, undone) = restoring.end();
+    restored.notes.extend(notes);
+    Ok((restored, undone))
+}
+
+/// What was changed by putting rows back, so that it can be undone as well.
+pub(super) fn images_of(
+    mapping: &Mapping,
+    tenant: Option<&Tenant>,
+    undone: Vec<Undone>,
+) -> Job<Images> {
+    let mut images = Images::default();
+    for Undone { collection, key, before, left } in undone {
+        let table = mapping.table(&collection).map_err(invalid)?;
+        let origin = table.origin(tenant);
+        let Some(row) = before else {
+            images.push_absent(origin, &left, key)?;
+            continue;
+        };
+        let padded: BTreeMap<&str, bool> = table.whole.names().collect();
+        let names = row.iter().map(|field| {
+            let name = field.name.as_str();
+            (name, padded.get(name).copied().unwrap_or_default())
+        });
+        let values: Vec<&Value> = row.iter().map(|field| &field.value).collect();
+        images.push(origin, &left, names, &values)?;
+    }
+    Ok(images)
+}
+
+struct Back<'a> {
+    session: &'a Session,
+    mapping: &'a Mapping,
+    deferred: &'a str,
+    tenant: Option<&'a Tenant>,
+}
+
+impl Back<'_> {
+    async fn asked(&self, ask: Ask<'_>) -> Job<Answer> {
+        match ask {
+            Ask::Look { collection, rows } => self.look(self.table(collection)?, &rows).await,
+            Ask::Put { rows, exact } => {
+                let Some(first) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
+                self.put(self.table(&first.collection)?, &rows, exact).await
+            }
+            Ask::Set { rows } => {
+                let Some((first, _)) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
+                self.set(self.table(&first.collection)?, &rows).await
+            }
+            Ask::Remove { collection, rows } => self.remove(self.table(collection)?, &rows).await,
+        }
+    }
+
+    fn table(&self, collection: &str) -> Job<&Table> {
+        Ok(self.mapping.table(collection).map_err(invalid)?)
+    }
+
+    /// Runs a statement, or says in which words the database refuses it; then it has changed nothing.
+    async fn tried(&self, sql: String, params: Vec<Param<'_>>) -> Job<Result<Vec<Row>, String>> {
+        let mut pipeline = Pipeline::default();
+        pipeline.simple("SAVEPOINT back");
+        let place = pipeline.push(sql, params);
+        // Deferred constraints are checked here, while they can be attributed.
+        pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
+        pipeline.simple(format!("RELEASE back; {}", self.deferred));
+        match self.session.run(pipeline).await {
+            Ok(mut answers) => Ok(Ok(std::mem::take(&mut answers[place]))),
+            Err(Failure::Sql(e)) if fault(&e) == Fault::Item => {
+                self.session.batch("ROLLBACK TO back; RELEASE back").await?;
+                Ok(Err(words(&e)))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn look(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Answer> {
+        let key = table.key_columns().map_err(invalid)?;
+        let set = self.keys(table, &key, rows)?;
+        let terms: Vec<Condition> = match rows.first().map(|image| (&image.left, &image.collection))
+        {
+            Some((Left::Set(fields), of)) if *of == table.collection.name => {
+                fields.iter().map(|f| Condition::equal(&f.name, f.value.clone())).collect()
+            }
+            _ => Vec::new(),
+        };
+        let from = set.sql(1);
+        let mut params = set.params();
+        // A column that is gone has no value that could have stayed.
+        let holds = match Conditions::of(table, &terms) {
+            Ok(conditions) => format!("coalesce(true{}, false)", conditions.numbered(&mut params)),
+            Err(_) => "false".to_owned(),
+        };
+        let sql = format!(
+            "SELECT u.i, {holds}, {} FROM {from} JOIN {} t ON {} ORDER BY u.i FOR UPDATE OF t",
+            table.whole.sql().join(", "),
+            table.name,
+            matched(&key)
+        );
+        let mut found: Vec<Option<Found>> = vec![None; rows.len()];
+        for row in self.session.query(&sql, params).await? {
+            let at = row.try_get::<_, i32>(0)? as usize;
+            found[at] = Some(Found { row: fields_of(table, &row, 2)?, holds: row.try_get(1)? });
+        }
+        Ok(Answer::Looked(found))
+    }
+
+    async fn put(&self, table: &Table, rows: &[&BeforeImage], exact: bool) -> Job<Answer> {
+        let Some(first) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
+        let columns = written(table, first.stored.iter());
+        let wires = wires_of(&columns, rows.iter().map(|image| &image.stored));
+        let names: Vec<String> = columns.iter().map(|(_, column)| quote(&column.name)).collect();
+        let typed = columns.iter().zip(&wires).enumerate();
+        let values: Vec<String> =
+            typed.map(|(at, ((_, column), wire))| value(column, *wire, at)).collect();
+        let mut set = Set::new(wires);
+        for (at, image) in rows.iter().enumerate() {
+            set.push(at, cells_of(&columns, &image.stored).collect());
+        }
+        let conflict = if exact { "" } else { "ON CONFLICT DO NOTHING" };
+        let sql = format!(
+            "INSERT INTO {} AS t ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ORDER BY u.i {conflict} RETURNING {}",
+            table.name,
+            names.join(", "),
+            values.join(", "),
+            set.sql(1),
+            table.whole.sql().join(", ")
+        );
+        let put = match self.tried(sql, set.params()).await? {
+            Ok(put) => put,
+            Err(said) => return Ok(Answer::Refused(said)),
+        };
+        let mut back: HashMap<String, Vec<Field>> = HashMap::with_capacity(put.len());
+        let mut strange = Vec::new();
+        let known: HashMap<String, usize> =
+            rows.iter().enumerate().map(|(at, image)| (place(table, &image.stored), at)).collect();
+        for row in &put {
+            let fields = fields_of(table, row, 0)?;
+            let place = place(table, &fields);
+            match known.contains_key(&place) {
+                true => drop(back.insert(place, fields)),
+                // A trigger has changed its key.
+                false => strange.push(fields),
+            }
+        }
+        let mut strange = strange.into_iter();
+        let did = rows.iter().map(|image| {
+            let fields = back.remove(&place(table, &image.stored)).or_else(|| strange.next());
+            match fields {
+                Some(fields) => Did::Put(fields),
+                None if exact => Did::Refused("a trigger or a rule prevents it".to_owned()),
+                None => Did::Taken,
+            }
+        });
+        Ok(Answer::Done(did.collect()))
+    }
+
+    async fn set(&self, table: &Table, rows: &[(&BeforeImage, Vec<Field>)]) -> Job<Answer> {
+        let Some((_, fields)) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
+        let columns = written(table, fields.iter());
+        if columns.is_empty() {
+            return Ok(Answer::Refused("none of its columns can be set any more".to_owned()));
+        }
+        let key = table.key_columns().map_err(invalid)?;
+        let mut cells = Vec::with_capacity(rows.len());
+        for (image, fields) in rows {
+            let of = table.key_cells(self.tenant_of(image), &image.key).map_err(invalid)?;
+            cells.push((of, fields));
+        }
+        let mut wires: Vec<Wire> = key.iter().map(|(_, form)| form.wire).collect();
+        let first = wires.len();
+        wires.extend(wires_of(&columns, cells.iter().map(|(_, fields)| *fields)));
+        let mut set = Set::new(wires.clone());
+        for (at, (mut key, fields)) in cells.into_iter().enumerate() {
+            key.extend(cells_of(&columns, fields));
+            set.push(at, key);
+        }
+        let values = columns.iter().enumerate().map(|(at, (_, column))| {
+            format!("{} = {}", quote(&column.name), value(column, wires[first + at], first + at))
+        });
+        let sql = format!(
+            "UPDATE {} t SET {} FROM {} WHERE {} RETURNING u.i",
+            table.name,
+            values.collect::<Vec<_>>().join(", "),
+            set.sql(1),
+            matched(&key)
+        );
+        let done = match self.tried(sql, set.params()).await? {
+            Ok(done) => done,
+            Err(said) => return Ok(Answer::Refused(said)),
+        };
+        let mut did = vec![Did::Missing; rows.len()];
+        for row in done {
+            did[row.try_get::<_, i32>(0)? as usize] = Did::Set;
+        }
+        Ok(Answer::Done(did))
+    }
+
+    async fn remove(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Answer> {
+        let key = table.key_columns().map_err(invalid)?;
+        let set = self.keys(table, &key, rows)?;
+        let sql = format!(
+            "DELETE FROM {} t USING {} WHERE {} RETURNING u.i, {}",
+            table.name,
+            set.sql(1),
+            matched(&key),
+            table.whole.sql().join(", ")
+        );
+        let gone = match self.tried(sql, set.params()).await? {
+            Ok(gone) => gone,
+            Err(said) => return Ok(Answer::Refused(said)),
+        };
+        let mut did = vec![Did::Missing; rows.len()];
+        for row in gone {
+            did[row.try_get::<_, i32>(0)? as usize] = Did::Removed(fields_of(table, &row, 1)?);
+        }
+        Ok(Answer::Done(did))
+    }
+
+    fn keys(
+        &self,
+        table: &Table,
+        key: &[(String, super::values::Form)],
+        rows: &[&BeforeImage],
+    ) -> Job<Set> {
+        let mut set = Set::new(key.iter().map(|(_, form)| form.wire).collect());
+        for (at, image) in rows.iter().enumerate() {
+            let own = key_in(table, image);
+            set.push(at, table.key_cells(self.tenant_of(image), &own).map_err(invalid)?);
+        }
+        Ok(set)
+    }
+
+    fn tenant_of<'t>(&'t self, image: &'t BeforeImage) -> Option<&'t Tenant> {
+        image.tenant.as_ref().or(self.tenant)
+    }
+}
+
+/// The key of a row in a table: its own, or that of its copy.
+fn key_in(table: &Table, image: &BeforeImage) -> RowKey {
+    if table.collection.name == image.collection {
+        return image.key.clone();
+    }
+    let value = |name: &String| {
+        let stored = image.stored.iter().find(|field| field.name == *name);
+        let (Some(field), Some(column)) = (stored, table.collection.columns.get(name)) else {
+            return Value::Null;
+        };
+        let padded = table.whole.names().any(|(known, padded)| known == name && padded);
+        of_kept(*column, padded, &field.value)
+    };
+    table.collection.key.iter().map(value).collect()
+}
+
+fn fields_of(table: &Table, row: &Row, from: usize) -> Job<Vec<Field>> {
+    let values = table.whole.values(row, from)?;
+    Ok(table.whole.names().zip(values).map(|((name, _), value)| Field::new(name, value)).collect())
+}
+
+/// The key of a row as it is stored, as one text.
+fn place(table: &Table, fields: &[Field]) -> String {
+    let collection = &table.collection;
+    let mut place = String::new();
+    for name in collection.tenant.iter().chain(&collection.key) {
+        match fields.iter().find(|field| field.name == *name).map(|field| &field.value) {
+            Some(Value::Text(text)) => place.push_str(text),
+            other => place.push_str(&format!("{other:?}")),
+        }
+        place.push('\0');
+    }
+    place
+}
+
+/// The columns that can be written, each with its name in the image.
+fn written<'t, 'f>(
+    table: &'t Table,
+    fields: impl Iterator<Item = &'f Field>,
+) -> Vec<(&'f str, &'t ColumnFound)> {
+    let column = |field: &'f Field| {
+        let column = table.found.as_ref()?.column(&field.name)?;
+        (!column.generated).then_some((field.name.as_str(), column))
+    };
+    fields.filter_map(column).collect()
+}
+
+/// Bytes travel as bytes, everything else in its spelling.
+fn wires_of<'f>(
+    columns: &[(&str, &ColumnFound)],
+    rows: impl Iterator<Item = &'f Vec<Field>> + Clone,
+) -> Vec<Wire> {
+    let is_bytes = |name: &str| {
+        let mut of = rows.clone().flatten().filter(|field| field.name == name);
+        of.any(|field| matches!(field.value, Value::Bytes(_)))
+    };
+    columns.iter().map(|(name, _)| if is_bytes(name) { Wire::Bytes } else { Wire::Text }).collect()
+}
+
+/// The values of these columns in a row. Most rows have exactly these, in this order.
+fn cells_of(columns: &[(&str, &ColumnFound)], fields: &[Field]) -> impl Iterator<Item = Cell> {
+    let mut rest = fields.iter();
+    columns.iter().map(move |(name, _)| {
+        let next = rest.find(|field| field.name == *name);
+        let field = next.or_else(|| fields.iter().find(|field| field.name == *name));
+        match field.map(|field| &field.value) {
+            Some(Value::Text(text)) => Cell::Text(text.clone()),
+            Some(Value::Bytes(bytes)) => Cell::Bytes(bytes.clone()),
+            _ => Cell::Null,
+        }
+    })
+}
+
+/// The value at a place of a set, as its column takes it. The type has no length: a value that is too long for the
+/// column is refused, and not cut.
+fn value(column: &ColumnFound, wire: Wire, at: usize) -> String {
+    match wire {
+        Wire::Bytes if column.ty == "bytea" => format!("u.v{at}"),
+        _ => format!("u.v{at}::{}", column.full),
+    }
+}

@@ -1,0 +1,620 @@
+//! Rows are put back as they were kept: which statements that takes, and what becomes of each row.
+//!
+//! This module decides without a database. A store asks it for the next statement, executes it inside the commit,
+//! and passes on what came of it. A row that somebody has changed since stays, and so does one that the database
+//! refuses; the others are put back. A statement is for many rows. If the database refuses it, it is repeated in
+//! halves until the rows that are refused are alone.
+//!
+//! ```text
+//!   deleted   ── put ──> done, or its key is taken ── look ──> as it was, stays, or (forced) set
+//!   moved     ── look at the copy ── put ── remove the copy
+//!   changed   ── look ── set the columns that were set
+//!   inserted  ── look ── remove
+//! ```
+//!
+//! The latest change is taken back first, so parents come before the rows that went with them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use besom_core::command::counted;
+use besom_core::undo::{STAY, row_name};
+use besom_core::value::{Field, RowKey};
+use besom_ports::store::{BeforeImage, Left, Restored, Staying};
+
+use crate::PARTS_MAX;
+
+/// Maximum number of rows of one statement.
+const ROWS_MAX: usize = 4_096;
+
+/// A statement to execute. Rows are named by the keys of their images.
+#[derive(Debug)]
+pub enum Ask<'r> {
+    /// Lock the rows with these keys in a collection, which for the copies of moved rows is another one, and read
+    /// them as they are stored.
+    Look {
+        /// The collection.
+        collection: &'r str,
+        /// The images.
+        rows: Vec<&'r BeforeImage>,
+    },
+    /// Insert rows with all their columns; those whose keys or unique values are taken are left out.
+    Put {
+        /// The images, of one collection.
+        rows: Vec<&'r BeforeImage>,
+        /// The only row is not left out: the database says what is taken.
+        exact: bool,
+    },
+    /// Set columns, the same of each row.
+    Set {
+        /// The images, of one collection, and the columns in the stored form.
+        rows: Vec<(&'r BeforeImage, Vec<Field>)>,
+    },
+    /// Delete rows.
+    Remove {
+        /// The collection.
+        collection: &'r str,
+        /// The images.
+        rows: Vec<&'r BeforeImage>,
+    },
+}
+
+/// What came of a statement, row by row.
+#[derive(Debug)]
+pub enum Answer {
+    /// The rows that were looked at; `None`: there is none with that key.
+    Looked(Vec<Option<Found>>),
+    /// What was done.
+    Done(Vec<Did>),
+    /// The database refuses the statement, in these words. It has changed nothing.
+    Refused(String),
+}
+
+/// A row that was looked at.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Its columns as they are stored.
+    pub row: Vec<Field>,
+    /// Whether it has the values of [`Left::Set`].
+    pub holds: bool,
+}
+
+/// What became of a row.
+#[derive(Debug, Clone)]
+pub enum Did {
+    /// It was inserted, and is stored like this.
+    Put(Vec<Field>),
+    /// It was changed.
+    Set,
+    /// It was removed, and was stored like this.
+    Removed(Vec<Field>),
+    /// There is none.
+    Missing,
+    /// Its key, or a unique value of it, is taken.
+    Taken,
+    /// The database refuses it, in these words.
+    Refused(String),
+}
+
+/// A row that was changed by putting rows back: what has to be kept of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Undone {
+    /// The collection of the row.
+    pub collection: String,
+    /// Its key; empty if it is that of a row that was removed, whose columns are kept.
+    pub key: RowKey,
+    /// Its columns as they were stored; `None`: it did not exist.
+    pub before: Option<Vec<Field>>,
+    /// How it was left.
+    pub left: Left,
+}
+
+/// What is asked next. Rows are indices of images.
+#[derive(Debug, Clone)]
+enum Job {
+    LookAtCopies(Vec<usize>),
+    Put { rows: Vec<usize>, exact: bool },
+    LookAtTaken(Vec<usize>),
+    RemoveCopies(Vec<usize>),
+    Look(Vec<usize>),
+    Set { rows: Vec<usize>, whole: bool },
+    Remove(Vec<usize>),
+}
+
+impl Job {
+    fn rows(&mut self) -> &mut Vec<usize> {
+        match self {
+            Job::LookAtCopies(rows)
+            | Job::Put { rows, .. }
+            | Job::LookAtTaken(rows)
+            | Job::RemoveCopies(rows)
+            | Job::Look(rows)
+            | Job::Set { rows, .. }
+            | Job::Remove(rows) => rows,
+        }
+    }
+}
+
+/// How a row is put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Put,
+    MoveBack,
+    Revert,
+    Remove,
+    /// It is put back with another row.
+    Nothing,
+}
+
+fn way(image: &BeforeImage) -> Way {
+    match (&image.left, image.stored.is_empty()) {
+        (Left::Gone | Left::Unknown, false) => Way::Put,
+        (Left::Moved(_), false) => Way::MoveBack,
+        (Left::Set(_) | Left::As(_), false) => Way::Revert,
+        (Left::Set(_) | Left::As(_) | Left::Unknown, true) => Way::Remove,
+        (Left::Copy, _) | (Left::Gone | Left::Moved(_), true) => Way::Nothing,
+    }
+}
+
+/// Rows that are being put back.
+#[derive(Debug)]
+pub struct Restoring {
+    images: Vec<BeforeImage>,
+    /// The images before this one are still to be begun.
+    rest: usize,
+    jobs: Vec<Job>,
+    current: Option<Job>,
+    forced: Arc<BTreeSet<String>>,
+    earlier: HashSet<String>,
+    /// Rows that were looked at.
+    seen: HashMap<usize, Vec<Field>>,
+    /// Rows of the current group that were refused, each with the job that was, and why.
+    refused: Vec<(usize, Job, String)>,
+    /// Whether a row was changed since they were refused.
+    progress: bool,
+    /// When a statement was first repeated in parts.
+    since: Option<Instant>,
+    /// How often columns came back with other values.
+    differing: BTreeSet<String>,
+    differ: u64,
+    out: Restored,
+    undone: Vec<Undone>,
+}
+
+const LATE: &str = "it was not tried, because finding the rows that the database refuses takes too long; undo it again";
+
+impl Restoring {
+    /// Puts back the rows of these images, oldest first. Rows with names in `forced` are put back whatever has
+    /// happened to them; `earlier` has the images of earlier attempts, whose rows are not put back again.
+    pub fn new(
+        images: Vec<BeforeImage>,
+        forced: Arc<BTreeSet<String>>,
+        earlier: &[BeforeImage],
+    ) -> Restoring {
+        let name = |image: &BeforeImage| row_name(&image.collection, &image.key);
+        Restoring {
+            rest: images.len(),
+            images,
+            jobs: Vec::new(),
+            current: None,
+            forced,
+            earlier: earlier.iter().map(name).collect(),
+            seen: HashMap::new(),
+            refused: Vec::new(),
+            progress: false,
+            since: None,
+            differing: BTreeSet::new(),
+            differ: 0,
+            out: Restored::default(),
+            undone: Vec::new(),
+        }
+    }
+
+    /// The next statement; `None`: everything is done.
+    pub fn next(&mut self) -> Option<Ask<'_>> {
+        while self.current.is_none() {
+            match self.jobs.pop() {
+                Some(mut job) => self.current = (!job.rows().is_empty()).then_some(job),
+                None if self.tries_again() || self.begins() => {}
+                None => return None,
+            }
+        }
+        let of = |rows: &[usize]| rows.iter().map(|at| &self.images[*at]).collect::<Vec<_>>();
+        let first = |rows: &[usize]| rows.first().map(|at| &self.images[*at]);
+        Some(match self.current.as_ref()? {
+            Job::LookAtCopies(rows) => {
+                Ask::Look { collection: copies(first(rows)?), rows: of(rows) }
+            }
+            Job::LookAtTaken(rows) | Job::Look(rows) => {
+                Ask::Look { collection: &first(rows)?.collection, rows: of(rows) }
+            }
+            Job::Put { rows, exact } => Ask::Put { rows: of(rows), exact: *exact },
+            Job::Set { rows, whole } => {
+                let one = |at: &usize| (&self.images[*at], self.columns(*at, *whole));
+                Ask::Set { rows: rows.iter().map(one).collect() }
+            }
+            Job::RemoveCopies(rows) => {
+                Ask::Remove { collection: copies(first(rows)?), rows: of(rows) }
+            }
+            Job::Remove(rows) => {
+                Ask::Remove { collection: &first(rows)?.collection, rows: of(rows) }
+            }
+        })
+    }
+
+    /// Takes what came of the statement.
+    pub fn answer(&mut self, answer: Answer) {
+        let Some(job) = self.current.take() else { return };
+        match (job, answer) {
+            (Job::LookAtCopies(rows), Answer::Looked(found)) => self.copies_seen(rows, found),
+            (Job::LookAtTaken(rows), Answer::Looked(found)) => self.taken_seen(rows, found),
+            (Job::Look(rows), Answer::Looked(found)) => self.seen(rows, found),
+            (Job::Put { rows, exact }, Answer::Done(did)) => self.put(rows, exact, did),
+            (mut job, Answer::Done(did)) => {
+                let rows = std::mem::take(job.rows());
+                for (at, did) in rows.into_iter().zip(did) {
+                    self.did(&job, at, did);
+                }
+            }
+            (mut job, Answer::Refused(said)) => {
+                let is_late = self.since.get_or_insert_with(Instant::now).elapsed() > PARTS_MAX;
+                let rows = job.rows();
+                match rows.len() {
+                    0 | 1 => {
+                        rows.pop().into_iter().for_each(|at| self.refuse(&job, at, said.clone()))
+                    }
+                    _ if is_late => {
+                        let rows = std::mem::take(rows);
+                        rows.into_iter().for_each(|at| self.stays(at, LATE.to_owned()));
+                    }
+                    count => {
+                        let mut second = job.clone();
+                        *second.rows() = job.rows().split_off(count / 2);
+                        self.jobs.extend([second, job]);
+                    }
+                }
+            }
+            // An answer to another question.
+            (mut job, Answer::Looked(_)) => {
+                let rows = std::mem::take(job.rows());
+                rows.into_iter().for_each(|at| self.stays(at, "it was not looked at".to_owned()));
+            }
+        }
+    }
+
+    /// What was done, and what has to be kept of it.
+    pub fn end(mut self) -> (Restored, Vec<Undone>) {
+        if self.differ > 0 {
+            let columns: Vec<&str> = self.differing.iter().map(String::as_str).collect();
+            self.out.notes.push(format!(
+                "{} came back with other values in {}: a trigger, a default or a changed type has set them",
+                counted(self.differ, "row"),
+                columns.join(", ")
+            ));
+        }
+        (self.out, self.undone)
+    }
+
+    // ---- groups
+
+    /// Begins with the next rows; false: there are none.
+    fn begins(&mut self) -> bool {
+        let mut rows: Vec<usize> = Vec::new();
+        let mut keys = HashSet::new();
+        self.seen.clear();
+        while let Some(at) = self.rest.checked_sub(1) {
+            let image = &self.images[at];
+            if let Some(first) = rows.first().map(|first| &self.images[*first])
+                && (!alike(first, image) || rows.len() >= ROWS_MAX)
+            {
+                break;
+            }
+            let name = row_name(&image.collection, &image.key);
+            if way(image) == Way::Nothing {
+                self.rest = at;
+                continue;
+            }
+            if self.earlier.contains(&name) {
+                self.out.already += 1;
+                self.rest = at;
+                continue;
+            }
+            // Two changes of one row are taken back one after the other.
+            if !keys.insert(name) {
+                break;
+            }
+            rows.push(at);
+            self.rest = at;
+        }
+        let Some(first) = rows.first() else { return false };
+        self.jobs.push(match way(&self.images[*first]) {
+            Way::Put | Way::Nothing => Job::Put { rows, exact: false },
+            Way::MoveBack => Job::LookAtCopies(rows),
+            Way::Revert | Way::Remove => Job::Look(rows),
+        });
+        true
+    }
+
+    /// Tries rows again that were refused, if others have been changed since: one may refer to another.
+    fn tries_again(&mut self) -> bool {
+        let refused = std::mem::take(&mut self.refused);
+        if !std::mem::take(&mut self.progress) || refused.is_empty() {
+            for (at, _, said) in refused {
+                self.stays(at, said);
+            }
+            return false;
+        }
+        for (at, mut job, _) in refused {
+            *job.rows() = vec![at];
+            self.jobs.push(job);
+        }
+        true
+    }
+
+    // ---- answers
+
+    fn copies_seen(&mut self, rows: Vec<usize>, found: Vec<Option<Found>>) {
+        let mut free = Vec::new();
+        for (at, found) in rows.into_iter().zip(found) {
+            let image = &self.images[at];
+            let into = copies(image).to_owned();
+            match found {
+                Some(found) if is_same(&image.stored, &found.row) || self.is_forced(at) => {
+                    free.push(at)
+                }
+                None if self.is_forced(at) => free.push(at),
+                Some(found) => {
+                    let why = format!("its row in {into:?} was changed since");
+                    self.stays_as(at, why, Some(found.row));
+                }
+                None => self.stays_as(at, format!("its row in {into:?} is gone"), None),
+            }
+        }
+        self.jobs.push(Job::Put { rows: free, exact: false });
+    }
+
+    fn put(&mut self, rows: Vec<usize>, exact: bool, did: Vec<Did>) {
+        let (mut taken, mut copies) = (Vec::new(), Vec::new());
+        let job = Job::Put { rows: Vec::new(), exact };
+        for (at, did) in rows.into_iter().zip(did) {
+            match did {
+                Did::Taken => taken.push(at),
+                Did::Put(_) if matches!(self.images[at].left, Left::Moved(_)) => {
+                    self.did(&job, at, did);
+                    copies.push(at);
+                }
+                did => self.did(&job, at, did),
+            }
+        }
+        self.jobs.extend([Job::LookAtTaken(taken), Job::RemoveCopies(copies)]);
+    }
+
+    fn taken_seen(&mut self, rows: Vec<usize>, found: Vec<Option<Found>>) {
+        let mut forced = Vec::new();
+        for (at, found) in rows.into_iter().zip(found) {
+            match found {
+                // Something else of it is taken; the database says what.
+                None => self.jobs.push(Job::Put { rows: vec![at], exact: true }),
+                Some(found) if is_same(&self.images[at].stored, &found.row) => {
+                    self.out.already += 1
+                }
+                Some(found) if self.is_forced(at) => {
+                    self.seen.insert(at, found.row);
+                    forced.push(at);
+                }
+                Some(found) => {
+                    let why = match self.images[at].left {
+                        Left::Unknown => {
+                            "a row with its key exists, and what the run has done to it was not recorded"
+                        }
+                        _ => "its key is taken by another row",
+                    };
+                    self.stays_as(at, why.to_owned(), Some(found.row));
+                }
+            }
+        }
+        // Each has columns of its own that differ.
+        let set = |at| Job::Set { rows: vec![at], whole: true };
+        self.jobs.extend(forced.into_iter().map(set));
+    }
+
+    fn seen(&mut self, rows: Vec<usize>, found: Vec<Option<Found>>) {
+        let (mut set, mut remove, mut put) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, found) in rows.into_iter().zip(found) {
+            let image = &self.images[at];
+            let (reverts, forced) = (way(image) == Way::Revert, self.is_forced(at));
+            let Some(Found { row, holds }) = found else {
+                match (reverts, forced) {
+                    (false, _) => self.out.already += 1,
+                    (true, true) => put.push(at),
+                    (true, false) => self.stays_as(at, "the row is gone".to_owned(), None),
+                }
+                continue;
+            };
+            let holds = match &image.left {
+                Left::As(fields) => is_same(fields, &row),
+                Left::Set(_) => holds,
+                _ => false,
+            };
+            if !holds && reverts && is_same(&columns(image), &row) {
+                self.out.already += 1;
+            } else if holds || forced {
+                self.seen.insert(at, row);
+                if reverts { set.push(at) } else { remove.push(at) }
+            } else {
+                let why = match (&image.left, reverts) {
+                    (Left::Unknown, _) => "what the run has inserted was not recorded",
+                    (_, true) => "it was changed since",
+                    (_, false) => "it was changed since it was inserted",
+                };
+                self.stays_as(at, why.to_owned(), Some(row));
+            }
+        }
+        self.jobs.extend([
+            Job::Put { rows: put, exact: false },
+            Job::Set { rows: set, whole: false },
+            Job::Remove(remove),
+        ]);
+    }
+
+    fn did(&mut self, job: &Job, at: usize, did: Did) {
+        let image = &self.images[at];
+        let (collection, key) = (image.collection.clone(), image.key.clone());
+        match did {
+            Did::Put(after) => {
+                let other = differing(&image.stored, &after);
+                if !other.is_empty() {
+                    self.differ += 1;
+                    self.differing.extend(other);
+                }
+                let left = Left::As(after);
+                self.undone.push(Undone { collection, key, before: None, left });
+            }
+            Did::Set => {
+                let whole = matches!(job, Job::Set { whole: true, .. });
+                let left = Left::As(self.columns(at, whole));
+                let before = self.seen.remove(&at);
+                self.undone.push(Undone { collection, key, before, left });
+            }
+            Did::Removed(row) => {
+                let is_copy = matches!(job, Job::RemoveCopies(_));
+                let collection = if is_copy { copies(image).to_owned() } else { collection };
+                let (before, left) = (Some(row), Left::Gone);
+                self.undone.push(Undone { collection, key: RowKey::new(), before, left });
+                self.progress = true;
+                self.out.rows += u64::from(!is_copy);
+                return;
+            }
+            Did::Missing => {
+                match job {
+                    Job::Remove(_) => self.out.already += 1,
+                    Job::RemoveCopies(_) => {}
+                    _ => self.stays_as(at, "the row is gone".to_owned(), None),
+                }
+                return;
+            }
+            Did::Taken => return self.stays(at, "its key is taken by another row".to_owned()),
+            Did::Refused(said) => return self.refuse(job, at, said),
+        }
+        self.progress = true;
+        self.out.rows += 1;
+    }
+
+    fn refuse(&mut self, job: &Job, at: usize, said: String) {
+        match job {
+            // What is taken stays taken.
+            Job::Put { exact: true, .. } => self.stays(at, said),
+            Job::RemoveCopies(_) => {
+                let into = copies(&self.images[at]);
+                self.out.notes.push(format!("a row of {into:?} could not be removed: {said}"));
+            }
+            job => self.refused.push((at, job.clone(), said)),
+        }
+    }
+
+    /// The columns of an image that are set: those that the change has set, or all that differ.
+    fn columns(&self, at: usize, whole: bool) -> Vec<Field> {
+        let image = &self.images[at];
+        match self.seen.get(&at).filter(|_| whole) {
+            Some(row) => {
+                let other = differing(&image.stored, row);
+                image.stored.iter().filter(|field| other.contains(&field.name)).cloned().collect()
+            }
+            None => columns(image),
+        }
+    }
+
+    fn is_forced(&self, at: usize) -> bool {
+        let image = &self.images[at];
+        !self.forced.is_empty() && self.forced.contains(&row_name(&image.collection, &image.key))
+    }
+
+    fn stays(&mut self, at: usize, why: String) {
+        let now = self.seen.remove(&at);
+        self.stays_as(at, why, now);
+    }
+
+    fn stays_as(&mut self, at: usize, why: String, now: Option<Vec<Field>>) {
+        let BeforeImage { collection, key, stored, .. } = &self.images[at];
+        let (collection, key, kept) = (collection.clone(), key.clone(), stored.clone());
+        self.out.stay.push(Staying { collection, key, why, kept, now });
+    }
+}
+
+/// The reason of a history row; `None`: every row is back as it was.
+pub fn said(restored: &Restored) -> Option<String> {
+    let mut words = Vec::new();
+    if let Some(first) = restored.stay.first() {
+        let name = row_name(&first.collection, &first.key);
+        let (count, why) = (restored.stay.len(), &first.why);
+        words.push(match count {
+            1 => format!("{STAY}{name}: {why}"),
+            _ => format!("{STAY}{count}; the first is {name}: {why}"),
+        });
+    }
+    words.extend(restored.notes.iter().cloned());
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// The collection that has the copy of a moved row.
+fn copies(image: &BeforeImage) -> &str {
+    match &image.left {
+        Left::Moved(into) => into,
+        _ => &image.collection,
+    }
+}
+
+/// Whether two images can be put back by one statement.
+fn alike(one: &BeforeImage, other: &BeforeImage) -> bool {
+    let names = |image: &BeforeImage| match &image.left {
+        Left::Set(fields) | Left::As(fields) => {
+            Some(fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>())
+        }
+        _ => None,
+    };
+    let set = |image: &BeforeImage| match &image.left {
+        // What is compared is part of the statement.
+        Left::Set(fields) => Some(fields.clone()),
+        _ => None,
+    };
+    way(other) == Way::Nothing
+        || (one.collection == other.collection
+            && one.tenant == other.tenant
+            && way(one) == way(other)
+            && copies(one) == copies(other)
+            && names(one) == names(other)
+            && set(one) == set(other)
+            && one.stored.len() == other.stored.len())
+}
+
+/// The columns of an image that the change has set, as they were.
+fn columns(image: &BeforeImage) -> Vec<Field> {
+    let set = |field: &&Field| match &image.left {
+        Left::Set(fields) | Left::As(fields) => fields.iter().any(|of| of.name == field.name),
+        _ => false,
+    };
+    image.stored.iter().filter(set).cloned().collect()
+}
+
+/// Whether a row has these values, as far as it has the columns.
+fn is_same(fields: &[Field], row: &[Field]) -> bool {
+    differing(fields, row).is_empty()
+}
+
+fn differing(fields: &[Field], row: &[Field]) -> Vec<String> {
+    // The columns are the same and in one order, unless the table has changed.
+    let is_alike = fields.len() == row.len()
+        && fields.iter().zip(row).all(|(one, other)| one.name == other.name);
+    let other = |(at, field): (usize, &Field)| {
+        let now = match is_alike {
+            true => row.get(at),
+            false => row.iter().find(|now| now.name == field.name),
+        };
+        now.filter(|now| now.value != field.value).map(|now| now.name.clone())
+    };
+    fields.iter().enumerate().filter_map(other).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! Undo: what a commit has done to rows is taken back, as far as nobody has changed them since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use besom_core::item::Candidate;
+use besom_core::proposal::{Change, Restore, RowRange};
+use besom_core::undo::{STAY, is_whole};
+use besom_core::value::{Row, Value};
+use besom_ports::store::{HistoryRow, Left, Outcome, Restored};
+
+use crate::conformance::World;
+use crate::conformance::tables::{
+    child, collections, dependent, fields, full_thing, leaf, parent, text, thing,
+};
+use crate::conformance::world::{apply, candidate, range, set_n, tenant};
+
+const COLUMNS: [&str; 10] =
+    ["id", "title", "n", "ratio", "data", "at", "flag", "doc", "reference", "price"];
+
+async fn things(world: &World) -> Vec<Row> {
+    world.rows("things", &COLUMNS).await
+}
+
+fn full(id: &str, n: i64) -> Change {
+    Change::Insert { collection: "things".into(), fields: full_thing(id, n) }
+}
+
+fn delete(id: &str) -> Change {
+    Change::Delete { collection: "things".into(), key: vec![text(id)] }
+}
+
+fn title(id: &str, title: &str) -> Change {
+    let fields = fields([("title", text(title))]);
+    Change::Update { collection: "things".into(), key: vec![text(id)], fields }
+}
+
+fn all() -> Arc<RowRange> {
+    Arc::new(RowRange { collection: "things".into(), rows: 100, ..RowRange::default() })
+}
+
+/// What a restore of a history row is told.
+async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore {
+    let kept = world.store().kept(history).await.expect("it is read").unwrap_or_default();
+    let forced: BTreeSet<String> = forced.iter().map(|name| (*name).to_owned()).collect();
+    Restore {
+        history,
+        undone: None,
+        collections: kept.collections,
+        rows: kept.rows,
+        forced: Arc::new(forced),
+        earlier: Vec::new(),
+    }
+}
+
+/// Undoes a history row in a commit of its own, and returns the history row of that.
+async fn undo_as(world: &World, restore: Restore) -> HistoryRow {
+    let version = format!("request {}", world.history().await.len());
+    let item = Candidate { version, ..candidate(&format!("#{}", restore.history)) };
+    world.planned("undo", vec![item]).await;
+    let waiting = world.only("undo").await;
+    let change = Change::Restore(Arc::new(restore));
+    let committed = world.commit(vec![(&waiting, apply(vec![], vec![change]))]).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    world.history().await.pop().expect("a history row")
+}
+
+/// Undoes a history row, and returns the history row of that.
+pub async fn undo(world: &World, history: u64, forced: &[&str]) -> HistoryRow {
+    undo_as(world, restore_of(world, history, forced).await).await
+}
+
+/// What undoing a history row would do.
+pub async fn rehearsed(world: &World, history: u64) -> Restored {
+    let restore = restore_of(world, history, &[]).await;
+    world.store().rehearse(Some(&tenant("a")), &restore).await.expect("a rehearsal")
+}
+
+/// The number of the latest history row.
+pub async fn latest(world: &World) -> u64 {
+    world.history().await.last().expect("a history row").id
+}
+
+/// Everything that an item has done is taken back, for every kind of column; and that can be undone as well.
+pub async fn whatever_an_item_has_done_is_taken_back_and_can_be_undone(world: &mut World) {
+    world.write(vec![full("a", 1), full("b", 2), full("c", 3), thing("d", 4)]).await;
+    let before = things(world).await;
+    let upsert = |id| {
+        let fields = fields([("id", text(id)), ("title", text("new")), ("n", Value::Null)]);
+        Change::Upsert { collection: "things".into(), fields }
+    };
+    let increment = Change::Increment {
+        collection: "things".into(),
+        key: vec![text("d")],
+        fields: fields([("n", Value::Integer(3))]),
+    };
+    let changes = vec![
+        set_n("a", 10),
+        set_n("a", 11),
+        delete("b"),
+        upsert("c"),
+        upsert("e"),
+        thing("f", 6),
+        increment,
+        delete("a"),
+        delete("missing"),
+        full("b", 20),
+    ];
+    world.settle(candidate("k"), apply(vec![], changes)).await;
+    let (after, item) = (things(world).await, latest(world).await);
+    let expected = rehearsed(world, item).await;
+    assert_eq!((expected.rows, &expected.stay), (9, &vec![]));
+    assert_eq!(things(world).await, after, "a rehearsal changes nothing");
+    let undone = undo(world, item, &[]).await;
+    assert_eq!((undone.rows, undone.reason), (9, None));
+    assert_eq!(things(world).await, before);
+    // Undo of the undo, and undo of that.
+    let again = undo(world, undone.id, &[]).await;
+    assert_eq!(again.reason, None);
+    assert_eq!(things(world).await, after);
+    undo(world, again.id, &[]).await;
+    assert_eq!(things(world).await, before);
+    world.balanced().await;
+}
+
+/// Rows of ranges come back by one item, deleted, set or moved; their archived copies are removed.
+pub async fn ranges_that_were_deleted_set_or_moved_are_taken_back(world: &mut World) {
+    let rows = (0..20).map(|n| full(&format!("t{n:02}"), n)).collect();
+    world.write(rows).await;
+    let before = things(world).await;
+    let set = Change::UpdateRange { range: all(), fields: fields([("title", text("set"))]) };
+    let moved = Change::MoveRange { range: all(), into: "archived".into() };
+    for change in [Change::DeleteRange(all()), set, moved] {
+        world.settle(candidate("k"), apply(vec![], vec![change])).await;
+        let item = latest(world).await;
+        let after = things(world).await;
+        assert_ne!(after, before);
+        let undone = undo(world, item, &[]).await;
+        assert_eq!((undone.rows, undone.reason), (20, None));
+        assert_eq!(things(world).await, before);
+        assert_eq!(world.rows("archived", &["id"]).await, Vec::<Row>::new());
+        let again = undo(world, undone.id, &[]).await;
+        assert_eq!((things(world).await, again.reason), (after, None));
+        assert_eq!(undo(world, again.id, &[]).await.reason, None);
+        assert_eq!(things(world).await, before);
+    }
+}
+
+/// A row that has its key again, one that was set again and one that is gone stay as they are, and are named with
+/// both versions; the others come back. Forced, they do as well.
+pub async fn what_somebody_has_changed_since_stays_unless_it_is_forced(world: &mut World) {
+    world.write(vec![full("a", 1), full("b", 2), full("c", 3), full("d", 4)]).await;
+    let before = things(world).await;
+    let changes = vec![delete("a"), title("b", "x"), title("c", "x"), delete("d")];
+    world.settle(candidate("k"), apply(vec![], changes)).await;
+    let item = latest(world).await;
+    world.write(vec![thing("a", 9), title("b", "theirs"), delete("c")]).await;
+    let found = rehearsed(world, item).await;
+    let mut stay: Vec<_> =
+        found.stay.iter().map(|stay| (stay.key[0].shown(), &*stay.why)).collect();
+    stay.sort_unstable();
+    let why = ["its key is taken by another row", "it was changed since", "the row is gone"];
+    let expected: Vec<_> =
+        ["\"a\"", "\"b\"", "\"c\""].map(str::to_owned).into_iter().zip(why).collect();
+    assert_eq!((found.rows, stay), (1, expected));
+    for stay in &found.stay {
+        assert_eq!(stay.now.is_none(), stay.key == [text("c")], "{stay:?}");
+        assert!(!stay.kept.is_empty(), "{stay:?}");
+    }
+    let now = things(world).await;
+    let undone = undo(world, item, &[]).await;
+    let reason = undone.reason.expect("rows stay");
+    assert!(
+        reason.starts_with(STAY) && !is_whole(Some(&reason)) && reason.contains("3; "),
+        "{reason}"
+    );
+    let mut expected = now.clone();
+    expected.push(before[3].clone());
+    assert_eq!((undone.rows, things(world).await), (1, expected));
+    let forced = undo(world, item, &["things (\"a\")", "things (\"c\")"]).await;
+    assert_eq!(forced.rows, 2);
+    let rows: BTreeMap<String, Row> =
+        things(world).await.into_iter().map(|row| (row[0].shown(), row)).collect();
+    assert_eq!((&rows["\"a\""], &rows["\"c\""]), (&before[0], &before[2]));
+    assert_eq!(rows["\"b\""][1], text("theirs"));
+}
+
+/// A row that an item has inserted is removed unless somebody has changed what was inserted.
+pub async fn an_inserted_row_is_removed_unless_it_was_changed(world: &mut World) {
+    world.settle(candidate("k"), apply(vec![], vec![thing("a", 1), thing("b", 1)])).await;
+    let item = latest(world).await;
+    world.write(vec![set_n("b", 2)]).await;
+    let undone = undo(world, item, &[]).await;
+    assert_eq!(undone.rows, 1);
+    assert!(undone.reason.is_some_and(|why| why.contains("changed since it was inserted")));
+    assert_eq!(world.rows("things", &["id"]).await, [[text("b")]]);
+}
+
+/// A second undo finds everything as it was and changes nothing; what an earlier attempt has put back is not put
+/// back again.
+pub async fn undo_twice_changes_nothing(world: &mut World) {
+    world.write(vec![full("a", 1), full("b", 2)]).await;
+    let before = things(world).await;
+    world.settle(candidate("k"), apply(vec![], vec![Change::DeleteRange(all())])).await;
+    let item = latest(world).await;
+    let first = undo(world, item, &[]).await;
+    let second = undo(world, item, &[]).await;
+    assert_eq!((first.rows, second.rows, second.reason), (2, 0, None));
+    assert_eq!(things(world).await, before);
+    // The product has deleted a row that is back.
+    world.write(vec![delete("a")]).await;
+    let known = Restore { earlier: vec![first.id], ..restore_of(world, item, &[]).await };
+    assert_eq!(undo_as(world, known).await.rows, 0);
+    assert_eq!(things(world).await, before[1..]);
+}
+
+/// Rows that went with their parents come back after them.
+pub async fn rows_that_went_with_others_come_back_after_them(world: &mut World) {
+    world.store().set_collections(dependent());
+    let mut changes = Vec::new();
+    for id in ["p", "q"] {
+        changes.extend([parent(id), child(id, 1, "x"), child(id, 2, "y"), leaf(id, id, 1)]);
+    }
+    world.write(changes).await;
+    async fn tables(world: &World) -> [Vec<Row>; 3] {
+        [
+            world.rows("parents", &["id", "total"]).await,
+            world.rows("children", &["parent", "seq", "state"]).await,
+            world.rows("leaves", &["leaf", "parent", "seq"]).await,
+        ]
+    }
+    let before = tables(world).await;
+    let whole = RowRange { rows: 10, ..RowRange::default() };
+    let parents = Arc::new(RowRange { collection: "parents".into(), ..whole });
+    world.settle(candidate("k"), apply(vec![], vec![Change::DeleteRange(parents)])).await;
+    let none: [Vec<Row>; 3] = Default::default();
+    assert_eq!(tables(world).await, none);
+    let undone = undo(world, latest(world).await, &[]).await;
+    assert_eq!((undone.rows, undone.reason), (8, None));
+    assert_eq!(tables(world).await, before);
+    let again = undo(world, undone.id, &[]).await;
+    assert_eq!((tables(world).await, again.reason), (none, None));
+}
+
+/// A moved row stays where it is if its copy was changed or removed, or if its key is taken.
+pub async fn an_archived_row_that_was_changed_stays_archived(world: &mut World) {
+    world.write(vec![thing("a", 1), thing("b", 1), thing("c", 1), thing("d", 1)]).await;
+    let moved = Change::MoveRange { range: all(), into: "archived".into() };
+    world.settle(candidate("k"), apply(vec![], vec![moved])).await;
+    let item = latest(world).await;
+    let archived = |id: &str| ("archived".to_owned(), vec![text(id)]);
+    let (collection, key) = archived("a");
+    let change = Change::Update { collection, key, fields: fields([("n", Value::Integer(5))]) };
+    let (collection, key) = archived("b");
+    world.write(vec![change, Change::Delete { collection, key }, thing("c", 7)]).await;
+    let found = rehearsed(world, item).await;
+    let mut why: Vec<&str> = found.stay.iter().map(|stay| &*stay.why).collect();
+    why.sort_unstable();
+    let expected = [
+        "its key is taken by another row",
+        "its row in \"archived\" is gone",
+        "its row in \"archived\" was changed since",
+    ];
+    assert_eq!((found.rows, why), (1, expected.to_vec()));
+    undo(world, item, &[]).await;
+    assert_eq!(world.rows("things", &["id"]).await, [[text("c")], [text("d")]]);
+    assert_eq!(world.rows("archived", &["id"]).await, [[text("a")], [text("c")]]);
+}
+
+/// What was not kept, or is kept no longer, is said; nothing is changed.
+pub async fn what_is_kept_no_longer_is_said(world: &mut World) {
+    world.write(vec![thing("a", 1)]).await;
+    world.settle(candidate("k"), apply(vec![], vec![delete("a")])).await;
+    assert_eq!(world.store().kept(9_999).await.unwrap(), None);
+    let nothing = Restore { history: 9_999, ..Restore::default() };
+    let found = world.store().rehearse(Some(&tenant("a")), &nothing).await.unwrap();
+    assert_eq!((found.rows, found.notes.len()), (0, 1));
+    assert!(found.notes[0].starts_with(STAY), "{:?}", found.notes);
+    let undone = undo_as(world, nothing).await;
+    assert!(!is_whole(undone.reason.as_deref()), "{:?}", undone.reason);
+    assert_eq!(things(world).await, Vec::<Row>::new());
+}
+
+/// A collection that is no longer mapped is named, and nothing is changed.
+pub async fn rows_of_a_collection_that_is_gone_stay_kept(world: &mut World) {
+    world.write(vec![thing("a", 1)]).await;
+    world.settle(candidate("k"), apply(vec![], vec![delete("a")])).await;
+    let item = latest(world).await;
+    let mut fewer = (*collections()).clone();
+    fewer.remove("things");
+    world.store().set_collections(Arc::new(fewer));
+    let undone = undo(world, item, &[]).await;
+    let reason = undone.reason.expect("nothing could be done");
+    assert!(reason.starts_with(STAY) && reason.contains("things"), "{reason}");
+    world.store().set_collections(collections());
+    assert_eq!(undo(world, item, &[]).await.rows, 1);
+}
+
+/// The undone item is not planned again while its version is the same, nor is the same request.
+pub async fn an_undone_item_is_not_planned_again_until_its_version_changes(world: &mut World) {
+    world.write(vec![thing("a", 1)]).await;
+    world.settle(candidate("k"), apply(vec![], vec![delete("a")])).await;
+    let row = world.history().await.pop().expect("a history row");
+    let kept = world.store().kept(row.id).await.unwrap().expect("it is kept");
+    assert_eq!((kept.version.as_deref(), kept.rows), (Some("v1"), 1));
+    assert_eq!(kept.collections, ["things"]);
+    let run = world.planned("task", vec![candidate("other")]).await;
+    let mut undone = world.only("task").await.item;
+    undone.identity.key = "k".into();
+    undone.run = run;
+    let restore = Restore { undone: Some(undone), ..restore_of(world, row.id, &[]).await };
+    let request = Candidate { version: "r1".into(), ..candidate("1/#1") };
+    world.planned("undo", vec![request.clone()]).await;
+    let waiting = world.only("undo").await;
+    let change = Change::Restore(Arc::new(restore));
+    world.commit(vec![(&waiting, apply(vec![], vec![change]))]).await;
+    let (task, undo) = (world.run("task").await, world.run("undo").await);
+    assert_eq!(world.plan("task", task, vec![candidate("k")]).await.blocked, 1);
+    let newer = Candidate { version: "v2".into(), ..candidate("k") };
+    assert_eq!(world.plan("task", task, vec![newer]).await.planned, 1);
+    assert_eq!(world.plan("undo", undo, vec![request.clone()]).await.blocked, 1);
+    let later = Candidate { version: "r2".into(), ..request };
+    assert_eq!(world.plan("undo", undo, vec![later]).await.planned, 1);
+    world.balanced().await;
+}
+
+/// How each change has left its row is kept with it.
+pub async fn images_say_how_their_rows_were_left(world: &mut World) {
+    world.write(vec![thing("a", 1), thing("b", 1), thing("c", 1)]).await;
+    let only = |id: &str| {
+        let whole = range("things", None, &[]);
+        Arc::new(RowRange {
+            prefix: vec![text(id)],
+            rows: 1,
+            ..RowRange { collection: whole.collection, ..RowRange::default() }
+        })
+    };
+    let set = || fields([("n", Value::Integer(5))]);
+    let changes = vec![
+        set_n("a", 5),
+        Change::Increment { collection: "things".into(), key: vec![text("a")], fields: set() },
+        Change::UpdateRange { range: only("b"), fields: set() },
+        delete("b"),
+        Change::MoveRange { range: only("c"), into: "archived".into() },
+    ];
+    world.settle(candidate("k"), apply(vec![], changes)).await;
+    let left: Vec<Left> = world.latest_images().await.into_iter().map(|image| image.left).collect();
+    let ten = Left::Set(fields([("n", Value::Integer(10))]));
+    let expected = [
+        Left::Set(set()),
+        ten,
+        Left::Set(set()),
+        Left::Gone,
+        Left::Moved("archived".into()),
+        Left::Copy,
+    ];
+    assert_eq!(left, expected);
+}
