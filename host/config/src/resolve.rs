@@ -93,6 +93,8 @@ pub struct TaskOutline {
     pub timezone: String,
     /// How the slots of the schedule are handled.
     pub policy: Policy,
+    /// How long before-images are kept.
+    pub undo_retention: Duration,
 }
 
 /// The first step: parses a text into [`Parsed`].
@@ -410,6 +412,7 @@ impl Parsed {
                     schedule: written.expression.map(str::to_owned),
                     timezone: written.timezone.to_owned(),
                     policy: task.policy(),
+                    undo_retention: task.undo_retention(),
                 };
                 (TaskName::from(task.name()), outline)
             })
