@@ -96,6 +96,8 @@ pub struct TaskOutline {
     pub policy: Policy,
     /// When the task may work; none: always.
     pub windows: Windows,
+    /// How long before-images are kept.
+    pub undo_retention: Duration,
 }
 
 /// The first step: parses a text into [`Parsed`].
@@ -414,6 +416,7 @@ impl Parsed {
                     timezone: written.timezone.to_owned(),
                     policy: task.policy(),
                     windows: task.windows().clone(),
+                    undo_retention: task.undo_retention(),
                 };
                 (TaskName::from(task.name()), outline)
             })

@@ -432,6 +432,11 @@ impl RawTask {
         &self.windows
     }
 
+    /// How long before-images are kept.
+    pub(super) fn undo_retention(&self) -> Duration {
+        self.plain.undo_retention
+    }
+
     /// How the slots of the schedule are handled.
     pub fn policy(&self) -> Policy {
         Policy {

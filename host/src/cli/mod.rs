@@ -28,6 +28,7 @@ pub mod patience;
 pub mod pause;
 pub mod plugin;
 pub mod printed;
+pub mod quarantine;
 pub mod ring;
 pub mod run;
 pub mod runs;
@@ -119,6 +120,9 @@ pub enum Verb {
     /// List, show and cancel runs, and print their logs.
     #[command(subcommand)]
     Runs(runs::Verb),
+    /// List, show and find the rows that are kept, so that they can be put back.
+    #[command(subcommand)]
+    Quarantine(quarantine::Verb),
     /// Put rows back as they were before an item, a run or a task has changed them.
     Undo(undo::Args),
     /// Import, export, show and verify documents, and list those left alone.
@@ -190,6 +194,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Outbox(verb) => verb.run(global).await,
         Verb::Commands(verb) => verb.run(global).await,
         Verb::Runs(verb) => verb.run(global).await,
+        Verb::Quarantine(verb) => verb.run(global).await,
         Verb::Undo(args) => args.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,
         Verb::Plugin(verb) => verb.run(global).await,

@@ -1,0 +1,403 @@
+//! `besom quarantine`: what is kept of rows that were removed or changed, so that they can be put back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use besom_core::command::counted;
+use besom_core::ids::TaskName;
+use besom_core::time::Time;
+use besom_core::undo::{self, Target, row_name};
+use clap::Subcommand;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::output::{self, Facts, Stamp, Table};
+use super::{Exit, Failure, Global, open};
+use besom_engine::gather::rows;
+use besom_engine::host::undo::{is_candidate, page};
+use besom_ports::store::{BeforeImage, HistoryQuery, HistoryRow, Left, Run, Store};
+use besom_ports::task::TaskDefinition;
+
+/// Number of history rows read at a time.
+const PAGE: u32 = 1_000;
+/// Maximum number of runs searched by `ls`.
+const RUNS: u32 = 10_000;
+/// Maximum number of history rows searched by `find`.
+const SEARCHED: usize = 1_000_000;
+
+/// `besom quarantine`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// List runs of which rows are kept, newest first: how many rows, by which task and plugin, until when, how large.
+    Ls {
+        /// Only runs of this task.
+        #[arg(long)]
+        task: Option<String>,
+        /// Maximum number of runs.
+        #[arg(short, long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Show the kept items of a run, or with RUN/ITEM the kept rows of an item, named by its key or #NUMBER.
+    Show {
+        /// RUN or RUN/ITEM.
+        #[arg(value_name = "RUN[/ITEM]")]
+        what: String,
+        /// Maximum number of items or rows.
+        #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        limit: u32,
+    },
+    /// Find the kept rows with this value in their key, or with this text as their item's key.
+    Find {
+        /// The value, as the database shows it.
+        key: String,
+        /// Only rows of this task.
+        #[arg(long)]
+        task: Option<String>,
+        /// Maximum number of rows.
+        #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        limit: u32,
+    },
+}
+
+/// A run of which rows are kept.
+#[derive(Debug, Serialize)]
+struct KeptRun {
+    run: u64,
+    task: String,
+    /// The plugin that proposed the changes.
+    plugin: String,
+    /// The digest of its component.
+    digest: String,
+    /// When the first and the last of its kept items ended.
+    from: Stamp,
+    to: Stamp,
+    items: u64,
+    /// Rows that its kept items have changed.
+    rows: u64,
+    /// Size of what is kept, in bytes.
+    bytes: u64,
+    /// Until when it is kept; `None`: the task is not in the configuration, and it is kept with its history.
+    until: Option<Stamp>,
+}
+
+/// An item whose rows are kept.
+#[derive(Debug, Serialize)]
+struct KeptItem {
+    /// RUN/#NUMBER, for `besom undo`.
+    item: String,
+    task: String,
+    tenant: Option<String>,
+    key: String,
+    at: Stamp,
+    rows: u64,
+    bytes: u64,
+    until: Option<Stamp>,
+}
+
+/// A row that is kept.
+#[derive(Debug, Serialize)]
+struct KeptRow {
+    item: String,
+    task: String,
+    /// The collection and the key.
+    row: String,
+    at: Stamp,
+    /// `deleted`, `changed`, `inserted`, `moved`, or `unknown`.
+    change: &'static str,
+    until: Option<Stamp>,
+    /// The row as it was; `None`: it did not exist.
+    was: Option<Map<String, Value>>,
+}
+
+/// What the configuration says about keeping.
+struct Retentions(BTreeMap<TaskName, Duration>);
+
+impl Retentions {
+    fn until(&self, task: &TaskName, at: Time) -> Option<Stamp> {
+        let known = self.0.get(task).copied();
+        let own = || {
+            let longest = self.0.values().copied().max();
+            (task.as_str() == undo::TASK).then_some(longest).flatten()
+        };
+        known.or_else(own).map(|kept| Stamp(at + kept))
+    }
+}
+
+impl Verb {
+    /// Prints what is kept.
+    ///
+    /// # Errors
+    /// A run or an item that does not exist, or a store that cannot be read.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let (store, outline) = open::reading(global).await?;
+        let kept = outline.tasks.iter().map(|(name, task)| (name.clone(), task.undo_retention));
+        let kept = Retentions(kept.collect());
+        match self {
+            Verb::Ls { task, limit } => {
+                let runs = runs(&*store, &kept, task.map(TaskName::from), limit as usize).await?;
+                output::show_list(global.output, &runs, (runs.len(), limit), || table(&runs))?;
+            }
+            Verb::Show { what, limit } => {
+                let target = Target::parse(&what).map_err(Failure::Usage)?;
+                let (Target::Run(run) | Target::Item(run, _)) = &target else {
+                    return Err(Failure::Usage(format!("`{what}`: write RUN or RUN/ITEM")));
+                };
+                if store.run(*run).await?.is_none() {
+                    return Err(Failure::Usage(format!(
+                        "there is no run {run}; list runs with `besom quarantine ls`"
+                    )));
+                }
+                if let Target::Run(_) = target {
+                    let items = items(&*store, &kept, &target, limit as usize).await?;
+                    output::show_list(global.output, &items, (items.len(), limit), || {
+                        of_items(&items)
+                    })?;
+                    return Ok(Exit::Fine);
+                }
+                let found = page(&*store, &target, None, PAGE).await?.0;
+                if found.is_empty() {
+                    return Err(Failure::Usage(format!(
+                        "run {run} has no such item; list its items with `besom quarantine show {run}`"
+                    )));
+                }
+                let mut rows = Vec::new();
+                for row in &found {
+                    rows.extend(
+                        rows_of(&*store, &kept, row, limit as usize - rows.len(), |_| true).await?,
+                    );
+                }
+                output::show_list(global.output, &rows, (rows.len(), limit), || of_rows(&rows))?;
+            }
+            Verb::Find { key, task, limit } => {
+                let rows =
+                    found(&*store, &kept, &key, task.map(TaskName::from), limit as usize).await?;
+                output::show_list(global.output, &rows, (rows.len(), limit), || of_rows(&rows))?;
+                return Ok(if rows.is_empty() { Exit::Failed } else { Exit::Fine });
+            }
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+async fn runs(
+    store: &dyn Store,
+    kept: &Retentions,
+    task: Option<TaskName>,
+    limit: usize,
+) -> Result<Vec<KeptRun>, Failure> {
+    let mut found: Vec<KeptRun> = Vec::new();
+    for run in store.runs(task.as_ref(), RUNS).await? {
+        if found.len() >= limit {
+            break;
+        }
+        let mut all: Option<KeptRun> = None;
+        let mut before = None;
+        loop {
+            let (rows, more) = page(store, &Target::Run(run.id), before, PAGE).await?;
+            for row in rows.iter().filter(|row| row.undo_bytes > 0) {
+                let (plugin, digest) = (plugin_of(&run), run.digest.clone());
+                let all = all.get_or_insert_with(|| KeptRun {
+                    run: run.id.0,
+                    task: run.task.to_string(),
+                    plugin,
+                    digest,
+                    from: Stamp(row.at),
+                    to: Stamp(row.at),
+                    items: 0,
+                    rows: 0,
+                    bytes: 0,
+                    until: kept.until(&run.task, row.at),
+                });
+                // Newest first.
+                all.from = Stamp(row.at);
+                all.items += 1;
+                all.rows += row.rows;
+                all.bytes += row.undo_bytes;
+            }
+            before = rows.last().map(|row| row.id);
+            if !more {
+                break;
+            }
+        }
+        found.extend(all);
+    }
+    Ok(found)
+}
+
+fn plugin_of(run: &Run) -> String {
+    let definition: Result<TaskDefinition, _> = serde_json::from_str(&run.definition);
+    definition.map(|definition| definition.plugin).unwrap_or_default()
+}
+
+async fn items(
+    store: &dyn Store,
+    kept: &Retentions,
+    target: &Target,
+    limit: usize,
+) -> Result<Vec<KeptItem>, Failure> {
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let (rows, more) = page(store, target, before, PAGE).await?;
+        let items = rows.iter().filter(|row| is_candidate(row) && row.undo_bytes > 0);
+        found.extend(items.map(|row| KeptItem {
+            item: named(row),
+            task: row.identity.task.to_string(),
+            tenant: row.identity.tenant.as_ref().map(ToString::to_string),
+            key: row.identity.key.clone(),
+            at: Stamp(row.at),
+            rows: row.rows,
+            bytes: row.undo_bytes,
+            until: kept.until(&row.identity.task, row.at),
+        }));
+        before = rows.last().map(|row| row.id);
+        if !more || found.len() >= limit {
+            found.truncate(limit);
+            return Ok(found);
+        }
+    }
+}
+
+fn named(row: &HistoryRow) -> String {
+    format!("{}/#{}", row.run, row.id)
+}
+
+async fn rows_of(
+    store: &dyn Store,
+    kept: &Retentions,
+    row: &HistoryRow,
+    limit: usize,
+    wanted: impl Fn(&BeforeImage) -> bool,
+) -> Result<Vec<KeptRow>, Failure> {
+    let images = store.before_images(row.id).await?.unwrap_or_default();
+    let images = images.into_iter().filter(|image| image.left != Left::Copy);
+    let images = images.filter(wanted).take(limit).map(|image| KeptRow {
+        item: named(row),
+        task: row.identity.task.to_string(),
+        row: row_name(&image.collection, &image.key),
+        at: Stamp(row.at),
+        change: match (&image.left, image.stored.is_empty()) {
+            (Left::Gone, _) => "deleted",
+            (Left::Moved(_), _) => "moved",
+            (Left::Set(_) | Left::As(_), false) => "changed",
+            (_, true) => "inserted",
+            (Left::Unknown | Left::Copy, false) => "unknown",
+        },
+        until: kept.until(&row.identity.task, row.at),
+        was: (!image.stored.is_empty()).then(|| {
+            let fields = image.stored.iter();
+            fields.map(|field| (field.name.clone(), rows::plain(&field.value))).collect()
+        }),
+    });
+    Ok(images.collect())
+}
+
+/// The kept rows with a value in their key, newest first.
+async fn found(
+    store: &dyn Store,
+    kept: &Retentions,
+    key: &str,
+    task: Option<TaskName>,
+    limit: usize,
+) -> Result<Vec<KeptRow>, Failure> {
+    let (mut found, mut before, mut searched) = (Vec::new(), None, 0);
+    loop {
+        let query =
+            HistoryQuery { task: task.clone(), before, limit: PAGE, ..HistoryQuery::default() };
+        let rows = store.history(&query).await?;
+        for row in rows.iter().filter(|row| row.undo_bytes > 0) {
+            let is_item = row.identity.key == key;
+            let wanted = |image: &BeforeImage| {
+                is_item
+                    || image.key.iter().any(|value| match rows::plain(value) {
+                        Value::String(text) => text == key,
+                        other => other.to_string() == key,
+                    })
+            };
+            found.extend(rows_of(store, kept, row, limit - found.len(), wanted).await?);
+            if found.len() >= limit {
+                return Ok(found);
+            }
+        }
+        searched += rows.len();
+        before = rows.last().map(|row| row.id);
+        if rows.len() < PAGE as usize || searched >= SEARCHED {
+            return Ok(found);
+        }
+    }
+}
+
+fn until(until: &Option<Stamp>) -> String {
+    until.as_ref().map_or_else(|| "with its history".to_owned(), ToString::to_string)
+}
+
+fn table(runs: &[KeptRun]) -> String {
+    let mut table = Table::new(
+        &[">RUN", "TASK", "PLUGIN", "LAST", ">ITEMS", ">ROWS", ">BYTES", "KEPT UNTIL"],
+        "No rows are kept.",
+    );
+    for run in runs {
+        table.row([
+            run.run.to_string(),
+            run.task.clone(),
+            run.plugin.clone(),
+            run.to.to_string(),
+            run.items.to_string(),
+            run.rows.to_string(),
+            run.bytes.to_string(),
+            until(&run.until),
+        ]);
+    }
+    let (rows, bytes): (u64, u64) =
+        runs.iter().fold((0, 0), |(rows, bytes), run| (rows + run.rows, bytes + run.bytes));
+    match runs.len() {
+        0 => table.render(),
+        _ => format!(
+            "{}{}, {} in all\n",
+            table.render(),
+            counted(rows, "row"),
+            counted(bytes, "byte")
+        ),
+    }
+}
+
+fn of_items(items: &[KeptItem]) -> String {
+    let mut table = Table::new(
+        &["ITEM", "TASK", "TENANT", "KEY", "AT", ">ROWS", ">BYTES", "KEPT UNTIL"],
+        "No rows of this run are kept.",
+    );
+    for item in items {
+        table.row([
+            item.item.clone(),
+            item.task.clone(),
+            output::text(item.tenant.as_ref()),
+            item.key.clone(),
+            item.at.to_string(),
+            item.rows.to_string(),
+            item.bytes.to_string(),
+            until(&item.until),
+        ]);
+    }
+    table.render()
+}
+
+fn of_rows(rows: &[KeptRow]) -> String {
+    if rows.is_empty() {
+        return "No such rows are kept.\n".to_owned();
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut facts = Facts::default();
+        facts.add("row", &row.row).add("item", &row.item).add("task", &row.task);
+        facts.add(row.change, &row.at).add("kept until", until(&row.until));
+        for (name, value) in row.was.iter().flatten() {
+            let value = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            facts.add(format!("  {name}"), value);
+        }
+        text.push_str(&facts.render());
+        text.push('\n');
+    }
+    text
+}
