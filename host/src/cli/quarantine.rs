@@ -307,11 +307,7 @@ async fn found(
         for row in rows.iter().filter(|row| row.undo_bytes > 0) {
             let is_item = row.identity.key == key;
             let wanted = |image: &BeforeImage| {
-                is_item
-                    || image.key.iter().any(|value| match rows::plain(value) {
-                        Value::String(text) => text == key,
-                        other => other.to_string() == key,
-                    })
+                is_item || image.key.iter().any(|value| shown(&rows::plain(value)) == key)
             };
             found.extend(rows_of(store, kept, row, limit - found.len(), wanted).await?);
             if found.len() >= limit {
@@ -323,6 +319,14 @@ async fn found(
         if rows.len() < PAGE as usize || searched >= SEARCHED {
             return Ok(found);
         }
+    }
+}
+
+/// A value as people write it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -388,13 +392,9 @@ fn of_rows(rows: &[KeptRow]) -> String {
     for row in rows {
         let mut facts = Facts::default();
         facts.add("row", &row.row).add("item", &row.item).add("task", &row.task);
-        facts.add(row.change, &row.at).add("kept until", until(&row.until));
+        facts.add(row.change, row.at).add("kept until", until(&row.until));
         for (name, value) in row.was.iter().flatten() {
-            let value = match value {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            facts.add(format!("  {name}"), value);
+            facts.add(format!("  {name}"), shown(value));
         }
         text.push_str(&facts.render());
         text.push('\n');

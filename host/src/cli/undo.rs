@@ -151,7 +151,7 @@ fn named(path: &Path) -> Result<Vec<(usize, String)>, Failure> {
         lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();
     match lines.len() {
         0 => Err(unreadable("it names no row".to_owned())),
-        ..=FORCED_MAX => Ok(lines),
+        1..=FORCED_MAX => Ok(lines),
         rows => Err(unreadable(format!("{rows} rows: at most {FORCED_MAX}"))),
     }
 }
@@ -431,6 +431,9 @@ impl Report {
         facts.add("rows that stay", self.staying);
         for (reason, count) in &self.skipped {
             facts.add("not undone", format!("{}: {reason}", counted(*count, "item")));
+        }
+        if self.items == 0 && self.skipped.is_empty() && self.notes.is_empty() {
+            facts.add("note", "no item of it has changed rows");
         }
         for note in self.notes.keys() {
             facts.add("note", note);

@@ -27,5 +27,6 @@ mod telling;
 #[path = "../common/terminal.rs"]
 mod terminal;
 mod top;
+mod undo;
 #[path = "../common/wait.rs"]
 mod wait;

@@ -116,7 +116,7 @@ pub(super) async fn apply(
     }
     let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
     let back = Back { session, mapping, deferred, tenant };
-    while let Some(ask) = restoring.next() {
+    while let Some(ask) = restoring.ask() {
         let answer = back.asked(ask).await?;
         restoring.answer(answer);
     }

@@ -212,7 +212,7 @@ impl Restoring {
     }
 
     /// The next statement; `None`: everything is done.
-    pub fn next(&mut self) -> Option<Ask<'_>> {
+    pub fn ask(&mut self) -> Option<Ask<'_>> {
         while self.current.is_none() {
             match self.jobs.pop() {
                 Some(mut job) => self.current = (!job.rows().is_empty()).then_some(job),
@@ -262,7 +262,9 @@ impl Restoring {
                 let rows = job.rows();
                 match rows.len() {
                     0 | 1 => {
-                        rows.pop().into_iter().for_each(|at| self.refuse(&job, at, said.clone()))
+                        if let Some(at) = rows.pop() {
+                            self.refuse(&job, at, said);
+                        }
                     }
                     _ if is_late => {
                         let rows = std::mem::take(rows);
@@ -361,7 +363,7 @@ impl Restoring {
             let into = copies(image).to_owned();
             match found {
                 Some(found) if is_same(&image.stored, &found.row) || self.is_forced(at) => {
-                    free.push(at)
+                    free.push(at);
                 }
                 None if self.is_forced(at) => free.push(at),
                 Some(found) => {
@@ -397,7 +399,7 @@ impl Restoring {
                 // Something else of it is taken; the database says what.
                 None => self.jobs.push(Job::Put { rows: vec![at], exact: true }),
                 Some(found) if is_same(&self.images[at].stored, &found.row) => {
-                    self.out.already += 1
+                    self.out.already += 1;
                 }
                 Some(found) if self.is_forced(at) => {
                     self.seen.insert(at, found.row);

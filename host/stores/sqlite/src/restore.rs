@@ -118,7 +118,7 @@ impl Effects<'_> {
             }
         }
         let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
-        while let Some(ask) = restoring.next() {
+        while let Some(ask) = restoring.ask() {
             let answer = self.asked(ask, &writable)?;
             restoring.answer(answer);
         }

@@ -250,7 +250,7 @@ impl State {
         let earlier = restore.earlier.iter().filter_map(|history| self.images(*history));
         let earlier: Vec<BeforeImage> = earlier.flatten().collect();
         let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
-        while let Some(ask) = restoring.next() {
+        while let Some(ask) = restoring.ask() {
             let answer = self.tables.put_back(collections, ask, &mut touched)?;
             restoring.answer(answer);
         }

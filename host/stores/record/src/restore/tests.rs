@@ -117,7 +117,7 @@ fn restore(
 ) -> (Restored, Vec<Undone>) {
     let forced = forced.iter().map(|name| (*name).to_owned()).collect();
     let mut restoring = Restoring::new(images, Arc::new(forced), &[]);
-    while let Some(ask) = restoring.next() {
+    while let Some(ask) = restoring.ask() {
         let answer = table.take(ask);
         restoring.answer(answer);
     }
@@ -243,7 +243,7 @@ fn what_an_earlier_attempt_has_put_back_is_not_put_back_again() {
     let rows = [row(1, "a", None), row(2, "b", None)];
     let mut table = Table::default();
     let mut restoring = Restoring::new(gone(&rows), Arc::default(), &gone(&rows[..1]));
-    while let Some(ask) = restoring.next() {
+    while let Some(ask) = restoring.ask() {
         let answer = table.take(ask);
         restoring.answer(answer);
     }

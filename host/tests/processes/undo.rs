@@ -1,0 +1,133 @@
+//! `besom undo` and `besom quarantine`: alone, beside a host, and killed in the middle.
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::site::{Site, wait_for};
+
+const CONFIG: &str = r#"
+[collections.sessions]
+key = ["id"]
+columns = { id = "integer", expire_date = { type = "timestamp", encoding = "seconds" } }
+indexes = { by_expire = ["expire_date"] }
+[tasks.old-sessions]
+plugin = "retention"
+schedule = "@every 30d"
+collections.rows = "sessions"
+settings = { by = "expire_date", older_than = "14d" }
+"#;
+
+/// Old sessions.
+const ROWS: u32 = 5_000;
+
+fn site() -> (Site, Connection) {
+    let site = Site::new(CONFIG);
+    let db = site.database();
+    db.execute_batch(&format!(
+        "CREATE TABLE sessions (id INTEGER PRIMARY KEY, expire_date INTEGER, token TEXT UNIQUE, data);
+         CREATE INDEX sessions_by_expire ON sessions (expire_date);
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})
+         INSERT INTO sessions SELECT i, i, 't' || i, CASE i % 3 WHEN 0 THEN x'00' WHEN 1 THEN i / 7.0 END FROM n;"
+    ))
+    .expect("the product's table");
+    (site, db)
+}
+
+fn dump(db: &Connection) -> Vec<String> {
+    let sql = "SELECT id || '|' || expire_date || token || typeof(data) || coalesce(hex(data), '')
+               FROM sessions ORDER BY id";
+    let mut statement = db.prepare(sql).expect("a query");
+    let rows = statement.query_map([], |row| row.get(0)).expect("rows");
+    rows.map(|row| row.expect("a row")).collect()
+}
+
+/// Deletes the old sessions, and returns the run that did.
+fn removed(site: &Site, db: &Connection) -> String {
+    let (code, _) = site.json(&["run"]);
+    assert_eq!((code, dump(db).len()), (0, 0));
+    let (_, kept) = site.json(&["quarantine", "ls"]);
+    assert_eq!((&kept[0]["rows"], &kept[0]["plugin"]), (&ROWS.into(), &"retention".into()));
+    kept[0]["run"].to_string()
+}
+
+#[test]
+fn a_run_is_undone_without_a_host_and_what_has_changed_since_stays() {
+    let (site, db) = site();
+    let before = dump(&db);
+    let run = removed(&site, &db);
+    let (code, rehearsal) = site.json(&["undo", &run, "--dry-run"]);
+    assert_eq!((code, &rehearsal["rows"], dump(&db).len()), (0, &ROWS.into(), 0));
+    let theirs = "INSERT INTO sessions VALUES (1, 9e9, 'theirs', 0), (99999, 9e9, 't2', 0)";
+    db.execute(theirs, []).expect("the product's rows");
+    let (code, undone) = site.json(&["undo", &run, "--reason", "wrong rule"]);
+    assert_eq!((code, &undone["rows"]), (1, &(ROWS - 2).into()));
+    let mut stay: Vec<(&Value, bool)> = undone["stay"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|s| (&s["row"], s["now"].is_null()))
+        .collect();
+    stay.sort_by_key(|(row, _)| row.to_string());
+    assert_eq!(stay, [(&"sessions (1)".into(), false), (&"sessions (2)".into(), true)]);
+    assert_eq!(dump(&db)[2..ROWS as usize], before[2..]);
+    // A file that names another row is refused with its line; one of them is forced.
+    std::fs::write(site.path("keys"), "# chosen\nsessions (3)\n").expect("a file");
+    let keys = site.path("keys").display().to_string();
+    let (code, said) = site.said(&["undo", &run, "--force-keys", &keys]);
+    assert!(code == 2 && said.contains("keys:2") && said.contains("sessions (3)"), "{said}");
+    std::fs::write(site.path("keys"), "sessions (1)\n").expect("a file");
+    let (code, forced) = site.json(&["undo", &run, "--force-keys", &keys]);
+    assert_eq!((code, &forced["rows"], &forced["staying"]), (1, &1.into(), &1.into()));
+    assert_eq!(dump(&db)[0], before[0]);
+    let (_, commands) = site.json(&["commands", "ls"]);
+    assert_eq!(commands[1]["reason"], "wrong rule");
+    let (code, found) = site.json(&["quarantine", "find", "4000"]);
+    assert_eq!((code, &found[0]["row"]), (0, &"sessions (4000)".into()));
+    let (code, said) = site.said(&["undo", "4711"]);
+    assert!(code == 2 && said.contains("there is no run 4711"), "{said}");
+    site.balanced();
+}
+
+#[test]
+fn a_host_undoes_what_is_asked_for_beside_it_and_does_not_plan_it_again() {
+    let (site, db) = site();
+    let before = dump(&db);
+    let run = removed(&site, &db);
+    let mut host = site.serve();
+    host.leads();
+    let (code, undone) = site.json(&["undo", &run, "--wait", "60s"]);
+    assert_eq!((code, &undone["rows"], &undone["ended"]), (0, &ROWS.into(), &true.into()));
+    assert_eq!(dump(&db), before);
+    let (code, again) = site.json(&["undo", &run, "--wait", "60s"]);
+    assert_eq!((code, &again["rows"]), (0, &0.into()));
+    let (code, _) = site.json(&["task", "trigger", "old-sessions", "--wait", "60s"]);
+    assert_eq!(code, 0);
+    wait_for("the triggered run ends", || {
+        let (_, runs) = site.json(&["runs", "ls", "--task", "old-sessions"]);
+        runs[0]["state"] == "ok" && runs[0]["blocked"] == 5
+    });
+    assert_eq!(dump(&db), before);
+    // Undo of the undo.
+    let (code, _) = site.json(&["undo", &undone["run"].to_string(), "--wait", "60s"]);
+    assert_eq!((code, dump(&db).len()), (0, 0));
+    host.stop();
+    site.balanced();
+}
+
+#[test]
+fn an_undo_that_is_killed_goes_on_when_it_is_repeated() {
+    let (site, db) = site();
+    let before = dump(&db);
+    let run = removed(&site, &db);
+    for after in [1, 2, 3] {
+        let mut undoing = site.command(&["undo", &run]).spawn().expect("it starts");
+        wait_for("some rows are back", || {
+            dump(&db).len() >= after * 1_000 || undoing.try_wait().expect("known").is_some()
+        });
+        undoing.kill().expect("killed");
+        undoing.wait().expect("it ends");
+    }
+    let (code, _) = site.json(&["undo", &run]);
+    assert_eq!((code, dump(&db)), (0, before));
+    site.balanced();
+}
