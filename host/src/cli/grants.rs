@@ -73,6 +73,7 @@ impl Args {
                 text.push_str(";\n");
             }
             text.push_str(&suggestions(connections(&config) + OF_VERBS, &role));
+            text.push_str(&undoing(&used, &wanted(&config), &role));
             text
         })?;
         Ok(Exit::Fine)
@@ -92,6 +93,35 @@ fn suggestions(connections: usize, role: &str) -> String {
          -- limit the connections of Besom, so that the product can always connect: {connections} for each host\n\
          -- ALTER ROLE {role} CONNECTION LIMIT {connections};\n"
     )
+}
+
+/// Returns statements, commented out, without which `besom undo` is refused: what the tasks take away is put
+/// back, and what they add is removed.
+fn undoing(collections: &Collections, wanted: &BTreeMap<String, Wanted>, role: &str) -> String {
+    let role = quote(role);
+    let mut lines = String::new();
+    for (name, wanted) in wanted {
+        let Some(collection) = collections.get(name) else { continue };
+        let adds = wanted.operations.insert || wanted.whole;
+        let rights = match (wanted.operations.delete, adds) {
+            (true, true) => "INSERT, DELETE",
+            (true, false) => "INSERT",
+            (false, true) => "DELETE",
+            (false, false) => continue,
+        };
+        let table = table_of(collection);
+        lines.push_str(&format!("-- GRANT {rights} ON {table} TO {role};\n"));
+    }
+    match lines.is_empty() {
+        true => lines,
+        false => format!(
+            "-- let `besom undo` put back what tasks have deleted, and remove what they have inserted\n{lines}"
+        ),
+    }
+}
+
+fn table_of(collection: &Collection) -> String {
+    collection.table.split('.').map(quote).collect::<Vec<_>>().join(".")
 }
 
 /// Returns the user in a connection URL.
@@ -196,7 +226,7 @@ pub fn statements(
 /// Returns the privileges on one table: SELECT, UPDATE on at least one column (to lock rows), and what the
 /// tasks do to it.
 fn of_table(collection: &Collection, wanted: &Wanted, is_needed: bool, role: &str) -> Vec<String> {
-    let table = collection.table.split('.').map(quote).collect::<Vec<_>>().join(".");
+    let table = table_of(collection);
     let operations = wanted.operations;
     let mapped: BTreeSet<&String> =
         collection.columns.keys().chain(&collection.key).chain(&collection.tenant).collect();
