@@ -10,7 +10,10 @@ use std::collections::{BTreeMap, VecDeque};
 use besom_reconciler::Reconciler;
 use besom_sdk::deliveries::Delivery;
 use besom_sdk::testing::Fixture;
-use besom_sdk::{Candidate, Change, Guard, Proposal, Task, Time, Value, Verdict, activity::State};
+use besom_sdk::{
+    Candidate, Change, Comparison, Condition, Guard, Proposal, Task, Time, Value, Verdict,
+    activity::State,
+};
 use besom_ttl_transitions::TtlTransitions;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -99,10 +102,10 @@ impl World {
 
     fn holds(&self, guard: &Guard) -> bool {
         match guard {
-            Guard::Columns(guard) => guard
-                .conditions
-                .iter()
-                .all(|condition| self.row[condition.column.as_str()] == condition.value),
+            Guard::Columns(guard) => guard.conditions.iter().all(|condition| {
+                let is = self.row[condition.column.as_str()].clone();
+                *condition == Condition::of(&condition.column, Comparison::Equal, is)
+            }),
             Guard::Idle(_) => self.used == State::Idle,
             other => panic!("{other:?}"),
         }
