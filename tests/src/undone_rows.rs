@@ -1,14 +1,59 @@
 //! Rows are put back into tables that have changed since.
 
-use besom_core::proposal::Change;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use besom_core::item::Candidate;
+use besom_core::proposal::{Change, Restore};
 use besom_core::undo::STAY;
 use besom_core::value::Value;
-use besom_ports::store::Outcome;
+use besom_ports::store::{HistoryRow, Outcome, Restored};
 
 use crate::conformance::World;
-use crate::conformance::store::undo::{latest, rehearsed, undo};
 use crate::conformance::tables::{fields, text, thing};
-use crate::conformance::world::{apply, candidate};
+use crate::conformance::world::{apply, candidate, tenant};
+
+/// What a restore of a history row is told.
+pub async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore {
+    let kept = world.store().kept(history).await.expect("it is read").unwrap_or_default();
+    let forced: BTreeSet<String> = forced.iter().map(|name| (*name).to_owned()).collect();
+    Restore {
+        history,
+        undone: None,
+        collections: kept.collections,
+        rows: kept.rows,
+        forced: Arc::new(forced),
+        earlier: Vec::new(),
+    }
+}
+
+/// Undoes a history row in a commit of its own, and returns the history row of that.
+pub async fn undo_as(world: &World, restore: Restore) -> HistoryRow {
+    let version = format!("request {}", world.history().await.len());
+    let item = Candidate { version, ..candidate(&format!("#{}", restore.history)) };
+    world.planned("undo", vec![item]).await;
+    let waiting = world.only("undo").await;
+    let change = Change::Restore(Arc::new(restore));
+    let committed = world.commit(vec![(&waiting, apply(vec![], vec![change]))]).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    world.history().await.pop().expect("a history row")
+}
+
+/// Undoes a history row, and returns the history row of that.
+pub async fn undo(world: &World, history: u64, forced: &[&str]) -> HistoryRow {
+    undo_as(world, restore_of(world, history, forced).await).await
+}
+
+/// What undoing a history row would do.
+pub async fn rehearsed(world: &World, history: u64) -> Restored {
+    let restore = restore_of(world, history, &[]).await;
+    world.store().rehearse(Some(&tenant("a")), &restore).await.expect("a rehearsal")
+}
+
+/// The number of the latest history row.
+pub async fn latest(world: &World) -> u64 {
+    world.history().await.last().expect("a history row").id
+}
 
 fn delete(id: &str) -> Change {
     Change::Delete { collection: "things".into(), key: vec![text(id)] }

@@ -7,9 +7,9 @@ use besom_core::value::{Field, Value};
 use besom_ports::store::Outcome;
 
 use crate::conformance::World;
-use crate::conformance::store::undo::{latest, undo};
 use crate::conformance::tables::{fields, text};
 use crate::conformance::world::{apply, candidate};
+use crate::undone_rows::{latest, undo};
 
 /// Guards and changes of the thing `t`, one item each.
 fn ways() -> Vec<(&'static str, Vec<Guard>, Vec<Change>)> {

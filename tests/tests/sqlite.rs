@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use besom_core::value::Value;
+use besom_core::value::{Field, Value};
 use besom_sqlite::Options;
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::sqlite::Sqlite;
@@ -170,8 +170,8 @@ fn rows_come_back_into_tables_that_have_changed() {
 #[test]
 fn rows_come_back_with_their_storage_classes_and_row_ids() {
     use besom_core::proposal::{Change, RowRange};
-    use besom_tests::conformance::store::undo::{latest, undo};
     use besom_tests::conformance::world::{apply, candidate};
+    use besom_tests::undone_rows::{latest, undo};
     block_on(async {
         let sqlite = Sqlite::open();
         let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
@@ -206,6 +206,14 @@ fn rows_come_back_with_their_storage_classes_and_row_ids() {
             assert_eq!(undo(&world, latest(&world).await, &[]).await.reason, None, "{collection}");
         }
         assert_eq!((dump(counters), dump(settings)), before);
+        // What was set comes back as well.
+        let range = RowRange { collection: "counters".into(), rows: 100, ..RowRange::default() };
+        let set = vec![Field::new("n", Value::Integer(0))];
+        let set = Change::UpdateRange { range: Arc::new(range), fields: set };
+        world.settle(candidate("set"), apply(vec![], vec![set])).await;
+        assert_ne!(dump(counters), before.0);
+        assert_eq!(undo(&world, latest(&world).await, &[]).await.reason, None);
+        assert_eq!(dump(counters), before.0);
         // The row id is taken, the key is free: the row comes back under another row id.
         world.settle(candidate("settings"), apply(vec![], vec![all("settings")])).await;
         let item = latest(&world).await;

@@ -408,7 +408,8 @@ impl Report {
     fn exit(&self) -> Exit {
         let is_done = |reason: &String| reason.starts_with(ALREADY);
         let is_partial = |note: &String| !is_whole(Some(note));
-        let whole = self.staying == 0
+        let whole = self.ended
+            && self.staying == 0
             && self.skipped.keys().all(is_done)
             && !self.notes.keys().any(is_partial);
         if whole { Exit::Fine } else { Exit::Failed }

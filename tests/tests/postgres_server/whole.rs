@@ -7,10 +7,10 @@ use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_ports::store::{Error, Outcome};
 use besom_tests::adapters::postgres::Postgres;
-use besom_tests::conformance::store::undo::{latest, rehearsed, undo};
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, set_n};
 use besom_tests::conformance::{World, block_on};
+use besom_tests::undone_rows::{latest, rehearsed, undo};
 use besom_tests::{undone_rows, whole_rows};
 
 /// Columns that no mapping knows: name, type, what is inserted, and what is kept.

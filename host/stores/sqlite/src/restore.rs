@@ -271,11 +271,17 @@ impl Effects<'_> {
         let table = self.mapping.table(&image.collection)?;
         let (mut set, mut params): (String, Params<'_>) = (String::new(), Vec::new());
         let known = &writable[&image.collection];
-        for field in fields.iter().filter(|field| known.contains(&field.name.to_lowercase())) {
+        let is_known = |field: &&Field| known.contains(&field.name.to_lowercase());
+        let garbled: Vec<Option<Vec<u8>>> =
+            fields.iter().filter(is_known).map(|field| garbled(&field.value)).collect();
+        for (field, bytes) in fields.iter().filter(is_known).zip(&garbled) {
             set.push_str(if set.is_empty() { "" } else { ", " });
             push_quoted(&field.name, &mut set);
             set.push_str(" = ?");
-            params.push(cell(&field.value));
+            params.push(match bytes {
+                Some(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
+                None => cell(&field.value),
+            });
         }
         if set.is_empty() {
             return Ok(Did::Refused("none of its columns can be set any more".to_owned()));
@@ -352,7 +358,15 @@ fn key_in(table: &Table, image: &BeforeImage) -> RowKey {
     table.collection.key.iter().map(value).collect()
 }
 
-/// A value as it was stored.
+/// The bytes of a text that is not UTF-8, which is kept in hexadecimal.
+fn garbled(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::Json(hex) => Some(unhex(hex).unwrap_or_default()),
+        _ => None,
+    }
+}
+
+/// A value as it was stored, except one that is [`garbled`].
 fn cell(value: &Value) -> ToSqlOutput<'_> {
     match value {
         Value::Integer(i) => ToSqlOutput::from(*i),
@@ -368,17 +382,14 @@ fn put(
     each: &[bool],
     image: &BeforeImage,
 ) -> rusqlite::Result<Option<Vec<Field>>> {
-    let fields = image.stored.iter().zip(each).filter(|(_, written)| **written);
+    let fields = || image.stored.iter().zip(each).filter(|(_, written)| **written);
+    let garbled: Vec<Option<Vec<u8>>> = fields().map(|(field, _)| garbled(&field.value)).collect();
     let mut params: Params<'_> = Vec::with_capacity(each.len());
-    let mut garbled: Vec<(usize, Vec<u8>)> = Vec::new();
-    for (at, (field, _)) in fields.enumerate() {
-        if let Value::Json(hex) = &field.value {
-            garbled.push((at, unhex(hex).unwrap_or_default()));
-        }
-        params.push(cell(&field.value));
-    }
-    for (at, bytes) in &garbled {
-        params[*at] = ToSqlOutput::Borrowed(ValueRef::Text(bytes));
+    for ((field, _), bytes) in fields().zip(&garbled) {
+        params.push(match bytes {
+            Some(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
+            None => cell(&field.value),
+        });
     }
     returned(statement, &params)
 }

@@ -1,19 +1,20 @@
 //! Undo: what a commit has done to rows is taken back, as far as nobody has changed them since.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Restore, RowRange};
 use besom_core::undo::{STAY, is_whole};
 use besom_core::value::{Row, Value};
-use besom_ports::store::{HistoryRow, Left, Outcome, Restored};
+use besom_ports::store::Left;
 
 use crate::conformance::World;
 use crate::conformance::tables::{
     child, collections, dependent, fields, full_thing, leaf, parent, text, thing,
 };
 use crate::conformance::world::{apply, candidate, range, set_n, tenant};
+use crate::undone_rows::{latest, rehearsed, restore_of, undo, undo_as};
 
 const COLUMNS: [&str; 10] =
     ["id", "title", "n", "ratio", "data", "at", "flag", "doc", "reference", "price"];
@@ -37,48 +38,6 @@ fn title(id: &str, title: &str) -> Change {
 
 fn all() -> Arc<RowRange> {
     Arc::new(RowRange { collection: "things".into(), rows: 100, ..RowRange::default() })
-}
-
-/// What a restore of a history row is told.
-async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore {
-    let kept = world.store().kept(history).await.expect("it is read").unwrap_or_default();
-    let forced: BTreeSet<String> = forced.iter().map(|name| (*name).to_owned()).collect();
-    Restore {
-        history,
-        undone: None,
-        collections: kept.collections,
-        rows: kept.rows,
-        forced: Arc::new(forced),
-        earlier: Vec::new(),
-    }
-}
-
-/// Undoes a history row in a commit of its own, and returns the history row of that.
-async fn undo_as(world: &World, restore: Restore) -> HistoryRow {
-    let version = format!("request {}", world.history().await.len());
-    let item = Candidate { version, ..candidate(&format!("#{}", restore.history)) };
-    world.planned("undo", vec![item]).await;
-    let waiting = world.only("undo").await;
-    let change = Change::Restore(Arc::new(restore));
-    let committed = world.commit(vec![(&waiting, apply(vec![], vec![change]))]).await;
-    assert_eq!(committed.outcomes, [Outcome::Committed]);
-    world.history().await.pop().expect("a history row")
-}
-
-/// Undoes a history row, and returns the history row of that.
-pub async fn undo(world: &World, history: u64, forced: &[&str]) -> HistoryRow {
-    undo_as(world, restore_of(world, history, forced).await).await
-}
-
-/// What undoing a history row would do.
-pub async fn rehearsed(world: &World, history: u64) -> Restored {
-    let restore = restore_of(world, history, &[]).await;
-    world.store().rehearse(Some(&tenant("a")), &restore).await.expect("a rehearsal")
-}
-
-/// The number of the latest history row.
-pub async fn latest(world: &World) -> u64 {
-    world.history().await.last().expect("a history row").id
 }
 
 /// Everything that an item has done is taken back, for every kind of column; and that can be undone as well.
