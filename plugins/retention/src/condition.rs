@@ -595,7 +595,7 @@ impl<'a> Reader<'a> {
         let Some(token) = self.next().cloned() else { return Ok(None) };
         let is_word = |word: &&str| token.text.eq_ignore_ascii_case(word);
         match token.sort {
-            Sort::Name if ["now", "true", "false", "null"].iter().any(|word| is_word(word)) => {
+            Sort::Name if ["now", "true", "false", "null"].iter().any(is_word) => {
                 return Ok(None);
             }
             Sort::Name | Sort::Quoted => {}
