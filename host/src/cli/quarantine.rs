@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::output::{self, Facts, Stamp, Table};
+use super::undo::no_such_item;
 use super::{Exit, Failure, Global, open};
 use besom_engine::gather::rows;
 use besom_engine::host::undo::{is_candidate, page};
@@ -156,9 +157,7 @@ impl Verb {
                 }
                 let found = page(&*store, &target, None, PAGE).await?.0;
                 if found.is_empty() {
-                    return Err(Failure::Usage(format!(
-                        "run {run} has no such item; list its items with `besom quarantine show {run}`"
-                    )));
+                    return Err(no_such_item(*run));
                 }
                 let mut rows = Vec::new();
                 for row in &found {

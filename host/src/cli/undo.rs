@@ -171,6 +171,13 @@ fn known(file: &Path, forced: &[(usize, String)], report: &Report) -> Result<(),
     ))))
 }
 
+/// The refusal of an item that is not in the history of a run.
+pub(super) fn no_such_item(run: RunId) -> Failure {
+    Failure::Usage(format!(
+        "run {run} has no such item; list its items with `besom quarantine show {run}`"
+    ))
+}
+
 async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failure> {
     let active = |run: &Run| {
         let id = run.id;
@@ -181,6 +188,12 @@ async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failur
     match target {
         Target::Run(id) | Target::Item(id, _) => match store.run(*id).await? {
             Some(run) if run.ended_at.is_none() => Err(active(&run)),
+            Some(_) if matches!(target, Target::Item(..)) => {
+                match page(store, target, None, 1).await?.0.is_empty() {
+                    true => Err(no_such_item(*id)),
+                    false => Ok(()),
+                }
+            }
             Some(_) => Ok(()),
             None => {
                 Err(Failure::Usage(format!("there is no run {id}; list runs with `besom runs ls`")))

@@ -55,6 +55,10 @@ fn a_run_is_undone_without_a_host_and_what_has_changed_since_stays() {
     let (site, db) = site();
     let before = dump(&db);
     let run = removed(&site, &db);
+    for item in ["#999999", "nokey"] {
+        let (code, said) = site.said(&["undo", &format!("{run}/{item}"), "--reason", "a typo"]);
+        assert!(code == 2 && said.contains("has no such item"), "{code}: {said}");
+    }
     let (code, rehearsal) = site.json(&["undo", &run, "--dry-run"]);
     assert_eq!((code, &rehearsal["rows"], dump(&db).len()), (0, &ROWS.into(), 0));
     let theirs = "INSERT INTO sessions VALUES (1, 9e9, 'theirs', 0), (99999, 9e9, 't2', 0)";
