@@ -21,6 +21,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use besom_postgres::PostgresStore;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::{Client, NoTls};
 
 use super::guard;
@@ -196,13 +197,18 @@ impl Server {
         let text = fs::read_to_string(file).expect("the server runs");
         let postmaster: i32 =
             text.lines().next().and_then(|line| line.parse().ok()).expect("a pid");
-        // The postmaster first, because it would begin to recover from the loss of the others.
+        // Stopped first: it would begin to recover from the loss of the others, or start one more.
+        send(postmaster, Signal::STOP);
         let mut all = vec![postmaster];
         all.extend(children(postmaster));
-        for pid in all {
-            let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
-            // A process may have ended in the meantime.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        for &pid in &all {
+            send(pid, Signal::KILL);
+        }
+        // A server does not start while a process of the last one is attached to its memory.
+        let asked = Instant::now();
+        while all.iter().any(|&pid| runs(pid)) {
+            assert!(asked.elapsed() < READY_MAX, "a killed process of the server runs on");
+            std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 
@@ -404,16 +410,30 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
+/// Sends a signal to a process, which may have ended in the meantime.
+fn send(pid: i32, signal: Signal) {
+    let pid = Pid::from_raw(pid).expect("a pid");
+    let _ = kill_process(pid, signal);
+}
+
+/// The state of a process and its parent, unless it has ended and was waited for.
+fn stat(pid: i32) -> Option<(String, i32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the name, which may contain any character: the state, then the parent.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// Whether a process has not ended yet.
+fn runs(pid: i32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
 /// The processes that a process has started.
 fn children(parent: i32) -> Vec<i32> {
     let processes = fs::read_dir("/proc").expect("the processes are listed").flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // After the name, which may contain any character: the state, then the parent.
-    let parent_of = |pid: &i32| -> Option<i32> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-    };
-    pids.filter(|pid| parent_of(pid) == Some(parent)).collect()
+    pids.filter(|&pid| stat(pid).is_some_and(|(_, its)| its == parent)).collect()
 }
 
 /// The directory of PostgreSQL's programs: `BESOM_POSTGRES_BIN`, the newest of Debian's, or one
