@@ -58,7 +58,7 @@ pub enum Setter<T: 'static> {
 /// A number of rows, or a part of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsOrShare {
-    /// This number.
+    /// At most this many rows.
     Rows(u64),
     /// A part, in millionths of the whole.
     Share(u32),

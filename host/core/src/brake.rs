@@ -50,7 +50,7 @@ pub struct Brakes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeletesMax {
-    /// This number.
+    /// At most this many rows, however large the collection is.
     Rows(u64),
     /// This part of the collection, but never fewer than `floor` rows.
     Share {

@@ -227,17 +227,20 @@ impl Collection {
         Ok(anchors)
     }
 
-    /// The column of an index after this many columns, which bounds of a range are for.
+    /// The column of an index after this many columns, which bounds of a range are for; and whether the
+    /// collection has tenants.
     ///
     /// # Errors
     /// A refusal, in words, if there is no such index, or no such column.
-    pub fn bounded(&self, index: Option<&str>, prefix: usize) -> Result<&str, String> {
+    pub fn bounded(&self, index: Option<&str>, prefix: usize) -> Result<(String, bool), String> {
         let (name, index_name) = (&self.name, index.unwrap_or_default());
         let Some(columns) = self.index_columns(index) else {
             return Err(format!("the collection {name:?} has no index {index_name:?}"));
         };
-        let column = columns.get(prefix).map(String::as_str);
-        column.ok_or_else(|| format!("{columns:?} has no column left for bounds"))
+        match columns.get(prefix) {
+            Some(column) => Ok((column.clone(), self.tenant.is_some())),
+            None => Err(format!("{columns:?} has no column left for bounds")),
+        }
     }
 
     /// The anchor by which rows of this collection refer to rows of another one.

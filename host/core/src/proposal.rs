@@ -82,15 +82,6 @@ impl Condition {
             _ => None,
         }
     }
-
-    /// The columns that it names.
-    pub fn columns(&self) -> impl Iterator<Item = &str> {
-        let other = match &self.test {
-            Test::Column(_, other) => Some(other.as_str()),
-            _ => None,
-        };
-        std::iter::once(self.column.as_str()).chain(other)
-    }
 }
 
 /// The rows of a collection, within the item's tenant, that match every condition.

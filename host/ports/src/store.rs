@@ -1536,7 +1536,7 @@ pub struct Staying {
     pub collection: String,
     /// Its key.
     pub key: RowKey,
-    /// Why.
+    /// What keeps it from being put back, in words for the user.
     pub why: String,
     /// The row as it was kept, in the form of [`BeforeImage::stored`]; empty: it did not exist.
     pub kept: Vec<Field>,

@@ -8,6 +8,7 @@ use besom_core::brake::Brakes;
 use besom_core::collection::Grants;
 use besom_core::ids::TaskName;
 use besom_core::lane::LANES;
+use besom_core::plan::Run;
 pub use besom_core::plan::{CatchUp, Overlap};
 pub use besom_core::queue::RetryPolicy;
 use besom_core::value::Field;
@@ -111,6 +112,12 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl TaskDefinition {
+    /// The definition that a run was started with; `None`: a version of the host wrote it that this one
+    /// cannot read.
+    pub fn of_run(run: &Run) -> Option<TaskDefinition> {
+        serde_json::from_str(&run.definition).ok()
+    }
+
     /// Removes all grants that `current` does not have, so that a revoked grant also applies to runs that
     /// started before the change.
     #[must_use]

@@ -15,7 +15,7 @@ use super::output::{self, Facts, Stamp, Table};
 use super::undo::no_such_item;
 use super::{Exit, Failure, Global, open};
 use besom_engine::gather::rows;
-use besom_engine::host::undo::{is_candidate, page};
+use besom_engine::host::undo::{is_candidate, key_of, page};
 use besom_ports::store::{BeforeImage, HistoryQuery, HistoryRow, Left, Run, Store};
 use besom_ports::task::TaskDefinition;
 
@@ -224,8 +224,7 @@ async fn runs(
 }
 
 fn plugin_of(run: &Run) -> String {
-    let definition: Result<TaskDefinition, _> = serde_json::from_str(&run.definition);
-    definition.map(|definition| definition.plugin).unwrap_or_default()
+    TaskDefinition::of_run(run).map(|definition| definition.plugin).unwrap_or_default()
 }
 
 async fn items(
@@ -239,7 +238,7 @@ async fn items(
         let (rows, more) = page(store, target, before, PAGE).await?;
         let items = rows.iter().filter(|row| is_candidate(row) && row.undo_bytes > 0);
         found.extend(items.map(|row| KeptItem {
-            item: named(row),
+            item: key_of(row.run, row.id),
             task: row.identity.task.to_string(),
             tenant: row.identity.tenant.as_ref().map(ToString::to_string),
             key: row.identity.key.clone(),
@@ -256,10 +255,6 @@ async fn items(
     }
 }
 
-fn named(row: &HistoryRow) -> String {
-    format!("{}/#{}", row.run, row.id)
-}
-
 async fn rows_of(
     store: &dyn Store,
     kept: &Retentions,
@@ -270,7 +265,7 @@ async fn rows_of(
     let images = store.before_images(row.id).await?.unwrap_or_default();
     let images = images.into_iter().filter(|image| image.left != Left::Copy);
     let images = images.filter(wanted).take(limit).map(|image| KeptRow {
-        item: named(row),
+        item: key_of(row.run, row.id),
         task: row.identity.task.to_string(),
         row: row_name(&image.collection, &image.key),
         at: Stamp(row.at),

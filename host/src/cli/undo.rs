@@ -21,6 +21,7 @@ use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::undo::{ALREADY, Proposer, definition, is_candidate, page};
 use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store};
+use besom_ports::task::TaskDefinition;
 
 /// Number of history rows read at a time.
 const PAGE: u32 = 1_000;
@@ -91,7 +92,7 @@ struct Report {
 struct Stays {
     /// The name for `--force-keys`.
     row: String,
-    /// Why.
+    /// What keeps it from being put back, in words for the user.
     why: String,
     /// The row as it was kept; `None`: it did not exist.
     was: Option<Map<String, Value>>,
@@ -327,8 +328,7 @@ async fn run_of(store: &dyn Store, command: u64) -> Result<Option<Run>, Failure>
     let runs = store.runs(Some(&TaskName::from(undo::TASK)), RUNS).await?;
     let request = format!("command {command}");
     let is_of = |run: &Run| {
-        let definition: Result<besom_ports::task::TaskDefinition, _> =
-            serde_json::from_str(&run.definition);
+        let definition = TaskDefinition::of_run(run);
         let settings = definition.map(|definition| definition.settings).unwrap_or_default();
         undo::requested(&settings).is_some_and(|(_, id)| id == request)
     };
@@ -385,12 +385,8 @@ async fn summed(
 
 /// The history row that an item has undone.
 async fn undone_by(store: &dyn Store, row: &HistoryRow) -> Result<Option<HistoryRow>, Failure> {
-    let number =
-        row.identity.key.rsplit_once('#').and_then(|(_, number)| number.parse::<u64>().ok());
-    let Some(number) = number else { return Ok(None) };
-    let query = HistoryQuery { before: Some(number + 1), limit: 1, ..HistoryQuery::default() };
-    let found = store.history(&query).await?.pop();
-    Ok(found.filter(|found| found.id == number))
+    let Ok(target) = Target::parse(&row.identity.key) else { return Ok(None) };
+    Ok(page(store, &target, None, 1).await?.0.pop())
 }
 
 impl Stays {

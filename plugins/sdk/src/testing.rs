@@ -51,6 +51,17 @@ struct Table {
     rows: Vec<(String, Named)>,
 }
 
+impl Table {
+    /// The columns of the index of a range.
+    fn index(&self, range: &Range) -> Result<&[String]> {
+        let Some(name) = &range.index else { return Ok(&self.key) };
+        self.indexes.get(name).map(Vec::as_slice).ok_or_else(|| {
+            let message = format!("{} has no index {name}", range.collection);
+            Error::permanent("no-such-index", message)
+        })
+    }
+}
+
 thread_local! {
     static HOST: RefCell<Option<Fixture>> = const { RefCell::new(None) };
 }
@@ -369,12 +380,7 @@ impl Fixture {
     ) -> Result<Vec<Value>> {
         self.calls += 1;
         let range = Range { descending: false, ..range.clone() };
-        let table = self.table_of(&range.collection)?;
-        let index = match &range.index {
-            None => &table.key,
-            Some(name) => &table.indexes[name],
-        };
-        let column = &index[range.prefix.len()];
+        let column = &self.table_of(&range.collection)?.index(&range)?[range.prefix.len()];
         let rows = self.matching(self.tenant(of), &range)?;
         let values = rows.into_iter().map(|(_, row)| &row[column]);
         let mut values: Vec<Value> = values
@@ -433,15 +439,7 @@ impl Fixture {
     /// The rows of a range in its order; of all tenants if `tenant` is none.
     fn matching(&self, tenant: Option<&str>, range: &Range) -> Result<Vec<&(String, Named)>> {
         let table = self.table_of(&range.collection)?;
-        let index = match &range.index {
-            None => &table.key,
-            Some(name) => table.indexes.get(name).ok_or_else(|| {
-                Error::permanent(
-                    "no-such-index",
-                    format!("{} has no index {name}", range.collection),
-                )
-            })?,
-        };
+        let index = table.index(range)?;
         let bounded = index.get(range.prefix.len());
         let within = |row: &Named| {
             index.iter().zip(&range.prefix).all(|(column, value)| row[column] == *value)

@@ -112,11 +112,16 @@ impl Parts {
         Ok(Parts { until, later: limits.shorter_starts_us(until), limits })
     }
 
+    /// The shares that expire by the limit of the task.
+    fn by_task(&self) -> Range {
+        open_shares().upper(Time(self.limits.latest_start_us(self.until)))
+    }
+
     /// The rows of a part; none: the settings exclude it.
     fn range(&self, part: &Part) -> Option<Range> {
         let open = open_shares();
         Some(match part {
-            Part::Task => open.upper(Time(self.limits.latest_start_us(self.until))),
+            Part::Task => self.by_task(),
             Part::Own(limit) => {
                 let (from, to) = self.later?;
                 let latest = self.limits.due_us(0, Some(*limit));
@@ -143,19 +148,17 @@ impl Parts {
         if self.later.is_none() || *part == Part::Shorter {
             return Ok(None);
         }
-        let after = match part {
-            Part::Own(limit) => Some(Value::from(*limit)),
-            _ if !has_index(ctx) => return Ok(Some(Part::Shorter)),
-            _ => {
-                let some = store::distinct(None, &self.by_limit(), None, LIMITS_MAX + 1)?;
-                if some.len() > LIMITS_MAX as usize {
-                    return Ok(Some(Part::Shorter));
-                }
-                None
+        let limits = match part {
+            Part::Own(limit) => {
+                store::distinct(None, &self.by_limit(), Some(&Value::from(*limit)), 1)?
             }
+            _ if has_index(ctx) => store::distinct(None, &self.by_limit(), None, LIMITS_MAX + 1)?,
+            _ => return Ok(Some(Part::Shorter)),
         };
-        let next = store::distinct(None, &self.by_limit(), after.as_ref(), 1)?;
-        Ok(next.first().and_then(i64::from_value).map(Part::Own))
+        Ok(match limits.len() > LIMITS_MAX as usize {
+            true => Some(Part::Shorter),
+            false => limits.first().and_then(i64::from_value).map(Part::Own),
+        })
     }
 }
 
@@ -194,9 +197,7 @@ impl Task for ShareExpiry {
 
     /// The shares that expire by the limit of the task; [`Parts`] adds those with a shorter limit.
     fn candidates(ctx: &Context) -> Result<Range> {
-        let limits = limits(ctx)?;
-        let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
-        Ok(open_shares().upper(Time(limits.latest_start_us(until))))
+        Ok(Parts::of(ctx)?.by_task())
     }
 
     fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
@@ -205,7 +206,7 @@ impl Task for ShareExpiry {
             true => parts.later.map(|_| parts.by_limit()),
             false => parts.range(&Part::Shorter),
         };
-        let mut tenants = store::tenants(&Self::candidates(ctx)?, after, limit)?;
+        let mut tenants = store::tenants(&parts.by_task(), after, limit)?;
         if let Some(shorter) = shorter {
             tenants.extend(store::tenants(&shorter, after, limit)?);
         }

@@ -43,17 +43,7 @@ fn the_limit_itself_is_allowed() {
 #[test]
 fn rows_of_ranges_are_counted_and_not_items() {
     let range = |collection: &str, rows| {
-        Arc::new(RowRange {
-            collection: collection.into(),
-            index: None,
-            prefix: Vec::new(),
-            lower: None,
-            upper: None,
-            conditions: Vec::new(),
-            after: None,
-            until: None,
-            rows,
-        })
+        Arc::new(RowRange { collection: collection.into(), rows, ..RowRange::default() })
     };
     let proposal = Proposal {
         guards: Vec::new(),

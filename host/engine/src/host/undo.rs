@@ -153,7 +153,7 @@ impl Undone {
 /// The plugins of runs that were looked at.
 type Plugins = HashMap<RunId, Option<String>>;
 
-/// The key of the item that undoes a history row.
+/// The key of the item that undoes a history row, and how `besom undo` takes it.
 pub fn key_of(run: RunId, history: u64) -> String {
     format!("{run}/#{history}")
 }
@@ -309,8 +309,7 @@ impl Proposer {
         let skip = |reason: String| Ok(Verdict::Skip { reason, settled: true });
         if let Entry::Vacant(unknown) = plugins.entry(undone.run) {
             let run = self.store.run(undone.run).await?;
-            let of =
-                run.and_then(|run| serde_json::from_str::<TaskDefinition>(&run.definition).ok());
+            let of = run.as_ref().and_then(TaskDefinition::of_run);
             unknown.insert(of.map(|definition| definition.plugin));
         }
         if plugins.get(&undone.run).is_some_and(|of| of.as_deref() == Some(COMPACTION)) {

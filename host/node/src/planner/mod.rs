@@ -345,12 +345,12 @@ pub struct Planner {
 /// The definition of a run: the one that it was started with if that can still be called, without
 /// rights that were revoked since.
 pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefinition> {
-    match serde_json::from_str::<TaskDefinition>(&run.definition) {
+    match TaskDefinition::of_run(run) {
         // A plugin version that is no longer loaded cannot be called.
-        Ok(own) if own.digest == current.digest && own != **current => {
+        Some(own) if own.digest == current.digest && own != **current => {
             Arc::new(own.restricted_to(current))
         }
-        Ok(_) | Err(_) => Arc::clone(current),
+        Some(_) | None => Arc::clone(current),
     }
 }
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use besom_core::collection::Operations;
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Condition, Restore};
-use besom_core::undo::STAY;
+use besom_core::proposal::Restore;
 use besom_core::value::{Field, RowKey, Value};
 use tokio_postgres::Row;
 
@@ -23,9 +22,11 @@ use super::session::{Param, Pipeline, Session, params};
 use super::set::Set;
 use super::values::{Cell, Wire};
 use super::whole::of_kept;
-use besom_ports::store::{BeforeImage, KeptItem, Left, Restored};
+use besom_ports::store::{BeforeImage, KeptItem, Restored};
 use besom_record::images::{Images, outline, unpack};
-use besom_record::restore::{Answer, Ask, Did, Found, Restoring, Undone};
+use besom_record::restore::{
+    Answer, Ask, Did, Found, REMOVED, Restoring, Undone, absent, compared, lost, nothing, unmapped,
+};
 
 /// What is kept of an item.
 pub(super) async fn kept(session: &Session, history: u64) -> Job<Option<KeptItem>> {
@@ -83,32 +84,25 @@ pub(super) async fn apply(
     tenant: Option<&Tenant>,
     restore: &Restore,
 ) -> Job<(Restored, Vec<Undone>)> {
-    let nothing = |why: String| {
-        let notes = vec![format!("{STAY}{why}")];
-        Ok((Restored { notes, ..Restored::default() }, Vec::new()))
-    };
+    let nothing = |why: &str| Ok((nothing(why), Vec::new()));
     let rows = |packed: Option<Vec<u8>>| -> Job<Option<Vec<BeforeImage>>> {
         Ok(packed.as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
     };
     let Some(images) = rows(packed(session, restore.history).await?)? else {
-        return nothing("what was kept of them was removed".to_owned());
+        return nothing(REMOVED);
     };
     let mut notes = Vec::new();
     for name in &restore.collections {
         let Ok(table) = mapping.table(name) else {
-            return nothing(format!("the collection {name:?} is no longer mapped"));
+            return nothing(&unmapped(name));
         };
         let Some(found) = &table.found else {
-            return nothing(format!("there is no table {:?}", table.collection.table));
+            return nothing(&absent(&table.collection.table));
         };
         let of = images.iter().find(|image| image.collection == *name && !image.stored.is_empty());
         let columns = of.into_iter().flat_map(|image| &image.stored).map(|field| &*field.name);
         let gone: Vec<&str> = columns.filter(|column| found.column(column).is_none()).collect();
-        if !gone.is_empty() {
-            let gone = gone.join(", ");
-            notes
-                .push(format!("{name:?} no longer has {gone}: the values stay with what was kept"));
-        }
+        notes.extend(lost(name, &gone));
     }
     let mut earlier = Vec::new();
     for history in &restore.earlier {
@@ -198,13 +192,8 @@ impl Back<'_> {
     async fn look(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Answer> {
         let key = table.key_columns().map_err(invalid)?;
         let set = self.keys(table, &key, rows)?;
-        let terms: Vec<Condition> = match rows.first().map(|image| (&image.left, &image.collection))
-        {
-            Some((Left::Set(fields), of)) if *of == table.collection.name => {
-                fields.iter().map(|f| Condition::equal(&f.name, f.value.clone())).collect()
-            }
-            _ => Vec::new(),
-        };
+        let first = rows.first().map(|image| compared(image, &table.collection.name));
+        let terms = first.unwrap_or_default();
         let from = set.sql(1);
         let mut params = set.params();
         // A column that is gone has no value that could have stayed.

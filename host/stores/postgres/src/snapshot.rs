@@ -253,14 +253,10 @@ impl ReadView for PostgresSnapshot {
     }
 
     fn bounded(&self, range: &Range) -> Result<(String, bool)> {
-        let table = self
-            .inner
-            .mapping
-            .table(&range.collection)
-            .map_err(|e| Error::Invalid(e.to_string()))?;
-        let collection = &table.collection;
-        let column = collection.bounded(range.index.as_deref(), range.prefix.len());
-        Ok((column.map_err(Error::Invalid)?.to_owned(), collection.tenant.is_some()))
+        let table = self.inner.mapping.table(&range.collection);
+        let collection = &table.map_err(|e| Error::Invalid(e.to_string()))?.collection;
+        let bounded = collection.bounded(range.index.as_deref(), range.prefix.len());
+        bounded.map_err(Error::Invalid)
     }
 
     async fn tenants(

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use besom_core::command::counted;
+use besom_core::proposal::Condition;
 use besom_core::undo::{STAY, row_name};
 use besom_core::value::{Field, RowKey};
 use besom_ports::store::{BeforeImage, Left, Restored, Staying};
@@ -34,9 +35,9 @@ pub enum Ask<'r> {
     /// Lock the rows with these keys in a collection, which for the copies of moved rows is another one, and read
     /// them as they are stored.
     Look {
-        /// The collection.
+        /// Where to look, by its name in the configuration.
         collection: &'r str,
-        /// The images.
+        /// Images of one collection, whose keys name the rows.
         rows: Vec<&'r BeforeImage>,
     },
     /// Insert rows with all their columns; those whose keys or unique values are taken are left out.
@@ -53,9 +54,9 @@ pub enum Ask<'r> {
     },
     /// Delete rows.
     Remove {
-        /// The collection.
+        /// Where to delete, by its name in the configuration.
         collection: &'r str,
-        /// The images.
+        /// Images of one collection, whose keys name the rows.
         rows: Vec<&'r BeforeImage>,
     },
 }
@@ -541,6 +542,42 @@ impl Restoring {
         let BeforeImage { collection, key, stored, .. } = &self.images[at];
         let (collection, key, kept) = (collection.clone(), key.clone(), stored.clone());
         self.out.stay.push(Staying { collection, key, why, kept, now });
+    }
+}
+
+/// Nothing is put back, for this reason.
+pub fn nothing(why: &str) -> Restored {
+    Restored { notes: vec![format!("{STAY}{why}")], ..Restored::default() }
+}
+
+/// Why nothing is put back of an item of which nothing is kept any more.
+pub const REMOVED: &str = "what was kept of them was removed";
+
+/// Why nothing is put back into a collection that the mapping lacks.
+pub fn unmapped(collection: &str) -> String {
+    format!("the collection {collection:?} is no longer mapped")
+}
+
+/// Why nothing is put back into a table that the database lacks.
+pub fn absent(table: &str) -> String {
+    format!("there is no table {table:?}")
+}
+
+/// The note on columns that a table has lost; `None`: it has lost none.
+pub fn lost(collection: &str, columns: &[&str]) -> Option<String> {
+    let names = columns.join(", ");
+    let note =
+        || format!("{collection:?} no longer has {names}: the values stay with what was kept");
+    (!columns.is_empty()).then(note)
+}
+
+/// What a row of a collection has to meet if it is as the change has left it, as far as a statement compares it.
+pub fn compared(image: &BeforeImage, collection: &str) -> Vec<Condition> {
+    match &image.left {
+        Left::Set(fields) if image.collection == collection => {
+            fields.iter().map(|f| Condition::equal(&f.name, f.value.clone())).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Condition, Restore};
-use besom_core::undo::STAY;
+use besom_core::proposal::Restore;
 use besom_core::value::{Field, RowKey, Value};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, ffi, params_from_iter};
@@ -17,9 +16,11 @@ use super::error::{Job, is_violation};
 use super::mapping::{Mapping, Params, Table, push_quoted, quote};
 use super::values::{lent_cells, names_of, of_kept};
 use super::writer::Tx;
-use besom_ports::store::{BeforeImage, Error, KeptItem, Left, Restored};
+use besom_ports::store::{BeforeImage, Error, KeptItem, Restored};
 use besom_record::images::{outline, unhex, unpack};
-use besom_record::restore::{Answer, Ask, Did, Found, Restoring, Undone};
+use besom_record::restore::{
+    Answer, Ask, Did, Found, REMOVED, Restoring, Undone, absent, compared, lost, nothing, unmapped,
+};
 
 /// The row id of a table in which no column is another name of it.
 const ROWID: &str = "rowid";
@@ -80,20 +81,17 @@ type Writable = BTreeMap<String, Vec<String>>;
 impl Effects<'_> {
     /// Puts back the rows of a history row, as far as nobody has changed them since.
     pub(super) fn restore(&mut self, restore: &Restore) -> Result<Restored, Stop> {
-        let nothing = |why: String| {
-            Ok(Restored { notes: vec![format!("{STAY}{why}")], ..Restored::default() })
-        };
         let Some(images) = self.kept_rows(restore.history)? else {
-            return nothing("what was kept of them was removed".to_owned());
+            return Ok(nothing(REMOVED));
         };
         let mut writable = Writable::new();
         for name in &restore.collections {
             let Ok(table) = self.mapping.table(name) else {
-                return nothing(format!("the collection {name:?} is no longer mapped"));
+                return Ok(nothing(&unmapped(name)));
             };
             let columns = writable_of(self.conn, &table.collection.table)?;
             if columns.is_empty() {
-                return nothing(format!("there is no table {:?}", table.collection.table));
+                return Ok(nothing(&absent(&table.collection.table)));
             }
             writable.insert(name.clone(), columns);
         }
@@ -110,12 +108,7 @@ impl Effects<'_> {
                 .filter(|column| *column != ROWID && !self.has_column(name, column, columns))
                 .map(String::as_str)
                 .collect();
-            if !gone.is_empty() {
-                notes.push(format!(
-                    "{name:?} no longer has {}: the values stay with what was kept",
-                    gone.join(", ")
-                ));
-            }
+            notes.extend(lost(name, &gone));
         }
         let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
         while let Some(ask) = restoring.ask() {
@@ -190,12 +183,7 @@ impl Effects<'_> {
     fn look(&self, collection: &str, image: &BeforeImage) -> Result<Option<Found>, Stop> {
         let table = self.mapping.table(collection)?;
         let key = key_in(table, image);
-        let terms: Vec<Condition> = match &image.left {
-            Left::Set(fields) if table.collection.name == image.collection => {
-                fields.iter().map(|f| Condition::equal(&f.name, f.value.clone())).collect()
-            }
-            _ => Vec::new(),
-        };
+        let terms = compared(image, &table.collection.name);
         let mut sql = format!("SELECT {}, (1", table.whole(self.conn)?);
         let mut params = Vec::new();
         // A column that is gone has no value that could have stayed.
@@ -278,10 +266,7 @@ impl Effects<'_> {
             set.push_str(if set.is_empty() { "" } else { ", " });
             push_quoted(&field.name, &mut set);
             set.push_str(" = ?");
-            params.push(match bytes {
-                Some(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
-                None => cell(&field.value),
-            });
+            params.push(cell(&field.value, bytes.as_deref()));
         }
         if set.is_empty() {
             return Ok(Did::Refused("none of its columns can be set any more".to_owned()));
@@ -366,8 +351,11 @@ fn garbled(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// A value as it was stored, except one that is [`garbled`].
-fn cell(value: &Value) -> ToSqlOutput<'_> {
+/// A value as it was stored; of one that is [`garbled`], these bytes.
+fn cell<'a>(value: &'a Value, garbled: Option<&'a [u8]>) -> ToSqlOutput<'a> {
+    if let Some(bytes) = garbled {
+        return ToSqlOutput::Borrowed(ValueRef::Text(bytes));
+    }
     match value {
         Value::Integer(i) => ToSqlOutput::from(*i),
         Value::Float(f) => ToSqlOutput::from(*f),
@@ -386,10 +374,7 @@ fn put(
     let garbled: Vec<Option<Vec<u8>>> = fields().map(|(field, _)| garbled(&field.value)).collect();
     let mut params: Params<'_> = Vec::with_capacity(each.len());
     for ((field, _), bytes) in fields().zip(&garbled) {
-        params.push(match bytes {
-            Some(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
-            None => cell(&field.value),
-        });
+        params.push(cell(&field.value, bytes.as_deref()));
     }
     returned(statement, &params)
 }

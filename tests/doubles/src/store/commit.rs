@@ -20,8 +20,7 @@ use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::{Change, Filter, Guard, Proposal, Restore};
 use besom_core::time::Time;
-use besom_core::undo::STAY;
-use besom_record::restore::{Restoring, said};
+use besom_record::restore::{REMOVED, Restoring, nothing, said, unmapped};
 
 use super::ledger::{By, Changed};
 use super::state::{Begun, State};
@@ -236,16 +235,13 @@ impl State {
         restore: &Restore,
     ) -> Result<(Vec<Touched>, Restored), Violation> {
         let mut touched = Vec::new();
-        let nothing = |why: String| {
-            let notes = vec![format!("{STAY}{why}")];
-            Ok((Vec::new(), Restored { notes, ..Restored::default() }))
-        };
+        let nothing = |why: &str| Ok((Vec::new(), nothing(why)));
         let Some(images) = self.images(restore.history) else {
-            return nothing("what was kept of them was removed".to_owned());
+            return nothing(REMOVED);
         };
         if let Some(name) = restore.collections.iter().find(|name| !collections.contains_key(*name))
         {
-            return nothing(format!("the collection {name:?} is no longer mapped"));
+            return nothing(&unmapped(name));
         }
         let earlier = restore.earlier.iter().filter_map(|history| self.images(*history));
         let earlier: Vec<BeforeImage> = earlier.flatten().collect();

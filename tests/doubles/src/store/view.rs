@@ -285,8 +285,8 @@ impl ReadView for View {
 
     fn bounded(&self, range: &Range) -> Result<(String, bool)> {
         let collection = collection(&self.collections, &range.collection)?;
-        let column = collection.bounded(range.index.as_deref(), range.prefix.len());
-        Ok((column.map_err(Error::Invalid)?.to_owned(), collection.tenant.is_some()))
+        let bounded = collection.bounded(range.index.as_deref(), range.prefix.len());
+        bounded.map_err(Error::Invalid)
     }
 
     async fn tenants(

@@ -33,17 +33,7 @@ async fn used(world: &World) -> Vec<u64> {
 
 /// Deletes the first things, at most so many.
 fn delete(rows: u32) -> Decision {
-    let range = RowRange {
-        collection: "things".into(),
-        index: None,
-        prefix: Vec::new(),
-        lower: None,
-        upper: None,
-        conditions: Vec::new(),
-        after: None,
-        until: None,
-        rows,
-    };
+    let range = RowRange { collection: "things".into(), rows, ..RowRange::default() };
     apply(vec![], vec![Change::DeleteRange(Arc::new(range))])
 }
 

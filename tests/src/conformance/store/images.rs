@@ -11,7 +11,8 @@ use crate::conformance::World;
 use crate::conformance::tables::{fields, full_thing, text, thing};
 use crate::conformance::world::{apply, candidate, proposal, set_n, skip, tenant};
 
-const COLUMNS: [&str; 12] = [
+/// Every column of a thing.
+pub(super) const COLUMNS: [&str; 12] = [
     "id",
     "title",
     "n",
@@ -55,12 +56,21 @@ fn restore(rows: &mut BTreeMap<String, Vec<(String, Value)>>, images: &[BeforeIm
     }
 }
 
-/// The images undo every change of an item, for every kind of column.
-pub async fn images_restore_everything_an_item_changed(world: &mut World) {
-    let full = |id, n| Change::Insert { collection: "things".into(), fields: full_thing(id, n) };
-    world.write(vec![full("a", 1), full("b", 2), full("c", 3), thing("d", 4)]).await;
-    let before = things(world).await;
-    let delete = |id| Change::Delete { collection: "things".into(), key: vec![text(id)] };
+pub(super) fn full(id: &str, n: i64) -> Change {
+    Change::Insert { collection: "things".into(), fields: full_thing(id, n) }
+}
+
+pub(super) fn delete(id: &str) -> Change {
+    Change::Delete { collection: "things".into(), key: vec![text(id)] }
+}
+
+/// Things that [`changes`] change.
+pub(super) fn changed() -> Vec<Change> {
+    vec![full("a", 1), full("b", 2), full("c", 3), thing("d", 4)]
+}
+
+/// Every kind of change to single rows, some of the same row.
+pub(super) fn changes() -> Vec<Change> {
     let upsert = |id| {
         let fields = fields([("id", text(id)), ("title", text("new")), ("n", Value::Null)]);
         Change::Upsert { collection: "things".into(), fields }
@@ -70,7 +80,7 @@ pub async fn images_restore_everything_an_item_changed(world: &mut World) {
         key: vec![text("d")],
         fields: fields([("n", Value::Integer(3))]),
     };
-    let changes = vec![
+    vec![
         set_n("a", 10),
         set_n("a", 11),
         delete("b"),
@@ -81,8 +91,14 @@ pub async fn images_restore_everything_an_item_changed(world: &mut World) {
         delete("a"),
         delete("missing"),
         full("b", 20),
-    ];
-    world.settle(candidate("k"), apply(vec![], changes)).await;
+    ]
+}
+
+/// The images undo every change of an item, for every kind of column.
+pub async fn images_restore_everything_an_item_changed(world: &mut World) {
+    world.write(changed()).await;
+    let before = things(world).await;
+    world.settle(candidate("k"), apply(vec![], changes())).await;
     let mut rows = things(world).await;
     assert_ne!(rows, before);
     let images = world.latest_images().await;

@@ -9,26 +9,16 @@ use besom_core::undo::{STAY, is_whole};
 use besom_core::value::{Row, Value};
 use besom_ports::store::Left;
 
+use super::images::{COLUMNS, changed, changes, delete, full};
 use crate::conformance::World;
 use crate::conformance::tables::{
-    child, collections, dependent, fields, full_thing, leaf, parent, text, thing,
+    child, collections, dependent, fields, leaf, parent, text, thing,
 };
 use crate::conformance::world::{apply, candidate, range, set_n, tenant};
 use crate::undone_rows::{latest, rehearsed, restore_of, undo, undo_as};
 
-const COLUMNS: [&str; 10] =
-    ["id", "title", "n", "ratio", "data", "at", "flag", "doc", "reference", "price"];
-
 async fn things(world: &World) -> Vec<Row> {
     world.rows("things", &COLUMNS).await
-}
-
-fn full(id: &str, n: i64) -> Change {
-    Change::Insert { collection: "things".into(), fields: full_thing(id, n) }
-}
-
-fn delete(id: &str) -> Change {
-    Change::Delete { collection: "things".into(), key: vec![text(id)] }
 }
 
 fn title(id: &str, title: &str) -> Change {
@@ -42,30 +32,9 @@ fn all() -> Arc<RowRange> {
 
 /// Everything that an item has done is taken back, for every kind of column; and that can be undone as well.
 pub async fn whatever_an_item_has_done_is_taken_back_and_can_be_undone(world: &mut World) {
-    world.write(vec![full("a", 1), full("b", 2), full("c", 3), thing("d", 4)]).await;
+    world.write(changed()).await;
     let before = things(world).await;
-    let upsert = |id| {
-        let fields = fields([("id", text(id)), ("title", text("new")), ("n", Value::Null)]);
-        Change::Upsert { collection: "things".into(), fields }
-    };
-    let increment = Change::Increment {
-        collection: "things".into(),
-        key: vec![text("d")],
-        fields: fields([("n", Value::Integer(3))]),
-    };
-    let changes = vec![
-        set_n("a", 10),
-        set_n("a", 11),
-        delete("b"),
-        upsert("c"),
-        upsert("e"),
-        thing("f", 6),
-        increment,
-        delete("a"),
-        delete("missing"),
-        full("b", 20),
-    ];
-    world.settle(candidate("k"), apply(vec![], changes)).await;
+    world.settle(candidate("k"), apply(vec![], changes())).await;
     let (after, item) = (things(world).await, latest(world).await);
     let expected = rehearsed(world, item).await;
     assert_eq!((expected.rows, &expected.stay), (9, &vec![]));
