@@ -23,6 +23,7 @@ impl Site {
             .args(args)
             .current_dir(self.dir())
             .env_remove("BESOM_CONFIG")
+            .env("BESOM_HOST_DEFAULT_MODE", "live")
             .output()
             .expect("the binary runs")
     }
@@ -619,6 +620,7 @@ fn whoever_may_not_raise_a_limit_can_compile_all_the_same() {
         .args(&words[1..])
         .current_dir(site.dir())
         .env_remove("BESOM_CONFIG")
+        .env("BESOM_HOST_DEFAULT_MODE", "live")
         .env("HOME", site.dir())
         .env("XDG_CACHE_HOME", site.dir())
         .stdin(program)

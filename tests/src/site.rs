@@ -120,7 +120,12 @@ impl Site {
         };
         product::create_tables(&*scripts).await.unwrap();
         let product = Product::new(scripts, Arc::new(default_collections()));
-        let global = Global { config, output: Format::Json, log: "info".into(), set: vec![] };
+        let global = Global {
+            config,
+            output: Format::Json,
+            log: "info".into(),
+            set: vec!["host.default_mode=live".into()],
+        };
         let assembly = match Assembly::new(&global, false).await {
             Ok(assembly) => assembly,
             Err(failure) => panic!("{failure}"),

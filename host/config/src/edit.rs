@@ -41,19 +41,22 @@ pub enum Field {
     CatchUpMax,
     /// Maximum delay of a run after its slot.
     Jitter,
+    /// How far a run goes by itself.
+    Mode,
     /// Maximum wall-clock time of one call of the plugin.
     Wall,
 }
 
 impl Field {
     /// All fields, in the order in which they are written to the file.
-    pub const ALL: [Field; 7] = [
+    pub const ALL: [Field; 8] = [
         Field::Schedule,
         Field::Timezone,
         Field::Overlap,
         Field::CatchUp,
         Field::CatchUpMax,
         Field::Jitter,
+        Field::Mode,
         Field::Wall,
     ];
 
@@ -66,6 +69,7 @@ impl Field {
             Field::CatchUp => &["catch_up"],
             Field::CatchUpMax => &["catch_up_max"],
             Field::Jitter => &["jitter"],
+            Field::Mode => &["mode"],
             Field::Wall => &["limits", "wall"],
         }
     }

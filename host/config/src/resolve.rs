@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::collection::{Collections, Operations};
+use besom_core::collection::{Collections, Operations, all_dependants};
 use besom_core::ids::TaskName;
+use besom_core::mode::Mode;
 use besom_core::plan::Policy;
 use besom_core::value::Value;
 use besom_core::window::Windows;
+use sha2::{Digest as _, Sha256};
 
 use super::Config;
 use super::activity;
@@ -27,6 +29,7 @@ use super::tree::{self, Span, Table};
 use super::walk::{Spans, Walker};
 use besom_ports::guests::Manifest;
 use besom_ports::store::MappingFault;
+use besom_ports::task::TaskDefinition;
 
 /// A loaded plugin.
 #[derive(Debug, Clone)]
@@ -98,6 +101,8 @@ pub struct TaskOutline {
     pub windows: Windows,
     /// How long before-images are kept.
     pub undo_retention: Duration,
+    /// How far a run goes by itself.
+    pub mode: Mode,
 }
 
 /// The first step: parses a text into [`Parsed`].
@@ -417,6 +422,7 @@ impl Parsed {
                     policy: task.policy(),
                     windows: task.windows().clone(),
                     undo_retention: task.undo_retention(),
+                    mode: task.mode(self.sections.host.default_mode),
                 };
                 (TaskName::from(task.name()), outline)
             })
@@ -443,8 +449,10 @@ impl Parsed {
                 match found.entry(task.plugin()).or_insert_with(|| plugin(task.plugin())) {
                     Ok(plugin) => {
                         let require_pin = self.sections.plugins.require_pin;
-                        let definition =
+                        let mut definition =
                             task.resolve(&mut walker, plugin, &collections, require_pin);
+                        definition.mode = task.mode(self.sections.host.default_mode);
+                        definition.mapping = mapping_digest(&definition, &collections);
                         let wall = Duration::from_millis(definition.limits.wall_ms);
                         task.judge_wall(&mut walker, wall, self.sections.host.act_snapshot_max);
                         manifests.insert(plugin.digest.clone(), plugin.manifest.clone());
@@ -485,6 +493,20 @@ impl Parsed {
         let store_span = self.store_span;
         Resolved { config, source, places, schedules, settings, tokens, store_span, problems }
     }
+}
+
+/// A digest of the mapping of the collections that a task may use, and of those whose rows go with theirs.
+fn mapping_digest(definition: &TaskDefinition, collections: &Collections) -> String {
+    let names = definition.grants.keys();
+    let used = names.flat_map(|name| {
+        let own = collections.get(name).into_iter();
+        own.chain(all_dependants(collections, name))
+    });
+    let mut digest = Sha256::new();
+    for collection in used {
+        digest.update(serde_json::to_vec(collection).unwrap_or_default());
+    }
+    hex::encode(digest.finalize())
 }
 
 /// Settings of built-in tasks with further rules than their kind.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use besom_core::clock::SkewBounds;
 use besom_core::lane::{LANES, Lane, PerLane};
+use besom_core::mode::{self, Mode};
 use serde::Serialize;
 
 use super::activity::{self, Activity};
@@ -138,6 +139,8 @@ pub struct Host {
     pub command_letters: u32,
     /// Maximum number of failures of a command in a row, after which it is refused.
     pub command_attempts_max: u32,
+    /// The mode of tasks that name none.
+    pub default_mode: Mode,
     /// Maximum number of rounds of `besom run`.
     pub pass_rounds_max: u32,
     /// Maximum number of rounds in a row of `besom run` that change nothing.
@@ -556,6 +559,14 @@ pub static SECTIONS: &[Section] = &[
                 doc: "Number of failures of a command in a row, such as timeouts of the database, after \
                       which it is refused with the reason.",
                 setter: Setter::U32(|s| &mut s.host.command_attempts_max, 1, 1_000),
+            },
+            Key {
+                name: "default_mode",
+                default: "\"preview\"",
+                doc: "The mode of tasks that name none: preview, approve or live.",
+                setter: Setter::Choice(mode::NAMES, |s, word| {
+                    s.host.default_mode = Mode::parse(word).unwrap_or(Mode::Preview);
+                }),
             },
             Key {
                 name: "pass_rounds_max",

@@ -12,6 +12,7 @@ use besom_core::collection::{Collection, Collections, Column, Grants, Operations
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::lane;
+use besom_core::mode::{self, Mode};
 use besom_core::plan::{GRACE_DEFAULT, Policy};
 use besom_core::value::{Field, Value};
 use besom_core::window::{Window, Windows};
@@ -63,6 +64,8 @@ pub struct TaskTable {
     max_dead_letters: u32,
     max_failed_runs: u32,
     windows: Vec<String>,
+    mode: Option<Mode>,
+    approve_within: Duration,
     lane: String,
     sha256: Option<String>,
 }
@@ -200,6 +203,22 @@ pub static KEYS: &[Key<TaskTable>] = &[
         default: "",
         doc: "When the task may scan and execute, such as [\"Mon-Fri 22:00-05:00 Europe/Berlin\"]; without it, always. A window that names no time zone follows `timezone`.",
         setter: Setter::Texts(|t| &mut t.windows),
+    },
+    Key {
+        name: "mode",
+        default: "",
+        doc: "How far a run goes by itself: preview shows what it would change, approve waits for an approval of what it has planned, live executes it (default: host.default_mode).",
+        setter: Setter::Choice(mode::NAMES, |t, word| t.mode = Mode::parse(word)),
+    },
+    Key {
+        name: "approve_within",
+        default: "\"7d\"",
+        doc: "With mode = \"approve\", how long what a run has planned may wait; then it is discarded.",
+        setter: Setter::Duration(
+            |t| &mut t.approve_within,
+            Duration::from_secs(1),
+            Duration::from_secs(366 * DAY),
+        ),
     },
     Key {
         name: "lane",
@@ -432,6 +451,11 @@ impl RawTask {
         &self.windows
     }
 
+    /// How far a run goes by itself, if tasks that name no mode have the given one.
+    pub(super) fn mode(&self, default: Mode) -> Mode {
+        self.plain.mode.unwrap_or(default)
+    }
+
     /// How long before-images are kept.
     pub(super) fn undo_retention(&self) -> Duration {
         self.plain.undo_retention
@@ -621,6 +645,9 @@ impl RawTask {
             rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
             brakes: self.brakes(),
             windows: self.windows.clone(),
+            mode: self.plain.mode.unwrap_or_default(),
+            approve_within: self.plain.approve_within,
+            mapping: String::new(),
         }
     }
 

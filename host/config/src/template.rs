@@ -220,6 +220,8 @@ const TASKS: &str = r#"
 #   timezone = "UTC"          # IANA time zone of the schedule
 #   overlap = "skip"          # "skip", "queue" or "allow": a slot while the previous run is active
 #   catch_up = "coalesce"     # "skip", "coalesce" or "all" (catch_up_max = 10): slots that no host led
+#   mode = "live"             # "preview" shows what a run would change, "approve" waits for an approval of what
+#                             # it has planned, "live" executes it (default: host.default_mode)
 #   jitter = "0s"             # maximum delay of a run after its slot
 #   at_start = false          # also run when a leader starts
 #   undo_retention = "7d"     # how long before-images of rows are kept

@@ -62,6 +62,21 @@ pub enum Command {
         /// The run's number in the store.
         run: RunId,
     },
+    /// Approve what a run has planned: it is executed.
+    Approve {
+        /// The run's number in the store.
+        run: RunId,
+    },
+    /// Reject what a run has planned: it is discarded.
+    Reject {
+        /// The run's number in the store.
+        run: RunId,
+    },
+    /// Discard what a run has planned, because its review has lapsed. The leader requests it.
+    Lapse {
+        /// The run's number in the store.
+        run: RunId,
+    },
     /// Move dead letters to the retries, to be executed immediately with a fresh attempt count.
     RetryDead(DeadSelector),
     /// Discard dead letters: the items are not planned again until their version changes.
@@ -141,6 +156,7 @@ impl Command {
             Command::DiscardDead(_)
                 | Command::DiscardMessages(_)
                 | Command::DiscardPlanned { .. }
+                | Command::Reject { .. }
                 | Command::RepairStreams { .. }
         )
     }
@@ -167,6 +183,9 @@ impl Command {
             Command::Brake { .. } => "brake",
             Command::DiscardPlanned { .. } => "discard",
             Command::Cancel { .. } => "cancel",
+            Command::Approve { .. } => "approve",
+            Command::Reject { .. } => "reject",
+            Command::Lapse { .. } => "lapse",
             Command::RetryDead(_) => "retry",
             Command::DiscardDead(_) => "discard",
             Command::RetryMessages(_) => "retry",
@@ -204,7 +223,10 @@ impl Command {
             Command::Loaded { plugin, .. } => plugin.clone(),
             Command::Reloaded { .. } => "the configuration".to_owned(),
             Command::Imported { tenant, .. } => format!("documents of {tenant}"),
-            Command::Cancel { run } => format!("run {run}"),
+            Command::Cancel { run }
+            | Command::Approve { run }
+            | Command::Reject { run }
+            | Command::Lapse { run } => format!("run {run}"),
             Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),
             Command::RetryMessages(which) | Command::DiscardMessages(which) => which.to_string(),
         }

@@ -37,6 +37,7 @@ pub use unscanned::{SCAN_GRACE, Scan, ScanEnd, unscanned_since};
 
 use crate::brake;
 use crate::ids::{RunId, TaskName, Tenant, Term};
+use crate::mode::Mode;
 use crate::time::Time;
 use crate::window::Windows;
 
@@ -306,6 +307,8 @@ pub struct NewRun {
     pub digest: String,
     /// The task's definition (settings, limits, grants) as JSON; owners execute items by it.
     pub definition: String,
+    /// How far it goes by itself. A run in the mode `approve` is held until it is approved.
+    pub mode: Mode,
 }
 
 /// A run as recorded in the store.
@@ -343,6 +346,10 @@ pub struct Run {
     pub open: u64,
     /// Rows that its scans read.
     pub scanned: u64,
+    /// How far it goes by itself.
+    pub mode: Mode,
+    /// Whether it waits for an approval: the store commits none of its items.
+    pub held: bool,
 }
 
 /// Slots decided together and their consequences, stored in one transaction.

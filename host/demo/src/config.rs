@@ -39,6 +39,7 @@ pub(super) fn shortened() -> Template {
     let limit_min = format!("{}s", super::seed::SHARE_LIMIT_MIN_S);
     Template::default()
         .with_built_in()
+        .set("host.default_mode", quoted("live"))
         .set("activity.idle_timeout", quoted(IDLE_TIMEOUT))
         .task("compaction", "schedule", quoted("@every 2s"))
         .setting("compaction", "min_changes", MIN_CHANGES.to_string())

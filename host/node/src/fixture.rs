@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use besom_core::mode::Mode;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::queue::RetryPolicy;
 use besom_ports::guests::{Lane, Limits};
-use besom_ports::task::TaskDefinition;
+use besom_ports::task::{APPROVE_WITHIN_DEFAULT, TaskDefinition};
 
 /// A task without a schedule, with batches of up to four items.
 pub(crate) fn definition(name: &str, lane: Lane) -> TaskDefinition {
@@ -60,5 +61,8 @@ pub(crate) fn definition(name: &str, lane: Lane) -> TaskDefinition {
         rows_per_second: None,
         brakes: Default::default(),
         windows: Default::default(),
+        mode: Mode::Live,
+        approve_within: APPROVE_WITHIN_DEFAULT,
+        mapping: String::new(),
     }
 }

@@ -28,6 +28,8 @@ pub use besom_core::item::End;
 use besom_core::item::{Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Condition, ReadSet, Restore, RowRange, Settle};
+use besom_core::review;
+pub use besom_core::review::{NewReview, Review};
 use besom_core::snapshot::{Cause, DeadGroup, Report};
 pub use besom_core::snapshot::{Missing, Role};
 use besom_core::time::Time;
@@ -350,7 +352,8 @@ pub struct Batch {
     /// The lane of the task. It determines the order among the requests that wait for the store.
     pub lane: Lane,
     /// Whether the task has brakes, so that the commit counts what its runs delete. If a run would exceed
-    /// its limit, every entry is left out ([`LeftOut::Braked`]), and nothing is written.
+    /// its limit, every entry is left out ([`LeftOut::Braked`]), and nothing is written. Held runs need no
+    /// brake.
     pub braked: bool,
 }
 
@@ -448,6 +451,20 @@ pub enum CommandEffect {
     /// Nothing blocks planning them again. A batch that is being executed is left out of its commit. Takes
     /// as many items in one transaction as dead letters.
     DiscardPlanned(TaskName, String),
+    /// Approves a held run whose review waits: the run is held no longer. The end of its scan follows.
+    Approve(RunId),
+    /// Rejects a held run whose review waits or is not opened yet, with this state: ends its scan with the error, and discards
+    /// its items in the log and its timers as [`CommandEffect::DiscardPlanned`] does. The run stays held.
+    Reject {
+        /// The task of the run.
+        task: TaskName,
+        /// The run's number in the store.
+        run: RunId,
+        /// How its review stands then.
+        state: review::State,
+        /// The error of its scan.
+        error: String,
+    },
     /// Ends the scan of the run with this error, as [`Store::end_scan`] does; the run itself ends
     /// with the last of its items in the log. A run that has already ended is left unchanged.
     Cancel(RunId, String),
@@ -501,10 +518,12 @@ impl CommandEffect {
                 }
                 (false, format!("{words}: {}", counted(applied.dead, "dead letter")))
             }
-            (CommandEffect::DiscardPlanned(..), None) => match &applied.progress {
-                Some(_) => (false, format!("in progress: {}", counted(applied.dead, "item"))),
-                None => (false, format!("{words}: {}", counted(applied.dead, "item"))),
-            },
+            (CommandEffect::DiscardPlanned(..) | CommandEffect::Reject { .. }, None) => {
+                match &applied.progress {
+                    Some(_) => (false, format!("in progress: {}", counted(applied.dead, "item"))),
+                    None => (false, format!("{words}: {}", counted(applied.dead, "item"))),
+                }
+            }
             (CommandEffect::RetryMessages(_) | CommandEffect::DiscardMessages(_), None)
                 if applied.messages > 0 =>
             {
@@ -671,6 +690,54 @@ impl Audit {
         self.violations.is_empty()
             && self.rows.iter().all(|row| row.counted == row.recounted && row.counted.conserved())
     }
+}
+
+/// Selects reviews. A review must match all fields that are set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReviewQuery {
+    /// The review of this run only.
+    pub run: Option<RunId>,
+    /// Reviews of this task only.
+    pub task: Option<TaskName>,
+    /// Only those that wait for a decision.
+    pub waiting: bool,
+    /// Reviews with lower numbers than this one, for paging.
+    pub before: Option<RunId>,
+    /// Maximum number of reviews, newest first.
+    pub limit: u32,
+}
+
+/// Why a review cannot be decided: it does not wait for a decision.
+pub fn not_waiting(run: RunId, state: Option<review::State>) -> String {
+    match state {
+        None => format!("there is no review of run {run}"),
+        Some(review::State::Shown) => {
+            format!("the review of run {run} is a preview: there is nothing to decide")
+        }
+        Some(state) => format!("the review of run {run} is {} already", state.as_str()),
+    }
+}
+
+/// What a commit would have done, had it not been rolled back.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Tried {
+    /// What would have become of each entry.
+    pub outcomes: Vec<Outcome>,
+    /// What each entry would have changed.
+    pub changes: Vec<TriedChanges>,
+}
+
+/// What an entry would have changed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TriedChanges {
+    /// Number of rows.
+    pub rows: u64,
+    /// The rows as they are now, as far as they would be kept.
+    pub images: Vec<BeforeImage>,
+    /// Their size as they would be kept, in bytes.
+    pub bytes: u64,
+    /// Why rows would be left as they are.
+    pub said: Option<String>,
 }
 
 /// How many items of one task are waiting.
@@ -1125,6 +1192,16 @@ pub trait Store: Send + Sync {
     /// The brakes of the newest runs of a task, newest first; at most `limit` brakes.
     async fn brakes(&self, task: &TaskName, limit: u32) -> Result<Vec<Brake>>;
 
+    /// Opens the review of a run whose scan has not ended. The review of a held run waits for a decision;
+    /// that of another is only shown. Repeating the call changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such run.
+    async fn open_review(&self, fence: &FencingToken, review: &NewReview) -> Result<()>;
+
+    /// The reviews that match, newest first. They are removed with their runs.
+    async fn reviews(&self, query: &ReviewQuery) -> Result<Vec<Review>>;
+
     // ---- commands
 
     /// Submits a command for the leader. Any process may do so. Returns the number of the command.
@@ -1274,7 +1351,18 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Fenced`] if the batch has such an item and the fence is above its term.
+    ///
+    /// A batch with an item of a held run ([`Run::held`]) does nothing: every entry is left out
+    /// ([`LeftOut::Braked`]).
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
+
+    /// Does what [`Store::commit`] does with a batch of items that were never queued, and rolls it back:
+    /// guards, constraints and triggers speak, and nothing is changed. Keeps the rows of entries that keep
+    /// before-images.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
+    async fn try_commit(&self, batch: &Batch) -> Result<Tried>;
 
     /// After [`Error::Unknown`]: the result of the commit with that id. `None`: it has not happened
     /// and never will. The id is then abandoned, and a later commit of a batch with it fails with

@@ -8,6 +8,7 @@ use besom_core::brake::Brakes;
 use besom_core::collection::Grants;
 use besom_core::ids::TaskName;
 use besom_core::lane::LANES;
+use besom_core::mode::Mode;
 use besom_core::plan::Run;
 pub use besom_core::plan::{CatchUp, Overlap};
 pub use besom_core::queue::RetryPolicy;
@@ -105,6 +106,23 @@ pub struct TaskDefinition {
     /// When the task may scan and execute; none: always.
     #[serde(default, skip_serializing_if = "is_default")]
     pub windows: Windows,
+    /// How far a run goes by itself.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mode: Mode,
+    /// How long what a run has planned may wait for an approval.
+    #[serde(default = "approve_within_default")]
+    pub approve_within: Duration,
+    /// A digest of the mapping of the collections that the task may use; empty: a version of the host has
+    /// written the definition that did not record it.
+    #[serde(default)]
+    pub mapping: String,
+}
+
+/// Default of `approve_within`.
+pub const APPROVE_WITHIN_DEFAULT: Duration = Duration::from_secs(7 * 86_400);
+
+fn approve_within_default() -> Duration {
+    APPROVE_WITHIN_DEFAULT
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -134,6 +152,38 @@ impl TaskDefinition {
         self.activity &= current.activity;
         self.all_tenants &= current.all_tenants;
         self
+    }
+
+    /// What has changed since a plan was made by this definition, so that an approval of the plan would
+    /// be one of something else; none: nothing that matters has.
+    pub fn outdated_by(&self, current: &TaskDefinition) -> Option<String> {
+        let mut changed = Vec::new();
+        if self.digest != current.digest {
+            changed.push("the plugin");
+        }
+        if self.settings != current.settings || self.aliases != current.aliases {
+            changed.push("the settings");
+        }
+        let rights = |d: &TaskDefinition| {
+            (d.grants.clone(), d.columns.clone(), d.all_tenants, d.activity, d.unmapped.clone())
+        };
+        if rights(self) != rights(current) {
+            changed.push("the grants");
+        }
+        if self.topics != current.topics {
+            changed.push("the topics");
+        }
+        if self.mapping != current.mapping {
+            changed.push("the mapping");
+        }
+        if self.mode != current.mode {
+            changed.push("the mode");
+        }
+        let last = changed.pop()?;
+        Some(match changed.is_empty() {
+            true => format!("{last} of the task changed"),
+            false => format!("{} and {last} of the task changed", changed.join(", ")),
+        })
     }
 
     /// Whether `current` has all grants of this definition.

@@ -29,6 +29,7 @@ pub mod pause;
 pub mod plugin;
 pub mod printed;
 pub mod quarantine;
+pub mod review;
 pub mod ring;
 pub mod run;
 pub mod runs;
@@ -120,6 +121,9 @@ pub enum Verb {
     /// List, show and cancel runs, and print their logs.
     #[command(subcommand)]
     Runs(runs::Verb),
+    /// List and show what runs would change, and approve or reject it.
+    #[command(subcommand)]
+    Review(review::Verb),
     /// List, show and find the rows that are kept, so that they can be put back.
     #[command(subcommand)]
     Quarantine(quarantine::Verb),
@@ -194,6 +198,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Outbox(verb) => verb.run(global).await,
         Verb::Commands(verb) => verb.run(global).await,
         Verb::Runs(verb) => verb.run(global).await,
+        Verb::Review(verb) => verb.run(global).await,
         Verb::Quarantine(verb) => verb.run(global).await,
         Verb::Undo(args) => args.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,

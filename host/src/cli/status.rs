@@ -6,8 +6,9 @@ use std::time::Duration;
 use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
+use besom_core::mode::Mode;
 use besom_core::plan::{Scan, TaskState, unscanned_since};
-use besom_core::snapshot::{Cause, ClockReport, Cut, Depth, Held, unlike_leader};
+use besom_core::snapshot::{Cause, ClockReport, Cut, Depth, Held, WaitingReview, unlike_leader};
 use besom_core::time::Time;
 use serde::{Serialize, Serializer};
 
@@ -19,7 +20,7 @@ use besom_config::{TaskOutline, printable};
 use besom_engine::api::host::HostStatus;
 use besom_engine::gather::rows;
 use besom_ports::members::MemberState;
-use besom_ports::store::{self, Missing, NodeRow, Pause, Role, Store, Waiting};
+use besom_ports::store::{self, Missing, NodeRow, Pause, ReviewQuery, Role, Store, Waiting};
 
 /// `besom status`.
 #[derive(Debug, clap::Args)]
@@ -145,6 +146,10 @@ pub struct TaskStatus {
     pub overdue_seconds: f64,
     /// Who paused the task, or all tasks, and why.
     pub paused: Option<Pause>,
+    /// How far its runs go by themselves: `preview`, `approve`, `live`; `None`: the task is orphaned.
+    pub mode: Option<Mode>,
+    /// What one of its runs has planned and waits for an approval.
+    pub review: Option<Printed<WaitingReview>>,
     /// When its next window opens; `None`: one is open, or the task has no windows.
     pub opens: Option<Stamp>,
     /// Whether the task is missing in the configuration although it has items or dead letters.
@@ -158,6 +163,9 @@ pub struct TaskStatus {
     /// The latest error of the item with the most attempts among them.
     pub failing_error: Option<String>,
 }
+
+/// Maximum number of reviews that wait.
+const REVIEWS_READ: u32 = 1_000;
 
 /// Maximum number of retried items read for a task.
 const RETRIED_READ: u32 = 1_000;
@@ -218,6 +226,8 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         cut.find(|cut| cut.task == name.as_str()).cloned()
     };
     let all_paused = states.get(&TaskName::from(TaskName::ALL)).and_then(|s| s.paused.clone());
+    let waiting = ReviewQuery { waiting: true, limit: REVIEWS_READ, ..ReviewQuery::default() };
+    let reviews = store.reviews(&waiting).await?;
     let depths = store.depths().await?;
     let mut tasks = Vec::new();
     let orphans = depths.iter().filter_map(|d| d.task.clone());
@@ -251,13 +261,14 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         // Passes of `besom run` leave runs, but no state of the schedule.
         let never_led = TaskState::initial(name.clone());
         let state = states.get(name).unwrap_or(&never_led);
+        let review = reviews.iter().find(|review| review.task == *name);
         let stop = paused.clone().or_else(|| closed.clone());
         let state = &TaskState { paused: stop, ..state.clone() };
         let unscanned =
             defined.and_then(|task| unscanned(task, state, &scans, !held.is_empty(), now));
         let run = runs.into_iter().next();
         // What is planned waits on purpose while the task may not work.
-        let oldest = depth.oldest.filter(|_| state.paused.is_none());
+        let oldest = depth.oldest.filter(|_| state.paused.is_none() && review.is_none());
         let overdue = [oldest, unscanned].into_iter().flatten().min();
         tasks.push(TaskStatus {
             task: name.to_string(),
@@ -269,12 +280,15 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             last_result: run.map(|r| match (r.ended_at, r.error) {
                 (_, Some(error)) => error,
                 (Some(_), None) => "ok".to_owned(),
+                (None, None) if review.is_some() => "waits for an approval".to_owned(),
                 (None, None) => "running".to_owned(),
             }),
             waiting,
             overdue_seconds: overdue.map_or(Duration::ZERO, |t| now.since(t)).as_secs_f64(),
             depth: Printed(depth),
             paused,
+            mode: defined.map(|task| task.mode),
+            review: review.map(WaitingReview::from).map(Printed),
             opens: windows.opens_at(now).map(Stamp),
             orphaned: defined.is_none(),
             held,
@@ -579,11 +593,21 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
                 format!("closed: opens {}", opens.beside(now))
             }
             (None, false, Some(held)) => format!("held: {}", held.held.0.what),
+            (None, false, None) if let Some(Printed(review)) = &t.review => {
+                let run = review.run;
+                format!("run {run} waits for an approval: besom review show {run}")
+            }
             (None, false, None) if t.failing > 0 => {
                 let task = &t.task;
                 format!("{} retried after errors: besom task show {task}", t.failing)
             }
-            (None, false, None) => t.cut.as_ref().map(Cut::words).unwrap_or_default(),
+            (None, false, None) => match (t.cut.as_ref(), t.mode) {
+                (Some(cut), _) => cut.words(),
+                (None, Some(Mode::Preview)) => {
+                    format!("previews only: besom review show {}", t.task)
+                }
+                (None, _) => String::new(),
+            },
         };
         table.row([
             t.task.clone(),

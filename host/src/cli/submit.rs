@@ -92,7 +92,9 @@ fn unapplied(command: &Command) -> &'static str {
         Command::Trigger { .. }
         | Command::Pause { .. }
         | Command::Resume { .. }
-        | Command::DiscardPlanned { .. } => {
+        | Command::DiscardPlanned { .. }
+        | Command::Approve { .. }
+        | Command::Reject { .. } => {
             "not applied yet; the next `besom serve`, or a `besom run` of the task, applies it"
         }
         Command::Resign => "not applied; a later leader refuses it",

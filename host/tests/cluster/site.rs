@@ -130,6 +130,7 @@ impl Site {
         let mut command = Command::new(env!("CARGO_BIN_EXE_besom"));
         command.arg("--config").arg(host.config()).args(args);
         command.current_dir(self.dir.path()).env_remove("BESOM_CONFIG");
+        command.env("BESOM_HOST_DEFAULT_MODE", "live");
         command.stdin(Stdio::null());
         command
     }

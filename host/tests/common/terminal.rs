@@ -68,6 +68,7 @@ impl Terminal {
         }
         command.envs([("LANG", "C.UTF-8"), ("LC_ALL", "C.UTF-8"), ("PS1", PROMPT)]);
         command.env("BESOM", env!("CARGO_BIN_EXE_besom"));
+        command.env("BESOM_HOST_DEFAULT_MODE", "live");
         command.envs(variables.iter().copied()).current_dir(dir);
         command.args([
             "start-server",

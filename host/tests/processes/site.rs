@@ -129,6 +129,7 @@ impl Site {
         // Some calls here sleep forever, and the limit of a call must not exceed that of its
         // snapshot.
         command.env("BESOM_HOST_ACT_SNAPSHOT_MAX", "1h");
+        command.env("BESOM_HOST_DEFAULT_MODE", "live");
         command.stdin(Stdio::null());
         command
     }
@@ -137,6 +138,7 @@ impl Site {
     pub fn shell(&self, line: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", line]).current_dir(self.dir.path()).env_remove("BESOM_CONFIG");
+        command.env("BESOM_HOST_DEFAULT_MODE", "live");
         command.stdin(Stdio::null());
         command
     }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use besom_config::template::Template;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, Term};
 use besom_core::item::Candidate;
+use besom_core::mode::Mode;
 use besom_core::time::Time;
 use besom_demo::authors::{self, Session};
 use besom_engine::host::clock;
@@ -175,6 +176,7 @@ pub async fn prepare(place: &place::Place, due: Option<Time>) -> Result<()> {
         trigger: Trigger::Pass,
         digest: String::new(),
         definition: "{}".into(),
+        mode: Mode::Live,
     };
     let decision = SlotDecision { runs: vec![run], ..SlotDecision::default() };
     let run = store.decide_slots(&fence, &decision).await?[0];

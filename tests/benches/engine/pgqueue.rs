@@ -15,6 +15,7 @@ use anyhow::{Result, ensure};
 use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, Term};
 use besom_core::item::Candidate;
+use besom_core::mode::Mode;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Kind, Value};
@@ -290,6 +291,7 @@ async fn plan(store: &PostgresStore, fence: &FencingToken) -> Result<()> {
         trigger: Trigger::Pass,
         digest: String::new(),
         definition: "{}".into(),
+        mode: Mode::Live,
     };
     let decision = SlotDecision { runs: vec![run], ..SlotDecision::default() };
     let run = store.decide_slots(fence, &decision).await?[0];

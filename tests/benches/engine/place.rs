@@ -78,5 +78,5 @@ impl Place {
 
 /// The shipped configuration with a database beside it.
 pub fn shipped() -> Template {
-    Template::default().with_built_in()
+    Template::default().with_built_in().set("host.default_mode", "\"live\"")
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Term};
 use besom_core::item::Candidate;
+use besom_core::mode::Mode;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
@@ -96,6 +97,7 @@ async fn lead(store: &dyn Store) -> Result<Leader> {
         trigger: Trigger::Pass,
         digest: String::new(),
         definition: "{}".into(),
+        mode: Mode::Live,
     };
     let decision = SlotDecision { runs: vec![run], ..SlotDecision::default() };
     let run = store.decide_slots(&fence, &decision).await?[0];

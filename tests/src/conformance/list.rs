@@ -266,6 +266,17 @@ macro_rules! store_conformance {
                 deleting_a_read_set_tolerates_rows_that_are_gone,
                 a_read_set_may_be_large,
             }
+            reviews {
+                a_run_is_held_by_its_mode,
+                nothing_of_a_held_run_is_committed,
+                an_approval_releases_a_run,
+                a_rejection_discards_what_was_planned,
+                a_held_run_is_stopped_while_it_plans,
+                a_discard_of_everything_rejects_reviews,
+                reviews_are_listed_newest_first,
+                reviews_are_pruned_with_their_run,
+                a_commit_is_tried_and_taken_back,
+            }
             settling {
                 one_batch_mixes_tasks_streams_timers_and_retries,
                 a_failed_guard_goes_on_as_its_decision_says,

@@ -11,6 +11,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::{Candidate, Identity};
+use besom_core::mode::Mode;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::snapshot::Cause;
 use besom_core::time::Time;
@@ -262,6 +263,7 @@ pub fn new_run(task: &str, slot: Time) -> NewRun {
         trigger: Trigger::Manual { by: "ann".into(), reason: "a test".into() },
         digest: "d1".into(),
         definition: "{}".into(),
+        mode: Mode::Live,
     }
 }
 

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections, Column, Encoding, Operations};
 use besom_core::ids::Tenant;
 use besom_core::item::{Candidate, Item};
+use besom_core::mode::Mode;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Verdict};
 use besom_core::queue::RetryPolicy;
@@ -20,7 +21,7 @@ use besom_ports::guests::{
     Acted, Call, CollectionRequest, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage,
 };
 use besom_ports::store::{Range, ReadView};
-use besom_ports::task::TaskDefinition;
+use besom_ports::task::{APPROVE_WITHIN_DEFAULT, TaskDefinition};
 
 /// The tasks of the simulated product: one for the log, one for due items, and one in the lane
 /// heavy.
@@ -182,6 +183,9 @@ pub fn definition(task: &str) -> TaskDefinition {
         rows_per_second: None,
         brakes: Default::default(),
         windows: Default::default(),
+        mode: Mode::Live,
+        approve_within: APPROVE_WITHIN_DEFAULT,
+        mapping: String::new(),
     }
 }
 

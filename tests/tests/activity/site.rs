@@ -219,6 +219,7 @@ impl Host {
             .arg(format!("api.socket={}", shown(&site.socket(&format!("{name}-api")))))
             .current_dir(directory)
             .env_remove("BESOM_CONFIG")
+            .env("BESOM_HOST_DEFAULT_MODE", "live")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log).expect("a log"))

@@ -166,6 +166,7 @@ impl Site {
             .args(args)
             .current_dir(self.0.path())
             .env_remove("BESOM_CONFIG")
+            .env("BESOM_HOST_DEFAULT_MODE", "live")
             .output()
             .unwrap()
     }

@@ -60,6 +60,7 @@ impl Site {
             .args(args)
             .env("BESOM_STORE_URL", self.database.url_of(role))
             .env_remove("BESOM_CONFIG")
+            .env("BESOM_HOST_DEFAULT_MODE", "live")
             .current_dir(self.directory.path());
         command
     }

@@ -88,7 +88,7 @@ impl Estate {
         let address = orchestrator.address();
         let mut text = format!(
             "[delivery]\nhosts = [\"{address}\"]\n\
-             [tasks.reconciler]\nplugin = \"reconciler\"\nschedule = \"@every 5s\"\n\
+             [host]\ndefault_mode = \"live\"\n[tasks.reconciler]\nplugin = \"reconciler\"\nschedule = \"@every 5s\"\n\
              [tasks.ttl]\nplugin = \"ttl-transitions\"\nschedule = \"@every 1m\"\n"
         );
         for name in TOPICS {

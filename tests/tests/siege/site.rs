@@ -245,6 +245,7 @@ impl Site {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_besom-under-test"));
         command.args(args).current_dir(self.directory.path()).env_remove("BESOM_CONFIG");
+        command.env("BESOM_HOST_DEFAULT_MODE", "live");
         command.stdin(Stdio::null());
         command
     }

@@ -380,10 +380,11 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         Field::CatchUp => "coalesce",
         Field::CatchUpMax => "12",
         Field::Jitter => "3m",
+        Field::Mode => "approve",
         Field::Wall => "30s",
     };
-    let fields = prop::sample::subsequence(Field::ALL.to_vec(), 0..=7);
-    (fields, prop::collection::vec(prop::bool::ANY, 7)).prop_map(move |(fields, keep)| {
+    let fields = prop::sample::subsequence(Field::ALL.to_vec(), 0..=8);
+    (fields, prop::collection::vec(prop::bool::ANY, 8)).prop_map(move |(fields, keep)| {
         let change = |(field, keep): (Field, bool)| Change {
             field,
             value: keep.then(|| value(field).to_owned()),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::mode::Mode;
 use crate::plan::Trigger;
 use crate::proposal::{Change, OnGuardFailed, RowRange};
 use crate::time::Time;
@@ -114,6 +115,8 @@ fn run(id: u64, error: Option<&str>, scan_done: bool) -> Run {
         blocked: 0,
         open: 0,
         scanned: 0,
+        mode: Mode::Live,
+        held: false,
     }
 }
 

@@ -280,6 +280,8 @@ mod tests {
             blocked: 0,
             open: 0,
             scanned: 0,
+            mode: crate::mode::Mode::Live,
+            held: false,
         };
         let runs = [
             run(4, None, None),

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::cron::Schedule;
+use crate::mode::Mode;
 
 pub(super) const TERM: Leadership = Leadership { term: Term(1), since: Time::EPOCH };
 pub(super) const POLICY: Policy = Policy {
@@ -289,6 +290,7 @@ fn a_slot_that_ran_names_the_run_that_its_decision_started() {
         trigger: Trigger::Schedule,
         digest: String::new(),
         definition: String::new(),
+        mode: Mode::Live,
     };
     let row = |at: i64, outcome, run| SlotRecord {
         task: "sweep".into(),

@@ -288,7 +288,7 @@ impl Found {
 
     fn queue(&mut self, task: &Task, snapshot: &Snapshot, limits: &Thresholds) {
         let queue = || Subject::Queue(task.name.clone());
-        let works = task.paused.is_none() && task.opens_at.is_none();
+        let works = task.paused.is_none() && task.opens_at.is_none() && task.review.is_none();
         if let Some(oldest) = task.depth.oldest.filter(|_| works) {
             let waits = self.now.since(oldest);
             if waits > limits.overdue_max {
@@ -358,8 +358,18 @@ impl Found {
         }
     }
 
+    /// Reports what waits for an approval.
+    fn review(&mut self, task: &Task) {
+        let Some(review) = &task.review else { return };
+        let (run, since) = (review.run, self.since(review.opened_at));
+        let text = format!("{}: run {run} waits for an approval for {since}", task.name);
+        self.add(Urgency::Warning, Subject::Run(run.0), text);
+        self.because(review.summary.clone());
+    }
+
     fn task(&mut self, task: &Task, all_paused: Option<&Pause>, limits: &Thresholds) {
         let subject = || Subject::Task(task.name.clone());
+        self.review(task);
         if let Some(since) = task.unscanned_since
             && self.now.since(since) > limits.overdue_max
         {
@@ -396,6 +406,8 @@ impl Found {
         let took = |at: Time, end: Time| end.since(at);
         let longest = ended.filter_map(|run| Some(took(run.started_at, run.ended_at?))).max();
         let active = task.last.iter().rev().find(|run| run.state.is_active());
+        // A run that waits for an approval takes as long as people do.
+        let active = active.filter(|_| task.review.is_none());
         if let (Some(run), Some(longest)) = (active, longest) {
             let going = took(run.started_at, self.now);
             if going > limits.overdue_max && going > longest * limits.run_max {

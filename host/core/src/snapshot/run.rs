@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mode::Mode;
 use crate::plan::{self, Scan, ScanEnd, Trigger};
 use crate::time::Time;
 
@@ -75,6 +76,10 @@ pub struct Run {
     pub open: u64,
     /// Rows that its scans read.
     pub scanned: u64,
+    /// How far it goes by itself.
+    pub mode: Mode,
+    /// Whether what it has planned waits for an approval.
+    pub held: bool,
 }
 
 impl From<&plan::Run> for Run {
@@ -100,6 +105,8 @@ impl From<&plan::Run> for Run {
             blocked: run.blocked,
             open: run.open,
             scanned: run.scanned,
+            mode: run.mode,
+            held: run.held,
         }
     }
 }

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::run::RunState;
+use crate::ids::RunId;
+use crate::mode::Mode;
 use crate::plan::{Pause, SlotRecord};
+use crate::review::Review;
 use crate::time::Time;
 use crate::window::Windows;
 
@@ -42,6 +45,11 @@ pub struct Task {
     pub orphaned: bool,
     /// The next slot; none: the task is paused, runs by trigger only, or is orphaned.
     pub next: Option<Time>,
+    /// How far its runs go by themselves.
+    pub mode: Mode,
+    /// What one of its runs has planned and waits for an approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub review: Option<WaitingReview>,
     /// When the task may scan and execute; none: always.
     pub windows: Windows,
     /// When the next window opens; none: one is open, or the task has none.
@@ -64,6 +72,33 @@ pub struct Task {
     pub p99_ms: Option<u64>,
     /// The outcomes of its latest slots, newest first; at most [`SLOTS_OF_TASK`].
     pub slots: Vec<SlotRecord>,
+}
+
+/// A review that waits for a decision, in short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingReview {
+    /// The run that it is about.
+    pub run: RunId,
+    /// When it was opened.
+    pub opened_at: Time,
+    /// When it lapses.
+    pub expires_at: Option<Time>,
+    /// The number of items that were planned.
+    pub items: u64,
+    /// What the run would change, in words.
+    pub summary: String,
+}
+
+impl From<&Review> for WaitingReview {
+    fn from(review: &Review) -> WaitingReview {
+        WaitingReview {
+            run: review.run,
+            opened_at: review.opened_at,
+            expires_at: review.expires_at,
+            items: review.plan.items,
+            summary: review.plan.words(),
+        }
+    }
 }
 
 /// The limits of one call of a plugin.

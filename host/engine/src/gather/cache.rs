@@ -14,7 +14,7 @@ use besom_core::time::Time;
 
 use super::Sources;
 use super::reading::{Reading, SetAside};
-use besom_ports::store::{self, DeadSelector, Letters, Run, Store};
+use besom_ports::store::{self, DeadSelector, Letters, ReviewQuery, Run, Store};
 
 /// Maximum number of runs kept of all tasks together.
 const RUNS_KEPT: usize = 5_000;
@@ -27,6 +27,8 @@ const SLOTS_BACK: Duration = Duration::from_secs(2 * 3_600);
 
 /// Maximum number of leaderships shown.
 const TERMS: u32 = 50;
+/// Maximum number of reviews that wait.
+const REVIEWS: u32 = 100;
 /// Maximum number of commands shown as events.
 const COMMANDS: u32 = 50;
 /// Maximum number of dead letters shown as events.
@@ -60,12 +62,14 @@ impl Cache {
             store.depths(),
             store.task_states(),
         );
-        let (partitions, backlog, dead, terms, commands) = tokio::join!(
+        let waiting = ReviewQuery { waiting: true, limit: REVIEWS, ..ReviewQuery::default() };
+        let (partitions, backlog, dead, terms, commands, reviews) = tokio::join!(
             store.partition_table(),
             store.backlog(None),
             store.dead_groups(DEAD_GROUPS_MAX as u32),
             store.terms(TERMS),
             store.commands(None, COMMANDS),
+            store.reviews(&waiting),
         );
         let states: BTreeMap<_, _> = states?.into_iter().map(|s| (s.task.clone(), s)).collect();
         self.read_runs(store).await?;
@@ -86,6 +90,7 @@ impl Cache {
             backlog: backlog?,
             depths: depths?,
             states,
+            reviews: reviews?,
             runs: self.runs.values().rev().cloned().collect(),
             slots: self
                 .slots

@@ -10,7 +10,7 @@ use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Pause, Scan, TaskState, 
 use besom_core::ring::Assignment;
 use besom_core::snapshot::{
     self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring,
-    Snapshot, Task, TermRow,
+    Snapshot, Task, TermRow, WaitingReview,
 };
 use besom_core::time::Time;
 use besom_core::undo;
@@ -174,6 +174,7 @@ impl Picture {
                 opens_at: windows.opens_at(reading.now),
                 windows,
                 paused,
+                review: reading.reviews.iter().find(|r| r.task == *name).map(WaitingReview::from),
                 unscanned_since,
                 depth: depth.map(|depth| rows::depth(depth)).unwrap_or_default(),
                 planned: depth.map_or(0, |depth| depth.planned),
@@ -342,6 +343,7 @@ fn term(fence: &Fence) -> TermRow {
 fn described(scheduled: &Scheduled) -> Task {
     let definition = &scheduled.definition;
     Task {
+        mode: definition.mode,
         plugin: definition.plugin.clone(),
         digest: definition.digest.clone(),
         schedule: definition.schedule.clone(),

@@ -10,7 +10,7 @@ use besom_core::time::Time;
 
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Membership;
-use besom_ports::store::{CommandRow, Depth, Fence, NodeRow, PartitionRow, Stream};
+use besom_ports::store::{CommandRow, Depth, Fence, NodeRow, PartitionRow, Review, Stream};
 
 /// The summary of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Reading {
     pub depths: Vec<Depth>,
     /// The stored states of the tasks.
     pub states: BTreeMap<TaskName, TaskState>,
+    /// What waits for an approval, newest first.
+    pub reviews: Vec<Review>,
     /// Runs, newest first.
     pub runs: Vec<Arc<Run>>,
     /// The newest slots of each task, newest first.

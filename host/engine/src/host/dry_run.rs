@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use besom_core::collection::{Collections, all_dependants};
 use besom_core::command::counted;
-use besom_core::ids::{RunId, Tenant, partition_of};
-use besom_core::item::{Candidate, Identity, Item};
+use besom_core::ids::Tenant;
+use besom_core::item::Item;
 use besom_core::proposal::{Change, Condition, Proposal, RowRange, Test, Verdict};
 use besom_core::queue::check_changes_of_one_row;
 use besom_core::refusal;
@@ -16,6 +16,7 @@ use besom_core::value::{Field, Value};
 use serde::Serialize;
 
 use super::perform::{Ports, call_of};
+use super::review::item;
 use besom_config::printable;
 use besom_ports::guests::{Call, Fault, StopFlag};
 use besom_ports::task::TaskDefinition;
@@ -215,28 +216,6 @@ fn rows(proposal: &Proposal) -> u64 {
         }
     }
     single + ranges.values().sum::<u64>()
-}
-
-fn item(definition: &TaskDefinition, partitions: u32, now: Time, candidate: Candidate) -> Item {
-    let tenant = candidate.tenant.as_ref().map(Tenant::as_str);
-    Item {
-        partition: partition_of(tenant, &candidate.route, partitions),
-        identity: Identity {
-            task: definition.name.clone(),
-            tenant: candidate.tenant,
-            key: candidate.key,
-            due: candidate.due,
-        },
-        route: candidate.route,
-        version: candidate.version,
-        payload: candidate.payload,
-        run: RunId(0),
-        planned_at: now,
-        attempts: 0,
-        guard_retries: 0,
-        deaths: 0,
-        errors: Vec::new(),
-    }
 }
 
 fn in_words(change: &Change) -> String {

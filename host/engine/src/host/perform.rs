@@ -15,6 +15,7 @@ use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
 use besom_core::reach::Away;
+use besom_core::review;
 use besom_core::snapshot::Cause;
 use besom_core::time::{Mono, Time};
 
@@ -26,6 +27,7 @@ use super::health::{Health, Part};
 use super::lines::Lines;
 use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
+use super::review::Examined;
 use besom_node::executor::{Command as Execute, Event as Executed, Halted, Overrun};
 use besom_node::holdings::{Arrived, Command as Hold, Event as Held};
 use besom_node::planner::{
@@ -38,7 +40,7 @@ use besom_ports::guests::{self, Call, Guests, StopFlag};
 use besom_ports::lines::RunLog;
 use besom_ports::members::{Announcement, Members, StoreAway};
 use besom_ports::store::{
-    self, Batch, Committed, Entry, LogRead, PlanPage, Planned, Retention, Store,
+    self, Batch, Committed, Entry, LogRead, PlanPage, Planned, Retention, ReviewQuery, Store,
 };
 use besom_ports::task::TaskDefinition;
 
@@ -359,12 +361,11 @@ impl Ports {
         self.heard(&arrivals);
         let arrivals = arrivals?;
         let states = self.store.task_states().await?;
+        let runs = self.store.active_runs().await?;
         let paused = states.into_iter().filter(|state| state.paused.is_some());
-        Ok(Arrived {
-            arrivals,
-            runs: self.store.active_runs().await?,
-            paused: paused.map(|state| state.task).collect(),
-        })
+        let held = runs.iter().filter(|run| run.held).map(|run| run.task.clone());
+        let paused = paused.map(|state| state.task).chain(held).collect();
+        Ok(Arrived { arrivals, runs, paused })
     }
 
     async fn load(&self, fence: &FencingToken) -> store::Result<Loaded> {
@@ -380,10 +381,20 @@ impl Ports {
 
     /// The stored state that a leader needs.
     async fn remembered(&self) -> store::Result<Loaded> {
-        Ok(Loaded {
-            states: self.store.task_states().await?,
-            runs: self.store.active_runs().await?,
-        })
+        let runs = self.store.active_runs().await?;
+        let mut waiting = Vec::new();
+        for run in runs.iter().filter(|run| run.held) {
+            let query = ReviewQuery {
+                run: Some(run.id),
+                waiting: true,
+                limit: 1,
+                ..ReviewQuery::default()
+            };
+            let found = self.store.reviews(&query).await?.pop();
+            let until = found.and_then(|review| review.expires_at);
+            waiting.extend(until.map(|until| (run.id, until)));
+        }
+        Ok(Loaded { states: self.store.task_states().await?, runs, waiting })
     }
 
     async fn prune(&self, fence: &FencingToken) -> store::Result<bool> {
@@ -651,12 +662,12 @@ impl Ports {
     }
 
     /// The log for calls that belong to a run.
-    fn log_of(&self, run: RunId) -> RunLog {
+    pub(super) fn log_of(&self, run: RunId) -> RunLog {
         RunLog::new(run, self.lines.clone())
     }
 
     /// Reads the activity that the batch's guards need, just before the commit.
-    async fn observe(&self, batch: &mut Batch) {
+    pub(super) async fn observe(&self, batch: &mut Batch) {
         let mut asked = Vec::new();
         for (index, entry) in batch.entries.iter().enumerate() {
             if let Decision::Apply { proposal, .. } = &entry.decision {
@@ -725,6 +736,22 @@ impl Ports {
                     self.braking.look_at_runs(store.as_ref(), &task, max).await;
                 }
                 PlanEvent::ScanEnded(run, result)
+            }
+            Plan::Examine { fence, run, definition, held, planned, error } => {
+                let asked = Examined { run, definition: &definition, held, planned, error };
+                let plan = self.examine(&fence, asked, stop).await;
+                let result = match plan {
+                    Ok(plan) => self.open_review(&fence, run, &definition, held, plan).await,
+                    Err(error) => Err(error),
+                };
+                self.note_scan(&definition.name, run, &result);
+                PlanEvent::Examined(run, result)
+            }
+            Plan::Lapse(run, why) => {
+                tracing::info!(run = run.0, why, "a review lapses: what was planned is discarded");
+                let command = store::Command::Lapse { run };
+                let result = store.submit(&command, review::BY, &why).await;
+                PlanEvent::Lapsed(run, result.map(|_| ()))
             }
             Plan::FetchCommands => PlanEvent::Commands(store.pending_commands(COMMANDS_PAGE).await),
             Plan::Apply(fence, applying) => {
@@ -927,7 +954,7 @@ fn say_scan(task: &TaskName, run: RunId, error: &ScanError) {
     }
 }
 
-fn of_store(error: store::Error) -> ScanError {
+pub(super) fn of_store(error: store::Error) -> ScanError {
     match error {
         store::Error::Fenced => ScanError::Fenced,
         store::Error::GuardsTimedOut(words)
@@ -944,7 +971,7 @@ fn of_store(error: store::Error) -> ScanError {
     }
 }
 
-fn of_guest(error: guests::Error) -> ScanError {
+pub(super) fn of_guest(error: guests::Error) -> ScanError {
     match error {
         guests::Error::Guest(fault) => ScanError::Failed(fault.message),
         guests::Error::NotLoaded(_) => ScanError::Failed(error.to_string()),

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use besom_core::command::Undo;
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Candidate, End, Identity, Item};
+use besom_core::mode::Mode;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, OnGuardFailed, Proposal, Restore, Verdict};
 use besom_core::queue::RetryPolicy;
@@ -27,7 +28,9 @@ use besom_node::planner::Scheduled;
 use besom_ports::activity::Activity;
 use besom_ports::guests::{Acted, Call, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage};
 use besom_ports::store::{self, HistoryQuery, HistoryRow, ReadView, Store};
-use besom_ports::task::{DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition};
+use besom_ports::task::{
+    APPROVE_WITHIN_DEFAULT, DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition,
+};
 
 /// In place of the digest of a component.
 const DIGEST: &str = "besom-undo";
@@ -99,6 +102,9 @@ pub fn definition<'a>(tasks: impl Iterator<Item = &'a TaskDefinition>) -> TaskDe
         },
         brakes: Default::default(),
         windows: Default::default(),
+        mode: Mode::Live,
+        approve_within: APPROVE_WITHIN_DEFAULT,
+        mapping: String::new(),
         undo_retention: tasks.map(|task| task.undo_retention).fold(RETENTION, Duration::max),
         queue_max: QUEUE_MAX_DEFAULT,
         timers_max: QUEUE_MAX_DEFAULT,

@@ -55,7 +55,10 @@ impl Planner {
                 | Asked::DiscardPlanned { task } => {
                     !task.is_all() && !self.tasks.contains_key(task)
                 }
-                Asked::Cancel { run } => !self.runs.contains_key(run),
+                Asked::Cancel { run }
+                | Asked::Approve { run }
+                | Asked::Reject { run }
+                | Asked::Lapse { run } => !self.runs.contains_key(run),
                 Asked::Resign => row.at >= self.since,
                 Asked::Undo(_) => !self.tasks.contains_key(undo::TASK),
                 Asked::Edited { .. }
@@ -219,6 +222,12 @@ impl Planner {
             },
             Asked::Cancel { run } => match self.runs.get(run) {
                 None => refuse(format!("run {run} is not active")),
+                // What it has planned would wait for ever.
+                Some(active) if active.run.held => match self.rejection(*run, State::Rejected, row)
+                {
+                    Ok(effect) => (effect, "cancelled, and what it has planned discarded".into()),
+                    Err(why) => refuse(why),
+                },
                 Some(active) if active.cancelled.is_some() => {
                     refuse(format!("run {run} is already cancelled"))
                 }
@@ -232,6 +241,18 @@ impl Planner {
                     let words = format!("cancelled by {}: {}", row.by, row.reason);
                     (CommandEffect::Cancel(*run, words), "cancelled".into())
                 }
+            },
+            Asked::Approve { run } => match self.approval(*run) {
+                Ok(effect) => (effect, "approved".into()),
+                Err(why) => refuse(why),
+            },
+            Asked::Reject { run } => match self.rejection(*run, State::Rejected, row) {
+                Ok(effect) => (effect, "rejected, and what was planned discarded".into()),
+                Err(why) => refuse(why),
+            },
+            Asked::Lapse { run } => match self.rejection(*run, State::Lapsed, row) {
+                Ok(effect) => (effect, "lapsed, and what was planned discarded".into()),
+                Err(why) => refuse(why),
             },
             // The request was meant for an earlier leader.
             Asked::Resign if row.at < self.since => refuse(format!(
@@ -320,7 +341,9 @@ impl Planner {
             self.commands.push_front(row);
             match effect {
                 CommandEffect::RetryDead(_) => notices.push(Notice::Revived),
-                CommandEffect::DiscardPlanned(..) => notices.push(Notice::Discarded),
+                CommandEffect::DiscardPlanned(..) | CommandEffect::Reject { .. } => {
+                    notices.push(Notice::Discarded);
+                }
                 _ => {}
             }
             return;
@@ -341,8 +364,9 @@ impl Planner {
                 // The store has decided from when the schedule counts.
                 self.doubt = true;
             }
+            CommandEffect::Approve(run) if applied.refused.is_none() => self.approved(run, out),
             // Its runs may have ended with it.
-            CommandEffect::DiscardPlanned(..) => {
+            CommandEffect::DiscardPlanned(..) | CommandEffect::Reject { .. } => {
                 self.doubt = true;
                 notices.push(Notice::Discarded);
             }
@@ -359,7 +383,8 @@ impl Planner {
                 notices.push(Notice::Resign);
             }
             // The courier and the executor discover these changes themselves.
-            CommandEffect::RetryMessages(_)
+            CommandEffect::Approve(_)
+            | CommandEffect::RetryMessages(_)
             | CommandEffect::DiscardMessages(_)
             | CommandEffect::RepairStreams(_)
             | CommandEffect::Note

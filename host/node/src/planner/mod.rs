@@ -11,6 +11,7 @@
 
 mod commands;
 mod pauses;
+mod reviews;
 mod runs;
 mod slots;
 #[cfg(test)]
@@ -23,10 +24,12 @@ use std::time::Duration;
 
 use besom_core::fair::{self, Cycle, Quota};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
+use besom_core::mode::Mode;
 use besom_core::plan::{
     GRACE_DEFAULT, NewRun, Pause, Run, SlotDecision, SlotOutcome, SlotRecord, Start, TaskState,
     Trigger,
 };
+use besom_core::review::State;
 use besom_core::snapshot::{Cause, Cut};
 use besom_core::time::Time;
 use besom_core::undo;
@@ -48,6 +51,8 @@ pub struct Loaded {
     pub states: Vec<TaskState>,
     /// The runs that have not ended.
     pub runs: Vec<Run>,
+    /// The runs whose reviews wait for a decision, and until when.
+    pub waiting: Vec<(RunId, Time)>,
 }
 
 /// Why a page was not planned.
@@ -85,6 +90,10 @@ pub enum Event {
     Commands(store::Result<Vec<CommandRow>>),
     /// The result of applying a command.
     Applied(Box<Applying>, store::Result<Applied>),
+    /// What a run would change was examined, and its review opened; until when it waits.
+    Examined(RunId, Result<Option<Time>, ScanError>),
+    /// The request to discard what a run has planned was recorded.
+    Lapsed(RunId, store::Result<()>),
     /// The stored state, read again.
     Reread(store::Result<Loaded>),
 }
@@ -144,6 +153,23 @@ pub enum Command {
         /// The task of a scan that failed, and how many failed runs in a row pause it.
         failures: Option<(TaskName, NonZeroU32)>,
     },
+    /// Examine what a run would change, and open its review.
+    Examine {
+        /// The leader's fencing token.
+        fence: FencingToken,
+        /// The run. Of a held run, what it has planned is examined; of a preview, what it finds.
+        run: RunId,
+        /// The definition of the run.
+        definition: Arc<TaskDefinition>,
+        /// Whether the run is held.
+        held: bool,
+        /// Number of items that it has planned.
+        planned: u64,
+        /// The error of its scan.
+        error: Option<String>,
+    },
+    /// Request to discard what a run has planned, with the reason.
+    Lapse(RunId, String),
     /// Read commands from outside.
     FetchCommands,
     /// Apply a command.
@@ -286,6 +312,27 @@ struct Active {
     cancelled: Option<String>,
     /// The command to continue with once the task is neither paused nor outside its windows.
     stopped: Option<fair::Command>,
+    /// How far its review is.
+    review: Reviewing,
+}
+
+/// How far the review of a run is.
+#[derive(Debug, Clone, PartialEq, Default)]
+enum Reviewing {
+    /// It is not examined yet, or needs no review.
+    #[default]
+    Open,
+    /// It is being examined; the end of its scan follows.
+    Examined(fair::Command),
+    /// Its review waits for a decision until then; the end of its scan follows.
+    Waits {
+        until: Time,
+        end: fair::Command,
+        /// Whether a request to discard what it has planned is on its way.
+        lapsing: bool,
+    },
+    /// The end of its scan may be recorded.
+    Done,
 }
 
 /// The planner of one node.
@@ -352,6 +399,11 @@ pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefini
         }
         Some(_) | None => Arc::clone(current),
     }
+}
+
+/// Until when the review of a run waits; none: it does not.
+fn waits_until(waiting: &[(RunId, Time)], run: RunId) -> Option<Time> {
+    waiting.iter().find(|(id, _)| *id == run).map(|(_, until)| *until)
 }
 
 impl Planner {
@@ -424,7 +476,8 @@ impl Planner {
         for run in loaded.runs {
             let Some(task) = self.tasks.get(&run.task) else { continue };
             let definition = definition_of(&run, &task.scheduled.definition);
-            self.adopt(run, definition, notices, out);
+            let until = waits_until(&loaded.waiting, run.id);
+            self.adopt(run, definition, until, notices, out);
         }
     }
 
@@ -512,7 +565,7 @@ impl Planner {
         self.settings.pass
             && self.fence.is_some()
             && self.unfinished.is_empty()
-            && self.runs.values().all(|active| self.is_stopped(&active.run.task))
+            && self.runs.values().all(|active| active.waits() || self.is_stopped(&active.run.task))
             && self.tasks.values().all(|task| !task.deciding)
             && self.has_applied_commands()
     }
@@ -543,6 +596,7 @@ impl Planner {
         slots
             .chain(again)
             .chain(opens)
+            .chain(self.runs.values().filter_map(Active::expires_at))
             .chain(self.fetch_at.filter(|_| !self.fetching && !self.applying))
             .filter(|at| *at > self.now)
             .min()
@@ -564,6 +618,8 @@ impl Planner {
             Event::ScanEnded(run, result) => self.scan_ended(run, result, notices),
             Event::Commands(result) => self.fetched(result, notices),
             Event::Applied(applying, result) => self.applied(applying, result, notices, out),
+            Event::Examined(run, result) => self.examined(run, result, notices, out),
+            Event::Lapsed(run, result) => self.lapsed(run, result, notices),
             Event::Reread(result) => self.reread(result, notices, out),
         }
     }
@@ -578,6 +634,7 @@ impl Planner {
         }
         self.hold_until = None;
         self.go_on_where_open(out);
+        self.lapse_outdated(out);
         if self.doubt || self.rereading {
             self.look_again(out);
         } else if self.settings.pass {

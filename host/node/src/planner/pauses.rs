@@ -74,14 +74,12 @@ impl Planner {
     /// The paused tasks, if they may have changed since the last call.
     pub fn changed_pauses(&mut self) -> Option<BTreeSet<TaskName>> {
         let changed = std::mem::take(&mut self.pauses_changed) && self.fence.is_some();
+        let all = self.all_paused.is_some();
+        let tasks = self.tasks.iter();
+        let paused = tasks.filter(|(_, task)| all || task.state.paused.is_some());
         changed.then(|| match self.settings.pass {
-            true => self.stopped.clone(),
-            false => {
-                let all = self.all_paused.is_some();
-                let tasks = self.tasks.iter();
-                let paused = tasks.filter(|(_, task)| all || task.state.paused.is_some());
-                paused.map(|(name, _)| name.clone()).collect()
-            }
+            true => self.stopped.iter().chain(self.held_tasks()).cloned().collect(),
+            false => paused.map(|(name, _)| name).chain(self.held_tasks()).cloned().collect(),
         })
     }
 

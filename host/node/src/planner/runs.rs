@@ -10,6 +10,7 @@ impl Planner {
         &mut self,
         run: Run,
         definition: Arc<TaskDefinition>,
+        waits_until: Option<Time>,
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
     ) {
@@ -19,8 +20,11 @@ impl Planner {
         }
         notices.push(Notice::Started(id, Arc::clone(&definition)));
         let mut next = Vec::new();
-        let cycle = (!run.scan_done).then(|| self.cycle(&run, &definition, &mut next));
-        let again = cycle.is_none().then(|| (self.now, Self::look_at_end()));
+        let scans = !run.scan_done && run.mode != Mode::Preview && waits_until.is_none();
+        let cycle = scans.then(|| self.cycle(&run, &definition, &mut next));
+        let again = run.scan_done.then(|| (self.now, Self::look_at_end()));
+        let review = self.reviewing(&run, waits_until, &mut next);
+        self.pauses_changed |= run.held;
         self.runs.insert(
             id,
             Active {
@@ -32,6 +36,7 @@ impl Planner {
                 slow: 0,
                 cancelled: None,
                 stopped: None,
+                review,
             },
         );
         self.go_on(id, next, out);
@@ -93,6 +98,9 @@ impl Planner {
                     let run = id;
                     let scan = Scan { fence, run, definition, tenant, limit, quota };
                     out.push(Command::Scan(scan));
+                }
+                fair::Command::End { .. } if active.needs_review() => {
+                    out.push(active.examine(fence.clone(), command));
                 }
                 fair::Command::End { cursor, error, cut } => {
                     let task = self.tasks.get_mut(&active.run.task);
@@ -317,6 +325,7 @@ impl Planner {
             self.ended_meanwhile.insert(id);
         }
         notices.push(Notice::Ended(id));
+        self.pauses_changed |= active.run.held;
         self.unpark();
         if let Some(task) = self.tasks.get_mut(&active.run.task) {
             // A slot may be waiting for it.
@@ -330,7 +339,8 @@ impl Planner {
     /// Starts the next round of a pass after the previous one has been worked off.
     pub(super) fn next_round(&mut self, fence: &FencingToken, idle: bool, out: &mut Vec<Command>) {
         let busy = self.tasks.values().any(|task| task.deciding);
-        let active = self.runs.values().any(|active| !self.is_stopped(&active.run.task));
+        let is_busy = |active: &Active| !active.waits() && !self.is_stopped(&active.run.task);
+        let active = self.runs.values().any(is_busy);
         if busy || !idle || active || self.unfinished.is_empty() {
             return;
         }
@@ -431,7 +441,8 @@ impl Planner {
             let own = self.fence.as_ref().is_some_and(|fence| fence.term == run.term);
             task.at_start &= !(own && run.trigger == Trigger::Takeover);
             let definition = definition_of(&run, &task.scheduled.definition);
-            self.adopt(run, definition, notices, out);
+            let until = waits_until(&loaded.waiting, run.id);
+            self.adopt(run, definition, until, notices, out);
         }
         // Commands that were applied are no longer pending.
         self.commands.clear();

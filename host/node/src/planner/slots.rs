@@ -1,7 +1,7 @@
 //! Slots: decided by the core when their time comes, written under the fence, turned into runs.
 
 use besom_core::cron::Schedule;
-use besom_core::plan::{ActiveRun, Admission, Leadership, Policy, Seen, admit, decide};
+use besom_core::plan::{ActiveRun, Admission, Leadership, Overlap, Policy, Seen, admit, decide};
 
 use super::*;
 
@@ -23,13 +23,18 @@ impl Scheduled {
             trigger,
             digest: self.definition.digest.clone(),
             definition: serde_json::to_string(&*self.definition).unwrap_or_default(),
+            mode: self.definition.mode,
         }
     }
 
     /// How its slots are treated. `grace` is how late a slot may start and still count as on time.
     pub fn policy(&self, grace: Duration) -> Policy {
         Policy {
-            overlap: self.definition.overlap,
+            overlap: match (self.definition.mode, self.definition.overlap) {
+                // What one run has planned is approved or discarded before the next one plans.
+                (Mode::Approve, Overlap::Allow) => Overlap::Skip,
+                (_, overlap) => overlap,
+            },
             catch_up: self.definition.catch_up,
             jitter: self.definition.jitter,
             grace,
@@ -213,10 +218,12 @@ impl Planner {
                 blocked: 0,
                 open: 0,
                 scanned: 0,
+                mode: new.mode,
+                held: new.mode == Mode::Approve,
             };
             // What a command has asked for is in the run's own settings.
             let definition = definition_of(&run, &current);
-            self.adopt(run, definition, notices, out);
+            self.adopt(run, definition, None, notices, out);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! How the planner handles answers that are lost, rejected or from an older store.
 
+mod reviews;
+
 use besom_core::cron::Schedule;
 use besom_core::ids::Term;
+use besom_core::mode::Mode;
 
 use super::*;
 use crate::fixture;
@@ -83,6 +86,8 @@ fn run_of(id: u64, new: &NewRun) -> Run {
         blocked: 0,
         open: 0,
         scanned: 0,
+        mode: Mode::Live,
+        held: false,
     }
 }
 
@@ -96,7 +101,7 @@ fn a_decision_whose_answer_is_lost_is_read_again_and_its_run_is_led() {
     // Nothing is decided before the state of the store has been read.
     assert_eq!(plan(&mut planner, at(12)), [Command::Reread]);
     assert_eq!(plan(&mut planner, at(12)), []);
-    let loaded = Loaded { states, runs: vec![run] };
+    let loaded = Loaded { states, runs: vec![run], ..Loaded::default() };
     let led = step(&mut planner, at(12), Event::Reread(Ok(loaded)));
     assert!(
         led.iter().any(|command| matches!(command, Command::Scan(scan) if scan.run == RunId(7))
@@ -472,7 +477,7 @@ fn a_pause_of_all_tasks_is_the_pause_of_each_and_of_later_ones() {
     let state = TaskState { paused: Some(pause_of("ana")), ..TaskState::initial(all) };
     let mut planner = Planner::new(Settings::default());
     let (mut notices, mut out) = (Vec::new(), Vec::new());
-    let loaded = Loaded { states: vec![state], runs: vec![] };
+    let loaded = Loaded { states: vec![state], ..Loaded::default() };
     planner.lead(at(0), fence(), loaded, &tasks(&["sweep"]), &mut notices, &mut out);
     assert_eq!(planner.changed_pauses(), Some(["sweep".into()].into()));
 }

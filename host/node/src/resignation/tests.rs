@@ -59,7 +59,7 @@ impl World {
         assert_eq!(self.step(Event::Campaigned(sent, won)), [Command::Raise(fence.clone())]);
         let raised = self.step(Event::Raised(fence.clone(), Raise::Done(Vec::new())));
         assert!(raised.contains(&Command::Load(fence.clone())), "{raised:?}");
-        let nothing = Loaded { states: Vec::new(), runs: Vec::new() };
+        let nothing = Loaded::default();
         self.step(Event::Loaded(fence.clone(), Ok(nothing)));
         assert_eq!(self.node.role(), Role::Leading);
         fence

@@ -49,6 +49,9 @@ pub struct Args {
     /// Maximum delay of a run after its slot; delays are distributed evenly.
     #[arg(long, value_name = "SPAN")]
     jitter: Option<String>,
+    /// How far a run goes by itself: preview, approve or live.
+    #[arg(long, value_name = "WORD")]
+    mode: Option<String>,
     /// Maximum wall-clock time of one call of the plugin.
     #[arg(long, value_name = "SPAN")]
     wall: Option<String>,
@@ -132,6 +135,7 @@ impl Args {
             (Field::CatchUp, &self.catch_up),
             (Field::CatchUpMax, &self.catch_up_max),
             (Field::Jitter, &self.jitter),
+            (Field::Mode, &self.mode),
             (Field::Wall, &self.wall),
         ];
         let mut changes = Vec::new();
@@ -149,7 +153,7 @@ impl Args {
         }
         if changes.is_empty() {
             return Err(Failure::Usage(
-                "no changes given: add --schedule, --timezone, --overlap, --catch-up, --catch-up-max, --jitter, --wall or --unset KEY".into(),
+                "no changes given: add --schedule, --timezone, --overlap, --catch-up, --catch-up-max, --jitter, --mode, --wall or --unset KEY".into(),
             ));
         }
         Ok(changes)

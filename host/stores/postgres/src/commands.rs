@@ -6,7 +6,9 @@ use std::num::NonZeroU32;
 use besom_core::books::{self, LetterPage, Progress, Tally};
 use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, RunId, TaskName};
+use besom_core::item::Source;
 use besom_core::plan::last_slot_on_resume;
+use besom_core::review::State;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -19,6 +21,7 @@ use super::items;
 use super::leadership::{check_fence, hold_fence};
 use super::ledger::{Ledger, numbers_needed};
 use super::outbox;
+use super::reviews;
 use super::runs::{close_scan, json, named, parse, write_decision};
 use super::session::{Param, Pipeline, Session, Tx, only, params};
 use super::streams;
@@ -28,9 +31,12 @@ use super::text::{due_number, escaped, plain, tenant_text};
 use super::waiting;
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, LogRoom,
-    Result, broken, command_of,
+    Result, Waiting, broken, command_of,
 };
 use besom_record::Changed;
+
+/// Number of timers read at a time.
+const TIMERS_PAGE: u32 = 10_000;
 
 /// Records a command.
 pub(super) async fn submit(
@@ -117,7 +123,9 @@ pub(super) async fn apply(
             tasks.numbers(&session, std::iter::once(task)).await?
         }
         // A task that was never seen has no items, and the question must not create it.
-        CommandEffect::RepairStreams(task) | CommandEffect::DiscardPlanned(task, _) => {
+        CommandEffect::RepairStreams(task)
+        | CommandEffect::DiscardPlanned(task, _)
+        | CommandEffect::Reject { task, .. } => {
             let known = tasks.find(&session, task).await?;
             known.map(|number| (task.clone(), number)).into_iter().collect()
         }
@@ -167,10 +175,28 @@ async fn applied(
         CommandEffect::DiscardPlanned(task, error) => {
             if begun.is_none() {
                 end_scans(tx, number(task), error).await?;
+                reviews::reject_all(tx, number(task), &row).await?;
             }
-            match discard_planned(tx, tasks, cache, task, &row, letters).await? {
+            match discard_planned(tx, (tasks, cache), (task, None), &row, letters).await? {
                 Ok(discarded) => applied.planned_discarded(discarded, letters),
                 Err(why) => applied.refused = Some(why),
+            }
+        }
+        CommandEffect::Approve(run) => {
+            applied.refused = reviews::decide(tx, *run, State::Approved, &row).await?.err();
+        }
+        CommandEffect::Reject { task, run, state, error } => {
+            if begun.is_none() {
+                applied.refused = reviews::decide(tx, *run, *state, &row).await?.err();
+            }
+            if applied.refused.is_none() {
+                close_scan(tx, *run, Some(error)).await?;
+                let of = (task, Some(*run));
+                match discard_planned(tx, (tasks, cache), of, &row, letters).await? {
+                    Ok(discarded) => applied.planned_discarded(discarded, letters),
+                    Err(why) => applied.refused = Some(why),
+                }
+                end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
             }
         }
         CommandEffect::Cancel(run, error) => {
@@ -245,13 +271,12 @@ async fn end_scans(tx: &Tx, task: i32, error: &str) -> Job<()> {
     Ok(())
 }
 
-/// Discards planned items of a task, and returns their number; the inner error is why the command is
-/// refused. The heads of its streams are locked, so that no commit acknowledges the same items.
+/// Discards planned items of a task, or only those of one run that is held, and returns their number; the
+/// inner error is why the command is refused. The heads of its streams are locked, so that no commit acknowledges the same items.
 async fn discard_planned(
     tx: &Tx,
-    numbers: &HashMap<TaskName, i32>,
-    cache: &Tasks,
-    task: &TaskName,
+    (numbers, cache): (&HashMap<TaskName, i32>, &Tasks),
+    (task, run): (&TaskName, Option<RunId>),
     row: &CommandRow,
     limit: NonZeroU32,
 ) -> Job<std::result::Result<u64, String>> {
@@ -262,9 +287,13 @@ async fn discard_planned(
     let heads = "SELECT 1 FROM @.stream_head WHERE task = $1 ORDER BY part FOR UPDATE";
     tx.query(heads, params![number]).await?;
     let session = &tx.session;
-    let mut waiting = waiting::read_retries(session, Some(tasks), None, None, limit).await?;
+    let mut waiting = match run {
+        // Nothing of a held run has been executed.
+        Some(run) => timers_of(session, tasks, run, limit).await?,
+        None => waiting::read_retries(session, Some(tasks), None, None, limit).await?,
+    };
     let left = room(waiting.len());
-    if left > 0 {
+    if left > 0 && run.is_none() {
         waiting.extend(waiting::read_timers(session, Some(tasks), None, None, left).await?);
     }
     let left = room(waiting.len());
@@ -280,7 +309,13 @@ async fn discard_planned(
         if let Some(stream) = read.broken.first() {
             return Ok(Err(broken(task, &stream.why)));
         }
-        waiting.extend(read.items);
+        // A stream has no gaps, and the items of a held run are the first in theirs.
+        let mut others = HashSet::new();
+        let is_other = |w: &Waiting| run.is_some_and(|run| w.item.run != run);
+        waiting.extend(read.items.into_iter().filter(|w| {
+            let partition = w.item.partition;
+            !others.contains(&partition) && !(is_other(w) && others.insert(partition))
+        }));
     }
     let waiting: Vec<_> = waiting.into_iter().map(|w| (w.source, w.item)).collect();
     if !waiting.is_empty() {
@@ -307,6 +342,24 @@ async fn discard_planned(
         end_runs(session, runs, Some(tx.now)).await?;
     }
     Ok(Ok(waiting.len() as u64))
+}
+
+/// At most so many timers of a run.
+async fn timers_of(
+    session: &Session,
+    tasks: &[TaskName],
+    run: RunId,
+    limit: u32,
+) -> Job<Vec<Waiting>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    while found.len() < limit as usize {
+        let page = waiting::read_timers(session, Some(tasks), None, after, TIMERS_PAGE).await?;
+        let Some(Waiting { source: Source::Timer(id), run_at, .. }) = page.last() else { break };
+        after = Some((*run_at, *id));
+        found.extend(page.into_iter().filter(|waiting| waiting.item.run == run));
+    }
+    found.truncate(limit as usize);
+    Ok(found)
 }
 
 async fn retry_dead(tx: &Tx, (page, tasks): Numbered, applied: &mut Applied) -> Job<()> {

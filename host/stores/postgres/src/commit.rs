@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use besom_core::books::{Closed, Judged, Tally, Write, close};
+use besom_core::books::{Blocks, Closed, Judged, Tally, Write, close};
 use besom_core::brake::used;
 use besom_core::collection::all_dependants;
 use besom_core::ids::{CommitId, RunId, TaskName};
@@ -58,8 +58,10 @@ use super::waiting::mark;
 use super::whole;
 use super::work::{Work, waves};
 use besom_ports::activity::State;
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut, Result};
-use besom_record::images::Images;
+use besom_ports::store::{
+    Batch, Committed, Decision, Entry, Error, LeftOut, Result, Tried, TriedChanges,
+};
+use besom_record::images::{Images, unpack};
 use besom_record::{Changed, Refused, kept};
 
 /// How often a batch is repeated because other writers were faster, before the caller gets an
@@ -81,6 +83,15 @@ pub(super) struct Setting<'a> {
     /// Time limits of a statement.
     pub(super) bounds: guards::Bounds,
     pub(super) undo: &'a Undo,
+    /// Whether the batch is only tried: everything is taken back.
+    pub(super) trial: bool,
+}
+
+/// What has become of a batch.
+pub(super) enum Ended {
+    Committed(Committed),
+    /// It was only tried.
+    Tried(Tried),
 }
 
 /// The memory of a process for before-images, which are read from the server: commits run side by
@@ -121,6 +132,8 @@ struct Care {
 enum Stop {
     /// Nothing has to be done: the batch was already committed, or it is not due yet.
     Known(Committed),
+    /// The batch was only to be tried.
+    Tried(Tried),
     /// The batch has to be repeated with this knowledge.
     Repeat(Care),
     /// Another transaction has taken an item in the meantime.
@@ -153,7 +166,7 @@ pub(super) async fn commit(
     mut session: Session,
     batch: &Batch,
     setting: &Setting<'_>,
-) -> Result<Committed> {
+) -> Result<Ended> {
     match setting.fault {
         Some(Fault::Busy) => return Err(Error::Busy("a fault of a test".into())),
         Some(Fault::Away) => return Err(Error::Unavailable("a fault of a test".into())),
@@ -183,19 +196,21 @@ async fn commit_within(
     session: &mut Session,
     batch: &Batch,
     setting: &Setting<'_>,
-) -> Result<Committed> {
-    let (mut care, mut repeats) = (Care { look_up: !alike(batch), ..Care::default() }, 0);
+) -> Result<Ended> {
+    let care = Care { look_up: !alike(batch), savepoints: setting.trial, ..Care::default() };
+    let (mut care, mut repeats) = (care, 0);
     let number = |entry: &Entry| setting.tasks.get(&entry.item.identity.task).copied();
     let tasks: Vec<i32> = batch.entries.iter().map(|entry| number(entry).unwrap_or(0)).collect();
     loop {
         session.set_room(Some(room.clone()));
         let attempt = Attempt { batch, tasks: &tasks, setting, care: &care };
         match attempt.run(session).await {
-            Ok(committed) => return Ok(committed),
+            Ok(committed) => return Ok(Ended::Committed(committed)),
             Err(stop) => {
                 session.rollback().await;
                 match stop {
-                    Stop::Known(committed) => return Ok(committed),
+                    Stop::Known(committed) => return Ok(Ended::Committed(committed)),
+                    Stop::Tried(tried) => return Ok(Ended::Tried(tried)),
                     // Each repetition excludes one more item, or uses savepoints from then on.
                     Stop::Repeat(next) => care = Care { look_up: true, ..next },
                     Stop::Overtaken if repeats < REPEATS_MAX => {
@@ -232,11 +247,13 @@ async fn commit_within(
 const RECORDED: &str = "SELECT result FROM @.commit WHERE id = $1";
 
 /// The first statement of a commit: reads the current time, whether the mark `$2` exists and with
-/// which result, draws `$3` numbers, and reads what blocks items of the tasks `$4`.
+/// which result, draws `$3` numbers, and reads what blocks items of the tasks `$4`, and whether one of the
+/// runs `$5` is held.
 fn opening() -> String {
     format!(
         "SELECT {NOW}, c.id IS NOT NULL, c.result,
-           (SELECT array_agg(nextval('@.number')) FROM generate_series(1, $3::int4)), {BLOCKS}
+           (SELECT array_agg(nextval('@.number')) FROM generate_series(1, $3::int4)), {BLOCKS},
+           EXISTS (SELECT 1 FROM @.run WHERE id = ANY($5::int8[]) AND held)
          FROM (SELECT $2::uuid AS id) m LEFT JOIN @.commit c ON c.id = m.id",
         BLOCKS = BLOCKS.replace("{tasks}", "$4::int4[]")
     )
@@ -302,7 +319,10 @@ impl<'a> Attempt<'a> {
         let mut first = Pipeline::default();
         let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
         let needed = numbers_needed(batch.entries.len()) as i32;
-        first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
+        let runs: BTreeSet<i64> = batch.entries.iter().map(|e| e.item.run.0 as i64).collect();
+        let runs: Vec<i64> = runs.into_iter().collect();
+        let asked = params![self.setting.clock.given(), mark(batch.id), needed, tasks, runs];
+        first.push(opening(), asked);
         let above = batch.unqueued()?.map(|term| leadership::ask_above(&mut first, term));
         let owners = ownership::ask(&mut first, batch, self.tasks, self.care.look_up);
         let together = !self.care.savepoints;
@@ -327,6 +347,9 @@ impl<'a> Attempt<'a> {
         let now = besom_core::time::Time(opened.try_get(0)?);
         if let Some(ahead) = batch.ahead_of(now) {
             return Err(Stop::Known(ahead));
+        }
+        if opened.try_get(opened.len() - 1)? {
+            return Err(Stop::Known(batch.all_left(LeftOut::Braked, now)));
         }
         let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
         let blocks = ledger::blocks(opened, 4)?;
@@ -392,6 +415,10 @@ impl<'a> Attempt<'a> {
         for work in restores.iter().filter(|work| left_out[work.entry].is_none()) {
             let done = self.restored(session, work).await?;
             decided.insert(work.entry, Ok(done));
+        }
+
+        if self.setting.trial {
+            return Err(Stop::Tried(self.taken_back(decided, blocks)?));
         }
 
         // All results are known except the images, so the items can be removed in the round trip of
@@ -467,6 +494,26 @@ impl<'a> Attempt<'a> {
         let runs_ended = ending.iter().map(|run| RunId(*run as u64)).collect();
         let committed = Committed { outcomes, at: now, runs_ended };
         self.close(session, ledger, &tally, committed).await
+    }
+
+    /// What the entries of a batch that is only tried would have done.
+    fn taken_back(&self, mut decided: Decided, blocks: Blocks) -> Job<Tried> {
+        let entries = &self.batch.entries;
+        let judged = (0..entries.len()).map(|at| Ok(self.judged(at, &[], &decided)));
+        let outcomes = close(entries, judged, |_| blocks).outcomes;
+        let changes = entries.iter().enumerate().map(|(at, entry)| {
+            let done = decided.remove(&at).and_then(Result::ok).unwrap_or_default();
+            let packed = done.images.map(|images| images.pack(&entry.item.version));
+            let images =
+                packed.as_deref().map(|packed| unpack(packed, whole::of_kept)).transpose()?;
+            Ok(TriedChanges {
+                rows: done.rows,
+                images: images.unwrap_or_default(),
+                bytes: packed.map_or(0, |packed| packed.len()) as u64,
+                said: done.said,
+            })
+        });
+        Ok(Tried { outcomes, changes: changes.collect::<Job<_>>()? })
     }
 
     /// Whether each table exists, each into which rows are moved can hold them, and rows that go with others are

@@ -44,6 +44,7 @@ mod range;
 mod range_change;
 mod readset;
 mod restore;
+mod reviews;
 mod runs;
 mod schema;
 mod session;
@@ -88,6 +89,7 @@ pub use self::options::{Options, PARTITIONS_DEFAULT, Password, ReadPassword, SCH
 pub use self::shape::describe;
 
 use self::clock::{Clock, NOW};
+use self::commit::Ended;
 use self::connect::{Pools, Use};
 use self::embedded::Observation;
 use self::mapping::Mapping;
@@ -149,7 +151,21 @@ impl PostgresStore {
         Ok(mapping)
     }
 
-    async fn commit_once(&self, batch: &Batch) -> Result<Committed> {
+    /// Commits a batch, or only tries to.
+    async fn attempt(&self, batch: &Batch, trial: bool) -> Result<Ended> {
+        let doubts = self.pools.doubts();
+        match self.commit_once(batch, trial).await {
+            // A deployment has changed columns: the catalog is read again.
+            Err(Error::Refused(Cause::Schema, _) | Error::Busy(_))
+                if self.pools.doubts() != doubts =>
+            {
+                self.commit_once(batch, trial).await
+            }
+            done => done,
+        }
+    }
+
+    async fn commit_once(&self, batch: &Batch, trial: bool) -> Result<Ended> {
         let session = self.pools.take(Use::Write).await?;
         let collections = self.collections();
         let mapping = self.mapping(&session).await?;
@@ -164,6 +180,7 @@ impl PostgresStore {
             fault: self.faults.next(),
             bounds: self.bounds,
             undo: &self.undo,
+            trial,
         };
         commit::commit(session, batch, &setting).await
     }
@@ -459,6 +476,14 @@ impl Store for PostgresStore {
         brakes::set(self.pools.take(Use::Lead).await?, &self.clock, fence, brakes).await
     }
 
+    async fn open_review(&self, fence: &FencingToken, review: &NewReview) -> Result<()> {
+        reviews::open(self.pools.take(Use::Lead).await?, &self.clock, fence, review).await
+    }
+
+    async fn reviews(&self, query: &ReviewQuery) -> Result<Vec<Review>> {
+        Ok(reviews::list(&self.look().await?, query).await?)
+    }
+
     async fn brakes(&self, task: &TaskName, limit: u32) -> Result<Vec<Brake>> {
         Ok(brakes::of_task(&self.look().await?, task, limit).await?)
     }
@@ -496,15 +521,16 @@ impl Store for PostgresStore {
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
-        let doubts = self.pools.doubts();
-        match self.commit_once(batch).await {
-            // A deployment has changed columns: the catalog is read again.
-            Err(Error::Refused(Cause::Schema, _) | Error::Busy(_))
-                if self.pools.doubts() != doubts =>
-            {
-                self.commit_once(batch).await
-            }
-            done => done,
+        match self.attempt(batch, false).await? {
+            Ended::Committed(committed) => Ok(committed),
+            Ended::Tried(_) => Err(Error::Invalid("a commit was only tried".into())),
+        }
+    }
+
+    async fn try_commit(&self, batch: &Batch) -> Result<Tried> {
+        match self.attempt(batch, true).await? {
+            Ended::Tried(tried) => Ok(tried),
+            Ended::Committed(_) => Err(Error::Invalid("the batch was committed before".into())),
         }
     }
 

@@ -212,7 +212,8 @@ const OTHER: &[&str] = &[
            coalesce((SELECT sum(s.ended) FROM @.run_share s WHERE s.run = r.id), 0)
          ORDER BY r.id LIMIT $2) RETURNING id),
        shares AS (DELETE FROM @.run_share s USING gone WHERE s.run = gone.id),
-       brakes AS (DELETE FROM @.brake b USING gone WHERE b.run = gone.id)
+       brakes AS (DELETE FROM @.brake b USING gone WHERE b.run = gone.id),
+       reviews AS (DELETE FROM @.review v USING gone WHERE v.run = gone.id)
      SELECT id FROM gone",
     "DELETE FROM @.command WHERE id IN (SELECT id FROM @.command
        WHERE applied_at < $1 ORDER BY id LIMIT $2)",

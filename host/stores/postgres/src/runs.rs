@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant, Term};
+use besom_core::mode::Mode;
 use besom_core::plan::Placed;
 use besom_core::time::Time;
 use sha2::{Digest, Sha256};
@@ -121,10 +122,21 @@ async fn start(tx: &Tx, tasks: &HashMap<TaskName, i32>, term: Term, run: &NewRun
     .await?;
     let row = tx
         .row(
-            "INSERT INTO @.run (task, slot, trigger, term, digest, definition, started_at)
-             SELECT $1, $2, $3, $4, $5, d.id, $7 FROM @.definition d WHERE d.hash = $6
+            "INSERT INTO @.run
+               (task, slot, trigger, term, digest, definition, started_at, mode, held)
+             SELECT $1, $2, $3, $4, $5, d.id, $7, $8, $9 FROM @.definition d WHERE d.hash = $6
              ON CONFLICT DO NOTHING RETURNING id",
-            params![task, run.slot.0, trigger, term.0 as i64, run.digest.clone(), hash, tx.now.0],
+            params![
+                task,
+                run.slot.0,
+                trigger,
+                term.0 as i64,
+                run.digest.clone(),
+                hash,
+                tx.now.0,
+                run.mode.as_str().to_owned(),
+                run.mode == Mode::Approve
+            ],
         )
         .await?;
     if let Some(row) = row {
@@ -297,7 +309,7 @@ const RUN: &str = "SELECT r.id, t.name, r.slot, r.trigger, r.term, r.digest,
     coalesce(d.definition, ''), r.started_at, r.ended_at, r.scan_done, r.error, r.planned,
     r.deduplicated, r.blocked,
     r.logged - coalesce((SELECT sum(s.unlogged)::int8 FROM @.run_share s WHERE s.run = r.id), 0),
-    r.scanned
+    r.scanned, r.mode, r.held
   FROM @.run r JOIN @.task t ON t.id = r.task LEFT JOIN @.definition d ON d.id = r.definition";
 
 /// Runs that have not ended, oldest first.
@@ -361,6 +373,8 @@ fn read_run(r: &Row) -> Job<Run> {
         blocked: count(13)?,
         open: count(14)?,
         scanned: count(15)?,
+        mode: Mode::parse(&r.try_get::<_, String>(16)?).unwrap_or(Mode::Preview),
+        held: r.try_get(17)?,
     })
 }
 

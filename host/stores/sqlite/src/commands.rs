@@ -8,6 +8,7 @@ use besom_core::command::DeadCriteria;
 use besom_core::ids::{FencingToken, Incarnation, RunId, TaskName};
 use besom_core::item::Source;
 use besom_core::plan::last_slot_on_resume;
+use besom_core::review::State;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -18,6 +19,7 @@ use super::items;
 use super::leadership::check_fence;
 use super::ledger::Ledger;
 use super::outbox;
+use super::reviews;
 use super::runs::{close_scan, json, parse, write_decision};
 use super::streams;
 use super::tally::{self, end_if_done};
@@ -26,8 +28,11 @@ use super::waiting::{self, task_id};
 use super::writer::Tx;
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Stream,
-    broken, command_of,
+    Waiting, broken, command_of,
 };
+
+/// Number of timers read at a time.
+const TIMERS_PAGE: u32 = 10_000;
 
 /// Records a command.
 pub(super) fn submit(tx: &mut Tx<'_>, command: &Command, by: &str, reason: &str) -> Job<u64> {
@@ -121,10 +126,29 @@ pub(super) fn apply(
         CommandEffect::DiscardPlanned(task, error) => {
             if begun.is_none() {
                 end_scans(tx, task, error)?;
+                if let Some(number) = task_id(tx.conn, task)? {
+                    reviews::reject_all(tx, number, &row)?;
+                }
             }
-            match discard_planned(tx, task, &row, letters)? {
+            match discard_planned(tx, task, None, &row, letters)? {
                 Ok(discarded) => applied.planned_discarded(discarded, letters),
                 Err(why) => applied.refused = Some(why),
+            }
+        }
+        CommandEffect::Approve(run) => {
+            applied.refused = reviews::decide(tx, *run, State::Approved, &row)?.err();
+        }
+        CommandEffect::Reject { task, run, state, error } => {
+            if begun.is_none() {
+                applied.refused = reviews::decide(tx, *run, *state, &row)?.err();
+            }
+            if applied.refused.is_none() {
+                close_scan(tx, *run, Some(error))?;
+                match discard_planned(tx, task, Some(*run), &row, letters)? {
+                    Ok(discarded) => applied.planned_discarded(discarded, letters),
+                    Err(why) => applied.refused = Some(why),
+                }
+                end_if_done(tx, *run)?;
             }
         }
         CommandEffect::Cancel(run, error) => {
@@ -206,19 +230,30 @@ fn end_scans(tx: &mut Tx<'_>, task: &TaskName, error: &str) -> Job<()> {
     Ok(())
 }
 
-/// Discards planned items of a task, and returns their number; the inner error is why the command is
-/// refused.
+/// Discards planned items of a task, or only those of one run that is held, and returns their number; the
+/// inner error is why the command is refused.
 fn discard_planned(
     tx: &mut Tx<'_>,
     task: &TaskName,
+    run: Option<RunId>,
     row: &CommandRow,
     limit: NonZeroU32,
 ) -> Job<std::result::Result<u64, String>> {
     let tasks = std::slice::from_ref(task);
     let limit = limit.get();
-    let mut waiting = waiting::read_retries(tx.conn, Some(tasks), None, None, limit)?;
+    // Nothing of a held run has been executed.
+    let mut waiting = match run {
+        None => waiting::read_retries(tx.conn, Some(tasks), None, None, limit)?,
+        Some(_) => Vec::new(),
+    };
     let room = |found: usize| limit.saturating_sub(u32::try_from(found).unwrap_or(u32::MAX));
-    waiting.extend(waiting::read_timers(tx.conn, Some(tasks), None, None, room(waiting.len()))?);
+    match run {
+        None => {
+            let room = room(waiting.len());
+            waiting.extend(waiting::read_timers(tx.conn, Some(tasks), None, None, room)?);
+        }
+        Some(run) => waiting.extend(timers_of(tx.conn, tasks, run, limit)?),
+    }
     for stream in waiting::backlog(tx.conn, None)?.iter().filter(|stream| stream.task == *task) {
         let room = room(waiting.len());
         if room == 0 {
@@ -226,7 +261,9 @@ fn discard_planned(
         }
         let Stream { partition, acked, .. } = *stream;
         match waiting::read_log(tx.conn, task, partition, acked, room, usize::MAX) {
-            Ok(items) => waiting.extend(items),
+            // A stream has no gaps, and those of a held run are the first in theirs.
+            Ok(items) => waiting
+                .extend(items.into_iter().take_while(|w| run.is_none_or(|run| w.item.run == run))),
             Err(Failure::Port(Error::Invalid(why))) => return Ok(Err(broken(task, &why))),
             Err(failure) => return Err(failure),
         }
@@ -253,6 +290,19 @@ fn discard_planned(
         ledger.close(tx, None, &Incarnation::from(node), &[])?;
     }
     Ok(Ok(waiting.len() as u64))
+}
+
+/// At most so many timers of a run.
+fn timers_of(conn: &Connection, tasks: &[TaskName], run: RunId, limit: u32) -> Job<Vec<Waiting>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    while found.len() < limit as usize {
+        let page = waiting::read_timers(conn, Some(tasks), None, after, TIMERS_PAGE)?;
+        let Some(Waiting { source: Source::Timer(id), run_at, .. }) = page.last() else { break };
+        after = Some((*run_at, *id));
+        found.extend(page.into_iter().filter(|waiting| waiting.item.run == run));
+    }
+    found.truncate(limit as usize);
+    Ok(found)
 }
 
 fn retry_dead(tx: &mut Tx<'_>, page: LetterPage, applied: &mut Applied) -> Job<()> {

@@ -8,11 +8,11 @@
 //! item, so a batch is first tried without: a violation by any statement that may have changed a row
 //! repeats the transaction with savepoints.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use besom_core::books::{Blocks, Closed, Judged, Owner, Places, close, left_out};
 use besom_core::brake::used;
-use besom_core::ids::{CommitId, OwnerEpoch, Partition, Seq, TaskName};
+use besom_core::ids::{CommitId, OwnerEpoch, Partition, RunId, Seq, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::Proposal;
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
@@ -25,10 +25,13 @@ use super::items::Progress;
 use super::leadership::not_above;
 use super::ledger::{Ledger, Named, blocks};
 use super::mapping::Mapping;
+use super::reviews;
 use super::tally;
+use super::values::of_kept;
 use super::writer::{Durability, Tx, Writing};
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut, Tried, TriedChanges};
 use besom_record::Changed;
+use besom_record::images::unpack;
 use besom_tables::room::Room;
 
 /// Commits a batch.
@@ -109,9 +112,49 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
     if let Some(ahead) = batch.ahead_of(tx.now) {
         return Ok(ahead);
     }
+    if reviews::any_held(tx, runs_of(batch))? {
+        return Ok(batch.all_left(LeftOut::Braked, tx.now));
+    }
     let mut found = Found { tx, owners: BTreeMap::new(), deaths: BTreeMap::new() };
     let left = left_out(&batch.entries, &batch.node, found.tx.now, &mut found)?;
     let Found { tx, deaths, .. } = found;
+    let Done { judged, applied, facts } = apply_all(tx, batch, left, setting, care)?;
+    if !care.savepoints && deferred_violation(tx.conn) {
+        return Err(Failure::Repeat { poison: None });
+    }
+    let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
+    let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
+    if batch.braked {
+        let used = used(&batch.entries, &outcomes, |at| applied[at].rows);
+        if !brakes::add(tx, &used)? {
+            return Err(Failure::Braked(tx.now));
+        }
+    }
+    let mut ledger = Ledger::open(tx)?;
+    ledger.write(tx, writes, &mut tally, applied, &deaths)?;
+    let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };
+    ledger.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
+    tx.conn
+        .prepare_cached("DELETE FROM besom_inflight WHERE commit_id = ?1")?
+        .execute([batch.id.0.to_be_bytes()])?;
+    Ok(committed)
+}
+
+/// What became of the entries of a batch, before the books are written.
+struct Done<'a> {
+    judged: Vec<Result<Judged, LeftOut>>,
+    applied: Vec<Changed>,
+    facts: BTreeMap<&'a TaskName, Blocks>,
+}
+
+/// Evaluates the guards and applies the changes of every entry that is not left out.
+fn apply_all<'a>(
+    tx: &mut Tx<'_>,
+    batch: &'a Batch,
+    left: Vec<Option<LeftOut>>,
+    setting: &Setting<'_>,
+    care: &Care,
+) -> Job<Done<'a>> {
     let mut idle: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     if !batch.activity_in_store {
         for (i, key) in &batch.idle {
@@ -171,25 +214,60 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
             Err(said) => Judged::Violated(said),
         }));
     }
-    if !care.savepoints && deferred_violation(tx.conn) {
-        return Err(Failure::Repeat { poison: None });
-    }
-    let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
-    let Closed { writes, mut tally, outcomes } = close(&batch.entries, judged, known);
-    if batch.braked {
-        let used = used(&batch.entries, &outcomes, |at| applied[at].rows);
-        if !brakes::add(tx, &used)? {
-            return Err(Failure::Braked(tx.now));
+    Ok(Done { judged, applied, facts })
+}
+
+/// The runs of a batch, each once.
+fn runs_of(batch: &Batch) -> impl Iterator<Item = RunId> {
+    let runs: BTreeSet<RunId> = batch.entries.iter().map(|entry| entry.item.run).collect();
+    runs.into_iter().filter(|run| *run != RunId::NONE)
+}
+
+/// Does what a commit does with items that were never queued, and takes it back.
+pub(super) fn rehearse(
+    writing: &mut Writing,
+    batch: &Batch,
+    mapping: &Mapping,
+    observation: &Observation,
+    undo_bytes: u64,
+) -> Job<Tried> {
+    let setting = Setting { mapping, observation, undo_bytes };
+    let mut care = Care { savepoints: true, poisoned: BTreeMap::new() };
+    loop {
+        let done =
+            writing.transaction(Durability::Process, |tx| rehearsed(tx, batch, &setting, &care));
+        match done {
+            Err(Failure::Repeat { poison }) => care.poisoned.extend(poison),
+            other => return other,
         }
     }
-    let mut ledger = Ledger::open(tx)?;
-    ledger.write(tx, writes, &mut tally, applied, &deaths)?;
-    let committed = Committed { outcomes, at: tx.now, runs_ended: tally::write(tx, &tally)? };
-    ledger.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
-    tx.conn
-        .prepare_cached("DELETE FROM besom_inflight WHERE commit_id = ?1")?
-        .execute([batch.id.0.to_be_bytes()])?;
-    Ok(committed)
+}
+
+fn rehearsed(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -> Job<Tried> {
+    if let Some(term) = batch.unqueued()? {
+        not_above(tx, term)?;
+    }
+    // A number that is given within the savepoint would be taken back with it.
+    for entry in &batch.entries {
+        tx.task(&entry.item.identity.task)?;
+    }
+    tx.conn.execute_batch("SAVEPOINT trial")?;
+    let left = vec![None; batch.entries.len()];
+    let Done { judged, applied, facts } = apply_all(tx, batch, left, setting, care)?;
+    let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
+    let outcomes = close(&batch.entries, judged, known).outcomes;
+    tx.conn.execute_batch("ROLLBACK TO trial; RELEASE trial")?;
+    let changes = applied.into_iter().map(|of| {
+        let packed = of.undo.as_deref();
+        let images = packed.map(|packed| unpack(packed, of_kept)).transpose()?;
+        Ok(TriedChanges {
+            rows: of.rows,
+            images: images.unwrap_or_default(),
+            bytes: packed.map_or(0, <[u8]>::len) as u64,
+            said: of.said,
+        })
+    });
+    Ok(Tried { outcomes, changes: changes.collect::<Job<_>>()? })
 }
 
 /// Evaluates the guards and applies the changes of one item. `Ok(None)`: a guard does not hold. The

@@ -40,6 +40,7 @@ mod range_change;
 mod readers;
 mod readset;
 mod restore;
+mod reviews;
 mod runs;
 mod schema;
 mod shape;
@@ -361,6 +362,16 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn open_review(&self, fence: &FencingToken, review: &NewReview) -> Result<()> {
+        let (fence, review) = (fence.clone(), review.clone());
+        self.writer.run(Priority::Normal, move |tx| reviews::open(tx, &fence, &review)).await
+    }
+
+    async fn reviews(&self, query: &ReviewQuery) -> Result<Vec<Review>> {
+        let query = query.clone();
+        self.inspection.read(move |conn| reviews::list(conn, &query)).await
+    }
+
     async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
         let (command, by, reason) = (command.clone(), by.to_owned(), reason.to_owned());
         self.writer
@@ -544,6 +555,16 @@ impl Store for SqliteStore {
                     known(&long).extend(tasks.map(|task| (task.clone(), ended)));
                 }
                 done
+            })
+            .await
+    }
+
+    async fn try_commit(&self, batch: &Batch) -> Result<Tried> {
+        let (batch, mapping, observation) = (batch.clone(), self.mapping(), self.observation());
+        let undo_bytes = self.undo_bytes;
+        self.writer
+            .with(Priority::Heavy, move |writing| {
+                commit::rehearse(writing, &batch, &mapping, &observation, undo_bytes)
             })
             .await
     }

@@ -209,7 +209,7 @@ fn prune_unrouted(tx: &Tx<'_>, cutoff: Time, routed: Option<&[String]>, limit: u
     Ok(removed as u64)
 }
 
-/// Lines of removed runs, then heads without lines; and their brakes.
+/// Lines of removed runs, then heads without lines; their brakes and reviews.
 const LINES: &[&str] = &[
     "DELETE FROM besom_run_line WHERE (run, no) IN (SELECT l.run, l.no
        FROM besom_run_log h JOIN besom_run_line l ON l.run = h.run
@@ -219,6 +219,8 @@ const LINES: &[&str] = &[
          AND NOT EXISTS (SELECT 1 FROM besom_run_line l WHERE l.run = h.run) LIMIT ?1)",
     "DELETE FROM besom_brake WHERE (run, what) IN (SELECT b.run, b.what FROM besom_brake b
        WHERE NOT EXISTS (SELECT 1 FROM besom_run r WHERE r.id = b.run) LIMIT ?1)",
+    "DELETE FROM besom_review WHERE run IN (SELECT v.run FROM besom_review v
+       WHERE NOT EXISTS (SELECT 1 FROM besom_run r WHERE r.id = v.run) LIMIT ?1)",
 ];
 
 /// The newest are kept, however old.

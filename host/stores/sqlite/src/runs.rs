@@ -1,6 +1,7 @@
 //! Slots, runs and task states: the decisions about schedules.
 
 use besom_core::ids::{RunId, TaskName, Term};
+use besom_core::mode::Mode;
 use besom_core::plan::Placed;
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -105,8 +106,10 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
         .execute(params![run.definition, hash.as_slice()])?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_run (task, slot, trigger, term, digest, definition, started_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, (SELECT id FROM besom_definition WHERE hash = ?6), ?7)",
+            "INSERT INTO besom_run
+               (task, slot, trigger, term, digest, definition, started_at, mode, held)
+             VALUES (?1, ?2, ?3, ?4, ?5, (SELECT id FROM besom_definition WHERE hash = ?6), ?7,
+               ?8, ?9)",
         )?
         .execute(params![
             task,
@@ -115,7 +118,9 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
             term.0,
             run.digest,
             hash.as_slice(),
-            tx.now.0
+            tx.now.0,
+            run.mode.as_str(),
+            run.mode == Mode::Approve
         ])?;
     Ok(RunId(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0)))
 }
@@ -257,7 +262,7 @@ pub(super) fn task_states(conn: &Connection) -> Job<Vec<TaskState>> {
 
 const RUN: &str = "SELECT r.id, t.name, r.slot, r.trigger, r.term, r.digest, d.definition,
     r.started_at, r.ended_at, r.scan_done, r.error, r.planned, r.deduplicated, r.blocked, r.open,
-    r.scanned
+    r.scanned, r.mode, r.held
   FROM besom_run r JOIN besom_task t ON t.id = r.task
   LEFT JOIN besom_definition d ON d.id = r.definition";
 
@@ -324,6 +329,8 @@ fn read_run(r: &Row<'_>) -> Job<Run> {
         blocked: r.get(13)?,
         open: r.get(14)?,
         scanned: r.get(15)?,
+        mode: Mode::parse(&r.get::<_, String>(16)?).unwrap_or(Mode::Preview),
+        held: r.get(17)?,
     })
 }
 

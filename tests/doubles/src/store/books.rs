@@ -230,6 +230,7 @@ impl State {
     fn prune_brakes(&mut self, limit: u32) -> u64 {
         let runs = &self.runs;
         remove_old(&mut self.brakes, limit, |(run, _), _| !runs.contains_key(run))
+            + remove_old(&mut self.reviews, limit, |run, _| !runs.contains_key(run))
     }
 
     fn prune_terms(&mut self, before: Time, limit: u32) -> u64 {

@@ -9,6 +9,7 @@ use besom_core::command::DeadCriteria;
 use besom_core::ids::{CommitId, FencingToken, Incarnation, RunId, TaskName};
 use besom_core::item::{Item, Source};
 use besom_core::plan::{Pause, Run, TaskState, last_slot_on_resume};
+use besom_core::review::State as Standing;
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
@@ -71,6 +72,7 @@ impl State {
             CommandEffect::DiscardPlanned(task, error) => {
                 if begun.is_none() {
                     self.end_scans(task, error, now);
+                    self.reject_reviews(task, &row, now);
                 }
                 match self.planned_of(task, letters) {
                     Ok(planned) => {
@@ -80,6 +82,26 @@ impl State {
                         applied.planned_discarded(planned.len() as u64, letters);
                     }
                     Err(why) => applied.refused = Some(why),
+                }
+            }
+            CommandEffect::Approve(run) => {
+                applied.refused = self.decide_review(*run, Standing::Approved, &row, now).err();
+            }
+            CommandEffect::Reject { task, run, state, error } => {
+                if begun.is_none() {
+                    applied.refused = self.decide_review(*run, *state, &row, now).err();
+                }
+                if applied.refused.is_none() {
+                    self.stop_scan(*run, Some(error), now);
+                    match self.planned_of_run(task, *run, letters.get() as usize) {
+                        Ok(planned) => {
+                            let reason = format!("{}: {}", row.by, row.reason);
+                            let (writes, mut tally) = books::discard_planned(&planned, &reason);
+                            self.command(writes, &mut tally, now);
+                            applied.planned_discarded(planned.len() as u64, letters);
+                        }
+                        Err(why) => applied.refused = Some(why),
+                    }
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
@@ -118,14 +140,7 @@ impl State {
     }
 
     fn task_state(&mut self, task: &TaskName) -> &mut TaskState {
-        self.tasks.entry(task.clone()).or_insert_with(|| TaskState {
-            task: task.clone(),
-            schedule: String::new(),
-            last_slot: None,
-            paused: None,
-            tenant_cursor: None,
-            queued_slots: Vec::new(),
-        })
+        self.tasks.entry(task.clone()).or_insert_with(|| TaskState::initial(task.clone()))
     }
 
     /// Dead letters that match, newest first.

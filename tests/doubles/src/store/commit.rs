@@ -30,10 +30,10 @@ use besom_ports::store::{
 };
 
 /// What applies to the whole commit.
-struct Commit<'a> {
-    batch: &'a Batch,
-    collections: &'a Collections,
-    now: Time,
+pub(super) struct Commit<'a> {
+    pub(super) batch: &'a Batch,
+    pub(super) collections: &'a Collections,
+    pub(super) now: Time,
 }
 
 /// What the store finds about the entries of a node's batch.
@@ -91,6 +91,9 @@ impl State {
         if let Some(ahead) = batch.ahead_of(now) {
             return Ok(ahead);
         }
+        if self.holds(batch) {
+            return Ok(batch.all_left(LeftOut::Braked, now));
+        }
         let before = batch.braked.then(|| self.clone());
         let commit = Commit { batch, collections, now };
         let mut found = Found { state: self, node: &batch.node };
@@ -129,7 +132,7 @@ impl State {
     }
 
     /// Evaluates the guards of an entry, and applies its changes if they hold.
-    fn judge(&mut self, commit: &Commit<'_>, at: usize, did: &mut Changed) -> Judged {
+    pub(super) fn judge(&mut self, commit: &Commit<'_>, at: usize, did: &mut Changed) -> Judged {
         let Entry { item, decision, .. } = &commit.batch.entries[at];
         let Decision::Apply { proposal, undo: kept, .. } = decision else { return Judged::Held };
         let tenant = item.identity.tenant.as_ref();

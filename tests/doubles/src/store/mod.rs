@@ -28,6 +28,7 @@ mod ownership;
 mod planning;
 mod port;
 mod queue;
+mod reviews;
 mod state;
 mod streams;
 mod tables;

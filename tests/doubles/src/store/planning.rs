@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use besom_core::books::{Admitted, CursorMove, Found, Known, admit};
 use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Tenant, Term};
 use besom_core::item::{Candidate, Identity, Item};
+use besom_core::mode::Mode;
 use besom_core::plan::{NewRun, Placed, Run, Seen, SlotDecision, SlotRecord, TaskState};
 use besom_core::time::Time;
 
@@ -78,6 +79,8 @@ impl State {
             blocked: 0,
             open: 0,
             scanned: 0,
+            mode: new.mode,
+            held: new.mode == Mode::Approve,
         };
         self.runs.insert(id, run);
         id

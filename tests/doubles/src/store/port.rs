@@ -28,9 +28,9 @@ use besom_ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Brake, Claim, Claimed, Command,
     CommandEffect, CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error,
     FeedTopics, Fence, HistoryQuery, HistoryRow, KeptItem, Letters, MappingFault, Message,
-    MessageQuery, NodeRow, Offered, PartitionRow, Pending, PlanPage, Planned, Pruned, Raised,
-    ReadView, Restored, Result, Retention, RingPosition, RunLine, RunLines, Store, Stream,
-    StreamRow, Waiting,
+    MessageQuery, NewReview, NodeRow, Offered, PartitionRow, Pending, PlanPage, Planned, Pruned,
+    Raised, ReadView, Restored, Result, Retention, Review, ReviewQuery, RingPosition, RunLine,
+    RunLines, Store, Stream, StreamRow, Tried, Waiting,
 };
 
 impl MemoryStore {
@@ -187,6 +187,15 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(state.list_brakes(task, limit)))
     }
 
+    async fn open_review(&self, fence: &FencingToken, review: &NewReview) -> Result<()> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.open_review(fence, review, now))
+    }
+
+    async fn reviews(&self, query: &ReviewQuery) -> Result<Vec<Review>> {
+        self.perform(On::Read, |state| Ok(state.list_reviews(query)))
+    }
+
     // ---- commands
 
     async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
@@ -321,6 +330,11 @@ impl Store for MemoryStore {
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         let (collections, now) = (self.collections(), self.time());
         self.perform(On::Commit, |state| state.commit(batch, &collections, now))
+    }
+
+    async fn try_commit(&self, batch: &Batch) -> Result<Tried> {
+        let (collections, now) = (self.collections(), self.time());
+        self.perform(On::Read, |state| state.clone().try_commit(batch, &collections, now))
     }
 
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {

@@ -19,7 +19,7 @@ use super::ownership::Owner;
 use super::tables::Tables;
 use besom_ports::store::{
     Applied, Arrivals, BeforeImage, Brake, CommandRow, Committed, Counts, DeadLetter, Error, Fence,
-    HistoryRow, NodeRow, Offered, Raised, Result,
+    HistoryRow, NodeRow, Offered, Raised, Result, Review,
 };
 
 /// The items of one task in one partition.
@@ -90,6 +90,7 @@ pub(super) struct State {
     pub(super) runs: BTreeMap<RunId, Run>,
     /// By run and what is counted.
     pub(super) brakes: BTreeMap<(RunId, String), Brake>,
+    pub(super) reviews: BTreeMap<RunId, Review>,
     pub(super) slots: Vec<SlotRecord>,
     /// Each with the time of its last move.
     pub(super) cursors: BTreeMap<Account, (Time, Vec<u8>)>,
@@ -144,6 +145,7 @@ impl State {
             tasks: BTreeMap::new(),
             runs: BTreeMap::new(),
             brakes: BTreeMap::new(),
+            reviews: BTreeMap::new(),
             slots: Vec::new(),
             cursors: BTreeMap::new(),
             commands: BTreeMap::new(),

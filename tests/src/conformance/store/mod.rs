@@ -26,6 +26,7 @@ pub mod prune;
 pub mod range_changes;
 pub mod ranges;
 pub mod read_sets;
+pub mod reviews;
 pub mod settling;
 pub mod slots;
 pub mod snapshots;

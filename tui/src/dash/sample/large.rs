@@ -163,6 +163,8 @@ fn run(i: usize, now: Time) -> Run {
         blocked: 0,
         open: if i < 12 { 120 } else { 0 },
         scanned: 1_600,
+        mode: besom_core::mode::Mode::Live,
+        held: false,
     }
 }
 

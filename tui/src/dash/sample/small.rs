@@ -312,6 +312,8 @@ fn runs() -> Vec<Run> {
                 blocked: u64::from(failed),
                 open: if active { 20_797 } else { 0 },
                 scanned: last.planned * 4,
+                mode: besom_core::mode::Mode::Live,
+                held: false,
             });
         }
     }

@@ -2,6 +2,7 @@
 
 use besom_core::collection::Operations;
 use besom_core::ids::Term;
+use besom_core::mode::Mode;
 use besom_core::value::{Field, Value};
 
 use super::*;
@@ -34,6 +35,8 @@ fn forgotten() -> Run {
         blocked: 0,
         open: 0,
         scanned: 2,
+        mode: Mode::Live,
+        held: false,
     }
 }
 
@@ -50,7 +53,7 @@ fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
     )]);
     let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
     let (mut notices, mut out) = (Vec::new(), Vec::new());
-    let loaded = Loaded { states: Vec::new(), runs: vec![forgotten()] };
+    let loaded = Loaded { runs: vec![forgotten()], ..Loaded::default() };
     planner.lead(BEGIN, fence, loaded, &tasks, &mut notices, &mut out);
     planner.plan(BEGIN, false, &mut out);
     assert_eq!(ends(&out), 1, "{out:?}");
@@ -90,7 +93,7 @@ fn a_scan_that_is_slow_each_time_is_passed_over() {
     let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
     let (mut notices, mut out) = (Vec::new(), Vec::new());
     let run = Run { scan_done: false, ..forgotten() };
-    let loaded = Loaded { states: Vec::new(), runs: vec![run] };
+    let loaded = Loaded { runs: vec![run], ..Loaded::default() };
     planner.lead(BEGIN, fence, loaded, &tasks, &mut notices, &mut out);
     let tenants = vec![Tenant::from("costly"), Tenant::from("plain")];
     planner.step(BEGIN, Event::Tenants(RUN, Ok(tenants)), &mut notices, &mut out);

@@ -8,6 +8,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, RunId, TaskName, Tenant, Term,
 };
 use besom_core::item::Candidate;
+use besom_core::mode::Mode;
 use besom_core::plan::{NewRun, SlotDecision, Trigger};
 use besom_core::proposal::{Change, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
@@ -67,6 +68,7 @@ impl Fixture {
             trigger: Trigger::Schedule,
             digest: "d".into(),
             definition: "{}".into(),
+            mode: Mode::Live,
         };
         let decision = SlotDecision { runs: vec![run], ..SlotDecision::default() };
         let run = store.decide_slots(&fence, &decision).await.expect("decides")[0];

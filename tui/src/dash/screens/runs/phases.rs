@@ -116,6 +116,8 @@ pub(super) mod tests {
             blocked: 2,
             open: 340,
             scanned: 62_000,
+            mode: besom_core::mode::Mode::Live,
+            held: false,
         }
     }
 

@@ -1,0 +1,337 @@
+//! Reviews: what a run would change, shown to a person before anything is committed.
+//!
+//! A preview is only shown. What a run in the mode `approve` has planned waits for a decision: nothing
+//! of it is committed until a person approves it, and it is discarded if a person rejects it or if it
+//! lapses.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{RunId, TaskName};
+use crate::time::Time;
+
+/// The author of a decision that the engine takes: a review has lapsed.
+pub const BY: &str = "besom";
+
+/// How a review stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It is a preview: there is nothing to decide.
+    Shown,
+    /// It waits for a decision.
+    Waiting,
+    /// A person has approved it: what was planned is executed.
+    Approved,
+    /// A person has rejected it: what was planned is discarded.
+    Rejected,
+    /// It was not approved in time, or what it was about has changed: what was planned is discarded.
+    Lapsed,
+}
+
+impl State {
+    /// The word for it, in JSON, in the store and on screens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Shown => "shown",
+            State::Waiting => "waiting",
+            State::Approved => "approved",
+            State::Rejected => "rejected",
+            State::Lapsed => "lapsed",
+        }
+    }
+
+    /// The state with this word; none: there is no such state.
+    pub fn parse(word: &str) -> Option<State> {
+        let all = [State::Shown, State::Waiting, State::Approved, State::Rejected, State::Lapsed];
+        all.into_iter().find(|state| state.as_str() == word)
+    }
+}
+
+/// A review.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Review {
+    /// The run that it is about, whose number it has.
+    pub run: RunId,
+    /// The task of the run.
+    pub task: TaskName,
+    /// When it was opened.
+    pub opened_at: Time,
+    /// When it lapses; none: it is only shown.
+    pub expires_at: Option<Time>,
+    /// How it stands.
+    pub state: State,
+    /// Who has decided; empty: nobody yet.
+    pub by: String,
+    /// The reason of the decision.
+    pub reason: String,
+    /// When it was decided; none: it was not.
+    pub decided_at: Option<Time>,
+    /// What the run would change.
+    pub plan: Plan,
+}
+
+/// A review to be opened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewReview {
+    /// The run that it is about.
+    pub run: RunId,
+    /// How long it may wait for a decision; none: it is only shown.
+    pub within: Option<std::time::Duration>,
+    /// What the run would change.
+    pub plan: Plan,
+}
+
+/// What a run would change, as its items were examined: each was decided by its plugin, and its changes
+/// were made in a transaction that was rolled back.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Plan {
+    /// Number of items: planned ones, or candidates that were found.
+    pub items: u64,
+    /// How many of them were examined.
+    pub examined: u64,
+    /// Why not all of them; none: all were.
+    pub partial: Option<String>,
+    /// Examined items that would change something.
+    pub changing: u64,
+    /// The rows that the examined items would change.
+    pub rows: Vec<Rows>,
+    /// Size of these rows as they would be kept for undo, in bytes.
+    pub bytes: u64,
+    /// The messages that the examined items would emit.
+    pub messages: Vec<Messages>,
+    /// Why examined items would change nothing, the most frequent first.
+    pub others: Vec<Others>,
+    /// Examples: among them the first and the last examined item.
+    pub samples: Vec<Sample>,
+}
+
+/// A number of rows of a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rows {
+    /// The collection.
+    pub collection: String,
+    /// `delete`, `move`, `update`, `insert`.
+    pub operation: Operation,
+    /// The number of rows.
+    pub rows: u64,
+}
+
+/// What happens to a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// It is deleted.
+    Delete,
+    /// It is moved to another collection.
+    Move,
+    /// Columns of it are set.
+    Update,
+    /// It is inserted.
+    Insert,
+}
+
+impl Operation {
+    /// The word for it, in JSON and on screens.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Delete => "delete",
+            Operation::Move => "move",
+            Operation::Update => "update",
+            Operation::Insert => "insert",
+        }
+    }
+}
+
+/// A number of messages of a topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Messages {
+    /// The topic.
+    pub topic: String,
+    /// The number of messages.
+    pub count: u64,
+}
+
+/// Items that would change nothing, or only some of their rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Others {
+    /// `skip`, `retry`, `dead`, `fault`, `refused`, `partial`.
+    pub verdict: String,
+    /// Why.
+    pub reason: String,
+    /// The number of items.
+    pub count: u64,
+}
+
+/// An example of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// Its tenant.
+    pub tenant: Option<String>,
+    /// Its key.
+    pub key: String,
+    /// Its due time.
+    pub due: Option<Time>,
+    /// The number of rows that it would change.
+    pub rows: u64,
+    /// The first of them.
+    pub changes: Vec<RowChange>,
+}
+
+/// How a row would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowChange {
+    /// The collection.
+    pub collection: String,
+    /// The key of the row.
+    pub key: String,
+    /// What happens to it.
+    pub operation: Operation,
+    /// Of a row that is deleted, moved or inserted, its columns; of another, the columns that change.
+    pub columns: Vec<ColumnChange>,
+}
+
+/// How a column would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnChange {
+    /// The name of the column.
+    pub name: String,
+    /// Its value before; none: the row does not exist.
+    pub before: Option<String>,
+    /// Its value afterwards; none: the row is gone.
+    pub after: Option<String>,
+}
+
+/// Maximum number of samples of a plan.
+pub const SAMPLES_MAX: usize = 10;
+/// Maximum number of rows of a sample.
+pub const CHANGES_MAX: usize = 5;
+/// Maximum number of reasons of items that change nothing.
+pub const OTHERS_MAX: usize = 20;
+
+impl Plan {
+    /// Adds rows of a collection.
+    pub fn add_rows(&mut self, collection: &str, operation: Operation, rows: u64) {
+        if rows == 0 {
+            return;
+        }
+        let same = |r: &&mut Rows| r.collection == collection && r.operation == operation;
+        match self.rows.iter_mut().find(same) {
+            Some(known) => known.rows += rows,
+            None => {
+                self.rows.push(Rows { collection: collection.to_owned(), operation, rows });
+                self.rows.sort_by(|a, b| {
+                    (a.operation, &a.collection).cmp(&(b.operation, &b.collection))
+                });
+            }
+        }
+    }
+
+    /// Adds messages of a topic.
+    pub fn add_messages(&mut self, topic: &str, count: u64) {
+        match self.messages.iter_mut().find(|known| known.topic == topic) {
+            Some(known) => known.count += count,
+            None => self.messages.push(Messages { topic: topic.to_owned(), count }),
+        }
+    }
+
+    /// Adds an item that would change nothing, or only some of its rows.
+    pub fn add_other(&mut self, verdict: &str, reason: &str) {
+        let same = |other: &Others| other.verdict == verdict && other.reason == reason;
+        let known = self.others.iter().position(same);
+        if let Some(known) = known.and_then(|at| self.others.get_mut(at)) {
+            known.count += 1;
+        } else if self.others.len() < OTHERS_MAX {
+            let (verdict, reason) = (verdict.to_owned(), reason.to_owned());
+            self.others.push(Others { verdict, reason, count: 1 });
+        } else if let Some(last) = self.others.last_mut() {
+            (last.verdict, last.reason) = ("other".into(), "for other reasons".into());
+            last.count += 1;
+        }
+    }
+
+    /// Adds an example: the first ones are kept, and always the latest.
+    pub fn add_sample(&mut self, sample: Sample) {
+        if self.samples.len() >= SAMPLES_MAX {
+            self.samples.pop();
+        }
+        self.samples.push(sample);
+    }
+
+    /// The number of rows that would be changed.
+    pub fn changed(&self) -> u64 {
+        self.rows.iter().map(|rows| rows.rows).sum()
+    }
+
+    /// What would be changed, in a few words: `1,200 rows of sessions deleted`.
+    pub fn words(&self) -> String {
+        let one = |rows: &Rows| {
+            let did = match rows.operation {
+                Operation::Delete => "deleted",
+                Operation::Move => "moved",
+                Operation::Update => "changed",
+                Operation::Insert => "inserted",
+            };
+            let of = crate::command::counted(rows.rows, "row");
+            format!("{of} of {} {did}", rows.collection)
+        };
+        let mut words: Vec<String> = self.rows.iter().map(one).collect();
+        words.extend(self.messages.iter().map(|of| {
+            let messages = crate::command::counted(of.count, "message");
+            format!("{messages} to {} sent", of.topic)
+        }));
+        match words.is_empty() {
+            true => "nothing would be changed".to_owned(),
+            false => words.join(", "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_one_kind_are_added_up_and_deletions_come_first() {
+        let mut plan = Plan::default();
+        plan.add_rows("a", Operation::Insert, 1);
+        plan.add_rows("b", Operation::Delete, 2);
+        plan.add_rows("b", Operation::Delete, 3);
+        plan.add_rows("b", Operation::Update, 0);
+        plan.add_messages("gone", 1);
+        let words = "5 rows of b deleted, 1 row of a inserted, 1 message to gone sent";
+        assert_eq!((plan.words().as_str(), plan.changed()), (words, 6));
+        assert_eq!(Plan::default().words(), "nothing would be changed");
+    }
+
+    #[test]
+    fn the_latest_sample_replaces_the_last() {
+        let mut plan = Plan::default();
+        for at in 0..30 {
+            plan.add_sample(Sample { key: at.to_string(), ..Sample::default() });
+        }
+        let keys: Vec<&str> = plan.samples.iter().map(|sample| sample.key.as_str()).collect();
+        assert_eq!(keys, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "29"]);
+    }
+
+    #[test]
+    fn rare_reasons_are_counted_together() {
+        let mut plan = Plan::default();
+        for at in 0..OTHERS_MAX + 5 {
+            plan.add_other("skip", &at.to_string());
+        }
+        let last = plan.others.last().expect("a reason");
+        assert_eq!(
+            (plan.others.len(), last.reason.as_str(), last.count),
+            (OTHERS_MAX, "for other reasons", 6)
+        );
+    }
+
+    #[test]
+    fn each_word_names_its_state() {
+        for word in ["shown", "waiting", "approved", "rejected", "lapsed"] {
+            assert_eq!(State::parse(word).map(State::as_str), Some(word));
+        }
+    }
+}

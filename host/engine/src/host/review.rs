@@ -1,0 +1,460 @@
+//! Examines what a run would change, for its review: each item is decided by its plugin as in a run, and its
+//! changes are made in a transaction that is rolled back, so that guards, constraints and triggers speak.
+//!
+//! Of a preview, the candidates are examined that a scan finds from its beginning. Of a held run, the items that it
+//! has planned are. Either way it stops at [`ITEMS_MAX`], [`ROWS_MAX`] or [`TIME_MAX`], and the review says so.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use besom_core::ids::{CommitId, FencingToken, RunId, Tenant, partition_of};
+use besom_core::item::{Candidate, Identity, Item};
+use besom_core::proposal::{Change, Proposal, Verdict};
+use besom_core::queue::apart;
+use besom_core::review::{
+    CHANGES_MAX, ColumnChange, NewReview, Operation, Plan, RowChange, Sample,
+};
+use besom_core::time::Time;
+use besom_core::value::{Field, Value};
+
+use super::perform::{Ports, call_of, of_guest, of_store};
+use besom_node::planner::ScanError;
+use besom_ports::guests::{Call, Error, StopFlag};
+use besom_ports::store::{
+    self, Batch, BeforeImage, Entry, Left, Outcome, Tried, TriedChanges, Waiting,
+};
+use besom_ports::task::TaskDefinition;
+
+/// Maximum number of items that are examined.
+pub const ITEMS_MAX: u64 = 10_000;
+/// Number of rows from which no further item is examined.
+pub const ROWS_MAX: u64 = 10_000;
+/// Time after which no further item is examined.
+pub const TIME_MAX: Duration = Duration::from_secs(30);
+/// Number of candidates, items or tenants that are read at a time.
+const PAGE: u32 = 256;
+/// Maximum size of the items that are read at a time, in bytes.
+const PAGE_BYTES: usize = 16 << 20;
+/// Maximum length of a value that is shown, in characters.
+const VALUE_CHARS: usize = 200;
+
+/// The run that is examined.
+pub(super) struct Examined<'a> {
+    pub(super) run: RunId,
+    pub(super) definition: &'a TaskDefinition,
+    /// Whether it is held; otherwise it is a preview.
+    pub(super) held: bool,
+    /// Number of items that it has planned.
+    pub(super) planned: u64,
+    /// The error of its scan.
+    pub(super) error: Option<String>,
+}
+
+/// What is known so far.
+struct Examination<'a> {
+    ports: &'a Ports,
+    fence: &'a FencingToken,
+    definition: &'a TaskDefinition,
+    call: Call,
+    until: Instant,
+    plan: Plan,
+}
+
+impl Ports {
+    /// Examines what a run would change.
+    pub(super) async fn examine(
+        &self,
+        fence: &FencingToken,
+        of: Examined<'_>,
+        stop: &StopFlag,
+    ) -> Result<Plan, ScanError> {
+        let now = self.store.now().await.map_err(of_store)?;
+        let log = self.log_of(of.run);
+        let call = Call { log, ..call_of(of.definition, now, of.run.0, stop) };
+        let mut examination = Examination {
+            ports: self,
+            fence,
+            definition: of.definition,
+            call,
+            until: Instant::now() + TIME_MAX,
+            plan: Plan::default(),
+        };
+        let done = match of.held {
+            true => examination.of_planned(of.run).await,
+            false => examination.of_candidates().await,
+        };
+        let mut plan = examination.plan;
+        match done {
+            Ok(()) => {}
+            // The plugin has failed: what was found until then is shown.
+            Err(ScanError::Failed(words)) => {
+                plan.partial = Some(format!("the examination failed: {words}"));
+            }
+            Err(error) => return Err(error),
+        }
+        if of.held {
+            plan.items = of.planned;
+            if plan.partial.is_none() && plan.examined < plan.items {
+                plan.partial = Some("some of its items are not waiting any more".to_owned());
+            }
+        }
+        if let Some(error) = of.error {
+            plan.partial = Some(format!("the scan failed: {error}"));
+        }
+        plan.others.sort_by_key(|other| std::cmp::Reverse(other.count));
+        Ok(plan)
+    }
+
+    /// Opens the review of a run. Returns until when it waits for a decision; none: it is only shown.
+    pub(super) async fn open_review(
+        &self,
+        fence: &FencingToken,
+        run: RunId,
+        definition: &TaskDefinition,
+        held: bool,
+        plan: Plan,
+    ) -> Result<Option<Time>, ScanError> {
+        let within = held.then_some(definition.approve_within);
+        tracing::info!(
+            task = %definition.name,
+            run = run.0,
+            examined = plan.examined,
+            "{}: {}",
+            if held { "a plan waits for an approval" } else { "a preview" },
+            plan.words()
+        );
+        let review = NewReview { run, within, plan };
+        self.store.open_review(fence, &review).await.map_err(of_store)?;
+        let query = store::ReviewQuery { run: Some(run), limit: 1, ..Default::default() };
+        let opened = self.store.reviews(&query).await.map_err(of_store)?.pop();
+        Ok(opened.filter(|_| held).and_then(|review| review.expires_at))
+    }
+}
+
+impl Examination<'_> {
+    /// Why no further item is examined; none: there is room.
+    fn is_full(&self) -> Option<String> {
+        if self.plan.examined >= ITEMS_MAX {
+            return Some(format!("only the first {ITEMS_MAX} items were examined"));
+        }
+        if self.plan.changed() >= ROWS_MAX {
+            let examined = self.plan.examined;
+            return Some(format!(
+                "only the first {examined} items were examined, which change {ROWS_MAX} rows or more"
+            ));
+        }
+        let examined = self.plan.examined;
+        (Instant::now() >= self.until).then(|| {
+            let seconds = TIME_MAX.as_secs();
+            format!("only the first {examined} items were examined, which took {seconds} s")
+        })
+    }
+
+    /// Whether it ends here; the plan says why.
+    fn ends(&mut self) -> bool {
+        let full = self.is_full();
+        let ends = full.is_some();
+        self.plan.partial = full.or(self.plan.partial.take());
+        ends
+    }
+
+    /// Examines the candidates of all tenants.
+    async fn of_candidates(&mut self) -> Result<(), ScanError> {
+        if !self.definition.per_tenant {
+            return self.scan(None).await;
+        }
+        let mut after: Option<Tenant> = None;
+        loop {
+            let view = self.ports.store.snapshot(self.ports.snapshot_max).await;
+            let activity = Arc::clone(&self.ports.activity);
+            let guests = &self.ports.guests;
+            let (view, after_this) = (view.map_err(of_store)?, after.as_ref());
+            let tenants = guests.tenants(&self.call, view, activity, after_this, PAGE).await;
+            let tenants = tenants.map_err(of_guest)?;
+            for tenant in &tenants {
+                self.scan(Some(tenant)).await?;
+                if self.plan.partial.is_some() {
+                    return Ok(());
+                }
+            }
+            after = tenants.last().cloned();
+            if tenants.len() < PAGE as usize {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Examines the candidates of one tenant, from the first one.
+    async fn scan(&mut self, tenant: Option<&Tenant>) -> Result<(), ScanError> {
+        let mut cursor: Option<Vec<u8>> = None;
+        loop {
+            let view = self.ports.store.snapshot(self.ports.snapshot_max).await;
+            let activity = Arc::clone(&self.ports.activity);
+            let (view, from) = (view.map_err(of_store)?, cursor.as_deref());
+            let page = self.ports.guests.scan(&self.call, view, activity, tenant, from, PAGE).await;
+            let page = page.map_err(of_guest)?;
+            let partitions = self.ports.store.partitions();
+            let items: Vec<Item> = apart(page.candidates)
+                .into_iter()
+                .map(|candidate| item(self.definition, partitions, self.call.now, candidate))
+                .collect();
+            self.plan.items += items.len() as u64;
+            self.of_items(items).await?;
+            if self.plan.partial.is_some() || page.next.is_none() || page.next == cursor {
+                return Ok(());
+            }
+            cursor = page.next;
+        }
+    }
+
+    /// Examines the items that a held run has planned.
+    async fn of_planned(&mut self, run: RunId) -> Result<(), ScanError> {
+        let (store, task) = (Arc::clone(&self.ports.store), self.definition.name.clone());
+        let backlog = store.backlog(None).await.map_err(of_store)?;
+        let own = |waiting: Vec<Waiting>| -> Vec<Item> {
+            waiting.into_iter().map(|w| w.item).filter(|item| item.run == run).collect()
+        };
+        for stream in backlog.iter().filter(|stream| stream.task == task) {
+            let mut acked = stream.acked;
+            while acked < stream.tail && !self.ends() {
+                let read = store.read_log(&task, stream.partition, acked, PAGE, PAGE_BYTES).await;
+                let read = read.map_err(of_store)?;
+                let Some(last) = read.last() else { break };
+                if let besom_core::item::Source::Log(seq) = last.source {
+                    acked = seq;
+                }
+                self.of_items(own(read)).await?;
+            }
+        }
+        let (tasks, mut after) = (std::slice::from_ref(&task), None);
+        while !self.ends() {
+            let read = store.read_timers(Some(tasks), None, after, PAGE).await.map_err(of_store)?;
+            let is_last = read.len() < PAGE as usize;
+            if let Some(Waiting { source: besom_core::item::Source::Timer(id), run_at, .. }) =
+                read.last()
+            {
+                after = Some((*run_at, *id));
+            }
+            self.of_items(own(read)).await?;
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Examines items, each as of the time at which it would be executed.
+    async fn of_items(&mut self, mut items: Vec<Item>) -> Result<(), ScanError> {
+        let now = self.call.now;
+        let at = |item: &Item| item.identity.due.map_or(now, |due| due.max(now));
+        items.sort_by_key(at);
+        let most = self.definition.limits.batch_items.max(1) as usize;
+        for together in items.chunk_by(|a, b| at(a) == at(b)) {
+            for batch in together.chunks(most) {
+                if self.ends() {
+                    return Ok(());
+                }
+                self.act(batch, at(&batch[0])).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self, items: &[Item], now: Time) -> Result<(), ScanError> {
+        let call = Call { now, ..self.call.clone() };
+        let view = self.ports.store.snapshot(self.ports.snapshot_max).await.map_err(of_store)?;
+        let activity = Arc::clone(&self.ports.activity);
+        let verdicts = match self.ports.guests.act(&call, view, activity, items).await {
+            Ok(acted) => acted.verdicts,
+            // As in a run, each item is to blame for itself.
+            Err(Error::Guest(fault)) => {
+                for _ in items {
+                    self.plan.add_other("fault", &fault.message);
+                }
+                self.plan.examined += items.len() as u64;
+                return Ok(());
+            }
+            Err(error) => return Err(of_guest(error)),
+        };
+        let mut proposed: Vec<(&Item, Proposal)> = Vec::new();
+        for (item, verdict) in items.iter().zip(verdicts) {
+            match verdict {
+                Ok(Verdict::Propose(proposal)) => proposed.push((item, proposal)),
+                Ok(Verdict::Skip { reason, .. }) => self.plan.add_other("skip", &reason),
+                Ok(Verdict::Retry { reason, .. }) => self.plan.add_other("retry", &reason),
+                Ok(Verdict::Dead { reason }) => self.plan.add_other("dead", &reason),
+                Err(fault) => self.plan.add_other("fault", &fault.message),
+            }
+        }
+        self.plan.examined += (items.len() - proposed.len()) as u64;
+        // Each half of a batch that the database refuses as a whole is tried alone.
+        let mut open = vec![proposed];
+        while let Some(mut some) = open.pop() {
+            if some.is_empty() {
+                continue;
+            }
+            match self.tried(&some).await {
+                Ok(tried) => self.note(&some, tried),
+                Err(error) if is_of_items(&error) && some.len() > 1 => {
+                    let second = some.split_off(some.len() / 2);
+                    open.push(second);
+                    open.push(some);
+                }
+                Err(error) if is_of_items(&error) => {
+                    self.plan.examined += 1;
+                    self.plan.add_other("refused", &error.to_string());
+                }
+                Err(error) => return Err(of_store(error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn tried(&self, some: &[(&Item, Proposal)]) -> store::Result<Tried> {
+        let term = self.fence.term;
+        let entries = some.iter().map(|(item, proposal)| {
+            let (identity, now) = (item.identity.clone(), self.call.now);
+            Entry::unqueued(term, identity, now, proposal.clone(), REFUSED, true)
+        });
+        let mut batch = Batch {
+            id: CommitId(rand::random()),
+            node: self.ports.node.clone(),
+            entries: entries.collect(),
+            as_of: self.call.now,
+            idle: Vec::new(),
+            activity_in_store: false,
+            lane: self.definition.lane,
+            braked: false,
+        };
+        self.ports.observe(&mut batch).await;
+        self.ports.store.try_commit(&batch).await
+    }
+
+    fn note(&mut self, some: &[(&Item, Proposal)], tried: Tried) {
+        let results = tried.outcomes.into_iter().zip(tried.changes);
+        for ((item, proposal), (outcome, changes)) in some.iter().zip(results) {
+            self.plan.examined += 1;
+            match outcome {
+                Outcome::Committed => self.commits(item, proposal, changes),
+                Outcome::Skipped(reason) | Outcome::Dead(reason) => {
+                    self.plan.add_other("refused", &reason);
+                }
+                Outcome::Retried(_) => self.plan.add_other("retry", "it would be tried again"),
+                Outcome::Left(_) => self.plan.add_other("refused", "it was left out"),
+            }
+        }
+    }
+
+    fn commits(&mut self, item: &Item, proposal: &Proposal, changes: TriedChanges) {
+        let TriedChanges { rows, images, bytes, said } = changes;
+        self.plan.changing += 1;
+        self.plan.bytes += bytes;
+        if let Some(said) = said {
+            self.plan.add_other("partial", &said);
+        }
+        for change in &proposal.changes {
+            if let Change::Emit { topic, .. } = change {
+                self.plan.add_messages(topic, 1);
+            }
+        }
+        let shown: Vec<&BeforeImage> =
+            images.iter().filter(|image| image.left != Left::Copy).collect();
+        for image in &shown {
+            self.plan.add_rows(&image.collection, operation(image), 1);
+        }
+        self.plan.add_sample(Sample {
+            tenant: item.identity.tenant.as_ref().map(ToString::to_string),
+            key: item.identity.key.clone(),
+            due: item.identity.due,
+            rows,
+            changes: shown.iter().take(CHANGES_MAX).map(|image| row_change(image)).collect(),
+        });
+    }
+}
+
+/// The recorded reason of a change that the database refuses, followed by its message.
+const REFUSED: &str = "the database refuses the change";
+
+/// Whether an error of a batch is its items' own.
+fn is_of_items(error: &store::Error) -> bool {
+    use store::Error::{GuardsTimedOut, Invalid, Raised, TimedOut, TooLarge};
+    matches!(error, GuardsTimedOut(_) | Invalid(_) | Raised(_) | TimedOut(_) | TooLarge(_))
+}
+
+fn operation(image: &BeforeImage) -> Operation {
+    match (&image.left, image.stored.is_empty()) {
+        (Left::Gone, _) => Operation::Delete,
+        (Left::Moved(_), _) => Operation::Move,
+        (_, true) => Operation::Insert,
+        (_, false) => Operation::Update,
+    }
+}
+
+fn row_change(image: &BeforeImage) -> RowChange {
+    let operation = operation(image);
+    let after = match &image.left {
+        Left::Set(fields) | Left::As(fields) => fields.as_slice(),
+        Left::Gone | Left::Moved(_) | Left::Copy | Left::Unknown => &[],
+    };
+    let find = |fields: &[Field], name: &str| {
+        fields.iter().find(|field| field.name == name).map(|field| shown(&field.value))
+    };
+    let columns = match operation {
+        Operation::Delete | Operation::Move => {
+            let all = image.stored.iter();
+            let gone = |field: &Field| ColumnChange {
+                name: field.name.clone(),
+                before: Some(shown(&field.value)),
+                after: None,
+            };
+            all.map(gone).collect()
+        }
+        Operation::Insert | Operation::Update => {
+            let all = after.iter().map(|field| ColumnChange {
+                name: field.name.clone(),
+                before: find(&image.stored, &field.name),
+                after: Some(shown(&field.value)),
+            });
+            all.filter(|column| column.before != column.after).collect()
+        }
+    };
+    let key: Vec<String> = image.key.iter().map(shown).collect();
+    RowChange { collection: image.collection.clone(), key: key.join(", "), operation, columns }
+}
+
+/// A value as it is shown, at most [`VALUE_CHARS`] long.
+fn shown(value: &Value) -> String {
+    let text = value.shown();
+    match text.char_indices().nth(VALUE_CHARS) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text,
+    }
+}
+
+/// A candidate as the item that it would become.
+pub(super) fn item(
+    definition: &TaskDefinition,
+    partitions: u32,
+    now: Time,
+    candidate: Candidate,
+) -> Item {
+    let tenant = candidate.tenant.as_ref().map(Tenant::as_str);
+    Item {
+        partition: partition_of(tenant, &candidate.route, partitions),
+        identity: Identity {
+            task: definition.name.clone(),
+            tenant: candidate.tenant,
+            key: candidate.key,
+            due: candidate.due,
+        },
+        route: candidate.route,
+        version: candidate.version,
+        payload: candidate.payload,
+        run: RunId::NONE,
+        planned_at: now,
+        attempts: 0,
+        guard_retries: 0,
+        deaths: 0,
+        errors: Vec::new(),
+    }
+}

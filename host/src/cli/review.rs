@@ -1,0 +1,249 @@
+//! `besom review`: what runs would change, shown before anything is committed, and decided.
+
+use besom_core::command::counted;
+use besom_core::ids::{RunId, TaskName};
+use besom_core::review::{ColumnChange, Plan, Review, Sample, State};
+use clap::Subcommand;
+use serde_json::Value;
+
+use super::output::{self, Facts, Stamp, Table};
+use super::submit::Asking;
+use super::{Exit, Failure, Global, open, printed, task};
+use besom_config::printable;
+use besom_ports::store::{Command, ReviewQuery, Store, not_waiting};
+
+/// `besom review`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// List reviews, newest first: previews, and plans that wait for an approval or were decided.
+    Ls {
+        /// Only reviews of this task.
+        #[arg(long)]
+        task: Option<String>,
+        /// Only those that wait for an approval.
+        #[arg(long)]
+        waiting: bool,
+        /// Maximum number of rows.
+        #[arg(short, long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Show what a run would change: rows, messages, and examples column by column.
+    Show {
+        /// Number of the run, or the name of a task for its latest review.
+        #[arg(value_name = "RUN|TASK")]
+        what: String,
+    },
+    /// Approve what a run has planned: it is executed.
+    Approve {
+        /// Number of the run.
+        run: u64,
+        /// Reason and waiting time.
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Reject what a run has planned: it is discarded, and a later run may plan it again.
+    Reject {
+        /// Number of the run.
+        run: u64,
+        /// Reason and waiting time.
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+impl Verb {
+    /// Prints reviews, or records a decision for the leader.
+    ///
+    /// # Errors
+    /// A review that does not exist or does not wait, or a store that cannot be read or written.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let (store, outline) = open::reading(global).await?;
+        match self {
+            Verb::Ls { task, waiting, limit } => {
+                let task = task.map(TaskName::from);
+                let query =
+                    ReviewQuery { task: task.clone(), waiting, limit, ..ReviewQuery::default() };
+                let found = store.reviews(&query).await?;
+                let name = task.as_ref().map(TaskName::as_str);
+                task::known_if_none(&*store, &outline, found.len(), name).await?;
+                let rows: Vec<Value> = found.iter().map(head).collect();
+                output::show_list(global.output, &rows, (rows.len(), limit), || list(&found))?;
+                Ok(Exit::Fine)
+            }
+            Verb::Show { what } => {
+                let review = match what.parse().map(RunId) {
+                    Ok(run) => known(&*store, run).await?,
+                    Err(_) => {
+                        let task = task::known(&*store, &outline, &what).await?;
+                        latest(&*store, task).await?
+                    }
+                };
+                output::show(global.output, &printed::json(&review), || text(&review))?;
+                Ok(Exit::Fine)
+            }
+            Verb::Approve { run, asking } => {
+                decide(global, &*store, RunId(run), &Command::Approve { run: RunId(run) }, asking)
+                    .await
+            }
+            Verb::Reject { run, asking } => {
+                decide(global, &*store, RunId(run), &Command::Reject { run: RunId(run) }, asking)
+                    .await
+            }
+        }
+    }
+}
+
+/// Records a decision about a review that waits.
+async fn decide(
+    global: &Global,
+    store: &dyn Store,
+    run: RunId,
+    command: &Command,
+    asking: Asking,
+) -> Result<Exit, Failure> {
+    let review = known(store, run).await?;
+    if review.state != State::Waiting {
+        let mut why = not_waiting(run, Some(review.state));
+        if !review.by.is_empty() {
+            why.push_str(&format!(", by {}: {}", review.by, review.reason));
+        }
+        return Err(Failure::Failed(why));
+    }
+    asking.run(global, store, command).await
+}
+
+async fn known(store: &dyn Store, run: RunId) -> Result<Review, Failure> {
+    let query = ReviewQuery { run: Some(run), limit: 1, ..ReviewQuery::default() };
+    let found = store.reviews(&query).await?.pop();
+    found.ok_or_else(|| {
+        let why = not_waiting(run, None);
+        Failure::Usage(format!("{why}; list reviews with `besom review ls`"))
+    })
+}
+
+async fn latest(store: &dyn Store, task: TaskName) -> Result<Review, Failure> {
+    let query = ReviewQuery { task: Some(task.clone()), limit: 1, ..ReviewQuery::default() };
+    let found = store.reviews(&query).await?.pop();
+    found.ok_or_else(|| {
+        Failure::Usage(format!(
+            "there is no review of {task}: only runs with mode = \"preview\" or \"approve\" have one"
+        ))
+    })
+}
+
+/// A review as JSON, without its examples.
+fn head(review: &Review) -> Value {
+    let mut fields = printed::json(review);
+    fields["summary"] = review.plan.words().into();
+    if let Some(plan) = fields["plan"].as_object_mut() {
+        plan.remove("samples");
+    }
+    fields
+}
+
+fn list(reviews: &[Review]) -> String {
+    let mut table = Table::new(
+        &[">RUN", "TASK", "OPENED", "STATE", "EXPIRES", ">ITEMS", "WOULD CHANGE", "DECIDED BY"],
+        "There are no reviews: only runs with mode = \"preview\" or \"approve\" have one.",
+    );
+    for review in reviews {
+        let waits = review.state == State::Waiting;
+        table.row([
+            review.run.to_string(),
+            review.task.to_string(),
+            Stamp(review.opened_at).to_string(),
+            review.state.as_str().to_owned(),
+            output::text(review.expires_at.filter(|_| waits).map(Stamp)),
+            review.plan.items.to_string(),
+            review.plan.words(),
+            match review.by.as_str() {
+                "" => String::new(),
+                by => format!("{by}: {}", review.reason),
+            },
+        ]);
+    }
+    table.render()
+}
+
+fn text(review: &Review) -> String {
+    let plan = &review.plan;
+    let mut facts = Facts::default();
+    facts.add("run", review.run).add("task", &review.task).add("state", review.state.as_str());
+    facts.add("opened", Stamp(review.opened_at));
+    if let Some(at) = review.expires_at.filter(|_| review.state == State::Waiting) {
+        facts.add("lapses", Stamp(at));
+    }
+    if let Some(at) = review.decided_at {
+        facts.add("decided", format!("{} by {}: {}", Stamp(at), review.by, review.reason));
+    }
+    facts.add("would change", plan.words());
+    facts.add("items", items(plan));
+    if let Some(partial) = &plan.partial {
+        facts.add("incomplete", partial);
+    }
+    if plan.bytes > 0 {
+        facts.add("kept for undo", counted(plan.bytes, "byte"));
+    }
+    let mut out = facts.render();
+    if !plan.others.is_empty() {
+        let mut table = Table::new(&[">ITEMS", "VERDICT", "REASON"], "");
+        for other in &plan.others {
+            table.row([other.count.to_string(), other.verdict.clone(), other.reason.clone()]);
+        }
+        out.push_str(&format!("\n{}", table.render()));
+    }
+    if !plan.samples.is_empty() {
+        out.push_str("\nExamples, the first and the last among them:\n");
+        plan.samples.iter().for_each(|sample| out.push_str(&example(sample)));
+    }
+    if review.state == State::Waiting {
+        let run = review.run;
+        out.push_str(&format!(
+            "\nNothing of it is committed until somebody decides:\n    besom review approve {run}\n    \
+             besom review reject {run} --reason TEXT\n"
+        ));
+    }
+    out
+}
+
+fn items(plan: &Plan) -> String {
+    let examined = match plan.examined == plan.items {
+        true => String::new(),
+        false => format!(", {} of them examined", plan.examined),
+    };
+    format!("{}{examined}, {} would change something", plan.items, plan.changing)
+}
+
+fn example(sample: &Sample) -> String {
+    let tenant = sample.tenant.as_ref().map(|tenant| format!("{tenant}/")).unwrap_or_default();
+    let due = sample.due.map(|due| format!(", due {}", Stamp(due))).unwrap_or_default();
+    let rows = counted(sample.rows, "row");
+    let mut out = printable(&format!("  {tenant}{}{due}: {rows}", sample.key));
+    out.push('\n');
+    for change in &sample.changes {
+        let columns: Vec<String> = change.columns.iter().map(column).collect();
+        let line = format!(
+            "    {} {} ({}): {}",
+            change.operation.as_str(),
+            change.collection,
+            change.key,
+            columns.join(", ")
+        );
+        out.push_str(&printable(&line));
+        out.push('\n');
+    }
+    let hidden = sample.rows.saturating_sub(sample.changes.len() as u64);
+    if hidden > 0 {
+        out.push_str(&format!("    ... and {} more\n", counted(hidden, "row")));
+    }
+    out
+}
+
+fn column(column: &ColumnChange) -> String {
+    let name = &column.name;
+    match (&column.before, &column.after) {
+        (Some(before), Some(after)) => format!("{name} {before} -> {after}"),
+        (Some(value), None) | (None, Some(value)) => format!("{name} {value}"),
+        (None, None) => name.clone(),
+    }
+}
