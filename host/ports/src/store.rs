@@ -462,8 +462,8 @@ pub enum CommandEffect {
         run: RunId,
         /// How its review stands then.
         state: review::State,
-        /// The error of its scan.
-        error: String,
+        /// The error of its scan, if it is cut.
+        error: Option<String>,
     },
     /// Ends the scan of the run with this error, as [`Store::end_scan`] does; the run itself ends
     /// with the last of its items in the log. A run that has already ended is left unchanged.

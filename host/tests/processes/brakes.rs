@@ -8,11 +8,11 @@ use serde_json::Value;
 use crate::load::{SECOND_US, now_us};
 use crate::site::{Site, hostile, wait_for};
 
-const OLD: u32 = 1_000;
-const ALL: u32 = 2_000;
+pub(crate) const OLD: u32 = 1_000;
+pub(crate) const ALL: u32 = 2_000;
 
 /// A retention task with these keys, over sessions of which half are old: 10 items of 100 rows.
-fn old_sessions(keys: &str) -> String {
+pub(crate) fn old_sessions(keys: &str) -> String {
     format!(
         "[collections.sessions]\nkey = [\"id\"]\nindexes = {{ by_at = [\"at\"] }}\n\
          columns = {{ id = \"integer\", at = {{ type = \"timestamp\", encoding = \"seconds\" }} }}\n\
@@ -22,7 +22,7 @@ fn old_sessions(keys: &str) -> String {
     )
 }
 
-fn site(keys: &str) -> Site {
+pub(crate) fn site(keys: &str) -> Site {
     let site = Site::new(&old_sessions(keys));
     let db = site.database();
     db.execute_batch(&format!(
@@ -38,14 +38,14 @@ fn site(keys: &str) -> Site {
     site
 }
 
-fn sessions(site: &Site) -> u32 {
+pub(crate) fn sessions(site: &Site) -> u32 {
     let count = "SELECT count(*) FROM sessions";
     site.database().query_row(count, [], |row| row.get(0)).expect("a number")
 }
 
 /// Runs a verb that the leader applies, and returns its result.
 #[track_caller]
-fn applied(site: &Site, verb: &[&str]) -> String {
+pub(crate) fn applied(site: &Site, verb: &[&str]) -> String {
     let (code, said) = site.json(verb);
     assert_eq!((code, &said["applied"]), (0, &Value::Bool(true)), "{verb:?}: {said:#}");
     said["result"].as_str().unwrap_or_default().to_owned()
@@ -53,19 +53,19 @@ fn applied(site: &Site, verb: &[&str]) -> String {
 
 /// Runs a verb that the leader refuses, and returns the reason.
 #[track_caller]
-fn refused(site: &Site, verb: &[&str]) -> String {
+pub(crate) fn refused(site: &Site, verb: &[&str]) -> String {
     let (code, said) = site.json(verb);
     assert_eq!((code, &said["refused"]), (1, &Value::Bool(true)), "{verb:?}: {said:#}");
     said["result"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The status as a person reads it.
-fn status(site: &Site) -> String {
+pub(crate) fn status(site: &Site) -> String {
     String::from_utf8(site.besom(&["status"]).stdout).expect("a text")
 }
 
 #[track_caller]
-fn braked(site: &Site) -> String {
+pub(crate) fn braked(site: &Site) -> String {
     let reason = wait_for("the brake", || {
         let task = site.task("old");
         let is_braked = task["paused"]["by"] == "brake";

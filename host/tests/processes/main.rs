@@ -14,6 +14,7 @@ mod kill_modes;
 mod leadership;
 mod life;
 mod load;
+mod modes;
 mod pass;
 mod plugins;
 mod quotas;

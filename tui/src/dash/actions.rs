@@ -1,6 +1,6 @@
 //! The actions of the dashboard, each as a confirmation dialog.
 
-use besom_core::command::{Action, Command, DeadSelector};
+use besom_core::command::{Action, Command, DeadSelector, Undo};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::snapshot::{DEAD_GROUPS_MAX, Snapshot};
 
@@ -66,6 +66,33 @@ pub fn cancel(run: u64, task: &str) -> Confirm {
     let verb = format!("besom runs cancel {run}");
     ask(format!("Cancel run {run} of {task}?"), "Cancel run", command, verb)
         .line("Its scan stops; the items it has already planned are still executed.")
+}
+
+/// Asks to execute what a run has planned.
+pub fn approve(run: u64, task: &str) -> Confirm {
+    let command = Command::Approve { run: RunId(run) };
+    let verb = format!("besom review approve {run}");
+    ask(format!("Approve run {run} of {task}?"), "Approve", command, verb)
+        .line("What it has planned is executed.")
+}
+
+/// Asks to discard what a run has planned.
+pub fn reject(run: u64, task: &str) -> Confirm {
+    let command = Command::Reject { run: RunId(run) };
+    let verb = format!("besom review reject {run}");
+    ask(format!("Reject run {run} of {task}?"), "Reject", command, verb)
+        .line("What it has planned is discarded; a later run may plan it again.")
+        .because()
+}
+
+/// Asks to put back the rows that a run has changed.
+pub fn undo(run: u64, task: &str) -> Confirm {
+    let command = Command::Undo(Undo { target: run.to_string(), forced: Vec::new() });
+    let verb = format!("besom undo {run}");
+    ask(format!("Undo run {run} of {task}?"), "Undo", command, verb)
+        .line("Its rows are put back as they were; what others have changed since stays.")
+        .line("Pause the task, or correct its rule, first: it may plan the rows again.")
+        .because()
 }
 
 /// Asks to drain a node.

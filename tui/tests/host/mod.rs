@@ -243,5 +243,6 @@ fn detail(run: u64) -> Option<RunDetail> {
             item("share:0001", 1_000, End::Committed, None),
         ],
         definition: "{\"plugin\":\"share-expiry\"}".into(),
+        review: None,
     })
 }

@@ -8,6 +8,7 @@ use super::run::Run;
 use super::task::LastRun;
 use crate::item::End;
 use crate::plan::SlotRecord;
+use crate::review::Review;
 use crate::time::Time;
 
 /// Dead letters in one page.
@@ -182,6 +183,9 @@ pub struct RunDetail {
     pub items: Vec<ItemRow>,
     /// The definition that it runs with, as JSON.
     pub definition: String,
+    /// What it would change; none: its mode is `live`, or it is not examined yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<Review>,
 }
 
 /// The outcome of an item.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use besom_core::command::{Action, Command, DeadSelector, MessageSelector, check_reason};
 use besom_core::ids::{RunId, TaskName};
+use besom_core::mode::Mode;
 use besom_core::ring::NodeName;
 use besom_core::snapshot::{
     Answer, DEAD_PAGE, DeadPage, Done, Edit, ItemRow, LOG_PAGE, Letter, LogPage, Query,
@@ -19,7 +20,7 @@ use super::rows;
 use crate::host::asking;
 use crate::host::editing::Desk;
 use besom_ports::members::MemberState;
-use besom_ports::store::{HistoryQuery, Letters, Store};
+use besom_ports::store::{HistoryQuery, Letters, ReviewQuery, Store};
 
 /// How long a command may wait for a leader before the answer says that it is pending.
 const APPLY_MAX: Duration = Duration::from_secs(5);
@@ -213,7 +214,13 @@ impl Gatherer {
         items.iter().for_each(|item| *outcomes.entry(item.outcome).or_default() += 1);
         let definition = run.definition.clone();
         let rows = items.iter().map(|item| item.rows).sum();
-        let detail = RunDetail { run: Run::from(&run), outcomes, rows, items, definition };
+        let mut review = None;
+        if run.mode != Mode::Live {
+            let query = ReviewQuery { run: Some(run.id), limit: 1, ..ReviewQuery::default() };
+            review = self.store().reviews(&query).await.map_err(refused)?.pop();
+        }
+        let run = Run::from(&run);
+        let detail = RunDetail { run, outcomes, rows, items, definition, review };
         Ok(Answer::Run(Box::new(detail)))
     }
 

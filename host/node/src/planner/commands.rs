@@ -223,11 +223,13 @@ impl Planner {
             Asked::Cancel { run } => match self.runs.get(run) {
                 None => refuse(format!("run {run} is not active")),
                 // What it has planned would wait for ever.
-                Some(active) if active.run.held => match self.rejection(*run, State::Rejected, row)
-                {
-                    Ok(effect) => (effect, "cancelled, and what it has planned discarded".into()),
-                    Err(why) => refuse(why),
-                },
+                Some(active) if active.run.held => {
+                    let words = format!("cancelled by {}: {}", row.by, row.reason);
+                    match self.rejection(*run, State::Rejected, Some(words)) {
+                        Ok(effect) => (effect, "cancelled, and what was planned discarded".into()),
+                        Err(why) => refuse(why),
+                    }
+                }
                 Some(active) if active.cancelled.is_some() => {
                     refuse(format!("run {run} is already cancelled"))
                 }
@@ -246,11 +248,11 @@ impl Planner {
                 Ok(effect) => (effect, "approved".into()),
                 Err(why) => refuse(why),
             },
-            Asked::Reject { run } => match self.rejection(*run, State::Rejected, row) {
+            Asked::Reject { run } => match self.rejection(*run, State::Rejected, None) {
                 Ok(effect) => (effect, "rejected, and what was planned discarded".into()),
                 Err(why) => refuse(why),
             },
-            Asked::Lapse { run } => match self.rejection(*run, State::Lapsed, row) {
+            Asked::Lapse { run } => match self.rejection(*run, State::Lapsed, None) {
                 Ok(effect) => (effect, "lapsed, and what was planned discarded".into()),
                 Err(why) => refuse(why),
             },

@@ -163,21 +163,17 @@ impl Planner {
         }
     }
 
-    /// The effect of a rejection, or of a lapse.
+    /// The effect of a rejection or of a lapse, or with an error, of a cancellation.
     pub(super) fn rejection(
         &self,
         id: RunId,
         state: State,
-        row: &CommandRow,
+        error: Option<String>,
     ) -> Result<CommandEffect, String> {
         let Some(active) = self.runs.get(&id) else { return Err(not_active(id)) };
         if !active.run.held {
             return Err(format!("run {id} does not wait for an approval"));
         }
-        let error = match state {
-            State::Lapsed => format!("its review has lapsed: {}", row.reason),
-            _ => format!("rejected by {}: {}", row.by, row.reason),
-        };
         Ok(CommandEffect::Reject { task: active.run.task.clone(), run: id, state, error })
     }
 

@@ -190,7 +190,7 @@ async fn applied(
                 applied.refused = reviews::decide(tx, *run, *state, &row).await?.err();
             }
             if applied.refused.is_none() {
-                close_scan(tx, *run, Some(error)).await?;
+                close_scan(tx, *run, error.as_deref()).await?;
                 let of = (task, Some(*run));
                 match discard_planned(tx, (tasks, cache), of, &row, letters).await? {
                     Ok(discarded) => applied.planned_discarded(discarded, letters),

@@ -143,7 +143,7 @@ pub(super) fn apply(
                 applied.refused = reviews::decide(tx, *run, *state, &row)?.err();
             }
             if applied.refused.is_none() {
-                close_scan(tx, *run, Some(error))?;
+                close_scan(tx, *run, error.as_deref())?;
                 match discard_planned(tx, task, Some(*run), &row, letters)? {
                     Ok(discarded) => applied.planned_discarded(discarded, letters),
                     Err(why) => applied.refused = Some(why),

@@ -92,7 +92,7 @@ impl State {
                     applied.refused = self.decide_review(*run, *state, &row, now).err();
                 }
                 if applied.refused.is_none() {
-                    self.stop_scan(*run, Some(error), now);
+                    self.stop_scan(*run, error.as_deref(), now);
                     match self.planned_of_run(task, *run, letters.get() as usize) {
                         Ok(planned) => {
                             let reason = format!("{}: {}", row.by, row.reason);

@@ -37,6 +37,8 @@ fn run(id: u64, state: RunState) -> Arc<Run> {
         blocked: 0,
         open: 0,
         scanned: 0,
+        mode: besom_core::mode::Mode::Live,
+        held: false,
     })
 }
 

@@ -129,12 +129,12 @@ fn a_plan_lapses_with_what_it_was_made_by_and_cannot_be_approved() {
         let mut definition = (*scheduled.definition).clone();
         change(&mut definition);
         scheduled.definition = Arc::new(definition);
-        planner.redefine(at(20), &all);
-        let effect = applies(&mut planner, at(20), Asked::Approve { run: RunId(7) });
+        planner.redefine(at(15), &all);
+        let lapse = lapses(&plan(&mut planner, at(15))).unwrap_or_default();
+        assert_eq!(lapse, format!("{what} of the task changed"));
+        let effect = applies(&mut planner, at(15), Asked::Approve { run: RunId(7) });
         let CommandEffect::Refuse(why) = effect else { panic!("{what}: {effect:?}") };
         assert!(why.starts_with(&format!("{what} of the task changed")), "{why}");
-        let why = lapses(&plan(&mut planner, at(21))).unwrap_or_default();
-        assert_eq!(why, format!("{what} of the task changed"));
     }
     // What does not matter for the plan does not let it lapse.
     let mut planner = waiting();
@@ -153,10 +153,10 @@ fn a_plan_lapses_with_what_it_was_made_by_and_cannot_be_approved() {
 fn a_rejection_and_a_cancellation_discard_what_was_planned() {
     for command in [Asked::Reject { run: RunId(7) }, Asked::Cancel { run: RunId(7) }] {
         let mut planner = waiting();
-        let effect = applies(&mut planner, at(20), command);
+        let effect = applies(&mut planner, at(15), command);
         let CommandEffect::Reject { state, .. } = effect else { panic!("{effect:?}") };
         assert_eq!(state, State::Rejected);
-        assert!(plan(&mut planner, at(20)).contains(&Command::Reread));
+        assert!(plan(&mut planner, at(15)).contains(&Command::Reread));
     }
     let (mut planner, _) = begun(Mode::Approve);
     let effect = applies(&mut planner, at(12), Asked::Approve { run: RunId(7) });

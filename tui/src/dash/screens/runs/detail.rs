@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::item::End;
+use besom_core::review::Review;
 use besom_core::snapshot::{Answer, ItemRow, LogLine, Query, Run, RunDetail, Snapshot};
 use besom_core::time::Time;
 use serde::Serialize;
@@ -28,15 +29,18 @@ pub enum Pane {
     Items,
     /// The work of each node for the run.
     Nodes,
+    /// What the run would change.
+    Plan,
 }
 
 impl Pane {
-    /// The next one.
-    pub fn next(self) -> Pane {
+    /// The next one; a run that is live from the beginning has no plan to show.
+    pub fn next(self, has_plan: bool) -> Pane {
         match self {
             Pane::Log => Pane::Items,
             Pane::Items => Pane::Nodes,
-            Pane::Nodes => Pane::Log,
+            Pane::Nodes if has_plan => Pane::Plan,
+            Pane::Nodes | Pane::Plan => Pane::Log,
         }
     }
 }
@@ -76,6 +80,11 @@ impl Detail {
     /// The latest answer.
     pub fn answered(&self) -> Option<&RunDetail> {
         self.answer.as_deref()
+    }
+
+    /// What the run would change, if that is known.
+    pub fn review(&self) -> Option<&Review> {
+        self.answer.as_ref().and_then(|detail| detail.review.as_ref())
     }
 
     /// Why the run could not be read.
@@ -174,6 +183,10 @@ impl Detail {
         (self.asked, self.answered_at) = (None, Some(now));
         match answer {
             Answer::Run(detail) if detail.run.id == self.id => {
+                // A plan is what a person opens such a run for.
+                if detail.review.is_some() && self.review().is_none() {
+                    (self.pane, self.top) = (Pane::Plan, 0);
+                }
                 (self.answer, self.refusal) = (Some(detail.clone()), None);
             }
             Answer::Refused(refusal) => self.refusal = Some(refusal.message.clone()),
@@ -189,6 +202,7 @@ impl Detail {
             run: &'a Run,
             outcomes: Option<&'a std::collections::BTreeMap<End, u64>>,
             items: Option<&'a [ItemRow]>,
+            review: Option<&'a Review>,
             definition: Option<serde_json::Value>,
             log: Vec<&'a LogLine>,
             log_lines_lost: u64,
@@ -198,6 +212,7 @@ impl Detail {
             run: self.run(snapshot)?,
             outcomes: answer.map(|detail| &detail.outcomes),
             items: answer.map(|detail| detail.items.as_slice()),
+            review: self.review(),
             // JSON inside a JSON string is hard to read, so valid JSON is embedded; other text
             // stays text.
             definition: answer.map(|detail| {

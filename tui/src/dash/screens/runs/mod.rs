@@ -10,10 +10,12 @@ mod log;
 mod older;
 mod pace;
 mod phases;
+mod planned;
 mod view;
 mod work;
 
 use besom_core::command::counted;
+use besom_core::mode::Mode;
 use besom_core::plan::Trigger;
 use besom_core::snapshot::{Answer, Run, RunState, Snapshot, Subject};
 use besom_core::time::Time;
@@ -50,9 +52,9 @@ const COLUMNS: &[Col] = &[
     Col::left("TASK", Width::Fill(14), 0, |run, _| plain(&run.task))
         .by(|run, _| SortKey::Text(&run.task)),
     Col::left("STATE", Width::Fixed(9), 0, |run, _| {
-        (state_word(run.state).to_owned(), state_emphasis(run.state))
+        (run_word(run).to_owned(), state_emphasis(run.state))
     })
-    .by(|run, _| SortKey::Text(state_word(run.state))),
+    .by(|run, _| SortKey::Text(run_word(run))),
     Col::left("STARTED (UTC)", Width::Fixed(14), 3, |run, _| {
         plain(run.started_at.to_jiff().strftime("%m-%d %H:%M:%S").to_string())
     })
@@ -120,6 +122,15 @@ fn state_word(state: RunState) -> &'static str {
     }
 }
 
+/// The state of a run in a word, as far as its mode matters.
+fn run_word(run: &Run) -> &'static str {
+    match (run.state, run.mode) {
+        (state, _) if run.held && state.is_active() => "WAITS",
+        (RunState::Ok, Mode::Preview) => "preview",
+        (state, _) => state_word(state),
+    }
+}
+
 /// How a state is emphasised.
 fn state_emphasis(state: RunState) -> Emphasis {
     match state {
@@ -144,7 +155,7 @@ impl RunsScreen {
             wanted.is_empty()
                 || run.task.to_lowercase().contains(&wanted)
                 || run.id.to_string().contains(&wanted)
-                || state_word(run.state).to_lowercase().contains(&wanted)
+                || run_word(run).to_lowercase().contains(&wanted)
         };
         let runs = self.older.with(cx.snap).into_iter();
         let mut runs: Vec<&Run> = runs.filter(shown).collect();
@@ -201,6 +212,36 @@ impl RunsScreen {
         }
     }
 
+    /// Asks for confirmation before what a run has planned is approved or rejected.
+    fn decide(&self, approve: bool, cx: &Context<'_>, out: &mut Outbox) {
+        let Some(run) = self.chosen(cx) else { return };
+        let open = self.detail.as_ref().and_then(|detail| detail.review());
+        let task = cx.snap.task(&run.task).and_then(|task| task.review.as_ref());
+        let of_task = task.filter(|review| review.run.0 == run.id);
+        let words = open.map(|review| review.plan.words());
+        match words.or_else(|| of_task.map(|review| review.summary.clone())) {
+            None => out.say(Tone::Info, format!("run {} is still planning", run.id)),
+            Some(words) => out.confirm(match approve {
+                true => actions::approve(run.id, &run.task).line(words),
+                false => actions::reject(run.id, &run.task).line(words),
+            }),
+        }
+    }
+
+    /// Asks for confirmation before what a run has done is undone.
+    fn undo(&self, cx: &Context<'_>, out: &mut Outbox) {
+        match self.chosen(cx) {
+            None => {}
+            Some(run) if run.state.is_active() => {
+                out.say(Tone::Info, format!("run {} has not ended", run.id));
+            }
+            Some(run) => {
+                let items = format!("It has planned {} items.", text::grouped(run.planned));
+                out.confirm(actions::undo(run.id, &run.task).line(items));
+            }
+        }
+    }
+
     /// The run that the keys mean: the open one, or the selected one.
     fn chosen<'a>(&'a self, cx: &Context<'a>) -> Option<&'a Run> {
         if let Some(detail) = &self.detail {
@@ -238,6 +279,15 @@ impl Bound for RunsScreen {
         Bind::new("K", "cancel", &[Code::Char('K')], cancel_chosen)
             .when(|screen, cx| in_list(screen, cx) && scans(screen, cx))
             .changes(),
+        Bind::new("a", "approve", &[Code::Char('a')], approve_chosen)
+            .when(|screen, cx| in_list(screen, cx) && is_held(screen, cx))
+            .changes(),
+        Bind::new("x", "reject", &[Code::Char('x')], reject_chosen)
+            .when(|screen, cx| in_list(screen, cx) && is_held(screen, cx))
+            .changes(),
+        Bind::new("U", "undo", &[Code::Char('U')], undo_chosen)
+            .when(|screen, cx| in_list(screen, cx) && can_undo(screen, cx))
+            .changes(),
         Bind::new("t", "task", &[Code::Char('t')], |screen, _, cx, out| {
             screen.open_task(cx, out);
         })
@@ -270,10 +320,22 @@ impl Bound for RunsScreen {
         .when(in_detail)
         .command("minimum level of the log"),
         Bind::new("i", "items, nodes", &[Code::Char('i')], |screen, _, _, _| {
-            screen.with(|detail| (detail.pane, detail.top) = (detail.pane.next(), 0));
+            screen.with(|detail| {
+                let has_plan = detail.review().is_some();
+                (detail.pane, detail.top) = (detail.pane.next(has_plan), 0);
+            });
         })
         .when(in_detail)
         .command("items and nodes of this run"),
+        Bind::new("a", "approve", &[Code::Char('a')], approve_chosen)
+            .when(|screen, cx| in_detail(screen, cx) && is_held(screen, cx))
+            .changes(),
+        Bind::new("x", "reject", &[Code::Char('x')], reject_chosen)
+            .when(|screen, cx| in_detail(screen, cx) && is_held(screen, cx))
+            .changes(),
+        Bind::new("U", "undo", &[Code::Char('U')], undo_chosen)
+            .when(|screen, cx| in_detail(screen, cx) && can_undo(screen, cx))
+            .changes(),
         Bind::new("K", "cancel", &[Code::Char('K')], cancel_chosen)
             .when(|screen, cx| in_detail(screen, cx) && scans(screen, cx))
             .changes(),
@@ -339,6 +401,29 @@ fn scans(screen: &RunsScreen, cx: &Context<'_>) -> bool {
     chosen.is_some_and(|run| run.state == RunState::Scanning)
 }
 
+/// Whether the run that the keys mean waits for an approval.
+fn is_held(screen: &RunsScreen, cx: &Context<'_>) -> bool {
+    screen.chosen(cx).is_some_and(|run| run.held && run.state.is_active())
+}
+
+/// Whether the run that the keys mean may have changed rows.
+fn can_undo(screen: &RunsScreen, cx: &Context<'_>) -> bool {
+    let changed = |run: &Run| run.mode != Mode::Preview && run.planned > 0 && !run.held;
+    screen.chosen(cx).is_some_and(|run| changed(run) && !run.state.is_active())
+}
+
+fn approve_chosen(screen: &mut RunsScreen, _: Key, cx: &Context<'_>, out: &mut Outbox) {
+    screen.decide(true, cx, out);
+}
+
+fn reject_chosen(screen: &mut RunsScreen, _: Key, cx: &Context<'_>, out: &mut Outbox) {
+    screen.decide(false, cx, out);
+}
+
+fn undo_chosen(screen: &mut RunsScreen, _: Key, cx: &Context<'_>, out: &mut Outbox) {
+    screen.undo(cx, out);
+}
+
 fn cancel_chosen(screen: &mut RunsScreen, _: Key, cx: &Context<'_>, out: &mut Outbox) {
     RunsScreen::cancel(screen.chosen(cx), out);
 }
@@ -357,6 +442,10 @@ impl Detail {
         };
         match self.pane {
             Pane::Log => self.log.step(by),
+            Pane::Plan => {
+                let lines = self.review().map_or(0, |review| planned::plan_lines(review).len());
+                self.top = self.top.saturating_add_signed(by).min(lines.saturating_sub(1));
+            }
             Pane::Items | Pane::Nodes => {
                 let last = self.without_effect().count().saturating_sub(1);
                 self.top = self.top.saturating_add_signed(by).min(last);
@@ -369,11 +458,13 @@ impl Detail {
     fn paged(&self, snapshot: &Snapshot) -> String {
         let mut lines = Vec::new();
         if let Some(run) = self.run(snapshot) {
-            let state = state_word(run.state);
+            let state = run_word(run);
             let started = date_clock(run.started_at);
             lines.push(format!("run {} of {}: {state}, started {started}Z", run.id, run.task));
             lines.extend(run.error.iter().map(|error| format!("error: {error}")));
         }
+        let plan = self.review().map(planned::plan_lines).unwrap_or_default();
+        lines.extend(plan.into_iter().map(|line| line.words));
         for item in self.without_effect() {
             let reason = item.reason.as_deref().unwrap_or("");
             lines.push(format!("{} {}: {reason}", item.outcome, item.key));
@@ -491,6 +582,7 @@ impl Screen for RunsScreen {
             ("BY", "what or who started it"),
             ("already queued", "candidates with an item in the queue"),
             ("left alone", "settled or set aside before; unchanged since"),
+            ("WAITS", "what it has planned waits for an approval"),
             ("waited", "from the slot to the start"),
             ("▲ here", "this run among the latest, short to long"),
         ]

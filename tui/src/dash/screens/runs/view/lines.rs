@@ -9,6 +9,7 @@ use besom_core::snapshot::{LogLine, Run};
 
 use super::super::detail::{Detail, Pane};
 use super::super::log::{Level, Log, Place, place};
+use super::super::planned::{PlanTone, plan_lines};
 use super::figures;
 use crate::dash::context::Context;
 use crate::dash::screens::figure::clock_ms;
@@ -40,6 +41,7 @@ pub fn draw(
         Pane::Log => log(&detail.log, run, theme, body, buf),
         Pane::Items => items(detail, run, theme, body, buf),
         Pane::Nodes => figures::nodes(run.id, detail, cx, theme, body, buf),
+        Pane::Plan => plan(detail, theme, body, buf),
     }
     footer(detail, theme, rows(area, area.height - 1, 1), buf);
 }
@@ -207,11 +209,31 @@ pub fn items(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Bu
     }
 }
 
+/// Draws what the run would change, from the line that the pane is scrolled to.
+fn plan(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let Some(review) = detail.review() else {
+        put(buf, area, 1, 0, "Nothing was examined.", theme.dim);
+        return;
+    };
+    let lines = plan_lines(review);
+    for (y, line) in (0..area.height).zip(lines.iter().skip(detail.top)) {
+        let style = match line.tone {
+            PlanTone::Head => theme.title,
+            PlanTone::Bad => theme.bad,
+            PlanTone::Warn => theme.warn,
+            PlanTone::Plain => theme.text,
+            PlanTone::Dim => theme.dim,
+        };
+        put(buf, area, 1, y, &text::clean(&line.words), style);
+    }
+}
+
 fn footer(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let log = &detail.log;
     let (state, style) = match detail.pane {
         Pane::Items => ("ITEMS without effect", theme.title),
         Pane::Nodes => ("NODES", theme.title),
+        Pane::Plan => ("WHAT IT WOULD CHANGE", theme.title),
         Pane::Log if log.complete() && log.follows() => ("COMPLETE", theme.dim),
         Pane::Log if log.follows() => ("FOLLOWING", theme.good),
         Pane::Log => ("STOPPED", theme.warn),

@@ -1,0 +1,286 @@
+//! Modes: a run is previewed, waits for an approval, or is live, as an operator meets it.
+
+use serde_json::Value;
+
+use crate::brakes::{ALL, OLD, applied, braked, old_sessions, sessions, site, status};
+use crate::site::{Site, wait_for};
+
+/// The newest review of the task, once it has that state.
+#[track_caller]
+fn review(site: &Site, state: &str) -> Value {
+    wait_for("a review", || {
+        let (_, said) = site.json(&["review", "ls", "--task", "old"]);
+        let newest = said.as_array().and_then(|all| all.first()).cloned()?;
+        (newest["state"] == state).then_some(newest)
+    })
+}
+
+/// The run of a review, as an argument.
+fn run_of(review: &Value) -> String {
+    review["run"].as_u64().expect("a number").to_string()
+}
+
+fn in_mode(mode: &str) -> String {
+    format!("mode = \"{mode}\"")
+}
+
+#[test]
+fn a_preview_shows_what_would_go_and_changes_nothing() {
+    let site = site(&in_mode("preview"));
+    let (code, said) = site.json(&["run"]);
+    assert_eq!(
+        (code, &said[0]["planned"], &said[0]["rows"]),
+        (0, &0.into(), &0.into()),
+        "{said:#}"
+    );
+    let shown = review(&site, "shown");
+    assert_eq!(shown["summary"], "1000 rows of sessions deleted", "{shown:#}");
+    let text = site.besom(&["review", "show", "old"]);
+    let text = String::from_utf8(text.stdout).expect("a text");
+    for part in [
+        "1000 rows of sessions deleted",
+        "10, 10 would change something",
+        "delete sessions (1): id 1, at 1",
+        "... and 95 rows more",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, whole) = site.json(&["review", "show", &run_of(&shown)]);
+    assert_eq!(whole["plan"]["rows"][0]["operation"], "delete", "{whole:#}");
+    assert!(whole["plan"]["bytes"].as_u64() > Some(0), "{whole:#}");
+    assert_eq!(whole["plan"]["samples"].as_array().map(Vec::len), Some(10));
+    assert_eq!(sessions(&site), ALL);
+    site.balanced();
+    let (code, said) = site.said(&["review", "approve", &run_of(&shown)]);
+    assert!(code == 1 && said.contains("nothing to decide"), "{said}");
+    let (code, said) = site.said(&["review", "show", "987"]);
+    assert!(code == 2 && said.contains("besom review ls"), "{said}");
+
+    // Beside a host, by its schedule; what a run shows is what the table holds at that time.
+    let mut host = site.serve();
+    host.leads();
+    site.database().execute("DELETE FROM sessions WHERE id <= 900", []).expect("deleted");
+    wait_for("a preview of the rest", || {
+        let (_, said) = site.json(&["review", "ls", "--limit", "1"]);
+        (said[0]["summary"] == "100 rows of sessions deleted").then_some(())
+    });
+    assert!(status(&site).contains("previews only: besom review show old"), "{}", status(&site));
+    assert_eq!(sessions(&site), ALL - 900);
+    host.stop();
+    site.balanced();
+}
+
+/// A task that names no mode is new to whoever reads the file: it shows what it would do.
+#[test]
+fn a_task_without_a_mode_is_previewed() {
+    let site = site("");
+    let mut command = site.command(&["run"]);
+    let done = command.env_remove("BESOM_HOST_DEFAULT_MODE").output().expect("it runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!((sessions(&site), &review(&site, "shown")["by"]), (ALL, &"".into()));
+    let (code, said) = site.json(&["run"]);
+    assert_eq!((code, sessions(&site)), (0, ALL - OLD), "the default of these tests: {said:#}");
+}
+
+#[test]
+fn a_plan_waits_for_its_approval_and_nothing_else_is_executed() {
+    let site = site(&in_mode("approve"));
+    let mut host = site.serve();
+    host.leads();
+    let run = run_of(&review(&site, "waiting"));
+    assert_eq!(sessions(&site), ALL);
+    let task = site.task("old");
+    assert_eq!(
+        (&task["waiting"], &task["review"]["run"]),
+        (&10.into(), &Value::from(run.parse::<u64>().unwrap()))
+    );
+    assert!(
+        status(&site).contains(&format!("run {run} waits for an approval")),
+        "{}",
+        status(&site)
+    );
+    // A host that is killed in between changes nothing about it.
+    host.kill();
+    let mut host = site.serve();
+    host.leads();
+    assert_eq!(run_of(&review(&site, "waiting")), run);
+    assert_eq!(sessions(&site), ALL);
+    // What appears after the plan is not part of it.
+    site.database().execute("INSERT INTO sessions VALUES (9999, 5)", []).expect("inserted");
+    let said = applied(&site, &["review", "approve", &run, "--reason", "looks right"]);
+    assert_eq!(said, "approved");
+    wait_for("its rows to go", || (sessions(&site) <= ALL - OLD + 1).then_some(()));
+    let next = wait_for("the next plan", || {
+        let newest = review(&site, "waiting");
+        (run_of(&newest) != run).then_some(newest)
+    });
+    assert_eq!(sessions(&site), ALL - OLD + 1, "the new row waits");
+    assert_eq!(next["summary"], "1 row of sessions deleted");
+    let (code, said) = site.said(&["review", "reject", &run_of(&next)]);
+    assert!(code == 2 && said.contains("requires a reason"), "{said}");
+    let (_, all) = site.json(&["review", "ls"]);
+    let first = all.as_array().expect("a list").iter().find(|row| run_of(row) == run);
+    assert_eq!(
+        first.map(|row| (&row["state"], &row["reason"])),
+        Some((&"approved".into(), &"looks right".into()))
+    );
+    let rejected = applied(&site, &["review", "reject", &run_of(&next), "--reason", "keep it"]);
+    assert_eq!(rejected, "rejected, and what was planned discarded: 1 item");
+    assert_eq!(sessions(&site), ALL - OLD + 1);
+    host.stop();
+    let audit = site.balanced();
+    assert_eq!(
+        (&audit["tasks"][0]["committed"], &audit["tasks"][0]["discarded"]),
+        (&10.into(), &1.into()),
+        "{audit:#}"
+    );
+}
+
+/// Two people decide at once: the first decision counts.
+#[test]
+fn the_first_of_two_decisions_counts() {
+    let site = site(&in_mode("approve"));
+    let (code, said) = site.json(&["run"]);
+    assert_eq!(code, 0, "{said:#}");
+    let run = run_of(&review(&site, "waiting"));
+    // Nobody leads: both are recorded.
+    for verb in [
+        ["review", "reject", &run, "--reason", "no", "--wait", "0s"],
+        ["review", "approve", &run, "--reason", "yes", "--wait", "0s"],
+    ] {
+        let (code, said) = site.json(&verb);
+        assert_eq!((code, &said["applied"]), (0, &Value::Bool(false)), "{said:#}");
+    }
+    let (code, said) = site.json(&["run"]);
+    assert_eq!(code, 0, "{said:#}");
+    let (_, commands) = site.json(&["commands", "ls"]);
+    let of = |verb: &str| {
+        let rows = commands.as_array().expect("a list").iter();
+        rows.clone()
+            .find(|row| row["what"].as_str().is_some_and(|what| what.starts_with(verb)))
+            .cloned()
+            .expect("it is there")
+    };
+    assert_eq!(of("reject")["refused"], false, "{commands:#}");
+    assert_eq!(of("approve")["refused"], true, "{commands:#}");
+    assert_eq!(sessions(&site), ALL);
+    let (code, said) = site.said(&["review", "approve", &run]);
+    assert!(code == 1 && said.contains("rejected already, by") && said.contains(": no"), "{said}");
+    site.balanced();
+}
+
+/// A plan whose rule has changed since is discarded, and another one is made by the new rule.
+#[test]
+fn a_plan_lapses_when_its_rule_changes() {
+    let site = site(&in_mode("approve"));
+    let mut host = site.serve();
+    host.leads();
+    let first = run_of(&review(&site, "waiting"));
+    site.configure(
+        &old_sessions(&in_mode("approve")).replace("older_than = \"1d\"", "older_than = \"2d\""),
+    );
+    wait_for("the lapse", || {
+        let (_, said) = site.json(&["review", "show", &first]);
+        (said["state"] == "lapsed").then_some(())
+    });
+    let (_, said) = site.json(&["review", "show", &first]);
+    assert_eq!(
+        (&said["by"], &said["reason"]),
+        (&"besom".into(), &"the settings of the task changed".into())
+    );
+    let next = review(&site, "waiting");
+    assert_ne!(run_of(&next), first);
+    assert_eq!(sessions(&site), ALL);
+    let why = refused_or_failed(&site, &["review", "approve", &first]);
+    assert!(why.contains("lapsed already"), "{why}");
+    host.stop();
+    site.balanced();
+}
+
+fn refused_or_failed(site: &Site, verb: &[&str]) -> String {
+    let (code, said) = site.said(verb);
+    assert_eq!(code, 1, "{said}");
+    said
+}
+
+/// From a new rule to an approved one, a wrong one that a brake stops, its undo, and the rule mended.
+#[test]
+fn the_whole_path_of_a_rule() {
+    let brake = "max_delete = 1100\n";
+    let rule = |mode: &str, keys: &str, older: &str| {
+        let text = old_sessions(&format!("{}\n{brake}{keys}", in_mode(mode)));
+        text.replace("older_than = \"1d\"", &format!("older_than = \"{older}\""))
+    };
+    let site = site(&format!("{}\n{brake}", in_mode("preview")));
+    let before = rows(&site);
+    // It is new: it shows what it would do.
+    let mut host = site.serve();
+    host.leads();
+    assert_eq!(review(&site, "shown")["summary"], "1000 rows of sessions deleted");
+    assert_eq!(rows(&site), before);
+    // A person wants to see each plan at first.
+    let (code, said) = site.said(&[
+        "task",
+        "edit",
+        "old",
+        "--mode",
+        "approve",
+        "--reason",
+        "the preview is right",
+    ]);
+    assert_eq!(code, 0, "{said}");
+    let plan = review(&site, "waiting");
+    assert_eq!(rows(&site), before);
+    applied(&site, &["review", "approve", &run_of(&plan), "--reason", "all of them are old"]);
+    wait_for("its rows to go", || (sessions(&site) == ALL - OLD).then_some(()));
+    let good = run_of(&plan);
+    // Then it is live, and somebody writes a wrong rule: everything is older than a millisecond.
+    site.database()
+        .execute_batch(
+            "UPDATE sessions SET at = at - 10 WHERE at > 100000; \
+             WITH RECURSIVE n(i) AS (SELECT 5001 UNION ALL SELECT i + 1 FROM n WHERE i < 6000) \
+             INSERT INTO sessions SELECT i, unixepoch() - 10 FROM n;",
+        )
+        .expect("the product goes on");
+    let before = rows(&site);
+    site.configure(&rule("live", "", "1s"));
+    let reason = braked(&site);
+    assert!(
+        reason.contains("wanted to delete at least") && reason.contains("allowed: 1100"),
+        "{reason}"
+    );
+    let gone = before.len() - rows(&site).len();
+    assert!(gone <= 1_100, "{gone} rows are gone");
+    // What is planned is discarded, and what is gone comes back.
+    applied(&site, &["task", "discard", "old", "--reason", "a wrong rule"]);
+    let (_, runs) = site.json(&["runs", "ls", "--task", "old"]);
+    let bad: Vec<String> = runs
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|run| run["run"].as_u64().expect("a number").to_string())
+        .take_while(|run| *run != good)
+        .collect();
+    for run in &bad {
+        let (code, said) = site.json(&["undo", run, "--reason", "a wrong rule", "--wait", "60s"]);
+        assert_eq!(code, 0, "{said:#}");
+    }
+    assert_eq!(rows(&site), before);
+    // The rule is mended, and shows that nothing is left to do.
+    site.configure(&rule("preview", "", "1d"));
+    applied(&site, &["task", "resume", "old"]);
+    wait_for("the next preview", || {
+        let newest = review(&site, "shown");
+        (newest["summary"] == "nothing would be changed").then_some(())
+    });
+    assert_eq!(rows(&site), before);
+    host.stop();
+    site.balanced();
+}
+
+fn rows(site: &Site) -> Vec<(i64, i64)> {
+    let db = site.database();
+    let mut all = db.prepare("SELECT id, at FROM sessions ORDER BY id").expect("a statement");
+    let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
+    rows.collect::<Result<_, _>>().expect("rows")
+}

@@ -1,0 +1,175 @@
+//! What a run would change, as lines for a screen or a pager.
+
+use besom_core::command::counted;
+use besom_core::review::{ColumnChange, Operation, Plan, Review, RowChange, State};
+
+use crate::dash::screens::figure::date_clock;
+use crate::dash::text::grouped;
+
+/// How a line is emphasised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanTone {
+    /// A heading.
+    Head,
+    /// Something that goes.
+    Bad,
+    /// Something to look at.
+    Warn,
+    /// Anything else.
+    Plain,
+    /// Beside the point.
+    Dim,
+}
+
+/// A line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanLine {
+    /// Its text, which may contain what keys and plugins say.
+    pub words: String,
+    /// How it is emphasised.
+    pub tone: PlanTone,
+}
+
+fn line(tone: PlanTone, words: String) -> PlanLine {
+    PlanLine { words, tone }
+}
+
+/// All lines about a review.
+pub fn plan_lines(review: &Review) -> Vec<PlanLine> {
+    let plan = &review.plan;
+    let mut lines = vec![standing(review)];
+    for rows in &plan.rows {
+        let word = rows.operation.as_str();
+        let words = format!("{word:<7}{:>12} rows of {}", grouped(rows.rows), rows.collection);
+        lines.push(line(tone(rows.operation), words));
+    }
+    for messages in &plan.messages {
+        let words =
+            format!("{:<7}{:>12} messages to {}", "send", grouped(messages.count), messages.topic);
+        lines.push(line(PlanTone::Plain, words));
+    }
+    if plan.rows.is_empty() && plan.messages.is_empty() {
+        lines.push(line(PlanTone::Plain, "Nothing would be changed.".to_owned()));
+    }
+    lines.push(line(PlanTone::Dim, examined(plan)));
+    if let Some(partial) = &plan.partial {
+        lines.push(line(PlanTone::Warn, partial.clone()));
+    }
+    for other in &plan.others {
+        let words =
+            format!("{:<7}{:>12} items: {}", other.verdict, grouped(other.count), other.reason);
+        lines.push(line(PlanTone::Warn, words));
+    }
+    for sample in &plan.samples {
+        let tenant = sample.tenant.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+        let rows = counted(sample.rows, "row");
+        lines.push(line(PlanTone::Head, format!("{}{tenant}: {rows}", sample.key)));
+        lines.extend(sample.changes.iter().map(change));
+        let hidden = sample.rows.saturating_sub(sample.changes.len() as u64);
+        if hidden > 0 {
+            let words = format!("  and {} more", counted(hidden, "row"));
+            lines.push(line(PlanTone::Dim, words));
+        }
+    }
+    lines
+}
+
+/// Who has decided, or until when somebody has to.
+fn standing(review: &Review) -> PlanLine {
+    let by = format!("by {}: {}", review.by, review.reason);
+    match review.state {
+        State::Shown => line(PlanTone::Dim, "A preview: nothing is committed.".to_owned()),
+        State::Waiting => {
+            let until = review.expires_at.map(date_clock).unwrap_or_default();
+            let words = format!("Waits for an approval until {until}Z: a approves, x rejects.");
+            line(PlanTone::Warn, words)
+        }
+        State::Approved => line(PlanTone::Plain, format!("Approved {by}")),
+        State::Rejected => line(PlanTone::Bad, format!("Rejected {by}")),
+        State::Lapsed => line(PlanTone::Bad, format!("Lapsed: {}", review.reason)),
+    }
+}
+
+fn examined(plan: &Plan) -> String {
+    let mut words = format!("{} examined of {}", grouped(plan.examined), grouped(plan.items));
+    if plan.bytes > 0 {
+        words.push_str(&format!(", {} bytes kept for undo", grouped(plan.bytes)));
+    }
+    words
+}
+
+fn tone(operation: Operation) -> PlanTone {
+    match operation {
+        Operation::Delete | Operation::Move => PlanTone::Bad,
+        Operation::Update | Operation::Insert => PlanTone::Plain,
+    }
+}
+
+fn change(change: &RowChange) -> PlanLine {
+    let columns: Vec<String> = change.columns.iter().map(column).collect();
+    let (word, columns) = (change.operation.as_str(), columns.join(", "));
+    let words = format!("  {word} {} ({}): {columns}", change.collection, change.key);
+    line(tone(change.operation), words)
+}
+
+fn column(column: &ColumnChange) -> String {
+    let name = &column.name;
+    match (&column.before, &column.after) {
+        (Some(before), Some(after)) => format!("{name} {before} -> {after}"),
+        (Some(value), None) | (None, Some(value)) => format!("{name} {value}"),
+        (None, None) => name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::ids::RunId;
+    use besom_core::review::Sample;
+    use besom_core::time::Time;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_names_what_goes_and_what_a_person_can_do() {
+        let mut plan = Plan { items: 3, examined: 3, bytes: 12_000, ..Plan::default() };
+        plan.add_rows("sessions", Operation::Delete, 1_740);
+        plan.add_messages("gone", 2);
+        plan.add_other("skip", "still used");
+        let changes = vec![RowChange {
+            collection: "sessions".into(),
+            key: "7".into(),
+            operation: Operation::Update,
+            columns: vec![ColumnChange {
+                name: "state".into(),
+                before: Some("on".into()),
+                after: Some("off".into()),
+            }],
+        }];
+        plan.add_sample(Sample { key: "a".into(), rows: 3, changes, ..Sample::default() });
+        let review = Review {
+            run: RunId(7),
+            task: "old".into(),
+            opened_at: Time::from_secs(0),
+            expires_at: Some(Time::from_secs(86_400)),
+            state: State::Waiting,
+            by: String::new(),
+            reason: String::new(),
+            decided_at: None,
+            plan,
+        };
+        let words: Vec<String> = plan_lines(&review).into_iter().map(|line| line.words).collect();
+        assert_eq!(
+            words,
+            [
+                "Waits for an approval until 1970-01-02 00:00:00Z: a approves, x rejects.",
+                "delete        1,740 rows of sessions",
+                "send              2 messages to gone",
+                "3 examined of 3, 12,000 bytes kept for undo",
+                "skip              1 items: still used",
+                "a: 3 rows",
+                "  update sessions (7): state on -> off",
+                "  and 2 rows more",
+            ]
+        );
+    }
+}
