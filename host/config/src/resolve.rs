@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::brake::Brakes;
 use besom_core::collection::{Collections, Operations};
 use besom_core::ids::TaskName;
 use besom_core::plan::Policy;
@@ -98,6 +99,8 @@ pub struct TaskOutline {
     pub windows: Windows,
     /// How long before-images are kept.
     pub undo_retention: Duration,
+    /// What stops a run of the task.
+    pub brakes: Brakes,
 }
 
 /// The first step: parses a text into [`Parsed`].
@@ -417,6 +420,7 @@ impl Parsed {
                     policy: task.policy(),
                     windows: task.windows().clone(),
                     undo_retention: task.undo_retention(),
+                    brakes: task.brakes(),
                 };
                 (TaskName::from(task.name()), outline)
             })
