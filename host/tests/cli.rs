@@ -195,6 +195,16 @@ fn what_takes_something_away_is_refused_without_a_reason() {
             "{args:?}: {said}"
         );
     }
+    // The help says so where the verb itself requires one.
+    for verb in [&["task", "discard"][..], &["task", "pause"], &["pause", "--all"]] {
+        let said = site.besom(&[verb, &["--help"]].concat()).stdout;
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("--reason <REASON>") && said.contains("(required)"), "{said}");
+        assert!(!said.contains("[default: ]"), "{said}");
+    }
+    let (code, said) = site.fails(&["task", "discard", "compaction"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("--reason <REASON>"), "{said}");
     // No command was recorded.
     let (_, kept) = site.json(&["commands", "ls"]);
     assert_eq!(kept.as_array().map(Vec::len), Some(1), "{kept:#}");

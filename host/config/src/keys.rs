@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub enum Setter<T: 'static> {
     U64(fn(&mut T) -> &mut u64, u64, u64),
     /// An integer with inclusive bounds, or 0 for no limit.
     U64OrNone(fn(&mut T) -> &mut u64, u64, u64),
+    /// An integer from 1 to the bound; without the key there is no limit.
+    Limit(fn(&mut T) -> &mut Option<NonZeroU32>, u32),
     /// A number of bytes with inclusive bounds.
     Bytes(fn(&mut T) -> &mut u64, u64, u64),
     /// A boolean.
@@ -145,7 +148,20 @@ impl<T> Key<T> {
                 Setter::U32(..) | Setter::U64(..) | Setter::U64OrNone(..) | Setter::Bytes(..),
                 Node::Integer(n),
             ) => self.read_text(target, &n.to_string()),
-            (Setter::RowsOrShare(_), Node::Integer(n)) => self.read_text(target, &n.to_string()),
+            (Setter::Limit(..), Node::Integer(n)) if *n < 1 => {
+                Err(Fault::new(format!("`{}` must not be below 1", self.name))
+                    .fix("write 1 or more, or remove the key: without it there is no limit"))
+            }
+            (Setter::RowsOrShare(_) | Setter::Limit(..), Node::Integer(n)) => {
+                self.read_text(target, &n.to_string())
+            }
+            // Its author may have left out the percent sign.
+            (Setter::RowsOrShare(_), Node::Text(text))
+                if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) =>
+            {
+                Err(Fault::new(format!("\"{text}\" may be a number of rows or a part"))
+                    .fix(format!("write {text} for rows, or \"{text}%\" for a part")))
+            }
             (Setter::Bytes(..), Node::Text(text)) => self.read_text(target, text),
             (Setter::Texts(at), Node::Array(items)) => {
                 let mut texts = Vec::with_capacity(items.len());
@@ -215,6 +231,9 @@ impl<T> Key<T> {
                     })?,
                 };
             }
+            Setter::Limit(at, max) => {
+                *at(target) = NonZeroU32::new(within(number(text)?, 1, *max, |n| n.to_string())?);
+            }
             Setter::Bytes(at, min, max) => {
                 let value = bytes(text).map_err(|m| Fault::new(m).fix(SIZE_FIX))?;
                 *at(target) = within(value, *min, *max, show_bytes)?;
@@ -281,6 +300,7 @@ impl<T> Key<T> {
             (Setter::Choice(choices, _), _) => {
                 return format!("{} = \"{}\"", self.name, choices[0]);
             }
+            (Setter::Limit(..), _) => "10",
             (_, "") => "\"text\"",
             (_, default) => default,
         };
@@ -293,7 +313,9 @@ impl<T> Setter<T> {
     pub fn noun(&self) -> &'static str {
         match self {
             Setter::Duration(..) => "a duration such as \"30s\"",
-            Setter::U32(..) | Setter::U64(..) | Setter::U64OrNone(..) => "an integer",
+            Setter::U32(..) | Setter::U64(..) | Setter::U64OrNone(..) | Setter::Limit(..) => {
+                "an integer"
+            }
             Setter::Bytes(..) => "a size such as \"64MiB\"",
             Setter::Bool(_) => "true or false",
             Setter::Text(_) | Setter::OptionalText(_) => "a string",

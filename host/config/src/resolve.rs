@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::brake::Brakes;
 use besom_core::collection::{Collections, Operations, all_dependants};
 use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
@@ -103,6 +104,8 @@ pub struct TaskOutline {
     pub undo_retention: Duration,
     /// How far a run goes by itself.
     pub mode: Mode,
+    /// What stops a run of the task.
+    pub brakes: Brakes,
 }
 
 /// The first step: parses a text into [`Parsed`].
@@ -423,6 +426,7 @@ impl Parsed {
                     windows: task.windows().clone(),
                     undo_retention: task.undo_retention(),
                     mode: task.mode(self.sections.host.default_mode),
+                    brakes: task.brakes(),
                 };
                 (TaskName::from(task.name()), outline)
             })

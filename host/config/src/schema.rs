@@ -154,6 +154,7 @@ fn object<T>(doc: &str, keys: &[Key<T>], more: Map<String, Value>) -> Value {
                     { "const": 0 },
                 ],
             }),
+            Setter::Limit(_, max) => json!({ "type": "integer", "minimum": 1, "maximum": max }),
             Setter::Bytes(_, min, max) => json!({
                 "anyOf": [
                     { "type": "integer", "minimum": min, "maximum": max },

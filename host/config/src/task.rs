@@ -61,8 +61,8 @@ pub struct TaskTable {
     rows_per_second: u32,
     max_delete: Option<RowsOrShare>,
     max_delete_floor: u64,
-    max_dead_letters: u32,
-    max_failed_runs: u32,
+    max_dead_letters: Option<NonZeroU32>,
+    max_failed_runs: Option<NonZeroU32>,
     windows: Vec<String>,
     mode: Option<Mode>,
     approve_within: Duration,
@@ -188,15 +188,15 @@ pub static KEYS: &[Key<TaskTable>] = &[
     },
     Key {
         name: "max_dead_letters",
-        default: "0",
-        doc: "Number of items of one run that are set aside before the task is paused; 0 means no limit.",
-        setter: Setter::U32(|t| &mut t.max_dead_letters, 0, 1_000_000_000),
+        default: "",
+        doc: "Maximum number of items of one run that are set aside; a run that wants more is stopped and the task paused. Without the key there is no limit.",
+        setter: Setter::Limit(|t| &mut t.max_dead_letters, 1_000_000_000),
     },
     Key {
         name: "max_failed_runs",
-        default: "0",
-        doc: "Number of runs in a row that fail before the task is paused; 0 means no limit.",
-        setter: Setter::U32(|t| &mut t.max_failed_runs, 0, 1_000),
+        default: "",
+        doc: "Number of runs in a row that fail before the task is paused. Without the key there is no limit.",
+        setter: Setter::Limit(|t| &mut t.max_failed_runs, 1_000),
     },
     Key {
         name: "windows",
@@ -651,15 +651,16 @@ impl RawTask {
         }
     }
 
-    fn brakes(&self) -> Brakes {
+    /// What stops a run of the task.
+    pub fn brakes(&self) -> Brakes {
         let floor = self.plain.max_delete_floor;
         Brakes {
             deletes: self.plain.max_delete.map(|max| match max {
                 RowsOrShare::Rows(rows) => DeletesMax::Rows(rows),
                 RowsOrShare::Share(millionths) => DeletesMax::Share { millionths, floor },
             }),
-            letters: NonZeroU32::new(self.plain.max_dead_letters),
-            failures: NonZeroU32::new(self.plain.max_failed_runs),
+            letters: self.plain.max_dead_letters,
+            failures: self.plain.max_failed_runs,
         }
     }
 

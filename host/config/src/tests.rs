@@ -1246,7 +1246,6 @@ fn brakes_are_numbers_or_parts() {
     };
     assert_eq!(brakes(""), Brakes::default());
     assert_eq!(brakes("max_delete = 10000").deletes, Some(DeletesMax::Rows(10_000)));
-    assert_eq!(brakes("max_delete = \"10000\"").deletes, Some(DeletesMax::Rows(10_000)));
     let share = |millionths, floor| Some(DeletesMax::Share { millionths, floor });
     assert_eq!(brakes("max_delete = \"5%\"").deletes, share(50_000, 1_000));
     assert_eq!(brakes("max_delete = \"100%\"").deletes, share(1_000_000, 1_000));
@@ -1263,10 +1262,25 @@ fn brakes_are_numbers_or_parts() {
         ("max_delete = \"5.00001%\"", "error: `5.00001%` is neither a number of rows nor a part"),
         ("max_delete = \"%\"", "error: `%` is neither a number of rows nor a part"),
         ("max_delete = \"five\"", "error: `five` is neither a number of rows nor a part"),
+        ("max_delete = \"5\"", "error: \"5\" may be a number of rows or a part"),
         ("max_delete = true", "error: `max_delete` must be a number of rows, or a part"),
     ] {
         let said = fault_of(keys);
         assert!(said.starts_with(&format!("besom.toml:4:14: {why}")), "{keys}: {said}");
+    }
+    let whole = |keys: &str| load(&with_keys(keys)).expect_err(keys).to_string();
+    let said = whole("max_delete = \"5\"");
+    assert!(said.contains("write 5 for rows, or \"5%\" for a part"), "{said}");
+    for key in ["max_dead_letters", "max_failed_runs"] {
+        for value in ["0", "-1"] {
+            let said = whole(&format!("{key} = {value}"));
+            assert!(said.contains(&format!("error: `{key}` must not be below 1")), "{said}");
+            assert!(said.contains("besom.toml:4:") && said.contains("or remove the key"), "{said}");
+        }
+        let said = whole(&format!("{key} = 2000000000"));
+        assert!(said.contains("2000000000 exceeds the maximum"), "{said}");
+        let said = whole(&format!("{key} = \"3\""));
+        assert!(said.contains(&format!("write, for example, {key} = 10")), "{said}");
     }
     let config = load(&with_keys("max_delete = 5\nmax_delete_floor = 7")).expect("a warning only");
     let said = Problems(config.warnings).to_string();

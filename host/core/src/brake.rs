@@ -2,8 +2,8 @@
 //! runs in a row may fail. A run that wants more is stopped, and its task is paused.
 //!
 //! The leader sets the limits of a run before its first items are planned, with the size of the
-//! collections as the database estimates it. Each commit adds what it has deleted, in its own
-//! transaction: a commit beyond the limit is left out as a whole ([`LeftOut::Braked`]), so the limit
+//! collections as the database estimates it. Each commit adds what it has deleted and set aside, in its
+//! own transaction: a commit beyond a limit is left out as a whole ([`LeftOut::Braked`]), so the limit
 //! holds exactly, whichever nodes execute the run. What the product's foreign keys delete by themselves
 //! is not counted.
 //!
@@ -19,7 +19,7 @@ use crate::books::{Entry, Outcome};
 use crate::command::counted;
 use crate::ids::RunId;
 use crate::plan::Run;
-use crate::proposal::{Change, Proposal};
+use crate::proposal::{Change, Proposal, Settle};
 use crate::queue::Decision;
 
 /// The author of a pause that a brake has requested.
@@ -40,7 +40,7 @@ const WHOLE: u128 = 1_000_000;
 pub struct Brakes {
     /// Maximum number of rows that one run may delete from each collection.
     pub deletes: Option<DeletesMax>,
-    /// Maximum number of items of one run that may be set aside before the task is paused.
+    /// Maximum number of items that one run may set aside.
     pub letters: Option<NonZeroU32>,
     /// The number of runs in a row that fail before the task is paused.
     pub failures: Option<NonZeroU32>,
@@ -121,10 +121,9 @@ impl Brake {
         Brake { allowed, used, ..self }
     }
 
-    /// Whether a commit that brings the count to `used` must be left out. A dead letter cannot be left
-    /// out, because its item has failed already: the task is paused after it.
-    pub fn forbids(what: &str, used: u64, allowed: Option<u64>) -> bool {
-        what != LETTERS && allowed.is_some_and(|allowed| used > allowed)
+    /// Whether a commit that brings the count to `used` must be left out.
+    pub fn forbids(used: u64, allowed: Option<u64>) -> bool {
+        allowed.is_some_and(|allowed| used > allowed)
     }
 }
 
@@ -168,10 +167,57 @@ pub fn deleted(proposal: &Proposal, rows: u64) -> BTreeMap<&str, u64> {
     deleted
 }
 
+/// Characters of an error that are shown with a trip.
+const ERROR_CHARS: usize = 200;
+
+/// What a batch wanted for one run when a brake left it out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The number of rows that it would have deleted at most, by collection.
+    pub deletes: BTreeMap<String, u64>,
+    /// The number of items that it would have set aside.
+    pub letters: u64,
+    /// The number of further items that it would have set aside if the database refused their changes, or
+    /// if their guards did not hold.
+    pub letters_more: u64,
+    /// Why the first of the items was to be set aside.
+    pub error: Option<String>,
+}
+
+impl Wanted {
+    /// What the entries of a batch wanted, by run.
+    pub fn by_run(entries: &[Entry]) -> BTreeMap<RunId, Wanted> {
+        let mut runs: BTreeMap<RunId, Wanted> = BTreeMap::new();
+        for entry in entries {
+            let wanted = runs.entry(entry.item.run).or_default();
+            match &entry.decision {
+                Decision::Apply { proposal, on_guard_failed, on_violation, .. } => {
+                    for (collection, rows) in deleted(proposal, u64::MAX) {
+                        *wanted.deletes.entry(collection.to_owned()).or_default() += rows;
+                    }
+                    let is_dead = |settle: &Settle| matches!(settle, Settle::Dead { .. });
+                    wanted.letters_more +=
+                        u64::from(is_dead(on_guard_failed) || is_dead(on_violation));
+                }
+                Decision::Settle(Settle::Dead { reason, .. }) => {
+                    wanted.letters += 1;
+                    let bounded = || reason.chars().take(ERROR_CHARS).collect();
+                    wanted.error.get_or_insert_with(bounded);
+                }
+                Decision::Settle(_) => {}
+            }
+        }
+        runs
+    }
+}
+
 /// What earlier runs used: the median of the newest [`USUAL_RUNS`] that used anything. None: there was no
-/// such run. `brakes` is in the order newest first.
+/// such run. A run that an operator has released, or that has no limit any more, is not usual. `brakes` is
+/// in the order newest first.
 pub fn usual(brakes: &[Brake], what: &str, except: RunId) -> Option<u64> {
-    let of_others = |brake: &&Brake| brake.what == what && brake.run != except && brake.used > 0;
+    let of_others = |brake: &&Brake| {
+        brake.what == what && brake.run != except && brake.used > 0 && brake.allowed.is_some()
+    };
     let newest = brakes.iter().filter(of_others).take(USUAL_RUNS);
     let mut used: Vec<u64> = newest.map(|brake| brake.used).collect();
     used.sort_unstable();
@@ -197,16 +243,20 @@ pub enum Trip {
         /// The number of rows of the collection, as the limit was set.
         estimate: Option<u64>,
     },
-    /// Too many items of a run were set aside.
+    /// A run wanted to set aside more items than it may.
     Letters {
         /// The run's number in the store.
         run: RunId,
-        /// The number of items set aside.
+        /// The number of items that were set aside or were to be set aside; there may be more.
         wanted: u64,
-        /// The number that pauses the task.
+        /// The number that it may set aside.
         allowed: u64,
         /// The number in earlier runs that set any aside; none: there was no such run.
         usual: Option<u64>,
+        /// Why the first of the items was to be set aside that waits now; none: the database refused its
+        /// change.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
     },
     /// Runs have failed, one after the other.
     Failures {
@@ -220,13 +270,20 @@ pub enum Trip {
 }
 
 impl Trip {
-    /// The brake of a run beyond which a commit went that would delete `more` rows: the first, by name.
-    /// `brakes` has the run's and those of earlier runs.
-    pub fn by_deletes(brakes: &[Brake], run: RunId, more: &BTreeMap<String, u64>) -> Option<Trip> {
-        brakes.iter().filter(|brake| brake.run == run).find_map(|brake| {
+    /// The brake of a run beyond which a commit went: that of its dead letters if those alone explain it,
+    /// then the first of its collections, by name. `brakes` has the run's and those of earlier runs.
+    pub fn of(brakes: &[Brake], run: RunId, wanted: &Wanted) -> Option<Trip> {
+        let letters = |more| Trip::by_letters(brakes, run, more, wanted.error.as_ref());
+        letters(wanted.letters)
+            .or_else(|| Trip::by_deletes(brakes, run, &wanted.deletes))
+            .or_else(|| letters(wanted.letters + wanted.letters_more))
+    }
+
+    fn by_deletes(brakes: &[Brake], run: RunId, more: &BTreeMap<String, u64>) -> Option<Trip> {
+        brakes.iter().filter(|brake| brake.run == run && brake.what != LETTERS).find_map(|brake| {
             let wanted = brake.used.saturating_add(*more.get(&brake.what)?);
             let allowed = brake.allowed.filter(|allowed| wanted > *allowed)?;
-            (brake.what != LETTERS).then(|| Trip::Deletes {
+            Some(Trip::Deletes {
                 run,
                 collection: brake.what.clone(),
                 wanted,
@@ -237,12 +294,65 @@ impl Trip {
         })
     }
 
-    /// Whether the items set aside of a run have reached its limit.
-    pub fn by_letters(brakes: &[Brake], run: RunId) -> Option<Trip> {
+    fn by_letters(brakes: &[Brake], run: RunId, more: u64, error: Option<&String>) -> Option<Trip> {
         let brake = brakes.iter().find(|brake| brake.run == run && brake.what == LETTERS)?;
-        let allowed = brake.allowed.filter(|allowed| brake.used >= *allowed)?;
+        let wanted = brake.used.saturating_add(more);
+        let allowed = brake.allowed.filter(|allowed| wanted > *allowed)?;
         let usual = usual(brakes, LETTERS, run);
-        Some(Trip::Letters { run, wanted: brake.used, allowed, usual })
+        Some(Trip::Letters { run, wanted, allowed, usual, error: error.cloned() })
+    }
+
+    /// The run that wanted more.
+    pub fn run(&self) -> RunId {
+        match self {
+            Trip::Deletes { run, .. } | Trip::Letters { run, .. } | Trip::Failures { run, .. } => {
+                *run
+            }
+        }
+    }
+
+    /// What is limited, in the words of [`Brake::what`]; none: failed runs.
+    pub fn what(&self) -> Option<&str> {
+        match self {
+            Trip::Deletes { collection, .. } => Some(collection),
+            Trip::Letters { .. } => Some(LETTERS),
+            Trip::Failures { .. } => None,
+        }
+    }
+
+    /// The key of the task's configuration that has the limit.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Trip::Deletes { .. } => "max_delete",
+            Trip::Letters { .. } => "max_dead_letters",
+            Trip::Failures { .. } => "max_failed_runs",
+        }
+    }
+
+    /// Why a resumption with these limits would trip again; none: what is planned is allowed now, as far as
+    /// it is known, or has been done. `brake` is the one that tripped, as it is now.
+    pub fn again(&self, brakes: &Brakes, brake: &Brake) -> Option<String> {
+        let resumed = brake.clone().resumed(brakes);
+        let (run, allowed) = (self.run(), resumed.allowed?);
+        let (wanted, of) = match self {
+            // It counts from where it is; what waits is more.
+            Trip::Deletes { wanted, collection, .. } if brake.used < *wanted => {
+                (*wanted, format!("{} of {collection}", counted(*wanted, "row")))
+            }
+            Trip::Letters { wanted, .. } if brake.used < *wanted => {
+                let more = wanted - brake.used;
+                (resumed.used + more, format!("{} to be set aside", counted(more, "further item")))
+            }
+            _ => return None,
+        };
+        let key = self.key();
+        (wanted > allowed).then(|| {
+            format!(
+                "run {run} is still beyond {key}: it wants at least {of}; allowed: {allowed}. It will be \
+                 stopped again unless {key} is raised, what is planned is discarded, or the task is \
+                 resumed with --release"
+            )
+        })
     }
 
     /// Whether the newest runs have all failed: `runs` is in the order newest first. A run that is still
@@ -263,7 +373,7 @@ impl fmt::Display for Trip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usually = |f: &mut fmt::Formatter<'_>, usual: &Option<u64>| match usual {
             Some(usual) => write!(f, "; usual: {usual}"),
-            None => f.write_str("; usual: unknown, no earlier run counted any"),
+            None => f.write_str("; usual: unknown, no earlier run counted any within its limit"),
         };
         match self {
             Trip::Deletes { run, collection, wanted, allowed, usual, estimate } => {
@@ -275,10 +385,14 @@ impl fmt::Display for Trip {
                 }
                 usually(f, usual)
             }
-            Trip::Letters { run, wanted, allowed, usual } => {
+            Trip::Letters { run, wanted, allowed, usual, error } => {
                 let items = counted(*wanted, "item");
-                write!(f, "{items} of run {run} were set aside; allowed: {allowed}")?;
-                usually(f, usual)
+                write!(f, "run {run} wanted to set aside at least {items}; allowed: {allowed}")?;
+                usually(f, usual)?;
+                match error {
+                    Some(error) => write!(f, "; the next one: {error}"),
+                    None => Ok(()),
+                }
             }
             Trip::Failures { run, wanted, allowed } => {
                 let runs = counted(*wanted, "run");

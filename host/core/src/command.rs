@@ -161,6 +161,29 @@ impl Command {
         )
     }
 
+    /// The task whose work it starts, stops or discards; none: it is about something else.
+    pub fn task(&self) -> Option<&TaskName> {
+        match self {
+            Command::Trigger { task }
+            | Command::Pause { task }
+            | Command::Resume { task, .. }
+            | Command::Brake { task, .. }
+            | Command::DiscardPlanned { task } => Some(task),
+            _ => None,
+        }
+    }
+
+    /// Whether `later`, recorded between two equal commands, gives the second of them an effect of its own: a
+    /// pause after a resumption is another one.
+    pub fn is_separated_by(&self, later: &Command) -> bool {
+        let about_one = match (self.task(), later.task()) {
+            (Some(own), Some(other)) => own == other || own.is_all() || other.is_all(),
+            (None, None) => true,
+            _ => false,
+        };
+        self != later && about_one && !later.is_record()
+    }
+
     /// Whether it only records what has already happened, so that no leader has to apply it.
     pub fn is_record(&self) -> bool {
         matches!(

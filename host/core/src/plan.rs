@@ -21,6 +21,7 @@ mod property;
 #[cfg(test)]
 mod tests;
 mod unscanned;
+mod unusual;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,7 @@ pub use policy::{
 };
 
 pub use unscanned::{SCAN_GRACE, Scan, ScanEnd, unscanned_since};
+pub use unusual::{UNUSUAL_RUNS, Unusual};
 
 use crate::brake;
 use crate::ids::{RunId, TaskName, Tenant, Term};

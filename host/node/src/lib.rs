@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::backoff::Backoff;
+use besom_core::brake::Brakes;
 use besom_core::burial::Burial;
 use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
@@ -92,6 +93,8 @@ pub enum Whose {
 pub struct Work {
     /// The configured tasks with their schedules.
     pub tasks: BTreeMap<TaskName, Scheduled>,
+    /// The configured tasks that a pass leaves out, with their brakes: commands about them are applied.
+    pub left_out: BTreeMap<TaskName, Brakes>,
     /// The mapped collections.
     pub collections: Arc<Collections>,
 }
@@ -277,9 +280,11 @@ impl Node {
     pub fn new(settings: Settings, work: Work, seed: [u8; 32], now: Now) -> Node {
         let mut executor = Executor::new(settings.node.clone(), settings.executor.clone());
         executor.define(definitions(&work), Arc::clone(&work.collections));
+        let mut planner = Planner::new(settings.planner);
+        planner.leave_out(&work.left_out);
         Node {
             election: Election::new(settings.timing, now.mono),
-            planner: Planner::new(settings.planner),
+            planner,
             executor,
             holdings: settings.cluster.clone().map(|cluster| {
                 Holdings::new(settings.node.clone(), settings.timing, cluster, now.mono)

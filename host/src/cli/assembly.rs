@@ -1,10 +1,11 @@
 //! Builds a host from a configuration: opens the adapters, loads the plugins and checks the mapping.
 //! Building a host does not start it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use besom_core::brake::Brakes;
 use besom_core::delivery::Settings;
 use besom_core::ids::TaskName;
 use tokio::sync::{mpsc, watch};
@@ -27,7 +28,6 @@ use besom_node::{Role, Work};
 use besom_ports::coordination::Coordination;
 use besom_ports::courier::Broker;
 use besom_ports::store::Store;
-use besom_ports::task::TaskDefinition;
 use besom_services::coordination::etcd::Etcd;
 use besom_services::courier::HttpCourier;
 use besom_services::courier::kafka::KafkaTopic;
@@ -39,6 +39,8 @@ pub struct Assembly {
     pub config: Config,
     /// Loads plugins into the runtime; kept for reloads.
     pub loader: Loader,
+    /// The tasks of the configuration that a pass leaves out, with their brakes.
+    pub left_out: BTreeMap<TaskName, Brakes>,
     /// The opened adapters.
     pub ports: Ports,
     /// Takes messages of the product.
@@ -108,7 +110,8 @@ impl Assembly {
             routed: config.topics.keys().cloned().collect(),
             delivery,
         };
-        Ok(Assembly { config, loader, ports, feed, etcd })
+        let left_out = BTreeMap::new();
+        Ok(Assembly { config, loader, left_out, ports, feed, etcd })
     }
 
     /// Keeps only the named tasks; an empty list keeps all of them.
@@ -119,9 +122,9 @@ impl Assembly {
         if tasks.is_empty() {
             return Ok(());
         }
-        let mut kept: BTreeMap<TaskName, Arc<TaskDefinition>> = BTreeMap::new();
+        let mut kept: BTreeSet<TaskName> = BTreeSet::new();
         for name in tasks {
-            let Some((name, definition)) = self.config.tasks.get_key_value(name.as_str()) else {
+            let Some((name, _)) = self.config.tasks.get_key_value(name.as_str()) else {
                 let names: Vec<&str> = self.config.tasks.keys().map(TaskName::as_str).collect();
                 let fix = match besom_config::keys::nearest(name, names.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
@@ -129,10 +132,16 @@ impl Assembly {
                 };
                 return Err(Failure::Usage(format!("there is no task `{name}`; {fix}")));
             };
-            kept.insert(name.clone(), Arc::clone(definition));
+            kept.insert(name.clone());
         }
-        self.config.tasks = kept;
+        self.leave_out(|name| !kept.contains(name));
         Ok(())
+    }
+
+    /// Leaves tasks out of a pass, which still applies commands about them.
+    pub fn leave_out(&mut self, is_left_out: impl Fn(&TaskName) -> bool) {
+        let left_out = self.config.tasks.extract_if(.., |name, _| is_left_out(name));
+        self.left_out.extend(left_out.map(|(name, definition)| (name, definition.brakes)));
     }
 
     /// Returns the tasks and collections of the configuration as work for a node.
@@ -149,8 +158,9 @@ impl Assembly {
         let settings = setup::settings(&self.config, self.ports.node.clone(), partitions, pass);
         let mut work = self.work();
         // A pass undoes only what `besom undo` has asked for.
-        if !pass {
-            undo::add(&mut work);
+        match pass {
+            true => work.left_out.clone_from(&self.left_out),
+            false => undo::add(&mut work),
         }
         // A pass executes items but does not wait for receivers of messages.
         let delivery = self.ports.delivery.clone().filter(|_| !pass);

@@ -49,7 +49,8 @@ pub enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Discard dead letters: their items are not planned again until their version changes.
+    /// Discard dead letters: their items are not planned again until their version changes. Requires
+    /// --reason.
     Discard {
         /// Numbers of the dead letters.
         ids: Vec<u64>,

@@ -1,10 +1,8 @@
 //! `besom pause --all` and `besom resume --all`: one stop for all tasks.
 
-use std::time::Duration;
-
 use besom_core::ids::TaskName;
 
-use super::submit::Asking;
+use super::submit::{Asking, Reasoned};
 use super::{Exit, Failure, Global, open};
 use besom_ports::store::Command;
 
@@ -14,12 +12,9 @@ pub struct Pause {
     /// Pause all tasks, including those that are configured later.
     #[arg(long, required = true)]
     all: bool,
-    /// Reason, shown with the tasks.
-    #[arg(long)]
-    reason: String,
-    /// How long to wait for a leader to apply the command.
-    #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = besom_config::quantity::duration_argument)]
-    wait: Duration,
+    /// Reason and waiting time.
+    #[command(flatten)]
+    reasoned: Reasoned,
 }
 
 /// `besom resume`.
@@ -39,11 +34,8 @@ impl Pause {
     /// # Errors
     /// An empty reason, or a store that cannot be written.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        if self.reason.trim().is_empty() {
-            return Err(Failure::Usage("--reason must not be empty".into()));
-        }
+        let asking = self.reasoned.asking()?;
         let (store, _) = open::reading(global).await?;
-        let asking = Asking { reason: self.reason, wait: self.wait };
         asking.run(global, &*store, &Command::Pause { task: TaskName::from(TaskName::ALL) }).await
     }
 }

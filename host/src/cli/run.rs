@@ -1,6 +1,6 @@
 //! `besom run`: makes one pass without a host, until nothing new is planned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use besom_core::command::counted;
@@ -55,7 +55,7 @@ pub struct Args {
 const HELD_MAX: Duration = Duration::from_secs(10);
 
 /// What a pass has done with the items of a task. Its JSON is printed with `--output json`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Passed {
     /// Name of the task.
     pub task: String,
@@ -83,6 +83,9 @@ pub struct Passed {
     pub dead_open: u64,
     /// Error of the first failed scan, after which not every row was examined.
     pub error: Option<String>,
+    /// Why a brake has stopped the task, in this pass or before it; what is planned of it waits. A task that
+    /// was left out because of an earlier brake has counted nothing.
+    pub braked: Option<String>,
 }
 
 impl Passed {
@@ -144,8 +147,9 @@ impl Args {
         }
         let mut assembly = Assembly::new(global, false).await?;
         assembly.only(&self.tasks)?;
+        let mut skipped = Skipped::default();
         if !self.even_paused && !self.dry_run {
-            leave_out_paused(&mut assembly, &self.tasks).await?;
+            skipped = leave_out_paused(&mut assembly, &self.tasks).await?;
         }
         if !self.dry_run {
             refuse_beside_a_leader(&assembly).await?;
@@ -167,7 +171,9 @@ impl Args {
             }
             return Ok(if rehearsal.holds() { Exit::Failed } else { Exit::Fine });
         }
-        let passed = pass(&assembly).await?;
+        let mut passed = pass(&assembly).await?;
+        passed.extend(skipped.rows(assembly.ports.store.as_ref()).await?);
+        passed.sort_by(|a, b| a.task.cmp(&b.task));
         let waiting = assembly.ports.store.pending_commands(COMMANDS).await?;
         let waiting = waiting.iter().filter(|row| !row.command.is_record()).count();
         if waiting > 0 {
@@ -185,42 +191,87 @@ impl Args {
                 to_stderr!("{words}");
             }
         }
-        output::show(global.output, &passed, || text(&passed))?;
-        let whole = passed.iter().all(|task| task.error.is_none());
+        for Passed { task, .. } in passed.iter().filter(|task| task.braked.is_some()) {
+            let words = format!(
+                "{task}: what is planned waits. Look at it; then correct the rule and discard what is \
+                 planned (`besom task discard {task} --reason ...`), or raise the limit in the file; and \
+                 resume the task with `besom task resume {task}`. To let this run go on once: `besom task \
+                 resume {task} --release`"
+            );
+            to_stderr!("{words}");
+        }
+        let none = match skipped.tasks {
+            0 => NONE,
+            _ => "All tasks were skipped.",
+        };
+        output::show(global.output, &passed, || text_or(&passed, none))?;
+        let whole = passed.iter().all(|task| task.error.is_none() && task.braked.is_none());
         Ok(if whole { Exit::Fine } else { Exit::Failed })
+    }
+}
+
+/// The tasks that a pass leaves out because they are paused, or outside their windows.
+#[derive(Debug, Default)]
+struct Skipped {
+    /// Their number.
+    tasks: usize,
+    /// Those that a brake has stopped, with the reason.
+    braked: BTreeMap<TaskName, String>,
+}
+
+impl Skipped {
+    /// The tasks that a brake has stopped, of which the pass has done nothing.
+    async fn rows(&self, store: &dyn Store) -> Result<Vec<Passed>, Failure> {
+        if self.braked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (counts, open) = (counts(store).await?, open_letters(store).await?);
+        let row = |(task, reason): (&TaskName, &String)| Passed {
+            task: task.to_string(),
+            pending: counts.get(task.as_str()).map_or(0, |counts| counts.pending),
+            dead_open: open.get(task).copied().unwrap_or(0),
+            braked: Some(reason.clone()),
+            ..Passed::default()
+        };
+        Ok(self.braked.iter().map(row).collect())
     }
 }
 
 /// Leaves out tasks that are outside their windows or paused, including those whose pause no leader has
 /// applied yet.
-async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(), Failure> {
+async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<Skipped, Failure> {
     let store = assembly.ports.store.as_ref();
-    let mut paused = BTreeMap::new();
-    for state in store.task_states().await? {
-        if let Some(pause) = state.paused {
-            paused.insert(state.task, format!("{}: {}", pause.by, pause.reason));
-        }
-    }
+    let states = store.task_states().await?.into_iter();
+    let mut paused: BTreeMap<TaskName, Pause> =
+        states.filter_map(|state| Some((state.task, state.paused?))).collect();
     for row in store.pending_commands(COMMANDS).await? {
+        let pause = Pause { by: row.by, reason: row.reason, since: row.at };
         match row.command {
-            Command::Pause { task } | Command::Brake { task, .. } => {
-                paused.insert(task, format!("{}: {}", row.by, row.reason));
+            // A person's pause takes the place of a brake's.
+            Command::Pause { task } if paused.get(&task).is_none_or(Pause::is_brake) => {
+                paused.insert(task, pause);
             }
+            Command::Brake { task, .. } => drop(paused.entry(task).or_insert(pause)),
             Command::Resume { task, .. } => drop(paused.remove(&task)),
             _ => {}
         }
     }
     let now = store.now().await?;
     let all = paused.remove(&TaskName::from(TaskName::ALL));
-    let mut left = BTreeMap::new();
+    let (mut left, mut skipped) = (BTreeMap::new(), Skipped::default());
     for (task, definition) in &assembly.config.tasks {
-        let why = if let Some(why) = paused.get(task) {
-            (
-                format!("{task} is paused by {why}"),
-                format!("resume it with `besom task resume {task}`"),
-            )
-        } else if let Some(why) = &all {
-            let words = format!("{task} is paused with all tasks by {why}");
+        let why = if let Some(pause) = paused.get(task) {
+            let Pause { by, reason, .. } = pause;
+            let words = match pause.is_brake() {
+                true => format!("{task} is stopped by a brake: {reason}"),
+                false => format!("{task} is paused by {by}: {reason}"),
+            };
+            if pause.is_brake() {
+                skipped.braked.insert(task.clone(), reason.clone());
+            }
+            (words, format!("resume it with `besom task resume {task}`"))
+        } else if let Some(Pause { by, reason, .. }) = &all {
+            let words = format!("{task} is paused with all tasks by {by}: {reason}");
             (words, "resume them with `besom resume --all`".to_owned())
         } else if let Some(closed) = Pause::until_open(&definition.windows, now) {
             (format!("{task} is {}", closed.reason), "wait for it".to_owned())
@@ -235,8 +286,9 @@ async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(
         }
         to_stderr!("{}", printable(&format!("{words}; skipping it")));
     }
-    assembly.config.tasks.retain(|name, _| !left.contains_key(name));
-    Ok(())
+    assembly.leave_out(|name| left.contains_key(name));
+    skipped.tasks = left.len();
+    Ok(skipped)
 }
 
 /// Number of items that a dry run prints without `--all`.
@@ -343,9 +395,16 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     let since = store.now().await?;
     let mut watch = Watch::begin(store, assembly.config.tasks.keys()).await;
     work_off(assembly, assembly.start(true), &mut watch).await?;
+    let mut braked = braked(store, since).await?;
+    for (task, reason) in &braked {
+        if assembly.config.tasks.contains_key(task) {
+            let words = format!("{task} was stopped during the pass by a brake: {reason}");
+            to_stderr!("{}", printable(&words));
+        }
+    }
     for state in store.task_states().await? {
         let Some(pause) = state.paused.filter(|pause| pause.since >= since) else { continue };
-        if assembly.config.tasks.contains_key(&state.task) {
+        if assembly.config.tasks.contains_key(&state.task) && !pause.is_brake() {
             let (task, by, reason) = (&state.task, &pause.by, &pause.reason);
             let words = format!(
                 "{task} was paused during the pass by {by}: {reason}; what is planned of it waits, and no \
@@ -360,12 +419,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     watch.finish(store, &failed).await;
     let after = counts(store).await?;
     let blocked = blocked(&runs, since);
-    let mut open: BTreeMap<TaskName, u64> = BTreeMap::new();
-    for depth in store.depths().await? {
-        if let Some(task) = depth.task {
-            *open.entry(task).or_default() += depth.dead;
-        }
-    }
+    let open = open_letters(store).await?;
     let of = |counts: &BTreeMap<String, Counts>, task: &str| {
         counts.get(task).cloned().unwrap_or_default()
     };
@@ -395,9 +449,50 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             blocked: blocked.get(task).copied().unwrap_or(0),
             dead_open: open.get(task).copied().unwrap_or(0),
             error: failed.remove(task.as_str()),
+            braked: braked.remove(task),
         }
     });
     Ok(passed.collect())
+}
+
+/// The number of open dead letters, by task.
+async fn open_letters(store: &dyn Store) -> Result<BTreeMap<TaskName, u64>, Failure> {
+    let mut open: BTreeMap<TaskName, u64> = BTreeMap::new();
+    for depth in store.depths().await? {
+        if let Some(task) = depth.task {
+            *open.entry(task).or_default() += depth.dead;
+        }
+    }
+    Ok(open)
+}
+
+/// The tasks that brakes have stopped since then and nobody has resumed, with the reasons. Each brake is a
+/// command: a task that somebody has paused before keeps that pause.
+async fn braked(store: &dyn Store, since: Time) -> Result<BTreeMap<TaskName, String>, Failure> {
+    let (mut found, mut resumed, mut before) = (BTreeMap::new(), BTreeSet::new(), None);
+    loop {
+        // Newest first.
+        let page = store.commands(before, COMMANDS).await?;
+        let new = page.iter().take_while(|row| row.at >= since);
+        let mut read = 0;
+        for row in new {
+            read += 1;
+            match &row.command {
+                _ if row.refused => {}
+                Command::Brake { task, trip } if !resumed.contains(task) => {
+                    found.entry(task.clone()).or_insert_with(|| trip.to_string());
+                }
+                Command::Resume { task, .. } if row.applied_at.is_some() => {
+                    resumed.insert(task.clone());
+                }
+                _ => {}
+            }
+        }
+        before = page.last().map(|row| row.id);
+        if read < page.len() || page.len() < COMMANDS as usize {
+            return Ok(found);
+        }
+    }
 }
 
 /// Whether the latest item of a task was skipped because other transactions hold its rows.
@@ -603,11 +698,19 @@ async fn counts(store: &dyn Store) -> Result<BTreeMap<String, Counts>, Failure> 
     Ok(tasks)
 }
 
+/// What is printed if there is no task.
+const NONE: &str = "No tasks are configured.";
+
 /// Renders the counts and the errors as text.
 pub fn text(passed: &[Passed]) -> String {
+    text_or(passed, NONE)
+}
+
+/// Renders the counts and the errors as text; `none`: what is printed without any.
+fn text_or(passed: &[Passed], none: &'static str) -> String {
     let mut table = Table::new(
         &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">PENDING", ">ROWS"],
-        "No tasks are configured.",
+        none,
     );
     for row in passed {
         let cells = [row.planned, row.committed, row.skipped, row.dead, row.pending, row.rows];
@@ -636,15 +739,8 @@ mod tests {
             task: "compaction".into(),
             planned,
             committed,
-            skipped: 0,
-            dead: 0,
             pending,
-            rows: 0,
-            refused: 0,
-            refusal: None,
-            blocked: 0,
-            dead_open: 0,
-            error: None,
+            ..Passed::default()
         };
         let carried = text(&[passed(36_000, 36_244, 0)]);
         let line = "compaction: 244 finished items were carried over: planned before this pass\n";

@@ -7,7 +7,7 @@ use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
-use besom_core::plan::{Scan, TaskState, unscanned_since};
+use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
 use besom_core::snapshot::{Cause, ClockReport, Cut, Depth, Held, WaitingReview, unlike_leader};
 use besom_core::time::Time;
 use serde::{Serialize, Serializer};
@@ -18,6 +18,7 @@ use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
 use besom_config::{TaskOutline, printable};
 use besom_engine::api::host::HostStatus;
+use besom_engine::gather::resumed::resumed_at;
 use besom_engine::gather::rows;
 use besom_ports::members::MemberState;
 use besom_ports::store::{self, Missing, NodeRow, Pause, ReviewQuery, Role, Store, Waiting};
@@ -42,7 +43,7 @@ pub struct Report {
     /// The tasks of the configuration, then orphaned tasks.
     pub tasks: Vec<TaskStatus>,
     /// Who paused all tasks, and why.
-    pub all_paused: Option<Pause>,
+    pub all_paused: Option<Printed<Pause>>,
     /// Number of commands that no leader has applied yet, up to 1,000.
     pub commands_waiting: usize,
     /// Errors of the configuration, as printed; and which nodes run a different configuration from the
@@ -134,7 +135,7 @@ pub struct TaskStatus {
     pub next: Option<Stamp>,
     /// When the last run started.
     pub last: Option<Stamp>,
-    /// The result of the last run: `running`, `ok`, or its error.
+    /// The result of the last run: `running`, `ok`, its error, or what stops it: `braked` or `paused`.
     pub last_result: Option<String>,
     /// Number of waiting items: `log` + `timers` + `retries`.
     pub waiting: u64,
@@ -145,7 +146,7 @@ pub struct TaskStatus {
     /// has been missing, whichever is longer, in seconds.
     pub overdue_seconds: f64,
     /// Who paused the task, or all tasks, and why.
-    pub paused: Option<Pause>,
+    pub paused: Option<Printed<Pause>>,
     /// How far its runs go by themselves: `preview`, `approve`, `live`; `None`: the task is orphaned.
     pub mode: Option<Mode>,
     /// What one of its runs has planned and waits for an approval.
@@ -158,6 +159,8 @@ pub struct TaskStatus {
     pub held: Vec<HeldPart>,
     /// What the last run left for the next one, as reported by the leader.
     pub cut: Option<Cut>,
+    /// The last run that planned anything, if it planned many times what is usual.
+    pub unusual: Option<Unusual>,
     /// Number of items that have failed and wait for another attempt, up to 1,000.
     pub failing: usize,
     /// The latest error of the item with the most attempts among them.
@@ -179,6 +182,9 @@ pub async fn retried(store: &dyn Store, task: &TaskName) -> Result<Vec<Waiting>,
     retried.sort_by_key(|waiting| std::cmp::Reverse(waiting.item.attempts));
     Ok(retried)
 }
+
+/// Maximum number of commands among which the last resumption of a task is looked for.
+const COMMANDS_READ: u32 = 200;
 
 /// Maximum number of runs read for a task that has never completed a scan.
 const RUNS_READ: u32 = 100;
@@ -229,6 +235,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let waiting = ReviewQuery { waiting: true, limit: REVIEWS_READ, ..ReviewQuery::default() };
     let reviews = store.reviews(&waiting).await?;
     let depths = store.depths().await?;
+    let commands = store.commands(None, COMMANDS_READ).await?;
     let mut tasks = Vec::new();
     let orphans = depths.iter().filter_map(|d| d.task.clone());
     let orphans = orphans.filter(|task| !outline.tasks.contains_key(task)).collect::<Vec<_>>();
@@ -244,7 +251,9 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         if defined.is_none() && waiting + depth.dead == 0 {
             continue;
         }
-        let mut runs = store.runs(Some(name), 1).await?;
+        let mut runs = store.runs(Some(name), UNUSUAL_RUNS).await?;
+        let unusual = Unusual::of(runs.iter().map(|run| (run.id.0, run.planned)));
+        runs.truncate(1);
         match store.last_scanned(name).await? {
             Some(complete) if runs.first().is_none_or(|run| run.id != complete.id) => {
                 runs.push(complete);
@@ -264,11 +273,16 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let review = reviews.iter().find(|review| review.task == *name);
         let stop = paused.clone().or_else(|| closed.clone());
         let state = &TaskState { paused: stop, ..state.clone() };
-        let unscanned =
-            defined.and_then(|task| unscanned(task, state, &scans, !held.is_empty(), now));
+        let works_since = resumed_at(&commands, name).max(windows.opened_at(now));
+        let unscanned = defined
+            .and_then(|task| unscanned(task, state, &scans, !held.is_empty(), (now, works_since)));
         let run = runs.into_iter().next();
         // What is planned waits on purpose while the task may not work.
-        let oldest = depth.oldest.filter(|_| state.paused.is_none() && review.is_none());
+        let works = state.paused.is_none() && review.is_none();
+        let oldest = depth.oldest.filter(|_| works).max(
+            // Until then it waited on purpose as well.
+            works_since.filter(|_| depth.oldest.is_some() && works),
+        );
         let overdue = [oldest, unscanned].into_iter().flatten().min();
         tasks.push(TaskStatus {
             task: name.to_string(),
@@ -280,19 +294,24 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             last_result: run.map(|r| match (r.ended_at, r.error) {
                 (_, Some(error)) => error,
                 (Some(_), None) => "ok".to_owned(),
-                (None, None) if review.is_some() => "waits for an approval".to_owned(),
-                (None, None) => "running".to_owned(),
+                (None, None) => match &paused {
+                    Some(pause) if pause.is_brake() => "braked".to_owned(),
+                    Some(_) => "paused".to_owned(),
+                    None if review.is_some() => "waits for an approval".to_owned(),
+                    None => "running".to_owned(),
+                },
             }),
             waiting,
             overdue_seconds: overdue.map_or(Duration::ZERO, |t| now.since(t)).as_secs_f64(),
             depth: Printed(depth),
-            paused,
+            paused: paused.map(Printed),
             mode: defined.map(|task| task.mode),
             review: review.map(WaitingReview::from).map(Printed),
             opens: windows.opens_at(now).map(Stamp),
             orphaned: defined.is_none(),
             held,
             cut: cut_of(name),
+            unusual,
             failing: failing.len(),
             failing_error: failing.first().and_then(|waiting| waiting.item.errors.last().cloned()),
         });
@@ -355,7 +374,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         leader_fault: outline.leader_fault.clone(),
         nodes,
         tasks,
-        all_paused,
+        all_paused: all_paused.map(Printed),
         commands_waiting: {
             let pending = store.pending_commands(1_000).await?;
             pending.iter().filter(|row| !row.command.is_record()).count()
@@ -410,10 +429,10 @@ fn unscanned(
     state: &TaskState,
     runs: &[Scan],
     held: bool,
-    now: Time,
+    (now, works_since): (Time, Option<Time>),
 ) -> Option<Time> {
     let schedule = Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?;
-    unscanned_since(now, &schedule, &task.policy, state, runs, held, task.windows.opened_at(now))
+    unscanned_since(now, &schedule, &task.policy, state, runs, held, works_since)
 }
 
 impl Args {
@@ -462,7 +481,7 @@ fn text(report: &Report) -> String {
     if let Some(since) = report.leading_since {
         facts.add("leading since", format!("{since} ({})", since.beside(report.now)));
     }
-    if let Some(pause) = &report.all_paused {
+    if let Some(Printed(pause)) = &report.all_paused {
         let since = Stamp(pause.since).beside(report.now);
         facts.add("all tasks paused", format!("by {}, since {since}: {}", pause.by, pause.reason));
     }
@@ -568,6 +587,11 @@ fn text(report: &Report) -> String {
         );
         out.push_str(&format!("{}\n", printable(&words)));
     }
+    for (task, unusual) in report.tasks.iter().filter_map(|task| Some((task, task.unusual?))) {
+        let name = &task.task;
+        let words = format!("{name}: {} (see `besom runs show {}`)", unusual.words(), unusual.run);
+        out.push_str(&format!("warning: {}\n", printable(&words)));
+    }
     // The errors of the configuration are on stderr already, as with every verb.
     if !held.is_empty() {
         out.push_str(&format!("\n{held}"));
@@ -584,10 +608,10 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
     );
     for t in rows {
         let note = match (&t.paused, t.orphaned, t.held.first()) {
-            (Some(pause), _, _) if pause.is_brake() => {
+            (Some(Printed(pause)), _, _) if pause.is_brake() => {
                 format!("stopped by a brake: {}", pause.reason)
             }
-            (Some(pause), _, _) => format!("paused by {}: {}", pause.by, pause.reason),
+            (Some(Printed(pause)), _, _) => format!("paused by {}: {}", pause.by, pause.reason),
             (None, true, _) => "orphaned: not in the configuration".to_owned(),
             (None, false, _) if let Some(opens) = t.opens => {
                 format!("closed: opens {}", opens.beside(now))

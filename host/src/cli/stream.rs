@@ -24,7 +24,7 @@ pub enum Verb {
         broken: bool,
     },
     /// Repair the broken streams of a task: the remaining items are renumbered, lost items count as
-    /// discarded and are planned again by the next scan that finds them.
+    /// discarded and are planned again by the next scan that finds them. Requires --reason.
     Repair {
         /// Name of the task.
         task: String,

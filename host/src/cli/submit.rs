@@ -8,7 +8,7 @@ use super::output::{self, Facts};
 use super::{Exit, Failure, Global};
 use besom_core::snapshot::Cause;
 use besom_engine::api::admin::user;
-use besom_engine::host::asking::ask;
+use besom_engine::host::asking::{Asked, ask};
 use besom_ports::store::{self, Command, Store};
 
 /// Options of every verb that records a command for the leader.
@@ -22,6 +22,41 @@ pub struct Asking {
     pub wait: Duration,
 }
 
+/// Options of a verb that records a command and requires a reason.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Reasoned {
+    /// Reason, recorded with the command (required).
+    #[arg(long)]
+    reason: String,
+    /// How long to wait for a leader to apply the command.
+    #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = besom_config::quantity::duration_argument)]
+    wait: Duration,
+}
+
+impl Reasoned {
+    /// The options.
+    ///
+    /// # Errors
+    /// An empty reason.
+    pub fn asking(self) -> Result<Asking, Failure> {
+        let Reasoned { reason, wait } = self;
+        match reason.trim().is_empty() {
+            true => Err(Failure::Usage("--reason must not be empty".into())),
+            false => Ok(Asking { reason, wait }),
+        }
+    }
+}
+
+/// The result of a command, and what its requester should know besides.
+#[derive(serde::Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    asked: Asked,
+    /// What will happen although the command is carried out; none: nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
+}
+
 impl Asking {
     /// Records the command and prints its result. Exits with 1 if the leader refuses it.
     ///
@@ -33,6 +68,20 @@ impl Asking {
         store: &dyn Store,
         command: &Command,
     ) -> Result<Exit, Failure> {
+        self.run_warned(global, store, command, None).await
+    }
+
+    /// Like [`Asking::run`]; the warning is printed with a result that is no refusal.
+    ///
+    /// # Errors
+    /// Those of [`Asking::run`].
+    pub async fn run_warned(
+        &self,
+        global: &Global,
+        store: &dyn Store,
+        command: &Command,
+        warning: Option<String>,
+    ) -> Result<Exit, Failure> {
         checked(&self.reason)?;
         if command.discards() && self.reason.trim().is_empty() {
             let verb = command.verb();
@@ -40,15 +89,24 @@ impl Asking {
         }
         let asked = ask(store, command, &caller(), &self.reason, self.wait).await;
         let asked = asked.map_err(unwritten)?;
-        output::show(global.output, &asked, || {
+        let warning = warning.filter(|_| !asked.refused);
+        let answer = Answer { asked, warning };
+        let asked = &answer.asked;
+        output::show(global.output, &answer, || {
             let mut facts = Facts::default();
             facts.add("command", asked.command);
+            if asked.repeated {
+                facts.add("recorded", "already: you have asked for the same before, and it waited");
+            }
             match &asked.result {
                 Some(result) if asked.refused => facts.add("refused", result),
                 Some(result) => facts.add("result", result),
                 None if asked.applied => facts.add("result", "applied"),
                 None => facts.add("result", unapplied(command)),
             };
+            if let Some(warning) = &answer.warning {
+                facts.add("warning", warning);
+            }
             facts.render()
         })?;
         Ok(if asked.refused { Exit::Failed } else { Exit::Fine })
@@ -86,15 +144,13 @@ fn unapplied(command: &Command) -> &'static str {
         | Command::DiscardDead(_)
         | Command::RetryMessages(_)
         | Command::DiscardMessages(_)
-        | Command::RepairStreams { .. } => {
-            "not applied yet; the next `besom serve` or `besom run` applies it"
-        }
-        Command::Trigger { .. }
+        | Command::RepairStreams { .. }
         | Command::Pause { .. }
         | Command::Resume { .. }
-        | Command::DiscardPlanned { .. }
-        | Command::Approve { .. }
-        | Command::Reject { .. } => {
+        | Command::DiscardPlanned { .. } => {
+            "not applied yet; the next `besom serve` or `besom run` applies it"
+        }
+        Command::Trigger { .. } | Command::Approve { .. } | Command::Reject { .. } => {
             "not applied yet; the next `besom serve`, or a `besom run` of the task, applies it"
         }
         Command::Resign => "not applied; a later leader refuses it",

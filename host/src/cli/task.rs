@@ -2,8 +2,6 @@
 
 mod edit;
 
-use std::time::Duration;
-
 use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
@@ -14,7 +12,7 @@ use serde_json::Value;
 
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
-use super::submit::Asking;
+use super::submit::{Asking, Reasoned};
 use super::{Exit, Failure, Global, open, printed, status};
 use besom_config::TaskOutline;
 use besom_config::keys::suggestion;
@@ -46,12 +44,9 @@ pub enum Verb {
     Pause {
         /// Name of the task.
         task: String,
-        /// Reason, shown with the task.
-        #[arg(long)]
-        reason: String,
-        /// How long to wait for a leader to apply the command.
-        #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = besom_config::quantity::duration_argument)]
-        wait: Duration,
+        /// Reason and waiting time.
+        #[command(flatten)]
+        reasoned: Reasoned,
     },
     /// Resume a paused task from now on.
     Resume {
@@ -70,7 +65,7 @@ pub enum Verb {
         task: String,
         /// Reason and waiting time.
         #[command(flatten)]
-        asking: Asking,
+        reasoned: Reasoned,
     },
     /// Edit the schedule and other keys of a task in the configuration file.
     Edit(edit::Args),
@@ -109,18 +104,21 @@ impl Verb {
                 let task = known(store, &outline, &task).await?;
                 asking.run(global, store, &Command::Trigger { task }).await
             }
-            Verb::Pause { task, reason, wait } => {
+            Verb::Pause { task, reasoned } => {
+                let asking = reasoned.asking()?;
                 let task = known(store, &outline, &task).await?;
-                if reason.trim().is_empty() {
-                    return Err(Failure::Usage("--reason must not be empty".into()));
-                }
-                Asking { reason, wait }.run(global, store, &Command::Pause { task }).await
+                asking.run(global, store, &Command::Pause { task }).await
             }
             Verb::Resume { task, release, asking } => {
                 let task = known(store, &outline, &task).await?;
-                asking.run(global, store, &Command::Resume { task, release }).await
+                let warning = match release {
+                    true => None,
+                    false => beyond(store, &outline, &task).await?,
+                };
+                asking.run_warned(global, store, &Command::Resume { task, release }, warning).await
             }
-            Verb::Discard { task, asking } => {
+            Verb::Discard { task, reasoned } => {
+                let asking = reasoned.asking()?;
                 let task = known(store, &outline, &task).await?;
                 asking.run(global, store, &Command::DiscardPlanned { task }).await
             }
@@ -140,6 +138,35 @@ impl Verb {
             }
         }
     }
+}
+
+/// Maximum number of commands among which the last brake of a task is looked for.
+const COMMANDS_READ: u32 = 1_000;
+
+/// Maximum number of brakes among which those of a run are looked for.
+const BRAKES_READ: u32 = 10_000;
+
+/// Says that what is planned of a task is more than its brakes allow, if that is known: the run whose brake
+/// has tripped last has not ended, and its limit has not been raised enough.
+async fn beyond(
+    store: &dyn Store,
+    outline: &Outline,
+    task: &TaskName,
+) -> Result<Option<String>, Failure> {
+    let Some(defined) = outline.tasks.get(task) else { return Ok(None) };
+    let rows = store.commands(None, COMMANDS_READ).await?;
+    let tripped = rows.iter().find_map(|row| match &row.command {
+        Command::Brake { task: of, trip } if of == task && !row.refused => Some(trip),
+        _ => None,
+    });
+    let Some(trip) = tripped else { return Ok(None) };
+    let run = trip.run();
+    if store.run(run).await?.is_none_or(|run| run.ended_at.is_some()) {
+        return Ok(None);
+    }
+    let brakes = store.brakes(task, BRAKES_READ).await?;
+    let brake = brakes.iter().find(|brake| brake.run == run && trip.what() == Some(&*brake.what));
+    Ok(brake.and_then(|brake| trip.again(&defined.brakes, brake)))
 }
 
 /// Returns the schedule of a task, or `None` if it has no valid one.

@@ -19,6 +19,7 @@ use super::submit::{self, Asking};
 use super::{Exit, Failure, Global, open, run};
 use besom_config::printable;
 use besom_engine::gather::rows;
+use besom_engine::host::asking::submit_once;
 use besom_engine::host::undo::{ALREADY, Proposer, definition, is_candidate, page};
 use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store};
 use besom_ports::task::TaskDefinition;
@@ -287,9 +288,11 @@ async fn undone(
     let store = Arc::clone(&assembly.ports.store);
     let leads = assembly.ports.coordination.leader().await?.is_some();
     let by = submit::caller();
-    let id = store.submit(&Command::Undo(request.clone()), &by, &asking.reason).await?;
+    let command = Command::Undo(request.clone());
+    let (id, _) = submit_once(&*store, &command, &by, &asking.reason).await?;
     if !leads {
         let task = definition(assembly.config.tasks.values().map(|task| &**task));
+        assembly.leave_out(|_| true);
         assembly.config.tasks = BTreeMap::from([(task.name.clone(), Arc::new(task))]);
         run::pass(&assembly).await?;
     }

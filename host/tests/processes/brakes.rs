@@ -93,8 +93,13 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
     let why = refused(&site, &["task", "trigger", "old"]);
     assert!(why.contains("paused by brake"), "{why}");
 
-    // The brake stays as it is.
-    applied(&site, &["task", "resume", "old"]);
+    // The brake stays as it is, and whoever resumes the task is told.
+    let (code, said) = site.json(&["task", "resume", "old"]);
+    assert_eq!((code, &said["applied"]), (0, &Value::Bool(true)), "{said:#}");
+    let warning = said["warning"].as_str().expect("a warning");
+    let beyond =
+        "is still beyond max_delete: it wants at least 1000 rows of sessions; allowed: 150";
+    assert!(warning.contains(beyond) && warning.contains("--release"), "{warning}");
     braked(&site);
     assert_eq!(sessions(&site), ALL);
 
@@ -103,24 +108,178 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
     assert_eq!(site.task("old")["waiting"], 0);
     let audit = site.balanced();
     assert_eq!(audit["tasks"][0]["discarded"], 10, "{audit:#}");
+    // A person takes the pause over.
+    let said = applied(&site, &["task", "pause", "old", "--reason", "INC-8"]);
+    assert!(said.contains("in place of the brake: run "), "{said}");
+    let task = site.task("old");
+    assert_eq!(task["paused"]["reason"], "INC-8", "{task:#}");
+    assert_ne!(task["paused"]["by"], "brake", "{task:#}");
+    let since = task["paused"]["since"].as_str().expect("an instant as the others are");
+    assert!(since.ends_with('Z') && since.len() == task["last"].as_str().map_or(0, str::len));
     let why = refused(&site, &["task", "pause", "old", "--reason", "x"]);
-    assert!(why.contains("already paused by brake"), "{why}");
+    assert!(why.contains("already paused by") && why.contains("INC-8"), "{why}");
 
     // The next run plans the same rows again, and is stopped again; a person lets it go on.
-    applied(&site, &["task", "resume", "old"]);
+    let (_, said) = site.json(&["task", "resume", "old"]);
+    assert_eq!(said["warning"], Value::Null, "nothing is planned: {said:#}");
     braked(&site);
-    applied(&site, &["task", "resume", "old", "--release", "--reason", "it is right after all"]);
+    assert_eq!(site.task("old")["last_result"], "braked");
+    let release = ["task", "resume", "old", "--release", "--reason", "it is right after all"];
+    let (_, said) = site.json(&release);
+    assert_eq!((&said["applied"], &said["warning"]), (&Value::Bool(true), &Value::Null));
     wait_for("the rows to go", || (sessions(&site) == ALL - OLD).then_some(()));
+    // What a person has let go is not usual.
+    site.database()
+        .execute("UPDATE sessions SET at = 1 WHERE id > ?1", [ALL - 200])
+        .expect("more old rows");
+    let reason = braked(&site);
+    assert!(reason.contains("; usual: unknown"), "{reason}");
     host.stop();
     site.balanced();
+}
+
+/// The row of the task in the JSON of a pass, and the exit code.
+#[track_caller]
+fn passed(site: &Site, verb: &[&str]) -> (i32, Value) {
+    let begun = std::time::Instant::now();
+    let (code, passed) = site.json(verb);
+    assert!(begun.elapsed() < Duration::from_secs(60), "{verb:?}: {:?}", begun.elapsed());
+    let row = passed.as_array().and_then(|rows| rows.iter().find(|row| row["task"] == "old"));
+    (code, row.unwrap_or_else(|| panic!("{verb:?}: {passed:#}")).clone())
+}
+
+#[test]
+fn a_pass_ends_with_the_brake_of_a_task_that_is_paused_already() {
+    let site = site("max_delete = 300\nlimits.batch_items = 2");
+    let braked_again = |verb: &[&str]| {
+        let (code, row) = passed(&site, verb);
+        let reason = row["braked"].as_str().unwrap_or_default();
+        assert!(reason.contains("allowed: 300"), "{verb:?}: {row:#}");
+        assert_eq!((code, &row["error"]), (1, &Value::Null), "{verb:?}: {row:#}");
+        assert!(sessions(&site) >= ALL - 300, "{verb:?}");
+    };
+    braked_again(&["run"]);
+    assert_eq!(site.task("old")["paused"]["by"], "brake");
+    let planned = site.task("old")["waiting"].clone();
+    // Nothing of it is done, and nobody takes that for a success.
+    braked_again(&["run"]);
+    let (code, row) = passed(&site, &["run"]);
+    assert_eq!((code, &row["planned"], &row["pending"]), (1, &Value::from(0), &planned));
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 1, "{said}");
+    for words in [
+        "old is stopped by a brake: run ",
+        "`besom task discard old --reason ...`",
+        "raise the limit",
+        "`besom task resume old`",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    braked_again(&["run", "--even-paused"]);
+    assert_eq!(site.task("old")["paused"]["by"], "brake");
+    // The pause of a person stays that person's.
+    let paused = ["task", "pause", "old", "--reason", "INC-3", "--wait", "0s"];
+    assert_eq!(site.said(&paused).0, 0);
+    assert_eq!(site.said(&["run"]).0, 0, "somebody has taken it over");
+    assert_eq!(site.task("old")["paused"]["reason"], "INC-3");
+    braked_again(&["run", "--even-paused"]);
+    assert_eq!(site.task("old")["paused"]["reason"], "INC-3");
+    site.balanced();
+}
+
+#[test]
+fn any_pass_applies_pauses_resumptions_and_discards() {
+    let other = "[tasks.other]\nplugin = \"retention\"\ncollections = { rows = \"sessions\" }\n\
+                 settings = { by = \"at\", older_than = \"36500d\" }\n";
+    let configured = |keys: &str| format!("{}{other}", old_sessions(keys));
+    let site = site("max_delete = 300");
+    site.configure(&configured("max_delete = 300"));
+    assert_eq!(passed(&site, &["run"]).0, 1);
+    let asked = |verb: &[&str]| {
+        let (code, said) = site.json(&[verb, &["--wait", "0s"]].concat());
+        assert_eq!((code, &said["applied"]), (0, &Value::Bool(false)), "{said:#}");
+    };
+    let passes = |code: i32| {
+        let (exit, said) = site.said(&["run", "other"]);
+        assert_eq!(exit, code, "{said}");
+        assert!(!said.contains("commands waiting"), "{said}");
+        assert_eq!(sessions(&site), ALL);
+        site.task("old")
+    };
+    asked(&["task", "pause", "old", "--reason", "INC-4"]);
+    assert_eq!(passes(0)["paused"]["reason"], "INC-4");
+    asked(&["task", "discard", "old", "--reason", "a wrong rule"]);
+    assert_eq!(passes(0)["waiting"], 0);
+    asked(&["task", "resume", "old"]);
+    assert_eq!(passes(0)["paused"], Value::Null);
+    // What is planned now is judged by the limit that the file has when the task is resumed.
+    assert_eq!(passed(&site, &["run", "old"]).0, 1);
+    site.configure(&configured("max_delete = 1000"));
+    asked(&["task", "resume", "old"]);
+    passes(0);
+    assert_eq!(passed(&site, &["run", "old"]).0, 0);
+    assert_eq!(sessions(&site), ALL - OLD);
+    site.balanced();
+}
+
+#[test]
+fn a_verb_that_is_repeated_while_nobody_leads_asks_for_one_thing() {
+    let site = site("");
+    assert_eq!(site.said(&["run"]).0, 0);
+    let pause = ["task", "pause", "old", "--reason", "INC-5", "--wait", "0s"];
+    let resume = ["task", "resume", "old", "--wait", "0s"];
+    let number = |verb: &[&str]| {
+        let (code, said) = site.json(verb);
+        assert_eq!(code, 0, "{said:#}");
+        (said["command"].as_u64().expect("a number"), said["repeated"] == true)
+    };
+    let (first, _) = number(&pause);
+    assert_eq!(number(&pause), (first, true));
+    let (_, said) = site.said(&pause);
+    assert!(said.contains("already: you have asked for the same before"), "{said}");
+    let other = ["task", "pause", "old", "--reason", "another", "--wait", "0s"];
+    assert_eq!(number(&other), (first + 1, false), "the reason is recorded");
+    let (resumed, repeated) = number(&resume);
+    assert!(!repeated);
+    assert_eq!(number(&resume), (resumed, true));
+    assert_eq!(number(&pause), (resumed + 1, false), "after the resumption it is another pause");
+}
+
+#[test]
+fn a_run_that_plans_many_times_the_usual_is_named_without_a_limit() {
+    let site = Site::new(&old_sessions("").replace("chunk = 100", "chunk = 1"));
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE sessions (id INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+         CREATE INDEX by_at ON sessions (at);",
+    )
+    .expect("a table");
+    let pass = |rows: u32| {
+        let sql = format!(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
+             INSERT INTO sessions (at) SELECT i FROM n"
+        );
+        db.execute_batch(&sql).expect("old rows");
+        let (code, row) = passed(&site, &["run"]);
+        assert_eq!((code, &row["planned"]), (0, &Value::from(rows)), "{row:#}");
+        site.task("old")["unusual"].clone()
+    };
+    for _ in 0..5 {
+        assert_eq!(pass(3), Value::Null);
+    }
+    let unusual = pass(101);
+    assert_eq!((&unusual["planned"], &unusual["usual"]), (&Value::from(101), &Value::from(3)));
+    let said = status(&site);
+    assert!(said.contains("has planned 101 items, more than 10 times the usual 3"), "{said}");
+    assert_eq!(pass(3), Value::Null, "the last run is usual");
 }
 
 #[test]
 fn a_brake_that_is_raised_in_the_file_lets_the_planned_run_go_on() {
     let site = site("max_delete = 300");
     let (code, said) = site.said(&["run"]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("old was paused during the pass by brake"), "{said}");
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("old was stopped during the pass by a brake: run "), "{said}");
     assert_eq!(sessions(&site), ALL);
     site.configure(&old_sessions("max_delete = 1000"));
     let mut host = site.serve();
@@ -133,16 +292,61 @@ fn a_brake_that_is_raised_in_the_file_lets_the_planned_run_go_on() {
 
 #[test]
 fn too_many_items_that_are_set_aside_pause_the_task() {
-    let keys = "schedule = \"@every 1s\"\nretry.attempts_max = 1\nmax_dead_letters = 1";
-    let site = Site::new(&hostile("old", "keys:panic", keys));
-    site.add_hostile();
+    let site = poisoned("max_dead_letters = 2");
     let mut host = site.serve();
     host.leads();
     let reason = braked(&site);
-    assert!(reason.contains("of run 1 were set aside; allowed: 1"), "{reason}");
+    assert!(reason.contains("run 1 wanted to set aside at least "), "{reason}");
+    assert!(reason.contains("allowed: 2; usual: unknown"), "{reason}");
+    let dead = site.task("old")["dead"].as_u64().expect("a number");
+    assert!(dead <= 2, "{dead}");
+    // They are counted anew.
     applied(&site, &["task", "resume", "old"]);
+    wait_for("the others", || site.task("old")["dead"].as_u64().filter(|n| *n > dead));
     host.stop();
     site.balanced();
+}
+
+/// A task of which each of four items fails for good.
+fn poisoned(keys: &str) -> Site {
+    let keys = format!("schedule = \"@every 1s\"\nretry.attempts_max = 1\n{keys}");
+    let site = Site::new(&hostile("old", "keys:panic,divide,recurse,unknown-read-set", &keys));
+    site.add_hostile();
+    site
+}
+
+#[test]
+fn a_pass_sets_aside_no_more_items_than_it_may() {
+    let site = poisoned("max_dead_letters = 2");
+    let (code, row) = passed(&site, &["run"]);
+    assert_eq!(code, 1, "{row:#}");
+    let reason = row["braked"].as_str().unwrap_or_default();
+    assert!(reason.contains("wanted to set aside at least "), "{row:#}");
+    let (dead, pending) = (row["dead"].as_u64(), row["pending"].as_u64());
+    assert!(dead <= Some(2) && dead.zip(pending).map(|(a, b)| a + b) == Some(4), "{row:#}");
+    site.balanced();
+    // Whoever raises the limit before the resumption is not warned.
+    site.configure(&hostile(
+        "old",
+        "keys:panic,divide,recurse,unknown-read-set",
+        "schedule = \"@every 1s\"\nretry.attempts_max = 1\nmax_dead_letters = 9",
+    ));
+    let (_, said) = site.json(&["task", "resume", "old", "--wait", "0s"]);
+    assert_eq!(said["warning"], Value::Null, "{said:#}");
+}
+
+#[test]
+fn a_pass_whose_runs_fail_is_told_of_the_brake() {
+    let site = Site::new(&hostile("old", "fat", "max_failed_runs = 1"));
+    site.add_hostile();
+    let (code, row) = passed(&site, &["run"]);
+    assert_eq!(code, 1, "{row:#}");
+    let reason = row["braked"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("1 run in a row failed"), "{row:#}");
+    let task = site.task("old");
+    assert_eq!(task["paused"]["by"], "brake", "the pass has applied it: {task:#}");
+    let (_, status) = site.json(&["status"]);
+    assert_eq!(status["commands_waiting"], 0);
 }
 
 #[test]
@@ -178,7 +382,8 @@ fn what_is_planned_of_a_paused_task_waits_until_it_is_resumed() {
     let left = stands_still(&site);
     assert!(left > ALL - OLD, "{left}");
     assert!(site.task("old")["waiting"].as_u64() > Some(0));
-    assert_eq!(site.task("old")["overdue_seconds"], 0.0);
+    let task = site.task("old");
+    assert_eq!((&task["overdue_seconds"], &task["last_result"]), (&0.0.into(), &"paused".into()));
     let why = refused(&site, &["task", "trigger", "old"]);
     assert!(why.contains("INC-7"), "{why}");
     let (code, said) = site.said(&["task", "discard", "other", "--reason", "x"]);
@@ -188,7 +393,12 @@ fn what_is_planned_of_a_paused_task_waits_until_it_is_resumed() {
     let mut host = site.serve();
     host.leads();
     stands_still(&site);
+    let resumed = std::time::Instant::now();
     applied(&site, &["task", "resume", "old"]);
+    let overdue = site.task("old")["overdue_seconds"].as_f64().expect("a number");
+    let since = resumed.elapsed().as_secs_f64();
+    assert!(overdue <= since, "the pause does not count: {overdue} of {since}");
+    assert_eq!(site.task("old")["last_result"], "running");
     wait_for("further rows to go", || (sessions(&site) < left).then_some(()));
     let why = refused(&site, &["task", "discard", "old", "--reason", "x"]);
     assert!(why.contains("pause it first with `besom task pause old`"), "{why}");
@@ -220,8 +430,11 @@ fn one_stop_holds_all_tasks_until_they_are_resumed() {
     let why = refused(&site, &["task", "resume", "old"]);
     assert!(why.contains("`besom resume --all`"), "{why}");
     host.stop();
-    let (_, said) = site.said(&["run"]);
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
     assert!(said.contains("old is paused with all tasks by"), "{said}");
+    assert!(said.contains("All tasks were skipped."), "{said}");
+    assert!(!said.contains("No tasks are configured"), "{said}");
     assert_eq!(sessions(&site), before);
     let mut host = site.serve();
     host.leads();

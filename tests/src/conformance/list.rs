@@ -33,7 +33,7 @@ macro_rules! store_conformance {
                 only_rows_that_were_deleted_are_counted,
                 a_run_without_a_brake_is_not_held,
                 a_brake_is_set_once_and_under_the_fence,
-                items_that_are_set_aside_are_counted,
+                a_commit_that_would_set_aside_too_many_items_changes_nothing,
                 a_resumption_sets_the_brakes_anew,
                 a_collection_is_estimated,
                 brakes_are_pruned_with_their_run,

@@ -353,7 +353,8 @@ impl World {
         let skew = ports.clock.read(store.as_ref()).now_or_never().expect("never suspends");
         let barred = skew.expect("no fault is due") == Skew::TooLarge;
         let now = ports.clock.now();
-        let node_machine = Node::new(settings, Work { tasks, collections }, seed, now);
+        let node_machine =
+            Node::new(settings, Work { tasks, collections, ..Work::default() }, seed, now);
         self.hosts[node] = Some(Host {
             node: node_machine,
             ports,

@@ -31,14 +31,13 @@ fn without_a_limit_there_is_no_brake() {
     let none = Brakes::default();
     assert!(!none.counts());
     assert_eq!((none.allowed("rows", Some(5)), none.allowed(LETTERS, None)), (None, None));
-    assert!(!Brake::forbids("rows", u64::MAX, None));
+    assert!(!Brake::forbids(u64::MAX, None));
 }
 
 #[test]
 fn the_limit_itself_is_allowed() {
-    assert!(!Brake::forbids("rows", 10, Some(10)));
-    assert!(Brake::forbids("rows", 11, Some(10)));
-    assert!(!Brake::forbids(LETTERS, 11, Some(10)), "an item that has failed is set aside");
+    assert!(!Brake::forbids(10, Some(10)));
+    assert!(Brake::forbids(11, Some(10)));
 }
 
 #[test]
@@ -75,26 +74,83 @@ fn usual_is_the_median_of_earlier_runs_that_counted_any() {
     ];
     assert_eq!(usual(&brakes, "rows", RunId(9)), Some(20));
     assert_eq!(usual(&brakes, "others", RunId(9)), None);
+    let released = Brake { allowed: None, ..brake(7, "rows", 9_000, 0) };
+    assert_eq!(usual(&[brake(9, "rows", 5, 9), released.clone()], "rows", RunId(9)), None);
+    let both = [brake(9, "rows", 5, 9), released, brake(6, "rows", 10, 1_000)];
+    assert_eq!(usual(&both, "rows", RunId(9)), Some(10), "what a person has let go is not usual");
+}
+
+fn deletes(rows: u64) -> Wanted {
+    Wanted { deletes: BTreeMap::from([("rows".to_owned(), rows)]), ..Wanted::default() }
 }
 
 #[test]
 fn a_trip_tells_what_was_wanted_allowed_and_usual() {
     let brakes = [brake(9, "rows", 900, 1_000), brake(8, "rows", 30, 1_000)];
-    let more = |rows| BTreeMap::from([("rows".to_owned(), rows)]);
-    assert_eq!(Trip::by_deletes(&brakes, RunId(9), &more(100)), None);
-    let trip = Trip::by_deletes(&brakes, RunId(9), &more(101)).expect("a trip");
+    assert_eq!(Trip::of(&brakes, RunId(9), &deletes(100)), None);
+    let trip = Trip::of(&brakes, RunId(9), &deletes(101)).expect("a trip");
     assert_eq!(
         trip.to_string(),
         "run 9 wanted to delete at least 1001 rows of rows; allowed: 1000 (of about 10000); usual: 30"
     );
-    assert_eq!(Trip::by_deletes(&brakes, RunId(7), &more(5_000)), None, "another run");
-    let letters = [brake(9, LETTERS, 10, 10)];
-    let said = Trip::by_letters(&letters, RunId(9)).expect("a trip").to_string();
+    assert_eq!(Trip::of(&brakes, RunId(7), &deletes(5_000)), None, "another run");
+    let letters = [brake(9, LETTERS, 8, 10)];
+    let wanted = |letters, letters_more| Wanted {
+        letters,
+        letters_more,
+        error: Some("no such key".into()),
+        ..deletes(5_000)
+    };
+    let said = Trip::of(&letters, RunId(9), &wanted(3, 0)).expect("a trip").to_string();
     assert_eq!(
         said,
-        "10 items of run 9 were set aside; allowed: 10; usual: unknown, no earlier run counted any"
+        "run 9 wanted to set aside at least 11 items; allowed: 10; usual: unknown, no earlier run \
+         counted any within its limit; the next one: no such key"
     );
-    assert_eq!(Trip::by_letters(&[brake(9, LETTERS, 9, 10)], RunId(9)), None);
+    assert_eq!(Trip::of(&letters, RunId(9), &wanted(2, 0)), None, "the limit itself is allowed");
+    let refused = Trip::of(&letters, RunId(9), &wanted(0, 3)).expect("a trip");
+    assert_eq!(refused.what(), Some(LETTERS), "its changes were refused");
+}
+
+#[test]
+fn what_a_batch_wanted_is_told_apart() {
+    let both = [brake(9, "rows", 0, 10), brake(9, LETTERS, 0, 10)];
+    let wanted = |letters, letters_more, rows| Wanted { letters, letters_more, ..deletes(rows) };
+    let what = |wanted| Trip::of(&both, RunId(9), &wanted).map(|trip| trip.key());
+    assert_eq!(what(wanted(11, 0, 11)), Some("max_dead_letters"), "this is certain");
+    assert_eq!(what(wanted(5, 6, 11)), Some("max_delete"));
+    assert_eq!(what(wanted(5, 6, 10)), Some("max_dead_letters"), "the rest explains it");
+    assert_eq!(what(wanted(5, 5, 10)), None);
+}
+
+#[test]
+fn a_resumption_is_told_beforehand_that_it_would_trip_again() {
+    let limit = |deletes: u64, letters| Brakes {
+        deletes: Some(DeletesMax::Rows(deletes)),
+        letters: NonZeroU32::new(letters),
+        failures: None,
+    };
+    let rows = brake(9, "rows", 900, 1_000);
+    let trip = Trip::of(std::slice::from_ref(&rows), RunId(9), &deletes(101)).expect("a trip");
+    let said = trip.again(&limit(1_000, 1), &rows).expect("a warning");
+    assert!(
+        said.starts_with("run 9 is still beyond max_delete: it wants at least 1001 rows"),
+        "{said}"
+    );
+    assert!(trip.again(&limit(1_000, 1), &Brake { allowed: None, ..rows.clone() }).is_some());
+    assert_eq!(trip.again(&limit(1_001, 1), &rows), None, "raised");
+    assert_eq!(trip.again(&Brakes::default(), &rows), None, "no limit any more");
+    let done = Brake { used: 1_001, ..rows };
+    assert_eq!(trip.again(&limit(1_000, 1), &done), None, "it has been done");
+    let letters = brake(9, LETTERS, 8, 10);
+    let wanted = Wanted { letters: 5, ..Wanted::default() };
+    let trip = Trip::of(std::slice::from_ref(&letters), RunId(9), &wanted).expect("a trip");
+    assert_eq!(trip.again(&limit(1, 5), &letters), None, "they are counted anew");
+    let said = trip.again(&limit(1, 4), &letters).expect("a warning");
+    assert!(
+        said.contains("it wants at least 5 further items to be set aside; allowed: 4"),
+        "{said}"
+    );
 }
 
 fn run(id: u64, error: Option<&str>, scan_done: bool) -> Run {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Held, HotKey, Node, NodeState, Pause, RunState, Snapshot, Task};
-use crate::plan::SlotOutcome;
+use crate::plan::{SlotOutcome, Unusual};
 use crate::time::Time;
 
 /// A node that has been silent for longer is reported.
@@ -392,6 +392,11 @@ impl Found {
             };
             self.add(urgency, subject(), text);
             self.because(pause.reason.clone());
+        }
+        let planned = task.last.iter().rev().map(|run| (run.id, run.planned));
+        if let Some(unusual) = Unusual::of(planned) {
+            let text = format!("{}: {}", task.name, unusual.words());
+            self.add(Urgency::Warning, Subject::Run(unusual.run), text);
         }
         let ended = task.last.iter().rev().filter(|run| !run.state.is_active());
         let failed = ended.clone().take_while(|run| run.state == RunState::Failed).count();

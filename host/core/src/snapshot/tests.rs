@@ -89,6 +89,26 @@ fn a_brake_is_an_alarm_and_the_pause_of_all_tasks_is_said_once() {
     assert_eq!(before, snapshot);
 }
 
+#[test]
+fn a_run_that_plans_many_times_the_usual_is_a_warning_without_any_limit() {
+    let ran = |id: u64, planned| LastRun {
+        id,
+        planned,
+        state: RunState::Ok,
+        started_at: ago(100),
+        ended_at: Some(ago(90)),
+        ..LastRun::default()
+    };
+    let mut snapshot = healthy();
+    let mut last: Vec<LastRun> = (1..=5).map(|id| ran(id, 30)).collect();
+    last.push(ran(6, 301));
+    set(&mut snapshot.tasks, 0, |t| t.last = last);
+    let words = "sweep: run 6 has planned 301 items, more than 10 times the usual 30";
+    assert_eq!(texts(&snapshot), [(Urgency::Warning, words.into())]);
+    let found = attention(&snapshot, &Thresholds::default());
+    assert_eq!(found[0].subject, Subject::Run(6));
+}
+
 type Change = fn(&mut Snapshot);
 
 fn set<T: Clone>(rows: &mut [Arc<T>], at: usize, change: impl FnOnce(&mut T)) {

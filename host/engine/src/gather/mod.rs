@@ -17,6 +17,7 @@ pub mod explain;
 mod picture;
 mod rates;
 mod reading;
+pub mod resumed;
 pub mod rows;
 
 use std::collections::VecDeque;

@@ -18,6 +18,7 @@ use besom_core::undo;
 use super::events::Events;
 use super::rates::Rates;
 use super::reading::Reading;
+use super::resumed::resumed_at;
 use super::{Defined, Sources, cache, rows};
 use crate::host::{self, clock};
 use besom_node::planner::Scheduled;
@@ -152,6 +153,9 @@ impl Picture {
             let (in_per_s, out_per_s) = self.rates.of(name);
             let slots = reading.slots.get(name).cloned().unwrap_or_default();
             let depth = depths.get(name);
+            // What was planned before could not be executed until then.
+            let resumed = resumed_at(&reading.commands, name);
+            let works_since = resumed.max(windows.opened_at(reading.now));
             let unscanned_since = scheduled.zip(state).and_then(|(task, state)| {
                 let runs: Vec<Scan> = reading
                     .runs
@@ -161,10 +165,9 @@ impl Picture {
                     .collect();
                 let (schedule, policy) = (task.schedule.as_ref()?, task.policy(GRACE_DEFAULT));
                 let held = Self::is_held(name, reading);
-                let (now, opened) = (reading.now, windows.opened_at(reading.now));
                 let paused = paused.clone().or_else(|| closed.clone());
                 let state = &TaskState { paused, ..state.clone() };
-                unscanned_since(now, schedule, &policy, state, &runs, held, opened)
+                unscanned_since(reading.now, schedule, &policy, state, &runs, held, works_since)
             });
             let task = Task {
                 orphaned: scheduled.is_none(),
@@ -176,7 +179,12 @@ impl Picture {
                 paused,
                 review: reading.reviews.iter().find(|r| r.task == *name).map(WaitingReview::from),
                 unscanned_since,
-                depth: depth.map(|depth| rows::depth(depth)).unwrap_or_default(),
+                depth: snapshot::Depth {
+                    oldest: depth
+                        .and_then(|depth| depth.oldest)
+                        .map(|at| works_since.map_or(at, |works| at.max(works))),
+                    ..depth.map(|depth| rows::depth(depth)).unwrap_or_default()
+                },
                 planned: depth.map_or(0, |depth| depth.planned),
                 in_per_s,
                 out_per_s,

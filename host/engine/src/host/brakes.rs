@@ -8,9 +8,9 @@ use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use besom_core::brake::{self, Brake, LETTERS, Trip};
+use besom_core::brake::{self, Brake, LETTERS, Trip, Wanted};
 use besom_core::ids::{FencingToken, RunId, TaskName};
-use besom_ports::store::{self, Batch, Command, Committed, Outcome, Store};
+use besom_ports::store::{self, Command, Store};
 use besom_ports::task::TaskDefinition;
 
 /// The number of rows up to which a collection without an estimate is counted.
@@ -67,34 +67,14 @@ impl Braking {
         Ok(())
     }
 
-    /// Requests a pause after a batch was left out that would have deleted so many rows, by run and
-    /// collection.
-    pub async fn trip(
-        &self,
-        store: &dyn Store,
-        task: &TaskName,
-        runs: &BTreeMap<RunId, BTreeMap<String, u64>>,
-    ) {
+    /// Requests a pause after a batch was left out that wanted this, by run.
+    pub async fn trip(&self, store: &dyn Store, task: &TaskName, runs: &BTreeMap<RunId, Wanted>) {
         let brakes = match store.brakes(task, BRAKES_READ).await {
             Ok(brakes) => brakes,
             Err(error) => return say(task, &error),
         };
-        let trip = runs.iter().find_map(|(run, more)| Trip::by_deletes(&brakes, *run, more));
+        let trip = runs.iter().find_map(|(run, wanted)| Trip::of(&brakes, *run, wanted));
         self.request(store, task, trip).await;
-    }
-
-    /// Requests a pause after a commit if too many items of a run were set aside.
-    pub async fn look_at_letters(&self, store: &dyn Store, batch: &Batch, committed: &Committed) {
-        let outcomes = batch.entries.iter().zip(&committed.outcomes);
-        let dead = outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Dead(_)));
-        let dead: BTreeMap<RunId, &TaskName> =
-            dead.map(|(entry, _)| (entry.item.run, &entry.item.identity.task)).collect();
-        for (run, task) in dead {
-            match store.brakes(task, BRAKES_READ).await {
-                Ok(brakes) => self.request(store, task, Trip::by_letters(&brakes, run)).await,
-                Err(error) => say(task, &error),
-            }
-        }
     }
 
     /// Requests a pause after a run has failed, if it was the last of too many.

@@ -496,10 +496,6 @@ impl Ports {
                 match &result {
                     Ok(committed) => {
                         self.recorder.land(&batch, committed);
-                        if batch.braked {
-                            let store = store.as_ref();
-                            self.braking.look_at_letters(store, &batch, committed).await;
-                        }
                     }
                     Err(error) => {
                         if matches!(error, store::Error::Unknown(_)) {

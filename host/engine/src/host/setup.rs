@@ -1,5 +1,6 @@
 //! Converts a configuration into the settings of a node.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,11 @@ pub fn work(config: &Config) -> Work {
             .and_then(|expression| Schedule::parse(expression, &definition.timezone).ok());
         (name.clone(), Scheduled { definition: Arc::clone(definition), schedule })
     });
-    Work { tasks: tasks.collect(), collections: Arc::clone(&config.collections) }
+    Work {
+        tasks: tasks.collect(),
+        left_out: BTreeMap::new(),
+        collections: Arc::clone(&config.collections),
+    }
 }
 
 /// The settings of a node. `pass`: it plans everything at once and ends (`besom run`).

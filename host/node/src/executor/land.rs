@@ -1,6 +1,6 @@
 //! Commits: sent, held back for due items, and landed, with the resources that they release.
 
-use besom_core::brake::deleted;
+use besom_core::brake::Wanted;
 
 use super::*;
 
@@ -105,19 +105,10 @@ impl Executor {
         out.push(Command::Report(report));
     }
 
-    /// Reports that a brake has stopped a batch, with the rows that it would have deleted.
+    /// Reports that a brake has stopped a batch, with what it wanted.
     fn trip(&mut self, task: &TaskName, batch: &Batch, out: &mut Vec<Command>) {
-        let mut runs: BTreeMap<RunId, BTreeMap<String, u64>> = BTreeMap::new();
-        for entry in &batch.entries {
-            if let Decision::Apply { proposal, .. } = &entry.decision {
-                for (collection, rows) in deleted(proposal, u64::MAX) {
-                    let of_run = runs.entry(entry.item.run).or_default();
-                    *of_run.entry(collection.to_owned()).or_default() += rows;
-                }
-            }
-        }
         out.push(Command::Abandon(batch.id));
-        out.push(Command::Trip(task.clone(), runs));
+        out.push(Command::Trip(task.clone(), Wanted::by_run(&batch.entries)));
     }
 
     pub(super) fn send(

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::backoff::Backoff;
+use besom_core::brake::Wanted;
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
@@ -206,9 +207,8 @@ pub enum Command {
     Report(Report),
     /// Report that a task is held.
     Hold(TaskName, Halted),
-    /// Request a pause of the task: a brake has stopped a batch, which would have deleted so many rows
-    /// of these collections, by run.
-    Trip(TaskName, BTreeMap<RunId, BTreeMap<String, u64>>),
+    /// Request a pause of the task: a brake has stopped a batch, which wanted this, by run.
+    Trip(TaskName, BTreeMap<RunId, Wanted>),
 }
 
 /// Why the executor holds a task although the database accepts its requests.

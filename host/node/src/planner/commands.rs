@@ -44,17 +44,16 @@ impl Planner {
     }
 
     /// Whether a pass has to leave this command to a running host, because only a host can apply
-    /// it: its task or run is not part of the pass, or it concerns the leadership.
+    /// it: its task is not in the configuration, its run is not part of the pass, it starts a run of
+    /// a task that the pass leaves out, or it concerns the leadership.
     fn is_for_a_host(&self, row: &CommandRow) -> bool {
         self.settings.pass
             && match &row.command {
-                Asked::Trigger { task }
-                | Asked::Pause { task }
+                Asked::Trigger { task } => !self.tasks.contains_key(task),
+                Asked::Pause { task }
                 | Asked::Resume { task, .. }
                 | Asked::Brake { task, .. }
-                | Asked::DiscardPlanned { task } => {
-                    !task.is_all() && !self.tasks.contains_key(task)
-                }
+                | Asked::DiscardPlanned { task } => self.own_pause(task).is_none(),
                 Asked::Cancel { run }
                 | Asked::Approve { run }
                 | Asked::Reject { run }
@@ -178,8 +177,18 @@ impl Planner {
                     return self.begins(fence, row, known, &scheduled);
                 }
             },
-            Asked::Pause { task } | Asked::Brake { task, .. } => match self.own_pause(task) {
+            Asked::Brake { task, .. } => match self.own_pause(task) {
                 None => refuse(unknown(task)),
+                Some(Some(pause)) => self.brake_paused(task, pause),
+                Some(None) => (CommandEffect::Pause(task.clone()), "paused".into()),
+            },
+            Asked::Pause { task } => match self.own_pause(task) {
+                None => refuse(unknown(task)),
+                // Whoever looks at it takes it over.
+                Some(Some(pause)) if pause.is_brake() => {
+                    let words = format!("paused, in place of the brake: {}", pause.reason);
+                    (CommandEffect::Pause(task.clone()), words)
+                }
                 Some(Some(pause)) => {
                     let by = &pause.by;
                     refuse(format!("{} already paused by {by}: {}", is(task), pause.reason))
@@ -199,22 +208,19 @@ impl Planner {
                     None => format!("{task} is not paused"),
                 }),
                 Some(Some(_)) => {
-                    let definition = self.tasks.get(task).map(|task| &task.scheduled.definition);
-                    let brakes = definition.filter(|_| !release).map(|d| d.brakes);
+                    let brakes = self.brakes_of(task).filter(|_| !release);
                     let words =
                         if *release { "resumed, and its brakes released" } else { "resumed" };
                     let effect = CommandEffect::Resume(task.clone(), brakes.unwrap_or_default());
                     (effect, words.into())
                 }
             },
-            Asked::DiscardPlanned { task } => match self.tasks.get(task) {
+            Asked::DiscardPlanned { task } => match self.own_pause(task) {
                 None => refuse(unknown(task)),
-                Some(_) if self.all_paused.is_none() && self.own_pause(task) == Some(None) => {
-                    refuse(format!(
-                        "{task} is not paused: pause it first with `besom task pause {task}`, so that \
+                Some(None) if self.all_paused.is_none() => refuse(format!(
+                    "{task} is not paused: pause it first with `besom task pause {task}`, so that \
                          nothing of it is executed or planned in the meantime"
-                    ))
-                }
+                )),
                 Some(_) => {
                     let words = format!("cancelled by {}: {}", row.by, row.reason);
                     (CommandEffect::DiscardPlanned(task.clone(), words), "discarded".into())
@@ -383,6 +389,9 @@ impl Planner {
             // It is marked as applied only now, so that the next leader does not resign as well.
             CommandEffect::Note if row.command == Asked::Resign => {
                 notices.push(Notice::Resign);
+            }
+            CommandEffect::Note if let Asked::Brake { task, .. } = &row.command => {
+                self.stop_in_pass(task);
             }
             // The courier and the executor discover these changes themselves.
             CommandEffect::Approve(_)

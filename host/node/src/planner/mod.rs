@@ -22,6 +22,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::brake::Brakes;
 use besom_core::fair::{self, Cycle, Quota};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::mode::Mode;
@@ -377,6 +378,9 @@ pub struct Planner {
     rounds: u32,
     /// Tasks that were paused during the pass.
     stopped: BTreeSet<TaskName>,
+    /// In a pass: the tasks of the configuration that it leaves out, with their brakes. Commands about
+    /// them are applied, but nothing of them is planned.
+    left_out: BTreeMap<TaskName, Brakes>,
     /// The pause of all tasks.
     all_paused: Option<Pause>,
     /// Whether the paused tasks may have changed since they were last told.
@@ -442,6 +446,7 @@ impl Planner {
             unfinished: HashSet::new(),
             rounds: 0,
             stopped: BTreeSet::new(),
+            left_out: BTreeMap::new(),
             all_paused: None,
             pauses_changed: false,
             idle_rounds: 0,
@@ -483,7 +488,13 @@ impl Planner {
 
     /// Ends the leadership.
     pub fn cease(&mut self) {
-        *self = Planner::new(self.settings);
+        let left_out = std::mem::take(&mut self.left_out);
+        *self = Planner { left_out, ..Planner::new(self.settings) };
+    }
+
+    /// Names the tasks of the configuration that a pass leaves out, with their brakes.
+    pub fn leave_out(&mut self, tasks: &BTreeMap<TaskName, Brakes>) {
+        self.left_out.clone_from(tasks);
     }
 
     /// Replaces the configured tasks. Active runs keep the definition that they were started with.

@@ -32,7 +32,49 @@ impl Planner {
     pub(super) fn own_pause(&self, name: &TaskName) -> Option<Option<&Pause>> {
         match name.is_all() {
             true => Some(self.all_paused.as_ref()),
-            false => self.tasks.get(name).map(|task| task.state.paused.as_ref()),
+            false => self.state_of(name).map(|state| state?.paused.as_ref()),
+        }
+    }
+
+    /// The state of a task of the configuration, as far as the store has one. In a pass the task may be
+    /// left out.
+    fn state_of(&self, name: &TaskName) -> Option<Option<&TaskState>> {
+        match self.tasks.get(name) {
+            Some(task) => Some(Some(&task.state)),
+            None => self.left_out.contains_key(name).then(|| self.absent.get(name)),
+        }
+    }
+
+    /// The brakes of a task of the configuration.
+    pub(super) fn brakes_of(&self, name: &TaskName) -> Option<Brakes> {
+        let own = self.tasks.get(name).map(|task| task.scheduled.definition.brakes);
+        own.or_else(|| self.left_out.get(name).copied())
+    }
+
+    /// What becomes of a task's brake that has tripped, while the task is paused already. A pass that
+    /// includes paused tasks ends its part of it; whoever has paused it stays named.
+    pub(super) fn brake_paused(&self, task: &TaskName, pause: &Pause) -> (CommandEffect, String) {
+        let (by, reason) = (&pause.by, &pause.reason);
+        let runs_on = self.settings.pass && !self.stopped.contains(task);
+        match (runs_on && self.tasks.contains_key(task), pause.is_brake()) {
+            (true, true) => (CommandEffect::Pause(task.clone()), "paused".into()),
+            (true, false) => {
+                let words = format!("the pass stops {task}, which stays paused by {by}: {reason}");
+                (CommandEffect::Note, words)
+            }
+            (false, _) => {
+                let words = format!("{task} is already paused by {by}: {reason}");
+                (CommandEffect::Refuse(words.clone()), words)
+            }
+        }
+    }
+
+    /// Ends the pass's part of a task, because one of its brakes has tripped.
+    pub(super) fn stop_in_pass(&mut self, name: &TaskName) {
+        if self.settings.pass && self.tasks.contains_key(name) {
+            self.pauses_changed = true;
+            self.unfinished.remove(name);
+            self.stopped.insert(name.clone());
         }
     }
 
@@ -41,6 +83,10 @@ impl Planner {
         self.pauses_changed = true;
         if name.is_all() {
             self.all_paused = pause.cloned();
+        }
+        if self.left_out.contains_key(name) {
+            let state = self.absent.entry(name.clone());
+            state.or_insert_with(|| TaskState::initial(name.clone())).paused = pause.cloned();
         }
         let now = self.now;
         let (all, pass) = (name.is_all(), self.settings.pass);

@@ -268,6 +268,11 @@ impl Planner {
     ) {
         match result {
             Ok(ended) => {
+                if self.settings.pass {
+                    // A brake that this run has tripped belongs to the pass.
+                    self.fetch_at = Some(self.now);
+                    self.has_fetched = false;
+                }
                 let at = self.now + Self::END_PAUSE;
                 if let Some(active) = self.runs.get_mut(&id) {
                     active.cycle = None;

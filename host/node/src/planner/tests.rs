@@ -528,3 +528,88 @@ fn a_run_is_cut_where_its_window_closes_and_goes_on_in_the_next() {
     let day = 86_400;
     assert!(scan_of(&plan(&mut planner, at(opens + day))).is_some(), "the same run goes on");
 }
+
+/// A pass over `sweep`, whose pause is that one, that leaves `other` out.
+fn passing(paused: Option<Pause>) -> Planner {
+    let mut planner = Planner::new(Settings { pass: true, ..Settings::default() });
+    planner.leave_out(&[("other".into(), brakes_of_other())].into());
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let state = |task: &str, paused| TaskState { paused, ..TaskState::initial(task.into()) };
+    let states = vec![state("sweep", paused), state("other", Some(pause_of("brake")))];
+    let loaded = Loaded { states, runs: vec![] };
+    planner.lead(at(0), fence(), loaded, &tasks(&["sweep"]), &mut notices, &mut out);
+    step(&mut planner, at(0), Event::Commands(Ok(vec![])));
+    planner
+}
+
+fn brakes_of_other() -> Brakes {
+    let deletes = Some(besom_core::brake::DeletesMax::Rows(7));
+    Brakes { deletes, ..Brakes::default() }
+}
+
+#[test]
+fn a_pass_applies_what_is_asked_of_a_task_that_it_leaves_out() {
+    let task = || TaskName::from("other");
+    let mut planner = passing(None);
+    let effect = applies(&mut planner, at(1), Asked::Pause { task: task() });
+    assert_eq!(effect, CommandEffect::Pause(task()), "in place of the brake");
+    let effect = applies(&mut planner, at(1), Asked::Pause { task: task() });
+    assert!(effect.is_refusal(), "{effect:?}");
+    let effect = applies(&mut planner, at(1), Asked::Resume { task: task(), release: false });
+    assert_eq!(effect, CommandEffect::Resume(task(), brakes_of_other()), "its limits stay");
+    let effect = applies(&mut passing(None), at(1), Asked::DiscardPlanned { task: task() });
+    assert!(matches!(effect, CommandEffect::DiscardPlanned(..)), "{effect:?}");
+    // A run of it, or a task that the file does not have, is left to a host.
+    for asked_of_host in [Asked::Trigger { task: task() }, Asked::Pause { task: "unknown".into() }]
+    {
+        let mut planner = passing(None);
+        step(&mut planner, at(1), Event::Commands(Ok(vec![asked(1, asked_of_host)])));
+        assert_eq!(applying(&plan(&mut planner, at(1))), None);
+    }
+}
+
+/// Whoever has paused the task before: the pass does no more of it.
+#[test]
+fn a_brake_ends_the_pass_of_a_task_that_is_paused_already() {
+    let trip = || besom_core::brake::Trip::Failures { run: RunId(7), wanted: 3, allowed: 3 };
+    let brake = || Asked::Brake { task: "sweep".into(), trip: trip() };
+    for (by, expected) in
+        [("brake", CommandEffect::Pause("sweep".into())), ("ana", CommandEffect::Note)]
+    {
+        let mut planner = passing(Some(pause_of(by)));
+        let mut out = Vec::new();
+        planner.plan(at(0), true, &mut out);
+        let decided = decisions(&out).remove(0);
+        let scans = step(&mut planner, at(0), Event::Decided(decided, Ok(vec![RunId(7)])));
+        assert!(scan_of(&scans).is_some(), "{by}: a paused task is included");
+        assert!(!planner.pass_is_complete());
+        assert_eq!(applies(&mut planner, at(1), brake()), expected, "{by}");
+        assert_eq!(planner.changed_pauses(), Some(["sweep".into()].into()), "{by}");
+        assert_eq!(scan_of(&step(&mut planner, at(1), page())), None, "{by}");
+        assert!(planner.pass_is_complete(), "{by}");
+        let effect = applies(&mut planner, at(1), brake());
+        assert!(effect.is_refusal(), "{by}: once is enough: {effect:?}");
+    }
+    // A host leaves the pause as it is.
+    let mut planner = leading(&["sweep"]);
+    applies(&mut planner, at(1), Asked::Pause { task: "sweep".into() });
+    assert!(applies(&mut planner, at(1), brake()).is_refusal());
+}
+
+#[test]
+fn a_person_takes_over_the_pause_of_a_brake() {
+    let mut planner = leading(&["sweep"]);
+    let trip = besom_core::brake::Trip::Failures { run: RunId(7), wanted: 3, allowed: 3 };
+    let row =
+        CommandRow { by: "brake".into(), ..asked(1, Asked::Brake { task: "sweep".into(), trip }) };
+    step(&mut planner, at(1), Event::Commands(Ok(vec![row])));
+    let brake = applying(&plan(&mut planner, at(1))).expect("it is applied");
+    step(&mut planner, at(1), Event::Applied(brake, Ok(Applied::default())));
+    let pause = || Asked::Pause { task: "sweep".into() };
+    step(&mut planner, at(2), Event::Commands(Ok(vec![asked(2, pause())])));
+    let taken = applying(&plan(&mut planner, at(2))).expect("it is applied");
+    assert_eq!(taken.effect, CommandEffect::Pause("sweep".into()));
+    assert!(taken.result.starts_with("paused, in place of the brake"), "{}", taken.result);
+    step(&mut planner, at(2), Event::Applied(taken, Ok(Applied::default())));
+    assert!(applies(&mut planner, at(3), pause()).is_refusal(), "of a person there is one");
+}

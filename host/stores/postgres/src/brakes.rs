@@ -114,14 +114,14 @@ pub(super) async fn add(session: &Session, used: &BTreeMap<(RunId, &str), u64>) 
                JOIN @.brake b ON b.run = u.run AND b.what = u.what
                ORDER BY b.run, b.what FOR UPDATE OF b)
              UPDATE @.brake b SET used = b.used + u.more FROM u
-             WHERE b.run = u.run AND b.what = u.what RETURNING b.what, b.used, b.allowed",
+             WHERE b.run = u.run AND b.what = u.what RETURNING b.used, b.allowed",
             params![runs, whats, more],
         )
         .await?;
     for row in &rows {
-        let (what, used): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-        let allowed = row.try_get::<_, Option<i64>>(2)?.map(|n| n as u64);
-        if Brake::forbids(&what, used as u64, allowed) {
+        let used: i64 = row.try_get(0)?;
+        let allowed = row.try_get::<_, Option<i64>>(1)?.map(|n| n as u64);
+        if Brake::forbids(used as u64, allowed) {
             return Ok(false);
         }
     }

@@ -75,7 +75,7 @@ pub(super) fn add(tx: &Tx<'_>, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool>
             )?
             .query_row(params![run.0, what, more], |r| Ok((r.get(0)?, r.get(1)?)))
             .optional()?;
-        if after.is_some_and(|(used, allowed)| Brake::forbids(what, used, allowed)) {
+        if after.is_some_and(|(used, allowed)| Brake::forbids(used, allowed)) {
             return Ok(false);
         }
     }

@@ -32,7 +32,7 @@ impl State {
         used.iter().all(|((run, what), more)| {
             let Some(brake) = self.brakes.get_mut(&(*run, (*what).to_owned())) else { return true };
             brake.used += more;
-            !Brake::forbids(what, brake.used, brake.allowed)
+            !Brake::forbids(brake.used, brake.allowed)
         })
     }
 

@@ -111,14 +111,24 @@ pub async fn a_brake_is_set_once_and_under_the_fence(world: &mut World) {
     assert!(matches!(said, Err(Error::Fenced)), "{said:?}");
 }
 
-/// An item that is set aside counts, and is set aside even beyond the limit: it has failed already.
-pub async fn items_that_are_set_aside_are_counted(world: &mut World) {
-    let run = world.planned("task", in_one_stream(&["k1", "k2"])).await;
+/// Items that are set aside count, and a commit that would set aside more than the run may changes nothing,
+/// not even for the items that it would have committed.
+pub async fn a_commit_that_would_set_aside_too_many_items_changes_nothing(world: &mut World) {
+    write_things(world).await;
+    let run = world.planned("task", in_one_stream(&["k1", "k2", "k3"])).await;
     set(world, &[brake(run, LETTERS, 1)]).await;
     let log = world.log("task").await;
-    let both = commit(world, vec![(&log[0], dead("no")), (&log[1], dead("no"))]).await;
-    assert_eq!(both.outcomes, [Outcome::Dead("no".into()), Outcome::Dead("no".into())]);
-    assert_eq!(used(world).await, [2]);
+    let all =
+        commit(world, vec![(&log[0], delete(1)), (&log[1], dead("no")), (&log[2], dead("no"))]);
+    let braked = Outcome::Left(LeftOut::Braked);
+    assert_eq!(all.await.outcomes, [braked.clone(), braked.clone(), braked.clone()]);
+    assert_eq!((things(world).await, used(world).await), (5, vec![0]));
+    let two = commit(world, vec![(&log[0], delete(1)), (&log[1], dead("no"))]).await;
+    assert_eq!(two.outcomes, [Outcome::Committed, Outcome::Dead("no".into())]);
+    assert_eq!(commit(world, vec![(&log[2], dead("no"))]).await.outcomes, [braked]);
+    assert_eq!((things(world).await, used(world).await), (4, vec![1]));
+    assert_eq!(world.log("task").await.len(), 1, "it waits");
+    world.balanced().await;
 }
 
 async fn command(world: &World, effect: &CommandEffect, limit: u32) -> Applied {

@@ -1,6 +1,6 @@
 //! Tasks that are paused, outside their windows, or stopped by a brake.
 
-use besom_core::brake::{Brakes, DeletesMax};
+use besom_core::brake::{Brakes, DeletesMax, Wanted};
 use besom_core::window::{Window, Windows};
 
 use super::*;
@@ -82,8 +82,10 @@ fn a_batch_that_a_brake_leaves_out_is_reported_with_its_rows_and_waits() {
     assert!(batch.braked);
     let left = batch.all_left(LeftOut::Braked, bench.now);
     let told = bench.step(Event::Committed(ticket, batch.id, Ok(left)));
-    let rows = BTreeMap::from([(RunId(1), BTreeMap::from([("things".to_owned(), 2)]))]);
-    assert!(told.contains(&Command::Trip("sweep".into(), rows)), "{told:?}");
+    let deletes = BTreeMap::from([("things".to_owned(), 2)]);
+    let wanted = Wanted { deletes, ..Wanted::default() };
+    let trip = Command::Trip("sweep".into(), [(RunId(1), wanted)].into());
+    assert!(told.contains(&trip), "{told:?}");
     assert!(told.contains(&Command::Abandon(batch.id)), "{told:?}");
     assert!(!begun(&told), "it is held until the pause arrives");
     bench.executor.pause(paused(&["sweep"]));
