@@ -743,7 +743,7 @@ fn another_file_than_the_pinned_one_is_refused() {
         (format!("{required}{}", task("")), "is not pinned, but plugins.require_pin is set"),
     ] {
         let said = load(&text).expect_err(words).to_string();
-        assert!(said.contains(words) && said.contains("besom plugin pin a"), "{said}");
+        assert!(said.contains(words) && said.contains("besom task pin a"), "{said}");
     }
     // A plugin that was not loaded has the same diagnostic.
     let refused = task(&pin(&"cd".repeat(32))).replace("pinned.wasm", "refused.wasm");

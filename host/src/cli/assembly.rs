@@ -121,6 +121,9 @@ impl Assembly {
         }
         let mut kept: BTreeMap<TaskName, Arc<TaskDefinition>> = BTreeMap::new();
         for name in tasks {
+            if let Some(why) = self.config.refused.get(name.as_str()) {
+                return Err(Problems(vec![why.clone()]).into());
+            }
             let Some((name, definition)) = self.config.tasks.get_key_value(name.as_str()) else {
                 let names: Vec<&str> = self.config.tasks.keys().map(TaskName::as_str).collect();
                 let fix = match besom_config::keys::nearest(name, names.iter().copied()) {
@@ -132,6 +135,7 @@ impl Assembly {
             kept.insert(name.clone(), Arc::clone(definition));
         }
         self.config.tasks = kept;
+        self.config.refused.clear();
         Ok(())
     }
 
