@@ -21,6 +21,7 @@ mod refused;
 mod reload;
 mod replaced;
 mod replay;
+mod replayed;
 mod site;
 mod strangers;
 mod telling;

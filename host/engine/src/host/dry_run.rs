@@ -239,7 +239,7 @@ fn item(definition: &TaskDefinition, partitions: u32, now: Time, candidate: Cand
     }
 }
 
-fn in_words(change: &Change) -> String {
+pub(super) fn in_words(change: &Change) -> String {
     match change {
         Change::Insert { collection, fields } => {
             format!("insert into {collection}: {}", all(fields))
@@ -302,13 +302,13 @@ fn meeting(range: &RowRange) -> String {
     }
 }
 
-fn all(fields: &[Field]) -> String {
+pub(super) fn all(fields: &[Field]) -> String {
     let fields: Vec<String> =
         fields.iter().map(|field| format!("{} = {}", field.name, field.value.shown())).collect();
     fields.join(", ")
 }
 
-fn keyed(key: &[Value]) -> String {
+pub(super) fn keyed(key: &[Value]) -> String {
     let values: Vec<String> = key.iter().map(Value::shown).collect();
     format!("({})", values.join(", "))
 }

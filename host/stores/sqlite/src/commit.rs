@@ -27,7 +27,7 @@ use super::ledger::{Ledger, Named, blocks};
 use super::mapping::Mapping;
 use super::tally;
 use super::writer::{Durability, Tx, Writing};
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut};
+use besom_ports::store::{Batch, Committed, Decision, Entry, Error, Given, LeftOut};
 use besom_record::Changed;
 use besom_tables::room::Room;
 
@@ -161,7 +161,8 @@ fn attempt(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care) -
                     (of.rows, of.said) = (effects.rows, said);
                     if let Some(kept) = effects.images {
                         let packed;
-                        (packed, room) = kept.pack(&entry.item.version);
+                        let given = Given::of(entry, batch.as_of);
+                        (packed, room) = kept.pack(&entry.item.version, given.as_ref());
                         of.undo = Some(packed);
                     }
                 }
