@@ -625,7 +625,9 @@ fn wasm_files(dir: &Path) -> Vec<String> {
 /// Logs the tasks that are left out because their plugin files are refused, unless it was logged before.
 pub fn say_refused(config: &Config, before: &BTreeMap<TaskName, Diagnostic>) {
     for (task, why) in config.refused.iter().filter(|(task, why)| before.get(*task) != Some(why)) {
-        tracing::error!(%task, "the plugin file is refused: the task does not run, the others do\n{why}");
+        tracing::error!(
+            "the plugin file of {task} is refused: it does not run, the other tasks do\n{why}"
+        );
     }
 }
 
