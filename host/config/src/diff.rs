@@ -24,6 +24,9 @@ pub struct Changes {
     pub collections: bool,
     /// The new value of `plugins.require_pin`, if it changed. It takes effect at once.
     pub require_pin: Option<bool>,
+    /// `plugins.require_signature` and the number of `plugins.trusted_keys`, if one of the keys changed. They
+    /// take effect at once.
+    pub signing: Option<(bool, usize)>,
     /// Changed keys that take effect at the next start, as `section.key`.
     pub needs_restart: Vec<String>,
 }
@@ -39,7 +42,12 @@ impl Config {
     /// Returns the changes from this configuration to `new`.
     pub fn diff(&self, new: &Config) -> Changes {
         let require_pin = new.plugins.require_pin;
+        let signing = |config: &Config| {
+            (config.plugins.require_signature, config.plugins.trusted_keys.clone())
+        };
+        let (required, keys) = signing(new);
         let mut changes = Changes {
+            signing: (signing(self) != signing(new)).then_some((required, keys.len())),
             require_pin: (self.plugins.require_pin != require_pin).then_some(require_pin),
             collections: self.collections != new.collections,
             needs_restart: self.restart_keys(new),
@@ -96,7 +104,8 @@ impl Config {
             let names: std::collections::BTreeSet<_> =
                 of(&old).into_iter().chain(of(&new)).collect();
             for key in names {
-                let at_once = (section, key.as_str()) == ("plugins", "require_pin");
+                let at_once = section == "plugins"
+                    && ["require_pin", "require_signature", "trusted_keys"].contains(&key.as_str());
                 if old.get(&key) != new.get(&key) && !at_once {
                     keys.push(format!("{section}.{key}"));
                 }

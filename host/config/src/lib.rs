@@ -93,6 +93,8 @@ pub struct Config {
     pub topics: BTreeMap<String, delivery::Route>,
     /// The tasks, by name.
     pub tasks: BTreeMap<TaskName, Arc<TaskDefinition>>,
+    /// The tasks that are left out because their plugin files are refused, and why.
+    pub refused: BTreeMap<TaskName, Diagnostic>,
     /// The manifests of the plugins, by digest.
     pub manifests: BTreeMap<String, Arc<Manifest>>,
     /// The collections of the entity model, each replaced by the collection of the same name in the file.
@@ -120,6 +122,7 @@ impl Config {
             delivery: s.delivery,
             topics: s.topics,
             tasks: BTreeMap::new(),
+            refused: BTreeMap::new(),
             manifests: BTreeMap::new(),
             collections: Arc::new(collections),
             warnings: Vec::new(),

@@ -31,6 +31,7 @@ use super::walk::{Spans, Walker};
 use besom_ports::guests::Manifest;
 use besom_ports::store::MappingFault;
 use besom_ports::task::TaskDefinition;
+use besom_runtime::TrustedKey;
 
 /// A loaded plugin.
 #[derive(Debug, Clone)]
@@ -52,12 +53,16 @@ pub struct PluginFault {
     pub fix: String,
     /// SHA-256 of a file that was not loaded because no pin admits it.
     pub refused: Option<String>,
+    /// Whether the file was not loaded because no trusted key vouches for it: its tasks are refused, and no
+    /// others.
+    pub untrusted: bool,
 }
 
 impl PluginFault {
     /// A fault of a plugin that is not about pins.
     pub fn new(message: impl Into<String>, fix: impl Into<String>) -> PluginFault {
-        PluginFault { message: message.into(), fix: fix.into(), refused: None }
+        let (message, fix) = (message.into(), fix.into());
+        PluginFault { message, fix, refused: None, untrusted: false }
     }
 }
 
@@ -319,6 +324,21 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
         let fix = format!("choose a name of at most {SCHEMA_BYTES_MAX} bytes");
         problems.push(Diagnostic::error(place(at("store", "schema")), message).fix(fix));
     }
+    for key in &sections.plugins.trusted_keys {
+        if let Err(why) = TrustedKey::parse(key) {
+            let fix = "write the second line of the file minisign.pub, which begins with RW";
+            let message = format!("`{key}` {why}");
+            problems
+                .push(Diagnostic::error(place(at("plugins", "trusted_keys")), message).fix(fix));
+        }
+    }
+    if sections.plugins.require_signature && sections.plugins.trusted_keys.is_empty() {
+        let message = "plugins.require_signature is set, but plugins.trusted_keys names no key";
+        let fix =
+            "write trusted_keys = [\"RW...\"] in [plugins], with the public keys that you trust";
+        let place = place(at("plugins", "require_signature"));
+        problems.push(Diagnostic::error(place, message).fix(fix));
+    }
     cluster::judge(sections, |key| place(at("coordination", key)), problems);
     activity::judge(sections, |key| place(at("activity", key)), problems);
     api::judge(sections, |key| place(at("api", key)), problems);
@@ -447,10 +467,14 @@ impl Parsed {
         let mut walker = Walker { source: &self.source, problems: &mut self.problems };
         let (collections, places) = collection::read(&mut walker, &self.collections, defaults);
         let (mut tasks, mut manifests) = (BTreeMap::new(), BTreeMap::new());
+        let mut refused = BTreeMap::new();
         let mut found: BTreeMap<&str, Result<Plugin, PluginFault>> = BTreeMap::new();
         if let Some(plugin) = plugin {
             for task in self.tasks.iter().filter(|t| !t.plugin().is_empty()) {
-                match found.entry(task.plugin()).or_insert_with(|| plugin(task.plugin())) {
+                let said = walker.problems.len();
+                let found = found.entry(task.plugin()).or_insert_with(|| plugin(task.plugin()));
+                let is_refused = task.is_refused(found);
+                match found {
                     Ok(plugin) => {
                         let require_pin = self.sections.plugins.require_pin;
                         let mut definition =
@@ -466,6 +490,10 @@ impl Parsed {
                         let require_pin = self.sections.plugins.require_pin;
                         task.without_plugin(&mut walker, fault, &collections, require_pin);
                     }
+                }
+                // A refused file is the first problem of its task.
+                if is_refused && let Some(why) = walker.problems.get(said) {
+                    refused.insert(TaskName::from(task.name()), why.clone());
                 }
             }
         } else {
@@ -493,6 +521,7 @@ impl Parsed {
         let mut config = Config::from_sections(self.origin, self.sections, collections);
         config.tasks = tasks;
         config.manifests = manifests;
+        config.refused = refused;
         let (source, tokens, problems) = (self.source, self.tokens, self.problems);
         let store_span = self.store_span;
         Resolved { config, source, places, schedules, settings, tokens, store_span, problems }
@@ -534,6 +563,16 @@ impl Resolved {
     /// Adds a problem of the whole file.
     pub fn refuse(&mut self, message: String, fix: &str) {
         self.problems.push(Diagnostic::error(self.source.whole(), message).fix(fix));
+    }
+
+    /// Leaves out those tasks that `may` be left out and whose plugin files are refused, because they are not
+    /// the pinned ones or no trusted key vouches for them. They are [`Config::refused`], and are no longer
+    /// problems of the configuration.
+    pub fn leave_out_refused(&mut self, may: impl Fn(&TaskName) -> bool) {
+        let Resolved { config, problems, .. } = self;
+        config.refused.retain(|task, _| may(task));
+        config.tasks.retain(|task, _| !config.refused.contains_key(task));
+        problems.retain(|problem| !config.refused.values().any(|why| why == problem));
     }
 
     /// The configuration despite its problems, for example to open its store.

@@ -16,6 +16,7 @@ use super::cluster::{self, Coordination, Ring};
 use super::delivery::{self, Delivery, Route};
 use super::keys::{Key, Setter};
 use besom_ports::members::WEIGHT_MAX;
+use besom_runtime::{Signing, TrustedKey};
 
 /// The settings of `[store]`: a SQLite file or a PostgreSQL server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -179,6 +180,10 @@ pub struct Plugins {
     pub dir: PathBuf,
     /// Whether tasks must pin their plugin files.
     pub require_pin: bool,
+    /// The public keys of minisign whose signatures of plugin files are accepted.
+    pub trusted_keys: Vec<String>,
+    /// Whether a plugin file must be signed by one of them.
+    pub require_signature: bool,
     /// Maximum size of a plugin file, in bytes.
     pub bytes_max: u64,
     /// Maximum address space of the process that compiles a plugin, in bytes.
@@ -656,6 +661,20 @@ pub static SECTIONS: &[Section] = &[
                 setter: Setter::Bool(|s| &mut s.plugins.require_pin),
             },
             Key {
+                name: "trusted_keys",
+                default: "",
+                doc: "Public keys of minisign, such as [\"RW...\"]: a signature NAME.wasm.minisig beside a \
+                      plugin file must be by one of them (default: signatures are not read).",
+                setter: Setter::Texts(|s| &mut s.plugins.trusted_keys),
+            },
+            Key {
+                name: "require_signature",
+                default: "false",
+                doc: "Whether a plugin file must have a signature by one of the trusted keys; built-in \
+                      plugins need none.",
+                setter: Setter::Bool(|s| &mut s.plugins.require_signature),
+            },
+            Key {
                 name: "bytes_max",
                 default: "\"64MiB\"",
                 doc: "Maximum size of a plugin file.",
@@ -679,6 +698,14 @@ pub static SECTIONS: &[Section] = &[
     cluster::RING,
     delivery::DELIVERY,
 ];
+
+impl Plugins {
+    /// Whose signatures plugin files need. A key that is none is left out: the configuration is refused for it.
+    pub fn signing(&self) -> Signing {
+        let keys = self.trusted_keys.iter().filter_map(|key| TrustedKey::parse(key).ok());
+        Signing { keys: keys.collect(), required: self.require_signature }
+    }
+}
 
 impl Sections {
     /// Returns the defaults; paths that depend on other paths are still empty.

@@ -229,7 +229,7 @@ pub static KEYS: &[Key<TaskTable>] = &[
     Key {
         name: PIN,
         default: "",
-        doc: "SHA-256 of the plugin file, in hexadecimal; any other file is refused. `besom plugin pin` writes it.",
+        doc: "SHA-256 of the plugin file, in hexadecimal; any other file is refused. `besom task pin` writes it.",
         setter: Setter::OptionalText(|t| &mut t.sha256),
     },
 ];
@@ -494,13 +494,28 @@ impl RawTask {
         collections: &Collections,
         require_pin: bool,
     ) {
-        self.judge_unknown(walker, collections);
-        if let Some(digest) = &fault.refused {
-            self.judge_pin(walker, digest, false, require_pin);
-            return;
+        match &fault.refused {
+            Some(digest) => {
+                self.judge_pin(walker, digest, false, require_pin);
+            }
+            None => {
+                let span = self.spans.get("plugin").unwrap_or(&self.name_span);
+                walker.error(span, fault.message.as_str(), fault.fix.as_str());
+            }
         }
-        let span = self.spans.get("plugin").unwrap_or(&self.name_span);
-        walker.error(span, fault.message.as_str(), fault.fix.as_str());
+        self.judge_unknown(walker, collections);
+    }
+
+    /// Whether the file of the plugin is refused, which concerns this task alone: it is not the pinned one, or
+    /// no trusted key vouches for it. [`RawTask::resolve`] and [`RawTask::without_plugin`] report that first.
+    pub fn is_refused(&self, found: &Result<Plugin, PluginFault>) -> bool {
+        let digest = match found {
+            Ok(plugin) => Some(&plugin.digest),
+            Err(fault) if fault.untrusted => return true,
+            Err(fault) => fault.refused.as_ref(),
+        };
+        let pin = self.pin().filter(|pin| is_digest(pin));
+        pin.zip(digest).is_some_and(|(pin, digest)| !pin.eq_ignore_ascii_case(digest))
     }
 
     /// Reports what is wrong with the task whatever its plugin requests.
@@ -1030,14 +1045,14 @@ impl RawTask {
                     false => "a pin must be a SHA-256 with 64 hexadecimal digits".to_owned(),
                 };
                 let fix = format!(
-                    "review the file with `besom plugin diff {task}`, then run `besom plugin pin {task}`"
+                    "review the file with `besom plugin diff {task}`, then run `besom task pin {task}`"
                 );
                 walker.error(span, message, fix);
                 return true;
             }
             None if require_pin && !built_in => {
                 let message = format!("`{name}` is not pinned, but plugins.require_pin is set");
-                let fix = format!("review the file, then run `besom plugin pin {task}`");
+                let fix = format!("review the file, then run `besom task pin {task}`");
                 walker.error(span, message, fix);
             }
             None => {}

@@ -92,6 +92,9 @@ fn plugin(name: &str) -> Result<Plugin, PluginFault> {
         "refused.wasm" => {
             Err(PluginFault { refused: Some("ab".repeat(32)), ..PluginFault::new("", "") })
         }
+        "unsigned.wasm" => {
+            Err(PluginFault { untrusted: true, ..PluginFault::new("it is not signed", "sign it") })
+        }
         _ => Err(PluginFault::new(format!("there is no plugin `{name}`"), "did you mean `sweep`?")),
     }
 }
@@ -743,7 +746,7 @@ fn another_file_than_the_pinned_one_is_refused() {
         (format!("{required}{}", task("")), "is not pinned, but plugins.require_pin is set"),
     ] {
         let said = load(&text).expect_err(words).to_string();
-        assert!(said.contains(words) && said.contains("besom plugin pin a"), "{said}");
+        assert!(said.contains(words) && said.contains("besom task pin a"), "{said}");
     }
     // A plugin that was not loaded has the same diagnostic.
     let refused = task(&pin(&"cd".repeat(32))).replace("pinned.wasm", "refused.wasm");
@@ -768,6 +771,71 @@ fn another_file_than_the_pinned_one_is_refused() {
         said.iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].contains("is not the pinned file"), "{errors:?}");
+}
+
+#[test]
+fn a_refused_file_leaves_out_its_task_alone() {
+    let pinned = |name: &str, plugin: &str, pin: &str| {
+        format!(
+            "[tasks.{name}]\nplugin = \"{plugin}\"\nlane = \"heavy\"\nsha256 = \"{pin}\"\n[tasks.{name}.grants]\n\
+             documents = [\"read\"]\nchanges = [\"read\", \"delete\"]\ntopics = [\"doc-changed\"]\n"
+        )
+    };
+    let (same, other) = ("ab".repeat(32), "cd".repeat(32));
+    let text = [
+        pinned("another", "pinned.wasm", &other),
+        pinned("unloaded", "refused.wasm", &other),
+        "[tasks.unsigned]\nplugin = \"unsigned.wasm\"\n".to_owned(),
+        pinned("fine", "pinned.wasm", &same),
+        "[tasks.built-in]\nplugin = \"sweep\"\n".to_owned(),
+    ]
+    .concat();
+    let resolve = |text: &str| {
+        let parsed = RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default());
+        parsed.resolve(&plugin, &default_collections())
+    };
+    let mut resolved = resolve(&text);
+    resolved.leave_out_refused(|_| true);
+    let config = resolved.finish().unwrap_or_else(|problems| panic!("{problems}"));
+    let names = |names: Vec<&TaskName>| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(config.tasks.keys().collect()), ["built-in", "fine"]);
+    assert_eq!(names(config.refused.keys().collect()), ["another", "unloaded", "unsigned"]);
+    let said = config.refused["another"].to_string();
+    assert!(said.contains("besom task pin another") && said.contains("besom.toml:4"), "{said}");
+    assert!(config.refused["unsigned"].to_string().contains("it is not signed"));
+    // One that runs is not left out: its host keeps its code.
+    let mut resolved = resolve(&text);
+    resolved.leave_out_refused(|task| task.as_str() != "another");
+    let Problems(said) = resolved.finish().expect_err("it may not be left out");
+    let errors: Vec<_> = said.iter().filter(|d| d.is_error()).collect();
+    assert!(errors.len() == 1 && errors[0].message.contains("`pinned.wasm`"), "{errors:?}");
+    // What is wrong with the configuration itself stays an error.
+    for text in [pinned("a", "pinned.wasm", "abab"), "[tasks.a]\nplugin = \"gone.wasm\"\n".into()] {
+        let mut resolved = resolve(&text);
+        resolved.leave_out_refused(|_| true);
+        resolved.finish().expect_err(&text);
+    }
+}
+
+#[test]
+fn keys_of_signatures_are_judged() {
+    let key = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
+    let fine = format!("[plugins]\ntrusted_keys = [\"{key}\"]\nrequire_signature = true\n");
+    let config = load(&fine).unwrap_or_else(|problems| panic!("{problems}"));
+    let signing = config.plugins.signing();
+    assert_eq!((signing.keys.len(), signing.required), (1, true));
+    for (text, words) in [
+        ("[plugins]\nrequire_signature = true\n", "plugins.trusted_keys names no key"),
+        ("[plugins]\ntrusted_keys = [\"RW\"]\n", "`RW` is not a public key of minisign"),
+    ] {
+        let said = load(text).expect_err(words).to_string();
+        assert!(said.contains(words) && said.contains("besom.toml:2"), "{said}");
+    }
+    // A change takes effect at once.
+    let without = load("[plugins]\n").expect("it is valid");
+    let changes = without.diff(&config);
+    assert_eq!((changes.signing, changes.needs_restart.len()), (Some((true, 1)), 0));
+    assert_eq!(without.diff(&without).signing, None);
 }
 
 #[test]

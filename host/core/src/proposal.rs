@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::item::Item;
 use crate::time::Time;
@@ -332,6 +334,27 @@ impl Change {
     }
 }
 
+/// Hashes what is written to it.
+struct Hashing(Xxh3);
+
+impl Flavor for Hashing {
+    type Output = u128;
+
+    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
+        self.0.update(&[data]);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        self.0.update(data);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<u128> {
+        Ok(self.0.digest128())
+    }
+}
+
 /// What happens to the rows of a range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fate<'a> {
@@ -366,6 +389,14 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// A digest of the guards, the changes and what to do when a guard does not hold, by which the proposals of two
+    /// calls are compared. It is without the notes, to which the host adds what the call has cost.
+    pub fn digest(&self) -> u128 {
+        let said = (&self.guards, &self.changes, &self.on_guard_failed);
+        // Plain data can always be written.
+        postcard::serialize_with_flavor(&said, Hashing(Xxh3::new())).unwrap_or_default()
+    }
+
     /// Whether a row of its ranges that the database refuses to change may stay while the others are changed.
     /// Otherwise the item fails: a guard or another change may depend on all of them. It fails as well if no row at
     /// all could be changed.
@@ -452,4 +483,32 @@ pub enum Settle {
         /// Why; appended to the item's errors.
         reason: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_tells_what_a_proposal_changes_and_under_which_guards_but_not_its_notes() {
+        let delete =
+            |key: i64| Change::Delete { collection: "c".into(), key: vec![Value::Integer(key)] };
+        let proposal = Proposal {
+            guards: vec![Guard::Idle("a".into())],
+            changes: vec![delete(1)],
+            on_guard_failed: OnGuardFailed::Retry(5),
+            notes: vec![Field::new("act_ms", Value::Integer(3))],
+        };
+        let others = [
+            Proposal { guards: vec![], ..proposal.clone() },
+            Proposal { guards: vec![Guard::Idle("b".into())], ..proposal.clone() },
+            Proposal { changes: vec![delete(2)], ..proposal.clone() },
+            Proposal { changes: vec![delete(1), delete(2)], ..proposal.clone() },
+            Proposal { changes: vec![delete(2), delete(1)], ..proposal.clone() },
+            Proposal { on_guard_failed: OnGuardFailed::Retry(6), ..proposal.clone() },
+        ];
+        let mut digests: BTreeSet<u128> = others.iter().map(Proposal::digest).collect();
+        assert!(digests.insert(proposal.digest()) && digests.len() == 7);
+        assert_eq!(Proposal { notes: vec![], ..proposal.clone() }.digest(), proposal.digest());
+    }
 }

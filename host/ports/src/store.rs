@@ -1598,6 +1598,45 @@ pub struct KeptItem {
     pub collections: Vec<String>,
     /// Number of rows.
     pub rows: u64,
+    /// What it was given when it was executed; `None`: a version of Besom has kept it that did not record it.
+    pub given: Option<Given>,
+}
+
+/// What an item was given when it was executed, and what its plugin proposed, so that the call can be repeated.
+/// The rest is in its history row: its identity, its run, and the commit, whose id has the seed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// The present.
+    pub now: Time,
+    /// The route of the item; `None`: its key.
+    pub route: Option<String>,
+    /// The payload of the item.
+    pub payload: Vec<u8>,
+    /// The slot of its run.
+    pub planned_at: Time,
+    /// Its failed executions before this one.
+    pub attempts: u32,
+    /// How often a guard had failed.
+    pub guard_retries: u32,
+    /// [`besom_core::proposal::Proposal::digest`] of what was proposed.
+    pub proposal: u128,
+}
+
+impl Given {
+    /// What the item of an entry was given, where `now` was the present; `None`: nothing was proposed for it.
+    pub fn of(entry: &Entry, now: Time) -> Option<Given> {
+        let Decision::Apply { proposal, .. } = &entry.decision else { return None };
+        let item = &entry.item;
+        Some(Given {
+            now,
+            route: (item.route != item.identity.key).then(|| item.route.clone()),
+            payload: item.payload.clone(),
+            planned_at: item.planned_at,
+            attempts: item.attempts,
+            guard_retries: item.guard_retries,
+            proposal: proposal.digest(),
+        })
+    }
 }
 
 /// The result of putting rows back.

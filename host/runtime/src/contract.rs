@@ -5,6 +5,8 @@
 //! version runs, and one for a later minor version may need a missing import. The linker would only
 //! report that no implementation matches; this module reports what to do.
 
+use std::collections::BTreeSet;
+
 use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime::component::types::{ComponentExtern, ComponentItem};
@@ -123,6 +125,26 @@ pub(super) fn names(engine: &Engine, component: &Component) -> Result<(), Mismat
         exports.push(name.to_owned());
     }
     check(&imports, &exports, functions.as_deref())
+}
+
+/// What a component imports: the functions of the contract as `store.get-many`, and other interfaces without
+/// their versions.
+pub(super) fn imports(engine: &Engine, component: &Component) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (name, item) in component.component_type().imports(engine) {
+        match (interface(name), &item.ty) {
+            (Some(ours), ComponentItem::ComponentInstance(instance)) => {
+                let functions = instance
+                    .exports(engine)
+                    .filter(|(_, item)| matches!(item.ty, ComponentItem::ComponentFunc(_)));
+                found.extend(functions.map(|(function, _)| format!("{ours}.{function}")));
+            }
+            _ => {
+                found.insert(shown(name.split('@').next().unwrap_or(name)));
+            }
+        }
+    }
+    found
 }
 
 fn functions_of(engine: &Engine, item: &ComponentExtern<'_>) -> Vec<String> {
@@ -268,6 +290,12 @@ mod tests {
             assert!(imported.iter().any(|name| name == function), "{function}: {imported:?}");
         }
         names(&engine, &component).unwrap();
+        let imported = imports(&engine, &component);
+        for function in functions {
+            let (interface, function) = function.split_once("@1.0.0 ").unwrap();
+            assert!(imported.contains(&format!("{interface}.{function}")), "{imported:?}");
+        }
+        assert!(imported.iter().all(|name| !name.contains('@')), "{imported:?}");
         let linker = crate::engine::linker(&engine).unwrap();
         TaskPre::new(linker.instantiate_pre(&component).unwrap()).unwrap();
     }

@@ -40,12 +40,13 @@ mod page;
 mod plugin;
 mod readset;
 mod shape;
+mod signature;
 mod threads;
 mod ticker;
 mod verdict;
 mod wasi;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -84,6 +85,7 @@ pub use self::engine::{Metering, Settings};
 pub use self::lines::LOOKING_UP;
 pub use self::plugin::{COMPILING, LoadError, Loaded, closed, digest, trusted};
 pub use self::shape::Shape;
+pub use self::signature::{Signing, TrustedKey, Unvouched};
 
 /// The loaded plugins and everything needed to call them. Clones share one runtime.
 #[derive(Clone)]
@@ -151,10 +153,28 @@ impl Runtime {
         path: impl Into<PathBuf>,
         admits: impl FnOnce(&str) -> bool + Send + 'static,
     ) -> Result<Loaded, LoadError> {
+        self.load_signed(path, Signing::default(), admits).await
+    }
+
+    /// Loads a plugin from a file if its digest is admitted and its signature right. Otherwise nothing of it is
+    /// compiled or run.
+    pub async fn load_signed(
+        &self,
+        path: impl Into<PathBuf>,
+        signing: Signing,
+        admits: impl FnOnce(&str) -> bool + Send + 'static,
+    ) -> Result<Loaded, LoadError> {
         let (path, bytes_max) = (path.into(), self.0.settings.component_bytes_max);
         let called = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let bytes = self.blocking(move |_| plugin::read(&path, bytes_max)).await?;
+        let read = path.clone();
+        let bytes = self.blocking(move |_| plugin::read(&read, bytes_max)).await?;
         let source = Source::Bytes(Arc::new(bytes));
+        let admits = move |source: &Source, digest: &str| {
+            if !admits(digest) {
+                return Err(LoadError::Refused { digest: digest.to_owned() });
+            }
+            Ok(signing.check(&path, source.bytes())?)
+        };
         self.load_called(called.unwrap_or_default(), source, Metering::Fuel, admits).await
     }
 
@@ -166,7 +186,7 @@ impl Runtime {
         metering: Metering,
     ) -> Result<Loaded, LoadError> {
         let (called, source) = (built_in.name.to_owned(), Source::BuiltIn(built_in));
-        self.load_called(called, source, metering, |_| true).await
+        self.load_called(called, source, metering, |_, _| Ok(())).await
     }
 
     /// Loads a plugin whose tasks are presumably metered by fuel; see [`Runtime::load_metered`].
@@ -187,7 +207,7 @@ impl Runtime {
         metering: Metering,
     ) -> Result<Loaded, LoadError> {
         let source = Source::Bytes(Arc::new(bytes));
-        self.load_called("of these bytes".to_owned(), source, metering, |_| true).await
+        self.load_called("of these bytes".to_owned(), source, metering, |_, _| Ok(())).await
     }
 
     async fn load_called(
@@ -195,14 +215,12 @@ impl Runtime {
         called: String,
         source: Source,
         metering: Metering,
-        admits: impl FnOnce(&str) -> bool + Send + 'static,
+        admits: impl FnOnce(&Source, &str) -> Result<(), LoadError> + Send + 'static,
     ) -> Result<Loaded, LoadError> {
         let (digest, compiled) = self
             .blocking(move |inner| {
                 let digest = source.digest();
-                if !admits(&digest) {
-                    return Err(LoadError::Refused { digest });
-                }
+                admits(&source, &digest)?;
                 if inner.plugin(&digest).is_some() {
                     return Ok((digest, None));
                 }
@@ -232,6 +250,27 @@ impl Runtime {
     pub fn find(&self, digest: &str) -> Option<Loaded> {
         let plugin = self.0.plugin(digest)?;
         Some(Loaded { digest: digest.to_owned(), manifest: Arc::clone(&plugin.manifest) })
+    }
+
+    /// What a loaded plugin imports: the functions of the contract as `store.get-many`, and other interfaces.
+    /// Empty: no plugin with this digest is loaded.
+    pub fn imports(&self, digest: &str) -> BTreeSet<String> {
+        let plugin = self.0.plugin(digest);
+        let compiled = plugin.iter().flat_map(|plugin| &plugin.compiled).find_map(|pre| pre.get());
+        compiled.map(plugin::imports).unwrap_or_default()
+    }
+
+    /// The manifest and the imports of a plugin that this node has compiled before, even if its file is gone;
+    /// `None`: it has not, or another version of it has.
+    pub async fn recall(&self, digest: &str) -> Option<(Arc<Manifest>, BTreeSet<String>)> {
+        let (digest, metering) = (digest.to_owned(), Metering::Fuel);
+        let recall = move |inner: &Inner| Ok(plugin::recall(&inner.workshop(metering), &digest));
+        let pre = self.blocking(recall).await.ok().flatten()?;
+        let imports = plugin::imports(&pre);
+        // Nothing of it is compiled again.
+        let source = Source::Bytes(Arc::new(Vec::new()));
+        let plugin = self.describe(source, metering, pre).await.ok()?;
+        Some((Arc::clone(&plugin.manifest), imports))
     }
 
     /// The digests of the loaded plugins.

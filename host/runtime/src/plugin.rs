@@ -1,5 +1,6 @@
 //! Turns bytes into a callable plugin: verified, compiled, type-checked, described.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use super::engine::Metering;
 use super::guest::Guest;
 use super::lines::Lines;
 use super::shape::Shape;
+use super::signature::Unvouched;
 use crate::built_in::BuiltIn;
 use besom_ports::guests::{Error, Manifest};
 use besom_system::child::{self, Failure, Limits, Work};
@@ -107,6 +109,9 @@ pub enum LoadError {
         /// SHA-256 of the file, in hexadecimal.
         digest: String,
     },
+    /// No trusted key vouches for the file.
+    #[error(transparent)]
+    Unvouched(#[from] Unvouched),
     /// The file is not a plugin for this host.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
@@ -227,6 +232,17 @@ pub(super) fn prepare(
         }
     };
     fit(workshop, &component)
+}
+
+/// A component that this node has compiled before, and may not have as a file any more.
+pub(super) fn recall(workshop: &Workshop<'_>, digest: &str) -> Option<TaskPre<Guest>> {
+    let component = workshop.cache?.load(workshop.engine, digest)?;
+    fit(workshop, &component).ok()
+}
+
+/// What a component imports: the functions of the contract as `store.get-many`, and other interfaces.
+pub(super) fn imports(pre: &TaskPre<Guest>) -> BTreeSet<String> {
+    contract::imports(pre.engine(), pre.instance_pre().component())
 }
 
 /// The code that was embedded when this program was built, if it fits this machine.

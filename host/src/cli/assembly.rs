@@ -124,6 +124,9 @@ impl Assembly {
         }
         let mut kept: BTreeSet<TaskName> = BTreeSet::new();
         for name in tasks {
+            if let Some(why) = self.config.refused.get(name.as_str()) {
+                return Err(Problems(vec![why.clone()]).into());
+            }
             let Some((name, _)) = self.config.tasks.get_key_value(name.as_str()) else {
                 let names: Vec<&str> = self.config.tasks.keys().map(TaskName::as_str).collect();
                 let fix = match besom_config::keys::nearest(name, names.iter().copied()) {
@@ -135,6 +138,7 @@ impl Assembly {
             kept.insert(name.clone());
         }
         self.leave_out(|name| !kept.contains(name));
+        self.config.refused.clear();
         Ok(())
     }
 

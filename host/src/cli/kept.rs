@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use besom_core::command::counted;
 use besom_core::ids::TaskName;
 
 use besom_config::Config;
@@ -49,6 +50,10 @@ fn words(before: &Config, new: &Config, changes: &Changes) -> String {
     }
     if let Some(required) = changes.require_pin {
         words.push(format!("plugins.require_pin is {required} now"));
+    }
+    if let Some((required, keys)) = changes.signing {
+        let keys = counted(keys as u64, "trusted key");
+        words.push(format!("plugins.require_signature is {required} now, with {keys}"));
     }
     if !changes.needs_restart.is_empty() {
         words.push(format!("at the next start: {}", changes.needs_restart.join(", ")));

@@ -118,7 +118,7 @@ pub enum Verb {
     /// Show recorded commands: who, when, why, and the result.
     #[command(subcommand)]
     Commands(commands::Verb),
-    /// List, show and cancel runs, and print their logs.
+    /// List, show, cancel and replay runs, and print their logs.
     #[command(subcommand)]
     Runs(runs::Verb),
     /// List and show what runs would change, and approve or reject it.

@@ -17,7 +17,8 @@ pub use self::activity::activity;
 use super::patience::patiently;
 use super::{Failure, Global, ask, cluster};
 use besom_config::{
-    Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
+    Config, Diagnostic, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline,
+    read,
 };
 use besom_engine::api::host::HostStatus;
 use besom_engine::host::clock::{self, StoreTime};
@@ -481,23 +482,29 @@ impl Loader {
         let admits = move |digest: &str| {
             admitted.is_none_or(|admitted| admitted.iter().any(|known| known == digest))
         };
-        self.load_if(name, parsed.plugins_dir(), admits).await
+        self.load_if(name, parsed, admits).await
     }
 
     /// Loads a plugin by its name in the configuration, whatever is pinned.
     ///
     /// # Errors
     /// Why the plugin cannot be used, with the fix.
-    pub async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {
-        self.load_if(name, dir, |_| true).await
+    pub async fn load(&self, name: &str, parsed: &Parsed) -> Result<Plugin, PluginFault> {
+        self.load_if(name, parsed, |_| true).await
     }
 
-    async fn load_if(
+    /// Loads a plugin by its name in the configuration if its digest is admitted. Of another file, nothing is
+    /// compiled or run.
+    ///
+    /// # Errors
+    /// Why the plugin cannot be used, with the fix.
+    pub async fn load_if(
         &self,
         name: &str,
-        dir: &Path,
+        parsed: &Parsed,
         admits: impl FnOnce(&str) -> bool + Send + 'static,
     ) -> Result<Plugin, PluginFault> {
+        let dir = parsed.plugins_dir();
         let built_in = besom_runtime::built_in::find(name);
         let loaded = match built_in {
             Some(Ok(built_in)) => {
@@ -511,7 +518,8 @@ impl Loader {
             None => {
                 let file = file(name, dir)?;
                 own_directory(name, dir)?;
-                self.runtime.load_file_if(file, admits).await
+                let signing = parsed.sections().plugins.signing();
+                self.runtime.load_signed(file, signing, admits).await
             }
         };
         match loaded {
@@ -580,7 +588,8 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
         LoadError::Foreign { .. } => {
             "make it owned by this user or by root, and writable by no one else".to_owned()
         }
-        LoadError::Refused { .. } => "run `besom plugin pin` for the task".to_owned(),
+        LoadError::Unvouched(why) => why.fix().to_owned(),
+        LoadError::Refused { .. } => "run `besom task pin` for the task".to_owned(),
         LoadError::Mismatch(_) | LoadError::Type(_) => {
             "build it with this version's SDK for wasm32-wasip2, or use another Besom".to_owned()
         }
@@ -600,7 +609,9 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
         LoadError::Refused { digest } => Some(digest.clone()),
         _ => None,
     };
-    PluginFault { refused, ..PluginFault::new(format!("the plugin `{name}`: {error}"), fix) }
+    let untrusted = matches!(error, LoadError::Unvouched(_));
+    let message = format!("the plugin `{name}`: {error}");
+    PluginFault { refused, untrusted, ..PluginFault::new(message, fix) }
 }
 
 fn wasm_files(dir: &Path) -> Vec<String> {
@@ -611,19 +622,17 @@ fn wasm_files(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Reads the whole configuration and loads its plugins. Prints warnings to stderr.
-///
-/// # Errors
-/// All problems of the configuration.
-pub async fn running(global: &Global) -> Result<(Config, Loader), Failure> {
-    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
-    let loader = Loader::start(&parsed)?;
-    let config = loader.resolve(parsed).await.finish()?;
-    warn(&Problems(config.warnings.clone()));
-    Ok((config, loader))
+/// Logs the tasks that are left out because their plugin files are refused, unless it was logged before.
+pub fn say_refused(config: &Config, before: &BTreeMap<TaskName, Diagnostic>) {
+    for (task, why) in config.refused.iter().filter(|(task, why)| before.get(*task) != Some(why)) {
+        tracing::error!(
+            "the plugin file of {task} is refused: it does not run, the other tasks do\n{why}"
+        );
+    }
 }
 
-/// Like [`running`], and also compares the mapping with the database, whose tables must exist.
+/// Reads the whole configuration, loads its plugins and compares the mapping with the database, whose tables
+/// must exist. Prints warnings to stderr. Tasks whose plugin files are refused are left out, and logged.
 ///
 /// # Errors
 /// All problems of the configuration and the mapping, or a store that cannot be reached within
@@ -632,6 +641,8 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedde
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let loader = Loader::start(&parsed)?;
     let mut resolved = loader.resolve(parsed).await;
+    resolved.leave_out_refused(|_| true);
+    say_refused(resolved.partial(), &BTreeMap::new());
     let faulty = resolved.problems().iter().any(|problem| problem.is_error());
     if faulty && !is_there(resolved.partial()) {
         // Opening would create the database, which an invalid configuration must not do.

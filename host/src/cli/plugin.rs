@@ -202,7 +202,7 @@ async fn plugin_of(
         let fix = besom_config::keys::suggestion(task, names);
         Failure::Usage(format!("there is no task `{task}` in the file; {fix}"))
     })?;
-    let plugin = loader.load(found.1, parsed.plugins_dir()).await;
+    let plugin = loader.load(found.1, parsed).await;
     let plugin =
         plugin.map_err(|fault| Failure::Failed(format!("{}; {}", fault.message, fault.fix)))?;
     Ok((found.1.to_owned(), plugin))
@@ -217,6 +217,57 @@ struct Pinned {
     /// Whether the configuration was changed; false if the pin was already there.
     written: bool,
     asks: BTreeSet<String>,
+    /// What the file requests beside the file that was pinned or loaded before; only of a single task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difference: Option<Difference>,
+}
+
+/// `besom task pin`.
+#[derive(Debug, clap::Args)]
+pub struct PinArgs {
+    /// Name of the task.
+    task: String,
+    /// Reason, recorded with the edit.
+    #[arg(long, default_value = "")]
+    reason: String,
+    /// Only print what the file requests; write nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl PinArgs {
+    /// Writes the SHA-256 of the plugin's file into the task, and prints what the file requests beside the
+    /// one that was pinned or loaded before.
+    ///
+    /// # Errors
+    /// An unknown task, a plugin that is built in or cannot be used, or a file that cannot be changed.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        submit::checked(&self.reason)?;
+        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let loader = Loader::start(&parsed)?;
+        let difference = compare(global, &parsed, &loader, &self.task).await?;
+        let mut pinned = pins(global, &parsed, &loader, vec![self.task], self.dry_run).await?;
+        note(global, &pinned, &self.reason).await;
+        if let [pin] = pinned.as_mut_slice() {
+            let text = difference.text();
+            pin.difference = Some(difference);
+            let pin = &*pin;
+            output::show(global.output, pin, || {
+                let mut facts = Facts::default();
+                facts.add("task", &pin.task).add("sha256", &pin.digest);
+                facts.add(
+                    "written",
+                    match (pin.written, self.dry_run) {
+                        (_, true) => "no: a dry run",
+                        (true, false) => "yes",
+                        (false, false) => "unchanged",
+                    },
+                );
+                format!("{}{text}", facts.render())
+            })?;
+        }
+        Ok(Exit::Fine)
+    }
 }
 
 async fn pin(
@@ -234,33 +285,8 @@ async fn pin(
         true => of_files.map(|(task, ..)| task.to_owned()).collect(),
         false => tasks,
     };
-    let failed = |error: file::Error| Failure::Failed(error.to_string());
-    let version = file::read(&global.config).map_err(failed)?;
-    let (mut text, mut pinned) = (version.text.clone(), Vec::new());
-    let collections = mapped(parsed);
-    for task in tasks {
-        let (plugin, loaded) = plugin_of(parsed, loader, &task).await?;
-        if loaded.built_in {
-            let message = format!("`{plugin}` is built in and needs no pin");
-            return Err(Failure::Usage(message));
-        }
-        let name = TaskName::from(task.as_str());
-        let new = edit::pin(&text, &name, &loaded.digest).map_err(|refusal| match refusal {
-            Refusal::Syntax(problems) => Failure::Configuration(problems),
-            other => Failure::Failed(other.to_string()),
-        })?;
-        let written = new != text;
-        text = new;
-        let spanning = parsed.spanning_tenants(&loaded.manifest, &collections);
-        let asks = asks(&loaded.manifest, spanning.contains(&task.as_str()));
-        pinned.push(Pinned { task, plugin, digest: loaded.digest, written, asks });
-    }
-    if text != version.text {
-        file::replace(&global.config, &version.digest, &text).map_err(failed)?;
-        if let Some(store) = open::beside(global).await {
-            note(&*store, &pinned, reason).await;
-        }
-    }
+    let pinned = pins(global, parsed, loader, tasks, false).await?;
+    note(global, &pinned, reason).await;
     output::show(global.output, &pinned, || {
         let mut out = String::new();
         for pin in &pinned {
@@ -279,8 +305,48 @@ async fn pin(
     Ok(Exit::Fine)
 }
 
+/// Pins the plugins of tasks in the configuration file, or in a dry run only says what would be pinned.
+async fn pins(
+    global: &Global,
+    parsed: &Parsed,
+    loader: &Loader,
+    tasks: Vec<String>,
+    dry_run: bool,
+) -> Result<Vec<Pinned>, Failure> {
+    let failed = |error: file::Error| Failure::Failed(error.to_string());
+    let version = file::read(&global.config).map_err(failed)?;
+    let (mut text, mut pinned) = (version.text.clone(), Vec::new());
+    let collections = mapped(parsed);
+    for task in tasks {
+        let (plugin, loaded) = plugin_of(parsed, loader, &task).await?;
+        if loaded.built_in {
+            let message = format!("`{plugin}` is built in and needs no pin");
+            return Err(Failure::Usage(message));
+        }
+        let name = TaskName::from(task.as_str());
+        let new = edit::pin(&text, &name, &loaded.digest).map_err(|refusal| match refusal {
+            Refusal::Syntax(problems) => Failure::Configuration(problems),
+            other => Failure::Failed(other.to_string()),
+        })?;
+        let written = new != text && !dry_run;
+        text = new;
+        let spanning = parsed.spanning_tenants(&loaded.manifest, &collections);
+        let asks = asks(&loaded.manifest, spanning.contains(&task.as_str()));
+        let digest = loaded.digest;
+        pinned.push(Pinned { task, plugin, digest, written, asks, difference: None });
+    }
+    if text != version.text && !dry_run {
+        file::replace(&global.config, &version.digest, &text).map_err(failed)?;
+    }
+    Ok(pinned)
+}
+
 /// Records who has pinned what. If that fails, the pin still holds and only a warning is logged.
-async fn note(store: &dyn Store, pinned: &[Pinned], reason: &str) {
+async fn note(global: &Global, pinned: &[Pinned], reason: &str) {
+    if pinned.iter().all(|pin| !pin.written) {
+        return;
+    }
+    let Some(store) = open::beside(global).await else { return };
     for pin in pinned.iter().filter(|pin| pin.written) {
         let task = TaskName::from(pin.task.as_str());
         let change = format!("sha256 -> \"{}\" ({})", pin.digest, pin.plugin);
@@ -304,6 +370,8 @@ struct Difference {
     added: Vec<String>,
     /// Requested before, but not now.
     removed: Vec<String>,
+    /// Whether the imports of both are compared; those of the former are known while this node has it compiled.
+    imports: bool,
 }
 
 async fn diff(
@@ -312,32 +380,78 @@ async fn diff(
     loader: &Loader,
     task: &str,
 ) -> Result<Exit, Failure> {
+    let difference = compare(global, parsed, loader, task).await?;
+    output::show(global.output, &difference, || difference.text())?;
+    Ok(Exit::Fine)
+}
+
+/// Compares what the plugin of a task requests with the version before, as far as the store or the compiled
+/// components of this node know that one.
+async fn compare(
+    global: &Global,
+    parsed: &Parsed,
+    loader: &Loader,
+    task: &str,
+) -> Result<Difference, Failure> {
     let (name, loaded) = plugin_of(parsed, loader, task).await?;
     let pins = parsed.pins();
     let pinned = pins.iter().find(|(known, ..)| *known == task).and_then(|(.., pin)| *pin);
-    let before = match open::beside(global).await {
+    let recorded = match open::beside(global).await {
         Some(store) => last_load(&*store, &name, pinned, &loaded.digest).await?,
+        None => None,
+    };
+    // The store may have forgotten the pinned file, or not exist yet.
+    let other_pin = pinned.filter(|pin| !pin.eq_ignore_ascii_case(&loaded.digest));
+    let digest = recorded.as_ref().map(|load| load.digest.clone());
+    let digest = digest.or_else(|| other_pin.map(str::to_ascii_lowercase));
+    let recalled = match &digest {
+        Some(digest) => loader.runtime().recall(digest).await,
         None => None,
     };
     let collections = mapped(parsed);
     let asks_for = |manifest: &Manifest| {
-        asks(manifest, parsed.spanning_tenants(manifest, &collections).contains(&task))
+        let spans = parsed.spanning_tenants(manifest, &collections).contains(&task);
+        let mut asks = asks(manifest, spans);
+        asks.extend(settings(manifest));
+        asks
     };
-    let now = asks_for(&loaded.manifest);
-    let was = before.as_ref().map(|before| asks_for(&before.manifest)).unwrap_or_default();
+    let mut now = asks_for(&loaded.manifest);
+    let manifest = match &recalled {
+        Some((manifest, _)) => Some(Arc::clone(manifest)),
+        None => recorded.map(|load| Arc::new(load.manifest)),
+    };
+    let before = digest.zip(manifest);
+    let mut was = before.as_ref().map(|(_, manifest)| asks_for(manifest)).unwrap_or_default();
+    // Without the former component, its imports are not known, and all would seem to be new.
+    if let (Some((_, imports)), true) = (&recalled, before.is_some()) {
+        let line = |import: &String| format!("import {import}");
+        was.extend(imports.iter().map(line));
+        now.extend(loader.runtime().imports(&loaded.digest).iter().map(line));
+    }
     let minus = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
-    let difference = Difference {
+    Ok(Difference {
         plugin: name,
         now: loaded.digest.clone(),
         pinned: pinned.map(str::to_owned),
         version: loaded.manifest.version.clone(),
         added: minus(&now, &was),
         removed: minus(&was, &now),
-        version_before: before.as_ref().map(|before| before.manifest.version.clone()),
-        before: before.map(|before| before.digest),
-    };
-    output::show(global.output, &difference, || difference.text())?;
-    Ok(Exit::Fine)
+        version_before: before.as_ref().map(|(_, manifest)| manifest.version.clone()),
+        before: before.map(|(digest, _)| digest),
+        imports: recalled.is_some(),
+    })
+}
+
+/// The settings of a plugin, as one line each.
+fn settings(manifest: &Manifest) -> impl Iterator<Item = String> + '_ {
+    manifest.settings.iter().map(|setting| {
+        let kind = format!("{:?}", setting.kind).to_ascii_lowercase();
+        let default = match &setting.default {
+            Some(value) => format!(" = {}", value.shown()),
+            None => ", required".to_owned(),
+        };
+        format!("setting {}: {kind}{default}", setting.name)
+    })
 }
 
 impl Difference {
@@ -349,7 +463,13 @@ impl Difference {
                 facts.add("before", format!("{version}  {digest}"));
             }
             _ => {
-                facts.add("before", "the store has no record of another loaded file");
+                let words = match &self.pinned {
+                    Some(pin) if !pin.eq_ignore_ascii_case(&self.now) => {
+                        format!("{pin}: neither the store nor the compiled plugins know it")
+                    }
+                    _ => "the store has no record of another loaded file".to_owned(),
+                };
+                facts.add("before", words);
             }
         }
         facts.add("now", format!("{}  {}", self.version, self.now));
@@ -363,6 +483,11 @@ impl Difference {
         out.extend(self.removed.iter().map(|line| format!("- {line}\n")));
         if self.added.is_empty() && self.removed.is_empty() {
             out.push_str("The requests are unchanged.\n");
+        }
+        if self.before.is_some() && !self.imports {
+            out.push_str(
+                "The imports are not compared: this node has not compiled the former file.\n",
+            );
         }
         out
     }

@@ -15,7 +15,7 @@ use super::assembly::{Assembly, Running, asked_to_stop};
 use super::output::{self, Format, Table};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, kept, open, submit};
-use besom_config::printable;
+use besom_config::{Problems, printable};
 use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
 use besom_ports::coordination::LeaderRecord;
@@ -139,7 +139,8 @@ impl Args {
     /// Runs the pass and prints the counts per task.
     ///
     /// # Errors
-    /// A leader or another member is present, a named task is paused, or the pass is interrupted.
+    /// A leader or another member is present, a named task is paused, the plugin file of a named task or of
+    /// every task is refused, or the pass is interrupted.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         if self.dry_run {
             // Opening would create the database, but a dry run must change nothing.
@@ -147,6 +148,14 @@ impl Args {
         }
         let mut assembly = Assembly::new(global, false).await?;
         assembly.only(&self.tasks)?;
+        let refused = assembly.config.refused.values().cloned().collect::<Vec<_>>();
+        if assembly.config.tasks.is_empty() && !refused.is_empty() {
+            return Err(Problems(refused).into());
+        }
+        let of_the_others = |fine: Exit| match (fine, refused.is_empty()) {
+            (Exit::Fine, false) => Exit::Configuration,
+            (exit, _) => exit,
+        };
         let mut skipped = Skipped::default();
         if !self.even_paused && !self.dry_run {
             skipped = leave_out_paused(&mut assembly, &self.tasks).await?;
@@ -169,7 +178,8 @@ impl Args {
                     to_stderr!("{refusal}");
                 }
             }
-            return Ok(if rehearsal.holds() { Exit::Failed } else { Exit::Fine });
+            let exit = if rehearsal.holds() { Exit::Failed } else { Exit::Fine };
+            return Ok(of_the_others(exit));
         }
         let mut passed = pass(&assembly).await?;
         passed.extend(skipped.rows(assembly.ports.store.as_ref()).await?);
@@ -206,7 +216,7 @@ impl Args {
         };
         output::show(global.output, &passed, || text_or(&passed, none))?;
         let whole = passed.iter().all(|task| task.error.is_none() && task.braked.is_none());
-        Ok(if whole { Exit::Fine } else { Exit::Failed })
+        Ok(of_the_others(if whole { Exit::Fine } else { Exit::Failed }))
     }
 }
 

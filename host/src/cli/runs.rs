@@ -1,6 +1,7 @@
-//! `besom runs`: lists, shows and cancels runs, and prints their logs.
+//! `besom runs`: lists, shows, cancels and replays runs, and prints their logs.
 
 mod logs;
+mod replay;
 
 use besom_core::ids::{RunId, TaskName};
 use besom_core::snapshot::{ItemRow, Run};
@@ -50,6 +51,8 @@ pub enum Verb {
         #[arg(short, long)]
         follow: bool,
     },
+    /// Let the plugin of a run decide about its items again, and compare; commits nothing.
+    Replay(replay::Args),
 }
 
 /// Returns a run as JSON for scripts: its number is `run` as well as `id`, and its trigger is a word
@@ -99,8 +102,14 @@ pub fn table(runs: &[Run]) -> String {
 impl Verb {
     /// Prints runs, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let verb = match self {
+            // It needs the plugin, and the mapping for its reads.
+            Verb::Replay(args) => return args.run(global).await,
+            verb => verb,
+        };
         let (store, outline) = open::reading(global).await?;
-        match self {
+        match verb {
+            Verb::Replay(args) => return args.run(global).await,
             Verb::Ls { task, limit } => {
                 let task = task.map(TaskName::from);
                 let runs = store.runs(task.as_ref(), limit).await?;

@@ -1,5 +1,6 @@
 //! `besom serve`: runs the host until SIGTERM or SIGINT.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,13 @@ use super::open::{self, Loader};
 use super::{Exit, Failure, Global, exposed, kept};
 use besom_config::activity::Activity;
 use besom_config::api::Api;
-use besom_config::{self as config, Config, Overrides, Problems, Resolved};
+use besom_config::{self as config, Config, Diagnostic, Overrides, Problems, Resolved};
 use besom_engine::api::{
     self, Bounds, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens,
 };
 use besom_engine::gather::{Defined, Gatherer, Sources};
 use besom_engine::host::editing::Desk;
+use besom_engine::host::health::Health;
 use besom_engine::host::recorder::Recorder;
 use besom_engine::host::reload::{Reload, Sign};
 use besom_engine::host::wake::Wake;
@@ -60,6 +62,7 @@ pub async fn serve(
     if let Some(words) = open::store_risk(&assembly.config)? {
         tracing::warn!(fix = open::STORE_RISK_FIX, "{words}");
     }
+    assembly.ports.health.refuse(refusals(&assembly.config));
     let fits = within_descriptors(&assembly.config);
     let endpoint = endpoint(&assembly, fits.websockets, stopped.clone());
     let bounds = Bounds::of(fits.connections);
@@ -88,8 +91,8 @@ pub async fn serve(
     let Assembly { config, loader, ports, .. } = assembly;
     let by = format!("{} (host)", ports.node.node_name());
     kept::note_loads(ports.store.as_ref(), &config, &by, "the host has started", |_| true).await;
-    let store = Arc::clone(&ports.store);
-    let told = Told { defined, recorder: Arc::clone(&ports.recorder), store, by };
+    let (store, health) = (Arc::clone(&ports.store), Arc::clone(&ports.health));
+    let told = Told { defined, recorder: Arc::clone(&ports.recorder), health, store, by };
     let reloading = reload(files, global.clone(), config, loader, running.control.clone(), told);
     let mut reloading = tokio::spawn(reloading);
     let ended = tokio::select! {
@@ -113,6 +116,15 @@ pub async fn serve(
     let ended = ended.map_err(|error| Failure::Failed(format!("the host failed: {error}")))?;
     ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
     Ok(Exit::Fine)
+}
+
+/// The tasks whose plugin files are refused, and why.
+fn refusals(config: &Config) -> BTreeMap<TaskName, String> {
+    let words = |why: &Diagnostic| match &why.fix {
+        Some(fix) => format!("{}; {fix}", why.message),
+        None => why.message.clone(),
+    };
+    config.refused.iter().map(|(task, why)| (task.clone(), words(why))).collect()
 }
 
 /// Creates the endpoint for reports of activity. A connection wakes its workspace if `activity.wake`
@@ -341,6 +353,7 @@ fn tls_files<'a>(
 struct Told {
     defined: watch::Sender<Arc<Defined>>,
     recorder: Arc<Recorder>,
+    health: Arc<Health>,
     store: Arc<dyn Store>,
     /// The author of the records of reloads: this host.
     by: String,
@@ -376,7 +389,7 @@ async fn reload(
             }
         };
         let mut changes = config.diff(&new);
-        if sign == Sign::Changed && changes.is_empty() {
+        if sign == Sign::Changed && changes.is_empty() && new.refused == config.refused {
             told.recorder.config_stands();
             told.defined.send_if_modified(|now| {
                 now.fault.is_some() && Arc::make_mut(now).fault.take().is_some()
@@ -391,6 +404,8 @@ async fn reload(
                  configuration are taken up\n{problems}"
             );
         }
+        open::say_refused(&new, &config.refused);
+        told.health.refuse(refusals(&new));
         let pending = started.diff(&new).needs_restart;
         changes.needs_restart.retain(|key| {
             let is_pending = pending.contains(key);
@@ -458,7 +473,7 @@ async fn reload(
 
 /// Resolves a changed file. Where only files of plugins cannot be used, the rest of the changes is taken
 /// up with the code that runs, and the problems are returned with it: a faulty plugin must not keep
-/// another task from being removed.
+/// another task from being removed. Tasks that do not run and whose plugin files are refused are left out.
 async fn taken_up(
     loader: &Loader,
     parsed: config::resolve::Parsed,
@@ -466,7 +481,8 @@ async fn taken_up(
     file: &Path,
 ) -> Result<(Config, Resolved, Option<Problems>), Problems> {
     let blank = parsed.is_blank();
-    let usable = |resolved: Resolved| {
+    let usable = |mut resolved: Resolved| {
+        resolved.leave_out_refused(|task| !running.tasks.contains_key(task));
         let new = resolved.clone().finish()?;
         running.refuse_truncated(&new, file, blank)?;
         Ok((new, resolved))

@@ -1,4 +1,4 @@
-//! `besom task`: lists, shows, controls and edits tasks.
+//! `besom task`: lists, shows, controls, edits and pins tasks.
 
 mod edit;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::submit::{Asking, Reasoned};
-use super::{Exit, Failure, Global, open, printed, status};
+use super::{Exit, Failure, Global, open, plugin, printed, status};
 use besom_config::TaskOutline;
 use besom_config::keys::suggestion;
 use besom_engine::gather::explain::explain;
@@ -69,6 +69,8 @@ pub enum Verb {
     },
     /// Edit the schedule and other keys of a task in the configuration file.
     Edit(edit::Args),
+    /// Pin the plugin's file by its SHA-256, and print what it requests beside the one before.
+    Pin(plugin::PinArgs),
     /// Explain why a slot ran, or why it did not.
     Explain {
         /// Task and time of the slot, such as TASK@2026-03-29T01:30:00Z.
@@ -83,12 +85,14 @@ impl Verb {
         let verb = match self {
             // Editing the file needs no store.
             Verb::Edit(args) => return args.run(global).await,
+            Verb::Pin(args) => return args.run(global).await,
             verb => verb,
         };
         let (store, outline) = open::reading(global).await?;
         let store = &*store;
         match verb {
             Verb::Edit(args) => args.run(global).await,
+            Verb::Pin(args) => args.run(global).await,
             Verb::Ls => {
                 let report = status::report(store, &outline).await?;
                 output::show(global.output, &report.tasks, || {

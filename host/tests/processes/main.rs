@@ -22,6 +22,7 @@ mod refused;
 mod reload;
 mod replaced;
 mod replay;
+mod replayed;
 mod site;
 mod strangers;
 mod telling;

@@ -1,5 +1,6 @@
-//! `besom plugin`, and a plugin file that is replaced while a host uses it.
+//! `besom plugin` and `besom task pin`, and a plugin file that is replaced or not signed.
 
+use besom_doubles::signer::Signer;
 use serde_json::Value;
 
 use crate::load::{SECOND_US, now_us};
@@ -174,6 +175,157 @@ fn a_task_is_removed_although_the_file_of_another_was_replaced() {
     let (_, status) = site.json(&["status"]);
     let fault = status["nodes"][0]["config_fault"].as_str().expect("the fault");
     assert!(fault.contains("sweep.wasm"), "{fault}");
+    host.stop();
+    site.balanced();
+}
+
+/// The tasks that do not run because of their plugin files, as the status shows them.
+fn refused(site: &Site) -> Vec<(String, String)> {
+    let (_, status) = site.json(&["status"]);
+    let tasks = status["tasks"].as_array().expect("tasks").clone();
+    let held = |task: &Value| {
+        let held = task["held"].as_array()?.iter().find(|held| held["cause"] == "plugin")?.clone();
+        Some((task["task"].as_str()?.to_owned(), held["why"].as_str()?.to_owned()))
+    };
+    tasks.iter().filter_map(held).collect()
+}
+
+/// A session that is over; whether it is still there.
+fn over(site: &Site, name: &str) -> impl Fn() -> bool {
+    let db = site.database();
+    let row = rusqlite::params![name, now_us() / SECOND_US - 60];
+    db.execute("INSERT INTO sessions VALUES (?1, ?2)", row).expect("a session");
+    let name = name.to_owned();
+    move || {
+        let sql = "SELECT count(*) FROM sessions WHERE session_id = ?1";
+        db.query_row(sql, [&name], |row| row.get::<_, u64>(0)).expect("a count") > 0
+    }
+}
+
+#[test]
+fn a_refused_file_stops_its_task_alone_until_it_is_pinned() {
+    let site = site();
+    assert_eq!(site.json(&["task", "pin", "sweep"]).0, 0);
+    let pinned = std::fs::read_to_string(site.path("besom.toml")).expect("the file");
+    let with = |schedule: &str| {
+        let text = format!("{pinned}\n{}", shares_every(schedule));
+        std::fs::write(site.path("besom.toml.new"), text).expect("written");
+        std::fs::rename(site.path("besom.toml.new"), site.path("besom.toml")).expect("renamed");
+    };
+    with("@every 1s");
+    // Both files are known to the compiled plugins, none to the store.
+    assert_eq!(site.said(&["check"]).0, 0);
+    replace(&site);
+    let (code, said) = site.said(&["check"]);
+    assert_eq!(code, 78, "{said}");
+    assert!(
+        said.contains("is not the pinned file") && said.contains("besom task pin sweep"),
+        "{said}"
+    );
+    let session = over(&site, "kept");
+    let db = site.database();
+    // A pass runs the other task, and says by its code that one did not run.
+    let (code, said) = site.said(&["run"]);
+    assert!(code == 78 && said.contains("the other tasks do"), "{code}: {said}");
+    assert!(runs(&db, "share-expiry") > 0 && runs(&db, "sweep") == 0);
+    assert_eq!(site.said(&["run", "share-expiry"]).0, 0);
+    let (code, said) = site.said(&["run", "sweep"]);
+    assert!(code == 78 && said.contains("besom task pin sweep"), "{code}: {said}");
+
+    let mut host = site.serve();
+    host.leads();
+    let before = runs(&db, "share-expiry");
+    wait_for("the other task", || (runs(&db, "share-expiry") > before).then_some(()));
+    let said = host.lines(&["the plugin file of sweep is refused"]);
+    assert_eq!(said.len(), 1, "{}", host.log());
+    let held = wait_for("the refusal in the status", || refused(&site).pop());
+    assert!(held.0 == "sweep" && held.1.contains("besom task pin sweep"), "{held:?}");
+    // Other changes are taken up meanwhile.
+    with("@every 2s");
+    host.says(" reloaded");
+    assert!(session(), "nothing of the new file has run");
+    assert_eq!(host.lines(&["the plugin file of sweep is refused"]).len(), 1, "it is said once");
+
+    let text = || std::fs::read_to_string(site.path("besom.toml")).expect("the file");
+    let unchanged = text();
+    let (code, rehearsed) = site.json(&["task", "pin", "sweep", "--dry-run"]);
+    assert_eq!((code, &rehearsed["written"]), (0, &false.into()), "{rehearsed:#}");
+    assert_eq!(text(), unchanged);
+    let (code, pin) = site.json(&["task", "pin", "sweep", "--reason", "examined"]);
+    assert_eq!((code, &pin["written"]), (0, &true.into()), "{pin:#}");
+    let difference = &pin["difference"];
+    assert!(pinned.contains(difference["before"].as_str().expect("the former")), "{pin:#}");
+    // The former file is known from the compiled plugins, with its imports.
+    assert_eq!(
+        (&difference["imports"], &difference["added"], &difference["removed"]),
+        (&true.into(), &Value::Array(vec![]), &Value::Array(vec![])),
+        "{pin:#}"
+    );
+    wait_for("the session to be swept", || (!session()).then_some(()));
+    wait_for("the end of the refusal", || refused(&site).is_empty().then_some(()));
+    host.stop();
+    site.balanced();
+}
+
+#[test]
+fn a_file_needs_the_signature_of_a_trusted_key_where_that_is_required() {
+    let site = site();
+    let [ours, theirs] = [1, 2].map(Signer::new);
+    let keys = format!("[plugins]\ntrusted_keys = [\"{}\"]\nrequire_signature = ", ours.public());
+    let configure = |required: bool| {
+        let text = format!("{keys}{required}\n{SWEEP}{}", shares_every("@every 1s"));
+        std::fs::write(site.path("besom.toml.new"), text).expect("written");
+        std::fs::rename(site.path("besom.toml.new"), site.path("besom.toml")).expect("renamed");
+    };
+    let sign = |signer: &Signer| {
+        let content = std::fs::read(site.path(FILE)).expect("the plugin");
+        let beside = site.path(&format!("{FILE}.minisig"));
+        std::fs::write(beside, signer.sign(&content)).expect("written");
+    };
+    let refused_for = |words: &str| {
+        let (code, said) = site.said(&["check"]);
+        assert!(
+            code == 78 && said.contains(words) && said.contains("besom.toml:"),
+            "{code}: {said}"
+        );
+    };
+    configure(false);
+    assert_eq!(site.said(&["check"]).0, 0, "a signature is optional");
+    configure(true);
+    refused_for("it is not signed");
+    // Nothing of it is run to pin it either.
+    let (code, said) = site.said(&["task", "pin", "sweep"]);
+    assert!(code == 1 && said.contains("it is not signed"), "{code}: {said}");
+    sign(&theirs);
+    refused_for("by none of plugins.trusted_keys");
+    std::fs::write(site.path(&format!("{FILE}.minisig")), "x").expect("written");
+    refused_for("is not a signature of minisign");
+    sign(&ours);
+    assert_eq!(site.said(&["check"]).0, 0);
+
+    let mut host = site.serve();
+    host.leads();
+    let session = over(&site, "one");
+    wait_for("the session to be swept", || (!session()).then_some(()));
+    // Replaced without a new signature: the code that runs stays.
+    replace(&site);
+    refused_for("of another content");
+    host.says("the changed configuration was refused");
+    let session = over(&site, "two");
+    wait_for("the old code to go on", || (!session()).then_some(()));
+    host.stop();
+    // After a restart, only the other task runs, until the signature comes.
+    let mut host = site.serve();
+    host.leads();
+    let held = wait_for("the refusal in the status", || refused(&site).pop());
+    assert!(held.0 == "sweep" && held.1.contains("of another content"), "{held:?}");
+    let session = over(&site, "three");
+    let db = site.database();
+    let before = runs(&db, "share-expiry");
+    wait_for("the other task", || (runs(&db, "share-expiry") > before + 1).then_some(()));
+    assert!(session(), "nothing of the new file has run");
+    sign(&ours);
+    wait_for("the session to be swept", || (!session()).then_some(()));
     host.stop();
     site.balanced();
 }

@@ -5,6 +5,7 @@
 pub mod activity;
 pub mod coordination;
 mod script;
+pub mod signer;
 pub mod store;
 
 pub use script::script;

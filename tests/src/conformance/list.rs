@@ -364,6 +364,7 @@ macro_rules! store_conformance {
                 rows_of_a_collection_that_is_gone_stay_kept,
                 an_undone_item_is_not_planned_again_until_its_version_changes,
                 images_say_how_their_rows_were_left,
+                what_an_item_was_given_is_kept_with_its_rows,
             }
             unqueued {
                 an_item_that_was_never_queued_is_planned_and_ended_by_its_commit,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Held, HotKey, Node, NodeState, Pause, RunState, Snapshot, Task};
+use super::{Cause, Held, HotKey, Node, NodeState, Pause, RunState, Snapshot, Task};
 use crate::plan::{SlotOutcome, Unusual};
 use crate::time::Time;
 
@@ -124,6 +124,7 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
         found.cut(task, snapshot);
         found.task(task, snapshot.all_paused.as_ref(), limits);
     }
+    found.refused(snapshot);
     found.configuration(snapshot);
     found.list.sort_by_key(|attention| attention.urgency);
     found.list
@@ -325,8 +326,9 @@ impl Found {
     fn held(&mut self, task: &Task, snapshot: &Snapshot) {
         let alive = snapshot.nodes.iter().filter(|node| node.state != NodeState::Lost);
         let held = alive.flat_map(|node| node.report.iter().flat_map(|report| &report.held));
-        let mut of_task: Vec<&Held> =
-            held.filter(|held| held.task.as_ref() == Some(&task.name)).collect();
+        let is_of_task =
+            |held: &&Held| held.task.as_ref() == Some(&task.name) && held.cause != Cause::Plugin;
+        let mut of_task: Vec<&Held> = held.filter(is_of_task).collect();
         of_task.sort_by_key(|held| (held.why.as_str(), held.since));
         of_task.dedup_by_key(|held| held.why.as_str());
         for held in of_task {
@@ -334,6 +336,21 @@ impl Found {
             let text = format!("{} has been held for {since}: {}", task.name, held.what);
             self.add(Urgency::Alarm, Subject::Task(task.name.clone()), text);
             self.because(held.why.clone());
+        }
+    }
+
+    /// Reports the tasks whose plugin files nodes refuse; a leader that refuses it does not know the task.
+    fn refused(&mut self, snapshot: &Snapshot) {
+        let alive = snapshot.nodes.iter().filter(|node| node.state != NodeState::Lost);
+        for node in alive {
+            let held = node.report.iter().flat_map(|report| &report.held);
+            for held in held.filter(|held| held.cause == Cause::Plugin) {
+                let (since, name) = (self.since(held.since), &node.name);
+                let task = held.task.clone().unwrap_or_default();
+                let text = format!("{name} has refused the plugin file of {task} for {since}");
+                self.add(Urgency::Alarm, Subject::Task(task), text);
+                self.because(held.why.clone());
+            }
         }
     }
 

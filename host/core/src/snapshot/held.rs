@@ -32,6 +32,8 @@ pub enum Cause {
     GivenUp,
     /// The product has inserted messages of topics that take none.
     NotTaken,
+    /// The file of the task's plugin is not the pinned one, or no trusted key vouches for it.
+    Plugin,
     /// Of a later version of this model.
     #[default]
     #[serde(other)]
@@ -59,6 +61,7 @@ impl fmt::Display for Cause {
             Cause::Broker => "broker",
             Cause::GivenUp => "given up",
             Cause::NotTaken => "not taken",
+            Cause::Plugin => "refused plugin",
             Cause::Unknown => "unknown",
         })
     }

@@ -67,6 +67,32 @@ fn what_is_held_is_an_alarm_with_its_cause_once_for_all_nodes_that_say_so() {
 }
 
 #[test]
+fn a_refused_plugin_file_is_an_alarm_for_each_node_that_has_it_whoever_knows_the_task() {
+    let mut snapshot = healthy();
+    for task in ["sweep", "of another configuration"] {
+        let held = Held {
+            task: Some(task.into()),
+            what: "plugin".into(),
+            cause: Cause::Plugin,
+            since: ago(90),
+            why: "`sweep.wasm` is not the pinned file".into(),
+        };
+        set(&mut snapshot.nodes, 0, |node| {
+            let mut report = node.report.clone().unwrap_or_default();
+            report.held.push(held);
+            node.report = Some(report);
+        });
+    }
+    let found = attention(&snapshot, &Thresholds::default());
+    let name = &snapshot.nodes[0].name;
+    let [sweep, other] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((sweep.urgency, &sweep.subject), (Urgency::Alarm, &Subject::Task("sweep".into())));
+    assert_eq!(sweep.text, format!("{name} has refused the plugin file of sweep for 1m30s"));
+    assert_eq!(sweep.cause.as_deref(), Some("`sweep.wasm` is not the pinned file"));
+    assert!(other.text.contains("of another configuration"), "{other:?}");
+}
+
+#[test]
 fn a_brake_is_an_alarm_and_the_pause_of_all_tasks_is_said_once() {
     let pause = |by: &str| Pause { by: by.into(), reason: "why".into(), since: ago(90) };
     let mut snapshot = healthy();

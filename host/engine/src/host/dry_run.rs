@@ -218,7 +218,7 @@ fn rows(proposal: &Proposal) -> u64 {
     single + ranges.values().sum::<u64>()
 }
 
-fn in_words(change: &Change) -> String {
+pub(super) fn in_words(change: &Change) -> String {
     match change {
         Change::Insert { collection, fields } => {
             format!("insert into {collection}: {}", all(fields))
@@ -281,13 +281,13 @@ fn meeting(range: &RowRange) -> String {
     }
 }
 
-fn all(fields: &[Field]) -> String {
+pub(super) fn all(fields: &[Field]) -> String {
     let fields: Vec<String> =
         fields.iter().map(|field| format!("{} = {}", field.name, field.value.shown())).collect();
     fields.join(", ")
 }
 
-fn keyed(key: &[Value]) -> String {
+pub(super) fn keyed(key: &[Value]) -> String {
     let values: Vec<String> = key.iter().map(Value::shown).collect();
     format!("({})", values.join(", "))
 }

@@ -30,6 +30,9 @@ const STEADY: Duration = Duration::from_secs(5);
 /// longer applies: its partitions belong to another node.
 const RENEWED_MAX: Duration = Duration::from_secs(60);
 
+/// What is held of a task whose plugin file is refused.
+const PLUGIN: &str = "plugin";
+
 /// A service that the host depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
@@ -56,6 +59,8 @@ impl fmt::Display for Part {
 pub struct Health {
     away: Mutex<BTreeMap<Part, Away>>,
     held: Mutex<BTreeMap<(Option<TaskName>, String), Holding>>,
+    /// The tasks whose plugin files are refused: since when, and why.
+    refused: Mutex<BTreeMap<TaskName, (Time, String)>>,
     /// When the store answered last.
     store_answered: AtomicU64,
     /// Whether the store is lost. The host ends and says why; until then nothing is retried, and no
@@ -295,6 +300,19 @@ impl Health {
         }
     }
 
+    /// Sets the tasks that this host does not run because their plugin files are refused, and why. They are
+    /// among the holds until they are set again.
+    pub fn refuse(&self, tasks: BTreeMap<TaskName, String>) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = |task: &TaskName| refused.get(task).map_or_else(clock::wall, |(at, _)| *at);
+        let with_time = |(task, why)| {
+            let since = since(&task);
+            (task, (since, why))
+        };
+        let new = tasks.into_iter().map(with_time).collect();
+        *refused = new;
+    }
+
     /// Whether anything is held, or was held a moment ago.
     pub fn holds_any(&self) -> bool {
         !self.holdings().is_empty()
@@ -309,14 +327,22 @@ impl Health {
         let is_held = |held: &Holding| held.free.is_none() && now.since(held.renewed) <= held.lasts;
         let holdings = self.holdings();
         let held = holdings.iter().filter(|(_, held)| is_held(held));
-        held.map(|((task, what), held)| Held {
+        let held = held.map(|((task, what), held)| Held {
             task: task.as_ref().map(ToString::to_string),
             what: what.clone(),
             cause: held.cause,
             since: held.since,
             why: held.why.clone(),
-        })
-        .collect()
+        });
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = refused.iter().map(|(task, (since, why))| Held {
+            task: Some(task.to_string()),
+            what: PLUGIN.to_owned(),
+            cause: Cause::Plugin,
+            since: *since,
+            why: why.clone(),
+        });
+        held.chain(refused).collect()
     }
 
     fn holdings(&self) -> MutexGuard<'_, BTreeMap<(Option<TaskName>, String), Holding>> {
@@ -350,6 +376,21 @@ mod tests {
 
     fn secs(s: u64) -> Mono {
         Mono(s * 1_000_000)
+    }
+
+    #[test]
+    fn a_refused_plugin_holds_its_task_until_it_is_no_longer_refused() {
+        let (health, sweep, other) = (Health::default(), TaskName::from("sweep"), "other".into());
+        health.refuse([(sweep.clone(), "is not the pinned file".to_owned())].into());
+        let [first] = health.held().try_into().expect("one task");
+        assert_eq!((first.task.as_deref(), first.cause), (Some("sweep"), Cause::Plugin));
+        assert_eq!((first.what.as_str(), first.why.as_str()), ("plugin", "is not the pinned file"));
+        health.refuse([(sweep, "again".to_owned()), (other, "too".to_owned())].into());
+        let held = health.held();
+        let again = held.iter().find(|held| held.why == "again").expect("the same task");
+        assert_eq!((held.len(), again.since), (2, first.since));
+        health.refuse(BTreeMap::new());
+        assert_eq!(health.held(), []);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod quota;
 pub mod reads;
 pub mod recorder;
 pub mod reload;
+pub mod replay;
 pub mod review;
 pub mod setup;
 pub mod undo;

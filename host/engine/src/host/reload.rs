@@ -124,11 +124,9 @@ impl Marks {
     fn of(file: &Path, plugins: &Path) -> Marks {
         let mut paths = vec![file.to_owned()];
         let entries = std::fs::read_dir(plugins).into_iter().flatten().flatten();
-        paths.extend(
-            entries
-                .map(|entry| entry.path())
-                .filter(|path| path.extension().is_some_and(|ending| ending == "wasm")),
-        );
+        paths.extend(entries.map(|entry| entry.path()).filter(|path| {
+            path.extension().is_some_and(|ending| ending == "wasm" || ending == "minisig")
+        }));
         paths.sort();
         Marks(paths.into_iter().map(|path| (mark(&path), path)).map(|(m, p)| (p, m)).collect())
     }

@@ -59,7 +59,7 @@ use super::whole;
 use super::work::{Work, waves};
 use besom_ports::activity::State;
 use besom_ports::store::{
-    Batch, Committed, Decision, Entry, Error, LeftOut, Result, Tried, TriedChanges,
+    Batch, Committed, Decision, Entry, Error, Given, LeftOut, Result, Tried, TriedChanges,
 };
 use besom_record::images::{Images, unpack};
 use besom_record::{Changed, Refused, kept};
@@ -459,7 +459,7 @@ impl<'a> Attempt<'a> {
         let (answers, recorded) = futures::future::join(session.run(pipeline), async {
             early
                 .into_iter()
-                .try_for_each(|write| record(&mut ledger, &mut tally, &mut decided, write))
+                .try_for_each(|write| record(&mut ledger, &mut tally, &mut decided, batch, write))
         })
         .await;
         let mut answers = answers.map_err(|e| self.blamed(e))?;
@@ -488,7 +488,7 @@ impl<'a> Attempt<'a> {
             }
         }
         for write in late {
-            record(&mut ledger, &mut tally, &mut decided, write)?;
+            record(&mut ledger, &mut tally, &mut decided, batch, write)?;
         }
         let ending = runs.map_or_else(|| Ok(Vec::new()), |runs| ending(&answers[runs]))?;
         let runs_ended = ending.iter().map(|run| RunId(*run as u64)).collect();
@@ -503,7 +503,7 @@ impl<'a> Attempt<'a> {
         let outcomes = close(entries, judged, |_| blocks).outcomes;
         let changes = entries.iter().enumerate().map(|(at, entry)| {
             let done = decided.remove(&at).and_then(Result::ok).unwrap_or_default();
-            let packed = done.images.map(|images| images.pack(&entry.item.version));
+            let packed = done.images.map(|images| images.pack(&entry.item.version, None));
             let images =
                 packed.as_deref().map(|packed| unpack(packed, whole::of_kept)).transpose()?;
             Ok(TriedChanges {
@@ -1061,12 +1061,14 @@ fn record<'a>(
     ledger: &mut Ledger<'a>,
     tally: &mut Tally<'a>,
     decided: &mut Decided,
+    batch: &Batch,
     write: Write<'a>,
 ) -> Job<()> {
     let applied = match &write {
         Write::History { at, item, .. } => {
             let done = decided.remove(at).and_then(Result::ok).unwrap_or_default();
-            let undo = done.images.map(|images| images.pack(&item.version));
+            let given = || batch.entries.get(*at).and_then(|entry| Given::of(entry, batch.as_of));
+            let undo = done.images.map(|images| images.pack(&item.version, given().as_ref()));
             let delta = tally.of(&item.identity);
             delta.undo_bytes += undo.as_ref().map_or(0, Vec::len) as i64;
             delta.rows += done.rows as i64;

@@ -15,7 +15,7 @@ use besom_core::value::{Field, RowKey, Value};
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use serde::{Deserialize, Serialize};
 
-use besom_ports::store::{BeforeImage, Error, KeptItem, Left};
+use besom_ports::store::{BeforeImage, Error, Given, KeptItem, Left};
 
 /// A packed value of the store is corrupt.
 #[derive(Debug, thiserror::Error)]
@@ -142,6 +142,8 @@ enum Record<'a, R> {
     Left(Cow<'a, Left>),
     /// The version of the item.
     Version(Cow<'a, str>),
+    /// What the item was given. Records of earlier versions of Besom do not have it.
+    Given(Cow<'a, Given>),
 }
 
 /// The typical size of an item with one small row, packed or not.
@@ -275,10 +277,12 @@ impl Images {
         Ok(())
     }
 
-    /// The packed record; `version` is that of the item.
-    pub fn pack(mut self, version: &str) -> Vec<u8> {
-        // A text can always be packed.
-        if self.head.is_some() && self.record(&Record::<()>::Version(version.into())).is_err() {
+    /// The packed record; `version` is that of the item, and `given` what it was given.
+    pub fn pack(mut self, version: &str, given: Option<&Given>) -> Vec<u8> {
+        let version = self.head.is_some().then(|| Record::<()>::Version(version.into()));
+        let given = given.map(|given| Record::Given(Cow::Borrowed(given)));
+        // A text and plain numbers can always be packed.
+        if version.into_iter().chain(given).any(|record| self.record(&record).is_err()) {
             return Vec::new();
         }
         let Ok(size) = u16::try_from(self.bytes.len()) else {
@@ -325,7 +329,7 @@ pub fn unpack(
                 left = of.into_owned();
                 continue;
             }
-            Record::Version(_) => continue,
+            Record::Version(_) | Record::Given(_) => continue,
             Record::Absent(key) => (key, None, Vec::new()),
             Record::Row(values) => {
                 let mut fields = Vec::new();
@@ -367,6 +371,7 @@ pub fn outline(packed: &[u8]) -> Result<KeptItem, Broken> {
             Record::Row(_) | Record::Absent(_) => kept.rows += 1,
             Record::Left(_) => {}
             Record::Version(version) => kept.version = Some(version.into_owned()),
+            Record::Given(given) => kept.given = Some(given.into_owned()),
         }
     }
     Ok(kept)
@@ -375,6 +380,7 @@ pub fn outline(packed: &[u8]) -> Result<KeptItem, Broken> {
 #[cfg(test)]
 mod tests {
     use besom_core::collection::Encoding;
+    use besom_core::time::Time;
     use besom_core::value::Kind;
 
     use super::*;
@@ -408,8 +414,8 @@ mod tests {
             of_lent.push(origin, &Left::Gone, each(), &lent).unwrap();
             of_values.push(origin, &Left::Gone, each(), &values).unwrap();
         }
-        let packed = of_lent.pack("v");
-        assert_eq!(packed, of_values.pack("v"));
+        let packed = of_lent.pack("v", None);
+        assert_eq!(packed, of_values.pack("v", None));
         for image in unpack(&packed, as_it_is).unwrap() {
             let row: Vec<Value> = image.row.unwrap().into_iter().map(|f| f.value).collect();
             assert_eq!(
@@ -434,8 +440,22 @@ mod tests {
         images.push(origin, &set, each(), &[Value::Integer(2), Value::Text("x".into())]).unwrap();
         images.push_absent(origin, &Left::Copy, vec![Value::Integer(3)]).unwrap();
         images.push(origin, &Left::Gone, each(), &[Value::Integer(4), Value::Null]).unwrap();
-        let packed = images.pack("7");
-        let kept = KeptItem { version: Some("7".into()), collections: vec!["c".into()], rows: 4 };
+        let given = Given {
+            now: Time(-7),
+            route: Some("r".into()),
+            payload: vec![0, 255],
+            planned_at: Time(i64::MAX),
+            attempts: 3,
+            guard_retries: u32::MAX,
+            proposal: u128::MAX,
+        };
+        let packed = images.pack("7", Some(&given));
+        let kept = KeptItem {
+            version: Some("7".into()),
+            collections: vec!["c".into()],
+            rows: 4,
+            given: Some(given),
+        };
         assert_eq!(outline(&packed).unwrap(), kept);
         let images = unpack(&packed, as_it_is).unwrap();
         let left: Vec<&Left> = images.iter().map(|image| &image.left).collect();
@@ -445,6 +465,39 @@ mod tests {
         let lengths: Vec<usize> = images.iter().map(|image| image.stored.len()).collect();
         assert_eq!(lengths, [0, 2, 0, 2]);
         assert_eq!(images[1].row, Some(vec![Field::new("id", Value::Integer(2))]));
+    }
+
+    /// As a version of Besom has written it that did not record what items were given.
+    #[test]
+    fn a_record_without_what_the_item_was_given_is_read() {
+        let columns = mapped(&["id"]);
+        let key = ["id".to_owned()];
+        let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
+        let mut images = Images::default();
+        images
+            .push(origin, &Left::Gone, [("id", false)].into_iter(), &[Value::Integer(2)])
+            .unwrap();
+        let written = lz4_flex::decompress_size_prepended(&images.pack("v", None)).unwrap();
+        assert_eq!(written, WITHOUT_GIVEN);
+        let packed = lz4_flex::compress_prepend_size(WITHOUT_GIVEN);
+        let kept = outline(&packed).unwrap();
+        assert_eq!((kept.version.as_deref(), kept.rows, kept.given), (Some("v"), 1, None));
+        let [image] = unpack(&packed, as_it_is).unwrap().try_into().unwrap();
+        assert_eq!(image.row, Some(vec![Field::new("id", Value::Integer(2))]));
+        // An item that changes no row, but sends a message.
+        let given = Given { now: Time(1), ..kept_nothing() };
+        let kept = outline(&Images::default().pack("v", Some(&given))).unwrap();
+        assert_eq!(kept, KeptItem { given: Some(given), ..KeptItem::default() });
+    }
+
+    /// The record of the row above, as it was written before: its table, how it was left, itself, and the version.
+    const WITHOUT_GIVEN: &[u8] =
+        b"\x00\x01c\x00\x01\x02id\x01\x02id\x01\x01\x00\x00\x03\x01\x01\x01\x02\x04\x04\x01v";
+
+    fn kept_nothing() -> Given {
+        let (now, planned_at) = (Time(0), Time(0));
+        let (route, payload, proposal) = (None, Vec::new(), 0);
+        Given { now, route, payload, planned_at, attempts: 0, guard_retries: 0, proposal }
     }
 
     /// The compressor's table is kept from record to record, as long as they are small.
@@ -463,7 +516,7 @@ mod tests {
             let mut images = Images::default();
             let each = [("id", false), ("bytes", false)].into_iter();
             images.push(origin, &Left::Gone, each, &row).unwrap();
-            let [image] = unpack(&images.pack(""), as_it_is).unwrap().try_into().unwrap();
+            let [image] = unpack(&images.pack("", None), as_it_is).unwrap().try_into().unwrap();
             let values: Vec<Value> = image.stored.into_iter().map(|f| f.value).collect();
             assert_eq!(
                 (values, image.tenant, image.collection),

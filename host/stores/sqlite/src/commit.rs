@@ -29,7 +29,9 @@ use super::reviews;
 use super::tally;
 use super::values::of_kept;
 use super::writer::{Durability, Tx, Writing};
-use besom_ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut, Tried, TriedChanges};
+use besom_ports::store::{
+    Batch, Committed, Decision, Entry, Error, Given, LeftOut, Tried, TriedChanges,
+};
 use besom_record::Changed;
 use besom_record::images::unpack;
 use besom_tables::room::Room;
@@ -204,7 +206,8 @@ fn apply_all<'a>(
                     (of.rows, of.said) = (effects.rows, said);
                     if let Some(kept) = effects.images {
                         let packed;
-                        (packed, room) = kept.pack(&entry.item.version);
+                        let given = Given::of(entry, batch.as_of);
+                        (packed, room) = kept.pack(&entry.item.version, given.as_ref());
                         of.undo = Some(packed);
                     }
                 }

@@ -16,7 +16,7 @@ use super::range_change::affinity;
 use super::stored;
 use super::values::{lent_cells, names_of};
 use super::writer::Tx;
-use besom_ports::store::{Error, Left, Restored};
+use besom_ports::store::{Error, Given, Left, Restored};
 use besom_record::images::{Broken, End, Images};
 use besom_record::{Refused, increased, kept};
 use besom_tables::room::Room;
@@ -568,9 +568,9 @@ impl<'a> Kept<'a> {
         Ok(self.images.push_absent(table.origin(tenant), left, key)?)
     }
 
-    /// The packed images of an item of this version, and the room that is left.
-    pub(super) fn pack(self, version: &str) -> (Vec<u8>, Room) {
-        (self.images.pack(version), self.room)
+    /// The packed images of an item of this version, which was given this, and the room that is left.
+    pub(super) fn pack(self, version: &str, given: Option<&Given>) -> (Vec<u8>, Room) {
+        (self.images.pack(version, given), self.room)
     }
 }
 

@@ -52,8 +52,9 @@ impl State {
     }
 
     pub(super) fn kept(&self, history: u64) -> Option<KeptItem> {
-        let Recorded { images, version, .. } = self.history.get(&history)?;
-        let mut kept = KeptItem { version: Some(version.clone()), ..KeptItem::default() };
+        let Recorded { images, version, given, .. } = self.history.get(&history)?;
+        let (version, given) = (Some(version.clone()), given.clone());
+        let mut kept = KeptItem { version, given, ..KeptItem::default() };
         for image in images.as_ref()? {
             kept.rows += 1;
             if !kept.collections.contains(&image.collection) {

@@ -26,7 +26,7 @@ use super::ledger::{By, Changed};
 use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
 use besom_ports::store::{
-    Batch, BeforeImage, Committed, Decision, Entry, Error, LeftOut, Restored,
+    Batch, BeforeImage, Committed, Decision, Entry, Error, Given, LeftOut, Restored,
 };
 
 /// What applies to the whole commit.
@@ -150,6 +150,8 @@ impl State {
                     let image = |touched: &Touched| touched.image(commit.collections);
                     (did.rows, did.said) = (rows, said);
                     did.images = kept.then(|| touched.iter().map(image).collect());
+                    let entry = &commit.batch.entries[at];
+                    did.given = kept.then(|| Given::of(entry, commit.batch.as_of)).flatten();
                 }
                 judged
             }

@@ -10,7 +10,7 @@ use besom_core::value::Value;
 
 use super::outbox::Origin;
 use super::state::{Mark, Numbered, Recorded, State};
-use besom_ports::store::{BeforeImage, Counts, DeadLetter, HistoryRow};
+use besom_ports::store::{BeforeImage, Counts, DeadLetter, Given, HistoryRow};
 
 /// What the changes of an item have done.
 #[derive(Default)]
@@ -21,6 +21,8 @@ pub(super) struct Changed {
     pub(super) rows: u64,
     /// Why rows stay as they are that were to be put back.
     pub(super) said: Option<String>,
+    /// What the item was given, if its before-images are kept.
+    pub(super) given: Option<Given>,
 }
 
 /// The origin of the writes.
@@ -71,7 +73,7 @@ impl State {
                     }
                 }
                 Write::History { at, item, end, settled, reason, notes } => {
-                    let Changed { images, rows, said } =
+                    let Changed { images, rows, said, given } =
                         applied.get_mut(at).map(std::mem::take).unwrap_or_default();
                     tally.of(&item.identity).rows += rows as i64;
                     let row = HistoryRow {
@@ -89,7 +91,7 @@ impl State {
                         undo_bytes: images.iter().flatten().map(image_bytes).sum(),
                     };
                     let version = item.version.clone();
-                    self.history.insert(row.id, Recorded { row, images, version });
+                    self.history.insert(row.id, Recorded { row, images, version, given });
                 }
                 Write::Emit { item, topic, key, payload, .. } => {
                     let Identity { task, tenant, .. } = &item.identity;

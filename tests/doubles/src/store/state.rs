@@ -19,7 +19,7 @@ use super::ownership::Owner;
 use super::tables::Tables;
 use besom_ports::store::{
     Applied, Arrivals, BeforeImage, Brake, CommandRow, Committed, Counts, DeadLetter, Error, Fence,
-    HistoryRow, NodeRow, Offered, Raised, Result, Review,
+    Given, HistoryRow, NodeRow, Offered, Raised, Result, Review,
 };
 
 /// The items of one task in one partition.
@@ -40,6 +40,8 @@ pub(super) struct Recorded {
     pub(super) images: Option<Vec<BeforeImage>>,
     /// The version of the item.
     pub(super) version: String,
+    /// What the item was given.
+    pub(super) given: Option<Given>,
 }
 
 /// A batch that is about to be executed.

@@ -7,7 +7,7 @@ use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Restore, RowRange};
 use besom_core::undo::{STAY, is_whole};
 use besom_core::value::{Row, Value};
-use besom_ports::store::Left;
+use besom_ports::store::{Decision, Left};
 
 use super::images::{COLUMNS, changed, changes, delete, full};
 use crate::conformance::World;
@@ -207,6 +207,32 @@ pub async fn what_is_kept_no_longer_is_said(world: &mut World) {
     let undone = undo_as(world, nothing).await;
     assert!(!is_whole(undone.reason.as_deref()), "{:?}", undone.reason);
     assert_eq!(things(world).await, Vec::<Row>::new());
+}
+
+/// With it, the call of the plugin can be repeated.
+pub async fn what_an_item_was_given_is_kept_with_its_rows(world: &mut World) {
+    world.write(vec![thing("a", 1)]).await;
+    let payload = vec![0, 7, 255];
+    let (one, two) = (candidate("k"), candidate("l"));
+    let one = Candidate { payload: payload.clone(), route: "elsewhere".into(), ..one };
+    let decision = |id: &str| apply(vec![], vec![delete(id)]);
+    world.settle(one, decision("a")).await;
+    let row = world.history().await.pop().expect("a history row");
+    let kept = world.store().kept(row.id).await.unwrap().expect("it is kept");
+    let given = kept.given.expect("what it was given");
+    let of = |decision: Decision| match decision {
+        Decision::Apply { proposal, .. } => proposal.digest(),
+        Decision::Settle(_) => panic!("it is applied"),
+    };
+    assert_eq!((given.payload, given.route), (payload, Some("elsewhere".to_owned())));
+    assert_eq!((given.proposal, given.attempts, given.guard_retries), (of(decision("a")), 0, 0));
+    assert!(given.now <= row.at && given.planned_at <= row.at, "{row:?}");
+    // Of one that finds no row as well; the route is that of its key.
+    world.settle(Candidate { route: "l".into(), ..two }, decision("none")).await;
+    let row = world.history().await.pop().expect("a history row");
+    let kept = world.store().kept(row.id).await.unwrap().expect("it is kept");
+    let given = kept.given.expect("what it was given");
+    assert_eq!((kept.rows, given.route, given.proposal), (0, None, of(decision("none"))));
 }
 
 /// A collection that is no longer mapped is named, and nothing is changed.
