@@ -380,10 +380,9 @@ impl Ports {
 
     /// The stored state that a leader needs.
     async fn remembered(&self) -> store::Result<Loaded> {
-        Ok(Loaded {
-            states: self.store.task_states().await?,
-            runs: self.store.active_runs().await?,
-        })
+        let states = self.store.task_states().await?;
+        self.braking.look_at_lost(self.store.as_ref(), self.clock.now().mono, &states).await;
+        Ok(Loaded { states, runs: self.store.active_runs().await? })
     }
 
     async fn prune(&self, fence: &FencingToken) -> store::Result<bool> {
@@ -487,7 +486,8 @@ impl Ports {
                         self.recorder.land(&batch, committed);
                         if batch.braked {
                             let store = store.as_ref();
-                            self.braking.look_at_letters(store, &batch, committed).await;
+                            let now = self.clock.now().mono;
+                            self.braking.look_at_letters(store, now, &batch, committed).await;
                         }
                     }
                     Err(error) => {
@@ -520,7 +520,8 @@ impl Ports {
                 return None;
             }
             Execute::Trip(task, runs) => {
-                self.braking.trip(store.as_ref(), &task, &runs).await;
+                let now = self.clock.now().mono;
+                self.braking.trip(store.as_ref(), now, &task, &runs).await;
                 return None;
             }
             Execute::Hold(task, halted) => {
@@ -722,7 +723,8 @@ impl Ports {
                     self.recorder.ended(run);
                 }
                 if let (Ok(_), Some((task, max))) = (&result, failures) {
-                    self.braking.look_at_runs(store.as_ref(), &task, max).await;
+                    let now = self.clock.now().mono;
+                    self.braking.look_at_runs(store.as_ref(), now, &task, max).await;
                 }
                 PlanEvent::ScanEnded(run, result)
             }
