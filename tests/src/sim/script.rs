@@ -355,9 +355,9 @@ impl Guests for Script {
                 Some(_) => due_of(view.as_ref(), item).await?,
                 None => None,
             };
-            // Its due time may have been postponed since it was planned.
+            // Its due time may have been postponed since it was planned: then it is another item.
             verdicts.push(match due {
-                Some(due) if due > call.now => {
+                Some(due) if item.identity.due != Some(due) => {
                     Ok(Verdict::Skip { reason: "not due any more".into(), settled: false })
                 }
                 Some(_) | None => verdict(item, due),

@@ -385,7 +385,8 @@ impl<'t> World<'t> {
             self.note(|| format!("{name} leads under term {term}"));
         }
         for command in commands {
-            let step = Step::Sent { node: &name, command: &command, lease_left };
+            let cluster = self.plan.cluster;
+            let step = Step::Sent { node: &name, command: &command, lease_left, cluster };
             self.check(|invariant| invariant.step(&step));
             match command {
                 Command::Finished => self.finish(node, life),

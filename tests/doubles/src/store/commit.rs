@@ -93,7 +93,9 @@ impl State {
         if let Some(ahead) = batch.ahead_of(now) {
             return Ok(ahead);
         }
-        let before = batch.braked.then(|| self.clone());
+        // Until the brakes are judged, only these are changed.
+        let copy = || (self.tables.clone(), self.sequences.clone(), self.brakes.clone());
+        let before = batch.braked.then(copy);
         let commit = Commit { batch, collections, now };
         let mut found = Found { state: self, node: &batch.node };
         let Ok(left) = left_out(&batch.entries, &batch.node, now, &mut found);
@@ -111,7 +113,9 @@ impl State {
         if batch.braked {
             let used = brake::used(&batch.entries, &outcomes, |at| applied[at].rows);
             if !self.uses(&used) {
-                before.into_iter().for_each(|before| *self = before);
+                if let Some(before) = before {
+                    (self.tables, self.sequences, self.brakes) = before;
+                }
                 return Ok(batch.all_left(LeftOut::Braked, now));
             }
         }

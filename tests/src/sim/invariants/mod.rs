@@ -46,6 +46,8 @@ pub enum Step<'a> {
         command: &'a Command,
         /// How long the node may still rely on its lease; `None`: it holds none.
         lease_left: Option<Duration>,
+        /// Whether the nodes share the partitions, so that those execute that do not lead.
+        cluster: bool,
     },
     /// A command was carried out, whether or not its sender learns it.
     Performed {

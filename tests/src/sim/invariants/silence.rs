@@ -1,6 +1,6 @@
 //! A leader sends nothing that changes the store once its lease may have ended.
 
-use besom_node::{Command, planner};
+use besom_node::{Command, executor, planner};
 
 use super::{Invariant, Step};
 
@@ -12,7 +12,7 @@ impl Invariant for Silence {
     }
 
     fn step(&mut self, step: &Step<'_>) -> Vec<String> {
-        let Step::Sent { node, command, lease_left } = step else { return Vec::new() };
+        let Step::Sent { node, command, lease_left, cluster } = step else { return Vec::new() };
         let writes = match command {
             Command::Planner(_, command) => matches!(
                 command,
@@ -21,6 +21,14 @@ impl Invariant for Silence {
                     | planner::Command::EndScan { .. }
                     | planner::Command::Apply(..)
             ),
+            // In a cluster, those execute that do not lead.
+            Command::Executor(_, command) => {
+                let begins = matches!(
+                    command,
+                    executor::Command::Act { .. } | executor::Command::Commit(..)
+                );
+                begins && !cluster
+            }
             Command::Prune(_) | Command::Bury(..) | Command::Load(_) => true,
             _ => false,
         };
