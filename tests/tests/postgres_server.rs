@@ -19,6 +19,8 @@ mod lease;
 mod migrations;
 #[path = "postgres_server/nudges.rs"]
 mod nudges;
+#[path = "postgres_server/numbers.rs"]
+mod numbers;
 #[path = "postgres_server/plans.rs"]
 mod plans;
 #[path = "postgres_server/pooler.rs"]

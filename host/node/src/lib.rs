@@ -397,6 +397,13 @@ impl Node {
         let mut notices = Vec::new();
         let mut held = Vec::new();
         self.last = now;
+        if let Event::Planner(..) | Event::Executor(..) = event {
+            // A process that was stopped receives old answers: nothing follows from them after the end of
+            // the lease. A renewal on its way may still prolong it.
+            let mut over = Vec::new();
+            self.election.step(now.mono, election::Event::Tick, &mut over);
+            self.apply_election(now, over, &mut notices, out);
+        }
         match event {
             Event::Tick => {}
             Event::LeaderChanged => {

@@ -3,13 +3,16 @@
 //! The fate of a key follows from the key alone, so that a simulation can be checked at its end
 //! without its history.
 
-use std::sync::Arc;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use besom_core::brake::{Brakes, DeletesMax};
 use besom_core::collection::{Collection, Collections, Column, Encoding, Operations};
-use besom_core::ids::Tenant;
-use besom_core::item::{Candidate, Item};
+use besom_core::ids::{RunId, TaskName, Tenant};
+use besom_core::item::{Candidate, Identity, Item};
 use besom_core::mode::Mode;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Verdict};
@@ -23,9 +26,23 @@ use besom_ports::guests::{
 use besom_ports::store::{Range, ReadView};
 use besom_ports::task::{APPROVE_WITHIN_DEFAULT, TaskDefinition};
 
-/// The tasks of the simulated product: one for the log, one for due items, and one in the lane
-/// heavy.
-pub const TASKS: [&str; 3] = ["sweep", "expire", "grind"];
+/// The tasks of the simulated product: one for the log, one for due items, one in the lane heavy, and one
+/// that deletes. Each has a brake but the second.
+pub const TASKS: [&str; 4] = ["sweep", "expire", "grind", "purge"];
+
+/// The number of rows that a run of `purge` may delete.
+pub const DELETES_MAX: u64 = 8;
+/// The number of items of a run of `sweep` that may be set aside.
+pub const LETTERS_MAX: NonZeroU32 = NonZeroU32::new(2).unwrap();
+/// The number of runs of `grind` that may fail in a row.
+pub const FAILURES_MAX: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+/// The states of a thing. Only an open one is a candidate; the product has changed one that is kept.
+pub const OPEN: &str = "open";
+/// See [`OPEN`].
+pub const DONE: &str = "done";
+/// See [`OPEN`].
+pub const KEPT: &str = "kept";
 
 /// The expected end of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +116,7 @@ pub fn thing(task: &str, id: &str, due: Option<Time>) -> [Change; 2] {
             fields: vec![
                 Field::new("id", text(id)),
                 Field::new("task", text(task)),
-                Field::new("state", text("open")),
+                Field::new("state", text(OPEN)),
                 Field::new("due", due.map_or(Value::Null, Value::Timestamp)),
             ],
         },
@@ -119,8 +136,22 @@ pub fn put_off(id: &str, due: Time) -> Change {
     }
 }
 
-/// The definition of a task of the simulation.
-pub fn definition(task: &str) -> TaskDefinition {
+/// The product changes a thing that is done: what an undo has to leave alone.
+pub fn keep(id: &str) -> Change {
+    Change::Update {
+        collection: "things".into(),
+        key: vec![Value::Text(id.into())],
+        fields: vec![Field::new("state", Value::Text(KEPT.into()))],
+    }
+}
+
+/// The digest of a version of a task's plugin.
+pub fn digest(task: &str, version: u32) -> String {
+    format!("{task}@{version}")
+}
+
+/// The definition of a task of the simulation, with a version of its plugin.
+pub fn definition(task: &str, version: u32) -> TaskDefinition {
     let all = Operations { read: true, insert: true, update: true, delete: true };
     let lane = match task {
         "expire" => Lane::Due,
@@ -135,7 +166,7 @@ pub fn definition(task: &str) -> TaskDefinition {
     TaskDefinition {
         name: task.into(),
         plugin: task.into(),
-        digest: task.into(),
+        digest: digest(task, version),
         schedule: Some(schedule.into()),
         timezone: "UTC".into(),
         overlap,
@@ -180,8 +211,12 @@ pub fn definition(task: &str) -> TaskDefinition {
         queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
         timers_max: Lane::Normal.row().timers_max,
         dead_max: besom_ports::task::DEAD_MAX_DEFAULT,
-        rows_per_second: None,
-        brakes: Default::default(),
+        rows_per_second: NonZeroU32::new(50).filter(|_| task == "grind"),
+        brakes: Brakes {
+            deletes: (task == "purge").then_some(DeletesMax::Rows(DELETES_MAX)),
+            letters: Some(LETTERS_MAX).filter(|_| task == "sweep"),
+            failures: Some(FAILURES_MAX).filter(|_| task == "grind"),
+        },
         windows: Default::default(),
         mode: Mode::Live,
         approve_within: APPROVE_WITHIN_DEFAULT,
@@ -189,8 +224,40 @@ pub fn definition(task: &str) -> TaskDefinition {
     }
 }
 
+/// A call of a plugin, as the invariants see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Called {
+    /// The task by whose definition it was called.
+    pub task: TaskName,
+    /// The digest of the plugin.
+    pub digest: String,
+    /// The items: the task and the run that planned each, and its key.
+    pub items: Vec<(TaskName, RunId, String)>,
+}
+
+/// What a world and its plugins know of each other.
+#[derive(Debug, Default)]
+pub struct Stage {
+    called: Mutex<Vec<Called>>,
+    /// Whether the scans of `grind` fail: a bad plugin is deployed.
+    pub is_bad: AtomicBool,
+}
+
+impl Stage {
+    /// The calls since the last question.
+    pub fn take_called(&self) -> Vec<Called> {
+        std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// The tasks, as a host calls them.
-pub struct Script;
+#[derive(Debug, Default)]
+pub struct Script(pub Arc<Stage>);
+
+/// The task of a digest.
+fn task_of(digest: &str) -> &str {
+    digest.split_once('@').map_or(digest, |(task, _)| task)
+}
 
 #[async_trait]
 impl Guests for Script {
@@ -202,7 +269,7 @@ impl Guests for Script {
             ..CollectionRequest::default()
         };
         Some(Arc::new(Manifest {
-            name: digest.into(),
+            name: task_of(digest).into(),
             version: "1.0.0".into(),
             doc: String::new(),
             settings: Vec::new(),
@@ -210,7 +277,7 @@ impl Guests for Script {
             topics: vec!["done".into()],
             activity: false,
             per_tenant: true,
-            lane: definition(digest).lane,
+            lane: definition(task_of(digest), 1).lane,
             extra: Vec::new(),
         }))
     }
@@ -223,7 +290,7 @@ impl Guests for Script {
         after: Option<&Tenant>,
         limit: u32,
     ) -> Result<Vec<Tenant>, Error> {
-        let range = open_things(call.task.as_str(), None, limit);
+        let range = open_things(task_of(&call.digest), None, limit);
         view.tenants(&range, after, limit)
             .await
             .map_err(|error| Error::Infrastructure(error.to_string()))
@@ -238,7 +305,11 @@ impl Guests for Script {
         cursor: Option<&[u8]>,
         limit: u32,
     ) -> Result<Page, Error> {
-        let range = open_things(call.task.as_str(), cursor, limit);
+        let task = task_of(&call.digest);
+        if task == "grind" && self.0.is_bad.load(Ordering::Relaxed) {
+            return Err(Error::Guest(Fault::new("error", "this version cannot scan")));
+        }
+        let range = open_things(task, cursor, limit);
         let page = view
             .read_range(tenant, &range)
             .await
@@ -272,15 +343,25 @@ impl Guests for Script {
         _: Arc<dyn Activity>,
         items: &[Item],
     ) -> Result<Acted, Error> {
+        let of = |item: &Item| {
+            let Identity { task, key, .. } = item.identity.clone();
+            (task, item.run, key)
+        };
+        let called = Called {
+            task: call.task.clone(),
+            digest: call.digest.clone(),
+            items: items.iter().map(of).collect(),
+        };
+        self.0.called.lock().unwrap_or_else(PoisonError::into_inner).push(called);
         let mut verdicts = Vec::with_capacity(items.len());
         for item in items {
             let due = match item.identity.due {
                 Some(_) => due_of(view.as_ref(), item).await?,
                 None => None,
             };
-            // Its due time may have been postponed since it was planned.
+            // Its due time may have been postponed since it was planned: then it is another item.
             verdicts.push(match due {
-                Some(due) if due > call.now => {
+                Some(due) if item.identity.due != Some(due) => {
                     Ok(Verdict::Skip { reason: "not due any more".into(), settled: false })
                 }
                 Some(_) | None => verdict(item, due),
@@ -294,7 +375,7 @@ fn open_things(task: &str, cursor: Option<&[u8]>, limit: u32) -> Range {
     Range {
         collection: "things".into(),
         index: Some("by_task_state".into()),
-        prefix: vec![Value::Text(task.into()), Value::Text("open".into())],
+        prefix: vec![Value::Text(task.into()), Value::Text(OPEN.into())],
         columns: vec!["id".into(), "due".into()],
         limit,
         bytes_max: 1 << 20,
@@ -336,20 +417,24 @@ fn effect(key: &str, due: Option<Time>) -> Proposal {
     let guard = Guard::Columns {
         collection: "things".into(),
         key: row.clone(),
-        conditions: [Condition::equal("state", Value::Text("open".into()))]
+        conditions: [Condition::equal("state", Value::Text(OPEN.into()))]
             .into_iter()
             .chain(due.map(|due| Condition::equal("due", Value::Timestamp(due))))
             .collect(),
     };
     let guarded = due.is_some() || key.len().is_multiple_of(2);
+    let ended = match key.starts_with("purge") {
+        true => Change::Delete { collection: "things".into(), key: row.clone() },
+        false => Change::Update {
+            collection: "things".into(),
+            key: row.clone(),
+            fields: vec![Field::new("state", Value::Text(DONE.into()))],
+        },
+    };
     Proposal {
         guards: if guarded { vec![guard] } else { Vec::new() },
         changes: vec![
-            Change::Update {
-                collection: "things".into(),
-                key: row.clone(),
-                fields: vec![Field::new("state", Value::Text("done".into()))],
-            },
+            ended,
             Change::Increment {
                 collection: "ledger".into(),
                 key: row,

@@ -38,7 +38,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             cluster: None,
             store,
             activity: activity.clone(),
-            guests: Arc::new(Script),
+            guests: Arc::new(Script::default()),
             clock: StoreTime::of_machine(SkewBounds::DEFAULT),
             clock_read_every: Duration::from_secs(10),
             health: Arc::default(),

@@ -3,13 +3,14 @@
 //! What trips is decided in [`besom_core::brake`], and enforced by the store. A pause is a command to the
 //! leader like any other, so it is recorded with its author, `brake`, and the numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use besom_core::brake::{self, Brake, LETTERS, Trip, Wanted};
 use besom_core::ids::{FencingToken, RunId, TaskName};
+use besom_core::time::Mono;
 use besom_ports::store::{self, Command, Store};
 use besom_ports::task::TaskDefinition;
 
@@ -18,20 +19,20 @@ const COUNT_MAX: u64 = 100_000;
 /// Maximum number of brakes that are read to find those of a run: its retries and timers may outlive
 /// many later runs.
 const BRAKES_READ: u32 = 10_000;
-/// Maximum number of runs whose brakes are known to be set.
-const RUNS_KEPT: usize = 1_000;
+/// Maximum number of brakes that are read to know whether those of a run that plans are set.
+const NEWEST: u32 = 100;
 /// How long a request for a pause is expected to take before it is repeated.
 const REQUESTED_FOR: Duration = Duration::from_secs(5);
 
-/// Which brakes are set, and which pauses were requested.
+/// Which pauses were requested.
 #[derive(Debug, Default)]
 pub struct Braking {
-    set: Mutex<BTreeSet<RunId>>,
-    requested: Mutex<BTreeMap<TaskName, Instant>>,
+    requested: Mutex<BTreeMap<TaskName, Mono>>,
 }
 
 impl Braking {
-    /// Sets the brakes of a run, once, before it plans its first items.
+    /// Sets the brakes of a run before each page of items that it plans. Whether they are set is read every
+    /// time: a restored database may have lost them, and gives the number of a lost run again.
     ///
     /// # Errors
     /// Those of the store.
@@ -43,57 +44,70 @@ impl Braking {
         definition: &TaskDefinition,
     ) -> store::Result<()> {
         let limits = &definition.brakes;
-        let is_set = || self.set.lock().unwrap_or_else(PoisonError::into_inner);
-        if !limits.counts() || is_set().contains(&run) {
+        if !limits.counts() {
             return Ok(());
         }
+        // Those of the newest runs; to set one again changes nothing.
+        let known = store.brakes(&definition.name, NEWEST).await?;
+        let is_set = |what: &str| known.iter().any(|brake| brake.run == run && brake.what == what);
         let mut brakes = Vec::new();
         if limits.deletes.is_some() {
             let deletes = definition.grants.iter().filter(|(_, operations)| operations.delete);
-            for (collection, _) in deletes {
+            for (collection, _) in deletes.filter(|(collection, _)| !is_set(collection)) {
                 let estimate = store.estimate(collection, COUNT_MAX).await?;
                 brakes.push(Brake::new(limits, run, collection, Some(estimate)));
             }
         }
-        if limits.letters.is_some() {
+        if limits.letters.is_some() && !is_set(LETTERS) {
             brakes.push(Brake::new(limits, run, LETTERS, None));
         }
-        store.set_brakes(fence, &brakes).await?;
-        let mut set = is_set();
-        if set.len() >= RUNS_KEPT {
-            set.clear();
+        if !brakes.is_empty() {
+            store.set_brakes(fence, &brakes).await?;
         }
-        set.insert(run);
         Ok(())
     }
 
     /// Requests a pause after a batch was left out that wanted this, by run.
-    pub async fn trip(&self, store: &dyn Store, task: &TaskName, runs: &BTreeMap<RunId, Wanted>) {
+    pub async fn trip(
+        &self,
+        store: &dyn Store,
+        now: Mono,
+        task: &TaskName,
+        runs: &BTreeMap<RunId, Wanted>,
+    ) {
         let brakes = match store.brakes(task, BRAKES_READ).await {
             Ok(brakes) => brakes,
             Err(error) => return say(task, &error),
         };
         let trip = runs.iter().find_map(|(run, wanted)| Trip::of(&brakes, *run, wanted));
-        self.request(store, task, trip).await;
+        self.request(store, now, task, trip).await;
     }
 
     /// Requests a pause after a run has failed, if it was the last of too many.
-    pub async fn look_at_runs(&self, store: &dyn Store, task: &TaskName, max: NonZeroU32) {
+    pub async fn look_at_runs(
+        &self,
+        store: &dyn Store,
+        now: Mono,
+        task: &TaskName,
+        max: NonZeroU32,
+    ) {
         // One more may be scanning already.
         match store.runs(Some(task), max.get().saturating_add(1)).await {
-            Ok(runs) => self.request(store, task, Trip::by_failures(&runs, max)).await,
+            Ok(runs) => {
+                self.request(store, now, task, Trip::by_failures(&runs, max)).await;
+            }
             Err(error) => say(task, &error),
         }
     }
 
-    async fn request(&self, store: &dyn Store, task: &TaskName, trip: Option<Trip>) {
+    async fn request(&self, store: &dyn Store, now: Mono, task: &TaskName, trip: Option<Trip>) {
         let Some(trip) = trip else { return };
         {
             let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
-            if requested.get(task).is_some_and(|at| at.elapsed() < REQUESTED_FOR) {
+            if requested.get(task).is_some_and(|at| now.since(*at) < REQUESTED_FOR) {
                 return;
             }
-            requested.insert(task.clone(), Instant::now());
+            requested.insert(task.clone(), now);
         }
         let reason = trip.to_string();
         tracing::warn!(%task, reason, "a brake has tripped: the task is paused");
@@ -107,4 +121,61 @@ impl Braking {
 
 fn say(task: &TaskName, error: &store::Error) {
     tracing::warn!(%task, %error, "a brake could not be examined; it is tried again");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use besom_core::activity::Timeouts;
+    use besom_core::brake::Brakes;
+    use besom_core::ids::Term;
+    use besom_core::plan::{NewRun, SlotDecision, Trigger};
+    use besom_core::time::Time;
+    use besom_doubles::store::MemoryStore;
+    use besom_ports::store::Store as _;
+
+    use super::*;
+
+    const BEGIN: Time = Time::from_secs(1_750_000_000);
+    const FENCE: FencingToken = FencingToken { term: Term(1), token_hash: [1; 32] };
+
+    fn definition() -> TaskDefinition {
+        let letters = NonZeroU32::new(2);
+        let brakes = Brakes { letters, ..Brakes::default() };
+        let any = super::super::undo::definition(std::iter::empty());
+        TaskDefinition { name: "sweep".into(), brakes, ..any }
+    }
+
+    async fn store_with_a_run() -> (MemoryStore, RunId) {
+        let store = MemoryStore::new(1, Timeouts::default(), Arc::new(|| BEGIN));
+        store.raise_fence(&FENCE, &"n".into(), None).await.expect("a fence");
+        let run = NewRun {
+            task: "sweep".into(),
+            slot: BEGIN,
+            trigger: Trigger::Schedule,
+            digest: "d".into(),
+            definition: String::new(),
+            mode: Default::default(),
+        };
+        let decision = SlotDecision { runs: vec![run], ..SlotDecision::default() };
+        let runs = store.decide_slots(&FENCE, &decision).await.expect("a run");
+        (store, runs[0])
+    }
+
+    #[tokio::test]
+    async fn a_brake_that_a_restored_database_has_lost_is_set_again() {
+        let (store, run) = store_with_a_run().await;
+        let (braking, definition) = (Braking::default(), definition());
+        let backup = store.back_up();
+        for restored in [false, true] {
+            if restored {
+                store.restore(backup.clone());
+            }
+            assert_eq!(store.brakes(&definition.name, 10).await.expect("brakes"), []);
+            braking.set(&store, &FENCE, run, &definition).await.expect("set");
+            let set = store.brakes(&definition.name, 10).await.expect("brakes");
+            assert_eq!(set.iter().map(|brake| brake.run).collect::<Vec<_>>(), [run]);
+        }
+    }
 }

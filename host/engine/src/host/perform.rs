@@ -527,7 +527,8 @@ impl Ports {
                 return None;
             }
             Execute::Trip(task, runs) => {
-                self.braking.trip(store.as_ref(), &task, &runs).await;
+                let now = self.clock.now().mono;
+                self.braking.trip(store.as_ref(), now, &task, &runs).await;
                 return None;
             }
             Execute::Hold(task, halted) => {
@@ -729,7 +730,8 @@ impl Ports {
                     self.recorder.ended(run);
                 }
                 if let (Ok(_), Some((task, max))) = (&result, failures) {
-                    self.braking.look_at_runs(store.as_ref(), &task, max).await;
+                    let now = self.clock.now().mono;
+                    self.braking.look_at_runs(store.as_ref(), now, &task, max).await;
                 }
                 PlanEvent::ScanEnded(run, result)
             }

@@ -159,7 +159,7 @@ impl Executor {
 
     pub(super) fn definition_of(&self, item: &Item) -> Option<&Arc<TaskDefinition>> {
         let current = self.definitions.get(&item.identity.task)?;
-        Some(self.of_runs.get(&item.run).unwrap_or(current))
+        Some(own_of(&self.of_runs, item).unwrap_or(current))
     }
 
     pub(super) fn batch_limit(&self, definition: &TaskDefinition) -> usize {
@@ -207,7 +207,7 @@ impl Executor {
         let taken = {
             let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
             self.timers.take(&definition.name, until, limit, |waiting| {
-                let own = of_runs.get(&waiting.item.run).or(current);
+                let own = own_of(of_runs, &waiting.item).or(current);
                 own.is_some_and(|own| Arc::ptr_eq(own, &definition))
             })
         };
@@ -309,7 +309,7 @@ impl Executor {
         let firsts = window.first_of_each(until).filter_map(|waiting| {
             let task = &waiting.item.identity.task;
             let current = self.definitions.get(task).filter(|current| current.lane == lane)?;
-            let own = self.of_runs.get(&waiting.item.run).unwrap_or(current);
+            let own = own_of(&self.of_runs, &waiting.item).unwrap_or(current);
             Some((task.clone(), (waiting.run_at, Arc::clone(own))))
         });
         firsts.collect()
@@ -336,7 +336,7 @@ impl Executor {
         let taken = {
             let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
             self.retries.take(&definition.name, until, limit, |waiting| {
-                let own = of_runs.get(&waiting.item.run).or(current);
+                let own = own_of(of_runs, &waiting.item).or(current);
                 own.is_some_and(|own| Arc::ptr_eq(own, &definition))
             })
         };
@@ -516,4 +516,13 @@ fn timer_at(waiting: &Waiting) -> Option<Time> {
 
 fn commit_id(random: &mut dyn FnMut() -> u64) -> CommitId {
     CommitId(u128::from(random()) << 64 | u128::from(random()))
+}
+
+/// The definition with which the run of an item was started. After a restore of the database, the number of
+/// a run that is lost may be that of another task's.
+fn own_of<'a>(
+    of_runs: &'a HashMap<RunId, Arc<TaskDefinition>>,
+    item: &Item,
+) -> Option<&'a Arc<TaskDefinition>> {
+    of_runs.get(&item.run).filter(|own| own.name == item.identity.task)
 }

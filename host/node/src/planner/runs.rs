@@ -15,8 +15,13 @@ impl Planner {
         out: &mut Vec<Command>,
     ) {
         let id = run.id;
-        if self.runs.contains_key(&id) {
-            return;
+        if let Some(known) = self.runs.get(&id) {
+            let of = |run: &Run| (run.task.clone(), run.slot, run.trigger.clone(), run.term);
+            if of(&known.run) == of(&run) {
+                return;
+            }
+            // The database was restored, and has given the number of a lost run again.
+            self.ended(id, notices);
         }
         notices.push(Notice::Started(id, Arc::clone(&definition)));
         let mut next = Vec::new();

@@ -536,7 +536,7 @@ fn passing(paused: Option<Pause>) -> Planner {
     let (mut notices, mut out) = (Vec::new(), Vec::new());
     let state = |task: &str, paused| TaskState { paused, ..TaskState::initial(task.into()) };
     let states = vec![state("sweep", paused), state("other", Some(pause_of("brake")))];
-    let loaded = Loaded { states, runs: vec![] };
+    let loaded = Loaded { states, ..Loaded::default() };
     planner.lead(at(0), fence(), loaded, &tasks(&["sweep"]), &mut notices, &mut out);
     step(&mut planner, at(0), Event::Commands(Ok(vec![])));
     planner

@@ -1,16 +1,20 @@
 //! A node that is asked to resign: it marks the command as applied, releases the lease, stays out
 //! of the election for a while, and leads again if no other node does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::election::{CampaignResult, Timing};
-use besom_core::ids::{FencingToken, Incarnation, Term};
+use besom_core::ids::{FencingToken, Incarnation, RunId, Term};
+use besom_core::plan::{Run, Trigger};
 use besom_core::time::{Mono, Time};
 
-use super::super::planner::{self, Loaded};
+use super::super::fixture;
+use super::super::planner::{self, Loaded, Scheduled};
 use super::super::{Bar, Command, Event, Node, Now, Raise, Role, Settings, Work};
 use super::Resignation;
-use besom_ports::store::{self, Applied, CommandEffect, CommandRow};
+use besom_ports::guests::Lane;
+use besom_ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
 
 const TIMING: Timing = Timing { ttl: Duration::from_secs(15), renew: Duration::from_secs(5) };
 /// The clock when the node is created.
@@ -23,6 +27,10 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::with(Work::default())
+    }
+
+    fn with(work: Work) -> World {
         let settings = Settings {
             node: Incarnation::from("one"),
             timing: TIMING,
@@ -33,7 +41,7 @@ impl World {
             cluster: None,
         };
         let now = Now { wall: BEGIN, mono: Mono::START };
-        World { node: Node::new(settings, Work::default(), [7; 32], now), elapsed: Duration::ZERO }
+        World { node: Node::new(settings, work, [7; 32], now), elapsed: Duration::ZERO }
     }
 
     fn now(&self) -> Now {
@@ -53,14 +61,18 @@ impl World {
 
     /// The node wins its election, under that term.
     fn leads(&mut self, term: u64) -> FencingToken {
+        self.leads_with(term, Vec::new())
+    }
+
+    fn leads_with(&mut self, term: u64, runs: Vec<Run>) -> FencingToken {
         let fence = fence(term);
         let won = CampaignResult::Won(fence.clone());
         let sent = self.now().mono;
         assert_eq!(self.step(Event::Campaigned(sent, won)), [Command::Raise(fence.clone())]);
         let raised = self.step(Event::Raised(fence.clone(), Raise::Done(Vec::new())));
         assert!(raised.contains(&Command::Load(fence.clone())), "{raised:?}");
-        let nothing = Loaded::default();
-        self.step(Event::Loaded(fence.clone(), Ok(nothing)));
+        let loaded = Loaded { runs, ..Loaded::default() };
+        self.step(Event::Loaded(fence.clone(), Ok(loaded)));
         assert_eq!(self.node.role(), Role::Leading);
         fence
     }
@@ -247,4 +259,42 @@ fn what_is_in_flight_is_finished_first_but_not_waited_for_without_end() {
     let mut lost = Resignation::Asked { until: at(10) };
     lost.ceased();
     assert_eq!((lost, lost.step(at(99), true, at(100))), (Resignation::None, None));
+}
+
+/// A process that was stopped for longer than its lease receives an answer first.
+#[test]
+fn nothing_follows_from_an_answer_after_the_end_of_the_lease() {
+    let run = Run {
+        id: RunId(7),
+        task: "task".into(),
+        slot: BEGIN,
+        trigger: Trigger::Schedule,
+        term: Term(1),
+        digest: "d".into(),
+        definition: String::new(),
+        started_at: BEGIN,
+        ended_at: None,
+        scan_done: false,
+        error: None,
+        planned: 0,
+        deduplicated: 0,
+        blocked: 0,
+        open: 0,
+        scanned: 0,
+    };
+    let definition = Arc::new(fixture::definition("task", Lane::Normal));
+    let scheduled = Scheduled { definition, schedule: None };
+    for (after, goes_on) in [(Duration::from_secs(1), true), (TIMING.ttl, false)] {
+        let tasks = [("task".into(), scheduled.clone())].into();
+        let mut world = World::with(Work { tasks, ..Work::default() });
+        world.step(Event::Tick);
+        let fence = world.leads_with(4, vec![run.clone()]);
+        world.elapsed += after;
+        let page = planner::Event::Planned(run.id, Ok((Planned::default(), true)));
+        let out = world.step(Event::Planner(fence.term, page));
+        let scans = |c: &Command| matches!(c, Command::Planner(_, planner::Command::Scan(_)));
+        assert_eq!(out.iter().any(scans), goes_on, "{out:?}");
+        let ceases = |c: &Command| matches!(c, Command::StopGuests { .. });
+        assert_eq!(out.iter().any(ceases), !goes_on, "{out:?}");
+    }
 }

@@ -292,6 +292,7 @@ impl Store for PostgresStore {
         node: &Incarnation,
         partitions: Option<&[Partition]>,
     ) -> Result<Raised> {
+        self.tasks.forget();
         let session = self.pools.take(Use::Lead).await?;
         let count = self.founded.partitions;
         let unheard_max = self.unheard_max;
@@ -706,6 +707,7 @@ impl Store for PostgresStore {
     }
 
     async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
+        self.tasks.forget();
         Ok(inspection::report_node(&self.pools.take(Use::Write).await?, node).await?)
     }
 

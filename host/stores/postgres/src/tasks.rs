@@ -1,4 +1,8 @@
-//! The numbers of task names: a name keeps its number, so it is read only once.
+//! The numbers of task names: a name keeps its number, so it is read only once in a while.
+//!
+//! A restored database may have given a number that was lost with its name to another task. Therefore nothing
+//! is remembered across the beginning of a leadership and across a report of the node, by which it learns of a
+//! restore.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -19,6 +23,11 @@ impl Tasks {
 
     fn learn(&self, name: &TaskName, id: i32) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), id);
+    }
+
+    /// Reads every number again.
+    pub(super) fn forget(&self) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The number of a name, if it has one.

@@ -20,8 +20,10 @@ use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::{Change, Filter, Guard, Proposal, Restore};
 use besom_core::time::Time;
+use besom_core::undo::row_name;
 use besom_record::restore::{REMOVED, Restoring, nothing, said, unmapped};
 
+use super::fault::Broken;
 use super::ledger::{By, Changed};
 use super::state::{Begun, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
@@ -46,7 +48,7 @@ impl Places for Found<'_> {
     type Error = Infallible;
 
     fn owner(&mut self, entry: &Entry) -> Result<Option<Owner<'_>>, Infallible> {
-        if self.state.fence_disabled {
+        if self.state.is_broken(Broken::Fence) || self.state.is_broken(Broken::Epoch) {
             return Ok(Some(Owner { node: self.node.as_str(), epoch: entry.epoch }));
         }
         let owner = self.state.owners.get(&entry.item.partition);
@@ -82,7 +84,7 @@ impl State {
             }
             None => {}
         }
-        let fence = self.fence.as_ref().filter(|_| !self.fence_disabled);
+        let fence = self.fence.as_ref().filter(|_| !self.is_broken(Broken::Fence));
         if let (Some(term), Some((fence, _))) = (batch.unqueued()?, fence)
             && fence.term > term
         {
@@ -94,7 +96,9 @@ impl State {
         if self.holds(batch) {
             return Ok(batch.all_left(LeftOut::Braked, now));
         }
-        let before = batch.braked.then(|| self.clone());
+        // Until the brakes are judged, only these are changed.
+        let copy = || (self.tables.clone(), self.sequences.clone(), self.brakes.clone());
+        let before = batch.braked.then(copy);
         let commit = Commit { batch, collections, now };
         let mut found = Found { state: self, node: &batch.node };
         let Ok(left) = left_out(&batch.entries, &batch.node, now, &mut found);
@@ -112,7 +116,9 @@ impl State {
         if batch.braked {
             let used = brake::used(&batch.entries, &outcomes, |at| applied[at].rows);
             if !self.uses(&used) {
-                before.into_iter().for_each(|before| *self = before);
+                if let Some(before) = before {
+                    (self.tables, self.sequences, self.brakes) = before;
+                }
                 return Ok(batch.all_left(LeftOut::Braked, now));
             }
         }
@@ -123,6 +129,33 @@ impl State {
         let committed = Committed { outcomes, at: now, runs_ended };
         self.commits.insert(batch.id, Some(committed.clone()));
         Ok(committed)
+    }
+
+    /// Removes the items of a batch from the queues although it was not committed, if the store has the defect
+    /// [`Broken::PurgeFirst`].
+    pub(super) fn purge(&mut self, batch: &Batch, now: Time) {
+        if !self.is_broken(Broken::PurgeFirst) || self.commits.get(&batch.id).is_some() {
+            return;
+        }
+        let mut found = Found { state: self, node: &batch.node };
+        let Ok(left) = left_out(&batch.entries, &batch.node, now, &mut found);
+        for (Entry { source, item, .. }, _) in
+            batch.entries.iter().zip(left).filter(|(_, left)| left.is_none())
+        {
+            self.waiting.remove(&item.identity);
+            let place = (item.identity.task.clone(), item.partition);
+            match source {
+                Source::Log(seq) => {
+                    if let Some(stream) = self.streams.get_mut(&place) {
+                        stream.acked = *seq;
+                        stream.items.remove(seq);
+                    }
+                }
+                Source::Timer(id) => drop(self.timers.remove(id)),
+                Source::Retry(id) => drop(self.retries.remove(id)),
+                Source::Unqueued(_) => {}
+            }
+        }
     }
 
     /// The result of a commit. An unknown mark is abandoned, so that a copy of its batch that is
@@ -250,7 +283,12 @@ impl State {
         }
         let earlier = restore.earlier.iter().filter_map(|history| self.images(*history));
         let earlier: Vec<BeforeImage> = earlier.flatten().collect();
-        let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
+        let mut forced = Arc::clone(&restore.forced);
+        if self.is_broken(Broken::Undo) {
+            let name = |image: &BeforeImage| row_name(&image.collection, &image.key);
+            forced = Arc::new(images.iter().map(name).collect());
+        }
+        let mut restoring = Restoring::new(images, forced, &earlier);
         while let Some(ask) = restoring.ask() {
             let answer = self.tables.put_back(collections, ask, &mut touched)?;
             restoring.answer(answer);

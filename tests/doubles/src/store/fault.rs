@@ -1,7 +1,8 @@
 //! Faults of a store that tests and simulations can inject.
 
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
 
 use besom_core::ids::{RunId, Seq, TaskName};
 
@@ -33,13 +34,64 @@ pub enum Fault {
     UnknownApplied,
 }
 
+/// Decides which write fails. It is given the name of the operation of the port.
+pub type Chance = Arc<dyn Fn(&'static str) -> Option<Fault> + Send + Sync>;
+
 /// The faults of one handle.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Faults {
     away: bool,
+    chance: Option<Chance>,
     commit: VecDeque<Fault>,
     write: VecDeque<Fault>,
     read: VecDeque<Fault>,
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults").field("away", &self.away).finish_non_exhaustive()
+    }
+}
+
+/// A defect of the whole store. A simulation has to detect each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Broken {
+    /// Neither the fence nor the owner epochs are checked, so that stale leaders and owners can write.
+    Fence,
+    /// The owner epochs are not checked, so that a stale owner can commit.
+    Epoch,
+    /// A commit removes its items from the queues in a transaction of its own before their effects.
+    PurgeFirst,
+    /// Numbers of a stream are drawn before it is locked: from the state of some milliseconds ago.
+    EarlyNumbers,
+    /// A slot decision whose answer was lost is carried out again when it is repeated.
+    Slots,
+    /// Rows are put back whatever has happened to them since.
+    Undo,
+}
+
+impl Broken {
+    /// All defects.
+    pub const ALL: [Broken; 6] = [
+        Broken::Fence,
+        Broken::Epoch,
+        Broken::PurgeFirst,
+        Broken::EarlyNumbers,
+        Broken::Slots,
+        Broken::Undo,
+    ];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Broken::Fence => "fence",
+            Broken::Epoch => "epoch",
+            Broken::PurgeFirst => "purge-first",
+            Broken::EarlyNumbers => "early-numbers",
+            Broken::Slots => "slots",
+            Broken::Undo => "undo",
+        }
+    }
 }
 
 impl Faults {
@@ -58,6 +110,11 @@ impl MemoryStore {
         self.faults().queue(on).push_back(fault);
     }
 
+    /// Lets each write of this handle fail as `chance` decides, beside [`MemoryStore::fail_next`].
+    pub fn fail_by(&self, chance: Chance) {
+        self.faults().chance = Some(chance);
+    }
+
     /// Cuts this handle off from its store, or reconnects it.
     pub fn set_away(&self, away: bool) {
         self.faults().away = away;
@@ -67,19 +124,47 @@ impl MemoryStore {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Performs a write of the port, or injects the fault that is due.
+    pub(super) fn write_as<T>(
+        &self,
+        name: &'static str,
+        operation: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        self.inject(On::Write, Some(name), operation)
+    }
+
+    /// Performs a commit, or injects the fault that is due.
+    pub(super) fn commit_as<T>(
+        &self,
+        name: &'static str,
+        operation: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        self.inject(On::Commit, Some(name), operation)
+    }
+
     /// Performs an operation, or injects the fault that is due.
     pub(super) fn perform<T>(
         &self,
         on: On,
         operation: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
-        let fault = {
+        self.inject(on, None, operation)
+    }
+
+    fn inject<T>(
+        &self,
+        on: On,
+        name: Option<&'static str>,
+        operation: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        let (fault, chance) = {
             let mut faults = self.faults();
             if faults.away {
                 return Err(Error::Unavailable("this node is cut off from its store".into()));
             }
-            faults.queue(on).pop_front()
+            (faults.queue(on).pop_front(), faults.chance.clone())
         };
+        let fault = fault.or_else(|| chance?(name?));
         match fault {
             None => operation(&mut self.lock()),
             Some(Fault::Busy) => Err(Error::Busy("injected".into())),

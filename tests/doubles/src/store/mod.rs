@@ -42,7 +42,7 @@ use besom_core::time::Time;
 
 use besom_ports::store::Offered;
 
-pub use fault::{Corruption, Fault, On};
+pub use fault::{Broken, Chance, Corruption, Fault, On};
 pub use outbox::Message;
 
 use fault::Faults;
@@ -62,7 +62,7 @@ pub struct MemoryStore {
 }
 
 /// A copy of a store's content.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Backup(Box<State>);
 
 struct Shared {
@@ -82,11 +82,15 @@ impl MemoryStore {
         MemoryStore::open(Arc::new(Shared { clock, partitions, state: Mutex::new(state) }))
     }
 
-    /// A store that checks neither the fence nor the owner epochs, so that stale leaders and owners
-    /// can write. It lets a simulation show that its checks detect that.
-    pub fn broken_without_fence(partitions: u32, timeouts: Timeouts, clock: Clock) -> MemoryStore {
+    /// A store with a defect. It lets a simulation show that its checks detect that.
+    pub fn broken(
+        broken: Broken,
+        partitions: u32,
+        timeouts: Timeouts,
+        clock: Clock,
+    ) -> MemoryStore {
         let store = MemoryStore::new(partitions, timeouts, clock);
-        store.lock().fence_disabled = true;
+        store.lock().broken = Some(broken);
         store
     }
 

@@ -9,8 +9,12 @@ use besom_core::mode::Mode;
 use besom_core::plan::{NewRun, Placed, Run, Seen, SlotDecision, SlotRecord, TaskState};
 use besom_core::time::Time;
 
+use super::fault::Broken;
 use super::state::{Numbered, State};
 use besom_ports::store::{DeadLetter, Error, PlanPage, Planned, Result, late_copy, started};
+
+/// How old the state is from which [`Broken::EarlyNumbers`] draws numbers.
+const EARLY: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl State {
     pub(super) fn decide_slots(
@@ -20,6 +24,9 @@ impl State {
         now: Time,
     ) -> Result<Vec<RunId>> {
         self.check_fence(fence)?;
+        if self.is_broken(Broken::Slots) {
+            return Ok(self.carry_out(fence, decision, now));
+        }
         if let Some(task) = decision.seen.iter().find(|seen| !self.stands_at(seen)) {
             let runs = decision.runs.iter().filter_map(|new| self.run_of_slot(new));
             let started = runs.filter(|run| run.term == fence.term).map(|run| run.id).collect();
@@ -30,6 +37,15 @@ impl State {
                 started(new, fence.term, (run.id, run.term))?;
             }
         }
+        Ok(self.carry_out(fence, decision, now))
+    }
+
+    fn carry_out(
+        &mut self,
+        fence: &FencingToken,
+        decision: &SlotDecision,
+        now: Time,
+    ) -> Vec<RunId> {
         let ids: Vec<RunId> =
             decision.runs.iter().map(|new| self.start(new, fence.term, now)).collect();
         for slot in decision.rows(&ids) {
@@ -39,7 +55,7 @@ impl State {
             let paused = self.tasks.get(&state.task).and_then(|known| known.paused.clone());
             self.tasks.insert(state.task.clone(), TaskState { paused, ..state.clone() });
         }
-        Ok(ids)
+        ids
     }
 
     fn stands_at(&self, seen: &Seen) -> bool {
@@ -58,7 +74,7 @@ impl State {
     }
 
     fn start(&mut self, new: &NewRun, term: Term, now: Time) -> RunId {
-        if let Some(run) = self.run_of_slot(new) {
+        if let Some(run) = self.run_of_slot(new).filter(|_| !self.is_broken(Broken::Slots)) {
             return run.id;
         }
         let id = RunId(self.next_id(Numbered::Run));
@@ -167,9 +183,20 @@ impl State {
             return;
         }
         let place: (_, Partition) = (item.identity.task.clone(), item.partition);
-        let stream = self.streams.entry(place).or_default();
-        stream.tail = Seq(stream.tail.0 + 1);
-        stream.items.insert(stream.tail, (now, item));
+        let is_early = self.is_broken(Broken::EarlyNumbers);
+        let stream = self.streams.entry(place.clone()).or_default();
+        let mut next = Seq(stream.tail.0 + 1);
+        if is_early {
+            let (at, seen) = self.early.entry(place).or_insert((now, stream.tail));
+            if now.since(*at) > EARLY {
+                (*at, *seen) = (now, stream.tail);
+            } else if now > *at {
+                // A page of its own transaction, which has not seen the one before.
+                (*at, next) = (now, Seq(seen.0.max(stream.acked.0) + 1));
+            }
+        }
+        stream.tail = stream.tail.max(next);
+        stream.items.insert(next, (now, item));
     }
 
     pub(super) fn end_scan(

@@ -93,7 +93,7 @@ impl Store for MemoryStore {
         partitions: Option<&[Partition]>,
     ) -> Result<Raised> {
         let now = self.time();
-        self.perform(On::Write, |state| state.raise_fence(fence, node, partitions, now))
+        self.write_as("raise_fence", |state| state.raise_fence(fence, node, partitions, now))
     }
 
     async fn fence(&self) -> Result<Option<Fence>> {
@@ -118,7 +118,7 @@ impl Store for MemoryStore {
         at: RingPosition,
         claims: &[Claim],
     ) -> Result<Vec<(Partition, OwnerEpoch)>> {
-        self.perform(On::Write, |state| Ok(state.claim_partitions(node, at, claims)))
+        self.write_as("claim_partitions", |state| Ok(state.claim_partitions(node, at, claims)))
     }
 
     async fn arrivals(&self, since: u64) -> Result<Arrivals> {
@@ -143,7 +143,7 @@ impl Store for MemoryStore {
         decision: &SlotDecision,
     ) -> Result<Vec<RunId>> {
         let now = self.time();
-        self.perform(On::Write, |state| state.decide_slots(fence, decision, now))
+        self.write_as("decide_slots", |state| state.decide_slots(fence, decision, now))
     }
 
     async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
@@ -155,7 +155,7 @@ impl Store for MemoryStore {
 
     async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
         let now = self.time();
-        self.perform(On::Write, |state| state.plan_page(fence, page, now))
+        self.write_as("plan_page", |state| state.plan_page(fence, page, now))
     }
 
     async fn end_scan(
@@ -166,7 +166,7 @@ impl Store for MemoryStore {
         error: Option<&str>,
     ) -> Result<bool> {
         let now = self.time();
-        self.perform(On::Write, |state| state.end_scan(fence, run, tenant_cursor, error, now))
+        self.write_as("end_scan", |state| state.end_scan(fence, run, tenant_cursor, error, now))
     }
 
     async fn estimate(&self, name: &str, count_max: u64) -> Result<u64> {
@@ -180,7 +180,7 @@ impl Store for MemoryStore {
     }
 
     async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
-        self.perform(On::Write, |state| state.set_brakes(fence, brakes))
+        self.write_as("set_brakes", |state| state.set_brakes(fence, brakes))
     }
 
     async fn brakes(&self, task: &TaskName, limit: u32) -> Result<Vec<Brake>> {
@@ -200,7 +200,7 @@ impl Store for MemoryStore {
 
     async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
         let now = self.time();
-        self.perform(On::Write, |state| Ok(state.submit(command, by, reason, now)))
+        self.write_as("submit", |state| Ok(state.submit(command, by, reason, now)))
     }
 
     async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
@@ -230,7 +230,7 @@ impl Store for MemoryStore {
         letters: NonZeroU32,
     ) -> Result<Applied> {
         let now = self.time();
-        self.perform(On::Write, |state| {
+        self.write_as("apply_command", |state| {
             state.apply_command(fence, id, (effect, result), letters, now)
         })
     }
@@ -283,7 +283,7 @@ impl Store for MemoryStore {
         per_second: NonZeroU32,
     ) -> Result<Allowance> {
         let now = self.time();
-        self.perform(On::Write, |state| {
+        self.write_as("take_rows", |state| {
             let free_at = state.free_at.get(task).copied();
             let (grant, after) = budget::take(free_at, now, rows, per_second);
             if let Some(after) = after {
@@ -300,14 +300,14 @@ impl Store for MemoryStore {
         _: Lane,
         items: &[(Source, &Item)],
     ) -> Result<()> {
-        self.perform(On::Write, |state| {
+        self.write_as("begin", |state| {
             state.begin(id, node, items);
             Ok(())
         })
     }
 
     async fn abandon(&self, id: CommitId) -> Result<()> {
-        self.perform(On::Write, |state| {
+        self.write_as("abandon", |state| {
             state.begun.remove(&id);
             Ok(())
         })
@@ -321,7 +321,7 @@ impl Store for MemoryStore {
     }
 
     async fn bury(&self, fence: &FencingToken, dead: &[Incarnation]) -> Result<Vec<Identity>> {
-        self.perform(On::Write, |state| {
+        self.write_as("bury", |state| {
             state.check_fence(fence)?;
             Ok(state.bury(dead))
         })
@@ -329,7 +329,11 @@ impl Store for MemoryStore {
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         let (collections, now) = (self.collections(), self.time());
-        self.perform(On::Commit, |state| state.commit(batch, &collections, now))
+        let result = self.commit_as("commit", |state| state.commit(batch, &collections, now));
+        if let Err(Error::Unknown(_) | Error::Busy(_)) = &result {
+            self.lock().purge(batch, now);
+        }
+        result
     }
 
     async fn try_commit(&self, batch: &Batch) -> Result<Tried> {
@@ -338,7 +342,7 @@ impl Store for MemoryStore {
     }
 
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
-        self.perform(On::Write, |state| Ok(state.find_commit(id)))
+        self.write_as("find_commit", |state| Ok(state.find_commit(id)))
     }
 
     // ---- the outbox
@@ -350,12 +354,12 @@ impl Store for MemoryStore {
         hold: Duration,
     ) -> Result<Vec<Claimed>> {
         let now = self.time();
-        self.perform(On::Write, |state| state.claim_messages(fence, room, hold, now))
+        self.write_as("claim_messages", |state| state.claim_messages(fence, room, hold, now))
     }
 
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
         let now = self.time();
-        self.perform(On::Write, |state| state.end_attempts(fence, attempts, now))
+        self.write_as("end_attempts", |state| state.end_attempts(fence, attempts, now))
     }
 
     async fn read_messages(
@@ -374,11 +378,11 @@ impl Store for MemoryStore {
         ends: &[(u64, delivery::End)],
     ) -> Result<()> {
         let now = self.time();
-        self.perform(On::Write, |state| state.end_messages(fence, ends, now))
+        self.write_as("end_messages", |state| state.end_messages(fence, ends, now))
     }
 
     async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {
-        self.perform(On::Write, |state| Ok(state.drop_messages(task, topic, count)))
+        self.write_as("drop_messages", |state| Ok(state.drop_messages(task, topic, count)))
     }
 
     async fn pending_messages(
@@ -392,7 +396,7 @@ impl Store for MemoryStore {
 
     async fn enter_messages(&self, offered: &[Offered]) -> Result<Vec<Entered>> {
         let now = self.time();
-        self.perform(On::Write, |state| Ok(state.enter_messages(offered, now)))
+        self.write_as("enter_messages", |state| Ok(state.enter_messages(offered, now)))
     }
 
     async fn last_entered(&self, topic: &str, tenant: Option<&Tenant>, key: &str) -> Result<u64> {
@@ -411,7 +415,9 @@ impl Store for MemoryStore {
         bytes: u64,
     ) -> Result<u64> {
         let now = self.time();
-        self.perform(On::Write, |state| state.collect_messages(fence, topics, limit, bytes, now))
+        self.write_as("collect_messages", |state| {
+            state.collect_messages(fence, topics, limit, bytes, now)
+        })
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
@@ -517,7 +523,7 @@ impl Store for MemoryStore {
         lost: &[(RunId, u64)],
         lines_max: u32,
     ) -> Result<()> {
-        self.perform(On::Write, |state| {
+        self.write_as("write_lines", |state| {
             state.write_lines(lines, lost, lines_max);
             Ok(())
         })
@@ -534,7 +540,7 @@ impl Store for MemoryStore {
     // ---- upkeep
 
     async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
-        self.perform(On::Write, |state| {
+        self.write_as("report_node", |state| {
             let before = state.nodes.insert(node.node.clone(), node.clone());
             Ok(before.map(|row| row.seen_at))
         })
@@ -545,7 +551,7 @@ impl Store for MemoryStore {
     }
 
     async fn forget_node(&self, node: &Incarnation) -> Result<()> {
-        self.perform(On::Write, |state| {
+        self.write_as("forget_node", |state| {
             state.nodes.remove(node);
             Ok(())
         })
@@ -553,7 +559,7 @@ impl Store for MemoryStore {
 
     async fn prune(&self, fence: &FencingToken, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let now = self.time();
-        self.perform(On::Write, |state| state.prune(fence, keep, limit, now))
+        self.write_as("prune", |state| state.prune(fence, keep, limit, now))
     }
 }
 

@@ -13,6 +13,7 @@ use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotRecord, TaskState};
 use besom_core::time::Time;
 
+use super::fault::Broken;
 use super::lines::Logged;
 use super::outbox::Message;
 use super::ownership::Owner;
@@ -85,8 +86,10 @@ pub(super) struct State {
     pub(super) owners: BTreeMap<Partition, Owner>,
     /// Arrivals in the queues from leaders, in order.
     pub(super) arrivals: Vec<Arrivals>,
-    /// Only for [`super::MemoryStore::broken_without_fence`].
-    pub(super) fence_disabled: bool,
+    /// Only for [`super::MemoryStore::broken`].
+    pub(super) broken: Option<Broken>,
+    /// The last number of each stream some milliseconds ago, for [`Broken::EarlyNumbers`].
+    pub(super) early: BTreeMap<(TaskName, Partition), (Time, Seq)>,
 
     pub(super) tasks: BTreeMap<TaskName, TaskState>,
     pub(super) runs: BTreeMap<RunId, Run>,
@@ -143,7 +146,8 @@ impl State {
             terms: BTreeMap::new(),
             owners: BTreeMap::new(),
             arrivals: Vec::new(),
-            fence_disabled: false,
+            broken: None,
+            early: BTreeMap::new(),
             tasks: BTreeMap::new(),
             runs: BTreeMap::new(),
             brakes: BTreeMap::new(),
@@ -181,6 +185,11 @@ impl State {
         *last
     }
 
+    /// Whether the store has this defect.
+    pub(super) fn is_broken(&self, broken: Broken) -> bool {
+        self.broken == Some(broken)
+    }
+
     // ---- leadership
 
     pub(super) fn raise_fence(
@@ -191,7 +200,7 @@ impl State {
         now: Time,
     ) -> Result<Raised> {
         let known = self.fence.as_ref().map(|(known, _)| known.term);
-        if !self.fence_disabled && known.is_some_and(|known| known >= fence.term) {
+        if !self.is_broken(Broken::Fence) && known.is_some_and(|known| known >= fence.term) {
             return Err(Error::Fenced);
         }
         let taken: BTreeSet<Partition> = match partitions {
@@ -214,7 +223,7 @@ impl State {
         let shown = |(known, token): &(Fence, [u8; 32])| {
             known.term == fence.term && *token == fence.token_hash
         };
-        if self.fence_disabled || self.fence.as_ref().is_some_and(shown) {
+        if self.is_broken(Broken::Fence) || self.fence.as_ref().is_some_and(shown) {
             return Ok(());
         }
         Err(Error::Fenced)

@@ -97,3 +97,20 @@ fn a_batch_that_a_brake_leaves_out_is_reported_with_its_rows_and_waits() {
         Stream { task: "sweep".into(), partition: Partition(0), acked: Seq(0), tail: Seq(2) };
     assert!(begun(&bench.step(Event::Backlog(Ok(vec![stream])))), "it is tried again");
 }
+
+/// A restored database gives the number of a run that it has lost to one of another task.
+#[test]
+fn an_item_is_never_executed_by_the_definition_of_another_task() {
+    let tasks = [definition("sweep", Lane::Normal), definition("other", Lane::Normal)];
+    let mut bench = Bench::new(&tasks);
+    bench.executor.pin(RunId(1), Arc::clone(&tasks[1]));
+    let fed = bench.fed(&[("sweep", 0, 1)], vec![], vec![]);
+    let ticket = read_log(&fed);
+    let item = logged("sweep", "a", 0, 1);
+    let acts = bench.step(Event::LogRead(ticket, Ok(whole(vec![item]))));
+    let by = acts.iter().find_map(|command| match command {
+        Command::Act { definition, .. } => Some(definition.name.clone()),
+        _ => None,
+    });
+    assert_eq!(by, Some(TaskName::from("sweep")), "{acts:?}");
+}

@@ -153,3 +153,34 @@ fn a_run_has_what_it_began_with_and_is_still_granted() {
     let replaced = Arc::new(TaskDefinition { digest: "new".into(), ..(*wider).clone() });
     assert_eq!(definition_of(&run, &replaced), replaced);
 }
+
+/// A restored database gives the number of a run that it has lost to another one.
+#[test]
+fn a_number_that_is_given_again_is_another_run() {
+    let definition = |name: &str| Arc::new(fixture::definition(name, Lane::Normal));
+    let scheduled = |name: &str| Scheduled { definition: definition(name), schedule: None };
+    let tasks: BTreeMap<TaskName, Scheduled> =
+        ["task", "other"].iter().map(|name| (TaskName::from(*name), scheduled(name))).collect();
+    let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
+    let loaded = |task: &str| Loaded {
+        states: Vec::new(),
+        runs: vec![Run { task: task.into(), scan_done: false, ..forgotten() }],
+    };
+    let mut planner = Planner::new(Settings::default());
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    planner.lead(BEGIN, fence, loaded("task"), &tasks, &mut notices, &mut out);
+    notices.clear();
+    for again in [false, true] {
+        out.clear();
+        planner.read_again();
+        planner.plan(BEGIN, false, &mut out);
+        assert!(out.contains(&Command::Reread), "{out:?}");
+        let read = Event::Reread(Ok(loaded("other")));
+        planner.step(BEGIN, read, &mut notices, &mut out);
+        let active: Vec<_> = planner.active().map(|(run, _)| run.task.clone()).collect();
+        assert_eq!(active, [TaskName::from("other")]);
+        let led = |c: &Notice| matches!(c, Notice::Started(RUN, d) if d.name.as_str() == "other");
+        assert_eq!(notices.iter().filter(|notice| led(notice)).count(), 1, "{again}");
+    }
+    assert!(matches!(notices[..], [Notice::Ended(RUN), Notice::Started(..)]), "{notices:?}");
+}

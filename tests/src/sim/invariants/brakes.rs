@@ -1,0 +1,117 @@
+//! No run deletes more rows than it may, unless an operator has released it; and no brake that has
+//! tripped is forgotten.
+
+use std::collections::BTreeMap;
+
+use besom_core::brake::LETTERS;
+use besom_core::command::Command;
+use besom_core::ids::TaskName;
+use besom_core::plan::Run;
+use besom_core::time::Time;
+use besom_ports::store::{End, Store as _};
+
+use super::{Invariant, Rest, history, now, paused};
+use crate::sim::script;
+
+pub(super) struct Brakes;
+
+impl Invariant for Brakes {
+    fn name(&self) -> &'static str {
+        "brakes"
+    }
+
+    fn rest(&mut self, rest: &Rest<'_>) -> Vec<String> {
+        let mut wrong = deletes(rest);
+        wrong.extend(letters(rest));
+        wrong.extend(failures(rest));
+        wrong
+    }
+}
+
+fn runs_of(rest: &Rest<'_>, task: &str) -> Vec<Run> {
+    now(rest.store.runs(Some(&TaskName::from(task)), u32::MAX)).expect("the runs")
+}
+
+/// When a task was resumed with its brakes released.
+fn released(rest: &Rest<'_>, of: &str) -> Vec<Time> {
+    let commands = now(rest.store.commands(None, u32::MAX)).expect("the commands");
+    let release = commands.into_iter().filter(|row| match &row.command {
+        Command::Resume { task, release: true } => task.as_str() == of && !row.refused,
+        _ => false,
+    });
+    release.filter_map(|row| row.applied_at).collect()
+}
+
+fn deletes(rest: &Rest<'_>) -> Vec<String> {
+    let released = released(rest, "purge");
+    let mut deleted: BTreeMap<_, u64> = BTreeMap::new();
+    for row in history(rest.store) {
+        if row.identity.task.as_str() == "purge" && row.outcome == End::Committed {
+            *deleted.entry(row.run).or_default() += 1;
+        }
+    }
+    let mut wrong = Vec::new();
+    for run in runs_of(rest, "purge") {
+        let rows = deleted.get(&run.id).copied().unwrap_or(0);
+        let is_free = released.iter().any(|at| *at >= run.started_at);
+        if rows > script::DELETES_MAX && !is_free {
+            let most = script::DELETES_MAX;
+            wrong
+                .push(format!("run {} of purge has deleted {rows} rows, more than {most}", run.id));
+        }
+    }
+    wrong
+}
+
+/// The operator resumes every task before the end, and that sets the count of a brake back.
+fn letters(rest: &Rest<'_>) -> Vec<String> {
+    let task = TaskName::from("sweep");
+    let brakes = now(rest.store.brakes(&task, u32::MAX)).expect("the brakes");
+    if paused(rest.store).contains(&task) {
+        return Vec::new();
+    }
+    let tripped = brakes.into_iter().filter(|brake| {
+        brake.what == LETTERS && brake.allowed.is_some_and(|most| brake.used >= most)
+    });
+    tripped
+        .map(|brake| {
+            let (run, used) = (brake.run, brake.used);
+            format!("run {run} of sweep has set {used} items aside, and the task was not paused")
+        })
+        .collect()
+}
+
+/// One more may be scanning as the brake trips, and the request for the pause may be lost with its
+/// leader after each.
+fn failures(rest: &Rest<'_>) -> Vec<String> {
+    const SLACK: u64 = 3;
+    let mut runs = runs_of(rest, "grind");
+    runs.sort_by_key(|run| run.id);
+    let commands = now(rest.store.commands(None, u32::MAX)).expect("the commands");
+    let stops: Vec<Time> = commands
+        .iter()
+        .filter(|row| match &row.command {
+            Command::Pause { task } | Command::Brake { task, .. } => {
+                task.is_all() || task.as_str() == "grind"
+            }
+            _ => false,
+        })
+        .map(|row| row.at)
+        .collect();
+    let (mut in_a_row, mut since, mut wrong) = (0, Time(i64::MIN), Vec::new());
+    for run in runs {
+        let cancelled = run.error.as_deref().is_some_and(|e| e.starts_with("cancelled by "));
+        if run.error.is_none() || cancelled {
+            (in_a_row, since) = (0, run.started_at);
+            continue;
+        }
+        in_a_row += 1;
+        if stops.iter().any(|at| *at >= since && *at <= run.started_at) {
+            (in_a_row, since) = (1, run.started_at);
+        }
+        if in_a_row > u64::from(script::FAILURES_MAX.get()) + SLACK {
+            wrong.push(format!("{in_a_row} runs of grind have failed up to run {}", run.id));
+        }
+    }
+    wrong
+}
