@@ -20,6 +20,7 @@ pub mod recorder;
 pub mod reload;
 pub mod setup;
 pub mod undo;
+pub mod undone;
 pub mod wake;
 
 use std::collections::HashMap;

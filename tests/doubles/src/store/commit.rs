@@ -18,9 +18,9 @@ use besom_core::brake;
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
-use besom_core::proposal::{Change, Filter, Guard, Proposal, Restore};
+use besom_core::proposal::{Again, Change, Filter, Guard, Proposal, Restore};
 use besom_core::time::Time;
-use besom_record::restore::{REMOVED, Restoring, nothing, said, unmapped};
+use besom_record::restore::{Kin, REMOVED, Restoring, nothing, said, unmapped};
 
 use super::ledger::{By, Changed};
 use super::state::{Begun, State};
@@ -236,6 +236,9 @@ impl State {
     ) -> Result<(Vec<Touched>, Restored), Violation> {
         let mut touched = Vec::new();
         let nothing = |why: &str| Ok((Vec::new(), nothing(why)));
+        if restore.again == Again::Only {
+            return Ok((Vec::new(), Restored::default()));
+        }
         let Some(images) = self.images(restore.history) else {
             return nothing(REMOVED);
         };
@@ -245,12 +248,15 @@ impl State {
         }
         let earlier = restore.earlier.iter().filter_map(|history| self.images(*history));
         let earlier: Vec<BeforeImage> = earlier.flatten().collect();
-        let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
+        let of = restore.collections.iter().filter_map(|name| collections.get(name));
+        let kin = Kin::of(of);
+        let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier, kin);
+        let mut mark = 0;
         while let Some(ask) = restoring.ask() {
-            let answer = self.tables.put_back(collections, ask, &mut touched)?;
+            let answer = self.tables.put_back(collections, ask, (&mut touched, &mut mark))?;
             restoring.answer(answer);
         }
-        Ok((touched, restoring.end().0))
+        Ok((touched, restoring.end().restored))
     }
 
     /// Applies all changes of an item, or none. Messages are not sent by it.
