@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use besom_core::item::Candidate;
-use besom_core::proposal::{Change, Restore};
+use besom_core::proposal::{Again, Change, Restore, RowRange};
 use besom_core::undo::STAY;
 use besom_core::value::Value;
 use besom_ports::store::{HistoryRow, Outcome, Restored};
@@ -24,6 +24,7 @@ pub async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore
         rows: kept.rows,
         forced: Arc::new(forced),
         earlier: Vec::new(),
+        again: Again::No,
     }
 }
 
@@ -124,6 +125,88 @@ pub async fn rows_that_constraints_refuse_stay_alone(
     assert_eq!((undone.rows, ids(world).await.len()), (18, 19));
     assert!(undone.reason.is_some_and(|reason| reason.starts_with(STAY) && reason.contains("2;")));
     world.balanced().await;
+}
+
+/// What triggers set beside the columns that get their old values is told, with the row: after a change by a trigger for
+/// updates (`on_update`), after an insert by one for inserts (`on_insert`). Each adds 100 to the `n` of a thing.
+pub async fn what_triggers_have_set_is_told(
+    world: &World,
+    product: impl AsyncFn(&str),
+    (on_update, on_insert): (&str, &str),
+) {
+    let title = fields([("title", text("set"))]);
+    let set = Change::Update { collection: "things".into(), key: vec![text("t")], fields: title };
+    world.write(vec![thing("t", 1)]).await;
+    world.settle(candidate("k"), apply(vec![], vec![set])).await;
+    let item = latest(world).await;
+    product(on_update).await;
+    let told = "1 row came back with other values in n (of things (\"t\")): ";
+    let undone = undo(world, item, &[]).await;
+    assert!(undone.reason.is_some_and(|reason| reason.starts_with(told)));
+    let again = undo(world, undone.id, &[]).await;
+    assert!(again.rows == 1 && again.reason.is_some_and(|reason| reason.starts_with(told)));
+    let now = world.rows("things", &["title", "n"]).await;
+    assert_eq!(now, [[text("set"), Value::Integer(201)]]);
+    // What was inserted is known with what the trigger has set, and can be removed again.
+    let item = deleted(world, &["t"]).await;
+    product(on_insert).await;
+    let undone = undo(world, item, &[]).await;
+    assert!(undone.reason.is_some_and(|reason| reason.starts_with(told)));
+    let now = world.rows("things", &["title", "n"]).await;
+    let Value::Integer(n) = now[0][1] else { panic!("{now:?}") };
+    assert!(n > 201, "{n}");
+    assert_eq!(undo(world, undone.id, &[]).await.reason, None);
+    assert_eq!(ids(world).await, Vec::<Value>::new());
+}
+
+/// `keep` makes the database refuse to remove the archived `b`: it stays archived, and is nowhere twice.
+pub async fn a_row_whose_copy_cannot_be_removed_stays_archived(
+    world: &World,
+    product: impl AsyncFn(&str),
+    keep: &str,
+) {
+    world.write(vec![thing("a", 1), thing("b", 2), thing("c", 3)]).await;
+    let (collection, rows) = ("things".to_owned(), 10);
+    let range = Arc::new(RowRange { collection, rows, ..RowRange::default() });
+    let moved = Change::MoveRange { range, into: "archived".into() };
+    world.settle(candidate("k"), apply(vec![], vec![moved])).await;
+    let item = latest(world).await;
+    product(keep).await;
+    let found = rehearsed(world, item).await;
+    let [stay] = &found.stay[..] else { panic!("{found:?}") };
+    assert_eq!((found.rows, &stay.key), (2, &vec![text("b")]));
+    assert!(stay.why.starts_with("its row in \"archived\" could not be removed: "), "{}", stay.why);
+    let undone = undo(world, item, &[]).await;
+    assert_eq!((undone.rows, ids(world).await), (2, vec![text("a"), text("c")]));
+    assert_eq!(world.rows("archived", &["id"]).await, [[text("b")]]);
+    let again = undo(world, undone.id, &[]).await;
+    assert_eq!((again.rows, again.reason), (2, None));
+    assert_eq!(world.rows("archived", &["id"]).await.len(), 3);
+    world.balanced().await;
+}
+
+/// A table that no mapping knows refers to inserted rows, and its rows would be deleted with them: they stay.
+pub async fn rows_to_which_others_refer_are_not_removed(
+    world: &World,
+    product: impl AsyncFn(&str),
+) {
+    world.settle(candidate("k"), apply(vec![], vec![thing("a", 1), thing("b", 1)])).await;
+    let item = latest(world).await;
+    product(
+        "CREATE TABLE notes (tenant_id text, thing text,
+           FOREIGN KEY (tenant_id, thing) REFERENCES things (tenant_id, id) ON DELETE CASCADE);
+         INSERT INTO notes VALUES ('a', 'a')",
+    )
+    .await;
+    let found = rehearsed(world, item).await;
+    let [stay] = &found.stay[..] else { panic!("{found:?}") };
+    assert_eq!((found.rows, &stay.key), (1, &vec![text("a")]));
+    assert!(stay.why.contains("notes") && stay.why.contains("refer to it"), "{}", stay.why);
+    assert_eq!(undo(world, item, &[]).await.rows, 1);
+    assert_eq!(ids(world).await, [text("a")]);
+    product("DELETE FROM notes").await;
+    assert_eq!(undo(world, item, &[]).await.rows, 1);
+    assert_eq!(ids(world).await, Vec::<Value>::new());
 }
 
 /// Without its table nothing can come back, and what was kept stays.

@@ -162,6 +162,25 @@ fn rows_come_back_into_tables_that_have_changed() {
         let (world, product) = open().await;
         let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
         undone_rows::rows_of_a_table_that_is_gone_stay_kept(&world, run).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        let add = "BEGIN UPDATE things SET n = n + 100 WHERE id = new.id; END";
+        let on_update = format!("CREATE TRIGGER u AFTER UPDATE OF title ON things {add}");
+        let on_insert = format!("CREATE TRIGGER i AFTER INSERT ON things {add}");
+        undone_rows::what_triggers_have_set_is_told(&world, run, (&on_update, &on_insert)).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        let keep = "CREATE TRIGGER keep BEFORE DELETE ON archived WHEN old.id = 'b'
+                    BEGIN SELECT raise(ABORT, 'it is kept'); END";
+        undone_rows::a_row_whose_copy_cannot_be_removed_stays_archived(&world, run, keep).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        let keep = "CREATE TRIGGER keep BEFORE DELETE ON archived WHEN old.id = 'b'
+                    BEGIN SELECT raise(IGNORE); END";
+        undone_rows::a_row_whose_copy_cannot_be_removed_stays_archived(&world, run, keep).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        undone_rows::rows_to_which_others_refer_are_not_removed(&world, run).await;
     });
 }
 

@@ -280,6 +280,9 @@ pub struct Undo {
     /// The names of rows that are put back although somebody has changed them since.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forced: Vec<String>,
+    /// Whether the undone items may be planned again, also those that were undone before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plan_again: bool,
 }
 
 /// Selects messages of the outbox.

@@ -246,6 +246,18 @@ pub enum Change {
     Restore(Arc<Restore>),
 }
 
+/// Whether a task may plan again what was undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Again {
+    /// Not while its version is the same.
+    #[default]
+    No,
+    /// It may.
+    Yes,
+    /// It may, and nothing else is done: its rows were put back before.
+    Only,
+}
+
 /// Rows that a commit has kept, to be put back as they were. A row that somebody has changed since stays as
 /// it is, unless it is forced.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -262,6 +274,9 @@ pub struct Restore {
     pub forced: Arc<BTreeSet<String>>,
     /// The history rows of earlier attempts: what they have put back is not put back again.
     pub earlier: Vec<u64>,
+    /// Whether its task may plan the undone item again.
+    #[serde(default)]
+    pub again: Again,
 }
 
 impl Change {

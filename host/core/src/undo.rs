@@ -3,9 +3,10 @@
 //! This module decides what the words of a request mean and when an item counts as undone. Which rows can be
 //! put back is decided by the store, inside the commit.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::command::Undo;
+use crate::command::{Undo, counted};
 use crate::ids::{RunId, TaskName};
 use crate::time::Time;
 use crate::value::{Field, Value};
@@ -21,6 +22,15 @@ pub fn is_whole(reason: Option<&str>) -> bool {
     reason.is_none_or(|reason| !reason.starts_with(STAY))
 }
 
+/// What the reason of a committed item says beside the rows that stay.
+pub fn notes_of(reason: Option<&str>) -> Vec<String> {
+    let all = reason.into_iter().flat_map(|reason| reason.split(BETWEEN_NOTES));
+    all.filter(|note| is_whole(Some(note))).map(str::to_owned).collect()
+}
+
+/// What is between the notes of a reason.
+pub const BETWEEN_NOTES: &str = "; ";
+
 /// The settings of the run of a request; `request` tells it from every other one.
 pub fn settings(undo: &Undo, request: &str) -> Vec<Field> {
     let forced = serde_json::to_string(&undo.forced).unwrap_or_default();
@@ -28,6 +38,7 @@ pub fn settings(undo: &Undo, request: &str) -> Vec<Field> {
         Field::new("target", Value::Text(undo.target.clone())),
         Field::new("forced", Value::Json(forced)),
         Field::new("request", Value::Text(request.to_owned())),
+        Field::new("plan_again", Value::Bool(undo.plan_again)),
     ]
 }
 
@@ -37,7 +48,9 @@ pub fn requested(settings: &[Field]) -> Option<(Undo, String)> {
     match (value("target")?, value("forced")?, value("request")?) {
         (Value::Text(target), Value::Json(forced), Value::Text(request)) => {
             let forced = serde_json::from_str(forced).ok()?;
-            Some((Undo { target: target.clone(), forced }, request.clone()))
+            // Requests of earlier versions do not say it.
+            let plan_again = value("plan_again") == Some(&Value::Bool(true));
+            Some((Undo { target: target.clone(), forced, plan_again }, request.clone()))
         }
         _ => None,
     }
@@ -122,6 +135,77 @@ impl fmt::Display for Target {
     }
 }
 
+/// Rows that have come back with other values than they had: a trigger, a default or a changed type has set them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Differing {
+    /// Number of rows.
+    pub rows: u64,
+    /// The columns that differ in any of them.
+    pub columns: BTreeSet<String>,
+    /// The names of the first of them, at most [`DIFFERING_SHOWN`].
+    pub first: Vec<String>,
+}
+
+/// Maximum number of rows that [`Differing`] names.
+pub const DIFFERING_SHOWN: usize = 3;
+
+const DIFFER: &str = " came back with other values in ";
+const SET_BY: &str = ": a trigger, a default or a changed type has set them";
+
+impl Differing {
+    /// Adds a row in which these columns differ, if any do.
+    pub fn add(&mut self, columns: Vec<String>, name: impl FnOnce() -> String) {
+        if columns.is_empty() {
+            return;
+        }
+        self.rows += 1;
+        self.columns.extend(columns);
+        if self.first.len() < DIFFERING_SHOWN {
+            self.first.push(name());
+        }
+    }
+
+    /// Adds others.
+    pub fn merge(&mut self, others: Differing) {
+        self.rows += others.rows;
+        self.columns.extend(others.columns);
+        let room = DIFFERING_SHOWN.saturating_sub(self.first.len());
+        self.first.extend(others.first.into_iter().take(room));
+    }
+
+    /// Reverses its words, alone or as a part of the reason of an item. Names of rows that have the words in
+    /// themselves are not taken apart: the number is right, and the first name has all of them.
+    pub fn parse(words: &str) -> Option<Differing> {
+        let (rows, rest) = words.strip_suffix(SET_BY)?.split_once(DIFFER)?;
+        let rows =
+            rows.strip_suffix(" row").or_else(|| rows.strip_suffix(" rows"))?.parse().ok()?;
+        let (columns, names) = rest.split_once(" (of ")?;
+        let names = names.strip_suffix(')')?;
+        let names = names.split_once(AND_MORE).map_or(names, |(names, _)| names);
+        Some(Differing {
+            rows,
+            columns: columns.split(", ").map(str::to_owned).collect(),
+            first: names.split(BETWEEN).map(str::to_owned).collect(),
+        })
+    }
+}
+
+const BETWEEN: &str = " and ";
+const AND_MORE: &str = ", and ";
+
+impl fmt::Display for Differing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        let (rows, columns) = (counted(self.rows, "row"), columns.join(", "));
+        write!(f, "{rows}{DIFFER}{columns} (of {}", self.first.join(BETWEEN))?;
+        match self.rows.saturating_sub(self.first.len() as u64) {
+            0 => {}
+            more => write!(f, "{AND_MORE}{more} more")?,
+        }
+        write!(f, "){SET_BY}")
+    }
+}
+
 /// The name of a row in lists and in the file of `--force-keys`: the collection, then the values of the key.
 pub fn row_name(collection: &str, key: &[Value]) -> String {
     let value = |value: &Value| match value {
@@ -169,10 +253,44 @@ mod tests {
 
     #[test]
     fn a_request_passes_through_the_settings_of_its_run() {
-        let undo = Undo { target: "7".into(), forced: vec!["t (\"a\")".into()] };
+        let undo = Undo { target: "7".into(), forced: vec!["t (\"a\")".into()], plan_again: true };
         let of = settings(&undo, "command 3");
-        assert_eq!(requested(&of), Some((undo, "command 3".to_owned())));
+        assert_eq!(requested(&of), Some((undo.clone(), "command 3".to_owned())));
+        let earlier = Some((Undo { plan_again: false, ..undo }, "command 3".to_owned()));
+        assert_eq!(requested(&of[..3]), earlier);
         assert_eq!(requested(&of[1..]), None);
+    }
+
+    #[test]
+    fn rows_that_differ_are_named_and_summed_up_from_their_words() {
+        let mut all = Differing::default();
+        all.add(Vec::new(), || unreachable!("nothing differs"));
+        all.add(vec!["rowid".into()], || "t (1)".into());
+        let one = "1 row came back with other values in rowid (of t (1)): a trigger, a default or a changed type has \
+                   set them";
+        assert_eq!(all.to_string(), one);
+        assert_eq!(Differing::parse(one), Some(all.clone()));
+        for id in 2..=5 {
+            all.add(vec!["at".into()], || format!("t ({id})"));
+        }
+        let said = all.to_string();
+        assert!(
+            said.starts_with("5 rows came back with other values in at, rowid (of t (1) and t (2) and t (3), and 2 more):"),
+            "{said}"
+        );
+        assert_eq!(Differing::parse(&said), Some(all.clone()));
+        let mut sum = all.clone();
+        sum.merge(all.clone());
+        assert_eq!((sum.rows, sum.first, sum.columns), (10, all.first, all.columns));
+        assert_eq!(Differing::parse("it was changed since"), None);
+    }
+
+    #[test]
+    fn a_reason_is_taken_apart_into_its_notes() {
+        let reason = format!("{STAY}t (1): it was changed since; one thing; another");
+        assert_eq!(notes_of(Some(&reason)), ["one thing", "another"]);
+        assert_eq!(notes_of(Some("one thing")), ["one thing"]);
+        assert_eq!(notes_of(None), Vec::<String>::new());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 pub use besom_core::item::End;
-use besom_core::item::{Identity, Item, Source};
+use besom_core::item::{Candidate, Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Condition, ReadSet, Restore, RowRange, Settle};
 use besom_core::review;
@@ -1169,6 +1169,11 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`Error::Invalid`] if the scan of the run has ended.
     async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned>;
+
+    /// Whether each of these candidates of a task is blocked, as [`Store::plan_page`] would find it: it does not wait,
+    /// and a settled skip, an undo, a discard or an open dead letter of its identity and version keeps it from being
+    /// planned. Nothing is written.
+    async fn blocked(&self, task: &TaskName, candidates: &[Candidate]) -> Result<Vec<bool>>;
 
     /// Ends the scan of a run, with an error or without. Also ends the run if none of its items is
     /// in the log; timers and retries outlive the run. Returns whether the run has ended. Repeating

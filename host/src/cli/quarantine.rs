@@ -16,6 +16,7 @@ use super::undo::no_such_item;
 use super::{Exit, Failure, Global, open};
 use besom_engine::gather::rows;
 use besom_engine::host::undo::{is_candidate, key_of, page};
+use besom_engine::host::undone::{Recorded, Undone};
 use besom_ports::store::{BeforeImage, HistoryQuery, HistoryRow, Left, Run, Store};
 use besom_ports::task::TaskDefinition;
 
@@ -79,6 +80,12 @@ struct KeptRun {
     bytes: u64,
     /// Until when it is kept; `None`: the task is not in the configuration, and it is kept with its history.
     until: Option<Stamp>,
+    /// `no`, `partly` or `yes`: whether its kept items are undone.
+    undone: &'static str,
+    /// Number of items that are undone, as a whole.
+    undone_items: u64,
+    #[serde(skip)]
+    partly: bool,
 }
 
 /// An item whose rows are kept.
@@ -93,6 +100,8 @@ struct KeptItem {
     rows: u64,
     bytes: u64,
     until: Option<Stamp>,
+    /// `no`, `partly` or `yes`: whether it is undone.
+    undone: &'static str,
 }
 
 /// A row that is kept.
@@ -185,6 +194,7 @@ async fn runs(
     limit: usize,
 ) -> Result<Vec<KeptRun>, Failure> {
     let mut found: Vec<KeptRun> = Vec::new();
+    let undos = Recorded::read(store, SEARCHED).await?;
     for run in store.runs(task.as_ref(), RUNS).await? {
         if found.len() >= limit {
             break;
@@ -206,7 +216,13 @@ async fn runs(
                     rows: 0,
                     bytes: 0,
                     until: kept.until(&run.task, row.at),
+                    undone: "no",
+                    undone_items: 0,
+                    partly: false,
                 });
+                let undone = undos.of(run.id, row.id);
+                all.undone_items += u64::from(undone == Undone::Whole);
+                all.partly |= undone == Undone::Partly;
                 // Newest first.
                 all.from = Stamp(row.at);
                 all.items += 1;
@@ -218,7 +234,14 @@ async fn runs(
                 break;
             }
         }
-        found.extend(all);
+        found.extend(all.map(|run| KeptRun {
+            undone: match run.undone_items {
+                items if items == run.items => "yes",
+                0 if !run.partly => "no",
+                _ => "partly",
+            },
+            ..run
+        }));
     }
     Ok(found)
 }
@@ -234,6 +257,7 @@ async fn items(
     limit: usize,
 ) -> Result<Vec<KeptItem>, Failure> {
     let (mut found, mut before) = (Vec::new(), None);
+    let undos = Recorded::read(store, SEARCHED).await?;
     loop {
         let (rows, more) = page(store, target, before, PAGE).await?;
         let items = rows.iter().filter(|row| is_candidate(row) && row.undo_bytes > 0);
@@ -246,6 +270,11 @@ async fn items(
             rows: row.rows,
             bytes: row.undo_bytes,
             until: kept.until(&row.identity.task, row.at),
+            undone: match undos.of(row.run, row.id) {
+                Undone::No => "no",
+                Undone::Partly => "partly",
+                Undone::Whole => "yes",
+            },
         }));
         before = rows.last().map(|row| row.id);
         if !more || found.len() >= limit {
@@ -330,7 +359,7 @@ fn until(until: &Option<Stamp>) -> String {
 
 fn table(runs: &[KeptRun]) -> String {
     let mut table = Table::new(
-        &[">RUN", "TASK", "PLUGIN", "LAST", ">ITEMS", ">ROWS", ">BYTES", "KEPT UNTIL"],
+        &[">RUN", "TASK", "PLUGIN", "LAST", ">ITEMS", ">ROWS", ">BYTES", "KEPT UNTIL", "UNDONE"],
         "No rows are kept.",
     );
     for run in runs {
@@ -343,6 +372,7 @@ fn table(runs: &[KeptRun]) -> String {
             run.rows.to_string(),
             run.bytes.to_string(),
             until(&run.until),
+            run.undone.to_owned(),
         ]);
     }
     let (rows, bytes): (u64, u64) =
@@ -360,7 +390,7 @@ fn table(runs: &[KeptRun]) -> String {
 
 fn of_items(items: &[KeptItem]) -> String {
     let mut table = Table::new(
-        &["ITEM", "TASK", "TENANT", "KEY", "AT", ">ROWS", ">BYTES", "KEPT UNTIL"],
+        &["ITEM", "TASK", "TENANT", "KEY", "AT", ">ROWS", ">BYTES", "KEPT UNTIL", "UNDONE"],
         "No rows of this run are kept.",
     );
     for item in items {
@@ -373,6 +403,7 @@ fn of_items(items: &[KeptItem]) -> String {
             item.rows.to_string(),
             item.bytes.to_string(),
             until(&item.until),
+            item.undone.to_owned(),
         ]);
     }
     table.render()

@@ -121,12 +121,12 @@ impl Passed {
         match (blocked, dead_open) {
             (0, _) => None,
             (_, 0) => Some(format!(
-                "{candidates} of {task} not planned: settled or discarded until the version changes"
+                "{candidates} of {task} not planned: undone, settled or discarded until the version changes"
             )),
             (_, open) => {
                 let letters = counted(*open, "open dead letter");
                 Some(format!(
-                    "{candidates} of {task} not planned: {letters}, or settled or discarded until \
+                    "{candidates} of {task} not planned: {letters}, or undone, settled or discarded until \
                      the version changes (see `besom dead ls --task {task}`; `besom dead retry \
                      --task {task}` retries them)"
                 ))
@@ -174,8 +174,8 @@ impl Args {
             let rehearsal = rehearse(&assembly, shown).await?;
             output::show(global.output, &rehearsal.items, || rehearsal.text())?;
             if global.output != Format::Table {
-                for refusal in rehearsal.refusals() {
-                    to_stderr!("{refusal}");
+                for line in rehearsal.blocked().chain(rehearsal.refusals()) {
+                    to_stderr!("{line}");
                 }
             }
             let exit = if rehearsal.holds() { Exit::Failed } else { Exit::Fine };
@@ -315,6 +315,8 @@ struct Rehearsal {
     rows: BTreeMap<String, u64>,
     /// Number of refused items by task and reason.
     refused: BTreeMap<(String, String), u64>,
+    /// Number of candidates that would not be planned again, by task.
+    blocked: BTreeMap<String, u64>,
 }
 
 impl Rehearsal {
@@ -340,6 +342,17 @@ impl Rehearsal {
             printable(&format!("{task}: {refused} would be refused: {reason}"))
         };
         all.into_iter().map(line).collect()
+    }
+
+    /// The candidates that would not be planned again, by task.
+    fn blocked(&self) -> impl Iterator<Item = String> {
+        self.blocked.iter().map(|(task, count)| {
+            let candidates = counted(*count, "candidate");
+            printable(&format!(
+                "{task}: {candidates} left out, because a run does not plan them again: undone, settled or \
+                 discarded until the version changes, or an open dead letter"
+            ))
+        })
     }
 
     /// Whether a pass would hold a task: its items are refused, and none is accepted.
@@ -371,8 +384,8 @@ impl Rehearsal {
             text.push_str(&printable(&format!("{task}: {items} would change at most {rows}")));
             text.push('\n');
         }
-        for refusal in self.refusals() {
-            text.push_str(&format!("{refusal}\n"));
+        for line in self.blocked().chain(self.refusals()) {
+            text.push_str(&format!("{line}\n"));
         }
         text.push_str(&format!("{}{counts}; nothing was committed.\n", counted(total, "item")));
         text
@@ -386,9 +399,12 @@ async fn rehearse(assembly: &Assembly, shown: usize) -> Result<Rehearsal, Failur
     for (name, scheduled) in assembly.work().tasks {
         let definition = &scheduled.definition;
         let mut add = |item| rehearsal.add(item, shown);
-        dry_run(&assembly.ports, collections, definition, page, &mut add)
+        let blocked = dry_run(&assembly.ports, collections, definition, page, &mut add)
             .await
             .map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
+        if blocked > 0 {
+            rehearsal.blocked.insert(name.to_string(), blocked);
+        }
     }
     Ok(rehearsal)
 }

@@ -1,14 +1,14 @@
 //! `besom undo`: puts rows back as they were before an item, a run or a task has changed them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use besom_core::command::{Undo, counted};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::item::End;
-use besom_core::proposal::{Change, Verdict};
-use besom_core::undo::{self, Target, is_whole, row_name};
+use besom_core::proposal::{Again, Change, Verdict};
+use besom_core::undo::{self, Differing, Target, is_whole, row_name};
 use besom_core::value::Field;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -20,7 +20,9 @@ use super::{Exit, Failure, Global, open, run};
 use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::asking::submit_once;
-use besom_engine::host::undo::{ALREADY, Proposer, definition, is_candidate, page};
+use besom_engine::host::undo::{
+    ALREADY, Plugins, Proposer, definition, is_candidate, is_only_planned_again, page,
+};
 use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store};
 use besom_ports::task::TaskDefinition;
 
@@ -52,6 +54,10 @@ pub struct Args {
     /// changed them since.
     #[arg(long, value_name = "FILE")]
     force_keys: Option<PathBuf>,
+    /// Let the task plan the undone items again, also those that were undone before; otherwise it does so only
+    /// when their version has changed.
+    #[arg(long)]
+    plan_again: bool,
     /// Reason and waiting time.
     #[command(flatten)]
     asking: Asking,
@@ -78,10 +84,15 @@ struct Report {
     staying: u64,
     /// The first of them.
     stay: Vec<Stays>,
+    /// Items that their task may plan again.
+    plan_again: u64,
     /// Items that were not undone, by reason.
     skipped: BTreeMap<String, u64>,
     /// What is different although rows were put back, and how often.
     notes: BTreeMap<String, u64>,
+    /// Rows that came back with other values, and the number of their items.
+    #[serde(skip)]
+    differing: (Differing, u64),
     /// Triggers of the tables.
     triggers: BTreeSet<String>,
     /// Number of messages that had gone out, by topic; they are not taken back.
@@ -116,7 +127,8 @@ impl Args {
         let store = Arc::clone(&assembly.ports.store);
         refuse_unknown(&*store, &target).await?;
         let names: Vec<String> = forced.iter().map(|(_, name)| name.clone()).collect();
-        let mut request = Undo { target: target.to_string(), forced: Vec::new() };
+        let plan_again = self.plan_again;
+        let mut request = Undo { target: target.to_string(), forced: Vec::new(), plan_again };
         if self.dry_run || !forced.is_empty() {
             let mut report = rehearsed(&store, &target, &request).await?;
             if let (Some(file), false) = (&self.force_keys, forced.is_empty()) {
@@ -231,14 +243,15 @@ async fn rehearsed(
     let undoing = Proposer::new(Arc::clone(store));
     let mut report =
         Report { target: target.to_string(), dry_run: true, ended: true, ..Report::default() };
-    let (mut before, mut plugins) = (None, HashMap::new());
+    let (mut before, plugins) = (None, Plugins::default());
     loop {
         let (rows, more) = page(&**store, target, before, PAGE).await?;
         for row in rows.iter().filter(|row| is_candidate(row)) {
-            look(&undoing, store, request, row, &mut plugins, &mut report).await?;
+            look(&undoing, store, request, row, &plugins, &mut report).await?;
         }
         before = rows.last().map(|row| row.id).or(before);
         if !more || rows.is_empty() {
+            report.tell();
             return Ok(report);
         }
     }
@@ -249,7 +262,7 @@ async fn look(
     store: &Arc<dyn Store>,
     request: &Undo,
     row: &HistoryRow,
-    plugins: &mut HashMap<RunId, Option<String>>,
+    plugins: &Plugins,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let proposal = match undoing.propose(request, row, plugins).await? {
@@ -259,17 +272,18 @@ async fn look(
             return Ok(());
         }
     };
-    report.items += 1;
-    for restore in proposal.changes.iter().filter_map(Change::restore) {
+    let restores = || proposal.changes.iter().filter_map(Change::restore);
+    report.plan_again += restores().filter(|restore| restore.again != Again::No).count() as u64;
+    let put_back: Vec<_> = restores().filter(|restore| restore.again != Again::Only).collect();
+    report.items += u64::from(!put_back.is_empty());
+    for restore in put_back {
         let found = store.rehearse(row.identity.tenant.as_ref(), restore).await?;
         report.rows += found.rows;
         report.already += found.already;
         report.staying += found.stay.len() as u64;
         let room = STAY_MAX.saturating_sub(report.stay.len());
         report.stay.extend(found.stay.iter().take(room).map(Stays::of));
-        for note in found.notes {
-            *report.notes.entry(note).or_default() += 1;
-        }
+        report.note(found.notes);
         report.triggers.extend(found.triggers);
         for (topic, _) in found.messages {
             *report.messages.entry(topic).or_default() += 1;
@@ -346,30 +360,33 @@ async fn summed(
     report: &mut Report,
 ) -> Result<(), Failure> {
     let undoing = Proposer::new(Arc::clone(store));
-    let (mut before, mut plugins) = (None, HashMap::new());
+    let (mut before, plugins) = (None, Plugins::default());
     loop {
         let query =
             HistoryQuery { run: Some(*run), before, limit: PAGE, ..HistoryQuery::default() };
         let page = store.history(&query).await?;
         for row in &page {
             match (row.outcome, &row.reason) {
+                (End::Committed, _) if is_only_planned_again(row) => report.plan_again += 1,
                 (End::Committed, reason) => {
                     report.items += 1;
+                    report.plan_again += u64::from(request.plan_again);
                     report.rows += row.rows;
                     if is_whole(reason.as_deref()) {
-                        for note in reason.iter().cloned() {
-                            *report.notes.entry(note).or_default() += 1;
-                        }
+                        report.note(undo::notes_of(reason.as_deref()));
                         continue;
                     }
                     let mut stays = Report::default();
                     if let Some(undone) = undone_by(&**store, row).await? {
-                        look(&undoing, store, request, &undone, &mut plugins, &mut stays).await?;
+                        look(&undoing, store, request, &undone, &plugins, &mut stays).await?;
                     }
                     report.staying += stays.staying;
                     report.stay.extend(stays.stay);
                     report.stay.truncate(STAY_MAX);
-                    for (note, count) in stays.notes {
+                    // What it has put back is told by its reason, and not by another look.
+                    report.note(undo::notes_of(reason.as_deref()));
+                    let partial = |(note, _): &(String, u64)| !is_whole(Some(note));
+                    for (note, count) in stays.notes.into_iter().filter(partial) {
                         *report.notes.entry(note).or_default() += count;
                     }
                 }
@@ -381,6 +398,7 @@ async fn summed(
         }
         before = page.last().map(|row| row.id);
         if page.len() < PAGE as usize {
+            report.tell();
             return Ok(());
         }
     }
@@ -417,6 +435,27 @@ impl Stays {
 }
 
 impl Report {
+    /// Adds what is different in an item although its rows were put back.
+    fn note(&mut self, notes: Vec<String>) {
+        for note in notes {
+            match Differing::parse(&note) {
+                Some(differing) => {
+                    self.differing.0.merge(differing);
+                    self.differing.1 += 1;
+                }
+                None => *self.notes.entry(note).or_default() += 1,
+            }
+        }
+    }
+
+    /// Sums up the rows that came back with other values.
+    fn tell(&mut self) {
+        let (differing, items) = std::mem::take(&mut self.differing);
+        if differing.rows > 0 {
+            self.notes.insert(differing.to_string(), items);
+        }
+    }
+
     fn exit(&self) -> Exit {
         let is_done = |reason: &String| reason.starts_with(ALREADY);
         let is_partial = |note: &String| !is_whole(Some(note));
@@ -442,10 +481,15 @@ impl Report {
             facts.add("rows as they were", self.already);
         }
         facts.add("rows that stay", self.staying);
+        if self.plan_again > 0 {
+            let can = if self.dry_run { "could be planned again" } else { "may be planned again" };
+            facts.add(can, counted(self.plan_again, "item"));
+        }
         for (reason, count) in &self.skipped {
             facts.add("not undone", format!("{}: {reason}", counted(*count, "item")));
         }
-        if self.items == 0 && self.skipped.is_empty() && self.notes.is_empty() {
+        let is_nothing = self.items == 0 && self.plan_again == 0;
+        if is_nothing && self.skipped.is_empty() && self.notes.is_empty() {
             facts.add("note", "no item of it has changed rows");
         }
         for note in self.notes.keys() {

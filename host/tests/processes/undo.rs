@@ -136,3 +136,44 @@ fn an_undo_that_is_killed_goes_on_when_it_is_repeated() {
     assert!(code == 0 && dump(&db) == before, "{code}");
     site.balanced();
 }
+
+#[test]
+fn what_was_undone_is_told_and_is_planned_again_only_if_that_is_asked_for() {
+    let (site, db) = site();
+    let before = dump(&db);
+    let run = removed(&site, &db);
+    let (code, _) = site.json(&["undo", &run]);
+    assert_eq!(code, 0);
+    let undone = |at: usize| {
+        let (_, kept) = site.json(&["quarantine", "ls"]);
+        kept[at]["undone"].as_str().expect("a word").to_owned()
+    };
+    // The undo itself, and what it has undone.
+    assert_eq!((undone(0), undone(1)), ("no".to_owned(), "yes".to_owned()));
+    let (_, items) = site.json(&["quarantine", "show", &run]);
+    assert_eq!(items[0]["undone"], "yes");
+    let rehearsed = || {
+        let out = site.besom(&["run", "--dry-run"]);
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let said = rehearsed();
+    let left_out =
+        "old-sessions: 5 candidates left out, because a run does not plan them again: undone";
+    assert!(said.contains(left_out) && said.contains("0 items"), "{said}");
+    let (code, rehearsal) = site.json(&["undo", &run, "--plan-again", "--dry-run"]);
+    assert_eq!((code, &rehearsal["plan_again"], &rehearsal["rows"]), (0, &5.into(), &0.into()));
+    assert_eq!(rehearsed(), said);
+    let (code, lifted) =
+        site.json(&["undo", &run, "--plan-again", "--reason", "the rule is right"]);
+    assert_eq!((code, &lifted["plan_again"], &lifted["items"]), (0, &5.into(), &0.into()));
+    assert!(dump(&db) == before, "nothing else has changed");
+    let said = rehearsed();
+    assert!(!said.contains("left out") && said.contains("5 items would change"), "{said}");
+    // It is still undone, until that is undone.
+    let (_, again) = site.json(&["undo", &run]);
+    assert_eq!((&again["rows"], &again["items"]), (&0.into(), &0.into()));
+    assert_eq!(undone(2), "yes");
+    let (code, _) = site.json(&["run"]);
+    assert_eq!((code, dump(&db).len()), (0, 0));
+    site.balanced();
+}

@@ -104,6 +104,29 @@ fn rows_come_back_into_tables_that_have_changed() {
         let (world, product) = open().await;
         let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
         undone_rows::rows_of_a_table_that_is_gone_stay_kept(&world, run).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+        let on_update = "CREATE FUNCTION before() RETURNS trigger LANGUAGE plpgsql AS
+              $$ BEGIN NEW.n := NEW.n + 100; RETURN NEW; END $$;
+            CREATE TRIGGER u BEFORE UPDATE OF title ON things FOR EACH ROW EXECUTE FUNCTION before()";
+        let on_insert = "CREATE FUNCTION after() RETURNS trigger LANGUAGE plpgsql AS
+              $$ BEGIN UPDATE things SET n = n + 100 WHERE id = NEW.id; RETURN NULL; END $$;
+            CREATE TRIGGER i AFTER INSERT ON things FOR EACH ROW EXECUTE FUNCTION after()";
+        undone_rows::what_triggers_have_set_is_told(&world, run, (on_update, on_insert)).await;
+        for said in ["RAISE EXCEPTION 'it is kept'", "RETURN NULL"] {
+            let (world, product) = open().await;
+            let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+            let keep = format!(
+                "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS
+                   $$ BEGIN IF OLD.id = 'b' THEN {said}; END IF; RETURN OLD; END $$;
+                 CREATE TRIGGER keep BEFORE DELETE ON archived FOR EACH ROW EXECUTE FUNCTION keep()"
+            );
+            undone_rows::a_row_whose_copy_cannot_be_removed_stays_archived(&world, run, &keep)
+                .await;
+        }
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+        undone_rows::rows_to_which_others_refer_are_not_removed(&world, run).await;
     });
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{Blocks, End, Entry, Judged, LeftOut, Outcome, Tally, Write};
 use crate::ids::{Partition, Seq, TaskName};
 use crate::item::{Item, Source};
-use crate::proposal::{Change, Proposal, Settle};
+use crate::proposal::{Again, Change, Proposal, Settle};
 use crate::queue::Decision;
 use crate::value::Field;
 
@@ -93,9 +93,15 @@ impl<'a> Settling<'a, '_> {
             // Neither the request nor the task whose work was undone plans it again by itself.
             self.write(Write::Block { item, given_up: false });
             let undone = restore.undone.as_ref();
-            if let Some(undone) = undone.filter(|undone| undone.identity.task != item.identity.task)
-            {
-                self.write(Write::Block { item: undone, given_up: false });
+            let undone = undone.filter(|undone| undone.identity.task != item.identity.task);
+            match (undone, restore.again) {
+                (Some(undone), Again::No) => {
+                    self.write(Write::Block { item: undone, given_up: false });
+                }
+                (Some(undone), Again::Yes | Again::Only) => {
+                    self.write(Write::Lift { item: undone })
+                }
+                (None, _) => {}
             }
         }
         self.history(End::Committed, false, None, &proposal.notes);

@@ -8,7 +8,7 @@ use besom_core::collection::{Collections, all_dependants};
 use besom_core::command::counted;
 use besom_core::ids::Tenant;
 use besom_core::item::Item;
-use besom_core::proposal::{Change, Condition, Proposal, RowRange, Test, Verdict};
+use besom_core::proposal::{Change, Comparison, Condition, Proposal, RowRange, Test, Verdict};
 use besom_core::queue::check_changes_of_one_row;
 use besom_core::refusal;
 use besom_core::time::Time;
@@ -53,14 +53,15 @@ pub struct DryItem {
 }
 
 /// Scans everything that the task finds now, in all tenants, acts on it and passes on the result
-/// for each item. Nothing is written.
+/// for each item. Nothing is written. Returns the number of candidates that a run would not plan again: they were
+/// undone, settled or discarded and have not changed since, or have an open dead letter. They are not acted on.
 pub async fn dry_run(
     ports: &Ports,
     collections: &Collections,
     definition: &TaskDefinition,
     page: u32,
     show: &mut (dyn FnMut(DryItem) + Send),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<u64> {
     let now = ports.store.now().await?;
     let call = call_of(definition, now, 0, &StopFlag::default());
     let stage = Stage { ports, collections, definition, call };
@@ -68,17 +69,18 @@ pub async fn dry_run(
         return stage.scan(None, page, show).await;
     }
     let mut after: Option<Tenant> = None;
+    let mut blocked = 0;
     loop {
         let view = ports.store.snapshot(ports.snapshot_max).await?;
         let activity = Arc::clone(&ports.activity);
         let tenants =
             ports.guests.tenants(&stage.call, view, activity, after.as_ref(), TENANTS_PAGE).await?;
         for tenant in &tenants {
-            stage.scan(Some(tenant), page, show).await?;
+            blocked += stage.scan(Some(tenant), page, show).await?;
         }
         after = tenants.last().cloned();
         if tenants.len() < TENANTS_PAGE as usize {
-            return Ok(());
+            return Ok(blocked);
         }
     }
 }
@@ -97,17 +99,20 @@ impl Stage<'_> {
         tenant: Option<&Tenant>,
         limit: u32,
         show: &mut (dyn FnMut(DryItem) + Send),
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<u64> {
         let Stage { ports, definition, call, .. } = self;
         let mut cursor: Option<Vec<u8>> = None;
+        let mut left_out = 0;
         loop {
             let view = ports.store.snapshot(ports.snapshot_max).await?;
             let activity = Arc::clone(&ports.activity);
             let page =
                 ports.guests.scan(call, view, activity, tenant, cursor.as_deref(), limit).await?;
-            let mut items: Vec<Item> = page
-                .candidates
-                .into_iter()
+            let blocked = ports.store.blocked(&definition.name, &page.candidates).await?;
+            left_out += blocked.iter().filter(|blocked| **blocked).count() as u64;
+            let free = page.candidates.into_iter().zip(blocked).filter(|(_, blocked)| !blocked);
+            let mut items: Vec<Item> = free
+                .map(|(candidate, _)| candidate)
                 .map(|candidate| item(definition, ports.store.partitions(), call.now, candidate))
                 .collect();
             // Each item is judged as of the time at which it would be executed.
@@ -120,7 +125,7 @@ impl Stage<'_> {
             }
             match page.next {
                 Some(next) => cursor = Some(next),
-                None => return Ok(()),
+                None => return Ok(left_out),
             }
         }
     }
@@ -266,6 +271,8 @@ fn meeting(range: &RowRange) -> String {
     let one = |condition: &Condition| {
         let column = &condition.column;
         match &condition.test {
+            Test::Value(Comparison::Equal, Value::Null) => format!("{column} is null"),
+            Test::Value(Comparison::NotEqual, Value::Null) => format!("{column} is not null"),
             Test::Value(comparison, value) => {
                 format!("{column} {} {}", comparison.sign(), value.shown())
             }

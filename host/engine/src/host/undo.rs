@@ -6,8 +6,7 @@
 //! may be put back is decided by the store, inside the commit.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,11 +15,13 @@ use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Candidate, End, Identity, Item};
 use besom_core::mode::Mode;
 use besom_core::plan::{CatchUp, Overlap};
-use besom_core::proposal::{Change, OnGuardFailed, Proposal, Restore, Verdict};
+use besom_core::proposal::{Again, Change, OnGuardFailed, Proposal, Restore, Verdict};
 use besom_core::queue::RetryPolicy;
 use besom_core::time::Time;
 use besom_core::undo::{self, Target, is_whole};
 use besom_core::value::{Field, Value};
+use futures::FutureExt as _;
+use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use besom_node::Work;
@@ -40,10 +41,14 @@ const COMPACTION: &str = "compaction";
 const RETENTION: Duration = Duration::from_secs(7 * 86_400);
 /// How the reason of an item begins that has nothing left to undo.
 pub const ALREADY: &str = "already undone";
+/// How many items are looked up at once.
+const ACTING: usize = 4;
 /// Maximum number of undos of undos that are looked at.
 const DEPTH_MAX: u32 = 8;
 /// Maximum number of earlier attempts that are looked at.
 const ATTEMPTS: u32 = 100;
+/// The note of an item that has put nothing back, because that was done before: what was undone may be planned again.
+const ONLY_PLANNED_AGAIN: &str = "only_planned_again";
 
 /// Adds the task to the work of a host that serves every request.
 pub fn add(work: &mut Work) {
@@ -157,11 +162,33 @@ impl Undone {
 }
 
 /// The plugins of runs that were looked at.
-type Plugins = HashMap<RunId, Option<String>>;
+#[derive(Default)]
+pub struct Plugins(Mutex<HashMap<RunId, Option<String>>>);
+
+impl Plugins {
+    async fn of(&self, store: &dyn Store, run: RunId) -> store::Result<Option<String>> {
+        let known = |all: &Mutex<HashMap<RunId, Option<String>>>| {
+            all.lock().unwrap_or_else(PoisonError::into_inner).get(&run).cloned()
+        };
+        if let Some(plugin) = known(&self.0) {
+            return Ok(plugin);
+        }
+        let found = store.run(run).await?;
+        let of = found.as_ref().and_then(TaskDefinition::of_run);
+        let plugin = of.map(|definition| definition.plugin);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(run, plugin.clone());
+        Ok(plugin)
+    }
+}
 
 /// The key of the item that undoes a history row, and how `besom undo` takes it.
 pub fn key_of(run: RunId, history: u64) -> String {
     format!("{run}/#{history}")
+}
+
+/// Whether a row of the history of this task only lets its task plan again what was undone before.
+pub fn is_only_planned_again(row: &HistoryRow) -> bool {
+    row.notes.iter().any(|note| note.name == ONLY_PLANNED_AGAIN)
 }
 
 /// Whether a row of the history has changed rows that could be put back.
@@ -278,12 +305,7 @@ impl Proposer {
         Ok(Page { candidates, next, scanned, usage })
     }
 
-    async fn act_on(
-        &self,
-        call: &Call,
-        item: &Item,
-        plugins: &mut Plugins,
-    ) -> Result<Verdict, Error> {
+    async fn act_on(&self, call: &Call, item: &Item, plugins: &Plugins) -> Result<Verdict, Error> {
         let request = undo::requested(&call.settings);
         let undone = serde_json::from_slice::<Undone>(&item.payload);
         let (Some((request, _)), Ok(undone)) = (request, undone) else {
@@ -301,7 +323,7 @@ impl Proposer {
         &self,
         request: &Undo,
         row: &HistoryRow,
-        plugins: &mut Plugins,
+        plugins: &Plugins,
     ) -> store::Result<Verdict> {
         self.judge(request, &Undone::of(row), plugins).await
     }
@@ -310,15 +332,10 @@ impl Proposer {
         &self,
         request: &Undo,
         undone: &Undone,
-        plugins: &mut Plugins,
+        plugins: &Plugins,
     ) -> store::Result<Verdict> {
         let skip = |reason: String| Ok(Verdict::Skip { reason, settled: true });
-        if let Entry::Vacant(unknown) = plugins.entry(undone.run) {
-            let run = self.store.run(undone.run).await?;
-            let of = run.as_ref().and_then(TaskDefinition::of_run);
-            unknown.insert(of.map(|definition| definition.plugin));
-        }
-        if plugins.get(&undone.run).is_some_and(|of| of.as_deref() == Some(COMPACTION)) {
+        if plugins.of(&*self.store, undone.run).await?.as_deref() == Some(COMPACTION) {
             return skip(
                 "a compaction is not undone: what clients have written or loaded since builds on the compacted \
                  document, and a part of its log would not be a document"
@@ -327,6 +344,9 @@ impl Proposer {
         }
         let Identity { task, key, .. } = &undone.identity;
         let Some(kept) = self.store.kept(undone.history).await? else {
+            if request.plan_again {
+                return Ok(only_planned_again(undone));
+            }
             return skip(format!(
                 "the rows of {task} {key} are kept no longer, or never were (undo_retention)"
             ));
@@ -337,29 +357,26 @@ impl Proposer {
             if self.is_undone(&attempt, DEPTH_MAX).await? {
                 continue;
             }
+            if is_whole(attempt.reason.as_deref()) && request.plan_again {
+                return Ok(only_planned_again(undone));
+            }
             if is_whole(attempt.reason.as_deref()) {
                 return skip(format!("{ALREADY} by run {}", attempt.run));
             }
             earlier.push(attempt.id);
         }
-        let notes = vec![
-            Field::new("task", Value::Text(task.to_string())),
-            Field::new("key", Value::Text(key.clone())),
-        ];
+        // What is no longer blocked is so whatever its version is.
+        let version = kept.version.or_else(|| request.plan_again.then(String::new));
         let restore = Restore {
             history: undone.history,
-            undone: kept.version.map(|version| undone.item(version)),
+            again: if request.plan_again { Again::Yes } else { Again::No },
+            undone: version.map(|version| undone.item(version)),
             collections: kept.collections,
             rows: kept.rows,
             forced: Arc::new(request.forced.iter().cloned().collect()),
             earlier,
         };
-        Ok(Verdict::Propose(Proposal {
-            guards: Vec::new(),
-            changes: vec![Change::Restore(Arc::new(restore))],
-            on_guard_failed: OnGuardFailed::Skip("it could not be undone".to_owned()),
-            notes,
-        }))
+        Ok(proposed(undone, restore, Vec::new()))
     }
 
     /// What was committed to undo the item of this key, newest first.
@@ -370,8 +387,9 @@ impl Proposer {
             limit: ATTEMPTS,
             ..HistoryQuery::default()
         };
-        let rows = self.store.history(&query).await?;
-        Ok(rows.into_iter().filter(|row| row.outcome == End::Committed).collect())
+        let mut rows = self.store.history(&query).await?;
+        rows.retain(|row| row.outcome == End::Committed && !is_only_planned_again(row));
+        Ok(rows)
     }
 
     /// Whether what an undo has put back was undone itself.
@@ -387,6 +405,32 @@ impl Proposer {
         }
         Ok(false)
     }
+}
+
+fn proposed(undone: &Undone, restore: Restore, more: Vec<Field>) -> Verdict {
+    let Identity { task, key, .. } = &undone.identity;
+    let mut notes = vec![
+        Field::new("task", Value::Text(task.to_string())),
+        Field::new("key", Value::Text(key.clone())),
+    ];
+    notes.extend(more);
+    Verdict::Propose(Proposal {
+        guards: Vec::new(),
+        changes: vec![Change::Restore(Arc::new(restore))],
+        on_guard_failed: OnGuardFailed::Skip("it could not be undone".to_owned()),
+        notes,
+    })
+}
+
+/// Puts nothing back, and lets the task plan the item again.
+fn only_planned_again(undone: &Undone) -> Verdict {
+    let restore = Restore {
+        history: undone.history,
+        undone: Some(undone.item(String::new())),
+        again: Again::Only,
+        ..Restore::default()
+    };
+    proposed(undone, restore, vec![Field::new(ONLY_PLANNED_AGAIN, Value::Bool(true))])
 }
 
 fn infrastructure(error: store::Error) -> Error {
@@ -438,13 +482,20 @@ impl Guests for Undoing {
         if call.digest != DIGEST {
             return self.plugins.act(call, view, activity, items).await;
         }
-        let (mut verdicts, mut plugins) = (Vec::with_capacity(items.len()), Plugins::new());
-        for item in items {
+        let plugins = Plugins::default();
+        let mut verdicts = Vec::with_capacity(items.len());
+        // Some at a time: each waits for the store several times.
+        for some in items.chunks(ACTING) {
             if let Some(why) = call.stop.reason() {
                 return Err(Error::Stopped(why.to_owned()));
             }
-            verdicts.push(Ok(self.own.act_on(call, item, &mut plugins).await?));
+            let mut acting = Vec::with_capacity(some.len());
+            for item in some {
+                acting.push(self.own.act_on(call, item, &plugins).boxed());
+            }
+            verdicts.extend(try_join_all(acting).await?);
         }
+        let verdicts = verdicts.into_iter().map(Ok).collect();
         Ok(Acted { verdicts, usage: Usage::default() })
     }
 }

@@ -24,7 +24,7 @@ use besom_core::brake::used;
 use besom_core::collection::all_dependants;
 use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::item::Source;
-use besom_core::proposal::{Change, Fate, Guard, Proposal, RowRange};
+use besom_core::proposal::{Change, Fate, Guard, Proposal, Restore, RowRange};
 use besom_core::snapshot::Cause;
 use besom_tables::late;
 use besom_tables::room::Room;
@@ -51,6 +51,7 @@ use super::ownership;
 use super::range_change;
 use super::readset;
 use super::restore;
+use super::scene::Scene;
 use super::session::{Pipeline, Session, params};
 use super::tally::{self, END_RUNS, RUN_FACTS, ending, runs_left, write_runs};
 use super::together;
@@ -62,6 +63,7 @@ use besom_ports::store::{
     Batch, Committed, Decision, Entry, Error, Given, LeftOut, Result, Tried, TriedChanges,
 };
 use besom_record::images::{Images, unpack};
+use besom_record::restore::Ended;
 use besom_record::{Changed, Refused, kept};
 
 /// How often a batch is repeated because other writers were faster, before the caller gets an
@@ -412,10 +414,8 @@ impl<'a> Attempt<'a> {
             last = Some((holding, pipeline, asked));
         }
 
-        for work in restores.iter().filter(|work| left_out[work.entry].is_none()) {
-            let done = self.restored(session, work).await?;
-            decided.insert(work.entry, Ok(done));
-        }
+        let mine = restores.iter().filter(|work| left_out[work.entry].is_none());
+        self.restored(session, &mine.collect::<Vec<_>>(), &mut decided).await?;
 
         if self.setting.trial {
             return Err(Stop::Tried(self.taken_back(decided, blocks)?));
@@ -848,21 +848,62 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Puts back the rows of an item, as far as that is possible.
-    async fn restored(&self, session: &Session, work: &Work<'a>) -> Step<Done> {
-        let deferred = deferred(session).await?;
-        let mapping = self.setting.mapping;
-        let (mut rows, mut said, mut undone) = (0, Vec::new(), Vec::new());
-        for restore in work.proposal.changes.iter().filter_map(Change::restore) {
-            let done = restore::apply(session, (mapping, &deferred), work.tenant, restore).await;
-            let (restored, more) = done.inspect_err(|_| session.doubt())?;
-            rows += restored.rows;
-            said.extend(besom_record::restore::said(&restored));
-            undone.extend(more);
+    /// Puts back the rows of items, as far as that is possible. While the server executes a statement, what was kept
+    /// of the next item is unpacked here, and what the one before it has changed is recorded.
+    async fn restored(
+        &self,
+        session: &Session,
+        works: &[&Work<'a>],
+        decided: &mut Decided,
+    ) -> Step<()> {
+        let each = |work: &&Work<'a>| {
+            let (work, changes) = (**work, &work.proposal.changes);
+            changes.iter().filter_map(Change::restore).map(move |restore| (work, restore))
+        };
+        let parts: Vec<_> = works.iter().flat_map(each).collect();
+        let restores: Vec<&Restore> = parts.iter().map(|(_, restore)| *restore).collect();
+        if restores.is_empty() {
+            return Ok(());
         }
-        let images = restore::images_of(mapping, work.tenant, undone)?;
-        let said = (!said.is_empty()).then(|| said.join("; "));
-        Ok(Done { images: work.undo.then_some(images), rows, said })
+        let mapping = self.setting.mapping;
+        let mut scene = Scene::of(session, mapping, &restores).await?;
+        scene.read_ahead(session, &restores).await?;
+        let unpack = |packed: Option<Option<Vec<u8>>>| packed.map(restore::unpacked).transpose();
+        let mut images = unpack(scene.take(restores[0].history))?;
+        let mut ended = None;
+        let record = |ended: Option<(Work<'a>, Ended)>, decided: &mut Decided| -> Job<()> {
+            let Some((work, ended)) = ended else { return Ok(()) };
+            let (rows, said) = (ended.restored.rows, besom_record::restore::said(&ended.restored));
+            let images = work.undo.then(|| restore::images_of(mapping, work.tenant, ended));
+            let (images, before) = (images.transpose()?, decided.remove(&work.entry));
+            let done = match before.and_then(std::result::Result::ok) {
+                None => Done { images, rows, said },
+                Some(mut done) => {
+                    done.rows += rows;
+                    let both = done.said.into_iter().chain(said).collect::<Vec<_>>();
+                    done.said = (!both.is_empty()).then(|| both.join("; "));
+                    if let (Some(all), Some(more)) = (&mut done.images, images) {
+                        all.append(more);
+                    }
+                    done
+                }
+            };
+            decided.insert(work.entry, Ok(done));
+            Ok(())
+        };
+        for (at, (work, part)) in parts.iter().enumerate() {
+            let next = restores.get(at + 1).and_then(|next| scene.take(next.history));
+            let applied =
+                restore::apply(session, (mapping, &scene), work.tenant, (part, images.take()));
+            let (before, beside) = (ended.take(), &mut *decided);
+            let meanwhile = async { (unpack(next), record(before, beside)) };
+            let (done, (unpacked, recorded)) = futures::future::join(applied, meanwhile).await;
+            ended = Some((*work, done.inspect_err(|_| session.doubt())?));
+            recorded?;
+            images = unpacked?;
+        }
+        record(ended, decided)?;
+        Ok(())
     }
 
     /// Changes the rows of ranges in halves, and leaves those that are refused alone.

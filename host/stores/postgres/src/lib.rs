@@ -46,6 +46,7 @@ mod readset;
 mod restore;
 mod reviews;
 mod runs;
+mod scene;
 mod schema;
 mod session;
 mod set;
@@ -76,7 +77,7 @@ use besom_core::delivery;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
-use besom_core::item::{Identity, Item, Source};
+use besom_core::item::{Candidate, Identity, Item, Source};
 use besom_core::proposal::{Change, Restore};
 use besom_core::snapshot::Cause;
 use besom_core::snapshot::DeadGroup;
@@ -362,6 +363,10 @@ impl Store for PostgresStore {
             self.nudges.say();
         }
         Ok(planned)
+    }
+
+    async fn blocked(&self, task: &TaskName, candidates: &[Candidate]) -> Result<Vec<bool>> {
+        Ok(planning::blocked(&self.look().await?, &self.tasks, task, candidates).await?)
     }
 
     async fn end_scan(

@@ -93,6 +93,30 @@ pub(super) async fn plan_page(
     tx.finish(done).await
 }
 
+/// Whether each candidate is blocked.
+pub(super) async fn blocked(
+    session: &Session,
+    tasks: &Tasks,
+    task: &TaskName,
+    candidates: &[Candidate],
+) -> Job<Vec<bool>> {
+    let Some(task) = tasks.find(session, task).await? else {
+        return Ok(vec![false; candidates.len()]);
+    };
+    let (mut identities, mut versions) = (Identities::default(), Vec::new());
+    for candidate in candidates {
+        identities.add(task, candidate.tenant.as_ref(), &candidate.key, candidate.due);
+        versions.push(escaped(&candidate.version));
+    }
+    let Identities { tenants, keys, dues, .. } = identities;
+    let rows = session.query(FOUND, params![task, tenants, keys, dues, versions]).await?;
+    let blocked = |row: &Row| -> Job<bool> {
+        let (waits, settled, dead) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(Found { waits, settled, dead }.known() == Known::Blocked)
+    };
+    rows.iter().map(blocked).collect()
+}
+
 fn is_waiting(e: &tokio_postgres::Error) -> bool {
     e.as_db_error().is_some_and(|e| e.constraint() == Some("item_pkey"))
 }

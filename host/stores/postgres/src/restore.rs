@@ -3,12 +3,12 @@
 //! A value is passed in the spelling in which the database gave it, with a cast to the type of its column. Rows whose
 //! keys or unique values are taken are left out by the statement itself; another error refuses the statement.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use besom_core::collection::Operations;
 use besom_core::ids::Tenant;
-use besom_core::proposal::Restore;
+use besom_core::proposal::{Again, Restore};
 use besom_core::value::{Field, RowKey, Value};
 use tokio_postgres::Row;
 
@@ -18,6 +18,7 @@ use super::conditions::Conditions;
 use super::error::{Failure, Fault, Job, fault, invalid, words};
 use super::guards::matched;
 use super::mapping::{Mapping, Table, quote};
+use super::scene::{Reference, Scene};
 use super::session::{Param, Pipeline, Session, params};
 use super::set::Set;
 use super::values::{Cell, Wire};
@@ -25,7 +26,8 @@ use super::whole::of_kept;
 use besom_ports::store::{BeforeImage, KeptItem, Restored};
 use besom_record::images::{Images, outline, unpack};
 use besom_record::restore::{
-    Answer, Ask, Did, Found, REMOVED, Restoring, Undone, absent, compared, lost, nothing, unmapped,
+    Answer, Ask, Did, Ended, Found, Kin, REMOVED, Restoring, Undone, absent, compared, lost,
+    nothing, unmapped,
 };
 
 /// What is kept of an item.
@@ -58,8 +60,8 @@ async fn rehearsed(
     tenant: Option<&Tenant>,
     restore: &Restore,
 ) -> Job<Restored> {
-    let deferred = super::commit::deferred(session).await?;
-    let (mut restored, _) = apply(session, (mapping, &deferred), tenant, restore).await?;
+    let scene = Scene::of(session, mapping, &[restore]).await?;
+    let mut restored = apply(session, (mapping, &scene), tenant, (restore, None)).await?.restored;
     let may = Operations { read: true, insert: true, update: true, delete: true };
     for name in &restore.collections {
         let Some(found) = mapping.table(name).ok().and_then(|table| table.found.as_ref()) else {
@@ -76,22 +78,31 @@ async fn rehearsed(
     Ok(restored)
 }
 
-/// Puts back the rows of a history row, as far as nobody has changed them since. `deferred` defers constraints again
-/// that are checked for each statement here.
+/// The rows of a packed record.
+pub(super) fn unpacked(packed: Option<Vec<u8>>) -> Job<Option<Vec<BeforeImage>>> {
+    Ok(packed.as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
+}
+
+/// Puts back the rows of a history row, as far as nobody has changed them since; `images` are those that were kept,
+/// if they were read already.
 pub(super) async fn apply(
     session: &Session,
-    (mapping, deferred): (&Mapping, &str),
+    (mapping, scene): (&Mapping, &Scene),
     tenant: Option<&Tenant>,
-    restore: &Restore,
-) -> Job<(Restored, Vec<Undone>)> {
-    let nothing = |why: &str| Ok((nothing(why), Vec::new()));
-    let rows = |packed: Option<Vec<u8>>| -> Job<Option<Vec<BeforeImage>>> {
-        Ok(packed.as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
+    (restore, images): (&Restore, Option<Option<Vec<BeforeImage>>>),
+) -> Job<Ended> {
+    let nothing =
+        |why: &str| Ok(Ended { restored: nothing(why), undone: Vec::new(), images: Vec::new() });
+    if restore.again == Again::Only {
+        let restored = Restored::default();
+        return Ok(Ended { restored, undone: Vec::new(), images: Vec::new() });
+    }
+    let images = match images {
+        Some(images) => images,
+        None => unpacked(packed(session, restore.history).await?)?,
     };
-    let Some(images) = rows(packed(session, restore.history).await?)? else {
-        return nothing(REMOVED);
-    };
-    let mut notes = Vec::new();
+    let Some(images) = images else { return nothing(REMOVED) };
+    let (mut notes, mut tables) = (Vec::new(), Vec::new());
     for name in &restore.collections {
         let Ok(table) = mapping.table(name) else {
             return nothing(&unmapped(name));
@@ -99,6 +110,7 @@ pub(super) async fn apply(
         let Some(found) = &table.found else {
             return nothing(&absent(&table.collection.table));
         };
+        tables.push(&table.collection);
         let of = images.iter().find(|image| image.collection == *name && !image.stored.is_empty());
         let columns = of.into_iter().flat_map(|image| &image.stored).map(|field| &*field.name);
         let gone: Vec<&str> = columns.filter(|column| found.column(column).is_none()).collect();
@@ -106,27 +118,34 @@ pub(super) async fn apply(
     }
     let mut earlier = Vec::new();
     for history in &restore.earlier {
-        earlier.extend(rows(packed(session, *history).await?)?.into_iter().flatten());
+        earlier.extend(unpacked(packed(session, *history).await?)?.into_iter().flatten());
     }
-    let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
-    let back = Back { session, mapping, deferred, tenant };
+    let kin = Kin::of(tables.into_iter());
+    let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier, kin);
+    let back = Back { session, mapping, scene, tenant };
     while let Some(ask) = restoring.ask() {
         let answer = back.asked(ask).await?;
         restoring.answer(answer);
     }
-    let (mut restored, undone) = restoring.end();
-    restored.notes.extend(notes);
-    Ok((restored, undone))
+    let mut ended = restoring.end();
+    ended.restored.notes.extend(notes);
+    Ok(ended)
 }
 
 /// What was changed by putting rows back, so that it can be undone as well.
-pub(super) fn images_of(
-    mapping: &Mapping,
-    tenant: Option<&Tenant>,
-    undone: Vec<Undone>,
-) -> Job<Images> {
+pub(super) fn images_of(mapping: &Mapping, tenant: Option<&Tenant>, ended: Ended) -> Job<Images> {
     let mut images = Images::default();
-    for Undone { collection, key, before, left } in undone {
+    for undone in ended.undone {
+        let (collection, key, before, left) = match undone {
+            Undone::Back(at) => {
+                let image = &ended.images[at];
+                let table = mapping.table(&image.collection).map_err(invalid)?;
+                let values: Vec<&Value> = image.stored.iter().map(|field| &field.value).collect();
+                images.push_inserted(table.origin(tenant), table.whole.names(), &values)?;
+                continue;
+            }
+            Undone::Changed { collection, key, before, left } => (collection, key, before, left),
+        };
         let table = mapping.table(&collection).map_err(invalid)?;
         let origin = table.origin(tenant);
         let Some(row) = before else {
@@ -147,14 +166,16 @@ pub(super) fn images_of(
 struct Back<'a> {
     session: &'a Session,
     mapping: &'a Mapping,
-    deferred: &'a str,
+    scene: &'a Scene,
     tenant: Option<&'a Tenant>,
 }
 
 impl Back<'_> {
     async fn asked(&self, ask: Ask<'_>) -> Job<Answer> {
         match ask {
-            Ask::Look { collection, rows } => self.look(self.table(collection)?, &rows).await,
+            Ask::Look { collection, rows } => {
+                Ok(Answer::Looked(self.look(self.table(collection)?, &rows).await?))
+            }
             Ask::Put { rows, exact } => {
                 let Some(first) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
                 self.put(self.table(&first.collection)?, &rows, exact).await
@@ -164,7 +185,15 @@ impl Back<'_> {
                 self.set(self.table(&first.collection)?, &rows).await
             }
             Ask::Remove { collection, rows } => self.remove(self.table(collection)?, &rows).await,
+            Ask::Mark => self.turn("SAVEPOINT whole").await,
+            Ask::Back => self.turn("ROLLBACK TO whole").await,
+            Ask::Keep => self.turn("RELEASE whole").await,
         }
+    }
+
+    async fn turn(&self, sql: &str) -> Job<Answer> {
+        self.session.batch(sql).await?;
+        Ok(Answer::Done(Vec::new()))
     }
 
     fn table(&self, collection: &str) -> Job<&Table> {
@@ -178,7 +207,7 @@ impl Back<'_> {
         let place = pipeline.push(sql, params);
         // Deferred constraints are checked here, while they can be attributed.
         pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
-        pipeline.simple(format!("RELEASE back; {}", self.deferred));
+        pipeline.simple(format!("RELEASE back; {}", self.scene.deferred));
         match self.session.run(pipeline).await {
             Ok(mut answers) => Ok(Ok(std::mem::take(&mut answers[place]))),
             Err(Failure::Sql(e)) if fault(&e) == Fault::Item => {
@@ -189,7 +218,7 @@ impl Back<'_> {
         }
     }
 
-    async fn look(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Answer> {
+    async fn look(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Vec<Option<Found>>> {
         let key = table.key_columns().map_err(invalid)?;
         let set = self.keys(table, &key, rows)?;
         let first = rows.first().map(|image| compared(image, &table.collection.name));
@@ -212,57 +241,49 @@ impl Back<'_> {
             let at = row.try_get::<_, i32>(0)? as usize;
             found[at] = Some(Found { row: fields_of(table, &row, 2)?, holds: row.try_get(1)? });
         }
-        Ok(Answer::Looked(found))
+        Ok(found)
+    }
+
+    /// The rows as they are after their statement, if a trigger may have changed them since.
+    async fn again(&self, table: &Table, rows: &[&BeforeImage], did: &mut [Did]) -> Job<()> {
+        if !self.scene.is_triggered(table) {
+            return Ok(());
+        }
+        for (did, found) in did.iter_mut().zip(self.look(table, rows).await?) {
+            if let (Did::Put(after) | Did::Set(after), Some(found)) = (did, found) {
+                *after = Some(found.row);
+            }
+        }
+        Ok(())
     }
 
     async fn put(&self, table: &Table, rows: &[&BeforeImage], exact: bool) -> Job<Answer> {
         let Some(first) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
         let columns = written(table, first.stored.iter());
-        let wires = wires_of(&columns, rows.iter().map(|image| &image.stored));
+        let arrays = Arrays::of(&columns, &first.stored, rows);
         let names: Vec<String> = columns.iter().map(|(_, column)| quote(&column.name)).collect();
-        let typed = columns.iter().zip(&wires).enumerate();
+        let typed = columns.iter().zip(&arrays.0).enumerate();
         let values: Vec<String> =
-            typed.map(|(at, ((_, column), wire))| value(column, *wire, at)).collect();
-        let mut set = Set::new(wires);
-        for (at, image) in rows.iter().enumerate() {
-            set.push(at, cells_of(&columns, &image.stored).collect());
-        }
+            typed.map(|(at, ((_, column), array))| value(column, array.wire(), at)).collect();
         let conflict = if exact { "" } else { "ON CONFLICT DO NOTHING" };
         let sql = format!(
             "INSERT INTO {} AS t ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ORDER BY u.i {conflict} RETURNING {}",
             table.name,
             names.join(", "),
             values.join(", "),
-            set.sql(1),
+            arrays.sql(),
             table.whole.sql().join(", ")
         );
-        let put = match self.tried(sql, set.params()).await? {
+        let put = match self.tried(sql, arrays.params()).await? {
             Ok(put) => put,
             Err(said) => return Ok(Answer::Refused(said)),
         };
-        let mut back: HashMap<String, Vec<Field>> = HashMap::with_capacity(put.len());
-        let mut strange = Vec::new();
-        let known: HashMap<String, usize> =
-            rows.iter().enumerate().map(|(at, image)| (place(table, &image.stored), at)).collect();
-        for row in &put {
-            let fields = fields_of(table, row, 0)?;
-            let place = place(table, &fields);
-            match known.contains_key(&place) {
-                true => drop(back.insert(place, fields)),
-                // A trigger has changed its key.
-                false => strange.push(fields),
-            }
-        }
-        let mut strange = strange.into_iter();
-        let did = rows.iter().map(|image| {
-            let fields = back.remove(&place(table, &image.stored)).or_else(|| strange.next());
-            match fields {
-                Some(fields) => Did::Put(fields),
-                None if exact => Did::Refused("a trigger or a rule prevents it".to_owned()),
-                None => Did::Taken,
-            }
-        });
-        Ok(Answer::Done(did.collect()))
+        let mut did = match in_order(table, rows, &put)? {
+            Some(did) => did,
+            None => assigned(table, rows, exact, &put)?,
+        };
+        self.again(table, rows, &mut did).await?;
+        Ok(Answer::Done(did))
     }
 
     async fn set(&self, table: &Table, rows: &[(&BeforeImage, Vec<Field>)]) -> Job<Answer> {
@@ -289,11 +310,12 @@ impl Back<'_> {
             format!("{} = {}", quote(&column.name), value(column, wires[first + at], first + at))
         });
         let sql = format!(
-            "UPDATE {} t SET {} FROM {} WHERE {} RETURNING u.i",
+            "UPDATE {} t SET {} FROM {} WHERE {} RETURNING u.i, {}",
             table.name,
             values.collect::<Vec<_>>().join(", "),
             set.sql(1),
-            matched(&key)
+            matched(&key),
+            table.whole.sql().join(", ")
         );
         let done = match self.tried(sql, set.params()).await? {
             Ok(done) => done,
@@ -301,14 +323,19 @@ impl Back<'_> {
         };
         let mut did = vec![Did::Missing; rows.len()];
         for row in done {
-            did[row.try_get::<_, i32>(0)? as usize] = Did::Set;
+            let after = Some(fields_of(table, &row, 1)?);
+            did[row.try_get::<_, i32>(0)? as usize] = Did::Set(after);
         }
+        let images: Vec<&BeforeImage> = rows.iter().map(|(image, _)| *image).collect();
+        self.again(table, &images, &mut did).await?;
         Ok(Answer::Done(did))
     }
 
     async fn remove(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Answer> {
         let key = table.key_columns().map_err(invalid)?;
-        let set = self.keys(table, &key, rows)?;
+        let held = self.held(table, &key, rows).await?;
+        let free = rows.iter().enumerate().filter(|(at, _)| !held.contains_key(at));
+        let set = self.numbered(table, &key, free.map(|(at, image)| (at, *image)))?;
         let sql = format!(
             "DELETE FROM {} t USING {} WHERE {} RETURNING u.i, {}",
             table.name,
@@ -324,7 +351,57 @@ impl Back<'_> {
         for row in gone {
             did[row.try_get::<_, i32>(0)? as usize] = Did::Removed(fields_of(table, &row, 1)?);
         }
+        for (at, why) in held {
+            did[at] = Did::Refused(why);
+        }
         Ok(Answer::Done(did))
+    }
+
+    /// The rows with which rows of others would be deleted or changed, by their places, and why they stay. The rows are
+    /// locked: nobody can refer to them any more.
+    async fn held(
+        &self,
+        table: &Table,
+        key: &[(String, super::values::Form)],
+        rows: &[&BeforeImage],
+    ) -> Job<BTreeMap<usize, String>> {
+        let mut held = BTreeMap::new();
+        for Reference { of, is_own, columns, readable } in self.scene.references(table) {
+            if !readable {
+                let why = format!(
+                    "rows of {of} may refer to it, which would go with it; this role may not read them: \
+                     GRANT SELECT ON {of} to it"
+                );
+                held.extend((0..rows.len()).map(|at| (at, why.clone())));
+                continue;
+            }
+            let set = self.keys(table, key, rows)?;
+            let from = set.sql(1);
+            let pair = |(own, theirs): &(String, String)| format!("c.{own} = t.{theirs}");
+            let refers: Vec<String> = columns.iter().map(pair).collect();
+            let others = match is_own {
+                true => {
+                    let each = |(at, (name, form)): (usize, &(String, super::values::Form))| {
+                        form.equals(&format!("c.{name}"), &format!("u.v{at}"))
+                    };
+                    let each: Vec<String> = key.iter().enumerate().map(each).collect();
+                    format!(" AND NOT EXISTS (SELECT 1 FROM {from} WHERE {})", each.join(" AND "))
+                }
+                false => String::new(),
+            };
+            let sql = format!(
+                "SELECT u.i FROM {from} JOIN {} t ON {}
+                 WHERE EXISTS (SELECT 1 FROM {of} c WHERE {}{others})",
+                table.name,
+                matched(key),
+                refers.join(" AND ")
+            );
+            for row in self.session.query(&sql, set.params()).await? {
+                let why = format!("rows of {of} refer to it, which are not part of this undo");
+                held.insert(row.try_get::<_, i32>(0)? as usize, why);
+            }
+        }
+        Ok(held)
     }
 
     fn keys(
@@ -333,8 +410,17 @@ impl Back<'_> {
         key: &[(String, super::values::Form)],
         rows: &[&BeforeImage],
     ) -> Job<Set> {
+        self.numbered(table, key, rows.iter().copied().enumerate())
+    }
+
+    fn numbered<'r>(
+        &self,
+        table: &Table,
+        key: &[(String, super::values::Form)],
+        rows: impl Iterator<Item = (usize, &'r BeforeImage)>,
+    ) -> Job<Set> {
         let mut set = Set::new(key.iter().map(|(_, form)| form.wire).collect());
-        for (at, image) in rows.iter().enumerate() {
+        for (at, image) in rows {
             let own = key_in(table, image);
             set.push(at, table.key_cells(self.tenant_of(image), &own).map_err(invalid)?);
         }
@@ -360,6 +446,124 @@ fn key_in(table: &Table, image: &BeforeImage) -> RowKey {
         of_kept(*column, padded, &field.value)
     };
     table.collection.key.iter().map(value).collect()
+}
+
+/// What became of rows that were inserted in their order; `None`: some were left out, or a key has changed.
+fn in_order(table: &Table, rows: &[&BeforeImage], put: &[Row]) -> Job<Option<Vec<Did>>> {
+    if put.len() != rows.len() {
+        return Ok(None);
+    }
+    let mut did = Vec::with_capacity(rows.len());
+    for (row, image) in put.iter().zip(rows) {
+        if table.whole.is(row, 0, &image.stored)? {
+            did.push(Did::Put(None));
+            continue;
+        }
+        let fields = fields_of(table, row, 0)?;
+        if place(table, &fields) != place(table, &image.stored) {
+            return Ok(None);
+        }
+        did.push(Did::Put(Some(fields)));
+    }
+    Ok(Some(did))
+}
+
+/// Like [`in_order`], for rows of which some are missing: each is found by its key.
+fn assigned(table: &Table, rows: &[&BeforeImage], exact: bool, put: &[Row]) -> Job<Vec<Did>> {
+    let mut back: HashMap<String, Vec<Field>> = HashMap::with_capacity(put.len());
+    let mut strange = Vec::new();
+    let known: HashSet<String> = rows.iter().map(|image| place(table, &image.stored)).collect();
+    for row in put {
+        let fields = fields_of(table, row, 0)?;
+        let place = place(table, &fields);
+        match known.contains(&place) {
+            true => drop(back.insert(place, fields)),
+            // A trigger has changed its key.
+            false => strange.push(fields),
+        }
+    }
+    let mut strange = strange.into_iter();
+    let did = rows.iter().map(|image| {
+        let fields = back.remove(&place(table, &image.stored)).or_else(|| strange.next());
+        match fields {
+            Some(fields) if fields == image.stored => Did::Put(None),
+            Some(fields) => Did::Put(Some(fields)),
+            None if exact => Did::Refused("a trigger or a rule prevents it".to_owned()),
+            None => Did::Taken,
+        }
+    });
+    Ok(did.collect())
+}
+
+/// The values of rows, column by column, as they were kept.
+struct Arrays<'r>(Vec<Array<'r>>);
+
+/// Bytes travel as bytes, everything else in its spelling.
+enum Array<'r> {
+    Texts(Vec<Option<&'r str>>),
+    Bytes(Vec<Option<&'r [u8]>>),
+}
+
+impl Array<'_> {
+    fn wire(&self) -> Wire {
+        match self {
+            Array::Texts(_) => Wire::Text,
+            Array::Bytes(_) => Wire::Bytes,
+        }
+    }
+}
+
+impl<'r> Arrays<'r> {
+    /// The values of these columns. Most rows have the columns of the first one, in its order.
+    fn of(
+        columns: &[(&str, &ColumnFound)],
+        first: &[Field],
+        rows: &[&'r BeforeImage],
+    ) -> Arrays<'r> {
+        let array = |(name, _): &(&str, &ColumnFound)| {
+            let at = first.iter().position(|field| field.name == *name).unwrap_or_default();
+            let field = |image: &&'r BeforeImage| {
+                let here = image.stored.get(at).filter(|field| field.name == *name);
+                here.or_else(|| image.stored.iter().find(|field| field.name == *name))
+            };
+            let values = || rows.iter().map(field).map(|field| field.map(|field| &field.value));
+            match values().any(|value| matches!(value, Some(Value::Bytes(_)))) {
+                true => Array::Bytes(
+                    values()
+                        .map(|value| match value {
+                            Some(Value::Bytes(bytes)) => Some(bytes.as_slice()),
+                            _ => None,
+                        })
+                        .collect(),
+                ),
+                false => Array::Texts(
+                    values()
+                        .map(|value| match value {
+                            Some(Value::Text(text)) => Some(text.as_str()),
+                            _ => None,
+                        })
+                        .collect(),
+                ),
+            }
+        };
+        Arrays(columns.iter().map(array).collect())
+    }
+
+    fn sql(&self) -> String {
+        let each = self.0.iter().enumerate();
+        let arrays: Vec<String> =
+            each.map(|(at, array)| format!("${}::{}[]", at + 1, array.wire().sql())).collect();
+        let names: Vec<String> = (0..self.0.len()).map(|at| format!("v{at}")).collect();
+        format!("unnest({}) WITH ORDINALITY AS u({}, i)", arrays.join(", "), names.join(", "))
+    }
+
+    fn params(self) -> Vec<Param<'r>> {
+        let param = |array: Array<'r>| match array {
+            Array::Texts(texts) => Box::new(texts) as Param<'r>,
+            Array::Bytes(bytes) => Box::new(bytes) as Param<'r>,
+        };
+        self.0.into_iter().map(param).collect()
+    }
 }
 
 fn fields_of(table: &Table, row: &Row, from: usize) -> Job<Vec<Field>> {

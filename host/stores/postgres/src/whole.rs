@@ -4,11 +4,12 @@
 //! The statements name the columns that the catalog had when the mapping was completed. A commit that
 //! keeps rows asks, while it locks their tables, whether these are still all.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::time::{Time, date_of};
-use besom_core::value::{Kind, RowKey, Value};
+use besom_core::value::{Field, Kind, RowKey, Value};
 use tokio_postgres::Row;
 
 use super::catalog::TableFound;
@@ -81,6 +82,37 @@ impl Whole {
 }
 
 impl Whole {
+    /// Whether a row, read by [`Whole::sql`] from a column on, has exactly these columns with these values. Nothing of
+    /// it is copied.
+    pub(super) fn is(&self, row: &Row, from: usize, stored: &[Field]) -> Job<bool> {
+        if self.read.len() != stored.len() {
+            return Ok(false);
+        }
+        let Some(mut texts) = Parts::of(row.try_get(from)?) else { return Ok(false) };
+        let mut bytes = from + 1..;
+        for ((name, is_bytes, _), field) in self.read.iter().zip(stored) {
+            let is_same = match is_bytes {
+                true => {
+                    let value: Option<&[u8]> = row.try_get(bytes.next().unwrap_or_default())?;
+                    match (value, &field.value) {
+                        (None, Value::Null) => true,
+                        (Some(value), Value::Bytes(kept)) => value == kept,
+                        _ => false,
+                    }
+                }
+                false => match (texts.next().flatten(), &field.value) {
+                    (Some(None), Value::Null) => true,
+                    (Some(Some(text)), Value::Text(kept)) => text == kept.as_str(),
+                    _ => false,
+                },
+            };
+            if !is_same || *name != field.name {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The key that a row has in another table with the same columns.
     pub(super) fn key(&self, other: &Collection, values: &[Value]) -> RowKey {
         let value = |name: &String| {
@@ -97,46 +129,66 @@ impl Whole {
 
 /// The fields of a record as text; none: it is malformed.
 fn fields(record: &str) -> Option<Vec<Option<String>>> {
-    let inner = record.strip_prefix('(')?.strip_suffix(')')?;
-    if inner.is_empty() {
-        // One column that is null, or no column at all: the caller knows how many there are.
-        return Some(vec![None]);
+    let mut parts = Parts::of(record)?;
+    let mut fields = Vec::new();
+    while let Some(field) = parts.next() {
+        fields.push(field?.map(Cow::into_owned));
     }
-    let (mut fields, mut rest) = (Vec::new(), inner);
-    loop {
+    Some(fields)
+}
+
+/// The fields of a record, one after the other; the inner none: the record is malformed.
+struct Parts<'r> {
+    /// None: all fields were passed.
+    rest: Option<&'r str>,
+}
+
+impl<'r> Parts<'r> {
+    /// Nothing between the parentheses is one column that is null, or no column at all: the caller knows how many
+    /// there are.
+    fn of(record: &'r str) -> Option<Parts<'r>> {
+        Some(Parts { rest: Some(record.strip_prefix('(')?.strip_suffix(')')?) })
+    }
+
+    fn next(&mut self) -> Option<Option<Option<Cow<'r, str>>>> {
+        let rest = self.rest?;
         let Some(quoted) = rest.strip_prefix('"') else {
-            let end = rest.find(',').unwrap_or(rest.len());
-            let field = &rest[..end];
-            fields.push((!field.is_empty()).then(|| field.to_owned()));
-            match rest[end..].strip_prefix(',') {
-                Some(next) => rest = next,
-                None => return Some(fields),
-            }
-            continue;
+            let (field, next) = match rest.split_once(',') {
+                Some((field, next)) => (field, Some(next)),
+                None => (rest, None),
+            };
+            self.rest = next;
+            return Some(Some((!field.is_empty()).then_some(Cow::Borrowed(field))));
         };
-        // A quotation mark and a backslash come twice.
-        let (mut field, mut at) = (String::new(), quoted);
-        loop {
-            let mark = at.find(['"', '\\'])?;
-            let (text, marked) = at.split_at(mark);
-            field.push_str(text);
-            let (mark, behind) = marked.split_at(1);
-            match behind.strip_prefix(mark) {
-                Some(next) => {
-                    field.push_str(mark);
-                    at = next;
-                }
-                None if mark == "\"" => {
-                    at = behind;
-                    break;
-                }
-                None => return None,
-            }
+        self.rest = None;
+        let Some((field, behind)) = unquoted(quoted) else { return Some(None) };
+        match behind.strip_prefix(',') {
+            Some(next) => self.rest = Some(next),
+            None if behind.is_empty() => {}
+            None => return Some(None),
         }
-        fields.push(Some(field));
-        match at.strip_prefix(',') {
-            Some(next) => rest = next,
-            None => return at.is_empty().then_some(fields),
+        Some(Some(Some(field)))
+    }
+}
+
+/// A field up to its closing quotation mark, and what is behind that. A quotation mark and a backslash come twice.
+fn unquoted(quoted: &str) -> Option<(Cow<'_, str>, &str)> {
+    let (mut field, mut at) = (Cow::Borrowed(""), quoted);
+    loop {
+        let mark = at.find(['"', '\\'])?;
+        let (text, marked) = at.split_at(mark);
+        match field.is_empty() {
+            true => field = Cow::Borrowed(text),
+            false => field.to_mut().push_str(text),
+        }
+        let (mark, behind) = marked.split_at(1);
+        match behind.strip_prefix(mark) {
+            Some(next) => {
+                field.to_mut().push_str(mark);
+                at = next;
+            }
+            None if mark == "\"" => return Some((field, behind)),
+            None => return None,
         }
     }
 }
@@ -252,6 +304,8 @@ mod tests {
             fields(r#"("say ""hi"", a\\b","(1,2)"," x ",é)"#),
             Some(some(&[r#"say "hi", a\b"#, "(1,2)", " x ", "é"]))
         );
+        assert_eq!(fields(r#"("""",b)"#), Some(some(&["\"", "b"])));
+        assert_eq!(fields(r#"("a""","""b")"#), Some(some(&["a\"", "\"b"])));
         for wrong in ["", "(", "a", r#"("a)"#, r#"("a"b)"#, r#"("\a")"#] {
             assert_eq!(fields(wrong), None, "{wrong}");
         }

@@ -144,6 +144,51 @@ enum Record<'a, R> {
     Version(Cow<'a, str>),
     /// What the item was given. Records of earlier versions of Besom do not have it.
     Given(Cow<'a, Given>),
+    /// No row existed, and one with these values of the table's columns was inserted.
+    Inserted(R),
+}
+
+/// A row of which only the number counts: nothing of it is copied.
+struct Passed;
+
+impl<'de> Deserialize<'de> for Passed {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Passed, D::Error> {
+        /// The variants of [`Value`], in the same order.
+        #[derive(Deserialize)]
+        #[expect(dead_code, reason = "the values are passed over")]
+        enum Packed<'v> {
+            Null,
+            Bool(bool),
+            Integer(i64),
+            Float(f64),
+            Decimal(&'v str),
+            Text(&'v str),
+            Bytes(&'v [u8]),
+            Timestamp(i64),
+            Uuid([u8; 16]),
+            Json(&'v str),
+            Date(i32),
+        }
+        struct Row;
+        impl<'de> serde::de::Visitor<'de> for Row {
+            type Value = Passed;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the values of a row")
+            }
+
+            fn visit_seq<S: serde::de::SeqAccess<'de>>(
+                self,
+                mut row: S,
+            ) -> Result<Passed, S::Error> {
+                while let Some(value) = row.next_element::<Packed<'de>>()? {
+                    let _: Packed<'de> = value;
+                }
+                Ok(Passed)
+            }
+        }
+        from.deserialize_seq(Row)
+    }
 }
 
 /// The typical size of an item with one small row, packed or not.
@@ -212,6 +257,20 @@ impl Images {
         self.table(origin, None::<std::iter::Empty<_>>)?;
         self.left(left)?;
         self.record(&Record::<()>::Absent(key))
+    }
+
+    /// Adds a row that did not exist, and was inserted with these values of all columns of its table.
+    ///
+    /// # Errors
+    /// If it cannot be packed.
+    pub fn push_inserted<'a>(
+        &mut self,
+        origin: Origin<'_>,
+        columns: impl Iterator<Item = (&'a str, bool)>,
+        row: &[impl Serialize],
+    ) -> Result<(), Broken> {
+        self.table(origin, Some(columns))?;
+        self.record(&Record::Inserted(row))
     }
 
     /// Says how the following rows were left, unless it is the same as before.
@@ -318,6 +377,7 @@ pub fn unpack(
     while !rest.is_empty() {
         let (record, after) = postcard::take_from_bytes::<Record<'_, Vec<Value>>>(rest)?;
         rest = after;
+        let mut inserted = None;
         let (key, row, stored) = match record {
             Record::Table { collection, tenant, key, columns } => {
                 let tenant = tenant.map(Cow::into_owned);
@@ -331,6 +391,13 @@ pub fn unpack(
             }
             Record::Version(_) | Record::Given(_) => continue,
             Record::Absent(key) => (key, None, Vec::new()),
+            Record::Inserted(values) => {
+                let all = head.3.iter().zip(values);
+                let all = all.map(|(kept, value)| Field::new(&kept.name, value)).collect();
+                let key = key_of(&head.2, &head.3, &all, &read);
+                inserted = Some(Left::As(all));
+                (key, None, Vec::new())
+            }
             Record::Row(values) => {
                 let mut fields = Vec::new();
                 let mut stored = Vec::with_capacity(values.len());
@@ -346,9 +413,25 @@ pub fn unpack(
             }
         };
         let (collection, tenant) = (head.0.clone(), head.1.clone());
-        images.push(BeforeImage { collection, tenant, key, row, stored, left: left.clone() });
+        let left = inserted.unwrap_or_else(|| left.clone());
+        images.push(BeforeImage { collection, tenant, key, row, stored, left });
     }
     Ok(images)
+}
+
+/// The key of a row, from its columns as they are stored.
+fn key_of(
+    key: &[String],
+    columns: &[Kept],
+    row: &Vec<Field>,
+    read: &impl Fn(Column, bool, &Value) -> Value,
+) -> RowKey {
+    let value = |name: &String| {
+        let at = columns.iter().position(|kept| kept.name == *name)?;
+        let (kept, field) = (&columns[at], row.get(at)?);
+        Some(read(kept.read?, kept.padded, &field.value))
+    };
+    key.iter().filter_map(value).collect()
 }
 
 /// What a packed record is of.
@@ -360,7 +443,7 @@ pub fn outline(packed: &[u8]) -> Result<KeptItem, Broken> {
     let mut rest = bytes.as_slice();
     let mut kept = KeptItem::default();
     while !rest.is_empty() {
-        let (record, after) = postcard::take_from_bytes::<Record<'_, Vec<Value>>>(rest)?;
+        let (record, after) = postcard::take_from_bytes::<Record<'_, Passed>>(rest)?;
         rest = after;
         match record {
             Record::Table { collection, .. } => {
@@ -368,7 +451,7 @@ pub fn outline(packed: &[u8]) -> Result<KeptItem, Broken> {
                     kept.collections.push(collection.into_owned());
                 }
             }
-            Record::Row(_) | Record::Absent(_) => kept.rows += 1,
+            Record::Row(_) | Record::Absent(_) | Record::Inserted(_) => kept.rows += 1,
             Record::Left(_) => {}
             Record::Version(version) => kept.version = Some(version.into_owned()),
             Record::Given(given) => kept.given = Some(given.into_owned()),
@@ -498,6 +581,54 @@ mod tests {
         let (now, planned_at) = (Time(0), Time(0));
         let (route, payload, proposal) = (None, Vec::new(), 0);
         Given { now, route, payload, planned_at, attempts: 0, guard_retries: 0, proposal }
+    }
+
+    /// A row that was inserted with all columns is like an absent one that was left with them.
+    #[test]
+    fn an_inserted_row_has_its_columns_and_its_key() {
+        let columns = mapped(&["id"]);
+        let key = ["id".to_owned()];
+        let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
+        let each = || [("more", false), ("id", false)].into_iter();
+        let values = [Value::Null, Value::Integer(7)];
+        let mut images = Images::default();
+        images.push_inserted(origin, each(), &values).unwrap();
+        images.push(origin, &Left::Gone, each(), &values).unwrap();
+        let packed = images.pack("1", None);
+        assert_eq!(outline(&packed).unwrap().rows, 2);
+        let [inserted, gone] = unpack(&packed, as_it_is).unwrap().try_into().unwrap();
+        let all = vec![Field::new("more", Value::Null), Field::new("id", Value::Integer(7))];
+        assert_eq!((inserted.key, inserted.row, inserted.stored), (gone.key, None, Vec::new()));
+        assert_eq!((inserted.left, gone.left), (Left::As(all), Left::Gone));
+    }
+
+    /// Nothing of a row is copied to count it, whatever its values are.
+    #[test]
+    fn rows_with_values_of_every_kind_are_counted() {
+        let all = [
+            Value::Null,
+            Value::Bool(true),
+            Value::Integer(-1),
+            Value::Float(0.5),
+            Value::Decimal("1.5".into()),
+            Value::Text("é".into()),
+            Value::Bytes(vec![0, 255]),
+            Value::Timestamp(besom_core::time::Time(7)),
+            Value::Uuid([9; 16]),
+            Value::Json("{}".into()),
+            Value::Date(-3),
+        ];
+        let key = ["c0".to_owned()];
+        let columns = mapped(&["c0"]);
+        let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
+        let names: Vec<String> = (0..all.len()).map(|at| format!("c{at}")).collect();
+        let mut images = Images::default();
+        for _ in 0..3 {
+            let each = names.iter().map(|name| (name.as_str(), false));
+            images.push(origin, &Left::Gone, each, &all).unwrap();
+        }
+        let kept = KeptItem { version: Some("v".into()), collections: vec!["c".into()], rows: 3, given: None };
+        assert_eq!(outline(&images.pack("v", None)).unwrap(), kept);
     }
 
     /// The compressor's table is kept from record to record, as long as they are small.

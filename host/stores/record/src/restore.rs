@@ -13,17 +13,22 @@
 //! ```
 //!
 //! The latest change is taken back first, so parents come before the rows that went with them.
+//!
+//! What belongs together stays together. A row whose parent stays away stays away as well: it would come back under
+//! whoever has the parent's key. Of the rows that an undo removes, those that refer to each other go all, or none;
+//! and a row that was moved is in one of both tables, never in both. If such a part fails after others of it were
+//! changed, everything is taken back to the mark before it, and done again without them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use besom_core::command::counted;
 use besom_core::proposal::Condition;
-use besom_core::undo::{STAY, row_name};
+use besom_core::undo::{BETWEEN_NOTES, Differing, STAY, row_name};
 use besom_core::value::{Field, RowKey};
 use besom_ports::store::{BeforeImage, Left, Restored, Staying};
 
+pub use self::kin::Kin;
 use crate::PARTS_MAX;
 
 /// Maximum number of rows of one statement.
@@ -52,13 +57,19 @@ pub enum Ask<'r> {
         /// The images, of one collection, and the columns in the stored form.
         rows: Vec<(&'r BeforeImage, Vec<Field>)>,
     },
-    /// Delete rows.
+    /// Delete rows, but none whose removal would delete or change rows of others.
     Remove {
         /// Where to delete, by its name in the configuration.
         collection: &'r str,
         /// Images of one collection, whose keys name the rows.
         rows: Vec<&'r BeforeImage>,
     },
+    /// Remember the present state of the transaction.
+    Mark,
+    /// Go back to the state that was remembered, and remember it further.
+    Back,
+    /// Forget the state that was remembered: what was done since stays.
+    Keep,
 }
 
 /// What came of a statement, row by row.
@@ -84,10 +95,10 @@ pub struct Found {
 /// What became of a row.
 #[derive(Debug, Clone)]
 pub enum Did {
-    /// It was inserted, and is stored like this.
-    Put(Vec<Field>),
-    /// It was changed.
-    Set,
+    /// It was inserted, and is stored like this; `None`: with exactly the columns and values of its image.
+    Put(Option<Vec<Field>>),
+    /// It was changed, and is stored like this; `None`: only the columns that were set have changed.
+    Set(Option<Vec<Field>>),
     /// It was removed, and was stored like this.
     Removed(Vec<Field>),
     /// There is none.
@@ -100,15 +111,31 @@ pub enum Did {
 
 /// A row that was changed by putting rows back: what has to be kept of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Undone {
-    /// The collection of the row.
-    pub collection: String,
-    /// Its key; empty if it is that of a row that was removed, whose columns are kept.
-    pub key: RowKey,
-    /// Its columns as they were stored; `None`: it did not exist.
-    pub before: Option<Vec<Field>>,
-    /// How it was left.
-    pub left: Left,
+pub enum Undone {
+    /// It was inserted with the columns and values of the image at this place.
+    Back(usize),
+    /// It was changed in another way.
+    Changed {
+        /// The collection of the row.
+        collection: String,
+        /// Its key; empty if it is that of a row that was removed, whose columns are kept.
+        key: RowKey,
+        /// Its columns as they were stored; `None`: it did not exist.
+        before: Option<Vec<Field>>,
+        /// How it was left.
+        left: Left,
+    },
+}
+
+/// What came of putting rows back.
+#[derive(Debug)]
+pub struct Ended {
+    /// What is said about it.
+    pub restored: Restored,
+    /// What has to be kept of the rows that were changed, in the order of the changes.
+    pub undone: Vec<Undone>,
+    /// The images.
+    pub images: Vec<BeforeImage>,
 }
 
 /// What is asked next. Rows are indices of images.
@@ -170,30 +197,85 @@ pub struct Restoring {
     earlier: HashSet<String>,
     /// Rows that were looked at.
     seen: HashMap<usize, Vec<Field>>,
+    /// Moved rows whose copies are gone.
+    without_copy: HashSet<usize>,
     /// Rows of the current group that were refused, each with the job that was, and why.
     refused: Vec<(usize, Job, String)>,
     /// Whether a row was changed since they were refused.
     progress: bool,
     /// When a statement was first repeated in parts.
     since: Option<Instant>,
-    /// How often columns came back with other values.
-    differing: BTreeSet<String>,
-    differ: u64,
+    differing: Differing,
     out: Restored,
     undone: Vec<Undone>,
+    together: Together,
 }
+
+/// What stays together.
+#[derive(Debug, Default)]
+struct Together {
+    kin: Kin,
+    /// The rows that are removed together, by the first of each family, and the family of each.
+    families: HashMap<usize, Vec<usize>>,
+    family: HashMap<usize, usize>,
+    /// Rows that stay away, as others refer to them, and their names.
+    away: HashMap<(String, Option<String>, Vec<String>), String>,
+    /// Rows that stay although others of theirs were changed: why, and as they are.
+    broken: Vec<(usize, String, Option<Vec<Field>>)>,
+    /// Rows that are not tried, because something that belongs to them stays.
+    barred: HashMap<usize, (String, Option<Vec<Field>>)>,
+    section: Section,
+    /// How often everything was taken back.
+    times: u32,
+    mark: Option<Mark>,
+}
+
+/// A statement about the mark.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Section {
+    /// Nothing was asked yet.
+    #[default]
+    Begins,
+    Marking,
+    Running,
+    GoingBack,
+    Keeping,
+    Ended,
+}
+
+/// What was known when the mark was set.
+#[derive(Debug)]
+struct Mark {
+    rest: usize,
+    out: Restored,
+    undone: usize,
+    differing: Differing,
+}
+
+/// How often parts are excluded one after the other; then all that belongs to others stays.
+const TIMES_MAX: u32 = 4;
 
 const LATE: &str = "it was not tried, because finding the rows that the database refuses takes too long; undo it again";
 
 impl Restoring {
     /// Puts back the rows of these images, oldest first. Rows with names in `forced` are put back whatever has
-    /// happened to them; `earlier` has the images of earlier attempts, whose rows are not put back again.
+    /// happened to them; `earlier` has the images of earlier attempts, whose rows are not put back again; `kin` says
+    /// which rows belong to others.
     pub fn new(
         images: Vec<BeforeImage>,
         forced: Arc<BTreeSet<String>>,
         earlier: &[BeforeImage],
+        kin: Kin,
     ) -> Restoring {
         let name = |image: &BeforeImage| row_name(&image.collection, &image.key);
+        let removed = |at: &usize| way(&images[*at]) == Way::Remove;
+        let removed: Vec<usize> = (0..images.len()).filter(removed).collect();
+        let families = kin.families(&images, &removed);
+        let of = families.iter().flat_map(|(head, all)| all.iter().map(move |at| (*at, *head)));
+        let family: HashMap<usize, usize> = of.collect();
+        let moves = images.iter().any(|image| way(image) == Way::MoveBack);
+        let section = if moves || !families.is_empty() { Section::Begins } else { Section::Ended };
+        let together = Together { kin, families, family, section, ..Together::default() };
         Restoring {
             rest: images.len(),
             images,
@@ -202,22 +284,33 @@ impl Restoring {
             forced,
             earlier: earlier.iter().map(name).collect(),
             seen: HashMap::new(),
+            without_copy: HashSet::new(),
             refused: Vec::new(),
             progress: false,
             since: None,
-            differing: BTreeSet::new(),
-            differ: 0,
+            differing: Differing::default(),
             out: Restored::default(),
             undone: Vec::new(),
+            together,
         }
     }
 
     /// The next statement; `None`: everything is done.
     pub fn ask(&mut self) -> Option<Ask<'_>> {
+        if self.together.section == Section::Begins {
+            self.together.section = Section::Marking;
+            return Some(Ask::Mark);
+        }
         while self.current.is_none() {
             match self.jobs.pop() {
                 Some(mut job) => self.current = (!job.rows().is_empty()).then_some(job),
                 None if self.tries_again() || self.begins() => {}
+                None if self.together.section == Section::Running => {
+                    let is_whole = self.together.broken.is_empty();
+                    self.together.section =
+                        if is_whole { Section::Keeping } else { Section::GoingBack };
+                    return Some(if is_whole { Ask::Keep } else { Ask::Back });
+                }
                 None => return None,
             }
         }
@@ -246,7 +339,7 @@ impl Restoring {
 
     /// Takes what came of the statement.
     pub fn answer(&mut self, answer: Answer) {
-        let Some(job) = self.current.take() else { return };
+        let Some(job) = self.current.take() else { return self.turned() };
         match (job, answer) {
             (Job::LookAtCopies(rows), Answer::Looked(found)) => self.copies_seen(rows, found),
             (Job::LookAtTaken(rows), Answer::Looked(found)) => self.taken_seen(rows, found),
@@ -269,7 +362,10 @@ impl Restoring {
                     }
                     _ if is_late => {
                         let rows = std::mem::take(rows);
-                        rows.into_iter().for_each(|at| self.stays(at, LATE.to_owned()));
+                        rows.into_iter().for_each(|at| match job {
+                            Job::RemoveCopies(_) => self.breaks(at, LATE.to_owned(), None),
+                            _ => self.stays(at, LATE.to_owned()),
+                        });
                     }
                     count => {
                         let mut second = job.clone();
@@ -287,16 +383,91 @@ impl Restoring {
     }
 
     /// What was done, and what has to be kept of it.
-    pub fn end(mut self) -> (Restored, Vec<Undone>) {
-        if self.differ > 0 {
-            let columns: Vec<&str> = self.differing.iter().map(String::as_str).collect();
-            self.out.notes.push(format!(
-                "{} came back with other values in {}: a trigger, a default or a changed type has set them",
-                counted(self.differ, "row"),
-                columns.join(", ")
-            ));
+    pub fn end(mut self) -> Ended {
+        if self.differing.rows > 0 {
+            self.out.notes.push(self.differing.to_string());
         }
-        (self.out, self.undone)
+        Ended { restored: self.out, undone: self.undone, images: self.images }
+    }
+
+    // ---- what belongs together
+
+    /// A statement about the mark was executed.
+    fn turned(&mut self) {
+        match self.together.section {
+            Section::Marking => {
+                let (rest, undone) = (self.rest, self.undone.len());
+                let (out, differing) = (self.out.clone(), self.differing.clone());
+                self.together.mark = Some(Mark { rest, out, undone, differing });
+                self.together.section = Section::Running;
+            }
+            Section::GoingBack => {
+                self.bar();
+                if let Some(mark) = &self.together.mark {
+                    self.rest = mark.rest;
+                    self.out.clone_from(&mark.out);
+                    self.differing.clone_from(&mark.differing);
+                    self.undone.truncate(mark.undone);
+                }
+                self.together.away.clear();
+                self.without_copy.clear();
+                self.together.section = Section::Running;
+            }
+            Section::Keeping => self.together.section = Section::Ended,
+            Section::Begins | Section::Running | Section::Ended => {}
+        }
+    }
+
+    /// Excludes what is broken, and what belongs to it.
+    fn bar(&mut self) {
+        let Together { families, family, broken, barred, times, .. } = &mut self.together;
+        *times += 1;
+        let broken = std::mem::take(broken);
+        let failed: Vec<usize> = broken.iter().map(|(at, ..)| *at).collect();
+        barred.extend(broken.into_iter().map(|(at, why, now)| (at, (why, now))));
+        for at in failed {
+            let of = &self.images[at];
+            let why = belongs(&row_name(&of.collection, &of.key));
+            let all = family.get(&at).and_then(|head| families.get(head));
+            for other in all.into_iter().flatten() {
+                let now = as_left(&self.images[*other]);
+                barred.entry(*other).or_insert_with(|| (why.clone(), now));
+            }
+        }
+        if *times >= TIMES_MAX {
+            let moved = |at: &usize| way(&self.images[*at]) == Way::MoveBack;
+            let moved = (0..self.images.len()).filter(moved);
+            for at in moved.chain(family.keys().copied()) {
+                let now = as_left(&self.images[at]);
+                barred.entry(at).or_insert_with(|| (LATE.to_owned(), now));
+            }
+        }
+    }
+
+    /// A row stays, and everything that belongs to it has to stay as well.
+    fn breaks(&mut self, at: usize, why: String, now: Option<Vec<Field>>) {
+        self.together.broken.push((at, why, now));
+    }
+
+    /// Whether a row is not tried, because something that belongs to it stays; then it is listed.
+    fn is_kept_away(&mut self, at: usize) -> bool {
+        if let Some((why, now)) = self.together.barred.get(&at) {
+            let (why, now) = (why.clone(), now.clone());
+            self.lists(at, why, now);
+            return true;
+        }
+        if self.together.away.is_empty() || self.is_forced(at) {
+            return false;
+        }
+        let Together { kin, away, .. } = &self.together;
+        let image = &self.images[at];
+        if !matches!(way(image), Way::Put | Way::MoveBack) {
+            return false;
+        }
+        let Some(name) = kin.above(image).find_map(|place| away.get(&place)) else { return false };
+        let why = belongs(name);
+        self.lists(at, why, None);
+        true
     }
 
     // ---- groups
@@ -304,7 +475,7 @@ impl Restoring {
     /// Begins with the next rows; false: there are none.
     fn begins(&mut self) -> bool {
         let mut rows: Vec<usize> = Vec::new();
-        let mut keys = HashSet::new();
+        let (mut keys, mut group) = (HashSet::new(), HashSet::new());
         self.seen.clear();
         while let Some(at) = self.rest.checked_sub(1) {
             let image = &self.images[at];
@@ -313,22 +484,40 @@ impl Restoring {
             {
                 break;
             }
-            let name = row_name(&image.collection, &image.key);
-            if way(image) == Way::Nothing {
+            let way = way(image);
+            if way == Way::Nothing {
                 self.rest = at;
                 continue;
             }
-            if self.earlier.contains(&name) {
-                self.out.already += 1;
-                self.rest = at;
-                continue;
+            // Most rows are deleted ones, of which there is one change and no earlier attempt.
+            let is_single = matches!(way, Way::Put | Way::MoveBack);
+            if !is_single || !self.earlier.is_empty() {
+                let name = row_name(&image.collection, &image.key);
+                if self.earlier.contains(&name) {
+                    self.out.already += 1;
+                    self.rest = at;
+                    continue;
+                }
+                // Two changes of one row are taken back one after the other.
+                if !is_single && !keys.insert(name) {
+                    break;
+                }
             }
-            // Two changes of one row are taken back one after the other.
-            if !keys.insert(name) {
-                break;
+            // Whether a row comes back is known before those that belong to it are tried.
+            if is_single && self.together.kin.is_within(&image.collection) {
+                if self.together.kin.above(image).any(|place| group.contains(&place)) {
+                    break;
+                }
+                group.extend(self.together.kin.own(image));
             }
-            rows.push(at);
             self.rest = at;
+            if !self.is_kept_away(at) {
+                rows.push(at);
+            }
+        }
+        // What was kept away may have been the last.
+        if rows.is_empty() && self.rest > 0 {
+            return true;
         }
         let Some(first) = rows.first() else { return false };
         self.jobs.push(match way(&self.images[*first]) {
@@ -366,7 +555,10 @@ impl Restoring {
                 Some(found) if is_same(&image.stored, &found.row) || self.is_forced(at) => {
                     free.push(at);
                 }
-                None if self.is_forced(at) => free.push(at),
+                None if self.is_forced(at) => {
+                    self.without_copy.insert(at);
+                    free.push(at);
+                }
                 Some(found) => {
                     let why = format!("its row in {into:?} was changed since");
                     self.stays_as(at, why, Some(found.row));
@@ -385,7 +577,9 @@ impl Restoring {
                 Did::Taken => taken.push(at),
                 Did::Put(_) if matches!(self.images[at].left, Left::Moved(_)) => {
                     self.did(&job, at, did);
-                    copies.push(at);
+                    if !self.without_copy.contains(&at) {
+                        copies.push(at);
+                    }
                 }
                 did => self.did(&job, at, did),
             }
@@ -462,29 +656,43 @@ impl Restoring {
     }
 
     fn did(&mut self, job: &Job, at: usize, did: Did) {
+        if let Did::Put(None) = did {
+            self.undone.push(Undone::Back(at));
+            self.progress = true;
+            self.out.rows += 1;
+            return;
+        }
         let image = &self.images[at];
         let (collection, key) = (image.collection.clone(), image.key.clone());
         match did {
-            Did::Put(after) => {
-                let other = differing(&image.stored, &after);
-                if !other.is_empty() {
-                    self.differ += 1;
-                    self.differing.extend(other);
-                }
+            Did::Put(None) => {}
+            Did::Put(Some(after)) => {
+                self.differing
+                    .add(differing(&image.stored, &after), || row_name(&collection, &key));
                 let left = Left::As(after);
-                self.undone.push(Undone { collection, key, before: None, left });
+                self.undone.push(Undone::Changed { collection, key, before: None, left });
             }
-            Did::Set => {
+            Did::Set(after) => {
                 let whole = matches!(job, Job::Set { whole: true, .. });
-                let left = Left::As(self.columns(at, whole));
+                let mut set = self.columns(at, whole);
                 let before = self.seen.remove(&at);
-                self.undone.push(Undone { collection, key, before, left });
+                if let Some(after) = after {
+                    let other =
+                        unexpected(&set, &self.images[at].stored, before.as_deref(), &after);
+                    self.differing.add(other, || row_name(&collection, &key));
+                    for field in &mut set {
+                        let now = after.iter().find(|now| now.name == field.name);
+                        now.into_iter().for_each(|now| field.value.clone_from(&now.value));
+                    }
+                }
+                let left = Left::As(set);
+                self.undone.push(Undone::Changed { collection, key, before, left });
             }
             Did::Removed(row) => {
                 let is_copy = matches!(job, Job::RemoveCopies(_));
                 let collection = if is_copy { copies(image).to_owned() } else { collection };
-                let (before, left) = (Some(row), Left::Gone);
-                self.undone.push(Undone { collection, key: RowKey::new(), before, left });
+                let (key, before, left) = (RowKey::new(), Some(row), Left::Gone);
+                self.undone.push(Undone::Changed { collection, key, before, left });
                 self.progress = true;
                 self.out.rows += u64::from(!is_copy);
                 return;
@@ -492,7 +700,7 @@ impl Restoring {
             Did::Missing => {
                 match job {
                     Job::Remove(_) => self.out.already += 1,
-                    Job::RemoveCopies(_) => {}
+                    Job::RemoveCopies(_) => self.copy_stays(at, "a trigger or a rule prevents it"),
                     _ => self.stays_as(at, "the row is gone".to_owned(), None),
                 }
                 return;
@@ -508,10 +716,7 @@ impl Restoring {
         match job {
             // What is taken stays taken.
             Job::Put { exact: true, .. } => self.stays(at, said),
-            Job::RemoveCopies(_) => {
-                let into = copies(&self.images[at]);
-                self.out.notes.push(format!("a row of {into:?} could not be removed: {said}"));
-            }
+            Job::RemoveCopies(_) => self.copy_stays(at, &said),
             job => self.refused.push((at, job.clone(), said)),
         }
     }
@@ -533,12 +738,31 @@ impl Restoring {
         !self.forced.is_empty() && self.forced.contains(&row_name(&image.collection, &image.key))
     }
 
+    fn copy_stays(&mut self, at: usize, said: &str) {
+        let into = copies(&self.images[at]);
+        let why = format!("its row in {into:?} could not be removed: {said}");
+        self.breaks(at, why, None);
+    }
+
     fn stays(&mut self, at: usize, why: String) {
         let now = self.seen.remove(&at);
         self.stays_as(at, why, now);
     }
 
     fn stays_as(&mut self, at: usize, why: String, now: Option<Vec<Field>>) {
+        if self.together.family.contains_key(&at) {
+            self.breaks(at, why.clone(), now.clone());
+        }
+        self.lists(at, why, now);
+    }
+
+    fn lists(&mut self, at: usize, why: String, now: Option<Vec<Field>>) {
+        let image = &self.images[at];
+        if !self.together.kin.is_empty() && matches!(way(image), Way::Put | Way::MoveBack) {
+            let name = row_name(&image.collection, &image.key);
+            let Together { kin, away, .. } = &mut self.together;
+            away.extend(kin.own(image).map(|place| (place, name.clone())));
+        }
         let BeforeImage { collection, key, stored, .. } = &self.images[at];
         let (collection, key, kept) = (collection.clone(), key.clone(), stored.clone());
         self.out.stay.push(Staying { collection, key, why, kept, now });
@@ -593,7 +817,7 @@ pub fn said(restored: &Restored) -> Option<String> {
         });
     }
     words.extend(restored.notes.iter().cloned());
-    (!words.is_empty()).then(|| words.join("; "))
+    (!words.is_empty()).then(|| words.join(BETWEEN_NOTES))
 }
 
 /// The collection that has the copy of a moved row.
@@ -606,25 +830,56 @@ fn copies(image: &BeforeImage) -> &str {
 
 /// Whether two images can be put back by one statement.
 fn alike(one: &BeforeImage, other: &BeforeImage) -> bool {
-    let names = |image: &BeforeImage| match &image.left {
-        Left::Set(fields) | Left::As(fields) => {
-            Some(fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>())
-        }
-        _ => None,
+    let names = |of: &[Field], others: &[Field]| {
+        of.iter().map(|field| &field.name).eq(others.iter().map(|field| &field.name))
     };
-    let set = |image: &BeforeImage| match &image.left {
+    let set = || match (&one.left, &other.left) {
         // What is compared is part of the statement.
-        Left::Set(fields) => Some(fields.clone()),
-        _ => None,
+        (Left::Set(of), Left::Set(others)) => of == others,
+        (Left::As(of), Left::As(others)) => names(of, others),
+        (Left::Set(_) | Left::As(_), _) | (_, Left::Set(_) | Left::As(_)) => false,
+        _ => true,
     };
     way(other) == Way::Nothing
         || (one.collection == other.collection
             && one.tenant == other.tenant
             && way(one) == way(other)
             && copies(one) == copies(other)
-            && names(one) == names(other)
-            && set(one) == set(other)
+            && set()
             && one.stored.len() == other.stored.len())
+}
+
+/// Why a row stays that belongs to one that stays.
+fn belongs(name: &str) -> String {
+    format!("it belongs to {name}, which stays as it is")
+}
+
+/// A row that is to be removed, as it was inserted.
+fn as_left(image: &BeforeImage) -> Option<Vec<Field>> {
+    match (&image.left, way(image)) {
+        (Left::As(fields), Way::Remove) => Some(fields.clone()),
+        _ => None,
+    }
+}
+
+/// The columns that have other values after a change than before it, and than they were set to. A column that the
+/// database computes gets the value back that it had.
+fn unexpected(
+    set: &[Field],
+    kept: &[Field],
+    before: Option<&[Field]>,
+    after: &[Field],
+) -> Vec<String> {
+    let value =
+        |of: &[Field], name: &str| of.iter().find(|f| f.name == name).map(|f| f.value.clone());
+    let is_expected = |now: &&Field| match value(set, &now.name) {
+        Some(to) => to == now.value,
+        None => {
+            let known = [before.and_then(|row| value(row, &now.name)), value(kept, &now.name)];
+            known.contains(&Some(now.value.clone()))
+        }
+    };
+    after.iter().filter(|now| !is_expected(now)).map(|now| now.name.clone()).collect()
 }
 
 /// The columns of an image that the change has set, as they were.
@@ -655,5 +910,6 @@ fn differing(fields: &[Field], row: &[Field]) -> Vec<String> {
     fields.iter().enumerate().filter_map(other).collect()
 }
 
+mod kin;
 #[cfg(test)]
 mod tests;

@@ -521,6 +521,20 @@ impl<'a> Kept<'a> {
         Ok(self.images.push(table.origin(tenant), left, names, &values)?)
     }
 
+    /// Adds a row that was inserted with these values of all columns of its table.
+    pub(super) fn push_back(
+        &mut self,
+        table: &Table,
+        tenant: Option<&Tenant>,
+        row: &[Field],
+    ) -> Result<(), Stop> {
+        let bytes = row.iter().map(|field| field.value.weight()).sum();
+        self.room.take(bytes).map_err(|full| Stop::Failure(full.into()))?;
+        let names = row.iter().map(|field| (field.name.as_str(), false));
+        let values: Vec<&Value> = row.iter().map(|field| &field.value).collect();
+        Ok(self.images.push_inserted(table.origin(tenant), names, &values)?)
+    }
+
     /// The present end of the images and the room that is left, for [`Kept::rewind`].
     pub(super) fn end(&self) -> (End, Room) {
         (self.images.end(), self.room.clone())

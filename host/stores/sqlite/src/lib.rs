@@ -69,7 +69,7 @@ use besom_core::delivery;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
-use besom_core::item::{Identity, Item, Source};
+use besom_core::item::{Candidate, Identity, Item, Source};
 use besom_core::proposal::{Change, Restore};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
@@ -344,6 +344,11 @@ impl Store for SqliteStore {
         self.writer
             .run(Priority::Normal, move |tx| planning::plan_page(tx, &fence, &page, partitions))
             .await
+    }
+
+    async fn blocked(&self, task: &TaskName, candidates: &[Candidate]) -> Result<Vec<bool>> {
+        let (task, candidates) = (task.clone(), candidates.to_vec());
+        self.inspection.read(move |conn| planning::blocked(conn, &task, &candidates)).await
     }
 
     async fn end_scan(

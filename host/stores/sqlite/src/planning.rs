@@ -31,6 +31,36 @@ pub(super) fn cursor(
         .optional()?)
 }
 
+/// Whether each candidate is blocked.
+pub(super) fn blocked(
+    conn: &Connection,
+    task: &TaskName,
+    candidates: &[Candidate],
+) -> Job<Vec<bool>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT
+           EXISTS (SELECT 1 FROM besom_waiting w WHERE w.task = t.id AND w.tenant = ?2 AND w.key = ?3
+             AND w.due = ?4),
+           EXISTS (SELECT 1 FROM besom_settled s WHERE s.task = t.id AND s.tenant = ?2 AND s.key = ?3
+             AND s.due = ?4 AND s.version = ?5),
+           EXISTS (SELECT 1 FROM besom_dead d WHERE d.task = t.id AND d.tenant = ?2 AND d.key = ?3
+             AND d.due = ?4 AND d.version = ?5 AND d.resolved_at IS NULL)
+         FROM besom_task t WHERE t.name = ?1",
+    )?;
+    let mut blocked = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let tenant = tenant_cell(candidate.tenant.as_ref());
+        let due = DueCell(candidate.due);
+        let identity = params![task.as_str(), tenant, candidate.key, due, candidate.version];
+        let found = |r: &rusqlite::Row<'_>| {
+            Ok(Found { waits: r.get(0)?, settled: r.get(1)?, dead: r.get(2)? })
+        };
+        let found = statement.query_row(identity, found).optional()?;
+        blocked.push(found.is_some_and(|found| found.known() == Known::Blocked));
+    }
+    Ok(blocked)
+}
+
 /// Plans a page under the fence.
 pub(super) fn plan_page(
     tx: &mut Tx<'_>,

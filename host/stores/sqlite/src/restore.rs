@@ -1,11 +1,12 @@
 //! Rows are put back as they were kept ([`besom_record::restore`]), row by row: a statement that fails changes
 //! nothing.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom_core::ids::Tenant;
-use besom_core::proposal::Restore;
+use besom_core::proposal::{Again, Restore};
 use besom_core::value::{Field, RowKey, Value};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, ffi, params_from_iter};
@@ -19,7 +20,8 @@ use super::writer::Tx;
 use besom_ports::store::{BeforeImage, Error, KeptItem, Restored};
 use besom_record::images::{outline, unhex, unpack};
 use besom_record::restore::{
-    Answer, Ask, Did, Found, REMOVED, Restoring, Undone, absent, compared, lost, nothing, unmapped,
+    Answer, Ask, Did, Ended, Found, Kin, REMOVED, Restoring, Undone, absent, compared, lost,
+    nothing, unmapped,
 };
 
 /// The row id of a table in which no column is another name of it.
@@ -75,32 +77,57 @@ pub(super) fn rehearse(
     Ok(restored)
 }
 
-/// The columns of a table that can be written, in lower case.
-type Writable = BTreeMap<String, Vec<String>>;
+/// The tables of the rows that are put back, by collection.
+type Scene = BTreeMap<String, Place>;
+
+/// What is known of a table.
+struct Place {
+    /// The columns that can be written, in lower case.
+    writable: Vec<String>,
+    /// Whether a trigger may change a row as soon as the statement that has written it has ended.
+    triggered: bool,
+    /// What refers to its rows, and would be deleted or changed with them; read when it is needed.
+    references: OnceCell<Vec<Reference>>,
+}
+
+/// Rows of a table refer to rows of another one.
+struct Reference {
+    /// The table that refers.
+    of: String,
+    is_own: bool,
+    /// Its columns, quoted, and those of the other table.
+    own: Vec<String>,
+    theirs: Vec<String>,
+}
 
 impl Effects<'_> {
     /// Puts back the rows of a history row, as far as nobody has changed them since.
     pub(super) fn restore(&mut self, restore: &Restore) -> Result<Restored, Stop> {
+        if restore.again == Again::Only {
+            return Ok(Restored::default());
+        }
         let Some(images) = self.kept_rows(restore.history)? else {
             return Ok(nothing(REMOVED));
         };
-        let mut writable = Writable::new();
+        let (mut scene, mapping) = (Scene::new(), self.mapping);
         for name in &restore.collections {
             let Ok(table) = self.mapping.table(name) else {
                 return Ok(nothing(&unmapped(name)));
             };
-            let columns = writable_of(self.conn, &table.collection.table)?;
-            if columns.is_empty() {
+            let writable = writable_of(self.conn, &table.collection.table)?;
+            if writable.is_empty() {
                 return Ok(nothing(&absent(&table.collection.table)));
             }
-            writable.insert(name.clone(), columns);
+            let triggered = is_triggered(self.conn, &table.collection.table)?;
+            let place = Place { writable, triggered, references: OnceCell::new() };
+            scene.insert(name.clone(), place);
         }
         let mut earlier = Vec::new();
         for history in &restore.earlier {
             earlier.extend(self.kept_rows(*history)?.into_iter().flatten());
         }
         let mut notes = Vec::new();
-        for (name, columns) in &writable {
+        for (name, Place { writable: columns, .. }) in &scene {
             let of =
                 images.iter().find(|image| image.collection == *name && !image.stored.is_empty());
             let gone = of.into_iter().flat_map(|image| &image.stored).map(|field| &field.name);
@@ -110,16 +137,18 @@ impl Effects<'_> {
                 .collect();
             notes.extend(lost(name, &gone));
         }
-        let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier);
+        let tables = restore.collections.iter().filter_map(|name| mapping.table(name).ok());
+        let kin = Kin::of(tables.map(|table| &table.collection));
+        let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier, kin);
         while let Some(ask) = restoring.ask() {
-            let answer = self.asked(ask, &writable)?;
+            let answer = self.asked(ask, &scene)?;
             restoring.answer(answer);
         }
-        let (mut restored, undone) = restoring.end();
+        let Ended { mut restored, undone, images } = restoring.end();
         restored.notes.extend(notes);
         self.rows += restored.rows;
         for one in undone {
-            self.keep_undone(one)?;
+            self.keep_undone(one, &images)?;
         }
         Ok(restored)
     }
@@ -140,25 +169,38 @@ impl Effects<'_> {
     }
 
     /// Executes a statement for each row.
-    fn asked(&mut self, ask: Ask<'_>, writable: &Writable) -> Result<Answer, Stop> {
-        if let Ask::Look { collection, rows } = ask {
-            let found = rows.into_iter().map(|image| self.look(collection, image));
-            return Ok(Answer::Looked(found.collect::<Result<_, Stop>>()?));
+    fn asked(&mut self, ask: Ask<'_>, scene: &Scene) -> Result<Answer, Stop> {
+        let turn = match &ask {
+            Ask::Look { collection, rows } => {
+                let found = rows.iter().map(|image| self.look(collection, image));
+                return Ok(Answer::Looked(found.collect::<Result<_, Stop>>()?));
+            }
+            Ask::Mark => Some("SAVEPOINT whole"),
+            Ask::Back => Some("ROLLBACK TO whole"),
+            Ask::Keep => Some("RELEASE whole"),
+            Ask::Put { .. } | Ask::Set { .. } | Ask::Remove { .. } => None,
+        };
+        if let Some(sql) = turn {
+            self.conn.prepare_cached(sql)?.execute([])?;
+            return Ok(Answer::Done(Vec::new()));
         }
         self.dirty = true;
         let was_violated = deferred_violation(self.conn);
         self.conn.prepare_cached("SAVEPOINT back")?.execute([])?;
         let done = match ask {
-            Ask::Look { .. } => Ok(Vec::new()),
-            Ask::Put { rows, exact } => self.put_all(&rows, exact, writable),
+            Ask::Look { .. } | Ask::Mark | Ask::Back | Ask::Keep => Ok(Vec::new()),
+            Ask::Put { rows, exact } => self
+                .put_all(&rows, exact, scene)
+                .and_then(|did| self.again(rows.iter().copied(), did, scene)),
             Ask::Set { rows } => {
                 let set = |(image, fields): &(&BeforeImage, Vec<Field>)| {
-                    self.set_back(image, fields, writable)
+                    self.set_back(image, fields, scene)
                 };
-                rows.iter().map(set).collect()
+                let did = rows.iter().map(set).collect::<Result<Vec<_>, Stop>>();
+                did.and_then(|did| self.again(rows.iter().map(|(image, _)| *image), did, scene))
             }
             Ask::Remove { collection, rows } => {
-                rows.iter().map(|image| self.remove(collection, image)).collect()
+                rows.iter().map(|image| self.remove(collection, image, scene)).collect()
             }
         };
         // The user's schema may roll back the whole transaction.
@@ -202,18 +244,31 @@ impl Effects<'_> {
         Ok(Some(Found { row: fields, holds }))
     }
 
-    fn put_all(
+    /// The rows as they are after their statements, if a trigger may have changed them since.
+    fn again<'r>(
         &self,
-        rows: &[&BeforeImage],
-        exact: bool,
-        writable: &Writable,
+        rows: impl Iterator<Item = &'r BeforeImage>,
+        mut did: Vec<Did>,
+        scene: &Scene,
     ) -> Result<Vec<Did>, Stop> {
+        for (did, image) in did.iter_mut().zip(rows) {
+            if let Did::Put(after) | Did::Set(after) = did
+                && scene[&image.collection].triggered
+                && let Some(found) = self.look(&image.collection, image)?
+            {
+                *after = Some(found.row);
+            }
+        }
+        Ok(did)
+    }
+
+    fn put_all(&self, rows: &[&BeforeImage], exact: bool, scene: &Scene) -> Result<Vec<Did>, Stop> {
         let Some(first) = rows.first() else { return Ok(Vec::new()) };
         let table = self.mapping.table(&first.collection)?;
         let whole = table.whole(self.conn)?;
         let is_written = |field: &Field| match field.name == ROWID {
             true => whole != "*",
-            false => writable[&first.collection].contains(&field.name.to_lowercase()),
+            false => scene[&first.collection].writable.contains(&field.name.to_lowercase()),
         };
         let insert = |without: Option<&str>| -> Result<(Vec<bool>, CachedStatement<'_>), Stop> {
             let each = first.stored.iter().map(|f| is_written(f) && Some(&*f.name) != without);
@@ -241,7 +296,7 @@ impl Effects<'_> {
                 done = put(&mut statement, &each, image);
             }
             did.push(match done {
-                Ok(Some(row)) => Did::Put(row),
+                Ok(Some(after)) => Did::Put(after),
                 Ok(None) => Did::Refused("a trigger prevents it".to_owned()),
                 Err(e) if is_taken(&e) && !exact => Did::Taken,
                 Err(e) => self.refused(e)?,
@@ -250,15 +305,10 @@ impl Effects<'_> {
         Ok(did)
     }
 
-    fn set_back(
-        &self,
-        image: &BeforeImage,
-        fields: &[Field],
-        writable: &Writable,
-    ) -> Result<Did, Stop> {
+    fn set_back(&self, image: &BeforeImage, fields: &[Field], scene: &Scene) -> Result<Did, Stop> {
         let table = self.mapping.table(&image.collection)?;
         let (mut set, mut params): (String, Params<'_>) = (String::new(), Vec::new());
-        let known = &writable[&image.collection];
+        let known = &scene[&image.collection].writable;
         let is_known = |field: &&Field| known.contains(&field.name.to_lowercase());
         let garbled: Vec<Option<Vec<u8>>> =
             fields.iter().filter(is_known).map(|field| garbled(&field.value)).collect();
@@ -276,14 +326,18 @@ impl Effects<'_> {
         let mut statement = self.conn.prepare_cached(&sql)?;
         match statement.execute(params_from_iter(params.iter())) {
             Ok(0) => Ok(Did::Missing),
-            Ok(_) => Ok(Did::Set),
+            Ok(_) => Ok(Did::Set(None)),
             Err(e) => self.refused(e),
         }
     }
 
-    fn remove(&self, collection: &str, image: &BeforeImage) -> Result<Did, Stop> {
+    fn remove(&self, collection: &str, image: &BeforeImage, scene: &Scene) -> Result<Did, Stop> {
         let table = self.mapping.table(collection)?;
         let key = key_in(table, image);
+        if let Some(of) = self.refers(table, scene.get(collection), image, &key)? {
+            let why = format!("rows of {of:?} refer to it, which are not part of this undo");
+            return Ok(Did::Refused(why));
+        }
         let mut sql = format!("DELETE FROM {} WHERE ", table.name);
         let mut params = Vec::new();
         table.push_key(self.tenant_of(image), key.iter(), &mut sql, &mut params)?;
@@ -294,6 +348,84 @@ impl Effects<'_> {
             Ok(None) => Ok(Did::Missing),
             Err(e) => self.refused(e),
         }
+    }
+
+    /// The table of which rows would be deleted or changed with a row; none: no row refers to it.
+    fn refers<'s>(
+        &self,
+        table: &Table,
+        place: Option<&'s Place>,
+        image: &BeforeImage,
+        key: &RowKey,
+    ) -> Result<Option<&'s str>, Stop> {
+        // What was moved goes back to where it was: nothing refers to its copy for its sake.
+        let Some(place) = place else { return Ok(None) };
+        let references = match place.references.get() {
+            Some(known) => known,
+            None => {
+                let found = self.references(table)?;
+                place.references.get_or_init(|| found)
+            }
+        };
+        for Reference { of, is_own, own, theirs } in references {
+            let mut params: Params<'_> = Vec::new();
+            let mut sql = format!(
+                "SELECT 1 FROM {} WHERE ({}) = (SELECT {} FROM {} WHERE ",
+                quote(of),
+                own.join(", "),
+                theirs.join(", "),
+                table.name
+            );
+            table.push_key(self.tenant_of(image), key.iter(), &mut sql, &mut params)?;
+            sql.push(')');
+            if *is_own {
+                sql.push_str(" AND NOT (");
+                table.push_key(self.tenant_of(image), key.iter(), &mut sql, &mut params)?;
+                sql.push(')');
+            }
+            sql.push_str(" LIMIT 1");
+            if self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))? {
+                return Ok(Some(of));
+            }
+        }
+        Ok(None)
+    }
+
+    fn references(&self, table: &Table) -> Result<Vec<Reference>, Stop> {
+        let mut statement = self.conn.prepare_cached(REFERRING)?;
+        let mut rows = statement.query([&table.collection.table])?;
+        let (mut found, mut last): (Vec<Reference>, _) = (Vec::new(), None);
+        while let Some(row) = rows.next()? {
+            let id: (String, i64) = (row.get(0)?, row.get(1)?);
+            let (own, theirs) = (row.get::<_, String>(2)?, row.get::<_, Option<String>>(3)?);
+            if last.as_ref() != Some(&id) {
+                let is_own = id.0.eq_ignore_ascii_case(&table.collection.table);
+                let of = id.0.clone();
+                found.push(Reference { of, is_own, own: Vec::new(), theirs: Vec::new() });
+            }
+            // A table without a primary key cannot be referred to without naming columns.
+            if let (Some(of), Some(theirs)) = (found.last_mut(), theirs) {
+                of.own.push(quote(&own));
+                of.theirs.push(quote(&theirs));
+            }
+            last = Some(id);
+        }
+        // Where there is no foreign key, the mapping may say what goes with a row.
+        for name in &table.collection.dependants {
+            let Ok(other) = self.mapping.table(name) else { continue };
+            let Some(anchor) = other.collection.anchor_in(&table.collection.name) else { continue };
+            let quoted = |tenant: Option<&str>, names: &[String]| {
+                let names = names.iter().map(|name| quote(name));
+                tenant.map(str::to_owned).into_iter().chain(names).collect::<Vec<_>>()
+            };
+            let tenants = other.tenant().zip(table.tenant());
+            let (of, is_own) = (other.collection.table.clone(), other.name == table.name);
+            let own = quoted(tenants.map(|(own, _)| own), &anchor.columns);
+            let theirs = quoted(tenants.map(|(_, theirs)| theirs), &table.collection.key);
+            found.push(Reference { of, is_own, own, theirs });
+        }
+        found.retain(|reference| !reference.own.is_empty());
+        Ok(found)
     }
 
     /// What a row is refused for; an error of the infrastructure, or one that has ended the transaction, is none.
@@ -309,13 +441,37 @@ impl Effects<'_> {
     }
 
     /// Keeps what putting a row back has changed, so that it can be undone as well.
-    fn keep_undone(&mut self, one: Undone) -> Result<(), Stop> {
-        let Undone { collection, key, before, left } = one;
-        let table = self.mapping.table(&collection)?;
+    fn keep_undone(&mut self, one: Undone, images: &[BeforeImage]) -> Result<(), Stop> {
         let tenant = self.tenant;
         let Some(kept) = &mut self.images else { return Ok(()) };
-        kept.push_undone(table, tenant, (key, before), &left)
+        match one {
+            Undone::Back(at) => {
+                let image = &images[at];
+                kept.push_back(self.mapping.table(&image.collection)?, tenant, &image.stored)
+            }
+            Undone::Changed { collection, key, before, left } => {
+                let table = self.mapping.table(&collection)?;
+                kept.push_undone(table, tenant, (key, before), &left)
+            }
+        }
     }
+}
+
+/// Foreign keys that delete or change rows by themselves when a row of a table is deleted. Without named columns,
+/// they refer to the primary key.
+const REFERRING: &str = "SELECT s.name, f.id, f.\"from\",
+    coalesce(f.\"to\", (SELECT k.name FROM pragma_table_info(?1) k WHERE k.pk = f.seq + 1))
+  FROM sqlite_schema s JOIN pragma_foreign_key_list(s.name) f
+  WHERE s.type = 'table' AND lower(f.\"table\") = lower(?1)
+    AND upper(f.on_delete) IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
+  ORDER BY s.name, f.id, f.seq";
+
+/// Whether a table has triggers. What they change after a statement is not in its answer.
+fn is_triggered(conn: &Connection, table: &str) -> Job<bool> {
+    let mut statement = conn.prepare_cached(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)",
+    )?;
+    Ok(statement.exists([table])?)
 }
 
 /// The columns that can be written; none: there is no such table.
@@ -365,18 +521,49 @@ fn cell<'a>(value: &'a Value, garbled: Option<&'a [u8]>) -> ToSqlOutput<'a> {
     }
 }
 
+/// Inserts a row. `None`: it was not inserted; the inner none: it is stored exactly as it was kept.
 fn put(
     statement: &mut CachedStatement<'_>,
     each: &[bool],
     image: &BeforeImage,
-) -> rusqlite::Result<Option<Vec<Field>>> {
+) -> rusqlite::Result<Option<Option<Vec<Field>>>> {
     let fields = || image.stored.iter().zip(each).filter(|(_, written)| **written);
     let garbled: Vec<Option<Vec<u8>>> = fields().map(|(field, _)| garbled(&field.value)).collect();
     let mut params: Params<'_> = Vec::with_capacity(each.len());
     for ((field, _), bytes) in fields().zip(&garbled) {
         params.push(cell(&field.value, bytes.as_deref()));
     }
-    returned(statement, &params)
+    let mut rows = statement.query(params_from_iter(params.iter()))?;
+    let after = match rows.next()? {
+        None => None,
+        Some(row) if is_as_kept(row, &image.stored)? => Some(None),
+        Some(row) => Some(Some(fields_of(row)?)),
+    };
+    while rows.next()?.is_some() {}
+    Ok(after)
+}
+
+/// Whether a row has exactly these columns with these values. Nothing of it is copied. (A text that is not UTF-8 is
+/// compared elsewhere.)
+fn is_as_kept(row: &Row<'_>, stored: &[Field]) -> rusqlite::Result<bool> {
+    let statement = row.as_ref();
+    if statement.column_count() != stored.len() {
+        return Ok(false);
+    }
+    for (at, field) in stored.iter().enumerate() {
+        let is_same = match (row.get_ref(at)?, &field.value) {
+            (ValueRef::Null, Value::Null) => true,
+            (ValueRef::Integer(now), Value::Integer(kept)) => now == *kept,
+            (ValueRef::Real(now), Value::Float(kept)) => now == *kept,
+            (ValueRef::Text(now), Value::Text(kept)) => now == kept.as_bytes(),
+            (ValueRef::Blob(now), Value::Bytes(kept)) => now == kept.as_slice(),
+            _ => false,
+        };
+        if !is_same || statement.column_name(at)? != field.name {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The row that a statement returns, which has to be read to its end.

@@ -18,10 +18,10 @@ use besom_core::brake;
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
-use besom_core::proposal::{Change, Filter, Guard, Proposal, Restore};
+use besom_core::proposal::{Again, Change, Filter, Guard, Proposal, Restore};
 use besom_core::time::Time;
 use besom_core::undo::row_name;
-use besom_record::restore::{REMOVED, Restoring, nothing, said, unmapped};
+use besom_record::restore::{Kin, REMOVED, Restoring, nothing, said, unmapped};
 
 use super::fault::Broken;
 use super::ledger::{By, Changed};
@@ -274,6 +274,9 @@ impl State {
     ) -> Result<(Vec<Touched>, Restored), Violation> {
         let mut touched = Vec::new();
         let nothing = |why: &str| Ok((Vec::new(), nothing(why)));
+        if restore.again == Again::Only {
+            return Ok((Vec::new(), Restored::default()));
+        }
         let Some(images) = self.images(restore.history) else {
             return nothing(REMOVED);
         };
@@ -288,12 +291,15 @@ impl State {
             let name = |image: &BeforeImage| row_name(&image.collection, &image.key);
             forced = Arc::new(images.iter().map(name).collect());
         }
-        let mut restoring = Restoring::new(images, forced, &earlier);
+        let of = restore.collections.iter().filter_map(|name| collections.get(name));
+        let kin = Kin::of(of);
+        let mut restoring = Restoring::new(images, forced, &earlier, kin);
+        let mut mark = 0;
         while let Some(ask) = restoring.ask() {
-            let answer = self.tables.put_back(collections, ask, &mut touched)?;
+            let answer = self.tables.put_back(collections, ask, (&mut touched, &mut mark))?;
             restoring.answer(answer);
         }
-        Ok((touched, restoring.end().0))
+        Ok((touched, restoring.end().restored))
     }
 
     /// Applies all changes of an item, or none. Messages are not sent by it.

@@ -159,7 +159,7 @@ impl State {
         Ok(planned)
     }
 
-    fn known(&self, task: &TaskName, candidate: &Candidate) -> Known {
+    pub(super) fn known(&self, task: &TaskName, candidate: &Candidate) -> Known {
         let Candidate { tenant, key, due, version, .. } = candidate.clone();
         let identity = Identity { task: task.clone(), tenant, key, due };
         let dead = |letter: &DeadLetter| {

@@ -6,19 +6,21 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use besom_core::books::Known;
 use besom_core::budget::{self, Allowance};
 use besom_core::collection::Collections;
 use besom_core::delivery;
 use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
-use besom_core::item::{Identity, Item, Source};
+use besom_core::item::{Candidate, Identity, Item, Source};
 use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
 use besom_core::proposal::{Change, Restore};
 use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
 use super::outbox::Origin;
+use super::state::State;
 use super::tables::Violation;
 use super::view::View;
 use super::{MemoryStore, On, mapping};
@@ -156,6 +158,13 @@ impl Store for MemoryStore {
     async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
         let now = self.time();
         self.write_as("plan_page", |state| state.plan_page(fence, page, now))
+    }
+
+    async fn blocked(&self, task: &TaskName, candidates: &[Candidate]) -> Result<Vec<bool>> {
+        let blocked = |state: &State| {
+            candidates.iter().map(|of| state.known(task, of) == Known::Blocked).collect()
+        };
+        self.perform(On::Read, |state| Ok(blocked(state)))
     }
 
     async fn end_scan(

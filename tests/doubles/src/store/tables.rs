@@ -252,9 +252,19 @@ impl Tables {
         &mut self,
         collections: &Collections,
         ask: Ask<'_>,
-        touched: &mut Vec<Touched>,
+        (touched, mark): (&mut Vec<Touched>, &mut usize),
     ) -> Result<Answer, Violation> {
         Ok(match ask {
+            Ask::Mark => {
+                *mark = touched.len();
+                Answer::Done(Vec::new())
+            }
+            Ask::Back => {
+                self.restore(&touched[*mark..]);
+                touched.truncate(*mark);
+                Answer::Done(Vec::new())
+            }
+            Ask::Keep => Answer::Done(Vec::new()),
             Ask::Look { collection: name, rows } => {
                 let of = collection(collections, name)?;
                 let mut found = Vec::new();
@@ -280,7 +290,7 @@ impl Tables {
                     let left = Left::As(image.stored.clone());
                     touched
                         .extend(put.into_iter().map(|put| Touched { left: left.clone(), ..put }));
-                    did.push(Did::Put(image.stored.clone()));
+                    did.push(Did::Put(None));
                 }
                 Answer::Done(did)
             }
@@ -293,7 +303,7 @@ impl Tables {
                     let left = Left::As(fields);
                     touched
                         .extend(put.into_iter().map(|put| Touched { left: left.clone(), ..put }));
-                    did.push(Did::Set);
+                    did.push(Did::Set(None));
                 }
                 Answer::Done(did)
             }
@@ -302,6 +312,13 @@ impl Tables {
                 let mut did = Vec::new();
                 for image in rows {
                     let id = row_id(of, image.tenant.as_ref(), &image.key)?;
+                    if let Some(other) = self.refers(collections, of, &id)? {
+                        let why = format!(
+                            "rows of {other:?} refer to it, which are not part of this undo"
+                        );
+                        did.push(Did::Refused(why));
+                        continue;
+                    }
                     let row = self.of(of)?.rows.get(&id).map(fields_of);
                     let is_copy = *name != image.collection;
                     let gone = self.remove(of, id)?;
@@ -311,6 +328,27 @@ impl Tables {
                 Answer::Done(did)
             }
         })
+    }
+
+    /// The dependant of which rows refer to a row; none: no row does.
+    fn refers<'c>(
+        &self,
+        collections: &'c Collections,
+        own: &'c Collection,
+        id: &RowId,
+    ) -> Result<Option<&'c str>, Violation> {
+        for dependant in &own.dependants {
+            let other = collection(collections, dependant)?;
+            let Some(anchor) = other.anchor_in(&own.name) else { continue };
+            let refers = |(of, row): (&RowId, &Arc<Columns>)| {
+                let values = anchor.columns.iter().map(|column| row.get(column));
+                of.tenant == id.tenant && values.eq(id.key.iter().map(|value| Some(&value.0)))
+            };
+            if self.of(other)?.rows.iter().any(refers) {
+                return Ok(Some(dependant));
+            }
+        }
+        Ok(None)
     }
 
     /// Undoes changes, the last one first.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom_core::item::Candidate;
-use besom_core::proposal::{Change, Restore, RowRange};
+use besom_core::proposal::{Again, Change, Restore, RowRange};
 use besom_core::undo::{STAY, is_whole};
 use besom_core::value::{Row, Value};
 use besom_ports::store::{Decision, Left};
@@ -170,6 +170,121 @@ pub async fn rows_that_went_with_others_come_back_after_them(world: &mut World) 
     assert_eq!((tables(world).await, again.reason), (none, None));
 }
 
+/// Two parents, each with two children and a leaf of the first one.
+async fn two_families(world: &World) {
+    world.store().set_collections(dependent());
+    let mut changes = Vec::new();
+    for id in ["p", "q"] {
+        changes.extend([parent(id), child(id, 1, "x"), child(id, 2, "y"), leaf(id, id, 1)]);
+    }
+    world.write(changes).await;
+}
+
+/// Deletes all parents with what belongs to them, and returns the number of the history row.
+async fn without_parents(world: &World) -> u64 {
+    let whole = RowRange { rows: 10, ..RowRange::default() };
+    let parents = Arc::new(RowRange { collection: "parents".into(), ..whole });
+    world.settle(candidate("k"), apply(vec![], vec![Change::DeleteRange(parents)])).await;
+    latest(world).await
+}
+
+/// The keys of the rows of both families, each with its collection.
+async fn families(world: &World) -> Vec<String> {
+    let mut all = Vec::new();
+    for (name, columns) in
+        [("parents", &["id"][..]), ("children", &["parent", "seq"]), ("leaves", &["leaf"])]
+    {
+        let rows = world.rows(name, columns).await;
+        all.extend(rows.iter().map(|row| besom_core::undo::row_name(name, row)));
+    }
+    all
+}
+
+const OF_P: [&str; 4] =
+    ["parents (\"p\")", "children (\"p\", 1)", "children (\"p\", 2)", "leaves (\"p\")"];
+const OF_Q: [&str; 4] =
+    ["parents (\"q\")", "children (\"q\", 1)", "children (\"q\", 2)", "leaves (\"q\")"];
+
+/// An undo of an undo removes a family as a whole. If a row of it was changed since, it stays as a whole.
+pub async fn families_are_removed_as_a_whole_or_stay(world: &mut World) {
+    two_families(world).await;
+    let undone = undo(world, without_parents(world).await, &[]).await;
+    assert_eq!((undone.rows, undone.reason), (8, None));
+    let change = |name: &str, key, column| {
+        let fields = fields([(column, text("theirs"))]);
+        Change::Update { collection: name.into(), key, fields }
+    };
+    for theirs in [
+        change("parents", vec![text("p")], "title"),
+        change("children", vec![text("p"), Value::Integer(2)], "state"),
+    ] {
+        world.write(vec![theirs]).await;
+        let found = rehearsed(world, undone.id).await;
+        let name = |stay: &besom_ports::store::Staying| {
+            besom_core::undo::row_name(&stay.collection, &stay.key)
+        };
+        let mut stay: Vec<String> = found.stay.iter().map(name).collect();
+        stay.sort_unstable();
+        let mut expected = OF_P;
+        expected.sort_unstable();
+        assert_eq!((found.rows, stay), (4, expected.map(str::to_owned).to_vec()));
+        let belong = found.stay.iter().filter(|stay| stay.why.contains("it belongs to")).count();
+        assert!((2..=3).contains(&belong), "{:?}", found.stay);
+    }
+    let again = undo(world, undone.id, &[]).await;
+    assert_eq!(again.rows, 4);
+    assert!(again.reason.is_some_and(|reason| reason.starts_with(STAY) && reason.contains("4; ")));
+    let mut expected = OF_P.map(str::to_owned);
+    let mut left = families(world).await;
+    (left.sort_unstable(), expected.sort_unstable());
+    assert_eq!(left, expected);
+    world.balanced().await;
+}
+
+/// Somebody has put a row under a parent since: neither it nor the parent's family goes.
+pub async fn rows_of_others_are_never_deleted_with_those_that_are_removed(world: &mut World) {
+    two_families(world).await;
+    let undone = undo(world, without_parents(world).await, &[]).await;
+    world.write(vec![child("q", 9, "theirs")]).await;
+    let again = undo(world, undone.id, &[]).await;
+    assert_eq!(again.rows, 4);
+    let mut left = families(world).await;
+    let mut expected = [&OF_Q[..], &["children (\"q\", 9)"]].concat();
+    (left.sort_unstable(), expected.sort_unstable());
+    assert_eq!(left, expected);
+    // As soon as it is gone, the rest goes.
+    let key = vec![text("q"), Value::Integer(9)];
+    world.write(vec![Change::Delete { collection: "children".into(), key }]).await;
+    assert_eq!(undo(world, undone.id, &[]).await.rows, 4);
+    assert_eq!(families(world).await, Vec::<String>::new());
+}
+
+/// A stranger has the key of a parent: what belonged to the parent does not come under the stranger.
+pub async fn rows_of_a_parent_that_stays_away_stay_away(world: &mut World) {
+    two_families(world).await;
+    let item = without_parents(world).await;
+    let title = fields([("id", text("p")), ("title", text("stranger"))]);
+    world.write(vec![Change::Insert { collection: "parents".into(), fields: title }]).await;
+    let found = rehearsed(world, item).await;
+    let of = |name: &str| {
+        let all = found.stay.iter().filter(|stay| stay.collection == name);
+        all.map(|stay| stay.why.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("parents"), ["its key is taken by another row"]);
+    assert_eq!(of("children"), ["it belongs to parents (\"p\"), which stays as it is"; 2]);
+    assert_eq!(of("leaves"), ["it belongs to children (\"p\", 1), which stays as it is"]);
+    let undone = undo(world, item, &[]).await;
+    assert_eq!(undone.rows, 4);
+    let mut left = families(world).await;
+    let mut expected = [&OF_Q[..], &OF_P[..1]].concat();
+    (left.sort_unstable(), expected.sort_unstable());
+    assert_eq!(left, expected);
+    // Forced, the parent gets its values, and its children come back.
+    assert_eq!(undo(world, item, &["parents (\"p\")"]).await.rows, 4);
+    assert_eq!(families(world).await.len(), 8);
+    world.balanced().await;
+}
+
 /// A moved row stays where it is if its copy was changed or removed, or if its key is taken.
 pub async fn an_archived_row_that_was_changed_stays_archived(world: &mut World) {
     world.write(vec![thing("a", 1), thing("b", 1), thing("c", 1), thing("d", 1)]).await;
@@ -263,11 +378,14 @@ pub async fn an_undone_item_is_not_planned_again_until_its_version_changes(world
     undone.identity.key = "k".into();
     undone.run = run;
     let restore = Restore { undone: Some(undone), ..restore_of(world, row.id, &[]).await };
+
     let request = Candidate { version: "r1".into(), ..candidate("1/#1") };
     world.planned("undo", vec![request.clone()]).await;
     let waiting = world.only("undo").await;
     let change = Change::Restore(Arc::new(restore));
     world.commit(vec![(&waiting, apply(vec![], vec![change]))]).await;
+    let before = things(world).await;
+    assert_eq!(before.len(), 1);
     let (task, undo) = (world.run("task").await, world.run("undo").await);
     assert_eq!(world.plan("task", task, vec![candidate("k")]).await.blocked, 1);
     let newer = Candidate { version: "v2".into(), ..candidate("k") };
@@ -275,6 +393,21 @@ pub async fn an_undone_item_is_not_planned_again_until_its_version_changes(world
     assert_eq!(world.plan("undo", undo, vec![request.clone()]).await.blocked, 1);
     let later = Candidate { version: "r2".into(), ..request };
     assert_eq!(world.plan("undo", undo, vec![later]).await.planned, 1);
+    // It can be asked beforehand, and lifted without putting anything back.
+    let newest = Candidate { version: "v3".into(), ..candidate("k") };
+    let asked = [candidate("k"), newest, candidate("other")];
+    let blocked = world.store().blocked(&"task".into(), &asked).await.unwrap();
+    assert_eq!(blocked, [true, false, false]);
+    let unknown = world.store().blocked(&"no such task".into(), &asked).await.unwrap();
+    assert_eq!(unknown, [false; 3]);
+    let mut undone = world.only("undo").await.item;
+    undone.identity = besom_core::item::Identity { key: "k".into(), ..row.identity.clone() };
+    let lift = Restore { again: Again::Only, undone: Some(undone), ..Restore::default() };
+    let waiting = world.only("undo").await;
+    let change = Change::Restore(Arc::new(lift));
+    world.commit(vec![(&waiting, apply(vec![], vec![change]))]).await;
+    assert_eq!(world.store().blocked(&"task".into(), &asked).await.unwrap(), [false; 3]);
+    assert_eq!(things(world).await, before);
     world.balanced().await;
 }
 

@@ -163,8 +163,8 @@ fn a_number_that_is_given_again_is_another_run() {
         ["task", "other"].iter().map(|name| (TaskName::from(*name), scheduled(name))).collect();
     let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
     let loaded = |task: &str| Loaded {
-        states: Vec::new(),
         runs: vec![Run { task: task.into(), scan_done: false, ..forgotten() }],
+        ..Loaded::default()
     };
     let mut planner = Planner::new(Settings::default());
     let (mut notices, mut out) = (Vec::new(), Vec::new());

@@ -1,0 +1,141 @@
+//! What is known before rows are put back: what other tables refer to theirs, which triggers fire after a change, and
+//! what was kept of the next items.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use besom_core::proposal::Restore;
+
+use super::error::Job;
+use super::mapping::{Mapping, Table, quote};
+use super::session::{Session, params};
+
+/// Maximum size of what is read of the next items at once, in bytes as it is packed.
+const AHEAD_BYTES: i64 = 4 << 20;
+
+/// The tables of the rows that a transaction puts back.
+#[derive(Default)]
+pub(super) struct Scene {
+    /// Defers again the constraints that are checked after each statement.
+    pub(super) deferred: String,
+    /// Tables, by number, whose triggers fire after a row was inserted or updated.
+    triggered: HashSet<u32>,
+    /// What refers to each table, by its number, and would be deleted or changed with a row of it.
+    references: HashMap<u32, Vec<Reference>>,
+    /// What was kept of history rows, packed.
+    packed: HashMap<u64, Option<Vec<u8>>>,
+}
+
+/// Rows of a table refer to rows of another one.
+#[derive(Clone)]
+pub(super) struct Reference {
+    /// The table that refers, as SQL names it.
+    pub(super) of: String,
+    /// Whether it is the same table.
+    pub(super) is_own: bool,
+    /// Pairs of quoted columns: its own, and the other's.
+    pub(super) columns: Vec<(String, String)>,
+    /// Whether this role may read it.
+    pub(super) readable: bool,
+}
+
+impl Scene {
+    /// Of the rows of these items.
+    pub(super) async fn of(
+        session: &Session,
+        mapping: &Mapping,
+        restores: &[&Restore],
+    ) -> Job<Scene> {
+        let mut scene =
+            Scene { deferred: super::commit::deferred(session).await?, ..Scene::default() };
+        let names: BTreeSet<&String> =
+            restores.iter().flat_map(|restore| &restore.collections).collect();
+        let tables: BTreeMap<u32, &Table> = names
+            .into_iter()
+            .filter_map(|name| {
+                let table = &**mapping.table(name).ok()?;
+                Some((table.found.as_ref()?.oid, table))
+            })
+            .collect();
+        let oids: Vec<u32> = tables.keys().copied().collect();
+        for row in session.query(TRIGGERED, params![oids.clone()]).await? {
+            scene.triggered.insert(row.try_get(0)?);
+        }
+        for row in session.query(REFERRING, params![oids]).await? {
+            let (own, theirs): (Vec<String>, Vec<String>) = (row.try_get(3)?, row.try_get(4)?);
+            let quoted = own.iter().zip(&theirs).map(|(own, theirs)| (quote(own), quote(theirs)));
+            let reference = Reference {
+                of: row.try_get(1)?,
+                is_own: row.try_get(2)?,
+                columns: quoted.collect(),
+                readable: row.try_get(5)?,
+            };
+            scene.references.entry(row.try_get(0)?).or_default().push(reference);
+        }
+        // Where there is no foreign key, the mapping may say what goes with a row.
+        for (oid, table) in tables {
+            for name in &table.collection.dependants {
+                let Ok(of) = mapping.table(name) else { continue };
+                let Some(anchor) = of.collection.anchor_in(&table.collection.name) else {
+                    continue;
+                };
+                let pair = |(own, theirs): (&String, &String)| (quote(own), quote(theirs));
+                let mut columns: Vec<_> =
+                    anchor.columns.iter().zip(&table.collection.key).map(pair).collect();
+                if let (Some((own, _)), Some((theirs, _))) = (&of.tenant, &table.tenant) {
+                    columns.push((own.clone(), theirs.clone()));
+                }
+                let is_own = of.name == table.name;
+                let reference = Reference { of: of.name.clone(), is_own, columns, readable: true };
+                scene.references.entry(oid).or_default().push(reference);
+            }
+        }
+        Ok(scene)
+    }
+
+    /// Reads what was kept of these items, as far as it is not too much.
+    pub(super) async fn read_ahead(&mut self, session: &Session, restores: &[&Restore]) -> Job<()> {
+        let ids = restores.iter().map(|restore| i64::try_from(restore.history).unwrap_or(i64::MAX));
+        let ids: Vec<i64> = ids.collect();
+        for row in session.query(AHEAD, params![ids, AHEAD_BYTES]).await? {
+            self.packed.insert(row.try_get::<_, i64>(0)? as u64, row.try_get(1)?);
+        }
+        Ok(())
+    }
+
+    /// What was read ahead of a history row; `None`: it was not.
+    pub(super) fn take(&mut self, history: u64) -> Option<Option<Vec<u8>>> {
+        self.packed.remove(&history)
+    }
+
+    /// Whether a row of a table may be different as soon as the statement that has written it has ended.
+    pub(super) fn is_triggered(&self, table: &Table) -> bool {
+        table.found.as_ref().is_some_and(|found| self.triggered.contains(&found.oid))
+    }
+
+    /// What refers to rows of a table.
+    pub(super) fn references(&self, table: &Table) -> &[Reference] {
+        let of = table.found.as_ref().and_then(|found| self.references.get(&found.oid));
+        of.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The bits of a trigger's type are documented in the catalog: not before, not instead; insert or update.
+const TRIGGERED: &str = "SELECT DISTINCT t.tgrelid FROM pg_trigger t
+  WHERE t.tgrelid = ANY($1::oid[]) AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+    AND t.tgtype & 66 = 0 AND t.tgtype & 20 <> 0";
+
+/// Foreign keys that delete or change rows by themselves; those of partitions are their tables'.
+const REFERRING: &str = "SELECT f.confrelid, f.conrelid::regclass::text, f.conrelid = f.confrelid,
+    ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, i)
+      JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.i),
+    ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, i)
+      JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.i),
+    has_table_privilege(f.conrelid, 'SELECT')
+  FROM pg_constraint f
+  WHERE f.contype = 'f' AND f.confdeltype IN ('c', 'n', 'd') AND f.conparentid = 0
+    AND f.confrelid = ANY($1::oid[]) ORDER BY 1, 2, f.conname";
+
+const AHEAD: &str = "SELECT id, undo FROM (
+    SELECT h.id, h.undo, sum(h.undo_bytes) OVER (ORDER BY u.i) AS size
+    FROM unnest($1::int8[]) WITH ORDINALITY u(id, i) JOIN @.history h ON h.id = u.id) s
+  WHERE size <= $2::int8";
