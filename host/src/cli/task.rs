@@ -68,7 +68,7 @@ pub enum Verb {
         reasoned: Reasoned,
     },
     /// Edit the schedule and other keys of a task in the configuration file.
-    Edit(edit::Args),
+    Edit(Box<edit::Args>),
     /// Pin the plugin's file by its SHA-256, and print what it requests beside the one before.
     Pin(plugin::PinArgs),
     /// Explain why a slot ran, or why it did not.

@@ -314,7 +314,7 @@ async fn discard_planned(
         let is_other = |w: &Waiting| run.is_some_and(|run| w.item.run != run);
         waiting.extend(read.items.into_iter().filter(|w| {
             let partition = w.item.partition;
-            !others.contains(&partition) && !(is_other(w) && others.insert(partition))
+            !(others.contains(&partition) || is_other(w) && others.insert(partition))
         }));
     }
     let waiting: Vec<_> = waiting.into_iter().map(|w| (w.source, w.item)).collect();

@@ -80,7 +80,7 @@ pub async fn nothing_of_a_held_run_is_committed(world: &mut World) {
     let of = |key: &str| log.iter().find(|w| w.item.identity.key == key).expect("an item");
     let left = Outcome::Left(LeftOut::Braked);
     let alone = world.commit(vec![(of("y"), apply(vec![], vec![set_n("a", 2)]))]).await;
-    assert_eq!(alone.outcomes, [left.clone()]);
+    assert_eq!(alone.outcomes, std::slice::from_ref(&left));
     let both = [(of("x"), apply(vec![], vec![set_n("b", 2)])), (of("y"), apply(vec![], vec![]))];
     assert_eq!(world.commit(both.to_vec()).await.outcomes, [left.clone(), left]);
     assert!(world.history().await.is_empty());
