@@ -1,13 +1,16 @@
 //! `besom run`: makes one pass without a host, until nothing new is planned.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::command::counted;
 use besom_core::ids::TaskName;
 use besom_core::item::End;
+use besom_core::mode::Mode;
 use besom_core::plan::Pause;
 use besom_core::queue::CONTENDED;
+use besom_core::review::{Review, State};
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -20,7 +23,10 @@ use besom_engine::host::dry_run::{DryItem, dry_run};
 use besom_node::Role;
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Members as _;
-use besom_ports::store::{Command, Counts, DeadSelector, HistoryQuery, Letters, Run, Store};
+use besom_ports::store::{
+    Command, Counts, DeadSelector, HistoryQuery, Letters, ReviewQuery, Run, Store,
+};
+use besom_ports::task::TaskDefinition;
 
 /// Interval between two reads of the progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -83,12 +89,41 @@ pub struct Passed {
     pub dead_open: u64,
     /// Error of the first failed scan, after which not every row was examined.
     pub error: Option<String>,
+    /// What a run of the pass would change; `None`: the task is live, or nothing was found.
+    pub review: Option<Reviewed>,
     /// Why a brake has stopped the task, in this pass or before it; what is planned of it waits. A task that
     /// was left out because of an earlier brake has counted nothing.
     pub braked: Option<String>,
 }
 
+/// The review of a run, in short.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Reviewed {
+    /// Number of the run.
+    pub run: u64,
+    /// `shown` or `waiting`.
+    pub state: &'static str,
+    /// What the run would change.
+    pub summary: String,
+}
+
 impl Passed {
+    /// Says what would be changed, and how to decide; none: the task is live, or nothing was found.
+    fn reviewed(&self) -> Option<String> {
+        let Reviewed { run, state, summary } = self.review.as_ref()?;
+        let task = &self.task;
+        Some(match *state {
+            "waiting" => format!(
+                "{task}: run {run} waits for an approval: {summary} (`besom review show {run}`, then \
+                 `besom review approve {run}` or `besom review reject {run}`)"
+            ),
+            _ => format!(
+                "{task}: a preview, nothing was committed: {summary} (`besom review show {run}`; \
+                 mode = \"live\" in [tasks.{task}] executes it)"
+            ),
+        })
+    }
+
     /// Says how many finished items were planned before the pass; none: no more were finished than
     /// planned. Of the items still waiting, some may be of this pass.
     fn carried(&self) -> Option<String> {
@@ -193,6 +228,9 @@ impl Args {
             if task.dead > 0 {
                 let (letters, task) = (counted(task.dead, "new dead letter"), &task.task);
                 to_stderr!("{letters} of {task} (see `besom dead ls --task {task}`)");
+            }
+            if let Some(words) = task.reviewed() {
+                to_stderr!("{}", printable(&words));
             }
             if let Some(words) = task.refused() {
                 to_stderr!("{}", printable(&words));
@@ -460,6 +498,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             refused.insert(task.clone(), found);
         }
     }
+    let mut reviews = reviews(store, &assembly.config.tasks, since).await?;
     let passed = assembly.config.tasks.keys().map(|task| {
         let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
         Passed {
@@ -475,6 +514,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             blocked: blocked.get(task).copied().unwrap_or(0),
             dead_open: open.get(task).copied().unwrap_or(0),
             error: failed.remove(task.as_str()),
+            review: reviews.remove(task),
             braked: braked.remove(task),
         }
     });
@@ -519,6 +559,28 @@ async fn braked(store: &dyn Store, since: Time) -> Result<BTreeMap<TaskName, Str
             return Ok(found);
         }
     }
+}
+
+/// The reviews of tasks that are not live, opened since.
+async fn reviews(
+    store: &dyn Store,
+    tasks: &BTreeMap<TaskName, Arc<TaskDefinition>>,
+    since: Time,
+) -> Result<BTreeMap<TaskName, Reviewed>, Failure> {
+    let mut reviews = BTreeMap::new();
+    for task in tasks.values().filter(|task| task.mode != Mode::Live) {
+        let name = &task.name;
+        let query = ReviewQuery { task: Some(name.clone()), limit: 1, ..ReviewQuery::default() };
+        let found = store.reviews(&query).await?.pop();
+        let of_the_pass =
+            |review: &Review| review.state == State::Waiting || review.opened_at >= since;
+        if let Some(review) = found.filter(of_the_pass) {
+            let (run, summary) = (review.run.0, review.plan.words());
+            let state = review.state.as_str();
+            reviews.insert(name.clone(), Reviewed { run, state, summary });
+        }
+    }
+    Ok(reviews)
 }
 
 /// Whether the latest item of a task was skipped because other transactions hold its rows.

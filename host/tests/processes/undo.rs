@@ -142,14 +142,15 @@ fn what_was_undone_is_told_and_is_planned_again_only_if_that_is_asked_for() {
     let (site, db) = site();
     let before = dump(&db);
     let run = removed(&site, &db);
-    let (code, _) = site.json(&["undo", &run]);
-    assert_eq!(code, 0);
-    let undone = |at: usize| {
+    let undone = |run: &Value| {
         let (_, kept) = site.json(&["quarantine", "ls"]);
-        kept[at]["undone"].as_str().expect("a word").to_owned()
+        let found = kept.as_array().expect("runs").iter().find(|kept| kept["run"] == *run);
+        found.expect("it is kept")["undone"].as_str().expect("a word").to_owned()
     };
-    // The undo itself, and what it has undone.
-    assert_eq!((undone(0), undone(1)), ("no".to_owned(), "yes".to_owned()));
+    let first: Value = run.parse::<u64>().expect("a number").into();
+    assert_eq!(undone(&first), "no");
+    let (code, by) = site.json(&["undo", &run]);
+    assert_eq!((code, undone(&first), undone(&by["run"])), (0, "yes".into(), "no".into()));
     let (_, items) = site.json(&["quarantine", "show", &run]);
     assert_eq!(items[0]["undone"], "yes");
     let rehearsed = || {
@@ -172,7 +173,7 @@ fn what_was_undone_is_told_and_is_planned_again_only_if_that_is_asked_for() {
     // It is still undone, until that is undone.
     let (_, again) = site.json(&["undo", &run]);
     assert_eq!((&again["rows"], &again["items"]), (&0.into(), &0.into()));
-    assert_eq!(undone(2), "yes");
+    assert_eq!(undone(&first), "yes");
     let (code, _) = site.json(&["run"]);
     assert_eq!((code, dump(&db).len()), (0, 0));
     site.balanced();

@@ -366,6 +366,7 @@ macro_rules! store_conformance {
                 what_is_kept_no_longer_is_said,
                 rows_of_a_collection_that_is_gone_stay_kept,
                 an_undone_item_is_not_planned_again_until_its_version_changes,
+                what_was_undone_may_be_planned_again_on_request,
                 images_say_how_their_rows_were_left,
                 what_an_item_was_given_is_kept_with_its_rows,
             }

@@ -87,7 +87,7 @@ pub fn reject(run: u64, task: &str) -> Confirm {
 
 /// Asks to put back the rows that a run has changed.
 pub fn undo(run: u64, task: &str) -> Confirm {
-    let command = Command::Undo(Undo { target: run.to_string(), forced: Vec::new() });
+    let command = Command::Undo(Undo { target: run.to_string(), ..Undo::default() });
     let verb = format!("besom undo {run}");
     ask(format!("Undo run {run} of {task}?"), "Undo", command, verb)
         .line("Its rows are put back as they were; what others have changed since stays.")

@@ -281,6 +281,8 @@ fn nothing_follows_from_an_answer_after_the_end_of_the_lease() {
         blocked: 0,
         open: 0,
         scanned: 0,
+        mode: Default::default(),
+        held: false,
     };
     let definition = Arc::new(fixture::definition("task", Lane::Normal));
     let scheduled = Scheduled { definition, schedule: None };

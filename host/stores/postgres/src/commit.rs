@@ -90,7 +90,7 @@ pub(super) struct Setting<'a> {
 }
 
 /// What has become of a batch.
-pub(super) enum Ended {
+pub(super) enum Attempted {
     Committed(Committed),
     /// It was only tried.
     Tried(Tried),
@@ -168,7 +168,7 @@ pub(super) async fn commit(
     mut session: Session,
     batch: &Batch,
     setting: &Setting<'_>,
-) -> Result<Ended> {
+) -> Result<Attempted> {
     match setting.fault {
         Some(Fault::Busy) => return Err(Error::Busy("a fault of a test".into())),
         Some(Fault::Away) => return Err(Error::Unavailable("a fault of a test".into())),
@@ -198,7 +198,7 @@ async fn commit_within(
     session: &mut Session,
     batch: &Batch,
     setting: &Setting<'_>,
-) -> Result<Ended> {
+) -> Result<Attempted> {
     let care = Care { look_up: !alike(batch), savepoints: setting.trial, ..Care::default() };
     let (mut care, mut repeats) = (care, 0);
     let number = |entry: &Entry| setting.tasks.get(&entry.item.identity.task).copied();
@@ -207,12 +207,12 @@ async fn commit_within(
         session.set_room(Some(room.clone()));
         let attempt = Attempt { batch, tasks: &tasks, setting, care: &care };
         match attempt.run(session).await {
-            Ok(committed) => return Ok(Ended::Committed(committed)),
+            Ok(committed) => return Ok(Attempted::Committed(committed)),
             Err(stop) => {
                 session.rollback().await;
                 match stop {
-                    Stop::Known(committed) => return Ok(Ended::Committed(committed)),
-                    Stop::Tried(tried) => return Ok(Ended::Tried(tried)),
+                    Stop::Known(committed) => return Ok(Attempted::Committed(committed)),
+                    Stop::Tried(tried) => return Ok(Attempted::Tried(tried)),
                     // Each repetition excludes one more item, or uses savepoints from then on.
                     Stop::Repeat(next) => care = Care { look_up: true, ..next },
                     Stop::Overtaken if repeats < REPEATS_MAX => {

@@ -90,7 +90,7 @@ pub use self::options::{Options, PARTITIONS_DEFAULT, Password, ReadPassword, SCH
 pub use self::shape::describe;
 
 use self::clock::{Clock, NOW};
-use self::commit::Ended;
+use self::commit::Attempted;
 use self::connect::{Pools, Use};
 use self::embedded::Observation;
 use self::mapping::Mapping;
@@ -153,7 +153,7 @@ impl PostgresStore {
     }
 
     /// Commits a batch, or only tries to.
-    async fn attempt(&self, batch: &Batch, trial: bool) -> Result<Ended> {
+    async fn attempt(&self, batch: &Batch, trial: bool) -> Result<Attempted> {
         let doubts = self.pools.doubts();
         match self.commit_once(batch, trial).await {
             // A deployment has changed columns: the catalog is read again.
@@ -166,7 +166,7 @@ impl PostgresStore {
         }
     }
 
-    async fn commit_once(&self, batch: &Batch, trial: bool) -> Result<Ended> {
+    async fn commit_once(&self, batch: &Batch, trial: bool) -> Result<Attempted> {
         let session = self.pools.take(Use::Write).await?;
         let collections = self.collections();
         let mapping = self.mapping(&session).await?;
@@ -528,15 +528,15 @@ impl Store for PostgresStore {
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         match self.attempt(batch, false).await? {
-            Ended::Committed(committed) => Ok(committed),
-            Ended::Tried(_) => Err(Error::Invalid("a commit was only tried".into())),
+            Attempted::Committed(committed) => Ok(committed),
+            Attempted::Tried(_) => Err(Error::Invalid("a commit was only tried".into())),
         }
     }
 
     async fn try_commit(&self, batch: &Batch) -> Result<Tried> {
         match self.attempt(batch, true).await? {
-            Ended::Tried(tried) => Ok(tried),
-            Ended::Committed(_) => Err(Error::Invalid("the batch was committed before".into())),
+            Attempted::Tried(tried) => Ok(tried),
+            Attempted::Committed(_) => Err(Error::Invalid("the batch was committed before".into())),
         }
     }
 

@@ -125,7 +125,10 @@ const TRIGGERED: &str = "SELECT DISTINCT t.tgrelid FROM pg_trigger t
     AND t.tgtype & 66 = 0 AND t.tgtype & 20 <> 0";
 
 /// Foreign keys that delete or change rows by themselves; those of partitions are their tables'.
-const REFERRING: &str = "SELECT f.confrelid, f.conrelid::regclass::text, f.conrelid = f.confrelid,
+const REFERRING: &str = "SELECT f.confrelid,
+    (SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c
+      JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = f.conrelid),
+    f.conrelid = f.confrelid,
     ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, i)
       JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.i),
     ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, i)

@@ -627,7 +627,12 @@ mod tests {
             let each = names.iter().map(|name| (name.as_str(), false));
             images.push(origin, &Left::Gone, each, &all).unwrap();
         }
-        let kept = KeptItem { version: Some("v".into()), collections: vec!["c".into()], rows: 3, given: None };
+        let kept = KeptItem {
+            version: Some("v".into()),
+            collections: vec!["c".into()],
+            rows: 3,
+            given: None,
+        };
         assert_eq!(outline(&images.pack("v", None)).unwrap(), kept);
     }
 

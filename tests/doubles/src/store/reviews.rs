@@ -128,7 +128,7 @@ impl State {
         collections: &Collections,
         now: Time,
     ) -> Result<Tried> {
-        let fence = self.fence.as_ref().filter(|_| !self.fence_disabled);
+        let fence = self.fence.as_ref();
         if let (Some(term), Some((fence, _))) = (batch.unqueued()?, fence)
             && fence.term > term
         {

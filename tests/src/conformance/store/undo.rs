@@ -365,8 +365,8 @@ pub async fn rows_of_a_collection_that_is_gone_stay_kept(world: &mut World) {
     assert_eq!(undo(world, item, &[]).await.rows, 1);
 }
 
-/// The undone item is not planned again while its version is the same, nor is the same request.
-pub async fn an_undone_item_is_not_planned_again_until_its_version_changes(world: &mut World) {
+/// Deletes a thing as the item `k`, and undoes that. Returns the history row of the item, and the request.
+async fn undone_item(world: &World) -> (besom_ports::store::HistoryRow, Candidate) {
     world.write(vec![thing("a", 1)]).await;
     world.settle(candidate("k"), apply(vec![], vec![delete("a")])).await;
     let row = world.history().await.pop().expect("a history row");
@@ -378,14 +378,17 @@ pub async fn an_undone_item_is_not_planned_again_until_its_version_changes(world
     undone.identity.key = "k".into();
     undone.run = run;
     let restore = Restore { undone: Some(undone), ..restore_of(world, row.id, &[]).await };
-
     let request = Candidate { version: "r1".into(), ..candidate("1/#1") };
     world.planned("undo", vec![request.clone()]).await;
     let waiting = world.only("undo").await;
     let change = Change::Restore(Arc::new(restore));
     world.commit(vec![(&waiting, apply(vec![], vec![change]))]).await;
-    let before = things(world).await;
-    assert_eq!(before.len(), 1);
+    (row, request)
+}
+
+/// The undone item is not planned again while its version is the same, nor is the same request.
+pub async fn an_undone_item_is_not_planned_again_until_its_version_changes(world: &mut World) {
+    let (_, request) = undone_item(world).await;
     let (task, undo) = (world.run("task").await, world.run("undo").await);
     assert_eq!(world.plan("task", task, vec![candidate("k")]).await.blocked, 1);
     let newer = Candidate { version: "v2".into(), ..candidate("k") };
@@ -393,21 +396,30 @@ pub async fn an_undone_item_is_not_planned_again_until_its_version_changes(world
     assert_eq!(world.plan("undo", undo, vec![request.clone()]).await.blocked, 1);
     let later = Candidate { version: "r2".into(), ..request };
     assert_eq!(world.plan("undo", undo, vec![later]).await.planned, 1);
-    // It can be asked beforehand, and lifted without putting anything back.
-    let newest = Candidate { version: "v3".into(), ..candidate("k") };
-    let asked = [candidate("k"), newest, candidate("other")];
-    let blocked = world.store().blocked(&"task".into(), &asked).await.unwrap();
-    assert_eq!(blocked, [true, false, false]);
-    let unknown = world.store().blocked(&"no such task".into(), &asked).await.unwrap();
-    assert_eq!(unknown, [false; 3]);
-    let mut undone = world.only("undo").await.item;
-    undone.identity = besom_core::item::Identity { key: "k".into(), ..row.identity.clone() };
-    let lift = Restore { again: Again::Only, undone: Some(undone), ..Restore::default() };
+    world.balanced().await;
+}
+
+/// Whether an item is held back can be asked beforehand; on request it may be planned again, and nothing else is done.
+pub async fn what_was_undone_may_be_planned_again_on_request(world: &mut World) {
+    let (row, request) = undone_item(world).await;
+    let rows = things(world).await;
+    assert_eq!(rows.len(), 1);
+    let newer = Candidate { version: "v2".into(), ..candidate("k") };
+    let asked = [candidate("k"), newer, candidate("never planned")];
+    let blocked = async |task: &str| world.store().blocked(&task.into(), &asked).await.unwrap();
+    assert_eq!(blocked("task").await, [true, false, false]);
+    assert_eq!(blocked("no such task").await, [false; 3]);
+    world.planned("undo", vec![Candidate { version: "r2".into(), ..request }]).await;
     let waiting = world.only("undo").await;
+    let mut undone = waiting.item.clone();
+    undone.identity = row.identity.clone();
+    let lift = Restore { again: Again::Only, undone: Some(undone), ..Restore::default() };
     let change = Change::Restore(Arc::new(lift));
     world.commit(vec![(&waiting, apply(vec![], vec![change]))]).await;
-    assert_eq!(world.store().blocked(&"task".into(), &asked).await.unwrap(), [false; 3]);
-    assert_eq!(things(world).await, before);
+    assert_eq!(blocked("task").await, [false; 3]);
+    assert_eq!(things(world).await, rows);
+    let task = world.run("task").await;
+    assert_eq!(world.plan("task", task, vec![candidate("k")]).await.planned, 1);
     world.balanced().await;
 }
 
