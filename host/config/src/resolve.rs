@@ -106,7 +106,7 @@ pub struct TaskOutline {
     /// When the task may work; none: always.
     pub windows: Windows,
     /// How long before-images are kept.
-    pub undo_retention: Duration,
+    pub keep_removed: Duration,
     /// How far a run goes by itself.
     pub mode: Mode,
     /// What stops a run of the task.
@@ -444,7 +444,7 @@ impl Parsed {
                     timezone: written.timezone.to_owned(),
                     policy: task.policy(),
                     windows: task.windows().clone(),
-                    undo_retention: task.undo_retention(),
+                    keep_removed: task.keep_removed(),
                     mode: task.mode(self.sections.host.default_mode),
                     brakes: task.brakes(),
                 };

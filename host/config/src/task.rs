@@ -54,7 +54,7 @@ pub struct TaskTable {
     jitter: Duration,
     at_start: bool,
     horizon: Duration,
-    undo_retention: Duration,
+    keep_removed: Duration,
     queue_max: u32,
     timers_max: u32,
     dead_max: u32,
@@ -141,11 +141,11 @@ pub static KEYS: &[Key<TaskTable>] = &[
         ),
     },
     Key {
-        name: "undo_retention",
+        name: "keep_removed",
         default: "\"7d\"",
         doc: "How long before-images of rows are kept; \"0s\" keeps none.",
         setter: Setter::Duration(
-            |t| &mut t.undo_retention,
+            |t| &mut t.keep_removed,
             Duration::ZERO,
             Duration::from_secs(3_650 * DAY),
         ),
@@ -457,8 +457,8 @@ impl RawTask {
     }
 
     /// How long before-images are kept.
-    pub(super) fn undo_retention(&self) -> Duration {
-        self.plain.undo_retention
+    pub(super) fn keep_removed(&self) -> Duration {
+        self.plain.keep_removed
     }
 
     /// How the slots of the schedule are handled.
@@ -650,7 +650,7 @@ impl RawTask {
             tenants_per_run: read.host.tenants_per_run,
             candidates_per_tenant: read.host.candidates_per_tenant,
             retry: self.retry,
-            undo_retention: self.plain.undo_retention,
+            keep_removed: self.plain.keep_removed,
             queue_max: self.plain.queue_max,
             timers_max: match self.plain.timers_max {
                 0 => manifest.lane.row().timers_max,

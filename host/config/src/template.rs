@@ -224,7 +224,7 @@ const TASKS: &str = r#"
 #                             # it has planned, "live" executes it (default: host.default_mode)
 #   jitter = "0s"             # maximum delay of a run after its slot
 #   at_start = false          # also run when a leader starts
-#   undo_retention = "7d"     # how long before-images of rows are kept
+#   keep_removed = "7d"     # how long before-images of rows are kept
 #   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
 #   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
 #   [tasks.NAME.collections]  NAME = "COLLECTION": the collection used for the plugin's NAME

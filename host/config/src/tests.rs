@@ -556,7 +556,7 @@ overlap = \"queue\"\r\n\
 catch_up = \"all\"\r\n\
 catch_up_max = 3\r\n\
 jitter = \"1s\"\r\n\
-undo_retention = \"0s\"\r\n\
+keep_removed = \"0s\"\r\n\
 [tasks.a.settings]\r\n\
 min_changes = 5\r\n\
 candidates_per_project = 9\r\n\
@@ -571,7 +571,7 @@ grants = { documents = [\"read\"], changes = [\"delete\", \"read\"], topics = [\
     let config = load(text).expect("valid");
     let a = &config.tasks["a"];
     assert_eq!((a.overlap, a.catch_up), (Overlap::Queue, CatchUp::All(3)));
-    assert_eq!((a.jitter, a.undo_retention), (Duration::from_secs(1), Duration::ZERO));
+    assert_eq!((a.jitter, a.keep_removed), (Duration::from_secs(1), Duration::ZERO));
     assert_eq!(a.horizon, Duration::from_secs(61));
     assert_eq!((a.tenants_per_run, a.candidates_per_tenant), (7, 9));
     assert_eq!((a.limits.wall_ms, a.retry.attempts_max, a.retry.deaths_max), (60_000, 2, 3));
@@ -1376,4 +1376,14 @@ fn windows_follow_the_time_zone_of_the_task_and_have_to_open() {
     // One day a year is enough.
     let rare = "[tasks.one]\nplugin = \"sweep\"\nschedule = \"30 12 24 12 *\"\nwindows = [\"12:10-12:50\"]\n";
     load(rare).expect("it runs once a year");
+}
+
+#[test]
+fn a_key_of_an_earlier_version_is_called_by_its_new_name() {
+    let text = "[tasks.a]\nplugin = \"sweep\"\nundo_retention = \"1d\"\n";
+    let parsed = RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default());
+    let said: Vec<String> = parsed.problems().iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("unknown key `undo_retention`"), "{said:?}");
+    assert!(said[0].contains("it is called `keep_removed` now"), "{said:?}");
 }

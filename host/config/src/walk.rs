@@ -6,6 +6,9 @@ use super::diagnostic::{Diagnostic, Source};
 use super::keys::{Fault, Key, suggestion};
 use super::tree::{Entry, Node, Span, Table};
 
+/// Keys of earlier versions, and what they are called now.
+const RENAMED: [(&str, &str); 1] = [("undo_retention", "keep_removed")];
+
 /// Reads the tables of a document and collects their problems.
 pub struct Walker<'a> {
     /// The document, which provides the places of problems.
@@ -145,7 +148,11 @@ impl Walker<'_> {
         names: impl IntoIterator<Item = &'n str> + Clone,
     ) {
         let place = if path.is_empty() { String::new() } else { format!(" in [{path}]") };
-        let fix = suggestion(&entry.key, names);
+        let renamed = RENAMED.iter().find(|(old, _)| *old == entry.key);
+        let fix = match renamed {
+            Some((_, new)) => format!("it is called `{new}` now"),
+            None => suggestion(&entry.key, names),
+        };
         let shown = self.source.at_key(&entry.key_span, &entry.span);
         let message = format!("unknown key `{}`{place}", entry.key);
         self.problems.push(Diagnostic::error(shown, message).fix(fix));

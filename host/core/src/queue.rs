@@ -120,7 +120,7 @@ pub enum Decision {
         /// Applies if a change violates a constraint or a type, or the row that it updates does not
         /// exist; the store appends the database's message to the reason.
         on_violation: Settle,
-        /// Whether before-images are kept (`undo_retention` is not 0).
+        /// Whether before-images are kept (`keep_removed` is not 0).
         undo: bool,
     },
     /// The item ends or continues without effects.

@@ -54,7 +54,7 @@ pub(crate) fn definition(name: &str, lane: Lane) -> TaskDefinition {
             guard_retries_max: 3,
             deaths_max: 3,
         },
-        undo_retention: Duration::ZERO,
+        keep_removed: Duration::ZERO,
         queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
         timers_max: Lane::Normal.row().timers_max,
         dead_max: besom_ports::task::DEAD_MAX_DEFAULT,

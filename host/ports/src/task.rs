@@ -86,7 +86,7 @@ pub struct TaskDefinition {
     /// How failures are retried.
     pub retry: RetryPolicy,
     /// How long before-images are kept; zero keeps none.
-    pub undo_retention: Duration,
+    pub keep_removed: Duration,
     /// Maximum number of items waiting in the log. Above it, the leader plans nothing more until the owners
     /// have caught up.
     #[serde(default = "queue_max_default")]

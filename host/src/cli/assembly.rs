@@ -23,7 +23,7 @@ use besom_engine::host::perform::Ports;
 use besom_engine::host::quota::{Bounds, Quota};
 use besom_engine::host::recorder::Recorder;
 use besom_engine::host::undo::{self, Undoing};
-use besom_engine::host::{Control, Ended, Live, Lost, setup, undo_retention};
+use besom_engine::host::{Control, Ended, Live, Lost, setup, keep_removed};
 use besom_node::{Role, Work};
 use besom_ports::coordination::Coordination;
 use besom_ports::courier::Broker;
@@ -102,7 +102,7 @@ impl Assembly {
             snapshot_max: config.host.act_snapshot_max,
             history_retention: config.retention.history,
             node_retention: config.retention.nodes,
-            undo_retention: Vec::new(),
+            keep_removed: Vec::new(),
             recorder,
             lines: Arc::new(lines),
             quota: Arc::new(Quota::new(quota_bounds(&config))),
@@ -168,8 +168,8 @@ impl Assembly {
         }
         // A pass executes items but does not wait for receivers of messages.
         let delivery = self.ports.delivery.clone().filter(|_| !pass);
-        let undo_retention = undo_retention(&work);
-        let ports = Ports { undo_retention, delivery, ..self.ports.clone() };
+        let keep_removed = keep_removed(&work);
+        let ports = Ports { keep_removed, delivery, ..self.ports.clone() };
         let (control, asked) = mpsc::channel(16);
         let (live, watched) = watch::channel(Live { role: Role::Following, term: None });
         let digest = self.config.digest();

@@ -140,7 +140,7 @@ impl Verb {
     /// A run or an item that does not exist, or a store that cannot be read.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, outline) = open::reading(global).await?;
-        let kept = outline.tasks.iter().map(|(name, task)| (name.clone(), task.undo_retention));
+        let kept = outline.tasks.iter().map(|(name, task)| (name.clone(), task.keep_removed));
         let kept = Retentions(kept.collect());
         match self {
             Verb::Ls { task, limit } => {

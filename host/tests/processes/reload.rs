@@ -302,7 +302,7 @@ fn a_shorter_retention_of_images_takes_effect_with_the_reload() {
         db.query_row(sql, [], |row| row.get(0)).expect("read")
     };
     wait_for("an image", || (images() == 1).then_some(()));
-    site.configure(&(shares_every("@every 1s") + "undo_retention = \"0s\"\n"));
+    site.configure(&(shares_every("@every 1s") + "keep_removed = \"0s\"\n"));
     wait_for("the image to be removed", || (images() == 0).then_some(()));
     host.stop();
     site.balanced();

@@ -125,5 +125,5 @@ fn a_run_of_another_file_and_what_is_kept_no_longer_are_not_replayed() {
     let (code, report) = replay(&site, &[&run]);
     assert_eq!((code, &report["not_replayed"]), (1, &3.into()), "{report:#}");
     let why = report["items"][0]["why"].as_str().expect("why");
-    assert!(why.contains("undo_retention"), "{why}");
+    assert!(why.contains("keep_removed"), "{why}");
 }

@@ -15,7 +15,7 @@ use besom_doubles::coordination::MemoryCoordination;
 use besom_doubles::store::MemoryStore;
 use besom_engine::host::clock::StoreTime;
 use besom_engine::host::perform::{Cluster, Ports};
-use besom_engine::host::{setup, undo, undo_retention};
+use besom_engine::host::{setup, undo, keep_removed};
 use besom_node::planner::Scheduled;
 use besom_node::{Bar, Event, Node, Work, holdings};
 use besom_ports::coordination::Coordination as _;
@@ -121,7 +121,7 @@ impl World<'_> {
             snapshot_max: self.config.host.act_snapshot_max,
             history_retention: Duration::from_secs(3_600),
             node_retention: Duration::from_secs(600),
-            undo_retention: undo_retention(&work),
+            keep_removed: keep_removed(&work),
             recorder: Arc::default(),
             lines: Arc::default(),
             quota: Arc::default(),

@@ -207,7 +207,7 @@ pub fn definition(task: &str, version: u32) -> TaskDefinition {
             guard_retries_max: 5,
             deaths_max: u32::MAX,
         },
-        undo_retention: Duration::from_secs(60),
+        keep_removed: Duration::from_secs(60),
         queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
         timers_max: Lane::Normal.row().timers_max,
         dead_max: besom_ports::task::DEAD_MAX_DEFAULT,

@@ -46,7 +46,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             snapshot_max: Duration::from_secs(5),
             history_retention: Duration::from_secs(3_600),
             node_retention: Duration::from_secs(600),
-            undo_retention: Vec::new(),
+            keep_removed: Vec::new(),
             recorder: Arc::default(),
             lines: Arc::default(),
             quota: Arc::default(),

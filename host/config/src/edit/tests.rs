@@ -61,7 +61,7 @@ fn a_new_key_stands_where_it_would_be_written_and_as_its_neighbour_is() {
     let plugin = "plugin = \"compaction\"\n";
     check(
         &format!(
-            "[tasks.sweep]\n{plugin}schedule = \"@hourly\" # often\nundo_retention = \"1d\"\n"
+            "[tasks.sweep]\n{plugin}schedule = \"@hourly\" # often\nkeep_removed = \"1d\"\n"
         ),
         &[
             set(Field::Jitter, "5s"),
@@ -69,7 +69,7 @@ fn a_new_key_stands_where_it_would_be_written_and_as_its_neighbour_is() {
             set(Field::Overlap, "queue"),
         ],
         &format!(
-            "[tasks.sweep]\n{plugin}schedule = \"@hourly\" # often\ntimezone = \"Europe/Berlin\"\noverlap = \"queue\"\njitter = \"5s\"\nundo_retention = \"1d\"\n"
+            "[tasks.sweep]\n{plugin}schedule = \"@hourly\" # often\ntimezone = \"Europe/Berlin\"\noverlap = \"queue\"\njitter = \"5s\"\nkeep_removed = \"1d\"\n"
         ),
     );
     // Without a schedule: after the plugin, with its indentation and alignment of `=`.
@@ -342,7 +342,7 @@ fn task_text() -> impl Strategy<Value = String> {
             ("jitter", "\"\"\"7s\"\"\""),
             ("limits.wall", "\"9s\""),
             ("limits.batch_items", "5"),
-            ("undo_retention", "\"1d\""),
+            ("keep_removed", "\"1d\""),
         ],
         0..=9,
     );

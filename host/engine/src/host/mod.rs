@@ -260,7 +260,7 @@ pub async fn run(
             asked = control.recv(), if control_open => match asked {
                 Some(Control::Reconfigure(new)) => {
                     digest = new.digest;
-                    ports.undo_retention = undo_retention(&new.work);
+                    ports.keep_removed = keep_removed(&new.work);
                     ports.store.set_collections(new.work.collections.clone());
                     reported = None;
                     Event::Reconfigured(new.work)
@@ -326,8 +326,8 @@ fn seed() -> [u8; 32] {
 }
 
 /// How long before-images are kept, by task.
-pub fn undo_retention(work: &Work) -> Vec<(besom_core::ids::TaskName, Duration)> {
-    work.tasks.iter().map(|(name, task)| (name.clone(), task.definition.undo_retention)).collect()
+pub fn keep_removed(work: &Work) -> Vec<(besom_core::ids::TaskName, Duration)> {
+    work.tasks.iter().map(|(name, task)| (name.clone(), task.definition.keep_removed)).collect()
 }
 
 fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {

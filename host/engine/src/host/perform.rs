@@ -72,7 +72,7 @@ pub struct Ports {
     /// How long a node is remembered after it was last seen.
     pub node_retention: Duration,
     /// How long before-images are kept, by task.
-    pub undo_retention: Vec<(TaskName, Duration)>,
+    pub keep_removed: Vec<(TaskName, Duration)>,
     /// The topics that have a route.
     pub routed: Arc<[String]>,
     /// The node's report about itself.
@@ -400,7 +400,7 @@ impl Ports {
     async fn prune(&self, fence: &FencingToken) -> store::Result<bool> {
         let keep = Retention {
             history: self.history_retention,
-            undo: &self.undo_retention,
+            undo: &self.keep_removed,
             nodes: self.node_retention,
             routed: Some(&self.routed),
         };

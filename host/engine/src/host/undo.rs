@@ -110,7 +110,7 @@ pub fn definition<'a>(tasks: impl Iterator<Item = &'a TaskDefinition>) -> TaskDe
         mode: Mode::Live,
         approve_within: APPROVE_WITHIN_DEFAULT,
         mapping: String::new(),
-        undo_retention: tasks.map(|task| task.undo_retention).fold(RETENTION, Duration::max),
+        keep_removed: tasks.map(|task| task.keep_removed).fold(RETENTION, Duration::max),
         queue_max: QUEUE_MAX_DEFAULT,
         timers_max: QUEUE_MAX_DEFAULT,
         dead_max: DEAD_MAX_DEFAULT,
@@ -348,7 +348,7 @@ impl Proposer {
                 return Ok(only_planned_again(undone));
             }
             return skip(format!(
-                "the rows of {task} {key} are kept no longer, or never were (undo_retention)"
+                "the rows of {task} {key} are kept no longer, or never were (keep_removed)"
             ));
         };
         let attempts = self.attempts(&key_of(undone.run, undone.history)).await?;

@@ -210,7 +210,7 @@ impl Executor {
             self.singly.insert(flight.task.clone(), count);
         }
         let definition = Arc::clone(&flight.definition);
-        let undo = !definition.undo_retention.is_zero();
+        let undo = !definition.keep_removed.is_zero();
         let (mut cut, mut touched) = (Cut::default(), Touched::default());
         let (mut bytes, mut rows) = (0, 0);
         let mut entries = Vec::with_capacity(items.len());

@@ -42,7 +42,7 @@ pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Resul
         let mut text = table.render();
         if gone > 0 {
             text.push_str(
-                "\nRows are kept for undo_retention of the task. A compaction whose rows are gone was \
+                "\nRows are kept for keep_removed of the task. A compaction whose rows are gone was \
                  verified when it was made and cannot be verified again.\n",
             );
         }

@@ -190,7 +190,7 @@ impl Replay {
 const OLDER: &str =
     "it was committed by a version of Besom that did not record what items are given";
 const NOT_KEPT: &str = "what it was given is kept with its rows, and these are kept no longer, or were \
-                        not (undo_retention)";
+                        not (keep_removed)";
 const WITHOUT_ROWS: &str = "what an item is given is kept only with the rows that it has changed";
 
 /// What was recorded of an item.
