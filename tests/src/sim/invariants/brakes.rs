@@ -1,5 +1,5 @@
-//! No run deletes more rows than it may, unless an operator has released it; and no brake that has
-//! tripped is forgotten.
+//! No run deletes more rows or sets more items aside than it may, unless an operator has released it, and no
+//! more runs fail in a row.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use besom_core::plan::Run;
 use besom_core::time::Time;
 use besom_ports::store::{End, Store as _};
 
-use super::{Invariant, Rest, history, now, paused};
+use super::{Invariant, Rest, history, now};
 use crate::sim::script;
 
 pub(super) struct Brakes;
@@ -63,22 +63,15 @@ fn deletes(rest: &Rest<'_>) -> Vec<String> {
     wrong
 }
 
-/// The operator resumes every task before the end, and that sets the count of a brake back.
+/// The limit holds exactly, since the brakes of a run were set or a resumption has set their counts back.
 fn letters(rest: &Rest<'_>) -> Vec<String> {
-    let task = TaskName::from("sweep");
-    let brakes = now(rest.store.brakes(&task, u32::MAX)).expect("the brakes");
-    if paused(rest.store).contains(&task) {
-        return Vec::new();
-    }
-    let tripped = brakes.into_iter().filter(|brake| {
-        brake.what == LETTERS && brake.allowed.is_some_and(|most| brake.used >= most)
+    let brakes = now(rest.store.brakes(&TaskName::from("sweep"), u32::MAX)).expect("the brakes");
+    let beyond = brakes.into_iter().filter_map(|brake| {
+        let most = brake.allowed.filter(|most| brake.what == LETTERS && brake.used > *most)?;
+        let (run, used) = (brake.run, brake.used);
+        Some(format!("run {run} of sweep has set {used} items aside, more than {most}"))
     });
-    tripped
-        .map(|brake| {
-            let (run, used) = (brake.run, brake.used);
-            format!("run {run} of sweep has set {used} items aside, and the task was not paused")
-        })
-        .collect()
+    beyond.collect()
 }
 
 /// One more may be scanning as the brake trips, and the request for the pause may be lost with its
