@@ -350,6 +350,8 @@ pub struct Planner {
     commands: VecDeque<CommandRow>,
     /// Commands that wait for a run to end.
     parked: Vec<CommandRow>,
+    /// In a pass: the runs that have ended meanwhile.
+    over: BTreeSet<RunId>,
     /// In a pass: commands that concern other tasks or a running host. They stay in the store.
     left: HashSet<u64>,
     applying: bool,
@@ -429,6 +431,7 @@ impl Planner {
             runs: BTreeMap::new(),
             commands: VecDeque::new(),
             parked: Vec::new(),
+            over: BTreeSet::new(),
             left: HashSet::new(),
             applying: false,
             failing: BTreeMap::new(),

@@ -331,6 +331,9 @@ impl Planner {
     /// A run has ended: its scan has ended, and none of its items is in the log.
     pub fn ended(&mut self, id: RunId, notices: &mut Vec<Notice>) {
         let Some(active) = self.runs.remove(&id) else { return };
+        if self.settings.pass {
+            self.over.insert(id);
+        }
         if self.rereading {
             self.ended_meanwhile.insert(id);
         }
