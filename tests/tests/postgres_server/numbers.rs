@@ -41,7 +41,10 @@ fn a_task_never_uses_the_number_of_another_after_a_restore() {
         assert_eq!(streams.len(), 1);
 
         // A new leadership reads them again as well.
-        client.execute("UPDATE besom.task SET name = 'third' WHERE name = 'lost'", &[]).await.expect("it");
+        client
+            .execute("UPDATE besom.task SET name = 'third' WHERE name = 'lost'", &[])
+            .await
+            .expect("it");
         world.lead(fence(2).term.0, "n").await;
         world.planned("lost", vec![candidate("last")]).await;
         let waiting = world.log("lost").await.into_iter().map(|w| w.item.identity.key);
