@@ -134,7 +134,7 @@ impl State {
     /// Removes the items of a batch from the queues although it was not committed, if the store has the defect
     /// [`Broken::PurgeFirst`].
     pub(super) fn purge(&mut self, batch: &Batch, now: Time) {
-        if !self.is_broken(Broken::PurgeFirst) || self.commits.get(&batch.id).is_some() {
+        if !self.is_broken(Broken::PurgeFirst) || self.commits.contains_key(&batch.id) {
             return;
         }
         let mut found = Found { state: self, node: &batch.node };
