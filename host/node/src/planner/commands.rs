@@ -57,9 +57,7 @@ impl Planner {
                 Asked::Cancel { run }
                 | Asked::Approve { run }
                 | Asked::Reject { run }
-                | Asked::Lapse { run } => {
-                    !self.runs.contains_key(run) && !self.over.contains(run)
-                }
+                | Asked::Lapse { run } => !self.runs.contains_key(run) && !self.over.contains(run),
                 Asked::Resign => row.at >= self.since,
                 Asked::Undo(_) => !self.tasks.contains_key(undo::TASK),
                 Asked::Edited { .. }
