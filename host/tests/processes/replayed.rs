@@ -98,8 +98,9 @@ fn another_decision_is_shown_beside_what_was_committed() {
         (&"c".into(), &"committed".into(), &"skip".into()),
         "{item:#}"
     );
-    let (code, said) = site.said(&["runs", "replay", &run, "c"]);
-    assert_eq!(code, 1);
+    let out = site.besom(&["runs", "replay", &run, "c"]);
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(out.status.code(), Some(1), "{said}");
     for words in ["/c: different", "- committed", "- delete sessions (", "+ skip: "] {
         assert!(said.contains(words), "{words}: {said}");
     }
@@ -121,7 +122,8 @@ fn a_run_of_another_file_and_what_is_kept_no_longer_are_not_replayed() {
 
     let db = site.database();
     let sql = "UPDATE besom_history SET undo = NULL";
-    assert_eq!(db.execute(sql, []).expect("forgotten"), 3);
+    // With what other runs of the pass have kept.
+    assert!(db.execute(sql, []).expect("forgotten") >= 3);
     let (code, report) = replay(&site, &[&run]);
     assert_eq!((code, &report["not_replayed"]), (1, &3.into()), "{report:#}");
     let why = report["items"][0]["why"].as_str().expect("why");
