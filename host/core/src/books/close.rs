@@ -99,7 +99,7 @@ impl<'a> Settling<'a, '_> {
                     self.write(Write::Block { item: undone, given_up: false });
                 }
                 (Some(undone), Again::Yes | Again::Only) => {
-                    self.write(Write::Lift { item: undone })
+                    self.write(Write::Lift { item: undone });
                 }
                 (None, _) => {}
             }

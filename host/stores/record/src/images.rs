@@ -423,7 +423,7 @@ pub fn unpack(
 fn key_of(
     key: &[String],
     columns: &[Kept],
-    row: &Vec<Field>,
+    row: &[Field],
     read: &impl Fn(Column, bool, &Value) -> Value,
 ) -> RowKey {
     let value = |name: &String| {

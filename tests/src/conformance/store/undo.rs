@@ -236,7 +236,8 @@ pub async fn families_are_removed_as_a_whole_or_stay(world: &mut World) {
     assert!(again.reason.is_some_and(|reason| reason.starts_with(STAY) && reason.contains("4; ")));
     let mut expected = OF_P.map(str::to_owned);
     let mut left = families(world).await;
-    (left.sort_unstable(), expected.sort_unstable());
+    left.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(left, expected);
     world.balanced().await;
 }
@@ -250,7 +251,8 @@ pub async fn rows_of_others_are_never_deleted_with_those_that_are_removed(world:
     assert_eq!(again.rows, 4);
     let mut left = families(world).await;
     let mut expected = [&OF_Q[..], &["children (\"q\", 9)"]].concat();
-    (left.sort_unstable(), expected.sort_unstable());
+    left.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(left, expected);
     // As soon as it is gone, the rest goes.
     let key = vec![text("q"), Value::Integer(9)];
@@ -277,7 +279,8 @@ pub async fn rows_of_a_parent_that_stays_away_stay_away(world: &mut World) {
     assert_eq!(undone.rows, 4);
     let mut left = families(world).await;
     let mut expected = [&OF_Q[..], &OF_P[..1]].concat();
-    (left.sort_unstable(), expected.sort_unstable());
+    left.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(left, expected);
     // Forced, the parent gets its values, and its children come back.
     assert_eq!(undo(world, item, &["parents (\"p\")"]).await.rows, 4);
