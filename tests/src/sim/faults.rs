@@ -270,12 +270,12 @@ impl World<'_> {
     }
 
     /// The clock of a machine is set, to the right time or to a wrong one. One machine's clock is
-    /// never so wrong that it does not lead.
+    /// never so wrong that it does not lead, wherever the store's clock is.
     pub(super) fn set_clock(&mut self, node: usize) {
         let most: i64 = match self.random.random_range(0..4) {
             0 => 0,
             1 => 900_000,
-            _ if node == 0 => 9_000_000,
+            _ if node == 0 => 4_500_000,
             2 => 60_000_000,
             _ => 7_200_000_000,
         };

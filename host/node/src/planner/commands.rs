@@ -89,6 +89,11 @@ impl Planner {
         notices: &mut Vec<Notice>,
     ) {
         self.fetching = false;
+        if std::mem::take(&mut self.fetch_is_old) {
+            // A restored database gives the number of a command that it has lost to another one.
+            self.fetch_at = Some(self.now);
+            return;
+        }
         self.fetch_at = Some(self.now + self.settings.command_poll);
         match result {
             Ok(rows) => {
@@ -250,7 +255,7 @@ impl Planner {
                     (CommandEffect::Cancel(*run, words), "cancelled".into())
                 }
             },
-            Asked::Approve { run } => match self.approval(*run) {
+            Asked::Approve { run } => match self.approval(*run, row.at) {
                 Ok(effect) => (effect, "approved".into()),
                 Err(why) => refuse(why),
             },

@@ -370,6 +370,8 @@ pub struct Planner {
     /// Runs that were seen in the store but are not (yet) known here.
     strangers: BTreeSet<RunId>,
     fetching: bool,
+    /// Whether the answer under way is older than the state that was read again.
+    fetch_is_old: bool,
     /// Whether the commands have been read since the leadership began.
     has_fetched: bool,
     fetch_at: Option<Time>,
@@ -442,6 +444,7 @@ impl Planner {
             ended_meanwhile: BTreeSet::new(),
             strangers: BTreeSet::new(),
             fetching: false,
+            fetch_is_old: false,
             has_fetched: false,
             fetch_at: None,
             hold_until: None,

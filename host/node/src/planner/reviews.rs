@@ -47,6 +47,11 @@ impl Active {
         }
     }
 
+    fn not_in_time(&self) -> String {
+        let within = self.definition.approve_within;
+        format!("not approved within {} s (approve_within)", within.as_secs())
+    }
+
     /// What has changed since it began to plan, so that what it has planned cannot be approved.
     fn outdated(&self, task: Option<&Task>) -> Option<String> {
         let Some(task) = task else { return Some("the task is no longer configured".to_owned()) };
@@ -122,10 +127,9 @@ impl Planner {
         let Planner { runs, tasks, now, .. } = self;
         for (id, active) in runs.iter_mut().filter(|(_, active)| active.waits()) {
             let outdated = active.outdated(tasks.get(&active.run.task));
-            let within = active.definition.approve_within;
+            let not_in_time = active.not_in_time();
             let Reviewing::Waits { until, lapsing, .. } = &mut active.review else { continue };
-            let late = (*until <= *now)
-                .then(|| format!("not approved within {} s (approve_within)", within.as_secs()));
+            let late = (*until <= *now).then_some(not_in_time);
             let Some(why) = late.or(outdated).filter(|_| !*lapsing) else { continue };
             *lapsing = true;
             out.push(Command::Lapse(*id, why));
@@ -148,14 +152,22 @@ impl Planner {
         self.failed(&error, notices);
     }
 
-    /// The effect of an approval.
-    pub(super) fn approval(&self, id: RunId) -> Result<CommandEffect, String> {
+    /// The effect of an approval that was submitted `at` this time.
+    pub(super) fn approval(&self, id: RunId, at: Time) -> Result<CommandEffect, String> {
         let Some(active) = self.runs.get(&id) else { return Err(not_active(id)) };
         if !active.waits() {
             return Err(match active.run.held {
                 true => format!("run {id} is still planning: approve it when its review is open"),
                 false => format!("run {id} does not wait for an approval"),
             });
+        }
+        if let Reviewing::Waits { until, .. } = active.review
+            && at >= until
+        {
+            return Err(format!(
+                "{}, and the approval came later: its review lapses",
+                active.not_in_time()
+            ));
         }
         match active.outdated(self.tasks.get(&active.run.task)) {
             Some(why) => Err(format!("{why} since run {id} began to plan: its review lapses")),

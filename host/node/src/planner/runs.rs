@@ -351,6 +351,18 @@ impl Planner {
 
     /// Starts the next round of a pass after the previous one has been worked off.
     pub(super) fn next_round(&mut self, fence: &FencingToken, idle: bool, out: &mut Vec<Command>) {
+        let waiting: HashSet<TaskName> = self
+            .runs
+            .values()
+            .filter(|active| active.waits())
+            .map(|active| active.run.task.clone())
+            .collect();
+        // A decision about it may be pending.
+        if !waiting.is_empty() && !self.has_applied_commands() {
+            return;
+        }
+        // A further run would plan what waits already.
+        self.unfinished.retain(|task| !waiting.contains(task));
         let busy = self.tasks.values().any(|task| task.deciding);
         let is_busy = |active: &Active| !active.waits() && !self.is_stopped(&active.run.task);
         let active = self.runs.values().any(is_busy);
@@ -375,8 +387,10 @@ impl Planner {
         // The effects of one task may create candidates of another: as long as any task planned
         // items, all of them scan again.
         if has_planned {
-            self.unfinished =
-                self.rounds_of().filter(|task| !self.stopped.contains(task)).collect();
+            self.unfinished = self
+                .rounds_of()
+                .filter(|task| !self.stopped.contains(task) && !waiting.contains(task))
+                .collect();
         }
         self.planned_in_round.clear();
         let mut decision = SlotDecision::default();
@@ -460,6 +474,7 @@ impl Planner {
         // Commands that were applied are no longer pending.
         self.commands.clear();
         self.parked.clear();
+        self.fetch_is_old = self.fetching;
         self.fetch_at = Some(self.now);
     }
 }

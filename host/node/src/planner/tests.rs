@@ -322,6 +322,23 @@ fn applying(commands: &[Command]) -> Option<Box<Applying>> {
     })
 }
 
+/// A restored database gives the number of a command that it has lost to another one.
+#[test]
+fn commands_that_were_read_before_the_state_was_read_again_are_not_applied() {
+    let mut planner = leading(&["sweep"]);
+    assert_eq!(plan(&mut planner, at(1)), [Command::FetchCommands]);
+    planner.read_again();
+    assert_eq!(plan(&mut planner, at(1)), [Command::Reread]);
+    let pause = || vec![asked(1, Asked::Pause { task: "sweep".into() })];
+    step(&mut planner, at(2), Event::Reread(Ok(Loaded::default())));
+    step(&mut planner, at(2), Event::Commands(Ok(pause())));
+    let out = plan(&mut planner, at(2));
+    assert_eq!(applying(&out), None, "{out:?}");
+    assert!(out.contains(&Command::FetchCommands), "{out:?}");
+    step(&mut planner, at(2), Event::Commands(Ok(pause())));
+    assert!(applying(&plan(&mut planner, at(2))).is_some());
+}
+
 /// The commands behind it keep their turn.
 #[test]
 fn a_command_with_progress_continues_before_the_next_one() {

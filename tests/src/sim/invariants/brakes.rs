@@ -10,7 +10,7 @@ use besom_core::plan::Run;
 use besom_core::time::Time;
 use besom_ports::store::{End, Store as _};
 
-use super::{Invariant, Rest, history, now};
+use super::{CLOCK_SLACK, Invariant, Rest, history, now};
 use crate::sim::script;
 
 pub(super) struct Brakes;
@@ -53,7 +53,7 @@ fn deletes(rest: &Rest<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     for run in runs_of(rest, "purge") {
         let rows = deleted.get(&run.id).copied().unwrap_or(0);
-        let is_free = released.iter().any(|at| *at >= run.started_at);
+        let is_free = released.iter().any(|at| *at + CLOCK_SLACK >= run.started_at);
         if rows > script::DELETES_MAX && !is_free {
             let most = script::DELETES_MAX;
             wrong
@@ -91,7 +91,7 @@ fn failures(rest: &Rest<'_>) -> Vec<String> {
         })
         .map(|row| row.at)
         .collect();
-    let (mut in_a_row, mut since, mut wrong) = (0, Time(i64::MIN), Vec::new());
+    let (mut in_a_row, mut since, mut wrong) = (0, Time::EPOCH, Vec::new());
     for run in runs {
         let cancelled = run.error.as_deref().is_some_and(|e| e.starts_with("cancelled by "));
         if run.error.is_none() || cancelled {
@@ -99,7 +99,8 @@ fn failures(rest: &Rest<'_>) -> Vec<String> {
             continue;
         }
         in_a_row += 1;
-        if stops.iter().any(|at| *at >= since && *at <= run.started_at) {
+        if stops.iter().any(|at| *at + CLOCK_SLACK >= since && *at <= run.started_at + CLOCK_SLACK)
+        {
             (in_a_row, since) = (1, run.started_at);
         }
         if in_a_row > u64::from(script::FAILURES_MAX.get()) + SLACK {

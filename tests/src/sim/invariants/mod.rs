@@ -34,7 +34,11 @@ use besom_node::Command;
 use besom_ports::store::{HistoryQuery, HistoryRow, ReadView, Store as _};
 use futures::FutureExt as _;
 
+use super::faults::STORE_CLOCK_MOST;
 use super::script::Called;
+
+/// By how much two times of the store may be in the wrong order: its clock jumps.
+const CLOCK_SLACK: Duration = STORE_CLOCK_MOST.saturating_mul(2);
 
 /// What an invariant sees while the world moves.
 pub enum Step<'a> {

@@ -8,7 +8,7 @@ use besom_core::undo::Target;
 use besom_core::value::Value;
 use besom_ports::store::{DeadSelector, End, HistoryRow, Letters, Store as _};
 
-use super::{Invariant, Rest, history, is_of_undo, now, row, taken_back, view};
+use super::{CLOCK_SLACK, Invariant, Rest, history, is_of_undo, now, row, taken_back, view};
 use crate::sim::script::KEPT;
 
 pub(super) struct Undo;
@@ -72,7 +72,7 @@ fn asked(rest: &Rest<'_>) -> Vec<String> {
                 continue;
             }
             wanted.insert(row.id);
-            if row.at < applied_at && !ended.contains(&row.id) {
+            if row.at + CLOCK_SLACK < applied_at && !ended.contains(&row.id) {
                 let (id, key) = (command.id, &row.identity.key);
                 wrong.push(format!("command {id} has not undone {key} of run {}", row.run));
             }
