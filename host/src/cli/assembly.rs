@@ -23,7 +23,7 @@ use besom_engine::host::perform::Ports;
 use besom_engine::host::quota::{Bounds, Quota};
 use besom_engine::host::recorder::Recorder;
 use besom_engine::host::undo::{self, Undoing};
-use besom_engine::host::{Control, Ended, Live, Lost, setup, keep_removed};
+use besom_engine::host::{Control, Ended, Live, Lost, keep_removed, setup};
 use besom_node::{Role, Work};
 use besom_ports::coordination::Coordination;
 use besom_ports::courier::Broker;

@@ -15,7 +15,7 @@ use besom_doubles::coordination::MemoryCoordination;
 use besom_doubles::store::MemoryStore;
 use besom_engine::host::clock::StoreTime;
 use besom_engine::host::perform::{Cluster, Ports};
-use besom_engine::host::{setup, undo, keep_removed};
+use besom_engine::host::{keep_removed, setup, undo};
 use besom_node::planner::Scheduled;
 use besom_node::{Bar, Event, Node, Work, holdings};
 use besom_ports::coordination::Coordination as _;

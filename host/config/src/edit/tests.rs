@@ -60,9 +60,7 @@ fn quotes_stay_where_the_new_value_fits_into_them() {
 fn a_new_key_stands_where_it_would_be_written_and_as_its_neighbour_is() {
     let plugin = "plugin = \"compaction\"\n";
     check(
-        &format!(
-            "[tasks.sweep]\n{plugin}schedule = \"@hourly\" # often\nkeep_removed = \"1d\"\n"
-        ),
+        &format!("[tasks.sweep]\n{plugin}schedule = \"@hourly\" # often\nkeep_removed = \"1d\"\n"),
         &[
             set(Field::Jitter, "5s"),
             set(Field::Timezone, "Europe/Berlin"),
