@@ -14,7 +14,7 @@ use super::submit::{self, Asking};
 use super::{Exit, Failure, Global, open, run};
 use besom_engine::host::asking::{ask, submit_once};
 use besom_engine::host::undo::key_of;
-use besom_ports::store::{Command, CommandRow, Store};
+use besom_ports::store::{Command, CommandRow, Left, Store};
 
 /// How often the rows are looked for: once more than they can change on the way.
 const ROUNDS: u32 = 3;
@@ -67,7 +67,7 @@ struct Item {
     task: String,
     /// Number of its rows that are removed.
     rows: u64,
-    /// Number of its rows that are kept before.
+    /// Number of its rows that were kept before.
     of: u64,
     #[serde(skip)]
     place: Place,
@@ -147,18 +147,20 @@ async fn found(
     search(store, key, task, |row, images, wanted| {
         let of = images.len() as u64;
         let mut place = Place { history: row.id, bytes: row.undo_bytes, of, ..Place::default() };
-        let positions = (0..).zip(&images).filter(|(_, image)| wanted.row(image));
+        let positions = (0..).zip(&*images).filter(|(_, image)| wanted.row(image));
         let mut rows = 0;
-        for (at, _) in positions {
+        for (at, image) in positions {
             place.add(at);
-            rows += 1;
+            // A row that was moved is one row.
+            rows += u64::from(image.left != Left::Copy);
         }
         // What the item itself was given is of that key as well.
         if wanted.is_item() {
             place.rows.clear();
         }
-        if rows > 0 || wanted.is_item() {
+        if !place.rows.is_empty() || wanted.is_item() {
             let (item, task) = (key_of(row.run, row.id), row.identity.task.to_string());
+            let of = images.iter().filter(|image| image.left != Left::Copy).count() as u64;
             items.push(Item { item, task, rows, of, place });
         }
         true

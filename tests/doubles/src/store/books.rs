@@ -12,7 +12,7 @@ use super::ledger::image_bytes;
 use super::state::{Account, Recorded, State, account};
 use besom_ports::store::{
     Applied, Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, KeptItem,
-    Pruned, Purge, Result, Retention, TERMS_KEPT,
+    Left, Pruned, Purge, Result, Retention, TERMS_KEPT,
 };
 
 impl State {
@@ -81,12 +81,13 @@ impl State {
                 applied.count_place(true, None);
                 continue;
             }
-            let mut at = 0;
-            images.retain(|_| {
+            let (mut at, mut removed) = (0, 0);
+            images.retain(|image| {
                 at += 1;
-                !place.has(at - 1)
+                let stays = !place.has(at - 1);
+                removed += u64::from(!stays && image.left != Left::Copy);
+                stays
             });
-            let removed = all - images.len() as u64;
             row.undo_bytes = images.iter().map(image_bytes).sum();
             *given = None;
             *purged += removed;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use besom_ports::store::Place;
+use besom_ports::store::{Left, Place};
 
 use super::{Broken, Passed, Record, compressed};
 
@@ -11,7 +11,7 @@ use super::{Broken, Passed, Record, compressed};
 pub struct Less {
     /// The packed record; `None`: nothing of it.
     pub packed: Option<Vec<u8>>,
-    /// Number of rows that were removed.
+    /// Number of rows that were removed; a row that was moved is one.
     pub rows: u64,
 }
 
@@ -26,7 +26,8 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
     }
     let bytes = lz4_flex::decompress_size_prepended(packed).map_err(|e| Broken(e.to_string()))?;
     let mut kept = Vec::with_capacity(bytes.len());
-    let (mut at, mut removed, mut before) = (0, 0, 0);
+    let (mut at, mut removed, mut rows, mut before) = (0, 0, 0, 0);
+    let mut is_copy = false;
     // Written only if a row of theirs stays.
     let (mut table, mut left) = (None::<Range<usize>>, None::<Range<usize>>);
     let mut tail = Vec::new();
@@ -36,8 +37,11 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
         let range = start..bytes.len() - rest.len();
         start = range.end;
         match record {
-            Record::Table { .. } => (table, left) = (Some(range), None),
-            Record::Left(_) => left = Some(range),
+            Record::Table { .. } => (table, left, is_copy) = (Some(range), None, false),
+            Record::Left(of) => {
+                is_copy = *of == Left::Copy;
+                left = Some(range);
+            }
             Record::Version(_) => tail.extend_from_slice(&bytes[range]),
             Record::Given(_) => {}
             Record::Purged(rows) => before += rows,
@@ -45,6 +49,7 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
                 at += 1;
                 if place.has(at - 1) {
                     removed += 1;
+                    rows += u64::from(!is_copy);
                     continue;
                 }
                 for range in [table.take(), left.take(), Some(range)].into_iter().flatten() {
@@ -58,11 +63,11 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
         return Ok(None);
     }
     if removed == at {
-        return Ok(Some(Less { packed: None, rows: removed }));
+        return Ok(Some(Less { packed: None, rows }));
     }
     kept.append(&mut tail);
-    let kept = postcard::to_extend(&Record::<()>::Purged(before + removed), kept)?;
-    Ok(Some(Less { packed: Some(compressed(&kept)), rows: removed }))
+    let kept = postcard::to_extend(&Record::<()>::Purged(before + rows), kept)?;
+    Ok(Some(Less { packed: Some(compressed(&kept)), rows }))
 }
 
 #[cfg(test)]
@@ -72,7 +77,7 @@ mod tests {
     use besom_core::collection::{Column, Encoding};
     use besom_core::time::Time;
     use besom_core::value::{Field, Kind, Value};
-    use besom_ports::store::{BeforeImage, Given, Left};
+    use besom_ports::store::{BeforeImage, Given};
 
     use super::super::{Images, Origin, outline, unpack};
     use super::*;
