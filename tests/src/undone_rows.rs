@@ -25,6 +25,7 @@ pub async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore
         forced: Arc::new(forced),
         earlier: Vec::new(),
         again: Again::No,
+        purged: kept.purged,
     }
 }
 

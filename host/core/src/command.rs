@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::brake::Trip;
 use crate::ids::{RunId, TaskName};
+use crate::purge::Purge;
 
 /// Maximum size of the reason that is recorded with a command, in bytes. It is stored, logged, and
 /// shown with the command.
@@ -92,6 +93,8 @@ pub enum Command {
     },
     /// Take back what runs have done to the product's rows.
     Undo(Undo),
+    /// Remove chosen rows from what is kept for undo.
+    Purge(Purge),
     /// Resign the leadership; then another node, or the same one, leads.
     Resign,
     /// A task was edited in a configuration file. This records who, when and why; each host reloads
@@ -158,6 +161,7 @@ impl Command {
                 | Command::DiscardPlanned { .. }
                 | Command::Reject { .. }
                 | Command::RepairStreams { .. }
+                | Command::Purge(_)
         )
     }
 
@@ -215,6 +219,7 @@ impl Command {
             Command::DiscardMessages(_) => "discard",
             Command::RepairStreams { .. } => "repair",
             Command::Undo(_) => "undo",
+            Command::Purge(_) => "purge",
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
             Command::Loaded { .. } => "load",
@@ -240,6 +245,7 @@ impl Command {
             Command::DiscardPlanned { task } => format!("planned items of {task}"),
             Command::RepairStreams { task } => format!("streams of {task}"),
             Command::Undo(undo) => undo.target.clone(),
+            Command::Purge(purge) => purge.to_string(),
             Command::Resign => "the leadership".to_owned(),
             Command::Unknown => "command".to_owned(),
             Command::Drained { node } | Command::Rejoined { node } => node.clone(),

@@ -29,6 +29,7 @@ pub mod mode;
 pub mod ownership;
 pub mod plan;
 pub mod proposal;
+pub mod purge;
 pub mod queue;
 pub mod reach;
 pub mod refusal;

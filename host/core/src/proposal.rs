@@ -277,6 +277,9 @@ pub struct Restore {
     /// Whether its task may plan the undone item again.
     #[serde(default)]
     pub again: Again,
+    /// Number of rows of the item that were purged: they cannot be put back.
+    #[serde(default)]
+    pub purged: u64,
 }
 
 impl Change {

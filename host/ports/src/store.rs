@@ -405,6 +405,7 @@ impl Batch {
 
 use besom_core::command::counted;
 pub use besom_core::command::{Command, DeadSelector, MessageSelector};
+pub use besom_core::purge::{Place, Purge, Purged};
 
 /// Parses a stored command. A command that cannot be parsed becomes [`Command::Unknown`], so that
 /// it does not block the commands after it.
@@ -492,6 +493,11 @@ pub enum CommandEffect {
     /// subtracted from the runs that planned them; nothing blocks planning them again. Refused if
     /// no stream is broken.
     RepairStreams(TaskName),
+    /// Removes rows from what is kept of items, and with them what these items were given. If all rows of an item
+    /// go, nothing is kept of it. A place whose number of rows or size is another one now is left as it is, and
+    /// counted. Takes as many places in one transaction as dead letters, and about
+    /// [`besom_core::purge::STEP_BYTES`].
+    Purge(Purge),
     /// Only marks the command as applied: its effect is not in the store.
     Note,
     /// Does nothing: the command is refused for this reason.
@@ -512,6 +518,10 @@ impl CommandEffect {
             (CommandEffect::Refuse(_), None) if applied.dead > 0 => {
                 (true, format!("stopped after {}: {words}", counted(applied.dead, "dead letter")))
             }
+            (CommandEffect::Refuse(_), None) if applied.purged.items > 0 => {
+                let rows = counted(applied.purged.rows, "purged row");
+                (true, format!("stopped after {rows}: {words}"))
+            }
             (CommandEffect::RetryDead(_) | CommandEffect::DiscardDead(_), None) => {
                 if let Some(progress) = &applied.progress {
                     return (false, format!("in progress: {progress}"));
@@ -524,6 +534,13 @@ impl CommandEffect {
                     None => (false, format!("{words}: {}", counted(applied.dead, "item"))),
                 }
             }
+            (CommandEffect::Purge(purge), None) => match &applied.progress {
+                Some(_) => {
+                    let all = counted(purge.places.len() as u64, "item");
+                    (false, format!("in progress: {} of {all}", applied.purged.places))
+                }
+                None => applied.purged.outcome(words),
+            },
             (CommandEffect::RetryMessages(_) | CommandEffect::DiscardMessages(_), None)
                 if applied.messages > 0 =>
             {
@@ -563,12 +580,46 @@ pub struct Applied {
     /// The streams that were repaired.
     #[serde(default)]
     pub repaired: Repaired,
+    /// What was removed from what is kept, by all calls for this command.
+    #[serde(default)]
+    pub purged: Purged,
     /// Why nothing was done: the store has changed since the requester looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
 impl Applied {
+    /// The next of these places, if one transaction may take another one after `taken` places with `bytes`.
+    pub fn next_place<'p>(
+        &self,
+        purge: &'p Purge,
+        (taken, bytes): (u64, u64),
+        limit: NonZeroU32,
+    ) -> Option<&'p Place> {
+        let is_full = taken >= u64::from(limit.get()) || bytes >= besom_core::purge::STEP_BYTES;
+        let next = usize::try_from(self.purged.places).ok()?;
+        purge.places.get(next).filter(|_| taken == 0 || !is_full)
+    }
+
+    /// Counts a place and what was removed there: a number of rows, `None` if what is kept has changed.
+    /// Nothing is kept there any more where `kept` is false.
+    pub fn count_place(&mut self, kept: bool, removed: Option<u64>) {
+        self.purged.places += 1;
+        match removed {
+            Some(rows) => {
+                self.purged.items += 1;
+                self.purged.rows += rows;
+            }
+            None => self.purged.changed += u64::from(kept),
+        }
+    }
+
+    /// Continues in another transaction if places are left.
+    pub fn end_step(&mut self, purge: &Purge) {
+        let is_done = self.purged.places >= purge.places.len() as u64;
+        self.progress = (!is_done).then(|| Progress::begin(0));
+    }
+
     /// Adds planned items that one transaction has discarded, of at most `limit`; a full transaction is
     /// followed by another.
     pub fn planned_discarded(&mut self, discarded: u64, limit: NonZeroU32) {
@@ -1605,6 +1656,8 @@ pub struct KeptItem {
     pub rows: u64,
     /// What it was given when it was executed; `None`: a version of Besom has kept it that did not record it.
     pub given: Option<Given>,
+    /// Number of its rows that were purged.
+    pub purged: u64,
 }
 
 /// What an item was given when it was executed, and what its plugin proposed, so that the call can be repeated.

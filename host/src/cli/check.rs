@@ -12,7 +12,7 @@ use besom_core::value::Value;
 
 use super::open::{Loader, STORE_RISK_FIX, is_there, no_file, open_store, store_risk};
 use super::output;
-use super::{Exit, Failure, Global, endpoints, exposed, open};
+use super::{Exit, Failure, Global, endpoints, exposed, open, status};
 use besom_config::diagnostic::Place;
 use besom_config::keys::written;
 use besom_config::quantity::show_duration;
@@ -64,7 +64,7 @@ impl Args {
         for words in endpoints::faults(resolved.partial()) {
             resolved.fault(words, endpoints::FIX);
         }
-        let mut unreachable = None;
+        let (mut unreachable, mut kept_bytes) = (None, None);
         if let Some(words) = no_file(resolved.partial()) {
             resolved.store_fault(true, words, open::NO_FILE_FIX);
         } else if self.store {
@@ -73,7 +73,8 @@ impl Args {
             } else {
                 let used = resolved.used_collections();
                 match looked(resolved.partial(), &used, loader.runtime()).await {
-                    Ok(Looked { faults, remarks, refused }) => {
+                    Ok(Looked { faults, remarks, refused, kept }) => {
+                        kept_bytes = Some(kept);
                         resolved.mapping_faults(&faults);
                         absences(&mut resolved);
                         for (task, message, fix) in remarks {
@@ -102,11 +103,12 @@ impl Args {
             "errors": errors,
             "warnings": warnings,
             "unreachable": unreachable,
+            "kept_bytes": kept_bytes,
             "diagnostics": diagnostics.iter().map(shown).collect::<Vec<_>>(),
         });
         output::show(global.output, &json, || {
             let file = subject(&global.config.display().to_string(), &diagnostics);
-            match (errors, warnings) {
+            let valid = match (errors, warnings) {
                 (0, 0) => format!("{file}: valid, {}\n", counted(tasks as u64, "task")),
                 (0, n) => {
                     format!(
@@ -122,7 +124,8 @@ impl Args {
                         counted(m as u64, "warning")
                     )
                 }
-            }
+            };
+            valid + &status::kept_line(&kept_bytes.clone().unwrap_or_default())
         })?;
         match (errors, unreachable) {
             (0, None) => Ok(Exit::Fine),
@@ -183,7 +186,9 @@ async fn looked(
         let found = reads::refused(&*store, guests, task).await?;
         refused.extend(found.into_iter().map(|why| (task.name.clone(), why)));
     }
-    Ok(Looked { faults, remarks: short_shares(&*store, config).await?, refused })
+    // A database that no host has used yet keeps nothing.
+    let kept = status::kept_bytes(&store.depths().await.unwrap_or_default());
+    Ok(Looked { faults, remarks: short_shares(&*store, config).await?, refused, kept })
 }
 
 /// What the database shows about a configuration.
@@ -195,6 +200,8 @@ struct Looked {
     remarks: Vec<(TaskName, String, String)>,
     /// For tasks: why the store refuses a read of the scan.
     refused: Vec<(TaskName, String)>,
+    /// Bytes of the rows that are kept for undo, by task.
+    kept: BTreeMap<String, u64>,
 }
 
 /// Maximum number of tenants whose shares are checked.

@@ -28,6 +28,7 @@ pub mod patience;
 pub mod pause;
 pub mod plugin;
 pub mod printed;
+pub mod purge;
 pub mod quarantine;
 pub mod review;
 pub mod ring;

@@ -26,6 +26,8 @@ const PAGE: u32 = 1_000;
 const RUNS: u32 = 10_000;
 /// Maximum number of history rows searched by `find`.
 const SEARCHED: usize = 1_000_000;
+/// Maximum number of undos of undos that are followed to the item that was undone.
+const UNDOS: u32 = 8;
 
 /// `besom quarantine`.
 #[derive(Debug, Subcommand)]
@@ -59,6 +61,8 @@ pub enum Verb {
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
     },
+    /// Remove the rows with this value in their key, and of items with this key, from what is kept.
+    Purge(super::purge::Args),
 }
 
 /// A run of which rows are kept.
@@ -182,6 +186,7 @@ impl Verb {
                 output::show_list(global.output, &rows, (rows.len(), limit), || of_rows(&rows))?;
                 return Ok(if rows.is_empty() { Exit::Failed } else { Exit::Fine });
             }
+            Verb::Purge(args) => return args.run(global).await,
         }
         Ok(Exit::Fine)
     }
@@ -292,6 +297,16 @@ async fn rows_of(
     wanted: impl Fn(&BeforeImage) -> bool,
 ) -> Result<Vec<KeptRow>, Failure> {
     let images = store.before_images(row.id).await?.unwrap_or_default();
+    Ok(shown_rows(kept, row, images, limit, wanted))
+}
+
+fn shown_rows(
+    kept: &Retentions,
+    row: &HistoryRow,
+    images: Vec<BeforeImage>,
+    limit: usize,
+    wanted: impl Fn(&BeforeImage) -> bool,
+) -> Vec<KeptRow> {
     let images = images.into_iter().filter(|image| image.left != Left::Copy);
     let images = images.filter(wanted).take(limit).map(|image| KeptRow {
         item: key_of(row.run, row.id),
@@ -311,7 +326,7 @@ async fn rows_of(
             fields.map(|field| (field.name.clone(), rows::plain(&field.value))).collect()
         }),
     });
-    Ok(images.collect())
+    images.collect()
 }
 
 /// The kept rows with a value in their key, newest first.
@@ -322,27 +337,88 @@ async fn found(
     task: Option<TaskName>,
     limit: usize,
 ) -> Result<Vec<KeptRow>, Failure> {
-    let (mut found, mut before, mut searched) = (Vec::new(), None, 0);
-    loop {
-        let query =
-            HistoryQuery { task: task.clone(), before, limit: PAGE, ..HistoryQuery::default() };
-        let rows = store.history(&query).await?;
-        for row in rows.iter().filter(|row| row.undo_bytes > 0) {
-            let is_item = row.identity.key == key;
-            let wanted = |image: &BeforeImage| {
-                is_item || image.key.iter().any(|value| shown(&rows::plain(value)) == key)
-            };
-            found.extend(rows_of(store, kept, row, limit - found.len(), wanted).await?);
-            if found.len() >= limit {
-                return Ok(found);
+    let mut found = Vec::new();
+    search(store, key, task.as_ref(), |row, images, wanted| {
+        let room = limit - found.len();
+        found.extend(shown_rows(kept, row, images, room, |image| wanted.row(image)));
+        found.len() < limit
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Which rows of an item are looked for.
+pub(super) struct Wanted<'a> {
+    key: &'a str,
+    is_item: bool,
+}
+
+impl Wanted<'_> {
+    /// Whether the item itself has the key, or undoes one that has it: all of its rows are looked for.
+    pub(super) fn is_item(&self) -> bool {
+        self.is_item
+    }
+
+    /// Whether a row of the item is looked for.
+    pub(super) fn row(&self, image: &BeforeImage) -> bool {
+        self.is_item || image.key.iter().any(|value| shown(&rows::plain(value)) == self.key)
+    }
+}
+
+/// Looks for kept rows with a value in their key, or of items with this key, newest first: of one task, then of
+/// what undoing it has kept; or of all tasks. Ends when `each` returns `false`.
+pub(super) async fn search(
+    store: &dyn Store,
+    key: &str,
+    task: Option<&TaskName>,
+    mut each: impl FnMut(&HistoryRow, Vec<BeforeImage>, &Wanted<'_>) -> bool,
+) -> Result<(), Failure> {
+    let own = TaskName::from(undo::TASK);
+    let mut tasks = vec![task.cloned()];
+    tasks.extend(task.filter(|task| **task != own).map(|_| Some(own.clone())));
+    for of in tasks {
+        let (mut before, mut searched) = (None, 0);
+        loop {
+            let query =
+                HistoryQuery { task: of.clone(), before, limit: PAGE, ..HistoryQuery::default() };
+            let rows = store.history(&query).await?;
+            for row in rows.iter().filter(|row| row.undo_bytes > 0) {
+                let origin = origin(store, row).await?;
+                let identity = origin.as_ref().map_or(&row.identity, |row| &row.identity);
+                if task.is_some_and(|task| *task != row.identity.task && *task != identity.task) {
+                    continue;
+                }
+                let Some(images) = store.before_images(row.id).await? else { continue };
+                if !each(row, images, &Wanted { key, is_item: identity.key == key }) {
+                    return Ok(());
+                }
+            }
+            searched += rows.len();
+            before = rows.last().map(|row| row.id);
+            if rows.len() < PAGE as usize || searched >= SEARCHED {
+                break;
             }
         }
-        searched += rows.len();
-        before = rows.last().map(|row| row.id);
-        if rows.len() < PAGE as usize || searched >= SEARCHED {
-            return Ok(found);
+    }
+    Ok(())
+}
+
+/// The item that was undone in the first place by an item of the task `undo`; `None`: the item is of another task,
+/// or what it has undone is no longer in the history.
+async fn origin(store: &dyn Store, row: &HistoryRow) -> Result<Option<HistoryRow>, Failure> {
+    let mut found: Option<HistoryRow> = None;
+    for _ in 0..UNDOS {
+        let last = found.as_ref().unwrap_or(row);
+        if last.identity.task.as_str() != undo::TASK {
+            break;
+        }
+        let Ok(target) = Target::parse(&last.identity.key) else { break };
+        match page(store, &target, None, 1).await?.0.pop() {
+            Some(undone) => found = Some(undone),
+            None => break,
         }
     }
+    Ok(found)
 }
 
 /// A value as people write it.

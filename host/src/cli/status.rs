@@ -51,6 +51,8 @@ pub struct Report {
     pub problems: Vec<String>,
     /// Tasks that have run from this store and are not in the configuration.
     pub unconfigured: Vec<String>,
+    /// Size of the rows that are kept for undo, in bytes, by task; without tasks of which none are kept.
+    pub kept_bytes: BTreeMap<String, u64>,
     /// Time of the report, by the store's clock.
     pub now: Stamp,
 }
@@ -380,6 +382,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             pending.iter().filter(|row| !row.command.is_record()).count()
         },
         problems: outline.problems.clone(),
+        kept_bytes: kept_bytes(&depths),
         unconfigured: states
             .keys()
             .filter(|name| !outline.tasks.contains_key(*name) && !name.is_all())
@@ -592,11 +595,28 @@ fn text(report: &Report) -> String {
         let words = format!("{name}: {} (see `besom runs show {}`)", unusual.words(), unusual.run);
         out.push_str(&format!("warning: {}\n", printable(&words)));
     }
+    out.push_str(&kept_line(&report.kept_bytes));
     // The errors of the configuration are on stderr already, as with every verb.
     if !held.is_empty() {
         out.push_str(&format!("\n{held}"));
     }
     out
+}
+
+/// The tasks of which rows are kept for undo, with the bytes of these.
+pub fn kept_bytes(depths: &[store::Depth]) -> BTreeMap<String, u64> {
+    let kept = depths.iter().filter(|depth| depth.undo_bytes > 0);
+    kept.filter_map(|depth| Some((depth.task.as_ref()?.to_string(), depth.undo_bytes))).collect()
+}
+
+/// A line about what is kept of each task; empty: nothing is.
+pub fn kept_line(kept: &BTreeMap<String, u64>) -> String {
+    let all = kept.iter().map(|(task, bytes)| format!("{task} {}", counted(*bytes, "byte")));
+    let all = all.collect::<Vec<_>>().join(", ");
+    match kept.is_empty() {
+        true => String::new(),
+        false => format!("rows kept for undo: {all} (see `besom quarantine ls`)\n"),
+    }
 }
 
 /// Renders the tasks as a table, with times relative to `now`.

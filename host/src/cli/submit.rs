@@ -145,6 +145,7 @@ fn unapplied(command: &Command) -> &'static str {
         | Command::RetryMessages(_)
         | Command::DiscardMessages(_)
         | Command::RepairStreams { .. }
+        | Command::Purge(_)
         | Command::Pause { .. }
         | Command::Resume { .. }
         | Command::DiscardPlanned { .. } => {

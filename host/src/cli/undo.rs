@@ -8,6 +8,7 @@ use besom_core::command::{Undo, counted};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::item::End;
 use besom_core::proposal::{Again, Change, Verdict};
+use besom_core::purge;
 use besom_core::undo::{self, Differing, Target, is_whole, row_name};
 use besom_core::value::Field;
 use serde::Serialize;
@@ -458,7 +459,7 @@ impl Report {
 
     fn exit(&self) -> Exit {
         let is_done = |reason: &String| reason.starts_with(ALREADY);
-        let is_partial = |note: &String| !is_whole(Some(note));
+        let is_partial = |note: &String| !is_whole(Some(note)) || note.ends_with(purge::NOTE);
         let whole = self.ended
             && self.staying == 0
             && self.skipped.keys().all(is_done)

@@ -178,3 +178,130 @@ fn what_was_undone_is_told_and_is_planned_again_only_if_that_is_asked_for() {
     assert_eq!((code, dump(&db).len()), (0, 0));
     site.balanced();
 }
+
+/// The tables of the engine in which a text is found, except where the history has the key of an item.
+fn found_in(db: &Connection, text: &str) -> Vec<String> {
+    let sql = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c
+               WHERE m.type = 'table' AND m.name LIKE 'besom\\_%' ESCAPE '\\'";
+    let mut statement = db.prepare(sql).expect("a query");
+    let columns = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("columns");
+    let columns: Vec<(String, String)> = columns.map(|column| column.expect("one")).collect();
+    assert!(columns.iter().any(|(table, column)| table == "besom_history" && column == "undo"));
+    let found = |(table, column): &(String, String)| {
+        let sql =
+            format!("SELECT count(*) FROM {table} WHERE instr(CAST({column} AS BLOB), ?1) > 0");
+        let rows: u32 = db.query_row(&sql, [text.as_bytes()], |row| row.get(0)).expect("a count");
+        (rows > 0).then(|| format!("{table}.{column}"))
+    };
+    columns.iter().filter_map(found).collect()
+}
+
+const PEOPLE: &str = r#"
+[collections.sessions]
+key = ["id"]
+columns = { id = "text", expire_date = { type = "timestamp", encoding = "seconds" } }
+indexes = { by_expire = ["expire_date"] }
+[tasks.old-sessions]
+plugin = "retention"
+schedule = "@every 30d"
+collections.rows = "sessions"
+settings = { by = "expire_date", older_than = "14d" }
+"#;
+
+/// The key of the person whose rows are purged.
+const ERASED: &str = "wilhelmina@zxq.example";
+
+fn people() -> (Site, Connection) {
+    let site = Site::new(PEOPLE);
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE sessions (id TEXT PRIMARY KEY, expire_date INTEGER, address TEXT);
+         CREATE INDEX sessions_by_expire ON sessions (expire_date);
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40)
+         INSERT INTO sessions SELECT 'person-' || i || '-x', i, 'street-' || i || '-x' FROM n;
+         -- Nothing like it is in the other rows, so it is not abbreviated where it is packed.
+         UPDATE sessions SET id = 'wilhelmina@zxq.example', address = 'Kumquat Mews 88' WHERE expire_date = 7;",
+    )
+    .expect("the product's table");
+    let (code, _) = site.json(&["run"]);
+    assert_eq!(code, 0);
+    (site, db)
+}
+
+fn kept_bytes(site: &Site) -> u64 {
+    let (_, status) = site.json(&["status"]);
+    status["kept_bytes"]["old-sessions"].as_u64().expect("a number")
+}
+
+/// Alone: what is kept of one person goes, the others come back, and nothing says who it was.
+#[test]
+fn rows_of_a_person_are_purged_and_the_others_come_back() {
+    let (site, db) = people();
+    let (key, address) = (ERASED, "Kumquat Mews 88");
+    assert!(found_in(&db, address).contains(&"besom_history.undo".to_owned()));
+    let purge = ["quarantine", "purge", "--key", key];
+    for (more, why) in [
+        (&[][..], "purge requires a reason"),
+        (&["--reason", "erase wilhelmina@zxq.example"][..], "--reason has the key in it"),
+    ] {
+        let (code, said) = site.said(&[&purge, more].concat());
+        assert!(code == 2 && said.contains(why), "{code}: {said}");
+    }
+    let (code, dry) = site.json(&[&purge[..], &["--dry-run"]].concat());
+    assert_eq!((code, &dry["rows"], &dry["left"]), (0, &1.into(), &1.into()));
+    let before = kept_bytes(&site);
+    let (code, done) = site.json(&[&purge[..], &["--reason", "ticket 12"]].concat());
+    assert_eq!((code, &done["rows"], &done["left"]), (0, &1.into(), &0.into()), "{done:#}");
+    assert!(kept_bytes(&site) < before);
+    site.balanced();
+    let (code, found) = site.json(&["quarantine", "find", key]);
+    assert_eq!((code, found.as_array().map(Vec::len)), (1, Some(0)));
+    let (code, _) = site.json(&[&purge[..], &["--reason", "ticket 12"]].concat());
+    assert_eq!(code, 1, "there are none any more");
+    let (_, commands) = site.json(&["commands", "ls"]);
+    let of = &commands[0];
+    assert_eq!(
+        (&of["reason"], &of["what"]),
+        (&"ticket 12".into(), &"purge kept rows of 1 item".into())
+    );
+    assert_eq!(of["result"], "purged: 1 row of 1 item");
+    assert!(!commands.to_string().contains(key), "{commands:#}");
+    assert_eq!((found_in(&db, key), found_in(&db, address)), (vec![], vec![]));
+    // The bytes of the file, without what the product has removed itself.
+    db.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").expect("vacuumed");
+    for file in ["besom.db", "besom.db-wal"] {
+        let bytes = std::fs::read(site.path(file)).unwrap_or_default();
+        let has = |text: &str| bytes.windows(text.len()).any(|some| some == text.as_bytes());
+        assert!(!has(key) && !has(address), "{file}");
+    }
+    let (_, kept) = site.json(&["quarantine", "ls"]);
+    let (code, undone) = site.json(&["undo", &kept[0]["run"].to_string()]);
+    assert_eq!((code, &undone["rows"]), (1, &39.into()), "{undone:#}");
+    assert!(undone["notes"].to_string().contains("1 row was purged, and not kept any longer"));
+    let back: u32 =
+        db.query_row("SELECT count(*) FROM sessions WHERE id <> ?1", [key], |r| r.get(0)).unwrap();
+    assert_eq!(back, 39);
+    site.balanced();
+}
+
+/// Beside a host: the leader applies it, and what an undo has kept of the row goes as well.
+#[test]
+fn a_host_purges_what_is_kept_of_a_row_and_of_its_undo() {
+    let (site, db) = people();
+    let mut host = site.serve();
+    host.leads();
+    let (_, kept) = site.json(&["quarantine", "ls"]);
+    let (code, _) = site.json(&["undo", &kept[0]["run"].to_string(), "--wait", "60s"]);
+    assert_eq!(code, 0);
+    let key = ERASED;
+    let (_, found) = site.json(&["quarantine", "find", key]);
+    assert_eq!(found.as_array().map(Vec::len), Some(2), "the run, and its undo");
+    let purge = ["quarantine", "purge", "--key", key, "--task", "old-sessions"];
+    let asked = [&purge[..], &["--reason", "ticket 12", "--wait", "60s"]].concat();
+    let (code, done) = site.json(&asked);
+    assert_eq!((code, &done["rows"], &done["left"]), (0, &2.into(), &0.into()), "{done:#}");
+    let (code, _) = site.json(&["quarantine", "find", key]);
+    assert_eq!((code, found_in(&db, key)), (1, vec![]));
+    host.stop();
+    site.balanced();
+}

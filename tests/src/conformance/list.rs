@@ -239,6 +239,13 @@ macro_rules! store_conformance {
                 the_newest_terms_stay_however_old,
                 connections_that_have_long_ended_are_forgotten,
             }
+            purge {
+                purged_rows_do_not_come_back_and_the_others_do,
+                nothing_is_kept_of_an_item_whose_rows_are_all_purged,
+                a_place_that_has_changed_since_is_left_as_it_is,
+                a_purge_of_many_places_takes_several_transactions,
+                rows_beside_purged_ones_are_undone_whatever_was_done_to_them,
+            }
             range_changes {
                 the_parts_of_a_range_are_its_pages,
                 rows_of_a_range_are_judged_in_the_commit,

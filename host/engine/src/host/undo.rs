@@ -348,7 +348,7 @@ impl Proposer {
                 return Ok(only_planned_again(undone));
             }
             return skip(format!(
-                "the rows of {task} {key} are kept no longer, or never were (keep_removed)"
+                "the rows of {task} {key} are kept no longer (keep_removed, or purged), or never were"
             ));
         };
         let attempts = self.attempts(&key_of(undone.run, undone.history)).await?;
@@ -375,6 +375,7 @@ impl Proposer {
             rows: kept.rows,
             forced: Arc::new(request.forced.iter().cloned().collect()),
             earlier,
+            purged: kept.purged,
         };
         Ok(proposed(undone, restore, Vec::new()))
     }

@@ -70,6 +70,7 @@ impl Planner {
                 | Asked::DiscardDead(_)
                 | Asked::RetryMessages(_)
                 | Asked::DiscardMessages(_)
+                | Asked::Purge(_)
                 | Asked::RepairStreams { .. } => false,
                 // A later version may know it.
                 Asked::Unknown => true,
@@ -291,6 +292,7 @@ impl Planner {
             Asked::RepairStreams { task } => {
                 (CommandEffect::RepairStreams(task.clone()), "renumbered".into())
             }
+            Asked::Purge(purge) => (CommandEffect::Purge(purge.clone()), "purged".into()),
             Asked::RetryMessages(selector) => {
                 (CommandEffect::RetryMessages(selector.clone()), "will be delivered again".into())
             }
@@ -403,6 +405,7 @@ impl Planner {
             | CommandEffect::RetryMessages(_)
             | CommandEffect::DiscardMessages(_)
             | CommandEffect::RepairStreams(_)
+            | CommandEffect::Purge(_)
             | CommandEffect::Note
             | CommandEffect::RetryDead(_)
             | CommandEffect::DiscardDead(_)

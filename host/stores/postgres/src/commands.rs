@@ -21,6 +21,7 @@ use super::items;
 use super::leadership::{check_fence, hold_fence};
 use super::ledger::{Ledger, numbers_needed};
 use super::outbox;
+use super::purge;
 use super::reviews;
 use super::runs::{close_scan, json, named, parse, write_decision};
 use super::session::{Param, Pipeline, Session, Tx, only, params};
@@ -161,7 +162,7 @@ async fn applied(
         return Ok(done);
     }
     let number = |task: &TaskName| tasks.get(task).copied().unwrap_or(0);
-    let mut applied = Applied { dead: done.dead, ..Applied::default() };
+    let mut applied = Applied { dead: done.dead, purged: done.purged, ..Applied::default() };
     let begun = done.progress;
     match effect {
         CommandEffect::Slots(decision) => {
@@ -221,6 +222,7 @@ async fn applied(
             applied.repaired = streams::repair(tx, number(task)).await?;
             applied.refused = applied.repaired.refusal(task);
         }
+        CommandEffect::Purge(which) => purge::purge(tx, which, &mut applied, letters).await?,
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     let (refused, result) = effect.outcome(result, &applied);

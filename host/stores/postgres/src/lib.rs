@@ -40,6 +40,7 @@ mod plan;
 mod planning;
 mod pooler;
 mod prune;
+mod purge;
 mod range;
 mod range_change;
 mod readset;

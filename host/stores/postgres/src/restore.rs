@@ -9,6 +9,7 @@ use std::sync::Arc;
 use besom_core::collection::Operations;
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Again, Restore};
+use besom_core::purge::note;
 use besom_core::value::{Field, RowKey, Value};
 use tokio_postgres::Row;
 
@@ -129,6 +130,7 @@ pub(super) async fn apply(
     }
     let mut ended = restoring.end();
     ended.restored.notes.extend(notes);
+    ended.restored.notes.extend(note(restore.purged));
     Ok(ended)
 }
 

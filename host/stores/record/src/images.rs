@@ -17,6 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use besom_ports::store::{BeforeImage, Error, Given, KeptItem, Left};
 
+pub use self::purge::{Less, purge};
+
+mod purge;
+
 /// A packed value of the store is corrupt.
 #[derive(Debug, thiserror::Error)]
 #[error("before-images cannot be read or written: {0}")]
@@ -146,6 +150,8 @@ enum Record<'a, R> {
     Given(Cow<'a, Given>),
     /// No row existed, and one with these values of the table's columns was inserted.
     Inserted(R),
+    /// So many rows were purged.
+    Purged(u64),
 }
 
 /// A row of which only the number counts: nothing of it is copied.
@@ -344,20 +350,24 @@ impl Images {
         if version.into_iter().chain(given).any(|record| self.record(&record).is_err()) {
             return Vec::new();
         }
-        let Ok(size) = u16::try_from(self.bytes.len()) else {
-            return lz4_flex::compress_prepend_size(&self.bytes);
-        };
-        SCRATCH.with_borrow_mut(|Scratch { table, out }| {
-            out.clear();
-            out.extend(u32::from(size).to_le_bytes());
-            out.resize(4 + get_maximum_output_size(self.bytes.len()), 0);
-            match compress_into_with_table(&self.bytes, &mut out[4..], table) {
-                Ok(packed) => out[..4 + packed].to_vec(),
-                // The buffer is large enough for any input.
-                Err(_) => lz4_flex::compress_prepend_size(&self.bytes),
-            }
-        })
+        compressed(&self.bytes)
     }
+}
+
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let Ok(size) = u16::try_from(bytes.len()) else {
+        return lz4_flex::compress_prepend_size(bytes);
+    };
+    SCRATCH.with_borrow_mut(|Scratch { table, out }| {
+        out.clear();
+        out.extend(u32::from(size).to_le_bytes());
+        out.resize(4 + get_maximum_output_size(bytes.len()), 0);
+        match compress_into_with_table(bytes, &mut out[4..], table) {
+            Ok(packed) => out[..4 + packed].to_vec(),
+            // The buffer is large enough for any input.
+            Err(_) => lz4_flex::compress_prepend_size(bytes),
+        }
+    })
 }
 
 /// The images of a packed record, oldest first. `read` is the value of a mapped column; the flag is
@@ -389,7 +399,7 @@ pub fn unpack(
                 left = of.into_owned();
                 continue;
             }
-            Record::Version(_) | Record::Given(_) => continue,
+            Record::Version(_) | Record::Given(_) | Record::Purged(_) => continue,
             Record::Absent(key) => (key, None, Vec::new()),
             Record::Inserted(values) => {
                 let all = head.3.iter().zip(values);
@@ -455,6 +465,7 @@ pub fn outline(packed: &[u8]) -> Result<KeptItem, Broken> {
             Record::Left(_) => {}
             Record::Version(version) => kept.version = Some(version.into_owned()),
             Record::Given(given) => kept.given = Some(given.into_owned()),
+            Record::Purged(rows) => kept.purged += rows,
         }
     }
     Ok(kept)
@@ -538,6 +549,7 @@ mod tests {
             collections: vec!["c".into()],
             rows: 4,
             given: Some(given),
+            purged: 0,
         };
         assert_eq!(outline(&packed).unwrap(), kept);
         let images = unpack(&packed, as_it_is).unwrap();
@@ -632,6 +644,7 @@ mod tests {
             collections: vec!["c".into()],
             rows: 3,
             given: None,
+            purged: 0,
         };
         assert_eq!(outline(&images.pack("v", None)).unwrap(), kept);
     }

@@ -19,6 +19,7 @@ use super::items;
 use super::leadership::check_fence;
 use super::ledger::Ledger;
 use super::outbox;
+use super::purge;
 use super::reviews;
 use super::runs::{close_scan, json, parse, write_decision};
 use super::streams;
@@ -114,7 +115,7 @@ pub(super) fn apply(
     if row.applied_at.is_some() {
         return Ok(done);
     }
-    let mut applied = Applied { dead: done.dead, ..Applied::default() };
+    let mut applied = Applied { dead: done.dead, purged: done.purged, ..Applied::default() };
     let begun = done.progress;
     match effect {
         CommandEffect::Slots(decision) => applied.runs = write_decision(tx, fence.term, decision)?,
@@ -171,6 +172,7 @@ pub(super) fn apply(
             applied.repaired = streams::repair(tx, task)?;
             applied.refused = applied.repaired.refusal(task);
         }
+        CommandEffect::Purge(which) => purge::purge(tx, which, &mut applied, letters)?,
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     let (refused, result) = effect.outcome(result, &applied);

@@ -33,6 +33,7 @@ pub mod place;
 mod plan;
 mod planning;
 mod prune;
+mod purge;
 mod questions;
 mod queue;
 mod range;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Again, Restore};
+use besom_core::purge::note;
 use besom_core::value::{Field, RowKey, Value};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, ffi, params_from_iter};
@@ -146,6 +147,7 @@ impl Effects<'_> {
         }
         let Ended { mut restored, undone, images } = restoring.end();
         restored.notes.extend(notes);
+        restored.notes.extend(note(restore.purged));
         self.rows += restored.rows;
         for one in undone {
             self.keep_undone(one, &images)?;

@@ -1,16 +1,18 @@
 //! The books: the history, the recount of the counters, and pruning.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use besom_core::ids::{CommitId, FencingToken, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item};
 use besom_core::plan::{Run, SlotRecord};
 use besom_core::time::Time;
 
+use super::ledger::image_bytes;
 use super::state::{Account, Recorded, State, account};
 use besom_ports::store::{
-    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, KeptItem, Pruned,
-    Result, Retention, TERMS_KEPT,
+    Applied, Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, KeptItem,
+    Left, Pruned, Purge, Result, Retention, TERMS_KEPT,
 };
 
 impl State {
@@ -52,9 +54,9 @@ impl State {
     }
 
     pub(super) fn kept(&self, history: u64) -> Option<KeptItem> {
-        let Recorded { images, version, given, .. } = self.history.get(&history)?;
+        let Recorded { images, version, given, purged, .. } = self.history.get(&history)?;
         let (version, given) = (Some(version.clone()), given.clone());
-        let mut kept = KeptItem { version, given, ..KeptItem::default() };
+        let mut kept = KeptItem { version, given, purged: *purged, ..KeptItem::default() };
         for image in images.as_ref()? {
             kept.rows += 1;
             if !kept.collections.contains(&image.collection) {
@@ -62,6 +64,41 @@ impl State {
             }
         }
         Some(kept)
+    }
+
+    /// Removes chosen rows from what is kept.
+    pub(super) fn purge_kept(&mut self, purge: &Purge, applied: &mut Applied, limit: NonZeroU32) {
+        let mut step = (0, 0);
+        while let Some(place) = applied.next_place(purge, step, limit) {
+            let found = self.history.get_mut(&place.history);
+            step = (step.0 + 1, step.1 + place.bytes);
+            let Some(Recorded { row, images: Some(images), given, purged, .. }) = found else {
+                applied.count_place(false, None);
+                continue;
+            };
+            let all = images.len() as u64;
+            if (place.bytes, place.of) != (row.undo_bytes, all) {
+                applied.count_place(true, None);
+                continue;
+            }
+            let (mut at, mut removed) = (0, 0);
+            images.retain(|image| {
+                at += 1;
+                let stays = !place.has(at - 1);
+                removed += u64::from(!stays && image.left != Left::Copy);
+                stays
+            });
+            row.undo_bytes = images.iter().map(image_bytes).sum();
+            *given = None;
+            *purged += removed;
+            if images.is_empty()
+                && let Some(recorded) = self.history.get_mut(&place.history)
+            {
+                recorded.images = None;
+            }
+            applied.count_place(true, Some(removed));
+        }
+        applied.end_step(purge);
     }
 
     // ---- the audit

@@ -52,7 +52,7 @@ impl State {
             Some(row) if row.applied_at.is_some() => return Ok(done),
             Some(row) => row.clone(),
         };
-        let mut applied = Applied { dead: done.dead, ..Applied::default() };
+        let mut applied = Applied { dead: done.dead, purged: done.purged, ..Applied::default() };
         let begun = done.progress;
         match effect {
             CommandEffect::Slots(decision) => {
@@ -127,6 +127,7 @@ impl State {
                 applied.refused = applied.repaired.refusal(task);
                 self.arrived(applied.refused.is_none(), None, None);
             }
+            CommandEffect::Purge(which) => self.purge_kept(which, &mut applied, letters),
             CommandEffect::Note | CommandEffect::Refuse(_) => {}
         }
         if let Some(row) = self.commands.get_mut(&id) {

@@ -19,6 +19,7 @@ use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, Incarnation, Partition, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::{Again, Change, Filter, Guard, Proposal, Restore};
+use besom_core::purge::note;
 use besom_core::time::Time;
 use besom_core::undo::row_name;
 use besom_record::restore::{Kin, REMOVED, Restoring, nothing, said, unmapped};
@@ -299,7 +300,9 @@ impl State {
             let answer = self.tables.put_back(collections, ask, (&mut touched, &mut mark))?;
             restoring.answer(answer);
         }
-        Ok((touched, restoring.end().restored))
+        let mut restored = restoring.end().restored;
+        restored.notes.extend(note(restore.purged));
+        Ok((touched, restored))
     }
 
     /// Applies all changes of an item, or none. Messages are not sent by it.

@@ -91,7 +91,8 @@ impl State {
                         undo_bytes: images.iter().flatten().map(image_bytes).sum(),
                     };
                     let version = item.version.clone();
-                    self.history.insert(row.id, Recorded { row, images, version, given });
+                    self.history
+                        .insert(row.id, Recorded { row, images, version, given, purged: 0 });
                 }
                 Write::Emit { item, topic, key, payload, .. } => {
                     let Identity { task, tenant, .. } = &item.identity;
@@ -190,7 +191,7 @@ pub(super) fn bump(count: &mut u64, by: i64) {
 }
 
 /// The size of an image, in bytes.
-fn image_bytes(image: &BeforeImage) -> u64 {
+pub(super) fn image_bytes(image: &BeforeImage) -> u64 {
     let fields = image.row.iter().flatten().map(|field| field.value.weight());
     let bytes: usize = fields.chain(image.key.iter().map(Value::weight)).sum();
     bytes as u64

@@ -43,6 +43,8 @@ pub(super) struct Recorded {
     pub(super) version: String,
     /// What the item was given.
     pub(super) given: Option<Given>,
+    /// Number of rows that were purged.
+    pub(super) purged: u64,
 }
 
 /// A batch that is about to be executed.

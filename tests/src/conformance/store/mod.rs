@@ -23,6 +23,7 @@ pub mod outbox;
 pub mod ownership;
 pub mod planning;
 pub mod prune;
+pub mod purge;
 pub mod range_changes;
 pub mod ranges;
 pub mod read_sets;

@@ -125,6 +125,10 @@ impl Replay {
             rows_now: 0,
         };
         let given = match (row.outcome, kept) {
+            (End::Committed, Some(kept)) if kept.purged > 0 => {
+                replayed.why = Some(PURGED.to_owned());
+                return Ok(replayed);
+            }
             (End::Committed, Some(kept)) => match (kept.given, kept.version) {
                 (Some(given), version) => (given, version.unwrap_or_default()),
                 (None, _) => {
@@ -189,6 +193,7 @@ impl Replay {
 
 const OLDER: &str =
     "it was committed by a version of Besom that did not record what items are given";
+const PURGED: &str = "rows of it were purged, and with them what it was given";
 const NOT_KEPT: &str = "what it was given is kept with its rows, and these are kept no longer, or were \
                         not (keep_removed)";
 const WITHOUT_ROWS: &str = "what an item is given is kept only with the rows that it has changed";
