@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use besom_tests::sim::{Broken, Hits, Plan, Report, TROUBLES, WRITES, simulate};
 
 /// Worlds of each kind that every run covers.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 140;
 /// Worlds of each kind among which one shows a defect.
 const BROKEN_SEEDS: u64 = 1_000;
 /// From this number of worlds on, every fault has to have happened.
-const ALL_HAPPEN: u64 = 150;
+const ALL_HAPPEN: u64 = SEEDS;
 
 /// Violations of one world that are shown.
 const SHOWN: usize = 20;

@@ -283,6 +283,8 @@ impl Plan {
         }));
         match words.is_empty() {
             true => "nothing would be changed".to_owned(),
+            // Only a part of it was examined.
+            false if self.partial.is_some() => format!("at least {}", words.join(", ")),
             false => words.join(", "),
         }
     }

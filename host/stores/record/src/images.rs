@@ -403,7 +403,8 @@ pub fn unpack(
             Record::Absent(key) => (key, None, Vec::new()),
             Record::Inserted(values) => {
                 let all = head.3.iter().zip(values);
-                let all = all.map(|(kept, value)| Field::new(&kept.name, value)).collect();
+                let all: Vec<Field> =
+                    all.map(|(kept, value)| Field::new(&kept.name, value)).collect();
                 let key = key_of(&head.2, &head.3, &all, &read);
                 inserted = Some(Left::As(all));
                 (key, None, Vec::new())

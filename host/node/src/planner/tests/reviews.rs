@@ -109,6 +109,21 @@ fn what_is_not_approved_in_time_lapses() {
     assert_eq!(state, State::Lapsed);
 }
 
+/// Whoever approves late does not see that the plan lapses in the meantime.
+#[test]
+fn an_approval_counts_by_the_time_of_its_submission() {
+    let approve = |submitted| {
+        let mut planner = waiting();
+        let row = CommandRow { at: submitted, ..asked(1, Asked::Approve { run: RunId(7) }) };
+        step(&mut planner, at(120), Event::Commands(Ok(vec![row])));
+        applying(&plan(&mut planner, at(120))).expect("it is applied").effect.clone()
+    };
+    assert_eq!(approve(at(99)), CommandEffect::Approve(RunId(7)));
+    let late = approve(at(100));
+    let CommandEffect::Refuse(why) = late else { panic!("{late:?}") };
+    assert!(why.contains("approve_within") && why.contains("came later"), "{why}");
+}
+
 #[test]
 fn a_plan_lapses_with_what_it_was_made_by_and_cannot_be_approved() {
     type Change = fn(&mut TaskDefinition);
@@ -222,4 +237,36 @@ fn a_pass_does_not_wait_for_an_approval() {
     assert!(planner.pass_is_complete());
     assert_eq!(planner.changed_pauses(), Some(["sweep".into()].into()));
     assert_eq!(decisions(&idle(&mut planner, at(2))), [], "it does not plan again");
+}
+
+/// A second plan of the same rows would wait as well.
+#[test]
+fn a_pass_begins_no_run_of_a_task_whose_plan_waits() {
+    let new = {
+        let mut planner = leading(&["sweep"]);
+        planner.redefine(at(0), &in_mode(&["sweep"], Mode::Approve));
+        decisions(&plan(&mut planner, at(11))).remove(0).decision.runs.remove(0)
+    };
+    let begin = |commands: Vec<CommandRow>| {
+        let mut planner = Planner::new(Settings { pass: true, ..Settings::default() });
+        let (mut notices, mut out) = (Vec::new(), Vec::new());
+        let run = Run { mode: Mode::Approve, held: true, planned: 3, ..run_of(7, &new) };
+        let loaded =
+            Loaded { runs: vec![run], waiting: vec![(RunId(7), at(100))], ..Loaded::default() };
+        let all = in_mode(&["sweep"], Mode::Approve);
+        planner.lead(at(30), fence(), loaded, &all, &mut notices, &mut out);
+        planner.plan(at(30), true, &mut out);
+        assert_eq!(decisions(&out), [], "a decision may be pending");
+        step(&mut planner, at(30), Event::Commands(Ok(commands)));
+        out.clear();
+        planner.plan(at(30), true, &mut out);
+        assert_eq!(decisions(&out), []);
+        (planner, out)
+    };
+    let (planner, _) = begin(Vec::new());
+    assert!(planner.pass_is_complete());
+    let (planner, out) = begin(vec![asked(1, Asked::Approve { run: RunId(7) })]);
+    let effect = applying(&out).expect("it is applied").effect.clone();
+    assert_eq!(effect, CommandEffect::Approve(RunId(7)));
+    assert!(!planner.pass_is_complete());
 }

@@ -83,8 +83,8 @@ async fn committed() -> Committed {
     }
     store.write(&changes.into_iter().map(of_tenant).collect::<Vec<_>>()).expect("the changes");
     let live: Arc<dyn ReadView> =
-        store.snapshot(Duration::from_secs(60)).await.expect("a snapshot").into();
-    Committed { before: before.into(), after: AsItWas::new(live, collections, images) }
+        store.snapshot(Duration::from_secs(60)).await.expect("a snapshot");
+    Committed { before, after: AsItWas::new(live, collections, images) }
 }
 
 /// All pages of a range, one after the other.
