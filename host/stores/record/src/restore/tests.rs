@@ -4,17 +4,19 @@ use super::*;
 
 use std::collections::BTreeMap;
 
+type Rows = BTreeMap<i64, Vec<Field>>;
+
 /// A table with a key `id`, a unique `name`, and a parent that has to exist.
 #[derive(Default)]
 struct Table {
-    rows: BTreeMap<i64, Vec<Field>>,
+    rows: Rows,
     /// The rows of another table, into which rows were moved.
-    copies: BTreeMap<i64, Vec<Field>>,
+    copies: Rows,
     /// Rows, and copies, that cannot be removed.
     fixed: Vec<i64>,
     /// What a trigger sets in each row that is changed.
     trigger: Option<Field>,
-    marked: Option<(BTreeMap<i64, Vec<Field>>, BTreeMap<i64, Vec<Field>>)>,
+    marked: Option<(Rows, Rows)>,
     statements: usize,
 }
 
