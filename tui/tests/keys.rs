@@ -118,7 +118,7 @@ fn a_choice_stays_with_its_row_when_rows_move() {
 fn attention_leads_to_its_cause() {
     // If there is room only for the list, its keys are the screen's.
     for (downs, place) in
-        [(0, Place::Overview), (2, Place::Queues), (5, Place::Runs), (6, Place::Tasks)]
+        [(0, Place::Overview), (2, Place::Queues), (5, Place::Runs), (7, Place::Tasks)]
     {
         let mut dashboard = Dashboard::of(small());
         dashboard.input(Input::Resize(40, 10));
