@@ -23,11 +23,8 @@ fn built_in_tasks() -> String {
         .concat()
 }
 
-/// The grants that the hostile plugin requests.
-pub const GRANTED: &str = r#"
-things = ["read", "update", "delete"]
-secrets = ["read"]
-topics = ["cleaned"]
+/// The collections of the hostile plugin.
+const HOSTILE_COLLECTIONS: &str = r#"
 [collections.things]
 tenant = "tenant"
 key = ["id"]
@@ -45,12 +42,18 @@ INSERT INTO things VALUES ('first', 1, 'one', x'01', 0);
 CREATE TABLE secrets (id INTEGER PRIMARY KEY);
 ";
 
-/// A task with the hostile plugin, that scan, and the requested grants; `keys` are further keys of
-/// its table. [`Site::add_hostile`] adds the plugin itself.
+/// A task of the hostile plugin with that scan, the grants that it requests, and its collections;
+/// `keys` are further keys of its table. [`Site::add_hostile`] adds the plugin itself.
 pub fn hostile(task: &str, scan: &str, keys: &str) -> String {
+    format!("{}{HOSTILE_COLLECTIONS}", another_hostile(task, scan, keys))
+}
+
+/// A further task of the hostile plugin in a configuration that has its collections.
+pub fn another_hostile(task: &str, scan: &str, keys: &str) -> String {
     format!(
         "[tasks.{task}]\nplugin = \"hostile.wasm\"\nsettings.scan = \"{scan}\"\n{keys}\n\
-         [tasks.{task}.grants]{GRANTED}"
+         [tasks.{task}.grants]\nthings = [\"read\", \"update\", \"delete\"]\n\
+         secrets = [\"read\"]\ntopics = [\"cleaned\"]\n"
     )
 }
 
