@@ -26,6 +26,7 @@ pub async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore
         earlier: Vec::new(),
         again: Again::No,
         purged: kept.purged,
+        whole: false,
     }
 }
 

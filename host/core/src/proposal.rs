@@ -280,6 +280,9 @@ pub struct Restore {
     /// Number of rows of the item that were purged: they cannot be put back.
     #[serde(default)]
     pub purged: u64,
+    /// Whether every row is put back or none. Then no row is forced.
+    #[serde(default)]
+    pub whole: bool,
 }
 
 impl Change {

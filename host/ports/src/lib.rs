@@ -13,3 +13,4 @@ pub mod members;
 pub mod shape;
 pub mod store;
 pub mod task;
+pub mod undone;

@@ -16,9 +16,9 @@ use super::undo::no_such_item;
 use super::{Exit, Failure, Global, open};
 use besom_engine::gather::rows;
 use besom_engine::host::undo::{is_candidate, key_of, page};
-use besom_engine::host::undone::{Recorded, Undone};
 use besom_ports::store::{BeforeImage, HistoryQuery, HistoryRow, Left, Run, Store};
 use besom_ports::task::TaskDefinition;
+use besom_ports::undone::{Recorded, Undone};
 
 /// Number of history rows read at a time.
 const PAGE: u32 = 1_000;

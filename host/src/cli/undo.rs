@@ -21,11 +21,10 @@ use super::{Exit, Failure, Global, open, run};
 use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::asking::submit_once;
-use besom_engine::host::undo::{
-    ALREADY, Plugins, Proposer, definition, is_candidate, is_only_planned_again, page,
-};
+use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_candidate, page};
 use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store};
 use besom_ports::task::TaskDefinition;
+use besom_ports::undone::is_only_planned_again;
 
 /// Number of history rows read at a time.
 const PAGE: u32 = 1_000;

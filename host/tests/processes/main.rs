@@ -30,5 +30,6 @@ mod telling;
 mod terminal;
 mod top;
 mod undo;
+mod undone_documents;
 #[path = "../common/wait.rs"]
 mod wait;

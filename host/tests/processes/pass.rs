@@ -25,7 +25,7 @@ const WITHOUT_BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// An update of client `client`, one map entry at clock 0: written by hand, so that every byte
 /// is known.
-fn entry(client: u8) -> [u8; 14] {
+pub fn entry(client: u8) -> [u8; 14] {
     [1, 1, client, 0, 40, 1, 1, b'm', 1, b'k', 1, 125, 5, 0]
 }
 
@@ -35,7 +35,8 @@ fn share(db: &Connection, name: &str, ends_in: Duration, over: bool) {
     add_share(db, name, ends);
 }
 
-fn document(db: &mut Connection, name: &str) {
+/// A document with four changes.
+pub fn document(db: &mut Connection, name: &str) {
     let sql = "INSERT INTO documents (project_id, doc_id, created_at, updated_at)
                VALUES ('first', ?1, 0, 0)";
     db.execute(sql, [name]).expect("a document");

@@ -22,7 +22,6 @@ pub mod replay;
 pub mod review;
 pub mod setup;
 pub mod undo;
-pub mod undone;
 pub mod wake;
 
 use std::collections::HashMap;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::command::Undo;
+use besom_core::command::{Undo, counted};
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Candidate, End, Identity, Item};
 use besom_core::mode::Mode;
@@ -32,11 +32,14 @@ use besom_ports::store::{self, HistoryQuery, HistoryRow, ReadView, Store};
 use besom_ports::task::{
     APPROVE_WITHIN_DEFAULT, DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition,
 };
+use besom_ports::undone::{ONLY_PLANNED_AGAIN, is_only_planned_again};
 
 /// In place of the digest of a component.
 const DIGEST: &str = "besom-undo";
-/// The plugin whose items are not undone.
+/// The plugin whose items are undone as a whole or not at all: a part of a log is no document.
 const COMPACTION: &str = "compaction";
+/// The note of a compaction that names its mode, and the mode that is not undone.
+const MODE: (&str, &str) = ("mode", "reset");
 /// How long the rows that were changed by an undo are kept, if no task keeps its own for longer.
 const RETENTION: Duration = Duration::from_secs(7 * 86_400);
 /// How the reason of an item begins that has nothing left to undo.
@@ -47,8 +50,6 @@ const ACTING: usize = 4;
 const DEPTH_MAX: u32 = 8;
 /// Maximum number of earlier attempts that are looked at.
 const ATTEMPTS: u32 = 100;
-/// The note of an item that has put nothing back, because that was done before: what was undone may be planned again.
-const ONLY_PLANNED_AGAIN: &str = "only_planned_again";
 
 /// Adds the task to the work of a host that serves every request.
 pub fn add(work: &mut Work) {
@@ -129,6 +130,20 @@ pub struct Proposer {
     store: Arc<dyn Store>,
 }
 
+/// How an item is undone.
+enum Terms {
+    /// Row by row: those that somebody has changed stay.
+    Rows,
+    /// Every row, or none.
+    Whole,
+    /// Not at all, for this reason.
+    Never(&'static str),
+}
+
+/// Why a reset is not undone.
+const RESET: &str = "a reset of a document is not undone: a client that has loaded it since would merge it beside the \
+                     former document";
+
 /// What an item undoes.
 #[derive(Debug, Serialize, Deserialize)]
 struct Undone {
@@ -184,11 +199,6 @@ impl Plugins {
 /// The key of the item that undoes a history row, and how `besom undo` takes it.
 pub fn key_of(run: RunId, history: u64) -> String {
     format!("{run}/#{history}")
-}
-
-/// Whether a row of the history of this task only lets its task plan again what was undone before.
-pub fn is_only_planned_again(row: &HistoryRow) -> bool {
-    row.notes.iter().any(|note| note.name == ONLY_PLANNED_AGAIN)
 }
 
 /// Whether a row of the history has changed rows that could be put back.
@@ -335,13 +345,11 @@ impl Proposer {
         plugins: &Plugins,
     ) -> store::Result<Verdict> {
         let skip = |reason: String| Ok(Verdict::Skip { reason, settled: true });
-        if plugins.of(&*self.store, undone.run).await?.as_deref() == Some(COMPACTION) {
-            return skip(
-                "a compaction is not undone: what clients have written or loaded since builds on the compacted \
-                 document, and a part of its log would not be a document"
-                    .to_owned(),
-            );
-        }
+        let whole = match self.terms(undone, plugins).await? {
+            Terms::Rows => false,
+            Terms::Whole => true,
+            Terms::Never(why) => return skip(why.to_owned()),
+        };
         let Identity { task, key, .. } = &undone.identity;
         let Some(kept) = self.store.kept(undone.history).await? else {
             if request.plan_again {
@@ -351,6 +359,12 @@ impl Proposer {
                 "the rows of {task} {key} are kept no longer (keep_removed, or purged), or never were"
             ));
         };
+        if whole && kept.purged > 0 {
+            return skip(format!(
+                "{} of {task} {key} were purged, and it is undone as a whole or not at all",
+                counted(kept.purged, "row")
+            ));
+        }
         let attempts = self.attempts(&key_of(undone.run, undone.history)).await?;
         let mut earlier = Vec::new();
         for attempt in attempts {
@@ -376,8 +390,45 @@ impl Proposer {
             forced: Arc::new(request.forced.iter().cloned().collect()),
             earlier,
             purged: kept.purged,
+            whole,
         };
         Ok(proposed(undone, restore, Vec::new()))
+    }
+
+    /// How an item is undone.
+    async fn terms(&self, undone: &Undone, plugins: &Plugins) -> store::Result<Terms> {
+        let (mut run, mut number) = (undone.run, undone.history);
+        // The undo of an undo is that of its origin.
+        for _ in 0..DEPTH_MAX {
+            let plugin = plugins.of(&*self.store, run).await?;
+            let is_undo = match plugin.as_deref() {
+                Some(COMPACTION) => false,
+                Some(undo::TASK) => true,
+                _ => return Ok(Terms::Rows),
+            };
+            let query = HistoryQuery {
+                run: Some(run),
+                before: Some(number.saturating_add(1)),
+                limit: 1,
+                ..HistoryQuery::default()
+            };
+            let row = self.store.history(&query).await?.into_iter().find(|row| row.id == number);
+            let Some(row) = row else { return Ok(Terms::Whole) };
+            if !is_undo {
+                let is_reset = |note: &Field| {
+                    note.name == MODE.0 && note.value == Value::Text(MODE.1.to_owned())
+                };
+                return Ok(match row.notes.iter().any(is_reset) {
+                    true => Terms::Never(RESET),
+                    false => Terms::Whole,
+                });
+            }
+            match (Target::parse(&row.identity.key).ok()).map(|of| (of.number(), of)) {
+                Some((Some(of), Target::Item(origin, _))) => (run, number) = (origin, of),
+                _ => return Ok(Terms::Rows),
+            }
+        }
+        Ok(Terms::Whole)
     }
 
     /// What was committed to undo the item of this key, newest first.

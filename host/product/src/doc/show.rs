@@ -4,8 +4,10 @@ use besom_core::ids::TaskName;
 
 use super::attached::{Attached, attached};
 use super::history::{item_key, of_document};
+use super::verify::UNDOS_MAX;
 use super::{Document, Error, Name, SNAPSHOT_MAX, document, stored};
 use besom_ports::store::{self, DeadLetter, DeadSelector, End, HistoryRow, Letters, Store};
+use besom_ports::undone::{Recorded, Undone};
 
 /// Maximum number of history rows and dead letters searched for the last result of a document.
 const LOOKED_AT_MAX: u32 = 1_000;
@@ -87,7 +89,9 @@ pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<
         left_alone: None,
         attached: attached(store, name).await?,
     };
-    let history = of_document(store, name, tasks, LOOKED_AT_MAX).await?;
+    let mut history = of_document(store, name, tasks, LOOKED_AT_MAX).await?;
+    let undos = Recorded::read(store, UNDOS_MAX).await?;
+    history.retain(|row| undos.of(row.run, row.id) != Undone::Whole);
     shown.last_compaction = history.iter().find(|row| row.outcome == End::Committed).cloned();
     let was_compacted = shown.last_compaction.is_some();
     let mut last_word = history.into_iter().find_map(|row| {

@@ -4,7 +4,6 @@
 //! keys or unique values are taken are left out by the statement itself; another error refuses the statement.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use besom_core::collection::Operations;
 use besom_core::ids::Tenant;
@@ -122,7 +121,7 @@ pub(super) async fn apply(
         earlier.extend(unpacked(packed(session, *history).await?)?.into_iter().flatten());
     }
     let kin = Kin::of(tables.into_iter());
-    let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier, kin);
+    let mut restoring = Restoring::new(images, restore, &earlier, kin);
     let back = Back { session, mapping, scene, tenant };
     while let Some(ask) = restoring.ask() {
         let answer = back.asked(ask).await?;

@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use besom_core::proposal::Condition;
+use besom_core::proposal::{Condition, Restore};
 use besom_core::undo::{BETWEEN_NOTES, Differing, STAY, row_name};
 use besom_core::value::{Field, RowKey};
 use besom_ports::store::{BeforeImage, Left, Restored, Staying};
@@ -258,19 +258,21 @@ const TIMES_MAX: u32 = 4;
 const LATE: &str = "it was not tried, because finding the rows that the database refuses takes too long; undo it again";
 
 impl Restoring {
-    /// Puts back the rows of these images, oldest first. Rows with names in `forced` are put back whatever has
-    /// happened to them; `earlier` has the images of earlier attempts, whose rows are not put back again; `kin` says
-    /// which rows belong to others.
+    /// Puts back the rows of these images, oldest first, as `restore` says; `earlier` has the images of earlier
+    /// attempts, whose rows are not put back again; `kin` says which rows belong to others.
     pub fn new(
         images: Vec<BeforeImage>,
-        forced: Arc<BTreeSet<String>>,
+        restore: &Restore,
         earlier: &[BeforeImage],
         kin: Kin,
     ) -> Restoring {
         let name = |image: &BeforeImage| row_name(&image.collection, &image.key);
         let removed = |at: &usize| way(&images[*at]) == Way::Remove;
         let removed: Vec<usize> = (0..images.len()).filter(removed).collect();
-        let families = kin.families(&images, &removed);
+        let families = match restore.whole {
+            true => HashMap::from([(0, (0..images.len()).collect())]),
+            false => kin.families(&images, &removed),
+        };
         let of = families.iter().flat_map(|(head, all)| all.iter().map(move |at| (*at, *head)));
         let family: HashMap<usize, usize> = of.collect();
         let moves = images.iter().any(|image| way(image) == Way::MoveBack);
@@ -281,7 +283,7 @@ impl Restoring {
             images,
             jobs: Vec::new(),
             current: None,
-            forced,
+            forced: if restore.whole { Arc::default() } else { Arc::clone(&restore.forced) },
             earlier: earlier.iter().map(name).collect(),
             seen: HashMap::new(),
             without_copy: HashSet::new(),

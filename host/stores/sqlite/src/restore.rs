@@ -3,7 +3,6 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Again, Restore};
@@ -140,7 +139,7 @@ impl Effects<'_> {
         }
         let tables = restore.collections.iter().filter_map(|name| mapping.table(name).ok());
         let kin = Kin::of(tables.map(|table| &table.collection));
-        let mut restoring = Restoring::new(images, Arc::clone(&restore.forced), &earlier, kin);
+        let mut restoring = Restoring::new(images, restore, &earlier, kin);
         while let Some(ask) = restoring.ask() {
             let answer = self.asked(ask, &scene)?;
             restoring.answer(answer);

@@ -287,14 +287,14 @@ impl State {
         }
         let earlier = restore.earlier.iter().filter_map(|history| self.images(*history));
         let earlier: Vec<BeforeImage> = earlier.flatten().collect();
-        let mut forced = Arc::clone(&restore.forced);
+        let mut restore = restore.clone();
         if self.is_broken(Broken::Undo) {
             let name = |image: &BeforeImage| row_name(&image.collection, &image.key);
-            forced = Arc::new(images.iter().map(name).collect());
+            restore.forced = Arc::new(images.iter().map(name).collect());
         }
         let of = restore.collections.iter().filter_map(|name| collections.get(name));
         let kin = Kin::of(of);
-        let mut restoring = Restoring::new(images, forced, &earlier, kin);
+        let mut restoring = Restoring::new(images, &restore, &earlier, kin);
         let mut mark = 0;
         while let Some(ask) = restoring.ask() {
             let answer = self.tables.put_back(collections, ask, (&mut touched, &mut mark))?;

@@ -142,6 +142,29 @@ pub async fn undo_twice_changes_nothing(world: &mut World) {
     assert_eq!(things(world).await, before[1..]);
 }
 
+/// One row that somebody has changed keeps all others away, and none is forced.
+pub async fn an_item_comes_back_as_a_whole_or_not_at_all(world: &mut World) {
+    world.write(vec![full("a", 1), full("b", 2)]).await;
+    let before = things(world).await;
+    let changes = vec![delete("a"), set_n("b", 3), thing("c", 1)];
+    world.settle(candidate("k"), apply(vec![], changes)).await;
+    let item = latest(world).await;
+    world.write(vec![set_n("b", 4)]).await;
+    let now = things(world).await;
+    let whole =
+        async |forced: &[&str]| Restore { whole: true, ..restore_of(world, item, forced).await };
+    for forced in [&[][..], &["things (\"b\")"]] {
+        let undone = undo_as(world, whole(forced).await).await;
+        let reason = undone.reason.expect("rows stay");
+        assert!(reason.starts_with(STAY) && reason.contains("3; "), "{reason}");
+        assert_eq!((undone.rows, things(world).await), (0, now.clone()));
+    }
+    world.write(vec![set_n("b", 3)]).await;
+    let undone = undo_as(world, whole(&[]).await).await;
+    assert_eq!((undone.rows, undone.reason, things(world).await), (3, None, before));
+    world.balanced().await;
+}
+
 /// Rows that went with their parents come back after them.
 pub async fn rows_that_went_with_others_come_back_after_them(world: &mut World) {
     world.store().set_collections(dependent());

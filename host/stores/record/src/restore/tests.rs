@@ -177,7 +177,11 @@ fn together(
     kin: Kin,
 ) -> (Restored, Vec<Undone>) {
     let forced = forced.iter().map(|name| (*name).to_owned()).collect();
-    let mut restoring = Restoring::new(images, Arc::new(forced), &[], kin);
+    let restore = Restore { forced: Arc::new(forced), ..Restore::default() };
+    asked(table, Restoring::new(images, &restore, &[], kin))
+}
+
+fn asked(table: &mut Table, mut restoring: Restoring) -> (Restored, Vec<Undone>) {
     while let Some(ask) = restoring.ask() {
         let answer = table.take(ask);
         restoring.answer(answer);
@@ -215,6 +219,32 @@ fn why(restored: &Restored) -> Vec<(String, &str)> {
 
 fn gone(rows: &[Vec<Field>]) -> Vec<BeforeImage> {
     rows.iter().map(|row| image(row.clone(), Left::Gone)).collect()
+}
+
+#[test]
+fn as_a_whole_every_row_comes_back_or_none() {
+    let rows: Vec<_> = (0..3).map(|id| row(id, &id.to_string(), None)).collect();
+    let forced = Arc::new(BTreeSet::from(["t (1)".to_owned()]));
+    let restore = Restore { whole: true, forced, ..Restore::default() };
+    let images = || vec![gone(&rows[..2]), vec![inserted(rows[2].clone())]].concat();
+    let restoring = || Restoring::new(images(), &restore, &[], Kin::default());
+
+    let other = row(1, "another", None);
+    let mut table = Table::default();
+    table.rows.insert(1, other.clone());
+    table.rows.insert(2, rows[2].clone());
+    let before = table.rows.clone();
+    let (restored, undone) = asked(&mut table, restoring());
+    let belongs = "it belongs to t (1), which stays as it is";
+    let expected = [("0", belongs), ("1", "its key is taken by another row"), ("2", belongs)];
+    let expected = expected.map(|(key, why)| (key.to_owned(), why));
+    assert_eq!((restored.rows, why(&restored)), (0, expected.to_vec()));
+    assert_eq!((undone, table.rows.clone()), (Vec::new(), before));
+
+    table.rows.remove(&1);
+    let (restored, undone) = asked(&mut table, restoring());
+    assert_eq!((restored.rows, why(&restored).len(), undone.len()), (3, 0, 3));
+    assert_eq!(table.rows.into_values().collect::<Vec<_>>(), rows[..2]);
 }
 
 #[test]
@@ -337,7 +367,7 @@ fn what_an_earlier_attempt_has_put_back_is_not_put_back_again() {
     let rows = [row(1, "a", None), row(2, "b", None)];
     let mut table = Table::default();
     let (earlier, kin) = (gone(&rows[..1]), Kin::default());
-    let mut restoring = Restoring::new(gone(&rows), Arc::default(), &earlier, kin);
+    let mut restoring = Restoring::new(gone(&rows), &Restore::default(), &earlier, kin);
     while let Some(ask) = restoring.ask() {
         let answer = table.take(ask);
         restoring.answer(answer);
@@ -422,7 +452,8 @@ fn a_row_whose_copy_cannot_be_removed_stays_moved() {
     table.fixed.clear();
     table.rows.clear();
     table.copies = [(1, rows[0].clone())].into();
-    let mut restoring = Restoring::new(vec![moved(&rows[0])], Arc::default(), &[], Kin::default());
+    let mut restoring =
+        Restoring::new(vec![moved(&rows[0])], &Restore::default(), &[], Kin::default());
     while let Some(ask) = restoring.ask() {
         let answer = match ask {
             Ask::Remove { .. } => Answer::Done(vec![Did::Missing]),

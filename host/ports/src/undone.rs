@@ -5,14 +5,21 @@ use std::collections::HashMap;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::item::End;
 use besom_core::undo::{self, Target, is_whole};
-use besom_ports::store::{self, HistoryQuery, Store};
 
-use super::undo::is_only_planned_again;
+use crate::store::{self, HistoryQuery, HistoryRow, Store};
 
 /// Number of history rows read at a time.
 const PAGE: u32 = 1_000;
 /// Maximum number of undos of undos that are looked at.
 const DEPTH_MAX: u32 = 8;
+
+/// The note of an item that has put nothing back, because that was done before: what was undone may be planned again.
+pub const ONLY_PLANNED_AGAIN: &str = "only_planned_again";
+
+/// Whether a row of the history of this task only lets its task plan again what was undone before.
+pub fn is_only_planned_again(row: &HistoryRow) -> bool {
+    row.notes.iter().any(|note| note.name == ONLY_PLANNED_AGAIN)
+}
 
 /// How far an item is undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
