@@ -16,6 +16,7 @@ pub mod burial;
 pub mod clock;
 pub mod collection;
 pub mod command;
+pub mod compare;
 pub mod delivery;
 pub mod election;
 pub mod fair;

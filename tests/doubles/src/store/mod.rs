@@ -18,7 +18,6 @@ mod books;
 mod brakes;
 mod commands;
 mod commit;
-mod compare;
 mod fault;
 mod ledger;
 mod lines;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
+use besom_core::compare::{Ordered, order};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::{Condition, Filter, RowRange};
 use besom_core::snapshot::Cause;
@@ -14,7 +15,6 @@ use besom_core::value::{Row, RowKey, Value};
 use serde::{Deserialize, Serialize};
 
 use super::Clock;
-use super::compare::{Ordered, order};
 use super::outbox::{self, Message};
 use super::tables::{
     Columns, RowId, Tables, Violation, check_conditions, check_kind, collection, meets, visible,

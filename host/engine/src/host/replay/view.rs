@@ -13,8 +13,9 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
+use besom_core::compare::{holds, order};
 use besom_core::ids::{TaskName, Tenant};
-use besom_core::proposal::{Comparison, Condition, Test};
+use besom_core::proposal::{Condition, Test};
 use besom_core::undo::row_name;
 use besom_core::value::{Row, RowKey, Value};
 use besom_ports::store::{BeforeImage, Delivery, Error, Range, RangePage, ReadView, Result};
@@ -250,57 +251,6 @@ fn within(range: &Range, collection: &Collection, index: &[String], kept: &Kept)
         && range.conditions.iter().all(|condition| holds(&value, condition))
 }
 
-/// Whether a row meets a condition.
-fn holds(value: &impl Fn(&str) -> Value, condition: &Condition) -> bool {
-    let actual = value(&condition.column);
-    let is = |expected: &Value| order(&actual, expected).is_eq();
-    let compares = |comparison: Comparison, other: &Value| {
-        let known = actual != Value::Null && *other != Value::Null;
-        let order = order(&actual, other);
-        match comparison {
-            Comparison::Equal => order.is_eq(),
-            Comparison::NotEqual => order.is_ne(),
-            Comparison::Below => known && order.is_lt(),
-            Comparison::AtMost => known && order.is_le(),
-            Comparison::AtLeast => known && order.is_ge(),
-            Comparison::Above => known && order.is_gt(),
-        }
-    };
-    match &condition.test {
-        Test::Value(comparison, other) => compares(*comparison, other),
-        Test::Column(comparison, other) => compares(*comparison, &value(other)),
-        Test::OneOf(values) => values.iter().any(is),
-        Test::NoneOf(values) => !values.iter().any(is),
-        Test::StartsWith(text) => match &actual {
-            Value::Text(actual) => actual.starts_with(text.as_str()),
-            _ => false,
-        },
-    }
-}
-
-/// The order of two values of a column; NULL comes first.
-fn order(a: &Value, b: &Value) -> Ordering {
-    match (a, b) {
-        (Value::Null, Value::Null) => Ordering::Equal,
-        (Value::Null, _) => Ordering::Less,
-        (_, Value::Null) => Ordering::Greater,
-        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        (Value::Integer(a), Value::Integer(b)) => a.cmp(b),
-        (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
-        (Value::Decimal(a), Value::Decimal(b)) => match (a.parse::<f64>(), b.parse::<f64>()) {
-            (Ok(x), Ok(y)) if x != y => x.total_cmp(&y),
-            _ => a.cmp(b),
-        },
-        (Value::Text(a), Value::Text(b)) | (Value::Json(a), Value::Json(b)) => a.cmp(b),
-        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
-        (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
-        (Value::Uuid(a), Value::Uuid(b)) => a.cmp(b),
-        (Value::Date(a), Value::Date(b)) => a.cmp(b),
-        // Of different kinds, which no column has.
-        (a, b) => a.shown().cmp(&b.shown()),
-    }
-}
-
 #[async_trait]
 impl ReadView for AsItWas {
     fn read_by(&self, deadline: Instant) {
@@ -377,7 +327,7 @@ impl ReadView for AsItWas {
         let keys: Vec<RowKey> = kept.iter().map(|kept| kept.key.clone()).collect();
         let present = self.live.get_many(tenant, name, &keys, &columns).await?;
         let meets = |value: &dyn Fn(&str) -> Value| {
-            conditions.iter().all(|condition| holds(&|column: &str| value(column), condition))
+            conditions.iter().all(|condition| holds(value, condition))
         };
         let now = present.iter().flatten().filter(|row| {
             meets(&|column| {

@@ -1,16 +1,16 @@
-//! The order of values, and whether a condition holds.
+//! The order of values, and whether a condition holds, for rows that no database compares.
 //!
 //! NULL comes before every value and equals itself. Values of one kind compare by meaning: text and
 //! bytes byte by byte, decimals as numbers, JSON as its text.
 
 use std::cmp::Ordering;
 
-use besom_core::proposal::{Comparison, Condition, Test};
-use besom_core::value::{Kind, Value};
+use crate::proposal::{Comparison, Condition, Test};
+use crate::value::{Kind, Value};
 
 /// A value with a total order, to be part of a key.
 #[derive(Clone, Debug)]
-pub(super) struct Ordered(pub(super) Value);
+pub struct Ordered(pub Value);
 
 impl PartialEq for Ordered {
     fn eq(&self, other: &Self) -> bool {
@@ -34,7 +34,7 @@ impl Ord for Ordered {
 
 /// The order of two values. Values of different kinds never occur in one column; they are ordered
 /// by kind so that the order is total.
-pub(super) fn order(a: &Value, b: &Value) -> Ordering {
+pub fn order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Null, Value::Null) => Ordering::Equal,
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
@@ -105,7 +105,7 @@ impl<'a> Digits<'a> {
 }
 
 /// Whether a row with these values meets a condition.
-pub(super) fn holds(value: &dyn Fn(&str) -> Value, condition: &Condition) -> bool {
+pub fn holds(value: &dyn Fn(&str) -> Value, condition: &Condition) -> bool {
     let actual = value(&condition.column);
     match &condition.test {
         Test::Value(comparison, other) => compares(&actual, *comparison, other),
