@@ -46,6 +46,11 @@ const RETENTION: Duration = Duration::from_secs(7 * 86_400);
 pub const ALREADY: &str = "already undone";
 /// How many items are looked up at once.
 const ACTING: usize = 4;
+/// Maximum number of items of one commit.
+const TOGETHER: u32 = 256;
+/// Maximum number of rows that one commit puts back, unless one item has more. There is one stream of items, so that
+/// what a commit costs by itself delays the undo; on SQLite, the product's writers wait for all of them.
+const ROWS_TOGETHER: u64 = 4_000;
 /// Maximum number of undos of undos that are looked at.
 const DEPTH_MAX: u32 = 8;
 /// Maximum number of earlier attempts that are looked at.
@@ -78,7 +83,7 @@ pub fn definition<'a>(tasks: impl Iterator<Item = &'a TaskDefinition>) -> TaskDe
             fuel: 0,
             hostcall_fuel: 0,
             wall_ms: 0,
-            batch_items: 16,
+            batch_items: TOGETHER,
             batch_bytes: 1 << 20,
             rows_read: 0,
             read_bytes: 0,
@@ -485,6 +490,14 @@ fn only_planned_again(undone: &Undone) -> Verdict {
     proposed(undone, restore, vec![Field::new(ONLY_PLANNED_AGAIN, Value::Bool(true))])
 }
 
+/// The number of rows that a verdict puts back.
+fn rows_of(verdict: &Verdict) -> u64 {
+    match verdict {
+        Verdict::Propose(proposal) => proposal.changes.iter().map(Change::rows).sum(),
+        Verdict::Skip { .. } | Verdict::Retry { .. } | Verdict::Dead { .. } => 0,
+    }
+}
+
 fn infrastructure(error: store::Error) -> Error {
     match error {
         store::Error::Refused(cause, why) => Error::Refused(cause, why),
@@ -535,19 +548,32 @@ impl Guests for Undoing {
             return self.plugins.act(call, view, activity, items).await;
         }
         let plugins = Plugins::default();
-        let mut verdicts = Vec::with_capacity(items.len());
+        // Whether an undo was undone is seen once that is committed.
+        let alone = undo::requested(&call.settings).is_some_and(|(request, _)| {
+            let target = Target::parse(&request.target);
+            matches!(target, Ok(Target::Span { task, .. }) if task.as_str() == undo::TASK)
+        });
+        let rows_max = if alone { 0 } else { ROWS_TOGETHER };
+        let (mut verdicts, mut rows) = (Vec::with_capacity(items.len()), 0);
         // Some at a time: each waits for the store several times.
         for some in items.chunks(ACTING) {
             if let Some(why) = call.stop.reason() {
                 return Err(Error::Stopped(why.to_owned()));
             }
+            if rows > rows_max || (alone && !verdicts.is_empty()) {
+                verdicts.extend(some.iter().map(|_| Err(Fault::no_room())));
+                continue;
+            }
             let mut acting = Vec::with_capacity(some.len());
             for item in some {
                 acting.push(self.own.act_on(call, item, &plugins).boxed());
             }
-            verdicts.extend(try_join_all(acting).await?);
+            for verdict in try_join_all(acting).await? {
+                rows += rows_of(&verdict);
+                let fits = verdicts.is_empty() || (rows <= rows_max && !alone);
+                verdicts.push(if fits { Ok(verdict) } else { Err(Fault::no_room()) });
+            }
         }
-        let verdicts = verdicts.into_iter().map(Ok).collect();
         Ok(Acted { verdicts, usage: Usage::default() })
     }
 }

@@ -1,6 +1,8 @@
 //! What to start next: the lanes in their order, the tasks of a lane in turns, and within a task
 //! due items before retries before the log.
 
+use besom_core::undo;
+
 use super::super::window::Window;
 use super::*;
 
@@ -453,9 +455,11 @@ impl Executor {
             }
             // An item during which a host died is executed alone, so that another death is
             // attributed to it only.
-            let may = !alone
-                && (batch.is_empty() || (same_definition && item.deaths == 0))
-                && !routes.contains(&(item.identity.tenant.clone(), item.route.clone()));
+            // The commit decides what an undo puts back, one item after the other.
+            let is_apart = item.identity.task.as_str() == undo::TASK
+                || !routes.contains(&(item.identity.tenant.clone(), item.route.clone()));
+            let may =
+                !alone && (batch.is_empty() || (same_definition && item.deaths == 0)) && is_apart;
             if cut.admit(waiting.source, item, may) {
                 alone |= item.deaths > 0;
                 routes.insert((item.identity.tenant.clone(), item.route.clone()));

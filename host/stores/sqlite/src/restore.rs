@@ -1,5 +1,5 @@
-//! Rows are put back as they were kept ([`besom_record::restore`]), row by row: a statement that fails changes
-//! nothing.
+//! Rows are put back as they were kept ([`besom_record::restore`]): many with one statement if that leaves each
+//! exactly as it was, and row by row otherwise. A statement that fails changes nothing.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -24,6 +24,11 @@ use besom_record::restore::{
     nothing, unmapped,
 };
 
+/// Maximum number of rows that one statement inserts. SQLite copies each page that a statement changes, to be able to
+/// take the statement back alone, so a statement for each row costs three times as much.
+const TOGETHER_MAX: usize = 128;
+/// Maximum number of parameters of a statement (`SQLITE_MAX_VARIABLE_NUMBER`).
+const PARAMS_MAX: usize = 32_766;
 /// The row id of a table in which no column is another name of it.
 const ROWID: &str = "rowid";
 /// Messages of an item have numbers that follow that of its history row.
@@ -284,6 +289,9 @@ impl Effects<'_> {
             );
             Ok((each, self.conn.prepare_cached(&sql)?))
         };
+        if rows.len() > 1 && self.put_together(rows, table, is_written)? {
+            return Ok(rows.iter().map(|_| Did::Put(None)).collect());
+        }
         let (each, mut statement) = insert(None)?;
         let mut did = Vec::with_capacity(rows.len());
         for image in rows {
@@ -304,6 +312,42 @@ impl Effects<'_> {
             });
         }
         Ok(did)
+    }
+
+    /// Inserts rows of the same columns with few statements. False: one of them cannot be inserted, or would not be
+    /// stored exactly as it was kept; then nothing is changed.
+    fn put_together(
+        &self,
+        rows: &[&BeforeImage],
+        table: &Table,
+        is_written: impl Fn(&Field) -> bool,
+    ) -> Result<bool, Stop> {
+        let Some(first) = rows.first() else { return Ok(true) };
+        let each: Vec<bool> = first.stored.iter().map(is_written).collect();
+        let names = first.stored.iter().zip(&each).filter(|(_, written)| **written);
+        let names: Vec<String> = names.map(|(field, _)| quote(&field.name)).collect();
+        let most = (PARAMS_MAX / names.len().max(1)).clamp(1, TOGETHER_MAX);
+        let (marks, whole) = (vec!["?"; names.len()].join(", "), table.whole(self.conn)?);
+        // The row that was changed last comes first; the index grows at its end the other way round.
+        let oldest_first: Vec<&BeforeImage> = rows.iter().rev().copied().collect();
+        for some in oldest_first.chunks(most) {
+            let sql = format!(
+                "INSERT OR ABORT INTO {} ({}) VALUES {} RETURNING {whole}",
+                table.name,
+                names.join(", "),
+                vec![format!("({marks})"); some.len()].join(", ")
+            );
+            let is_done = are_put(&mut self.conn.prepare_cached(&sql)?, &each, some);
+            match is_done {
+                Ok(true) => {}
+                Err(e) if !is_violation(&e) || self.conn.is_autocommit() => return Err(e.into()),
+                Ok(false) | Err(_) => {
+                    self.conn.prepare_cached("ROLLBACK TO back")?.execute([])?;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn set_back(&self, image: &BeforeImage, fields: &[Field], scene: &Scene) -> Result<Did, Stop> {
@@ -542,6 +586,30 @@ fn put(
     };
     while rows.next()?.is_some() {}
     Ok(after)
+}
+
+/// Inserts rows; whether each is stored exactly as it was kept.
+fn are_put(
+    statement: &mut CachedStatement<'_>,
+    each: &[bool],
+    images: &[&BeforeImage],
+) -> rusqlite::Result<bool> {
+    let fields = || {
+        let all = images.iter().flat_map(|image| image.stored.iter().zip(each));
+        all.filter(|(_, written)| **written)
+    };
+    let garbled: Vec<Option<Vec<u8>>> = fields().map(|(field, _)| garbled(&field.value)).collect();
+    let params: Params<'_> =
+        fields().zip(&garbled).map(|((f, _), bytes)| cell(&f.value, bytes.as_deref())).collect();
+    let mut rows = statement.query(params_from_iter(params.iter()))?;
+    let mut all = images.iter();
+    while let Some(row) = rows.next()? {
+        match all.next() {
+            Some(image) if is_as_kept(row, &image.stored)? => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(all.next().is_none())
 }
 
 /// Whether a row has exactly these columns with these values. Nothing of it is copied. (A text that is not UTF-8 is
