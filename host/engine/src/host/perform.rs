@@ -197,6 +197,21 @@ impl Ports {
     async fn raise(&self, fence: &FencingToken) -> Raise {
         // In a cluster, partitions are claimed by the members that the ring assigns them to.
         let taken: Option<&[Partition]> = if self.cluster.is_some() { Some(&[]) } else { None };
+        if self.cluster.is_some() {
+            // If the store and the lease service were both restored, partitions may have been claimed under a
+            // later term than the store's. Claims under an earlier one would be ignored for ever.
+            let claimed = self.store.partition_table().await.map(|table| {
+                table.into_iter().map(|row| row.at.term).max().filter(|term| *term > fence.term)
+            });
+            match claimed {
+                Ok(None) => {}
+                Ok(Some(later)) => return Raise::Fenced(later),
+                Err(error) => {
+                    say_waits("the partitions could not be read", &error);
+                    return Raise::Failed;
+                }
+            }
+        }
         match self.store.raise_fence(fence, &self.node, taken).await {
             Ok(raised) => Raise::Done(raised.owned),
             Err(store::Error::Fenced) => match self.store.fence().await {
