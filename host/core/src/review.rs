@@ -26,6 +26,8 @@ pub enum State {
     Rejected,
     /// It was not approved in time, or what it was about has changed: what was planned is discarded.
     Lapsed,
+    /// Nobody has to decide: nothing would be changed. What was planned is discarded.
+    Done,
 }
 
 impl State {
@@ -37,12 +39,14 @@ impl State {
             State::Approved => "approved",
             State::Rejected => "rejected",
             State::Lapsed => "lapsed",
+            State::Done => "done",
         }
     }
 
     /// The state with this word; none: there is no such state.
     pub fn parse(word: &str) -> Option<State> {
-        let all = [State::Shown, State::Waiting, State::Approved, State::Rejected, State::Lapsed];
+        use State::{Approved, Done, Lapsed, Rejected, Shown, Waiting};
+        let all = [Shown, Waiting, Approved, Rejected, Lapsed, Done];
         all.into_iter().find(|state| state.as_str() == word)
     }
 }
@@ -70,6 +74,43 @@ pub struct Review {
     pub plan: Plan,
 }
 
+/// How a review stands, and who has decided it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// How it stands.
+    pub state: State,
+    /// Who has decided; empty: nobody yet.
+    pub by: String,
+    /// The reason of the decision.
+    pub reason: String,
+    /// When it was decided; none: it was not.
+    pub decided_at: Option<Time>,
+}
+
+impl From<&Review> for Standing {
+    fn from(review: &Review) -> Standing {
+        let (by, reason) = (review.by.clone(), review.reason.clone());
+        Standing { state: review.state, by, reason, decided_at: review.decided_at }
+    }
+}
+
+impl std::fmt::Display for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.state.as_str())?;
+        f.write_str(" already")?;
+        if !self.by.is_empty() {
+            write!(f, ", by {}", self.by)?;
+        }
+        if let Some(at) = self.decided_at {
+            write!(f, " at {at}")?;
+        }
+        if !self.reason.is_empty() {
+            write!(f, ": {}", self.reason)?;
+        }
+        Ok(())
+    }
+}
+
 /// A review to be opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewReview {
@@ -94,6 +135,9 @@ pub struct Plan {
     pub partial: Option<String>,
     /// Examined items that would change something.
     pub changing: u64,
+    /// Whether everything was examined and nothing would be changed: nobody has to decide.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub nothing: bool,
     /// The rows that the examined items would change.
     pub rows: Vec<Rows>,
     /// Size of these rows as they would be kept for undo, in bytes.
@@ -203,6 +247,8 @@ pub struct ColumnChange {
     pub after: Option<String>,
 }
 
+/// The verdict of an item that the database or a guard refuses.
+pub const REFUSED: &str = "refused";
 /// Maximum number of samples of a plan.
 pub const SAMPLES_MAX: usize = 10;
 /// Maximum number of rows of a sample.
@@ -257,6 +303,33 @@ impl Plan {
             self.samples.pop();
         }
         self.samples.push(sample);
+    }
+
+    /// How many items the database refuses to carry out, and the most frequent reason; none: it refuses none.
+    pub fn refused(&self) -> Option<(u64, &str)> {
+        let refused = || self.others.iter().filter(|other| other.verdict == REFUSED);
+        let most = refused().max_by_key(|other| other.count)?;
+        Some((refused().map(|other| other.count).sum(), &most.reason))
+    }
+
+    /// Why nobody has to decide; none: somebody has to.
+    pub fn why_nothing(&self) -> Option<String> {
+        let counted = |items| crate::command::counted(items, "item");
+        self.nothing.then(|| match self.refused() {
+            Some((items, reason)) => {
+                format!(
+                    "nothing would be changed; the database refuses {}: {reason}",
+                    counted(items)
+                )
+            }
+            None => match self.others.iter().max_by_key(|other| other.count) {
+                Some(most) => {
+                    let items = counted(most.count);
+                    format!("nothing would be changed; {items}: {}", most.reason)
+                }
+                None => "nothing would be changed".to_owned(),
+            },
+        })
     }
 
     /// The number of rows that would be changed.
@@ -331,8 +404,23 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_that_needs_no_decision_says_why() {
+        let mut plan = Plan { nothing: true, ..Plan::default() };
+        assert_eq!(plan.why_nothing().as_deref(), Some("nothing would be changed"));
+        plan.add_other("skip", "still in use");
+        let why = plan.why_nothing().unwrap_or_default();
+        assert_eq!(why, "nothing would be changed; 1 item: still in use");
+        for reason in ["locked", "FOREIGN KEY", "FOREIGN KEY"] {
+            plan.add_other(REFUSED, reason);
+        }
+        let why = plan.why_nothing().unwrap_or_default();
+        assert_eq!(why, "nothing would be changed; the database refuses 3 items: FOREIGN KEY");
+        assert_eq!(Plan { nothing: false, ..plan }.why_nothing(), None);
+    }
+
+    #[test]
     fn each_word_names_its_state() {
-        for word in ["shown", "waiting", "approved", "rejected", "lapsed"] {
+        for word in ["shown", "waiting", "approved", "rejected", "lapsed", "done"] {
             assert_eq!(State::parse(word).map(State::as_str), Some(word));
         }
     }

@@ -502,12 +502,15 @@ pub enum CommandEffect {
     Note,
     /// Does nothing: the command is refused for this reason.
     Refuse(String),
+    /// Does nothing: the run cannot be approved or rejected. The command is refused with the decision that was
+    /// made about it, or without one, for this reason.
+    NotWaiting(RunId, String),
 }
 
 impl CommandEffect {
     /// Whether the effect is a refusal.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, CommandEffect::Refuse(_))
+        matches!(self, CommandEffect::Refuse(_) | CommandEffect::NotWaiting(..))
     }
 
     /// The outcome to record: whether the command is refused, and the result. The result is the
@@ -759,13 +762,13 @@ pub struct ReviewQuery {
 }
 
 /// Why a review cannot be decided: it does not wait for a decision.
-pub fn not_waiting(run: RunId, state: Option<review::State>) -> String {
-    match state {
+pub fn not_waiting(run: RunId, found: Option<&review::Standing>) -> String {
+    match found {
         None => format!("there is no review of run {run}"),
-        Some(review::State::Shown) => {
+        Some(review::Standing { state: review::State::Shown, .. }) => {
             format!("the review of run {run} is a preview: there is nothing to decide")
         }
-        Some(state) => format!("the review of run {run} is {} already", state.as_str()),
+        Some(decided) => format!("the review of run {run} is {decided}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use besom_core::command::counted;
 use besom_core::ids::{RunId, TaskName};
-use besom_core::review::{ColumnChange, Plan, Review, Sample, State};
+use besom_core::review::{ColumnChange, Plan, Review, Sample, Standing, State};
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -103,11 +103,7 @@ async fn decide(
 ) -> Result<Exit, Failure> {
     let review = known(store, run).await?;
     if review.state != State::Waiting {
-        let mut why = not_waiting(run, Some(review.state));
-        if !review.by.is_empty() {
-            why.push_str(&format!(", by {}: {}", review.by, review.reason));
-        }
-        return Err(Failure::Failed(why));
+        return Err(Failure::Failed(not_waiting(run, Some(&Standing::from(&review)))));
     }
     asking.run(global, store, command).await
 }

@@ -101,9 +101,9 @@ pub struct Passed {
 pub struct Reviewed {
     /// Number of the run.
     pub run: u64,
-    /// `shown` or `waiting`.
+    /// `shown`, `waiting`, `done` or another state of a review.
     pub state: &'static str,
-    /// What the run would change.
+    /// What the run would change; of a review that is done, why nobody has to decide.
     pub summary: String,
 }
 
@@ -117,6 +117,7 @@ impl Passed {
                 "{task}: run {run} waits for an approval: {summary} (`besom review show {run}`, then \
                  `besom review approve {run}` or `besom review reject {run}`)"
             ),
+            "done" => format!("{task}: run {run}: {summary} (`besom review show {run}`)"),
             _ => format!(
                 "{task}: a preview, nothing was committed: {summary} (`besom review show {run}`; \
                  mode = \"live\" in [tasks.{task}] executes it)"
@@ -575,7 +576,8 @@ async fn reviews(
         let of_the_pass =
             |review: &Review| review.state == State::Waiting || review.opened_at >= since;
         if let Some(review) = found.filter(of_the_pass) {
-            let (run, summary) = (review.run.0, review.plan.words());
+            let (run, why) = (review.run.0, review.plan.why_nothing());
+            let summary = why.unwrap_or_else(|| review.plan.words());
             let state = review.state.as_str();
             reviews.insert(name.clone(), Reviewed { run, state, summary });
         }

@@ -8,7 +8,9 @@ use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
 use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
-use besom_core::snapshot::{Cause, ClockReport, Cut, Depth, Held, WaitingReview, unlike_leader};
+use besom_core::snapshot::{
+    Cause, ClockReport, Cut, Depth, Held, RefusedPlan, WaitingReview, unlike_leader,
+};
 use besom_core::time::Time;
 use serde::{Serialize, Serializer};
 
@@ -18,6 +20,7 @@ use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
 use besom_config::{TaskOutline, printable};
 use besom_engine::api::host::HostStatus;
+use besom_engine::gather::refused::refused_of;
 use besom_engine::gather::resumed::resumed_at;
 use besom_engine::gather::rows;
 use besom_ports::members::MemberState;
@@ -163,6 +166,9 @@ pub struct TaskStatus {
     pub cut: Option<Cut>,
     /// The last run that planned anything, if it planned many times what is usual.
     pub unusual: Option<Unusual>,
+    /// What its last run has planned although the database refuses all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedPlan>,
     /// Number of items that have failed and wait for another attempt, up to 1,000.
     pub failing: usize,
     /// The latest error of the item with the most attempts among them.
@@ -278,6 +284,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let works_since = resumed_at(&commands, name).max(windows.opened_at(now));
         let unscanned = defined
             .and_then(|task| unscanned(task, state, &scans, !held.is_empty(), (now, works_since)));
+        let ended = runs.iter().find(|run| run.ended_at.is_some()).filter(|run| run.held);
+        let refused = match ended {
+            Some(run) => refused_of(store, run.id).await?,
+            None => None,
+        };
         let run = runs.into_iter().next();
         // What is planned waits on purpose while the task may not work.
         let works = state.paused.is_none() && review.is_none();
@@ -314,6 +325,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             held,
             cut: cut_of(name),
             unusual,
+            refused,
             failing: failing.len(),
             failing_error: failing.first().and_then(|waiting| waiting.item.errors.last().cloned()),
         });
@@ -593,6 +605,12 @@ fn text(report: &Report) -> String {
     for (task, unusual) in report.tasks.iter().filter_map(|task| Some((task, task.unusual?))) {
         let name = &task.task;
         let words = format!("{name}: {} (see `besom runs show {}`)", unusual.words(), unusual.run);
+        out.push_str(&format!("warning: {}\n", printable(&words)));
+    }
+    for (task, refused) in report.tasks.iter().filter_map(|t| Some((&t.task, t.refused.as_ref()?)))
+    {
+        let (words, why, run) = (refused.words(), &refused.reason, refused.run);
+        let words = format!("{task}: {words}: {why} (see `besom review show {run}`)");
         out.push_str(&format!("warning: {}\n", printable(&words)));
     }
     out.push_str(&kept_line(&report.kept_bytes));

@@ -375,8 +375,13 @@ impl Found {
         }
     }
 
-    /// Reports what waits for an approval.
+    /// Reports what waits for an approval, and what the database refuses of a plan.
     fn review(&mut self, task: &Task) {
+        if let Some(refused) = &task.refused {
+            let text = format!("{}: {}", task.name, refused.words());
+            self.add(Urgency::Warning, Subject::Run(refused.run.0), text);
+            self.because(refused.reason.clone());
+        }
         let Some(review) = &task.review else { return };
         let (run, since) = (review.run, self.since(review.opened_at));
         let text = format!("{}: run {run} waits for an approval for {since}", task.name);

@@ -58,7 +58,9 @@ pub use report::{
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};
-pub use task::{Depth, LastRun, Limits, RUNS_OF_TASK, SLOTS_OF_TASK, Task, WaitingReview};
+pub use task::{
+    Depth, LastRun, Limits, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK, Task, WaitingReview,
+};
 
 use crate::time::Time;
 

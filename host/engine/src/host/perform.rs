@@ -27,7 +27,7 @@ use super::health::{Health, Part};
 use super::lines::Lines;
 use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
-use super::review::Examined;
+use super::review::{Examined, opened_as};
 use besom_node::executor::{Command as Execute, Event as Executed, Halted, Overrun};
 use besom_node::holdings::{Arrived, Command as Hold, Event as Held};
 use besom_node::planner::{
@@ -391,8 +391,8 @@ impl Ports {
                 ..ReviewQuery::default()
             };
             let found = self.store.reviews(&query).await?.pop();
-            let until = found.and_then(|review| review.expires_at);
-            waiting.extend(until.map(|until| (run.id, until)));
+            let opened = found.as_ref().and_then(opened_as);
+            waiting.extend(opened.map(|opened| (run.id, opened)));
         }
         Ok(Loaded { states: self.store.task_states().await?, runs, waiting })
     }
@@ -746,7 +746,7 @@ impl Ports {
                 PlanEvent::Examined(run, result)
             }
             Plan::Lapse(run, why) => {
-                tracing::info!(run = run.0, why, "a review lapses: what was planned is discarded");
+                tracing::info!(run = run.0, why, "a review ends: what was planned is discarded");
                 let command = store::Command::Lapse { run };
                 let result = store.submit(&command, review::BY, &why).await;
                 PlanEvent::Lapsed(run, result.map(|_| ()))

@@ -12,13 +12,13 @@ use besom_core::item::{Candidate, Identity, Item};
 use besom_core::proposal::{Change, Proposal, Verdict};
 use besom_core::queue::apart;
 use besom_core::review::{
-    CHANGES_MAX, ColumnChange, NewReview, Operation, Plan, RowChange, Sample,
+    self, CHANGES_MAX, ColumnChange, NewReview, Operation, Plan, Review, RowChange, Sample, State,
 };
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 
 use super::perform::{Ports, call_of, of_guest, of_store};
-use besom_node::planner::ScanError;
+use besom_node::planner::{Opened, ScanError};
 use besom_ports::guests::{Call, Error, StopFlag};
 use besom_ports::store::{
     self, Batch, BeforeImage, Entry, Left, Outcome, Tried, TriedChanges, Waiting,
@@ -92,6 +92,7 @@ impl Ports {
             }
             Err(error) => return Err(error),
         }
+        plan.nothing = of.held && plan.partial.is_none() && plan.changing == 0;
         if of.held {
             plan.items = of.planned;
             if plan.partial.is_none() && plan.examined < plan.items {
@@ -105,7 +106,7 @@ impl Ports {
         Ok(plan)
     }
 
-    /// Opens the review of a run. Returns until when it waits for a decision; none: it is only shown.
+    /// Opens the review of a run. Returns how it waits; none: it is only shown.
     pub(super) async fn open_review(
         &self,
         fence: &FencingToken,
@@ -113,22 +114,32 @@ impl Ports {
         definition: &TaskDefinition,
         held: bool,
         plan: Plan,
-    ) -> Result<Option<Time>, ScanError> {
+    ) -> Result<Option<Opened>, ScanError> {
         let within = held.then_some(definition.approve_within);
         tracing::info!(
             task = %definition.name,
             run = run.0,
             examined = plan.examined,
             "{}: {}",
-            if held { "a plan waits for an approval" } else { "a preview" },
-            plan.words()
+            match held {
+                true if plan.nothing => "a plan needs no approval",
+                true => "a plan waits for an approval",
+                false => "a preview",
+            },
+            plan.why_nothing().unwrap_or_else(|| plan.words())
         );
         let review = NewReview { run, within, plan };
         self.store.open_review(fence, &review).await.map_err(of_store)?;
         let query = store::ReviewQuery { run: Some(run), limit: 1, ..Default::default() };
         let opened = self.store.reviews(&query).await.map_err(of_store)?.pop();
-        Ok(opened.filter(|_| held).and_then(|review| review.expires_at))
+        Ok(opened.as_ref().filter(|_| held).and_then(opened_as))
     }
+}
+
+/// How a review waits; none: it does not.
+pub(super) fn opened_as(review: &Review) -> Option<Opened> {
+    let until = review.expires_at.filter(|_| review.state == State::Waiting)?;
+    Some(Opened { until, nothing: review.plan.why_nothing() })
 }
 
 impl Examination<'_> {
@@ -302,7 +313,7 @@ impl Examination<'_> {
                 }
                 Err(error) if is_of_items(&error) => {
                     self.plan.examined += 1;
-                    self.plan.add_other("refused", &error.to_string());
+                    self.plan.add_other(review::REFUSED, &error.to_string());
                 }
                 Err(error) => return Err(of_store(error)),
             }
@@ -337,16 +348,21 @@ impl Examination<'_> {
             match outcome {
                 Outcome::Committed => self.commits(item, proposal, changes),
                 Outcome::Skipped(reason) | Outcome::Dead(reason) => {
-                    self.plan.add_other("refused", &reason);
+                    self.plan.add_other(review::REFUSED, &reason);
                 }
                 Outcome::Retried(_) => self.plan.add_other("retry", "it would be tried again"),
-                Outcome::Left(_) => self.plan.add_other("refused", "it was left out"),
+                Outcome::Left(_) => self.plan.add_other(review::REFUSED, "it was left out"),
             }
         }
     }
 
     fn commits(&mut self, item: &Item, proposal: &Proposal, changes: TriedChanges) {
         let TriedChanges { rows, images, bytes, said } = changes;
+        let emits = proposal.changes.iter().any(|change| matches!(change, Change::Emit { .. }));
+        if rows == 0 && !emits {
+            let why = said.unwrap_or_else(|| "there is nothing left to change".to_owned());
+            return self.plan.add_other("skip", &why);
+        }
         self.plan.changing += 1;
         self.plan.bytes += bytes;
         if let Some(said) = said {

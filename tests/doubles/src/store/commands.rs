@@ -128,6 +128,9 @@ impl State {
                 self.arrived(applied.refused.is_none(), None, None);
             }
             CommandEffect::Purge(which) => self.purge_kept(which, &mut applied, letters),
+            CommandEffect::NotWaiting(run, why) => {
+                applied.refused = Some(self.not_waiting(*run, why));
+            }
             CommandEffect::Note | CommandEffect::Refuse(_) => {}
         }
         if let Some(row) = self.commands.get_mut(&id) {

@@ -87,6 +87,7 @@ fn standing(review: &Review) -> PlanLine {
         State::Approved => line(PlanTone::Plain, format!("Approved {by}")),
         State::Rejected => line(PlanTone::Bad, format!("Rejected {by}")),
         State::Lapsed => line(PlanTone::Bad, format!("Lapsed: {}", review.reason)),
+        State::Done => line(PlanTone::Warn, format!("Done: {}", review.reason)),
     }
 }
 
