@@ -792,6 +792,17 @@ pub struct TriedChanges {
     pub bytes: u64,
     /// Why rows would be left as they are.
     pub said: Option<String>,
+    /// The rows that another session has locked, so that they were left out of the trial.
+    pub locked: Option<LockedRows>,
+}
+
+/// Rows of an entry that another session has locked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockedRows {
+    /// Their number.
+    pub rows: u64,
+    /// The key of the first of them, if it is known.
+    pub first: Option<String>,
 }
 
 /// How many items of one task are waiting.

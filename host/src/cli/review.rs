@@ -2,7 +2,7 @@
 
 use besom_core::command::counted;
 use besom_core::ids::{RunId, TaskName};
-use besom_core::review::{ColumnChange, Plan, Review, Sample, Standing, State};
+use besom_core::review::{ColumnChange, Review, Sample, Standing, State};
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -150,7 +150,7 @@ fn list(reviews: &[Review]) -> String {
             Stamp(review.opened_at).to_string(),
             review.state.as_str().to_owned(),
             output::text(review.expires_at.filter(|_| waits).map(Stamp)),
-            review.plan.items.to_string(),
+            found(review),
             review.plan.words(),
             match review.by.as_str() {
                 "" => String::new(),
@@ -173,7 +173,7 @@ fn text(review: &Review) -> String {
         facts.add("decided", format!("{} by {}: {}", Stamp(at), review.by, review.reason));
     }
     facts.add("would change", plan.words());
-    facts.add("items", items(plan));
+    facts.add("items", items(review));
     if let Some(partial) = &plan.partial {
         facts.add("incomplete", partial);
     }
@@ -202,12 +202,20 @@ fn text(review: &Review) -> String {
     out
 }
 
-fn items(plan: &Plan) -> String {
+/// The number of items. A preview that ends early has not found all of them.
+fn found(review: &Review) -> String {
+    let ends_early = review.state == State::Shown && review.plan.partial.is_some();
+    let least = if ends_early { "at least " } else { "" };
+    format!("{least}{}", review.plan.items)
+}
+
+fn items(review: &Review) -> String {
+    let plan = &review.plan;
     let examined = match plan.examined == plan.items {
         true => String::new(),
         false => format!(", {} of them examined", plan.examined),
     };
-    format!("{}{examined}, {} would change something", plan.items, plan.changing)
+    format!("{}{examined}, {} would change something", found(review), plan.changing)
 }
 
 fn example(sample: &Sample) -> String {

@@ -210,6 +210,26 @@ fn a_plan_that_would_change_nothing_does_not_wait() {
     site.balanced();
 }
 
+/// Nobody waits for a preview of a large table, and it does not name a part as if it were all.
+#[test]
+fn a_preview_of_a_large_table_stops_at_its_bound() {
+    let site = site(&in_mode("preview"));
+    site.configure(&old_sessions(&in_mode("preview")).replace("chunk = 100", "chunk = 700"));
+    let fill =
+        "INSERT INTO sessions WITH RECURSIVE c(i) AS (SELECT 10000 UNION ALL SELECT i + 1 FROM c
+         WHERE i < 39999) SELECT i, i FROM c";
+    site.database().execute(fill, []).expect("rows");
+    assert_eq!(site.json(&["run"]).0, 0);
+    let shown = review(&site, "shown");
+    assert_eq!(shown["summary"], "at least 10000 rows of sessions deleted", "{shown:#}");
+    let plan = &shown["plan"];
+    assert_eq!((&plan["rows"][0]["rows"], &plan["examined"]), (&10_000.into(), &15.into()));
+    let text = site.besom(&["review", "show", "old"]).stdout;
+    let text = String::from_utf8(text).expect("a text");
+    let items = format!("at least {}, 15 of them examined", plan["items"]);
+    assert!(text.contains(&items) && text.contains("only the first 15 items"), "{text}");
+}
+
 /// A plan whose rule has changed since is discarded, and another one is made by the new rule.
 #[test]
 fn a_plan_lapses_when_its_rule_changes() {

@@ -7,12 +7,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use besom_core::command::counted;
 use besom_core::ids::{CommitId, FencingToken, RunId, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::proposal::{Change, Proposal, Verdict};
 use besom_core::queue::apart;
 use besom_core::review::{
-    self, CHANGES_MAX, ColumnChange, NewReview, Operation, Plan, Review, RowChange, Sample, State,
+    self, CHANGES_MAX, ColumnChange, NewReview, Operation, Others, Plan, Review, RowChange, Sample,
+    State,
 };
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
@@ -21,7 +23,7 @@ use super::perform::{Ports, call_of, of_guest, of_store};
 use besom_node::planner::{Opened, ScanError};
 use besom_ports::guests::{Call, Error, StopFlag};
 use besom_ports::store::{
-    self, Batch, BeforeImage, Entry, Left, Outcome, Tried, TriedChanges, Waiting,
+    self, Batch, BeforeImage, Entry, Left, LockedRows, Outcome, Tried, TriedChanges, Waiting,
 };
 use besom_ports::task::TaskDefinition;
 
@@ -29,6 +31,8 @@ use besom_ports::task::TaskDefinition;
 pub const ITEMS_MAX: u64 = 10_000;
 /// Number of rows from which no further item is examined.
 pub const ROWS_MAX: u64 = 10_000;
+/// Number of rows from which no further item is tried in the same transaction.
+const ROWS_TOGETHER: u64 = 1_000;
 /// Time after which no further item is examined.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 /// Number of candidates, items or tenants that are read at a time.
@@ -58,6 +62,38 @@ struct Examination<'a> {
     call: Call,
     until: Instant,
     plan: Plan,
+    locked: Locked,
+}
+
+/// What other sessions have locked.
+#[derive(Default)]
+struct Locked {
+    items: u64,
+    rows: u64,
+    /// The first of the rows.
+    first: String,
+}
+
+impl Locked {
+    fn add(&mut self, item: &Item, rows: LockedRows) {
+        if self.items == 0 {
+            self.first = rows.first.unwrap_or_else(|| item.identity.key.clone());
+        }
+        self.items += 1;
+        self.rows += rows.rows;
+    }
+
+    /// How many items have such rows, and what becomes of them.
+    fn other(self) -> Option<Others> {
+        let rows = counted(self.rows, "row");
+        let are = if self.rows == 1 { "is" } else { "are" };
+        let reason = format!(
+            "{rows} {are} locked by another session, and would be tried again; the first is ({})",
+            self.first
+        );
+        let verdict = "locked".to_owned();
+        (self.items > 0).then_some(Others { verdict, reason, count: self.items })
+    }
 }
 
 impl Ports {
@@ -78,12 +114,14 @@ impl Ports {
             call,
             until: Instant::now() + TIME_MAX,
             plan: Plan::default(),
+            locked: Locked::default(),
         };
         let done = match of.held {
             true => examination.of_planned(of.run).await,
             false => examination.of_candidates().await,
         };
         let mut plan = examination.plan;
+        plan.others.extend(examination.locked.other());
         match done {
             Ok(()) => {}
             // The plugin has failed: what was found until then is shown.
@@ -149,10 +187,7 @@ impl Examination<'_> {
             return Some(format!("only the first {ITEMS_MAX} items were examined"));
         }
         if self.plan.changed() >= ROWS_MAX {
-            let examined = self.plan.examined;
-            return Some(format!(
-                "only the first {examined} items were examined, which change {ROWS_MAX} rows or more"
-            ));
+            return Some(beyond(self.plan.examined));
         }
         let examined = self.plan.examined;
         (Instant::now() >= self.until).then(|| {
@@ -304,6 +339,29 @@ impl Examination<'_> {
             if some.is_empty() {
                 continue;
             }
+            let room = ROWS_MAX.saturating_sub(self.plan.changed());
+            if room == 0 {
+                self.ends();
+                return Ok(());
+            }
+            // What goes with these rows is known only afterwards.
+            let mut together = 0;
+            let fits = some.iter().take_while(|(_, proposal)| {
+                together += rows_at_most(proposal);
+                together <= room.min(ROWS_TOGETHER)
+            });
+            let fits = fits.count().max(1);
+            if fits < some.len() {
+                let rest = some.split_off(fits);
+                open.push(rest);
+            }
+            if let [(_, proposal)] = some.as_mut_slice()
+                && rows_at_most(proposal) > room
+            {
+                bound(proposal, room);
+                let examined = self.plan.examined + 1;
+                self.plan.partial = Some(beyond(examined));
+            }
             match self.tried(&some).await {
                 Ok(tried) => self.note(&some, tried),
                 Err(error) if is_of_items(&error) && some.len() > 1 => {
@@ -343,9 +401,14 @@ impl Examination<'_> {
 
     fn note(&mut self, some: &[(&Item, Proposal)], tried: Tried) {
         let results = tried.outcomes.into_iter().zip(tried.changes);
-        for ((item, proposal), (outcome, changes)) in some.iter().zip(results) {
+        for ((item, proposal), (outcome, mut changes)) in some.iter().zip(results) {
             self.plan.examined += 1;
+            let TriedChanges { locked, .. } = &mut changes;
+            let locked = locked.take().map(|locked| self.locked.add(item, locked));
             match outcome {
+                // Nothing else of it is known.
+                Outcome::Skipped(_) | Outcome::Dead(_) | Outcome::Retried(_)
+                    if locked.is_some() => {}
                 Outcome::Committed => self.commits(item, proposal, changes),
                 Outcome::Skipped(reason) | Outcome::Dead(reason) => {
                     self.plan.add_other(review::REFUSED, &reason);
@@ -357,7 +420,7 @@ impl Examination<'_> {
     }
 
     fn commits(&mut self, item: &Item, proposal: &Proposal, changes: TriedChanges) {
-        let TriedChanges { rows, images, bytes, said } = changes;
+        let TriedChanges { rows, images, bytes, said, .. } = changes;
         let emits = proposal.changes.iter().any(|change| matches!(change, Change::Emit { .. }));
         if rows == 0 && !emits {
             let why = said.unwrap_or_else(|| "there is nothing left to change".to_owned());
@@ -395,6 +458,35 @@ const REFUSED: &str = "the database refuses the change";
 fn is_of_items(error: &store::Error) -> bool {
     use store::Error::{GuardsTimedOut, Invalid, Raised, TimedOut, TooLarge};
     matches!(error, GuardsTimedOut(_) | Invalid(_) | Raised(_) | TimedOut(_) | TooLarge(_))
+}
+
+/// Why no further item is examined: these change as many rows as are examined at most.
+fn beyond(examined: u64) -> String {
+    let items = counted(examined, "item");
+    let only = match examined {
+        1 => "only the first item was examined, which changes".to_owned(),
+        _ => format!("only the first {items} were examined, which change"),
+    };
+    format!("{only} {ROWS_MAX} rows or more")
+}
+
+/// The number of rows that a proposal changes at most, without those that go with them.
+fn rows_at_most(proposal: &Proposal) -> u64 {
+    proposal.changes.iter().map(Change::rows).sum()
+}
+
+/// Lets a proposal change so many rows of each of its ranges at most.
+fn bound(proposal: &mut Proposal, rows: u64) {
+    let most = u32::try_from(rows).unwrap_or(u32::MAX);
+    for change in &mut proposal.changes {
+        if let Change::DeleteRange(range)
+        | Change::UpdateRange { range, .. }
+        | Change::MoveRange { range, .. } = change
+            && range.rows > most
+        {
+            Arc::make_mut(range).rows = most;
+        }
+    }
 }
 
 fn operation(image: &BeforeImage) -> Operation {

@@ -153,7 +153,7 @@ impl State {
         let changes = applied.into_iter().map(|did| {
             let images = did.images.unwrap_or_default();
             let bytes = images.iter().map(|image| format!("{image:?}").len() as u64).sum();
-            TriedChanges { rows: did.rows, images, bytes, said: did.said }
+            TriedChanges { rows: did.rows, images, bytes, said: did.said, locked: None }
         });
         Ok(Tried { outcomes, changes: changes.collect() })
     }
