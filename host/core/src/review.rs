@@ -26,7 +26,8 @@ pub enum State {
     Rejected,
     /// It was not approved in time, or what it was about has changed: what was planned is discarded.
     Lapsed,
-    /// Nobody has to decide: nothing would be changed. What was planned is discarded.
+    /// Nobody has to decide: nothing would be changed, and what was planned is discarded. Or what was left after
+    /// an approval was discarded.
     Done,
 }
 
@@ -138,6 +139,9 @@ pub struct Plan {
     /// Whether everything was examined and nothing would be changed: nobody has to decide.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub nothing: bool,
+    /// Why a brake would stop the run and pause its task; none: no limit is known to be exceeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake: Option<String>,
     /// The rows that the examined items would change.
     pub rows: Vec<Rows>,
     /// Size of these rows as they would be kept for undo, in bytes.
@@ -230,6 +234,9 @@ pub struct RowChange {
     pub collection: String,
     /// The key of the row.
     pub key: String,
+    /// The values of the key, for programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key_values: Vec<serde_json::Value>,
     /// What happens to it.
     pub operation: Operation,
     /// Of a row that is deleted, moved or inserted, its columns; of another, the columns that change.
@@ -245,6 +252,18 @@ pub struct ColumnChange {
     pub before: Option<String>,
     /// Its value afterwards; none: the row is gone.
     pub after: Option<String>,
+    /// Its value before, for programs: a number, a text, null; bytes in hexadecimal, instants as RFC 3339. None: there
+    /// is none, or it is too large.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub before_value: Option<serde_json::Value>,
+    /// Its value afterwards, for programs.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub after_value: Option<serde_json::Value>,
+}
+
+/// A value that is there, also if it is null.
+fn some<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<serde_json::Value>, D::Error> {
+    serde_json::Value::deserialize(from).map(Some)
 }
 
 /// The verdict of an item that the database or a guard refuses.
@@ -416,6 +435,22 @@ mod tests {
         let why = plan.why_nothing().unwrap_or_default();
         assert_eq!(why, "nothing would be changed; the database refuses 3 items: FOREIGN KEY");
         assert_eq!(Plan { nothing: false, ..plan }.why_nothing(), None);
+    }
+
+    #[test]
+    fn a_null_is_told_from_a_value_that_is_not_there() {
+        let column = ColumnChange {
+            name: "n".into(),
+            before: Some("null".into()),
+            after: None,
+            before_value: Some(serde_json::Value::Null),
+            after_value: None,
+        };
+        let text = serde_json::to_string(&column).expect("JSON");
+        assert_eq!(serde_json::from_str::<ColumnChange>(&text).expect("a column"), column);
+        let older = r#"{"name":"n","before":"null","after":null}"#;
+        let older: ColumnChange = serde_json::from_str(older).expect("a column");
+        assert_eq!((older.before_value, older.after_value), (None, None));
     }
 
     #[test]

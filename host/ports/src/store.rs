@@ -435,6 +435,16 @@ pub struct CommandRow {
     pub refused: bool,
 }
 
+impl CommandRow {
+    /// Why a review is decided by it: the requester's reason, or what was requested.
+    pub fn why(&self) -> &str {
+        match (&self.command, self.reason.as_str()) {
+            (Command::Cancel { .. }, "") => "the run was cancelled",
+            (_, reason) => reason,
+        }
+    }
+}
+
 /// The effect of a command. It is applied under the fence, in the transaction that marks the
 /// command as applied.
 #[derive(Debug, Clone, PartialEq)]

@@ -19,7 +19,9 @@ use besom_core::review::{
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 
+use super::brakes::would_trip;
 use super::perform::{Ports, call_of, of_guest, of_store};
+use crate::gather::rows;
 use besom_node::planner::{Opened, ScanError};
 use besom_ports::guests::{Call, Error, StopFlag};
 use besom_ports::store::{
@@ -41,6 +43,8 @@ const PAGE: u32 = 256;
 const PAGE_BYTES: usize = 16 << 20;
 /// Maximum length of a value that is shown, in characters.
 const VALUE_CHARS: usize = 200;
+/// Maximum size of a value that is given to programs, in bytes.
+const VALUE_BYTES: usize = 1_024;
 
 /// The run that is examined.
 pub(super) struct Examined<'a> {
@@ -140,6 +144,8 @@ impl Ports {
         if let Some(error) = of.error {
             plan.partial = Some(format!("the scan failed: {error}"));
         }
+        let brake = would_trip(&*self.store, of.run, of.definition, &plan).await;
+        plan.brake = brake.map_err(of_store)?;
         plan.others.sort_by_key(|other| std::cmp::Reverse(other.count));
         Ok(plan)
     }
@@ -504,30 +510,46 @@ fn row_change(image: &BeforeImage) -> RowChange {
         Left::Set(fields) | Left::As(fields) => fields.as_slice(),
         Left::Gone | Left::Moved(_) | Left::Copy | Left::Unknown => &[],
     };
-    let find = |fields: &[Field], name: &str| {
-        fields.iter().find(|field| field.name == name).map(|field| shown(&field.value))
+    let find = |fields: &'_ [Field], name: &str| {
+        fields.iter().find(|field| field.name == name).map(|field| field.value.clone())
+    };
+    // What is mapped has a type; other columns are as the database gives them.
+    let typed = |name: &str| find(image.row.as_deref().unwrap_or_default(), name);
+    let column = |name: &str, before: Option<&Value>, after: Option<&Value>| ColumnChange {
+        name: name.to_owned(),
+        before: before.map(shown),
+        after: after.map(shown),
+        before_value: before.and_then(|value| machine(&typed(name).unwrap_or(value.clone()))),
+        after_value: after.and_then(machine),
     };
     let columns = match operation {
         Operation::Delete | Operation::Move => {
             let all = image.stored.iter();
-            let gone = |field: &Field| ColumnChange {
-                name: field.name.clone(),
-                before: Some(shown(&field.value)),
-                after: None,
-            };
-            all.map(gone).collect()
+            all.map(|field| column(&field.name, Some(&field.value), None)).collect()
         }
         Operation::Insert | Operation::Update => {
-            let all = after.iter().map(|field| ColumnChange {
-                name: field.name.clone(),
-                before: find(&image.stored, &field.name),
-                after: Some(shown(&field.value)),
+            let all = after.iter().map(|field| {
+                // Both in one form.
+                let stored = || find(&image.stored, &field.name);
+                let before = stored().map(|stored| typed(&field.name).unwrap_or(stored));
+                column(&field.name, before.as_ref(), Some(&field.value))
             });
             all.filter(|column| column.before != column.after).collect()
         }
     };
     let key: Vec<String> = image.key.iter().map(shown).collect();
-    RowChange { collection: image.collection.clone(), key: key.join(", "), operation, columns }
+    RowChange {
+        collection: image.collection.clone(),
+        key: key.join(", "),
+        key_values: image.key.iter().filter_map(machine).collect(),
+        operation,
+        columns,
+    }
+}
+
+/// A value for programs; none: it is too large.
+fn machine(value: &Value) -> Option<serde_json::Value> {
+    (value.weight() <= VALUE_BYTES).then(|| rows::plain(value))
 }
 
 /// A value as it is shown, at most [`VALUE_CHARS`] long.

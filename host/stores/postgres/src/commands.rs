@@ -175,8 +175,8 @@ async fn applied(
         }
         CommandEffect::DiscardPlanned(task, error) => {
             if begun.is_none() {
-                end_scans(tx, number(task), error).await?;
                 reviews::reject_all(tx, number(task), &row).await?;
+                end_scans(tx, number(task), error).await?;
             }
             match discard_planned(tx, (tasks, cache), (task, None), &row, letters).await? {
                 Ok(discarded) => applied.planned_discarded(discarded, letters),

@@ -123,7 +123,7 @@ pub(super) async fn decide(
             id,
             state.as_str().to_owned(),
             escaped(&row.by).into_owned(),
-            escaped(&row.reason).into_owned(),
+            escaped(row.why()).into_owned(),
             tx.now.0
         ],
     )
@@ -134,12 +134,22 @@ pub(super) async fn decide(
     Ok(Ok(()))
 }
 
-/// Rejects the reviews of a task that wait, because what it has planned is discarded.
+/// Rejects the reviews of a task that wait, and ends those that were approved and whose runs are active, because
+/// what it has planned is discarded.
 pub(super) async fn reject_all(tx: &Tx, task: i32, row: &CommandRow) -> Job<()> {
+    let (by, reason) = (escaped(&row.by).into_owned(), escaped(&row.reason).into_owned());
     tx.execute(
         "UPDATE @.review SET state = 'rejected', by = $2, reason = $3, decided_at = $4
          WHERE state = 'waiting' AND run IN (SELECT id FROM @.run WHERE task = $1)",
-        params![task, escaped(&row.by).into_owned(), escaped(&row.reason).into_owned(), tx.now.0],
+        params![task, by.clone(), reason.clone(), tx.now.0],
+    )
+    .await?;
+    tx.execute(
+        "UPDATE @.review SET state = 'done', by = $2, decided_at = $4,
+           reason = 'what was left of it was discarded: ' || $3::text || ' (approved by ' || by || ')'
+         WHERE state = 'approved'
+           AND run IN (SELECT id FROM @.run WHERE task = $1 AND ended_at IS NULL)",
+        params![task, by, reason, tx.now.0],
     )
     .await?;
     Ok(())

@@ -126,10 +126,10 @@ pub(super) fn apply(
         }
         CommandEffect::DiscardPlanned(task, error) => {
             if begun.is_none() {
-                end_scans(tx, task, error)?;
                 if let Some(number) = task_id(tx.conn, task)? {
                     reviews::reject_all(tx, number, &row)?;
                 }
+                end_scans(tx, task, error)?;
             }
             match discard_planned(tx, task, None, &row, letters)? {
                 Ok(discarded) => applied.planned_discarded(discarded, letters),

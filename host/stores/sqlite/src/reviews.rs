@@ -113,19 +113,28 @@ pub(super) fn decide(
             "UPDATE besom_review SET state = ?2, by = ?3, reason = ?4, decided_at = ?5
              WHERE run = ?1",
         )?
-        .execute(params![run.0, state.as_str(), row.by, row.reason, tx.now.0])?;
+        .execute(params![run.0, state.as_str(), row.by, row.why(), tx.now.0])?;
     if state == State::Approved {
         tx.conn.prepare_cached("UPDATE besom_run SET held = 0 WHERE id = ?1")?.execute([run.0])?;
     }
     Ok(Ok(()))
 }
 
-/// Rejects the reviews of a task that wait, because what it has planned is discarded.
+/// Rejects the reviews of a task that wait, and ends those that were approved and whose runs are active, because
+/// what it has planned is discarded.
 pub(super) fn reject_all(tx: &Tx<'_>, task: i64, row: &CommandRow) -> Job<()> {
     tx.conn
         .prepare_cached(
             "UPDATE besom_review SET state = 'rejected', by = ?2, reason = ?3, decided_at = ?4
              WHERE state = 'waiting' AND run IN (SELECT id FROM besom_run WHERE task = ?1)",
+        )?
+        .execute(params![task, row.by, row.reason, tx.now.0])?;
+    tx.conn
+        .prepare_cached(
+            "UPDATE besom_review SET state = 'done', by = ?2, decided_at = ?4,
+               reason = 'what was left of it was discarded: ' || ?3 || ' (approved by ' || by || ')'
+             WHERE state = 'approved'
+               AND run IN (SELECT id FROM besom_run WHERE task = ?1 AND ended_at IS NULL)",
         )?
         .execute(params![task, row.by, row.reason, tx.now.0])?;
     Ok(())

@@ -71,8 +71,8 @@ impl State {
             }
             CommandEffect::DiscardPlanned(task, error) => {
                 if begun.is_none() {
-                    self.end_scans(task, error, now);
                     self.reject_reviews(task, &row, now);
+                    self.end_scans(task, error, now);
                 }
                 match self.planned_of(task, letters) {
                     Ok(planned) => {

@@ -84,12 +84,23 @@ impl State {
         decided.map_or_else(|| why.to_owned(), |decided| not_waiting(run, Some(&decided)))
     }
 
-    /// Rejects the reviews of a task that wait, because what it has planned is discarded.
+    /// Rejects the reviews of a task that wait, and ends those that were approved and whose runs are active, because
+    /// what it has planned is discarded.
     pub(super) fn reject_reviews(&mut self, task: &TaskName, row: &CommandRow, now: Time) {
         let waits = |review: &&Review| review.task == *task && review.state == Stands::Waiting;
         let waiting: Vec<RunId> = self.reviews.values().filter(waits).map(|r| r.run).collect();
         for run in waiting {
             self.close_review(run, Stands::Rejected, row, now);
+        }
+        let is_active = |run: &RunId| self.runs.get(run).is_some_and(|run| run.ended_at.is_none());
+        let approved = |review: &&Review| {
+            review.task == *task && review.state == Stands::Approved && is_active(&review.run)
+        };
+        let approved: Vec<_> = self.reviews.values().filter(approved).cloned().collect();
+        for Review { run, by, .. } in approved {
+            let reason = &row.reason;
+            let reason = format!("what was left of it was discarded: {reason} (approved by {by})");
+            self.close_review(run, Stands::Done, &CommandRow { reason, ..row.clone() }, now);
         }
     }
 
@@ -97,7 +108,7 @@ impl State {
         if let Some(review) = self.reviews.get_mut(&run) {
             review.state = state;
             review.by.clone_from(&row.by);
-            review.reason.clone_from(&row.reason);
+            row.why().clone_into(&mut review.reason);
             review.decided_at = Some(now);
         }
     }

@@ -181,6 +181,17 @@ pub async fn a_discard_of_everything_rejects_reviews(world: &mut World) {
     let effect = CommandEffect::DiscardPlanned(task("task"), "cut".into());
     assert_eq!(decide(world, effect, 10).await.dead, 1);
     assert_eq!(state_of(world, run).await, Some(State::Rejected));
+    // One that was approved is not executed any more either.
+    let run = run_in(world, Mode::Approve).await;
+    world.plan("task", run, vec![candidate("x")]).await;
+    open(world, run, Some(Duration::from_secs(60))).await;
+    assert_eq!(decide(world, CommandEffect::Approve(run), 10).await.refused, None);
+    let effect = CommandEffect::DiscardPlanned(task("task"), "cut".into());
+    assert_eq!(decide(world, effect, 10).await.dead, 1);
+    let query = ReviewQuery { run: Some(run), limit: 1, ..ReviewQuery::default() };
+    let ended = world.store().reviews(&query).await.unwrap().remove(0);
+    let why = "what was left of it was discarded: because (approved by ann)";
+    assert_eq!((ended.state, ended.by.as_str(), ended.reason.as_str()), (State::Done, "ann", why));
     world.balanced().await;
 }
 
