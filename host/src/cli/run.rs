@@ -11,6 +11,7 @@ use besom_core::mode::Mode;
 use besom_core::plan::Pause;
 use besom_core::queue::CONTENDED;
 use besom_core::review::{Review, State};
+use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -89,6 +90,9 @@ pub struct Passed {
     pub dead_open: u64,
     /// Error of the first failed scan, after which not every row was examined.
     pub error: Option<String>,
+    /// The rows that the last run of the task in the pass could not plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// What a run of the pass would change; `None`: the task is live, or nothing was found.
     pub review: Option<Reviewed>,
     /// Why a brake has stopped the task, in this pass or before it; what is planned of it waits. A task that
@@ -235,6 +239,9 @@ impl Args {
             }
             if let Some(words) = task.refused() {
                 to_stderr!("{}", printable(&words));
+            }
+            if let Some(left_out) = &task.left_out {
+                to_stderr!("{}", printable(&format!("{}: {}", task.task, left_out.words())));
             }
             if let Some(words) = task.blocked() {
                 to_stderr!("{words}");
@@ -500,6 +507,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
         }
     }
     let mut reviews = reviews(store, &assembly.config.tasks, since).await?;
+    let left_out = assembly.ports.recorder.report().left_out;
     let passed = assembly.config.tasks.keys().map(|task| {
         let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
         Passed {
@@ -515,6 +523,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             blocked: blocked.get(task).copied().unwrap_or(0),
             dead_open: open.get(task).copied().unwrap_or(0),
             error: failed.remove(task.as_str()),
+            left_out: left_out.iter().find(|left| left.task == task.as_str()).cloned(),
             review: reviews.remove(task),
             braked: braked.remove(task),
         }

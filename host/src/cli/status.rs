@@ -9,7 +9,7 @@ use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
 use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
 use besom_core::snapshot::{
-    Cause, ClockReport, Cut, Depth, Held, RefusedPlan, WaitingReview, unlike_leader,
+    Cause, ClockReport, Cut, Depth, Held, LeftOut, RefusedPlan, WaitingReview, unlike_leader,
 };
 use besom_core::time::Time;
 use serde::{Serialize, Serializer};
@@ -164,6 +164,9 @@ pub struct TaskStatus {
     pub held: Vec<HeldPart>,
     /// What the last run left for the next one, as reported by the leader.
     pub cut: Option<Cut>,
+    /// The rows that its last run could not plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// The last run that planned anything, if it planned many times what is usual.
     pub unusual: Option<Unusual>,
     /// What its last run has planned although the database refuses all of it.
@@ -238,6 +241,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let leading = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
         let mut cut = leading.flat_map(|row| row.report.iter().flat_map(|report| &report.cut));
         cut.find(|cut| cut.task == name.as_str()).cloned()
+    };
+    let left_out_of = |name: &TaskName| {
+        let leading = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
+        let mut all = leading.flat_map(|row| row.report.iter().flat_map(|of| &of.left_out));
+        all.find(|left_out| left_out.task == name.as_str()).cloned()
     };
     let all_paused = states.get(&TaskName::from(TaskName::ALL)).and_then(|s| s.paused.clone());
     let waiting = ReviewQuery { waiting: true, limit: REVIEWS_READ, ..ReviewQuery::default() };
@@ -324,6 +332,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             orphaned: defined.is_none(),
             held,
             cut: cut_of(name),
+            left_out: left_out_of(name),
             unusual,
             refused,
             failing: failing.len(),
@@ -611,6 +620,10 @@ fn text(report: &Report) -> String {
     {
         let (words, why, run) = (refused.words(), &refused.reason, refused.run);
         let words = format!("{task}: {words}: {why} (see `besom review show {run}`)");
+        out.push_str(&format!("warning: {}\n", printable(&words)));
+    }
+    for left_out in report.tasks.iter().filter_map(|task| task.left_out.as_ref()) {
+        let words = format!("{}: {}", left_out.task, left_out.words());
         out.push_str(&format!("warning: {}\n", printable(&words)));
     }
     out.push_str(&kept_line(&report.kept_bytes));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::brakes::{OLD, site};
-use crate::site::Site;
+use crate::site::{Site, wait_for};
 
 /// A site whose plan waits, and the number of its run.
 fn waiting(keys: &str) -> (Site, String) {
@@ -107,6 +107,49 @@ fn a_row_with_many_columns_is_shortened_for_people_and_typed_for_programs() {
     assert_eq!(value("c0"), Some("00ff".into()));
     assert_eq!((value("c1"), value("c2")), (Some("t".into()), Some(Value::Null)));
     assert!(value("id").is_some_and(|id| id.is_i64()), "{row:#}");
+}
+
+/// A key that no item can have is nobody's fault, and its row would stay for ever without a word.
+#[test]
+fn rows_whose_keys_are_too_long_are_counted_and_named() {
+    let long = "k".repeat(1_025);
+    let rule = |mode: &str| {
+        format!(
+            "[collections.files]\nkey = [\"name\"]\nindexes = {{ by_at = [\"at\"] }}\n\
+             columns = {{ name = \"text\", at = {{ type = \"timestamp\", encoding = \"seconds\" }} }}\n\
+             [tasks.old]\nplugin = \"retention\"\nschedule = \"@every 1s\"\nmode = \"{mode}\"\n\
+             collections = {{ rows = \"files\" }}\n\
+             settings = {{ by = \"at\", older_than = \"1d\", chunk = 0 }}\n"
+        )
+    };
+    let site = Site::new(&rule("preview"));
+    let table = "CREATE TABLE files (name TEXT PRIMARY KEY NOT NULL, at INTEGER NOT NULL);
+         CREATE INDEX by_at ON files (at); INSERT INTO files VALUES ('a', 1), ('', 2)";
+    site.database().execute_batch(table).expect("a table");
+    site.database().execute("INSERT INTO files VALUES (?1, 3)", [&long]).expect("a row");
+    let (code, said) = site.json(&["run"]);
+    assert_eq!((code, &said[0]["left_out"]["rows"]), (0, &2.into()), "{said:#}");
+    let (_, shown) = site.json(&["review", "show", "old"]);
+    let others = shown["plan"]["others"].as_array().expect("others");
+    let left = others.iter().find(|other| other["verdict"] == "left_out").expect("it is told");
+    assert_eq!(left["count"], 2, "{shown:#}");
+    let words = left["reason"].as_str().expect("words");
+    assert!(
+        words.starts_with("2 rows were left out, because no item can have their key"),
+        "{words}"
+    );
+    site.configure(&rule("live"));
+    let mut host = site.serve();
+    host.leads();
+    let task = wait_for("the row to go and the others to be told", || {
+        let task = site.task("old");
+        (task["left_out"]["rows"] == 2).then_some(task)
+    });
+    assert!(task["left_out"]["first"].is_string() && task["left_out"]["why"].is_string());
+    let status = text(&site, &["status"]);
+    assert!(status.contains("warning: old: 2 rows were left out"), "{status}");
+    host.stop();
+    site.balanced();
 }
 
 /// Without a leader, nobody else would say that there is nothing to retry.

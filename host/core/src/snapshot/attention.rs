@@ -354,10 +354,15 @@ impl Found {
         }
     }
 
-    /// Reports that a task's runs leave candidates.
+    /// Reports that a task's runs leave candidates, or cannot plan rows.
     fn cut(&mut self, task: &Task, snapshot: &Snapshot) {
         let Some(leader) = &snapshot.leadership.leader else { return };
         let report = snapshot.node(&leader.node).and_then(|node| node.report.as_ref());
+        let left_out = report.and_then(|of| of.left_out.iter().find(|left| left.task == task.name));
+        if let Some(left_out) = left_out {
+            let text = format!("{}: {}", task.name, left_out.words());
+            self.add(Urgency::Warning, Subject::Task(task.name.clone()), text);
+        }
         let cut = report.and_then(|report| report.cut.iter().find(|cut| cut.task == task.name));
         if let Some(cut) = cut {
             let text = format!("{}: {}", task.name, cut.words());

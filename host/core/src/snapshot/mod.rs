@@ -53,8 +53,8 @@ pub use message::Message;
 pub use node::{Missing, Node, NodeState, Role};
 pub use patch::{Frame, Mismatch, Patch, Rows, diff};
 pub use report::{
-    ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, RATE_SAMPLE_S, RATE_SAMPLES, Report,
-    RunAtNode,
+    ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, LeftOut, RATE_SAMPLE_S, RATE_SAMPLES,
+    Report, RunAtNode,
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};

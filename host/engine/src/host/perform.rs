@@ -875,6 +875,7 @@ impl Ports {
         }
         self.recorder.used(scan.run, &page.usage);
         let more = page.next.is_some();
+        let left_out = page.left_out;
         let timers = page.candidates.iter().filter(|c| c.due.is_some()).count() as u64;
         let page = PlanPage {
             run: scan.run,
@@ -894,6 +895,7 @@ impl Ports {
         self.quota.note_queued(task, term, planned.as_ref().ok().map(|planned| planned.planned));
         let planned = planned.map_err(of_store)?;
         self.recorder.planned_page(scan.run, tenant, is_idle);
+        self.recorder.left_out(scan.run, task, &left_out);
         self.quota.note_planned(task, timers.min(planned.planned));
         Ok((planned, more))
     }

@@ -16,6 +16,7 @@ use besom_core::review::{
     self, CHANGES_MAX, ColumnChange, NewReview, Operation, Others, Plan, Review, RowChange, Sample,
     State,
 };
+use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 
@@ -67,6 +68,7 @@ struct Examination<'a> {
     until: Instant,
     plan: Plan,
     locked: Locked,
+    left_out: LeftOut,
 }
 
 /// What other sessions have locked.
@@ -119,6 +121,7 @@ impl Ports {
             until: Instant::now() + TIME_MAX,
             plan: Plan::default(),
             locked: Locked::default(),
+            left_out: LeftOut::default(),
         };
         let done = match of.held {
             true => examination.of_planned(of.run).await,
@@ -126,6 +129,14 @@ impl Ports {
         };
         let mut plan = examination.plan;
         plan.others.extend(examination.locked.other());
+        if !of.held {
+            let left_out = &examination.left_out;
+            self.recorder.left_out(of.run, &of.definition.name, left_out);
+            if left_out.rows > 0 {
+                let (verdict, reason) = ("left_out".to_owned(), left_out.words());
+                plan.others.push(Others { verdict, reason, count: left_out.rows });
+            }
+        }
         match done {
             Ok(()) => {}
             // The plugin has failed: what was found until then is shown.
@@ -245,6 +256,7 @@ impl Examination<'_> {
             let (view, from) = (view.map_err(of_store)?, cursor.as_deref());
             let page = self.ports.guests.scan(&self.call, view, activity, tenant, from, PAGE).await;
             let page = page.map_err(of_guest)?;
+            self.left_out.add(&page.left_out);
             let partitions = self.ports.store.partitions();
             let items: Vec<Item> = apart(page.candidates)
                 .into_iter()
