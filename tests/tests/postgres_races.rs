@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use besom_core::ids::{Partition, RunId, Term};
 use besom_core::item::Candidate;
-use besom_core::proposal::{Change, Condition, Filter, Guard};
+use besom_core::proposal::{Change, Condition, Filter, Guard, RowRange};
 use besom_core::value::{Field, Value};
 use besom_ports::store::{
     Batch, BeforeImage, Claim, Command, CommandEffect, Committed, DeadSelector, Decision, Error,
-    MessageQuery, NewRun, Outcome, RingPosition, SlotDecision, SlotOutcome, SlotRecord, Trigger,
+    LockedRows, MessageQuery, NewRun, Outcome, RingPosition, SlotDecision, SlotOutcome, SlotRecord,
+    Trigger,
 };
 use besom_postgres::Options;
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{counter, parent, text, thing};
 use besom_tests::conformance::world::{
     LETTERS, apply, candidate, dead, fence, in_one_stream, n_is, new_run, page, set_n, skip, task,
+    tenant, unqueued,
 };
 use besom_tests::conformance::{World, block_on};
 use tokio::task::JoinHandle;
@@ -372,6 +374,34 @@ fn a_lock_that_is_not_to_be_had_in_time_makes_the_store_busy() {
 }
 
 /// The fence is not raised while a leader's write is in progress.
+#[test]
+fn a_trial_names_what_another_session_has_locked_and_does_not_wait_for_it() {
+    block_on(async {
+        let stage = stage().await;
+        stage.world.write(vec![thing("a", 1), thing("b", 1), thing("c", 1)]).await;
+        stage.product("BEGIN; SELECT 1 FROM things WHERE id = 'b' FOR UPDATE").await;
+        let world = &stage.world;
+        let range = RowRange { collection: "things".into(), rows: 10, ..RowRange::default() };
+        let alone = |id: &str| vec![set_n(id, 2)];
+        let changes = [alone("b"), alone("c"), vec![Change::DeleteRange(Arc::new(range))]]
+            .map(|changes| unqueued(world.fence.term, world.now, Some(tenant("a")), changes));
+        let batch = world.batch(changes.to_vec());
+        let tried = world.store().try_commit(&batch).await.expect("it does not wait");
+        let [b, c, range] = &tried.changes[..] else { panic!("{tried:?}") };
+        let locked = |rows, first: Option<&str>| {
+            Some(LockedRows { rows, first: first.map(ToOwned::to_owned) })
+        };
+        assert_eq!((&b.locked, b.rows), (&locked(1, None), 0));
+        assert_eq!((&c.locked, c.rows), (&None, 1));
+        assert_eq!((&range.locked, range.rows), (&locked(1, Some("\"b\"")), 2));
+        assert_eq!(tried.outcomes[1..], [Outcome::Committed, Outcome::Committed]);
+        stage.product("COMMIT").await;
+        let tried = stage.world.store().try_commit(&batch).await.expect("it is tried again");
+        assert!(tried.changes.iter().all(|changes| changes.locked.is_none()), "{tried:?}");
+        assert_eq!(tried.changes[2].rows, 3);
+    });
+}
+
 #[test]
 fn a_raise_waits_for_the_write_of_the_leader_before() {
     block_on(async {

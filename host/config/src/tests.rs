@@ -1379,6 +1379,19 @@ fn windows_follow_the_time_zone_of_the_task_and_have_to_open() {
 }
 
 #[test]
+fn a_key_of_a_task_in_the_table_of_retention_is_sent_to_its_task() {
+    let parsed = RawConfig::parse(
+        "[retention]\nkeep_removed = \"1d\"\n",
+        Path::new("besom.toml"),
+        &Overrides::default(),
+    );
+    let said: Vec<String> = parsed.problems().iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("unknown key `keep_removed` in [retention]"), "{said:?}");
+    assert!(said[0].contains("set for each task: write it in [tasks.NAME]"), "{said:?}");
+}
+
+#[test]
 fn a_key_of_an_earlier_version_is_called_by_its_new_name() {
     let text = "[tasks.a]\nplugin = \"sweep\"\nundo_retention = \"1d\"\n";
     let parsed = RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default());

@@ -6,6 +6,8 @@ use super::diagnostic::{Diagnostic, Source};
 use super::keys::{Fault, Key, suggestion};
 use super::tree::{Entry, Node, Span, Table};
 
+/// Keys of a task that are looked for in `[retention]`.
+const OF_TASKS: [&str; 1] = ["keep_removed"];
 /// Keys of earlier versions, and what they are called now.
 const RENAMED: [(&str, &str); 1] = [("undo_retention", "keep_removed")];
 
@@ -151,6 +153,9 @@ impl Walker<'_> {
         let renamed = RENAMED.iter().find(|(old, _)| *old == entry.key);
         let fix = match renamed {
             Some((_, new)) => format!("it is called `{new}` now"),
+            None if path == "retention" && OF_TASKS.contains(&entry.key.as_str()) => {
+                format!("`{}` is set for each task: write it in [tasks.NAME]", entry.key)
+            }
             None => suggestion(&entry.key, names),
         };
         let shown = self.source.at_key(&entry.key_span, &entry.span);

@@ -26,6 +26,9 @@ pub enum State {
     Rejected,
     /// It was not approved in time, or what it was about has changed: what was planned is discarded.
     Lapsed,
+    /// Nobody has to decide: nothing would be changed, and what was planned is discarded. Or what was left after
+    /// an approval was discarded.
+    Done,
 }
 
 impl State {
@@ -37,12 +40,14 @@ impl State {
             State::Approved => "approved",
             State::Rejected => "rejected",
             State::Lapsed => "lapsed",
+            State::Done => "done",
         }
     }
 
     /// The state with this word; none: there is no such state.
     pub fn parse(word: &str) -> Option<State> {
-        let all = [State::Shown, State::Waiting, State::Approved, State::Rejected, State::Lapsed];
+        use State::{Approved, Done, Lapsed, Rejected, Shown, Waiting};
+        let all = [Shown, Waiting, Approved, Rejected, Lapsed, Done];
         all.into_iter().find(|state| state.as_str() == word)
     }
 }
@@ -70,6 +75,43 @@ pub struct Review {
     pub plan: Plan,
 }
 
+/// How a review stands, and who has decided it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// How it stands.
+    pub state: State,
+    /// Who has decided; empty: nobody yet.
+    pub by: String,
+    /// The reason of the decision.
+    pub reason: String,
+    /// When it was decided; none: it was not.
+    pub decided_at: Option<Time>,
+}
+
+impl From<&Review> for Standing {
+    fn from(review: &Review) -> Standing {
+        let (by, reason) = (review.by.clone(), review.reason.clone());
+        Standing { state: review.state, by, reason, decided_at: review.decided_at }
+    }
+}
+
+impl std::fmt::Display for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.state.as_str())?;
+        f.write_str(" already")?;
+        if !self.by.is_empty() {
+            write!(f, ", by {}", self.by)?;
+        }
+        if let Some(at) = self.decided_at {
+            write!(f, " at {at}")?;
+        }
+        if !self.reason.is_empty() {
+            write!(f, ": {}", self.reason)?;
+        }
+        Ok(())
+    }
+}
+
 /// A review to be opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewReview {
@@ -94,6 +136,12 @@ pub struct Plan {
     pub partial: Option<String>,
     /// Examined items that would change something.
     pub changing: u64,
+    /// Whether everything was examined and nothing would be changed: nobody has to decide.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub nothing: bool,
+    /// Why a brake would stop the run and pause its task; none: no limit is known to be exceeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake: Option<String>,
     /// The rows that the examined items would change.
     pub rows: Vec<Rows>,
     /// Size of these rows as they would be kept for undo, in bytes.
@@ -155,7 +203,7 @@ pub struct Messages {
 /// Items that would change nothing, or only some of their rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Others {
-    /// `skip`, `retry`, `dead`, `fault`, `refused`, `partial`.
+    /// `skip`, `retry`, `dead`, `fault`, `refused`, `partial`, `locked`, `left_out`.
     pub verdict: String,
     /// Why.
     pub reason: String,
@@ -186,6 +234,9 @@ pub struct RowChange {
     pub collection: String,
     /// The key of the row.
     pub key: String,
+    /// The values of the key, for programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key_values: Vec<serde_json::Value>,
     /// What happens to it.
     pub operation: Operation,
     /// Of a row that is deleted, moved or inserted, its columns; of another, the columns that change.
@@ -201,8 +252,22 @@ pub struct ColumnChange {
     pub before: Option<String>,
     /// Its value afterwards; none: the row is gone.
     pub after: Option<String>,
+    /// Its value before, for programs: a number, a text, null; bytes in hexadecimal, instants as RFC 3339. None: there
+    /// is none, or it is too large.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub before_value: Option<serde_json::Value>,
+    /// Its value afterwards, for programs.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub after_value: Option<serde_json::Value>,
 }
 
+/// A value that is there, also if it is null.
+fn some<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<serde_json::Value>, D::Error> {
+    serde_json::Value::deserialize(from).map(Some)
+}
+
+/// The verdict of an item that the database or a guard refuses.
+pub const REFUSED: &str = "refused";
 /// Maximum number of samples of a plan.
 pub const SAMPLES_MAX: usize = 10;
 /// Maximum number of rows of a sample.
@@ -257,6 +322,33 @@ impl Plan {
             self.samples.pop();
         }
         self.samples.push(sample);
+    }
+
+    /// How many items the database refuses to carry out, and the most frequent reason; none: it refuses none.
+    pub fn refused(&self) -> Option<(u64, &str)> {
+        let refused = || self.others.iter().filter(|other| other.verdict == REFUSED);
+        let most = refused().max_by_key(|other| other.count)?;
+        Some((refused().map(|other| other.count).sum(), &most.reason))
+    }
+
+    /// Why nobody has to decide; none: somebody has to.
+    pub fn why_nothing(&self) -> Option<String> {
+        let counted = |items| crate::command::counted(items, "item");
+        self.nothing.then(|| match self.refused() {
+            Some((items, reason)) => {
+                format!(
+                    "nothing would be changed; the database refuses {}: {reason}",
+                    counted(items)
+                )
+            }
+            None => match self.others.iter().max_by_key(|other| other.count) {
+                Some(most) => {
+                    let items = counted(most.count);
+                    format!("nothing would be changed; {items}: {}", most.reason)
+                }
+                None => "nothing would be changed".to_owned(),
+            },
+        })
     }
 
     /// The number of rows that would be changed.
@@ -331,8 +423,39 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_that_needs_no_decision_says_why() {
+        let mut plan = Plan { nothing: true, ..Plan::default() };
+        assert_eq!(plan.why_nothing().as_deref(), Some("nothing would be changed"));
+        plan.add_other("skip", "still in use");
+        let why = plan.why_nothing().unwrap_or_default();
+        assert_eq!(why, "nothing would be changed; 1 item: still in use");
+        for reason in ["locked", "FOREIGN KEY", "FOREIGN KEY"] {
+            plan.add_other(REFUSED, reason);
+        }
+        let why = plan.why_nothing().unwrap_or_default();
+        assert_eq!(why, "nothing would be changed; the database refuses 3 items: FOREIGN KEY");
+        assert_eq!(Plan { nothing: false, ..plan }.why_nothing(), None);
+    }
+
+    #[test]
+    fn a_null_is_told_from_a_value_that_is_not_there() {
+        let column = ColumnChange {
+            name: "n".into(),
+            before: Some("null".into()),
+            after: None,
+            before_value: Some(serde_json::Value::Null),
+            after_value: None,
+        };
+        let text = serde_json::to_string(&column).expect("JSON");
+        assert_eq!(serde_json::from_str::<ColumnChange>(&text).expect("a column"), column);
+        let older = r#"{"name":"n","before":"null","after":null}"#;
+        let older: ColumnChange = serde_json::from_str(older).expect("a column");
+        assert_eq!((older.before_value, older.after_value), (None, None));
+    }
+
+    #[test]
     fn each_word_names_its_state() {
-        for word in ["shown", "waiting", "approved", "rejected", "lapsed"] {
+        for word in ["shown", "waiting", "approved", "rejected", "lapsed", "done"] {
             assert_eq!(State::parse(word).map(State::as_str), Some(word));
         }
     }

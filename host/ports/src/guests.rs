@@ -11,7 +11,7 @@ use besom_core::collection::{Grants, Operations};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::item::{Candidate, Item};
 use besom_core::proposal::Verdict;
-use besom_core::snapshot::Cause;
+use besom_core::snapshot::{Cause, LeftOut};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 use serde::{Deserialize, Serialize};
@@ -338,6 +338,8 @@ pub struct Page {
     pub next: Option<Vec<u8>>,
     /// Number of rows examined.
     pub scanned: u64,
+    /// Candidates that were left out, because no item can have their key. Names no task.
+    pub left_out: LeftOut,
     /// The resources used.
     pub usage: Usage,
 }

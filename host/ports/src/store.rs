@@ -435,6 +435,16 @@ pub struct CommandRow {
     pub refused: bool,
 }
 
+impl CommandRow {
+    /// Why a review is decided by it: the requester's reason, or what was requested.
+    pub fn why(&self) -> &str {
+        match (&self.command, self.reason.as_str()) {
+            (Command::Cancel { .. }, "") => "the run was cancelled",
+            (_, reason) => reason,
+        }
+    }
+}
+
 /// The effect of a command. It is applied under the fence, in the transaction that marks the
 /// command as applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -502,12 +512,15 @@ pub enum CommandEffect {
     Note,
     /// Does nothing: the command is refused for this reason.
     Refuse(String),
+    /// Does nothing: the run cannot be approved or rejected. The command is refused with the decision that was
+    /// made about it, or without one, for this reason.
+    NotWaiting(RunId, String),
 }
 
 impl CommandEffect {
     /// Whether the effect is a refusal.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, CommandEffect::Refuse(_))
+        matches!(self, CommandEffect::Refuse(_) | CommandEffect::NotWaiting(..))
     }
 
     /// The outcome to record: whether the command is refused, and the result. The result is the
@@ -759,13 +772,13 @@ pub struct ReviewQuery {
 }
 
 /// Why a review cannot be decided: it does not wait for a decision.
-pub fn not_waiting(run: RunId, state: Option<review::State>) -> String {
-    match state {
+pub fn not_waiting(run: RunId, found: Option<&review::Standing>) -> String {
+    match found {
         None => format!("there is no review of run {run}"),
-        Some(review::State::Shown) => {
+        Some(review::Standing { state: review::State::Shown, .. }) => {
             format!("the review of run {run} is a preview: there is nothing to decide")
         }
-        Some(state) => format!("the review of run {run} is {} already", state.as_str()),
+        Some(decided) => format!("the review of run {run} is {decided}"),
     }
 }
 
@@ -789,6 +802,17 @@ pub struct TriedChanges {
     pub bytes: u64,
     /// Why rows would be left as they are.
     pub said: Option<String>,
+    /// The rows that another session has locked, so that they were left out of the trial.
+    pub locked: Option<LockedRows>,
+}
+
+/// Rows of an entry that another session has locked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockedRows {
+    /// Their number.
+    pub rows: u64,
+    /// The key of the first of them, if it is known.
+    pub first: Option<String>,
 }
 
 /// How many items of one task are waiting.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use besom_core::ids::Tenant;
 use besom_core::item::{Candidate, PAYLOAD_BYTES_MAX};
+use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
 
 use super::bindings::besom::task::types as wit;
@@ -60,17 +61,23 @@ pub(super) fn candidates(
             format!("scan: a cursor of {bytes} bytes: at most {CURSOR_BYTES_MAX}"),
         ));
     }
-    // A row with an invalid key must not block the others.
-    let usable = |c: &wit::Candidate| match name("its key", &c.key, false) {
-        Ok(()) => true,
-        Err((_, why)) => {
-            let key = shown(&c.key);
-            tracing::warn!(key, why, "a candidate is left out");
-            false
-        }
-    };
+    // A row with an invalid key must not block the others; `left_out` counts it.
+    let usable = |c: &wit::Candidate| name("its key", &c.key, false).is_ok();
     let candidates = page.candidates.into_iter().filter(usable).map(|c| candidate(c, tenant));
     Ok((candidates.collect::<Result<_, _>>()?, page.next))
+}
+
+/// The candidates that cannot become items, because of their keys.
+pub(super) fn left_out(page: &wit::Page) -> LeftOut {
+    let mut all = LeftOut::default();
+    for c in &page.candidates {
+        if let Err((_, why)) = name("its key", &c.key, false) {
+            let first = shown(&c.key);
+            tracing::warn!(key = first, why, "a candidate is left out");
+            all.add(&LeftOut { rows: 1, first, why, ..LeftOut::default() });
+        }
+    }
+    all
 }
 
 fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, Violation> {
@@ -197,6 +204,12 @@ mod tests {
     fn a_key_that_no_store_takes_leaves_out_its_candidate_alone() {
         let long = "k".repeat(NAME_BYTES_MAX + 1);
         let all = vec![plain(""), plain("a"), plain(&long), plain("a\0b"), plain("b")];
+        let left_out = left_out(&page(all.clone()));
+        assert_eq!((left_out.rows, left_out.first.as_str()), (3, ""));
+        assert_eq!(
+            super::left_out(&page(vec![plain(&long)])).why,
+            "its key has 1025 bytes: at most 1024"
+        );
         let (found, _) = candidates(page(all), Some(&Tenant::from("t")), 10).unwrap();
         let keys: Vec<_> = found.iter().map(|candidate| candidate.key.as_str()).collect();
         assert_eq!(keys, ["a", "b"]);

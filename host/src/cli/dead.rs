@@ -128,15 +128,31 @@ impl Verb {
             }
             Verb::Retry { ids, which, all, expect, asking } => {
                 let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
+                refuse_absent(&*store, &selector).await?;
                 let command = Command::RetryDead(selector);
                 asking.run(global, &*store, &command).await
             }
             Verb::Discard { ids, which, all, expect, asking } => {
                 let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
+                refuse_absent(&*store, &selector).await?;
                 let command = Command::DiscardDead(selector);
                 asking.run(global, &*store, &command).await
             }
         }
+    }
+}
+
+/// Refuses numbers of which none is an open dead letter, as a leader would; nobody else says so without a leader.
+async fn refuse_absent(store: &dyn Store, selector: &DeadSelector) -> Result<(), Failure> {
+    let Some(first) = selector.ids.first() else { return Ok(()) };
+    if !store.dead_letters(selector, Letters::Open, None, 1).await?.is_empty() {
+        return Ok(());
+    }
+    match selector.ids.as_slice() {
+        [_] => Err(Failure::Failed(gone(store, *first).await?)),
+        _ => Err(Failure::Failed(selector.mismatch(0).unwrap_or_else(|| {
+            format!("{selector}: none of them is open; list dead letters with `besom dead ls`")
+        }))),
     }
 }
 

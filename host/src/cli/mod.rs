@@ -36,6 +36,7 @@ pub mod run;
 pub mod runs;
 pub mod schedule;
 pub mod serve;
+pub mod spelling;
 pub mod status;
 pub mod stream;
 pub mod submit;

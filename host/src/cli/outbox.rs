@@ -9,7 +9,7 @@ use super::printed::Printed;
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
 use besom_engine::gather::rows;
-use besom_ports::store::{Command, MessageQuery, MessageSelector};
+use besom_ports::store::{Command, MessageQuery, MessageSelector, Store};
 
 /// `besom outbox`.
 #[derive(Debug, Subcommand)]
@@ -111,15 +111,38 @@ impl Verb {
                 Ok(Exit::Fine)
             }
             Verb::Retry { ids, topic, all, asking } => {
-                let command = Command::RetryMessages(chosen(ids, topic, all)?);
+                let selector = chosen(ids, topic, all)?;
+                if !exists(&*store, &selector, State::GivenUp).await? {
+                    return Err(Failure::Failed(selector.mismatch()));
+                }
+                let command = Command::RetryMessages(selector);
                 asking.run(global, &*store, &command).await
             }
             Verb::Discard { ids, topic, asking } => {
-                let command = Command::DiscardMessages(one_of(ids, topic)?);
+                let selector = one_of(ids, topic)?;
+                if !exists(&*store, &selector, State::Pending).await? {
+                    return Err(Failure::Failed(selector.none_pending()));
+                }
+                let command = Command::DiscardMessages(selector);
                 asking.run(global, &*store, &command).await
             }
         }
     }
+}
+
+/// Maximum number of messages among which numbers are looked for.
+const SEARCHED: u32 = 100_000;
+
+/// Whether one of the numbers is a message in that state, as far as that can be said. Without numbers, the leader
+/// decides.
+async fn exists(store: &dyn Store, of: &MessageSelector, state: State) -> Result<bool, Failure> {
+    if of.ids.is_empty() {
+        return Ok(true);
+    }
+    let query = MessageQuery { topic: None, state: Some(state), limit: SEARCHED };
+    let found = store.messages(&query).await?;
+    let is_all = found.len() < SEARCHED as usize;
+    Ok(!is_all || found.iter().any(|message| of.ids.contains(&message.delivery.id)))
 }
 
 fn list(messages: &[Message]) -> String {

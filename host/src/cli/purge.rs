@@ -27,7 +27,7 @@ const RECORDED: u32 = 1_000;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The value in the key of the rows, or the key of their item, as for `besom quarantine find`.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     key: String,
     /// Only rows of this task, and what undoing them has kept.
     #[arg(long)]

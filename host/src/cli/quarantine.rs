@@ -7,13 +7,14 @@ use besom_core::command::counted;
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
 use besom_core::undo::{self, Target, row_name};
+use besom_core::value::Value as Kept;
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::output::{self, Facts, Stamp, Table};
 use super::undo::no_such_item;
-use super::{Exit, Failure, Global, open};
+use super::{Exit, Failure, Global, open, spelling};
 use besom_engine::gather::rows;
 use besom_engine::host::undo::{is_candidate, key_of, page};
 use besom_ports::store::{BeforeImage, HistoryQuery, HistoryRow, Left, Run, Store};
@@ -52,7 +53,8 @@ pub enum Verb {
     },
     /// Find the kept rows with this value in their key, or with this text as their item's key.
     Find {
-        /// The value, as the database shows it.
+        /// The value, in a spelling that the database accepts for the type of the column, or that Besom prints.
+        #[arg(allow_hyphen_values = true)]
         key: String,
         /// Only rows of this task.
         #[arg(long)]
@@ -361,7 +363,19 @@ impl Wanted<'_> {
 
     /// Whether a row of the item is looked for.
     pub(super) fn row(&self, image: &BeforeImage) -> bool {
-        self.is_item || image.key.iter().any(|value| shown(&rows::plain(value)) == self.key)
+        let (key, text) = (&image.key, self.key);
+        // An instant may be stored as a number, or a value in a spelling of the database's own.
+        let stored = |value: &Kept| {
+            let mut columns = image.row.iter().flatten().filter(|field| field.value == *value);
+            columns.any(|column| {
+                let mut stored = image.stored.iter().filter(|field| field.name == column.name);
+                stored.any(|field| spelling::is(&field.value, text))
+            })
+        };
+        let is_named = |value| {
+            spelling::is(value, text) || shown(&rows::plain(value)) == text || stored(value)
+        };
+        self.is_item || key.iter().any(is_named) || row_name(&image.collection, key) == text
     }
 }
 

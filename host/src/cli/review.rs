@@ -2,7 +2,8 @@
 
 use besom_core::command::counted;
 use besom_core::ids::{RunId, TaskName};
-use besom_core::review::{ColumnChange, Plan, Review, Sample, State};
+use besom_core::review::{ColumnChange, Operation, Review, Sample, Standing, State};
+use besom_core::time::Time;
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -11,6 +12,9 @@ use super::submit::Asking;
 use super::{Exit, Failure, Global, open, printed, task};
 use besom_config::printable;
 use besom_ports::store::{Command, ReviewQuery, Store, not_waiting};
+
+/// Maximum number of columns of a row that are printed for people, unless only these change.
+const COLUMNS_SHOWN: usize = 8;
 
 /// `besom review`.
 #[derive(Debug, Subcommand)]
@@ -32,11 +36,14 @@ pub enum Verb {
         /// Number of the run, or the name of a task for its latest review.
         #[arg(value_name = "RUN|TASK")]
         what: String,
+        /// Print every column of a row that would be deleted, moved or inserted.
+        #[arg(long)]
+        full: bool,
     },
     /// Approve what a run has planned: it is executed.
     Approve {
         /// Number of the run.
-        run: u64,
+        run: String,
         /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
@@ -44,7 +51,7 @@ pub enum Verb {
     /// Reject what a run has planned: it is discarded, and a later run may plan it again.
     Reject {
         /// Number of the run.
-        run: u64,
+        run: String,
         /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
@@ -67,10 +74,12 @@ impl Verb {
                 let name = task.as_ref().map(TaskName::as_str);
                 task::known_if_none(&*store, &outline, found.len(), name).await?;
                 let rows: Vec<Value> = found.iter().map(head).collect();
-                output::show_list(global.output, &rows, (rows.len(), limit), || list(&found))?;
+                let now = store.now().await?;
+                let text = || list(&found, now);
+                output::show_list(global.output, &rows, (rows.len(), limit), text)?;
                 Ok(Exit::Fine)
             }
-            Verb::Show { what } => {
+            Verb::Show { what, full } => {
                 let review = match what.parse().map(RunId) {
                     Ok(run) => known(&*store, run).await?,
                     Err(_) => {
@@ -78,19 +87,39 @@ impl Verb {
                         latest(&*store, task).await?
                     }
                 };
-                output::show(global.output, &printed::json(&review), || text(&review))?;
+                let now = store.now().await?;
+                output::show(global.output, &printed::json(&review), || text(&review, now, full))?;
                 Ok(Exit::Fine)
             }
             Verb::Approve { run, asking } => {
-                decide(global, &*store, RunId(run), &Command::Approve { run: RunId(run) }, asking)
-                    .await
+                let run = numbered(&*store, "approve", &run).await?;
+                decide(global, &*store, run, &Command::Approve { run }, asking).await
             }
             Verb::Reject { run, asking } => {
-                decide(global, &*store, RunId(run), &Command::Reject { run: RunId(run) }, asking)
-                    .await
+                let run = numbered(&*store, "reject", &run).await?;
+                decide(global, &*store, run, &Command::Reject { run }, asking).await
             }
         }
     }
+}
+
+/// The number of a run. A decision is about what somebody has seen, so the name of a task does not do.
+async fn numbered(store: &dyn Store, verb: &str, run: &str) -> Result<RunId, Failure> {
+    if let Ok(number) = run.parse() {
+        return Ok(RunId(number));
+    }
+    let task = Some(TaskName::from(run));
+    let query = ReviewQuery { task, waiting: true, limit: 1, ..ReviewQuery::default() };
+    let words = match store.reviews(&query).await?.pop() {
+        Some(Review { run: number, .. }) => format!(
+            "`{run}` is a task, of which run {number} waits: `besom review show {number}`, then \
+             `besom review {verb} {number}`"
+        ),
+        None => format!(
+            "`{run}` is not the number of a run; list what waits with `besom review ls --waiting`"
+        ),
+    };
+    Err(Failure::Usage(words))
 }
 
 /// Records a decision about a review that waits.
@@ -103,11 +132,7 @@ async fn decide(
 ) -> Result<Exit, Failure> {
     let review = known(store, run).await?;
     if review.state != State::Waiting {
-        let mut why = not_waiting(run, Some(review.state));
-        if !review.by.is_empty() {
-            why.push_str(&format!(", by {}: {}", review.by, review.reason));
-        }
-        return Err(Failure::Failed(why));
+        return Err(Failure::Failed(not_waiting(run, Some(&Standing::from(&review)))));
     }
     asking.run(global, store, command).await
 }
@@ -141,7 +166,25 @@ fn head(review: &Review) -> Value {
     fields
 }
 
-fn list(reviews: &[Review]) -> String {
+/// How it stands, in a word. Without a host, nobody ends what has lapsed.
+fn standing(review: &Review, now: Time) -> &'static str {
+    let is_late = review.expires_at.is_some_and(|at| at <= now);
+    match review.state {
+        State::Waiting if is_late => "expired",
+        state => state.as_str(),
+    }
+}
+
+/// Who has decided, and why; empty: nobody yet.
+fn decided(review: &Review) -> String {
+    match (review.by.as_str(), review.reason.as_str()) {
+        ("", _) => String::new(),
+        (by, "") => by.to_owned(),
+        (by, reason) => format!("{by}: {reason}"),
+    }
+}
+
+fn list(reviews: &[Review], now: Time) -> String {
     let mut table = Table::new(
         &[">RUN", "TASK", "OPENED", "STATE", "EXPIRES", ">ITEMS", "WOULD CHANGE", "DECIDED BY"],
         "There are no reviews: only runs with mode = \"preview\" or \"approve\" have one.",
@@ -152,34 +195,34 @@ fn list(reviews: &[Review]) -> String {
             review.run.to_string(),
             review.task.to_string(),
             Stamp(review.opened_at).to_string(),
-            review.state.as_str().to_owned(),
+            standing(review, now).to_owned(),
             output::text(review.expires_at.filter(|_| waits).map(Stamp)),
-            review.plan.items.to_string(),
+            found(review),
             review.plan.words(),
-            match review.by.as_str() {
-                "" => String::new(),
-                by => format!("{by}: {}", review.reason),
-            },
+            decided(review),
         ]);
     }
     table.render()
 }
 
-fn text(review: &Review) -> String {
+fn text(review: &Review, now: Time, full: bool) -> String {
     let plan = &review.plan;
     let mut facts = Facts::default();
-    facts.add("run", review.run).add("task", &review.task).add("state", review.state.as_str());
+    facts.add("run", review.run).add("task", &review.task).add("state", standing(review, now));
     facts.add("opened", Stamp(review.opened_at));
     if let Some(at) = review.expires_at.filter(|_| review.state == State::Waiting) {
-        facts.add("lapses", Stamp(at));
+        facts.add(if at <= now { "expired" } else { "lapses" }, Stamp(at));
     }
     if let Some(at) = review.decided_at {
-        facts.add("decided", format!("{} by {}: {}", Stamp(at), review.by, review.reason));
+        facts.add("decided", format!("{} by {}", Stamp(at), decided(review)));
     }
     facts.add("would change", plan.words());
-    facts.add("items", items(plan));
+    facts.add("items", items(review));
     if let Some(partial) = &plan.partial {
         facts.add("incomplete", partial);
+    }
+    if let Some(brake) = &plan.brake {
+        facts.add("brake", brake);
     }
     if plan.bytes > 0 {
         facts.add("kept for undo", counted(plan.bytes, "byte"));
@@ -194,9 +237,11 @@ fn text(review: &Review) -> String {
     }
     if !plan.samples.is_empty() {
         out.push_str("\nExamples, the first and the last among them:\n");
-        plan.samples.iter().for_each(|sample| out.push_str(&example(sample)));
+        plan.samples.iter().for_each(|sample| out.push_str(&example(sample, full)));
     }
-    if review.state == State::Waiting {
+    if standing(review, now) == "expired" {
+        out.push_str("\nIt cannot be approved any more; the next `besom serve`, or `besom run` of the task, ends it.\n");
+    } else if review.state == State::Waiting {
         let run = review.run;
         out.push_str(&format!(
             "\nNothing of it is committed until somebody decides:\n    besom review approve {run}\n    \
@@ -206,22 +251,40 @@ fn text(review: &Review) -> String {
     out
 }
 
-fn items(plan: &Plan) -> String {
+/// The number of items. A preview that ends early has not found all of them.
+fn found(review: &Review) -> String {
+    let ends_early = review.state == State::Shown && review.plan.partial.is_some();
+    let least = if ends_early { "at least " } else { "" };
+    format!("{least}{}", review.plan.items)
+}
+
+fn items(review: &Review) -> String {
+    let plan = &review.plan;
     let examined = match plan.examined == plan.items {
         true => String::new(),
         false => format!(", {} of them examined", plan.examined),
     };
-    format!("{}{examined}, {} would change something", plan.items, plan.changing)
+    format!("{}{examined}, {} would change something", found(review), plan.changing)
 }
 
-fn example(sample: &Sample) -> String {
+fn example(sample: &Sample, full: bool) -> String {
     let tenant = sample.tenant.as_ref().map(|tenant| format!("{tenant}/")).unwrap_or_default();
     let due = sample.due.map(|due| format!(", due {}", Stamp(due))).unwrap_or_default();
     let rows = counted(sample.rows, "row");
     let mut out = printable(&format!("  {tenant}{}{due}: {rows}", sample.key));
     out.push('\n');
     for change in &sample.changes {
-        let columns: Vec<String> = change.columns.iter().map(column).collect();
+        // What changes of a row is never left out.
+        let most = match change.operation {
+            Operation::Update => usize::MAX,
+            _ if full => usize::MAX,
+            _ => COLUMNS_SHOWN,
+        };
+        let mut columns: Vec<String> = change.columns.iter().take(most).map(column).collect();
+        let hidden = change.columns.len() - columns.len();
+        if hidden > 0 {
+            columns.push(format!("and {} more (--full)", counted(hidden as u64, "column")));
+        }
         let line = format!(
             "    {} {} ({}): {}",
             change.operation.as_str(),

@@ -11,6 +11,7 @@ use besom_core::mode::Mode;
 use besom_core::plan::Pause;
 use besom_core::queue::CONTENDED;
 use besom_core::review::{Review, State};
+use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -89,6 +90,9 @@ pub struct Passed {
     pub dead_open: u64,
     /// Error of the first failed scan, after which not every row was examined.
     pub error: Option<String>,
+    /// The rows that the last run of the task in the pass could not plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// What a run of the pass would change; `None`: the task is live, or nothing was found.
     pub review: Option<Reviewed>,
     /// Why a brake has stopped the task, in this pass or before it; what is planned of it waits. A task that
@@ -101,9 +105,9 @@ pub struct Passed {
 pub struct Reviewed {
     /// Number of the run.
     pub run: u64,
-    /// `shown` or `waiting`.
+    /// `shown`, `waiting`, `done` or another state of a review.
     pub state: &'static str,
-    /// What the run would change.
+    /// What the run would change; of a review that is done, why nobody has to decide.
     pub summary: String,
 }
 
@@ -117,6 +121,7 @@ impl Passed {
                 "{task}: run {run} waits for an approval: {summary} (`besom review show {run}`, then \
                  `besom review approve {run}` or `besom review reject {run}`)"
             ),
+            "done" => format!("{task}: run {run}: {summary} (`besom review show {run}`)"),
             _ => format!(
                 "{task}: a preview, nothing was committed: {summary} (`besom review show {run}`; \
                  mode = \"live\" in [tasks.{task}] executes it)"
@@ -234,6 +239,9 @@ impl Args {
             }
             if let Some(words) = task.refused() {
                 to_stderr!("{}", printable(&words));
+            }
+            if let Some(left_out) = &task.left_out {
+                to_stderr!("{}", printable(&format!("{}: {}", task.task, left_out.words())));
             }
             if let Some(words) = task.blocked() {
                 to_stderr!("{words}");
@@ -499,6 +507,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
         }
     }
     let mut reviews = reviews(store, &assembly.config.tasks, since).await?;
+    let left_out = assembly.ports.recorder.report().left_out;
     let passed = assembly.config.tasks.keys().map(|task| {
         let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
         Passed {
@@ -514,6 +523,7 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             blocked: blocked.get(task).copied().unwrap_or(0),
             dead_open: open.get(task).copied().unwrap_or(0),
             error: failed.remove(task.as_str()),
+            left_out: left_out.iter().find(|left| left.task == task.as_str()).cloned(),
             review: reviews.remove(task),
             braked: braked.remove(task),
         }
@@ -575,7 +585,8 @@ async fn reviews(
         let of_the_pass =
             |review: &Review| review.state == State::Waiting || review.opened_at >= since;
         if let Some(review) = found.filter(of_the_pass) {
-            let (run, summary) = (review.run.0, review.plan.words());
+            let (run, why) = (review.run.0, review.plan.why_nothing());
+            let summary = why.unwrap_or_else(|| review.plan.words());
             let state = review.state.as_str();
             reviews.insert(name.clone(), Reviewed { run, state, summary });
         }

@@ -3,6 +3,8 @@
 mod logs;
 mod replay;
 
+use std::collections::BTreeSet;
+
 use besom_core::ids::{RunId, TaskName};
 use besom_core::snapshot::{ItemRow, Run};
 use clap::Subcommand;
@@ -13,7 +15,7 @@ use super::printed::{self, Printed};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open, task};
 use besom_engine::gather::rows;
-use besom_ports::store::{Command, HistoryQuery, Store};
+use besom_ports::store::{Command, HistoryQuery, ReviewQuery, Store};
 
 /// `besom runs`.
 #[derive(Debug, Subcommand)]
@@ -73,8 +75,28 @@ pub fn line(run: &Run) -> String {
     format!("{} ({state}, started {started}, {} planned)", run.id, run.planned)
 }
 
-/// Renders runs as a table.
-pub fn table(runs: &[Run]) -> String {
+/// Maximum number of reviews that wait.
+const REVIEWS_READ: u32 = 10_000;
+
+/// The numbers of the runs whose plans wait for an approval.
+pub async fn waiting(store: &dyn Store, runs: &[Run]) -> Result<BTreeSet<u64>, Failure> {
+    if !runs.iter().any(|run| run.held && run.state.is_active()) {
+        return Ok(BTreeSet::new());
+    }
+    let query = ReviewQuery { waiting: true, limit: REVIEWS_READ, ..ReviewQuery::default() };
+    Ok(store.reviews(&query).await?.into_iter().map(|review| review.run.0).collect())
+}
+
+/// How a run stands, in a word: what is `waiting` waits for an approval.
+fn state(run: &Run, waiting: &BTreeSet<u64>) -> &'static str {
+    match waiting.contains(&run.id) {
+        true => besom_core::review::State::Waiting.as_str(),
+        false => run.state.as_str(),
+    }
+}
+
+/// Renders runs as a table; those of `waiting` wait for an approval.
+pub fn table(runs: &[Run], waiting: &BTreeSet<u64>) -> String {
     let mut table = Table::new(
         &[
             ">RUN", "TASK", "SLOT", "TRIGGER", "STATE", ">PLANNED", ">IN LOG", ">SCANNED", "ENDED",
@@ -88,7 +110,7 @@ pub fn table(runs: &[Run]) -> String {
             run.task.clone(),
             Stamp(run.slot).to_string(),
             run.trigger.as_str().to_owned(),
-            run.state.as_str().to_owned(),
+            state(run, waiting).to_owned(),
             run.planned.to_string(),
             run.open.to_string(),
             run.scanned.to_string(),
@@ -116,8 +138,15 @@ impl Verb {
                 let name = task.as_ref().map(TaskName::as_str);
                 task::known_if_none(&*store, &outline, runs.len(), name).await?;
                 let runs: Vec<Run> = runs.iter().map(Run::from).collect();
-                let rows: Vec<Value> = runs.iter().map(json).collect();
-                output::show_list(global.output, &rows, (rows.len(), limit), || table(&runs))?;
+                let waiting = waiting(&*store, &runs).await?;
+                let row = |run: &Run| {
+                    let mut fields = json(run);
+                    fields["waiting"] = waiting.contains(&run.id).into();
+                    fields
+                };
+                let rows: Vec<Value> = runs.iter().map(row).collect();
+                let text = || table(&runs, &waiting);
+                output::show_list(global.output, &rows, (rows.len(), limit), text)?;
             }
             Verb::Cancel { run: number, asking } => {
                 let run = known(&*store, number).await?;
@@ -134,8 +163,9 @@ impl Verb {
                 let items: Vec<ItemRow> =
                     store.history(&query).await?.iter().map(rows::item).collect();
                 let json = serde_json::json!({ "run": json(&run), "items": Printed(&items) });
+                let waiting = waiting(&*store, std::slice::from_ref(&run)).await?;
                 output::show_list(global.output, &json, (items.len(), limit), || {
-                    text(&run, &items)
+                    text(&run, &items, &waiting)
                 })?;
             }
             Verb::Logs { run, follow } => {
@@ -153,7 +183,7 @@ async fn known(store: &dyn Store, number: u64) -> Result<Run, Failure> {
     Ok(Run::from(&run))
 }
 
-fn text(run: &Run, items: &[ItemRow]) -> String {
+fn text(run: &Run, items: &[ItemRow], waiting: &BTreeSet<u64>) -> String {
     let mut facts = Facts::default();
     facts.add("run", run.id).add("task", &run.task).add("slot", Stamp(run.slot));
     facts.add("trigger", run.trigger.as_str());
@@ -161,7 +191,7 @@ fn text(run: &Run, items: &[ItemRow]) -> String {
         facts.add("by", by).add("reason", reason);
     }
     facts.add("term", run.term).add("plugin", &run.plugin_digest);
-    facts.add("state", run.state.as_str());
+    facts.add("state", state(run, waiting));
     facts.add("started", Stamp(run.started_at));
     facts.add("ended", output::text(run.ended_at.map(Stamp)));
     facts.add("planned", run.planned).add("deduplicated", run.deduplicated);

@@ -8,7 +8,9 @@ use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
 use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
-use besom_core::snapshot::{Cause, ClockReport, Cut, Depth, Held, WaitingReview, unlike_leader};
+use besom_core::snapshot::{
+    Cause, ClockReport, Cut, Depth, Held, LeftOut, RefusedPlan, WaitingReview, unlike_leader,
+};
 use besom_core::time::Time;
 use serde::{Serialize, Serializer};
 
@@ -18,6 +20,7 @@ use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
 use besom_config::{TaskOutline, printable};
 use besom_engine::api::host::HostStatus;
+use besom_engine::gather::refused::refused_of;
 use besom_engine::gather::resumed::resumed_at;
 use besom_engine::gather::rows;
 use besom_ports::members::MemberState;
@@ -161,8 +164,14 @@ pub struct TaskStatus {
     pub held: Vec<HeldPart>,
     /// What the last run left for the next one, as reported by the leader.
     pub cut: Option<Cut>,
+    /// The rows that its last run could not plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// The last run that planned anything, if it planned many times what is usual.
     pub unusual: Option<Unusual>,
+    /// What its last run has planned although the database refuses all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedPlan>,
     /// Number of items that have failed and wait for another attempt, up to 1,000.
     pub failing: usize,
     /// The latest error of the item with the most attempts among them.
@@ -233,6 +242,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let mut cut = leading.flat_map(|row| row.report.iter().flat_map(|report| &report.cut));
         cut.find(|cut| cut.task == name.as_str()).cloned()
     };
+    let left_out_of = |name: &TaskName| {
+        let leading = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
+        let mut all = leading.flat_map(|row| row.report.iter().flat_map(|of| &of.left_out));
+        all.find(|left_out| left_out.task == name.as_str()).cloned()
+    };
     let all_paused = states.get(&TaskName::from(TaskName::ALL)).and_then(|s| s.paused.clone());
     let waiting = ReviewQuery { waiting: true, limit: REVIEWS_READ, ..ReviewQuery::default() };
     let reviews = store.reviews(&waiting).await?;
@@ -278,6 +292,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let works_since = resumed_at(&commands, name).max(windows.opened_at(now));
         let unscanned = defined
             .and_then(|task| unscanned(task, state, &scans, !held.is_empty(), (now, works_since)));
+        let ended = runs.iter().find(|run| run.ended_at.is_some()).filter(|run| run.held);
+        let refused = match ended {
+            Some(run) => refused_of(store, run.id).await?,
+            None => None,
+        };
         let run = runs.into_iter().next();
         // What is planned waits on purpose while the task may not work.
         let works = state.paused.is_none() && review.is_none();
@@ -313,7 +332,9 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             orphaned: defined.is_none(),
             held,
             cut: cut_of(name),
+            left_out: left_out_of(name),
             unusual,
+            refused,
             failing: failing.len(),
             failing_error: failing.first().and_then(|waiting| waiting.item.errors.last().cloned()),
         });
@@ -593,6 +614,16 @@ fn text(report: &Report) -> String {
     for (task, unusual) in report.tasks.iter().filter_map(|task| Some((task, task.unusual?))) {
         let name = &task.task;
         let words = format!("{name}: {} (see `besom runs show {}`)", unusual.words(), unusual.run);
+        out.push_str(&format!("warning: {}\n", printable(&words)));
+    }
+    for (task, refused) in report.tasks.iter().filter_map(|t| Some((&t.task, t.refused.as_ref()?)))
+    {
+        let (words, why, run) = (refused.words(), &refused.reason, refused.run);
+        let words = format!("{task}: {words}: {why} (see `besom review show {run}`)");
+        out.push_str(&format!("warning: {}\n", printable(&words)));
+    }
+    for left_out in report.tasks.iter().filter_map(|task| task.left_out.as_ref()) {
+        let words = format!("{}: {}", left_out.task, left_out.words());
         out.push_str(&format!("warning: {}\n", printable(&words)));
     }
     out.push_str(&kept_line(&report.kept_bytes));

@@ -238,6 +238,7 @@ async fn show(
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
     let runs: Vec<Run> = runs.iter().map(Run::from).collect();
+    let waiting = super::runs::waiting(store, &runs).await?;
     let retried = status::retried(store, task).await?;
     let forecast = match defined {
         Some(defined) => edit::forecast_of(store, task, defined, now).await?,
@@ -290,7 +291,7 @@ async fn show(
             facts.render(),
             next.render(),
             slot_table(&slots),
-            super::runs::table(&runs)
+            super::runs::table(&runs, &waiting)
         )
     })?;
     Ok(Exit::Fine)

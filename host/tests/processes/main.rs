@@ -23,6 +23,7 @@ mod reload;
 mod replaced;
 mod replay;
 mod replayed;
+mod reviews;
 mod site;
 mod strangers;
 mod telling;

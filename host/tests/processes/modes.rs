@@ -163,10 +163,71 @@ fn the_first_of_two_decisions_counts() {
     };
     assert_eq!(of("reject")["refused"], false, "{commands:#}");
     assert_eq!(of("approve")["refused"], true, "{commands:#}");
+    let words = of("approve")["result"].as_str().expect("a result").to_owned();
+    assert!(words.contains("is rejected already, by ") && words.ends_with(": no"), "{words}");
     assert_eq!(sessions(&site), ALL);
     let (code, said) = site.said(&["review", "approve", &run]);
     assert!(code == 1 && said.contains("rejected already, by") && said.contains(": no"), "{said}");
     site.balanced();
+}
+
+/// Rows that the database refuses to delete would otherwise stop the task until somebody decides about nothing.
+#[test]
+fn a_plan_that_would_change_nothing_does_not_wait() {
+    let site = site(&in_mode("approve"));
+    let refuse =
+        "CREATE TRIGGER holy BEFORE DELETE ON sessions BEGIN SELECT raise(ABORT, 'is holy'); END";
+    site.database().execute_batch(refuse).expect("a trigger");
+    let (code, said) = site.json(&["run"]);
+    assert_eq!((code, &said[0]["review"]["state"]), (0, &"done".into()), "{said:#}");
+    let done = review(&site, "done");
+    assert_eq!((&done["by"], &done["plan"]["nothing"]), (&"besom".into(), &true.into()));
+    for words in [&done["reason"], &said[0]["review"]["summary"]] {
+        let words = words.as_str().expect("a reason");
+        assert!(words.starts_with("nothing would be changed; the database refuses 10 items"));
+        assert!(words.contains("is holy"), "{words}");
+    }
+    let (_, run) = site.json(&["runs", "show", &run_of(&done)]);
+    assert_eq!((&run["run"]["state"], &run["run"]["open"]), (&"ok".into(), &0.into()), "{run:#}");
+    let warned = status(&site);
+    let warning = format!("warning: old: run {} would change nothing", run_of(&done));
+    assert!(warned.contains(&warning) && warned.contains("is holy"), "{warned}");
+    assert_eq!(site.task("old")["refused"]["items"], 10);
+    let (code, said) = site.said(&["review", "approve", &run_of(&done)]);
+    assert!(code == 1 && said.contains("is done already, by besom at "), "{said}");
+
+    // The next run finds them again, and can delete them.
+    site.database().execute_batch("DROP TRIGGER holy").expect("dropped");
+    let (code, _) = site.json(&["run"]);
+    let next = review(&site, "waiting");
+    assert_eq!((code, sessions(&site)), (0, ALL));
+    assert_eq!(next["summary"], "1000 rows of sessions deleted");
+    let (code, _) = site.json(&["review", "approve", &run_of(&next), "--wait", "0s"]);
+    assert_eq!(code, 0);
+    let (code, said) = site.json(&["run"]);
+    assert_eq!((code, sessions(&site)), (0, ALL - OLD), "{said:#}");
+    assert!(!status(&site).contains("warning"), "{}", status(&site));
+    site.balanced();
+}
+
+/// Nobody waits for a preview of a large table, and it does not name a part as if it were all.
+#[test]
+fn a_preview_of_a_large_table_stops_at_its_bound() {
+    let site = site(&in_mode("preview"));
+    site.configure(&old_sessions(&in_mode("preview")).replace("chunk = 100", "chunk = 700"));
+    let fill =
+        "INSERT INTO sessions WITH RECURSIVE c(i) AS (SELECT 10000 UNION ALL SELECT i + 1 FROM c
+         WHERE i < 39999) SELECT i, i FROM c";
+    site.database().execute(fill, []).expect("rows");
+    assert_eq!(site.json(&["run"]).0, 0);
+    let shown = review(&site, "shown");
+    assert_eq!(shown["summary"], "at least 10000 rows of sessions deleted", "{shown:#}");
+    let plan = &shown["plan"];
+    assert_eq!((&plan["rows"][0]["rows"], &plan["examined"]), (&10_000.into(), &15.into()));
+    let text = site.besom(&["review", "show", "old"]).stdout;
+    let text = String::from_utf8(text).expect("a text");
+    let items = format!("at least {}, 15 of them examined", plan["items"]);
+    assert!(text.contains(&items) && text.contains("only the first 15 items"), "{text}");
 }
 
 /// A plan whose rule has changed since is discarded, and another one is made by the new rule.

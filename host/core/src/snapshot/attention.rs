@@ -354,10 +354,15 @@ impl Found {
         }
     }
 
-    /// Reports that a task's runs leave candidates.
+    /// Reports that a task's runs leave candidates, or cannot plan rows.
     fn cut(&mut self, task: &Task, snapshot: &Snapshot) {
         let Some(leader) = &snapshot.leadership.leader else { return };
         let report = snapshot.node(&leader.node).and_then(|node| node.report.as_ref());
+        let left_out = report.and_then(|of| of.left_out.iter().find(|left| left.task == task.name));
+        if let Some(left_out) = left_out {
+            let text = format!("{}: {}", task.name, left_out.words());
+            self.add(Urgency::Warning, Subject::Task(task.name.clone()), text);
+        }
         let cut = report.and_then(|report| report.cut.iter().find(|cut| cut.task == task.name));
         if let Some(cut) = cut {
             let text = format!("{}: {}", task.name, cut.words());
@@ -375,8 +380,13 @@ impl Found {
         }
     }
 
-    /// Reports what waits for an approval.
+    /// Reports what waits for an approval, and what the database refuses of a plan.
     fn review(&mut self, task: &Task) {
+        if let Some(refused) = &task.refused {
+            let text = format!("{}: {}", task.name, refused.words());
+            self.add(Urgency::Warning, Subject::Run(refused.run.0), text);
+            self.because(refused.reason.clone());
+        }
         let Some(review) = &task.review else { return };
         let (run, since) = (review.run, self.since(review.opened_at));
         let text = format!("{}: run {run} waits for an approval for {since}", task.name);

@@ -53,12 +53,14 @@ pub use message::Message;
 pub use node::{Missing, Node, NodeState, Role};
 pub use patch::{Frame, Mismatch, Patch, Rows, diff};
 pub use report::{
-    ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, RATE_SAMPLE_S, RATE_SAMPLES, Report,
-    RunAtNode,
+    ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, LeftOut, RATE_SAMPLE_S, RATE_SAMPLES,
+    Report, RunAtNode,
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};
-pub use task::{Depth, LastRun, Limits, RUNS_OF_TASK, SLOTS_OF_TASK, Task, WaitingReview};
+pub use task::{
+    Depth, LastRun, Limits, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK, Task, WaitingReview,
+};
 
 use crate::time::Time;
 

@@ -73,6 +73,8 @@ pub struct Report {
     pub held: Vec<Held>,
     /// The tasks whose last run left candidates for the next one; told by the leader.
     pub cut: Vec<Cut>,
+    /// The rows that scans cannot plan; told by the leader.
+    pub left_out: Vec<LeftOut>,
     /// Its clock relative to the store's; none: not read yet.
     pub clock: Option<ClockReport>,
 }
@@ -97,6 +99,41 @@ impl Cut {
             1 => format!("more is due: the last run stopped at {bound}"),
             n => format!("more is due in {n} tenants: the last run stopped at {bound}"),
         }
+    }
+}
+
+/// Rows that the last run of a task could not plan, because an item of their key could not be stored.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftOut {
+    /// The task.
+    pub task: String,
+    /// The number of rows.
+    pub rows: u64,
+    /// The key of the first of them, or how it begins.
+    pub first: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl LeftOut {
+    /// In words, for a list of tasks.
+    pub fn words(&self) -> String {
+        let rows = crate::command::counted(self.rows, "row");
+        let were = if self.rows == 1 { "was" } else { "were" };
+        let LeftOut { first, why, .. } = self;
+        format!(
+            "{rows} {were} left out, because no item can have their key; the first is {first:?}: {why}"
+        )
+    }
+
+    /// Adds rows of a later page.
+    pub fn add(&mut self, more: &LeftOut) {
+        if self.rows == 0 {
+            self.first.clone_from(&more.first);
+            self.why.clone_from(&more.why);
+        }
+        self.rows += more.rows;
     }
 }
 

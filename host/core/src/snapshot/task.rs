@@ -6,7 +6,7 @@ use super::run::RunState;
 use crate::ids::RunId;
 use crate::mode::Mode;
 use crate::plan::{Pause, SlotRecord};
-use crate::review::Review;
+use crate::review::{Review, State};
 use crate::time::Time;
 use crate::window::Windows;
 
@@ -50,6 +50,9 @@ pub struct Task {
     /// What one of its runs has planned and waits for an approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review: Option<WaitingReview>,
+    /// What its last run has planned although the database refuses all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedPlan>,
     /// When the task may scan and execute; none: always.
     pub windows: Windows,
     /// When the next window opens; none: one is open, or the task has none.
@@ -98,6 +101,31 @@ impl From<&Review> for WaitingReview {
             items: review.plan.items,
             summary: review.plan.words(),
         }
+    }
+}
+
+/// A plan of which the database refuses so much that nothing would be changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedPlan {
+    /// The run that has planned it.
+    pub run: RunId,
+    /// The number of items that the database refuses.
+    pub items: u64,
+    /// Why: the most frequent reason.
+    pub reason: String,
+}
+
+impl RefusedPlan {
+    /// What a review that is done says about refusals; none: it is not done, or nothing was refused.
+    pub fn of(review: &Review) -> Option<RefusedPlan> {
+        let (items, reason) = review.plan.refused().filter(|_| review.state == State::Done)?;
+        Some(RefusedPlan { run: review.run, items, reason: reason.to_owned() })
+    }
+
+    /// It in words: `run 5 would change nothing: the database refuses 8 items`.
+    pub fn words(&self) -> String {
+        let items = crate::command::counted(self.items, "item");
+        format!("run {} would change nothing: the database refuses {items}", self.run)
     }
 }
 

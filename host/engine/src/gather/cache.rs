@@ -8,12 +8,13 @@ use std::time::Duration;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::plan::{SlotRecord, TaskState};
 use besom_core::snapshot::{
-    self, DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, SLOTS_OF_TASK,
+    self, DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK,
 };
 use besom_core::time::Time;
 
 use super::Sources;
 use super::reading::{Reading, SetAside};
+use super::refused::refused_of;
 use besom_ports::store::{self, DeadSelector, Letters, ReviewQuery, Run, Store};
 
 /// Maximum number of runs kept of all tasks together.
@@ -42,6 +43,8 @@ pub struct Cache {
     /// the newest runs of all tasks.
     tasks: BTreeSet<TaskName>,
     slots: BTreeMap<TaskName, (TaskState, Vec<SlotRecord>)>,
+    /// What the database refuses of plans that were discarded, by the number of the run.
+    refused: BTreeMap<u64, Option<RefusedPlan>>,
     /// The newest dead letters, and the groups that existed when they were read.
     letters: (Vec<DeadGroup>, Vec<SetAside>),
 }
@@ -76,6 +79,7 @@ impl Cache {
         let configured = sources.defined.borrow().work.tasks.keys().cloned().collect();
         self.read_rare(store, configured).await?;
         self.forget_runs();
+        let refused = self.read_refused(store).await?;
         self.read_slots(store, &states, now).await?;
         let dead = dead?;
         self.read_letters(store, &dead).await?;
@@ -91,6 +95,7 @@ impl Cache {
             depths: depths?,
             states,
             reviews: reviews?,
+            refused,
             runs: self.runs.values().rev().cloned().collect(),
             slots: self
                 .slots
@@ -149,6 +154,29 @@ impl Cache {
             }
         }
         Ok(())
+    }
+
+    /// Reads the reviews of tasks whose last run has ended and was never released. They do not change any more.
+    async fn read_refused(
+        &mut self,
+        store: &dyn Store,
+    ) -> store::Result<BTreeMap<TaskName, RefusedPlan>> {
+        let mut last: BTreeMap<&str, &Arc<snapshot::Run>> = BTreeMap::new();
+        for run in self.runs.values().rev().filter(|run| !run.state.is_active()) {
+            last.entry(&run.task).or_insert(run);
+        }
+        let mut known = BTreeMap::new();
+        for run in last.into_values().filter(|run| run.held) {
+            let refused = match self.refused.remove(&run.id) {
+                Some(refused) => refused,
+                None => refused_of(store, RunId(run.id)).await?,
+            };
+            known.insert(run.id, refused);
+        }
+        self.refused = known;
+        let refused = self.refused.values().flatten().cloned();
+        let task = |run: RunId| self.runs.get(&run.0).map(|run| TaskName::from(run.task.as_str()));
+        Ok(refused.filter_map(|refused| Some((task(refused.run)?, refused))).collect())
     }
 
     /// Reads the newest dead letters if their groups have changed.

@@ -17,6 +17,7 @@ pub mod explain;
 mod picture;
 mod rates;
 mod reading;
+pub mod refused;
 pub mod resumed;
 pub mod rows;
 

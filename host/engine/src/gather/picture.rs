@@ -178,6 +178,7 @@ impl Picture {
                 windows,
                 paused,
                 review: reading.reviews.iter().find(|r| r.task == *name).map(WaitingReview::from),
+                refused: reading.refused.get(name).cloned(),
                 unscanned_since,
                 depth: snapshot::Depth {
                     oldest: depth

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use besom_core::ids::TaskName;
 use besom_core::plan::{SlotRecord, TaskState};
-use besom_core::snapshot::{DeadGroup, Run};
+use besom_core::snapshot::{DeadGroup, RefusedPlan, Run};
 use besom_core::time::Time;
 
 use besom_ports::coordination::LeaderRecord;
@@ -48,6 +48,8 @@ pub struct Reading {
     pub states: BTreeMap<TaskName, TaskState>,
     /// What waits for an approval, newest first.
     pub reviews: Vec<Review>,
+    /// What the database refuses of the last plans of tasks.
+    pub refused: BTreeMap<TaskName, RefusedPlan>,
     /// Runs, newest first.
     pub runs: Vec<Arc<Run>>,
     /// The newest slots of each task, newest first.

@@ -9,7 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use besom_core::brake::{self, Brake, LETTERS, Trip, Wanted};
+use besom_core::command::counted;
 use besom_core::ids::{FencingToken, RunId, TaskName};
+use besom_core::review::{Operation, Plan, Rows};
 use besom_core::time::Mono;
 use besom_ports::store::{self, Command, Store};
 use besom_ports::task::TaskDefinition;
@@ -117,6 +119,50 @@ impl Braking {
             say(task, &error);
         }
     }
+}
+
+/// Why the brake of a run would stop it if what it has planned were executed, as far as that was examined; none: no
+/// limit would be exceeded.
+///
+/// # Errors
+/// Those of the store.
+pub(super) async fn would_trip(
+    store: &dyn Store,
+    run: RunId,
+    definition: &TaskDefinition,
+    plan: &Plan,
+) -> store::Result<Option<String>> {
+    if definition.brakes.deletes.is_none() {
+        return Ok(None);
+    }
+    let known = store.brakes(&definition.name, NEWEST).await?;
+    for (collection, _) in definition.grants.iter().filter(|(_, granted)| granted.delete) {
+        let goes = |of: &&Rows| {
+            of.collection == *collection
+                && matches!(of.operation, Operation::Delete | Operation::Move)
+        };
+        let rows: u64 = plan.rows.iter().filter(goes).map(|of| of.rows).sum();
+        if rows == 0 {
+            continue;
+        }
+        let set = known.iter().find(|brake| brake.run == run && brake.what == *collection);
+        let brake = match set {
+            Some(brake) => brake.clone(),
+            None => {
+                let estimate = store.estimate(collection, COUNT_MAX).await?;
+                Brake::new(&definition.brakes, run, collection, Some(estimate))
+            }
+        };
+        if let Some(allowed) = brake.allowed.filter(|allowed| rows > *allowed) {
+            let rows = counted(rows, "row");
+            let of = brake.estimate.map(|all| format!(" (of about {all})")).unwrap_or_default();
+            return Ok(Some(format!(
+                "max_delete would stop it and pause the task: it wants at least {rows} of \
+                 {collection}; allowed: {allowed}{of}"
+            )));
+        }
+    }
+    Ok(None)
 }
 
 fn say(task: &TaskName, error: &store::Error) {

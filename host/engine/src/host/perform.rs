@@ -27,7 +27,7 @@ use super::health::{Health, Part};
 use super::lines::Lines;
 use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
-use super::review::Examined;
+use super::review::{Examined, opened_as};
 use besom_node::executor::{Command as Execute, Event as Executed, Halted, Overrun};
 use besom_node::holdings::{Arrived, Command as Hold, Event as Held};
 use besom_node::planner::{
@@ -406,8 +406,8 @@ impl Ports {
                 ..ReviewQuery::default()
             };
             let found = self.store.reviews(&query).await?.pop();
-            let until = found.and_then(|review| review.expires_at);
-            waiting.extend(until.map(|until| (run.id, until)));
+            let opened = found.as_ref().and_then(opened_as);
+            waiting.extend(opened.map(|opened| (run.id, opened)));
         }
         Ok(Loaded { states: self.store.task_states().await?, runs, waiting })
     }
@@ -761,7 +761,7 @@ impl Ports {
                 PlanEvent::Examined(run, result)
             }
             Plan::Lapse(run, why) => {
-                tracing::info!(run = run.0, why, "a review lapses: what was planned is discarded");
+                tracing::info!(run = run.0, why, "a review ends: what was planned is discarded");
                 let command = store::Command::Lapse { run };
                 let result = store.submit(&command, review::BY, &why).await;
                 PlanEvent::Lapsed(run, result.map(|_| ()))
@@ -890,6 +890,7 @@ impl Ports {
         }
         self.recorder.used(scan.run, &page.usage);
         let more = page.next.is_some();
+        let left_out = page.left_out;
         let timers = page.candidates.iter().filter(|c| c.due.is_some()).count() as u64;
         let page = PlanPage {
             run: scan.run,
@@ -909,6 +910,7 @@ impl Ports {
         self.quota.note_queued(task, term, planned.as_ref().ok().map(|planned| planned.planned));
         let planned = planned.map_err(of_store)?;
         self.recorder.planned_page(scan.run, tenant, is_idle);
+        self.recorder.left_out(scan.run, task, &left_out);
         self.quota.note_planned(task, timers.min(planned.planned));
         Ok((planned, more))
     }

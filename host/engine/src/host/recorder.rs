@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use besom_core::ids::{CommitId, RunId, Tenant};
+use besom_core::ids::{CommitId, RunId, TaskName, Tenant};
 use besom_core::item::{Item, Source};
 use besom_core::meter::{End, Meter, Used};
-use besom_core::snapshot::{Cut, Report};
+use besom_core::snapshot::{Cut, LeftOut, Report};
 use besom_core::time::Time;
 
 use super::clock;
@@ -36,6 +36,8 @@ pub struct Recorder {
     doubtful: Mutex<BTreeMap<CommitId, Batch>>,
     /// By task: what its last scan has left.
     cut: Mutex<BTreeMap<String, Cut>>,
+    /// By task: what its last run could not plan.
+    left_out: Mutex<BTreeMap<String, (RunId, LeftOut)>>,
     /// The page that a run has planned last.
     scanning: Mutex<BTreeMap<RunId, LastPage>>,
     config: Mutex<Taken>,
@@ -56,6 +58,7 @@ impl Default for Recorder {
             meter: Mutex::new(Meter::new(clock::mono())),
             doubtful: Mutex::default(),
             cut: Mutex::default(),
+            left_out: Mutex::default(),
             scanning: Mutex::default(),
             config: Mutex::default(),
         }
@@ -164,6 +167,16 @@ impl Recorder {
         };
     }
 
+    /// A page of a run was found, without these rows.
+    pub fn left_out(&self, run: RunId, task: &TaskName, page: &LeftOut) {
+        let mut left_out = locked(&self.left_out);
+        let (of, all) = left_out.entry(task.to_string()).or_default();
+        if *of != run {
+            (*of, *all) = (run, LeftOut { task: task.to_string(), ..LeftOut::default() });
+        }
+        all.add(page);
+    }
+
     /// A configuration file was loaded.
     pub fn config_taken(&self, path: &str) {
         *locked(&self.config) = Taken { path: path.to_owned(), at: clock::wall(), fault: None };
@@ -189,6 +202,10 @@ impl Recorder {
             config_at: at,
             config_fault: fault,
             cut: locked(&self.cut).values().cloned().collect(),
+            left_out: {
+                let all = locked(&self.left_out);
+                all.values().map(|(_, left)| left).filter(|left| left.rows > 0).cloned().collect()
+            },
             ..Report::default()
         };
         locked(&self.meter).fill(clock::mono(), &mut report);

@@ -7,21 +7,26 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use besom_core::command::counted;
 use besom_core::ids::{CommitId, FencingToken, RunId, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::proposal::{Change, Proposal, Verdict};
 use besom_core::queue::apart;
 use besom_core::review::{
-    CHANGES_MAX, ColumnChange, NewReview, Operation, Plan, RowChange, Sample,
+    self, CHANGES_MAX, ColumnChange, NewReview, Operation, Others, Plan, Review, RowChange, Sample,
+    State,
 };
+use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 
+use super::brakes::would_trip;
 use super::perform::{Ports, call_of, of_guest, of_store};
-use besom_node::planner::ScanError;
+use crate::gather::rows;
+use besom_node::planner::{Opened, ScanError};
 use besom_ports::guests::{Call, Error, StopFlag};
 use besom_ports::store::{
-    self, Batch, BeforeImage, Entry, Left, Outcome, Tried, TriedChanges, Waiting,
+    self, Batch, BeforeImage, Entry, Left, LockedRows, Outcome, Tried, TriedChanges, Waiting,
 };
 use besom_ports::task::TaskDefinition;
 
@@ -29,6 +34,8 @@ use besom_ports::task::TaskDefinition;
 pub const ITEMS_MAX: u64 = 10_000;
 /// Number of rows from which no further item is examined.
 pub const ROWS_MAX: u64 = 10_000;
+/// Number of rows from which no further item is tried in the same transaction.
+const ROWS_TOGETHER: u64 = 1_000;
 /// Time after which no further item is examined.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 /// Number of candidates, items or tenants that are read at a time.
@@ -37,6 +44,8 @@ const PAGE: u32 = 256;
 const PAGE_BYTES: usize = 16 << 20;
 /// Maximum length of a value that is shown, in characters.
 const VALUE_CHARS: usize = 200;
+/// Maximum size of a value that is given to programs, in bytes.
+const VALUE_BYTES: usize = 1_024;
 
 /// The run that is examined.
 pub(super) struct Examined<'a> {
@@ -58,6 +67,39 @@ struct Examination<'a> {
     call: Call,
     until: Instant,
     plan: Plan,
+    locked: Locked,
+    left_out: LeftOut,
+}
+
+/// What other sessions have locked.
+#[derive(Default)]
+struct Locked {
+    items: u64,
+    rows: u64,
+    /// The first of the rows.
+    first: String,
+}
+
+impl Locked {
+    fn add(&mut self, item: &Item, rows: LockedRows) {
+        if self.items == 0 {
+            self.first = rows.first.unwrap_or_else(|| item.identity.key.clone());
+        }
+        self.items += 1;
+        self.rows += rows.rows;
+    }
+
+    /// How many items have such rows, and what becomes of them.
+    fn other(self) -> Option<Others> {
+        let rows = counted(self.rows, "row");
+        let are = if self.rows == 1 { "is" } else { "are" };
+        let reason = format!(
+            "{rows} {are} locked by another session, and would be tried again; the first is ({})",
+            self.first
+        );
+        let verdict = "locked".to_owned();
+        (self.items > 0).then_some(Others { verdict, reason, count: self.items })
+    }
 }
 
 impl Ports {
@@ -78,12 +120,23 @@ impl Ports {
             call,
             until: Instant::now() + TIME_MAX,
             plan: Plan::default(),
+            locked: Locked::default(),
+            left_out: LeftOut::default(),
         };
         let done = match of.held {
             true => examination.of_planned(of.run).await,
             false => examination.of_candidates().await,
         };
         let mut plan = examination.plan;
+        plan.others.extend(examination.locked.other());
+        if !of.held {
+            let left_out = &examination.left_out;
+            self.recorder.left_out(of.run, &of.definition.name, left_out);
+            if left_out.rows > 0 {
+                let (verdict, reason) = ("left_out".to_owned(), left_out.words());
+                plan.others.push(Others { verdict, reason, count: left_out.rows });
+            }
+        }
         match done {
             Ok(()) => {}
             // The plugin has failed: what was found until then is shown.
@@ -92,6 +145,7 @@ impl Ports {
             }
             Err(error) => return Err(error),
         }
+        plan.nothing = of.held && plan.partial.is_none() && plan.changing == 0;
         if of.held {
             plan.items = of.planned;
             if plan.partial.is_none() && plan.examined < plan.items {
@@ -101,11 +155,13 @@ impl Ports {
         if let Some(error) = of.error {
             plan.partial = Some(format!("the scan failed: {error}"));
         }
+        let brake = would_trip(&*self.store, of.run, of.definition, &plan).await;
+        plan.brake = brake.map_err(of_store)?;
         plan.others.sort_by_key(|other| std::cmp::Reverse(other.count));
         Ok(plan)
     }
 
-    /// Opens the review of a run. Returns until when it waits for a decision; none: it is only shown.
+    /// Opens the review of a run. Returns how it waits; none: it is only shown.
     pub(super) async fn open_review(
         &self,
         fence: &FencingToken,
@@ -113,22 +169,32 @@ impl Ports {
         definition: &TaskDefinition,
         held: bool,
         plan: Plan,
-    ) -> Result<Option<Time>, ScanError> {
+    ) -> Result<Option<Opened>, ScanError> {
         let within = held.then_some(definition.approve_within);
         tracing::info!(
             task = %definition.name,
             run = run.0,
             examined = plan.examined,
             "{}: {}",
-            if held { "a plan waits for an approval" } else { "a preview" },
-            plan.words()
+            match held {
+                true if plan.nothing => "a plan needs no approval",
+                true => "a plan waits for an approval",
+                false => "a preview",
+            },
+            plan.why_nothing().unwrap_or_else(|| plan.words())
         );
         let review = NewReview { run, within, plan };
         self.store.open_review(fence, &review).await.map_err(of_store)?;
         let query = store::ReviewQuery { run: Some(run), limit: 1, ..Default::default() };
         let opened = self.store.reviews(&query).await.map_err(of_store)?.pop();
-        Ok(opened.filter(|_| held).and_then(|review| review.expires_at))
+        Ok(opened.as_ref().filter(|_| held).and_then(opened_as))
     }
+}
+
+/// How a review waits; none: it does not.
+pub(super) fn opened_as(review: &Review) -> Option<Opened> {
+    let until = review.expires_at.filter(|_| review.state == State::Waiting)?;
+    Some(Opened { until, nothing: review.plan.why_nothing() })
 }
 
 impl Examination<'_> {
@@ -138,10 +204,7 @@ impl Examination<'_> {
             return Some(format!("only the first {ITEMS_MAX} items were examined"));
         }
         if self.plan.changed() >= ROWS_MAX {
-            let examined = self.plan.examined;
-            return Some(format!(
-                "only the first {examined} items were examined, which change {ROWS_MAX} rows or more"
-            ));
+            return Some(beyond(self.plan.examined));
         }
         let examined = self.plan.examined;
         (Instant::now() >= self.until).then(|| {
@@ -193,6 +256,7 @@ impl Examination<'_> {
             let (view, from) = (view.map_err(of_store)?, cursor.as_deref());
             let page = self.ports.guests.scan(&self.call, view, activity, tenant, from, PAGE).await;
             let page = page.map_err(of_guest)?;
+            self.left_out.add(&page.left_out);
             let partitions = self.ports.store.partitions();
             let items: Vec<Item> = apart(page.candidates)
                 .into_iter()
@@ -293,6 +357,29 @@ impl Examination<'_> {
             if some.is_empty() {
                 continue;
             }
+            let room = ROWS_MAX.saturating_sub(self.plan.changed());
+            if room == 0 {
+                self.ends();
+                return Ok(());
+            }
+            // What goes with these rows is known only afterwards.
+            let mut together = 0;
+            let fits = some.iter().take_while(|(_, proposal)| {
+                together += rows_at_most(proposal);
+                together <= room.min(ROWS_TOGETHER)
+            });
+            let fits = fits.count().max(1);
+            if fits < some.len() {
+                let rest = some.split_off(fits);
+                open.push(rest);
+            }
+            if let [(_, proposal)] = some.as_mut_slice()
+                && rows_at_most(proposal) > room
+            {
+                bound(proposal, room);
+                let examined = self.plan.examined + 1;
+                self.plan.partial = Some(beyond(examined));
+            }
             match self.tried(&some).await {
                 Ok(tried) => self.note(&some, tried),
                 Err(error) if is_of_items(&error) && some.len() > 1 => {
@@ -302,7 +389,7 @@ impl Examination<'_> {
                 }
                 Err(error) if is_of_items(&error) => {
                     self.plan.examined += 1;
-                    self.plan.add_other("refused", &error.to_string());
+                    self.plan.add_other(review::REFUSED, &error.to_string());
                 }
                 Err(error) => return Err(of_store(error)),
             }
@@ -332,21 +419,31 @@ impl Examination<'_> {
 
     fn note(&mut self, some: &[(&Item, Proposal)], tried: Tried) {
         let results = tried.outcomes.into_iter().zip(tried.changes);
-        for ((item, proposal), (outcome, changes)) in some.iter().zip(results) {
+        for ((item, proposal), (outcome, mut changes)) in some.iter().zip(results) {
             self.plan.examined += 1;
+            let TriedChanges { locked, .. } = &mut changes;
+            let locked = locked.take().map(|locked| self.locked.add(item, locked));
             match outcome {
+                // Nothing else of it is known.
+                Outcome::Skipped(_) | Outcome::Dead(_) | Outcome::Retried(_)
+                    if locked.is_some() => {}
                 Outcome::Committed => self.commits(item, proposal, changes),
                 Outcome::Skipped(reason) | Outcome::Dead(reason) => {
-                    self.plan.add_other("refused", &reason);
+                    self.plan.add_other(review::REFUSED, &reason);
                 }
                 Outcome::Retried(_) => self.plan.add_other("retry", "it would be tried again"),
-                Outcome::Left(_) => self.plan.add_other("refused", "it was left out"),
+                Outcome::Left(_) => self.plan.add_other(review::REFUSED, "it was left out"),
             }
         }
     }
 
     fn commits(&mut self, item: &Item, proposal: &Proposal, changes: TriedChanges) {
-        let TriedChanges { rows, images, bytes, said } = changes;
+        let TriedChanges { rows, images, bytes, said, .. } = changes;
+        let emits = proposal.changes.iter().any(|change| matches!(change, Change::Emit { .. }));
+        if rows == 0 && !emits {
+            let why = said.unwrap_or_else(|| "there is nothing left to change".to_owned());
+            return self.plan.add_other("skip", &why);
+        }
         self.plan.changing += 1;
         self.plan.bytes += bytes;
         if let Some(said) = said {
@@ -381,6 +478,35 @@ fn is_of_items(error: &store::Error) -> bool {
     matches!(error, GuardsTimedOut(_) | Invalid(_) | Raised(_) | TimedOut(_) | TooLarge(_))
 }
 
+/// Why no further item is examined: these change as many rows as are examined at most.
+fn beyond(examined: u64) -> String {
+    let items = counted(examined, "item");
+    let only = match examined {
+        1 => "only the first item was examined, which changes".to_owned(),
+        _ => format!("only the first {items} were examined, which change"),
+    };
+    format!("{only} {ROWS_MAX} rows or more")
+}
+
+/// The number of rows that a proposal changes at most, without those that go with them.
+fn rows_at_most(proposal: &Proposal) -> u64 {
+    proposal.changes.iter().map(Change::rows).sum()
+}
+
+/// Lets a proposal change so many rows of each of its ranges at most.
+fn bound(proposal: &mut Proposal, rows: u64) {
+    let most = u32::try_from(rows).unwrap_or(u32::MAX);
+    for change in &mut proposal.changes {
+        if let Change::DeleteRange(range)
+        | Change::UpdateRange { range, .. }
+        | Change::MoveRange { range, .. } = change
+            && range.rows > most
+        {
+            Arc::make_mut(range).rows = most;
+        }
+    }
+}
+
 fn operation(image: &BeforeImage) -> Operation {
     match (&image.left, image.stored.is_empty()) {
         (Left::Gone, _) => Operation::Delete,
@@ -396,30 +522,46 @@ fn row_change(image: &BeforeImage) -> RowChange {
         Left::Set(fields) | Left::As(fields) => fields.as_slice(),
         Left::Gone | Left::Moved(_) | Left::Copy | Left::Unknown => &[],
     };
-    let find = |fields: &[Field], name: &str| {
-        fields.iter().find(|field| field.name == name).map(|field| shown(&field.value))
+    let find = |fields: &'_ [Field], name: &str| {
+        fields.iter().find(|field| field.name == name).map(|field| field.value.clone())
+    };
+    // What is mapped has a type; other columns are as the database gives them.
+    let typed = |name: &str| find(image.row.as_deref().unwrap_or_default(), name);
+    let column = |name: &str, before: Option<&Value>, after: Option<&Value>| ColumnChange {
+        name: name.to_owned(),
+        before: before.map(shown),
+        after: after.map(shown),
+        before_value: before.and_then(|value| machine(&typed(name).unwrap_or(value.clone()))),
+        after_value: after.and_then(machine),
     };
     let columns = match operation {
         Operation::Delete | Operation::Move => {
             let all = image.stored.iter();
-            let gone = |field: &Field| ColumnChange {
-                name: field.name.clone(),
-                before: Some(shown(&field.value)),
-                after: None,
-            };
-            all.map(gone).collect()
+            all.map(|field| column(&field.name, Some(&field.value), None)).collect()
         }
         Operation::Insert | Operation::Update => {
-            let all = after.iter().map(|field| ColumnChange {
-                name: field.name.clone(),
-                before: find(&image.stored, &field.name),
-                after: Some(shown(&field.value)),
+            let all = after.iter().map(|field| {
+                // Both in one form.
+                let stored = || find(&image.stored, &field.name);
+                let before = stored().map(|stored| typed(&field.name).unwrap_or(stored));
+                column(&field.name, before.as_ref(), Some(&field.value))
             });
             all.filter(|column| column.before != column.after).collect()
         }
     };
     let key: Vec<String> = image.key.iter().map(shown).collect();
-    RowChange { collection: image.collection.clone(), key: key.join(", "), operation, columns }
+    RowChange {
+        collection: image.collection.clone(),
+        key: key.join(", "),
+        key_values: image.key.iter().filter_map(machine).collect(),
+        operation,
+        columns,
+    }
+}
+
+/// A value for programs; none: it is too large.
+fn machine(value: &Value) -> Option<serde_json::Value> {
+    (value.weight() <= VALUE_BYTES).then(|| rows::plain(value))
 }
 
 /// A value as it is shown, at most [`VALUE_CHARS`] long.

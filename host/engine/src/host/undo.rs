@@ -17,6 +17,7 @@ use besom_core::mode::Mode;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Again, Change, OnGuardFailed, Proposal, Restore, Verdict};
 use besom_core::queue::RetryPolicy;
+use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
 use besom_core::undo::{self, Target, is_whole};
 use besom_core::value::{Field, Value};
@@ -281,7 +282,13 @@ impl Proposer {
         let usage = Usage::default();
         // A pass of other tasks, or a run that nobody has asked for.
         let Some((request, id)) = undo::requested(&call.settings) else {
-            return Ok(Page { candidates: Vec::new(), next: None, scanned: 0, usage });
+            return Ok(Page {
+                candidates: Vec::new(),
+                next: None,
+                scanned: 0,
+                left_out: LeftOut::default(),
+                usage,
+            });
         };
         let target =
             Target::parse(&request.target).map_err(|why| Error::Guest(Fault::new("error", why)))?;
@@ -317,7 +324,7 @@ impl Proposer {
         let next = last.filter(|_| more).map(|last| cursor(&id, last));
         let scanned = rows.len() as u64;
         let usage = Usage { rows_read: scanned.max(1), ..usage };
-        Ok(Page { candidates, next, scanned, usage })
+        Ok(Page { candidates, next, scanned, left_out: LeftOut::default(), usage })
     }
 
     async fn act_on(&self, call: &Call, item: &Item, plugins: &Plugins) -> Result<Verdict, Error> {

@@ -258,16 +258,13 @@ impl Planner {
             },
             Asked::Approve { run } => match self.approval(*run, row.at) {
                 Ok(effect) => (effect, "approved".into()),
-                Err(why) => refuse(why),
+                Err(why) => (CommandEffect::NotWaiting(*run, why.clone()), why),
             },
             Asked::Reject { run } => match self.rejection(*run, State::Rejected, None) {
                 Ok(effect) => (effect, "rejected, and what was planned discarded".into()),
-                Err(why) => refuse(why),
+                Err(why) => (CommandEffect::NotWaiting(*run, why.clone()), why),
             },
-            Asked::Lapse { run } => match self.rejection(*run, State::Lapsed, None) {
-                Ok(effect) => (effect, "lapsed, and what was planned discarded".into()),
-                Err(why) => refuse(why),
-            },
+            Asked::Lapse { run } => self.lapse(*run).unwrap_or_else(refuse),
             // The request was meant for an earlier leader.
             Asked::Resign if row.at < self.since => refuse(format!(
                 "that leadership has already ended: term {} has begun since",
@@ -409,7 +406,8 @@ impl Planner {
             | CommandEffect::Note
             | CommandEffect::RetryDead(_)
             | CommandEffect::DiscardDead(_)
-            | CommandEffect::Refuse(_) => {}
+            | CommandEffect::Refuse(_)
+            | CommandEffect::NotWaiting(..) => {}
         }
     }
 }

@@ -52,8 +52,17 @@ pub struct Loaded {
     pub states: Vec<TaskState>,
     /// The runs that have not ended.
     pub runs: Vec<Run>,
-    /// The runs whose reviews wait for a decision, and until when.
-    pub waiting: Vec<(RunId, Time)>,
+    /// The runs whose reviews wait.
+    pub waiting: Vec<(RunId, Opened)>,
+}
+
+/// How an open review waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// Until when it can be decided.
+    pub until: Time,
+    /// Why nobody has to decide, so that it ends by itself; none: it waits for a decision.
+    pub nothing: Option<String>,
 }
 
 /// Why a page was not planned.
@@ -91,8 +100,8 @@ pub enum Event {
     Commands(store::Result<Vec<CommandRow>>),
     /// The result of applying a command.
     Applied(Box<Applying>, store::Result<Applied>),
-    /// What a run would change was examined, and its review opened; until when it waits.
-    Examined(RunId, Result<Option<Time>, ScanError>),
+    /// What a run would change was examined, and its review opened; none: it does not wait.
+    Examined(RunId, Result<Option<Opened>, ScanError>),
     /// The request to discard what a run has planned was recorded.
     Lapsed(RunId, store::Result<()>),
     /// The stored state, read again.
@@ -325,9 +334,9 @@ enum Reviewing {
     Open,
     /// It is being examined; the end of its scan follows.
     Examined(fair::Command),
-    /// Its review waits for a decision until then; the end of its scan follows.
+    /// Its review waits; the end of its scan follows.
     Waits {
-        until: Time,
+        opened: Opened,
         end: fair::Command,
         /// Whether a request to discard what it has planned is on its way.
         lapsing: bool,
@@ -409,9 +418,9 @@ pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefini
     }
 }
 
-/// Until when the review of a run waits; none: it does not.
-fn waits_until(waiting: &[(RunId, Time)], run: RunId) -> Option<Time> {
-    waiting.iter().find(|(id, _)| *id == run).map(|(_, until)| *until)
+/// How the review of a run waits; none: it does not.
+fn opened(waiting: &[(RunId, Opened)], run: RunId) -> Option<Opened> {
+    waiting.iter().find(|(id, _)| *id == run).map(|(_, opened)| opened.clone())
 }
 
 impl Planner {
@@ -487,8 +496,8 @@ impl Planner {
         for run in loaded.runs {
             let Some(task) = self.tasks.get(&run.task) else { continue };
             let definition = definition_of(&run, &task.scheduled.definition);
-            let until = waits_until(&loaded.waiting, run.id);
-            self.adopt(run, definition, until, notices, out);
+            let opened = opened(&loaded.waiting, run.id);
+            self.adopt(run, definition, opened, notices, out);
         }
     }
 

@@ -4,21 +4,37 @@
 //! ```text
 //!   preview ──> examine ──> shown ──> end of scan
 //!   approve ──> scan, plan ──> examine ──> waits ──┬─ approved ──> end of scan, execution
-//!                                                  └─ rejected, lapsed ──> discarded
+//!                                                  └─ rejected, lapsed, nothing to change ──> discarded
 //! ```
 
 use super::*;
 
 impl Active {
-    /// Whether its review waits for a decision.
+    /// Whether its review waits for a decision of a person.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.review, Reviewing::Waits { .. })
+        matches!(&self.review, Reviewing::Waits { opened, .. } if opened.nothing.is_none())
+    }
+
+    /// Why its review needs no decision; none: it needs one, or is not open.
+    fn nothing(&self) -> Option<&String> {
+        match &self.review {
+            Reviewing::Waits { opened, .. } => opened.nothing.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The error with which its scan has ended.
+    fn scan_error(&self) -> Option<String> {
+        match &self.review {
+            Reviewing::Waits { end: fair::Command::End { error, .. }, .. } => error.clone(),
+            _ => None,
+        }
     }
 
     /// When its review lapses.
     pub(super) fn expires_at(&self) -> Option<Time> {
-        match self.review {
-            Reviewing::Waits { until, lapsing: false, .. } => Some(until),
+        match &self.review {
+            Reviewing::Waits { opened, lapsing: false, .. } => Some(opened.until),
             _ => None,
         }
     }
@@ -67,14 +83,14 @@ impl Planner {
     pub(super) fn reviewing(
         &self,
         run: &Run,
-        waits_until: Option<Time>,
+        opened: Option<Opened>,
         next: &mut Vec<fair::Command>,
     ) -> Reviewing {
         // The cycle of a run that an earlier leader has completed is not known any more.
         let cursor = self.tasks.get(&run.task).and_then(|task| task.state.tenant_cursor.clone());
         let end = fair::Command::End { cursor, error: run.error.clone(), cut: 0 };
-        match waits_until {
-            Some(until) => Reviewing::Waits { until, end, lapsing: false },
+        match opened {
+            Some(opened) => Reviewing::Waits { opened, end, lapsing: false },
             None if run.mode == Mode::Preview && !run.scan_done => {
                 next.push(end);
                 Reviewing::Open
@@ -91,7 +107,7 @@ impl Planner {
     pub(super) fn examined(
         &mut self,
         id: RunId,
-        result: Result<Option<Time>, ScanError>,
+        result: Result<Option<Opened>, ScanError>,
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
     ) {
@@ -99,13 +115,14 @@ impl Planner {
         let Some(active) = self.runs.get_mut(&id) else { return };
         let Reviewing::Examined(end) = std::mem::take(&mut active.review) else { return };
         match result {
-            Ok(Some(until)) => {
+            Ok(Some(opened)) => {
                 active.failures = 0;
-                active.review = Reviewing::Waits { until, end, lapsing: false };
+                active.review = Reviewing::Waits { opened, end, lapsing: false };
                 if pass {
-                    // A further run would plan what waits already.
+                    // A further run would plan the same again.
                     let task = active.run.task.clone();
                     self.unfinished.remove(&task);
+                    self.planned_in_round.remove(&task);
                 }
             }
             Ok(None) => {
@@ -122,15 +139,17 @@ impl Planner {
         }
     }
 
-    /// Requests to discard what was planned by runs whose reviews have lapsed.
+    /// Requests to discard what was planned by runs whose reviews have lapsed, or need no decision.
     pub(super) fn lapse_outdated(&mut self, out: &mut Vec<Command>) {
         let Planner { runs, tasks, now, .. } = self;
-        for (id, active) in runs.iter_mut().filter(|(_, active)| active.waits()) {
+        let is_open = |active: &Active| matches!(active.review, Reviewing::Waits { .. });
+        for (id, active) in runs.iter_mut().filter(|(_, active)| is_open(active)) {
             let outdated = active.outdated(tasks.get(&active.run.task));
             let not_in_time = active.not_in_time();
-            let Reviewing::Waits { until, lapsing, .. } = &mut active.review else { continue };
-            let late = (*until <= *now).then_some(not_in_time);
-            let Some(why) = late.or(outdated).filter(|_| !*lapsing) else { continue };
+            let Reviewing::Waits { opened, lapsing, .. } = &mut active.review else { continue };
+            let late = (opened.until <= *now).then_some(not_in_time);
+            let why = opened.nothing.clone().or(late).or(outdated);
+            let Some(why) = why.filter(|_| !*lapsing) else { continue };
             *lapsing = true;
             out.push(Command::Lapse(*id, why));
         }
@@ -155,14 +174,17 @@ impl Planner {
     /// The effect of an approval that was submitted `at` this time.
     pub(super) fn approval(&self, id: RunId, at: Time) -> Result<CommandEffect, String> {
         let Some(active) = self.runs.get(&id) else { return Err(not_active(id)) };
+        if let Some(why) = active.nothing() {
+            return Err(format!("run {id} needs no approval: {why}"));
+        }
         if !active.waits() {
             return Err(match active.run.held {
                 true => format!("run {id} is still planning: approve it when its review is open"),
                 false => format!("run {id} does not wait for an approval"),
             });
         }
-        if let Reviewing::Waits { until, .. } = active.review
-            && at >= until
+        if let Reviewing::Waits { opened, .. } = &active.review
+            && at >= opened.until
         {
             return Err(format!(
                 "{}, and the approval came later: its review lapses",
@@ -173,6 +195,14 @@ impl Planner {
             Some(why) => Err(format!("{why} since run {id} began to plan: its review lapses")),
             None => Ok(CommandEffect::Approve(id)),
         }
+    }
+
+    /// The effect of the engine's own request to end a review.
+    pub(super) fn lapse(&self, id: RunId) -> Result<(CommandEffect, String), String> {
+        let is_nothing = self.runs.get(&id).is_some_and(|active| active.nothing().is_some());
+        let state = if is_nothing { State::Done } else { State::Lapsed };
+        let effect = self.rejection(id, state, None)?;
+        Ok((effect, format!("{}, and what was planned discarded", state.as_str())))
     }
 
     /// The effect of a rejection or of a lapse, or with an error, of a cancellation.
@@ -186,6 +216,8 @@ impl Planner {
         if !active.run.held {
             return Err(format!("run {id} does not wait for an approval"));
         }
+        // An error of the scan stays that of the run.
+        let error = error.or_else(|| active.scan_error());
         Ok(CommandEffect::Reject { task: active.run.task.clone(), run: id, state, error })
     }
 

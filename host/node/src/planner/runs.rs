@@ -10,7 +10,7 @@ impl Planner {
         &mut self,
         run: Run,
         definition: Arc<TaskDefinition>,
-        waits_until: Option<Time>,
+        opened: Option<Opened>,
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
     ) {
@@ -25,10 +25,10 @@ impl Planner {
         }
         notices.push(Notice::Started(id, Arc::clone(&definition)));
         let mut next = Vec::new();
-        let scans = !run.scan_done && run.mode != Mode::Preview && waits_until.is_none();
+        let scans = !run.scan_done && run.mode != Mode::Preview && opened.is_none();
         let cycle = scans.then(|| self.cycle(&run, &definition, &mut next));
         let again = run.scan_done.then(|| (self.now, Self::look_at_end()));
-        let review = self.reviewing(&run, waits_until, &mut next);
+        let review = self.reviewing(&run, opened, &mut next);
         self.pauses_changed |= run.held;
         self.runs.insert(
             id,
@@ -468,8 +468,8 @@ impl Planner {
             let own = self.fence.as_ref().is_some_and(|fence| fence.term == run.term);
             task.at_start &= !(own && run.trigger == Trigger::Takeover);
             let definition = definition_of(&run, &task.scheduled.definition);
-            let until = waits_until(&loaded.waiting, run.id);
-            self.adopt(run, definition, until, notices, out);
+            let opened = opened(&loaded.waiting, run.id);
+            self.adopt(run, definition, opened, notices, out);
         }
         // Commands that were applied are no longer pending.
         self.commands.clear();

@@ -32,7 +32,7 @@ use super::text::{due_number, escaped, plain, tenant_text};
 use super::waiting;
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, LogRoom,
-    Result, Waiting, broken, command_of,
+    Result, Waiting, broken, command_of, not_waiting,
 };
 use besom_record::Changed;
 
@@ -175,8 +175,8 @@ async fn applied(
         }
         CommandEffect::DiscardPlanned(task, error) => {
             if begun.is_none() {
-                end_scans(tx, number(task), error).await?;
                 reviews::reject_all(tx, number(task), &row).await?;
+                end_scans(tx, number(task), error).await?;
             }
             match discard_planned(tx, (tasks, cache), (task, None), &row, letters).await? {
                 Ok(discarded) => applied.planned_discarded(discarded, letters),
@@ -223,6 +223,12 @@ async fn applied(
             applied.refused = applied.repaired.refusal(task);
         }
         CommandEffect::Purge(which) => purge::purge(tx, which, &mut applied, letters).await?,
+        CommandEffect::NotWaiting(run, why) => {
+            let found = reviews::standing(tx, *run).await?;
+            let decided = found.filter(|found| found.state != State::Waiting);
+            let words = decided.map(|decided| not_waiting(*run, Some(&decided)));
+            applied.refused = Some(words.unwrap_or_else(|| why.clone()));
+        }
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     let (refused, result) = effect.outcome(result, &applied);

@@ -60,7 +60,8 @@ use super::whole;
 use super::work::{Work, waves};
 use besom_ports::activity::State;
 use besom_ports::store::{
-    Batch, Committed, Decision, Entry, Error, Given, LeftOut, Result, Tried, TriedChanges,
+    Batch, Committed, Decision, Entry, Error, Given, LeftOut, LockedRows, Result, Tried,
+    TriedChanges,
 };
 use besom_record::images::{Images, unpack};
 use besom_record::restore::Ended;
@@ -246,6 +247,9 @@ async fn commit_within(
     }
 }
 
+/// How long a trial waits for a row that another session has locked.
+const TRIAL_WAIT: &str = "SET LOCAL lock_timeout = '200ms'";
+
 const RECORDED: &str = "SELECT result FROM @.commit WHERE id = $1";
 
 /// The first statement of a commit: reads the current time, whether the mark `$2` exists and with
@@ -301,6 +305,8 @@ enum NotApplied {
     Violation(String),
     /// The database refuses the statement itself; other items show whose fault that is.
     Refused(Error),
+    /// In a trial: another session has locked a row of it.
+    Locked,
 }
 
 impl<'a> Attempt<'a> {
@@ -356,6 +362,7 @@ impl<'a> Attempt<'a> {
         let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
         let blocks = ledger::blocks(opened, 4)?;
         let left_out = owners.read(&answers, batch, self.setting.tasks, now)?;
+        let locked = self.locked(session, &waves).await?;
         if self.care.savepoints {
             self.lock(session, &waves).await?;
             let mut pipeline = Pipeline::default();
@@ -418,7 +425,7 @@ impl<'a> Attempt<'a> {
         self.restored(session, &mine.collect::<Vec<_>>(), &mut decided).await?;
 
         if self.setting.trial {
-            return Err(Stop::Tried(self.taken_back(decided, blocks)?));
+            return Err(Stop::Tried(self.taken_back(decided, locked, blocks)?));
         }
 
         // All results are known except the images, so the items can be removed in the round trip of
@@ -497,12 +504,20 @@ impl<'a> Attempt<'a> {
     }
 
     /// What the entries of a batch that is only tried would have done.
-    fn taken_back(&self, mut decided: Decided, blocks: Blocks) -> Job<Tried> {
+    fn taken_back(
+        &self,
+        mut decided: Decided,
+        mut locked: BTreeMap<usize, LockedRows>,
+        blocks: Blocks,
+    ) -> Job<Tried> {
         let entries = &self.batch.entries;
         let judged = (0..entries.len()).map(|at| Ok(self.judged(at, &[], &decided)));
         let outcomes = close(entries, judged, |_| blocks).outcomes;
         let changes = entries.iter().enumerate().map(|(at, entry)| {
-            let done = decided.remove(&at).and_then(Result::ok).unwrap_or_default();
+            let done = decided.remove(&at);
+            let waits = matches!(done, Some(Err(NotApplied::Locked)));
+            let alone = waits.then_some(LockedRows { rows: 1, first: None });
+            let done = done.and_then(Result::ok).unwrap_or_default();
             let packed = done.images.map(|images| images.pack(&entry.item.version, None));
             let images =
                 packed.as_deref().map(|packed| unpack(packed, whole::of_kept)).transpose()?;
@@ -511,9 +526,38 @@ impl<'a> Attempt<'a> {
                 images: images.unwrap_or_default(),
                 bytes: packed.map_or(0, |packed| packed.len()) as u64,
                 said: done.said,
+                locked: locked.remove(&at).or(alone),
             })
         });
         Ok(Tried { outcomes, changes: changes.collect::<Job<_>>()? })
+    }
+
+    /// In a trial: the rows of ranges that other sessions have locked, by entry. What is locked otherwise is found
+    /// after a short wait.
+    async fn locked(
+        &self,
+        session: &Session,
+        waves: &[Vec<Work<'a>>],
+    ) -> Step<BTreeMap<usize, LockedRows>> {
+        let mut found = BTreeMap::new();
+        if !self.setting.trial {
+            return Ok(found);
+        }
+        session.batch(TRIAL_WAIT).await?;
+        for work in waves.iter().flatten() {
+            for (range, _) in ranges_of(work) {
+                // What cannot be asked for is refused by the change itself.
+                session.batch("SAVEPOINT item").await?;
+                let asked = range_change::locked(session, self.setting.mapping, work, range).await;
+                let end =
+                    if asked.is_ok() { "RELEASE item" } else { "ROLLBACK TO item; RELEASE item" };
+                session.batch(end).await?;
+                if let Ok(Some(rows)) = asked {
+                    found.entry(work.entry).or_insert(rows);
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Whether each table exists, each into which rows are moved can hold them, and rows that go with others are
@@ -589,7 +633,7 @@ impl<'a> Attempt<'a> {
             Some(Ok(_)) => Judged::Held,
             Some(Err(NotApplied::Violation(said))) => Judged::Violated(said.clone()),
             Some(Err(NotApplied::Refused(error))) => Judged::Violated(error.to_string()),
-            Some(Err(NotApplied::Guard)) | None => Judged::GuardFailed,
+            Some(Err(NotApplied::Guard | NotApplied::Locked)) | None => Judged::GuardFailed,
         }
     }
 
@@ -771,7 +815,7 @@ impl<'a> Attempt<'a> {
             self.setting.bounds,
         );
         session.batch("SAVEPOINT item").await?;
-        let end = match theirs(session.run(pipeline).await)? {
+        let end = match self.theirs(session.run(pipeline).await)? {
             Ok(_) => "RELEASE item",
             Err(_) => "ROLLBACK TO item; RELEASE item",
         };
@@ -943,8 +987,8 @@ impl<'a> Attempt<'a> {
                         match (said, &keys[..]) {
                             (NotApplied::Violation(said), [key]) => refused.push(key, said),
                             (NotApplied::Refused(error), _) => return Err(error.into()),
-                            (NotApplied::Guard, [_]) => {}
-                            (NotApplied::Violation(_) | NotApplied::Guard, _) => {
+                            (NotApplied::Guard | NotApplied::Locked, [_]) => {}
+                            (_, _) => {
                                 let second = keys.split_off(keys.len() / 2);
                                 open.push(second);
                                 open.push(keys);
@@ -958,6 +1002,23 @@ impl<'a> Attempt<'a> {
         Ok(all)
     }
 
+    /// Separates the items' own errors, in the database's words, from the infrastructure's.
+    fn theirs<T>(&self, done: Job<T>) -> Step<std::result::Result<T, NotApplied>> {
+        match done {
+            Ok(value) => Ok(Ok(value)),
+            Err(Failure::Sql(e)) if fault(&e) == Blame::Program => {
+                Ok(Err(NotApplied::Refused(classify(&e))))
+            }
+            Err(Failure::Sql(e)) if blames_items(&e) => Ok(Err(NotApplied::Violation(words(&e)))),
+            Err(Failure::Sql(e))
+                if self.setting.trial && e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+            {
+                Ok(Err(NotApplied::Locked))
+            }
+            Err(failure) => Err(Stop::Failed(failure)),
+        }
+    }
+
     /// Evaluates guards and applies changes of some items; the inner error is an item's.
     async fn tried(
         &self,
@@ -969,7 +1030,7 @@ impl<'a> Attempt<'a> {
         let mut pipeline = Pipeline::default();
         let Setting { mapping, bounds, .. } = self.setting;
         let asked = guards::ask(&mut pipeline, mapping, works, [].iter(), is_idle, *bounds);
-        let mut answers = match theirs(session.run(pipeline).await)? {
+        let mut answers = match self.theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
             Err(said) => return Ok(Err(said)),
         };
@@ -979,7 +1040,7 @@ impl<'a> Attempt<'a> {
         let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
         // Checks deferred constraints here, while they can be attributed to one item.
         pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
-        let mut answers = match theirs(session.run(pipeline).await)? {
+        let mut answers = match self.theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
             Err(said) => return Ok(Err(said)),
         };
@@ -1139,18 +1200,6 @@ fn judged<'a>(
         }
     }
     holding
-}
-
-/// Separates the items' own errors, in the database's words, from the infrastructure's.
-fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, NotApplied>> {
-    match done {
-        Ok(value) => Ok(Ok(value)),
-        Err(Failure::Sql(e)) if fault(&e) == Blame::Program => {
-            Ok(Err(NotApplied::Refused(classify(&e))))
-        }
-        Err(Failure::Sql(e)) if blames_items(&e) => Ok(Err(NotApplied::Violation(words(&e)))),
-        Err(failure) => Err(Stop::Failed(failure)),
-    }
 }
 
 /// The command that defers again the constraints that are initially deferred. It covers the whole

@@ -81,7 +81,8 @@ pub(super) fn fault_of(state: Option<&SqlState>) -> Fault {
             // the server is starting up or refuses logins.
             "08" | "53" | "57" | "58" | "28" | "3D" | "XX" | "F0" => Fault::Away,
             "25" => Fault::Away,
-            "22" | "23" | "44" | "P0" => Fault::Item,
+            // A BEFORE trigger that has changed the row itself (27) is the row's fault as well.
+            "22" | "23" | "27" | "44" | "P0" => Fault::Item,
             _ => Fault::Program,
         },
     }
@@ -268,6 +269,7 @@ mod tests {
             ("22P02", Fault::Item),
             ("22003", Fault::Item),
             ("P0001", Fault::Item),
+            ("27000", Fault::Item),
             ("42P01", Fault::Program),
             ("42501", Fault::Program),
         ] {

@@ -14,7 +14,7 @@ use super::session::{Param, Session};
 use super::together::Together;
 use super::values::Cell;
 use super::work::Work;
-use besom_ports::store::Range;
+use besom_ports::store::{LockedRows, Range};
 use besom_tables::conditions::of_range;
 use besom_tables::range::{Page, Test, ends};
 use besom_tables::room::Room;
@@ -121,6 +121,36 @@ pub(super) async fn keys(
         forms.iter().enumerate().map(|(at, form)| Ok(form.value_in(row, at)?)).collect()
     };
     rows.iter().map(key).collect()
+}
+
+/// The rows that another transaction has locked: their number, and the key of the first. Those that it has not are
+/// locked until this transaction ends.
+pub(super) async fn locked(
+    session: &Session,
+    mapping: &Mapping,
+    work: &Work<'_>,
+    range: &RowRange,
+) -> Job<Option<LockedRows>> {
+    let table = mapping.table(&range.collection).map_err(invalid)?;
+    let mut params = Vec::new();
+    let wheres = judged(table, work, range, &mut params).map_err(invalid)?;
+    let (select, forms) = selected(table, &table.collection.key).map_err(invalid)?;
+    params.push(Box::new(i64::from(range.rows)));
+    let (name, limit) = (&table.name, params.len());
+    // If so many rows are free, the item changes no others.
+    let sql = format!(
+        "WITH free AS MATERIALIZED (SELECT t.tableoid AS part, t.ctid AS place FROM {name} t
+           WHERE {wheres} LIMIT ${limit} FOR UPDATE SKIP LOCKED)
+         SELECT {} FROM {name} t WHERE {wheres}
+           AND NOT EXISTS (SELECT 1 FROM free f WHERE f.part = t.tableoid AND f.place = t.ctid)
+         LIMIT greatest(0, ${limit} - (SELECT count(*) FROM free))",
+        select.join(", ")
+    );
+    let rows = session.query(&sql, params).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let key = forms.iter().enumerate().map(|(at, form)| Ok(form.value_in(row, at)?.shown()));
+    let first = key.collect::<Job<Vec<String>>>()?.join(", ");
+    Ok(Some(LockedRows { rows: rows.len() as u64, first: Some(first) }))
 }
 
 /// The change of the rows with these keys, which were found by the range and are locked.

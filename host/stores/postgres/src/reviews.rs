@@ -1,7 +1,7 @@
 //! Reviews of runs, and their decisions.
 
 use besom_core::ids::{FencingToken, RunId};
-use besom_core::review::State;
+use besom_core::review::{Standing, State};
 use besom_core::time::Time;
 
 use super::clock::Clock;
@@ -89,6 +89,18 @@ pub(super) async fn list(session: &Session, query: &ReviewQuery) -> Job<Vec<Revi
     Ok(reviews)
 }
 
+/// How the review of a run stands, which stays as it is until the transaction ends; none: it has none.
+pub(super) async fn standing(tx: &Tx, run: RunId) -> Job<Option<Standing>> {
+    let sql = "SELECT state, by, reason, decided_at FROM @.review WHERE run = $1 FOR UPDATE";
+    let Some(row) = tx.row(sql, params![run.0 as i64]).await? else { return Ok(None) };
+    Ok(Some(Standing {
+        state: State::parse(&row.try_get::<_, String>(0)?).unwrap_or(State::Lapsed),
+        by: plain(row.try_get(1)?),
+        reason: plain(row.try_get(2)?),
+        decided_at: row.try_get::<_, Option<i64>>(3)?.map(Time),
+    }))
+}
+
 /// Decides a review that waits; the inner error is why it cannot be decided.
 pub(super) async fn decide(
     tx: &Tx,
@@ -97,16 +109,13 @@ pub(super) async fn decide(
     row: &CommandRow,
 ) -> Job<std::result::Result<(), String>> {
     let id = run.0 as i64;
-    let sql = "SELECT state FROM @.review WHERE run = $1 FOR UPDATE";
-    let found = tx.row(sql, params![id]).await?;
-    let found = found.map(|row| row.try_get::<_, String>(0)).transpose()?;
-    let found = found.as_deref().and_then(State::parse);
+    let found = standing(tx, run).await?;
     // A run that is stopped while it plans has no review yet.
     if found.is_none() && state != State::Approved {
         return Ok(Ok(()));
     }
-    if found != Some(State::Waiting) {
-        return Ok(Err(not_waiting(run, found)));
+    if found.as_ref().is_none_or(|found| found.state != State::Waiting) {
+        return Ok(Err(not_waiting(run, found.as_ref())));
     }
     tx.execute(
         "UPDATE @.review SET state = $2, by = $3, reason = $4, decided_at = $5 WHERE run = $1",
@@ -114,7 +123,7 @@ pub(super) async fn decide(
             id,
             state.as_str().to_owned(),
             escaped(&row.by).into_owned(),
-            escaped(&row.reason).into_owned(),
+            escaped(row.why()).into_owned(),
             tx.now.0
         ],
     )
@@ -125,12 +134,22 @@ pub(super) async fn decide(
     Ok(Ok(()))
 }
 
-/// Rejects the reviews of a task that wait, because what it has planned is discarded.
+/// Rejects the reviews of a task that wait, and ends those that were approved and whose runs are active, because
+/// what it has planned is discarded.
 pub(super) async fn reject_all(tx: &Tx, task: i32, row: &CommandRow) -> Job<()> {
+    let (by, reason) = (escaped(&row.by).into_owned(), escaped(&row.reason).into_owned());
     tx.execute(
         "UPDATE @.review SET state = 'rejected', by = $2, reason = $3, decided_at = $4
          WHERE state = 'waiting' AND run IN (SELECT id FROM @.run WHERE task = $1)",
-        params![task, escaped(&row.by).into_owned(), escaped(&row.reason).into_owned(), tx.now.0],
+        params![task, by.clone(), reason.clone(), tx.now.0],
+    )
+    .await?;
+    tx.execute(
+        "UPDATE @.review SET state = 'done', by = $2, decided_at = $4,
+           reason = 'what was left of it was discarded: ' || $3::text || ' (approved by ' || by || ')'
+         WHERE state = 'approved'
+           AND run IN (SELECT id FROM @.run WHERE task = $1 AND ended_at IS NULL)",
+        params![task, by, reason, tx.now.0],
     )
     .await?;
     Ok(())

@@ -29,7 +29,7 @@ use super::waiting::{self, task_id};
 use super::writer::Tx;
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Stream,
-    Waiting, broken, command_of,
+    Waiting, broken, command_of, not_waiting,
 };
 
 /// Number of timers read at a time.
@@ -126,10 +126,10 @@ pub(super) fn apply(
         }
         CommandEffect::DiscardPlanned(task, error) => {
             if begun.is_none() {
-                end_scans(tx, task, error)?;
                 if let Some(number) = task_id(tx.conn, task)? {
                     reviews::reject_all(tx, number, &row)?;
                 }
+                end_scans(tx, task, error)?;
             }
             match discard_planned(tx, task, None, &row, letters)? {
                 Ok(discarded) => applied.planned_discarded(discarded, letters),
@@ -173,6 +173,12 @@ pub(super) fn apply(
             applied.refused = applied.repaired.refusal(task);
         }
         CommandEffect::Purge(which) => purge::purge(tx, which, &mut applied, letters)?,
+        CommandEffect::NotWaiting(run, why) => {
+            let found = reviews::standing(tx, *run)?;
+            let decided = found.filter(|found| found.state != State::Waiting);
+            let words = decided.map(|decided| not_waiting(*run, Some(&decided)));
+            applied.refused = Some(words.unwrap_or_else(|| why.clone()));
+        }
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     let (refused, result) = effect.outcome(result, &applied);

@@ -268,6 +268,8 @@ fn rehearsed(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care)
             images: images.unwrap_or_default(),
             bytes: packed.map_or(0, <[u8]>::len) as u64,
             said: of.said,
+            // A writer has the whole file.
+            locked: None,
         })
     });
     Ok(Tried { outcomes, changes: changes.collect::<Job<_>>()? })

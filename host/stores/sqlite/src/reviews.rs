@@ -1,7 +1,7 @@
 //! Reviews of runs, and their decisions.
 
 use besom_core::ids::{FencingToken, RunId, TaskName};
-use besom_core::review::State;
+use besom_core::review::{Standing, State};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -76,6 +76,23 @@ pub(super) fn list(conn: &Connection, query: &ReviewQuery) -> Job<Vec<Review>> {
     Ok(reviews)
 }
 
+/// How the review of a run stands; none: it has none.
+pub(super) fn standing(tx: &Tx<'_>, run: RunId) -> Job<Option<Standing>> {
+    let found = tx
+        .conn
+        .prepare_cached("SELECT state, by, reason, decided_at FROM besom_review WHERE run = ?1")?
+        .query_row([run.0], |r| {
+            Ok(Standing {
+                state: State::parse(&r.get::<_, String>(0)?).unwrap_or(State::Lapsed),
+                by: r.get(1)?,
+                reason: r.get(2)?,
+                decided_at: r.get::<_, Option<i64>>(3)?.map(Time),
+            })
+        })
+        .optional()?;
+    Ok(found)
+}
+
 /// Decides a review that waits; the inner error is why it cannot be decided.
 pub(super) fn decide(
     tx: &Tx<'_>,
@@ -83,37 +100,41 @@ pub(super) fn decide(
     state: State,
     row: &CommandRow,
 ) -> Job<std::result::Result<(), String>> {
-    let found: Option<String> = tx
-        .conn
-        .prepare_cached("SELECT state FROM besom_review WHERE run = ?1")?
-        .query_row([run.0], |r| r.get(0))
-        .optional()?;
-    let found = found.as_deref().and_then(State::parse);
+    let found = standing(tx, run)?;
     // A run that is stopped while it plans has no review yet.
     if found.is_none() && state != State::Approved {
         return Ok(Ok(()));
     }
-    if found != Some(State::Waiting) {
-        return Ok(Err(not_waiting(run, found)));
+    if found.as_ref().is_none_or(|found| found.state != State::Waiting) {
+        return Ok(Err(not_waiting(run, found.as_ref())));
     }
     tx.conn
         .prepare_cached(
             "UPDATE besom_review SET state = ?2, by = ?3, reason = ?4, decided_at = ?5
              WHERE run = ?1",
         )?
-        .execute(params![run.0, state.as_str(), row.by, row.reason, tx.now.0])?;
+        .execute(params![run.0, state.as_str(), row.by, row.why(), tx.now.0])?;
     if state == State::Approved {
         tx.conn.prepare_cached("UPDATE besom_run SET held = 0 WHERE id = ?1")?.execute([run.0])?;
     }
     Ok(Ok(()))
 }
 
-/// Rejects the reviews of a task that wait, because what it has planned is discarded.
+/// Rejects the reviews of a task that wait, and ends those that were approved and whose runs are active, because
+/// what it has planned is discarded.
 pub(super) fn reject_all(tx: &Tx<'_>, task: i64, row: &CommandRow) -> Job<()> {
     tx.conn
         .prepare_cached(
             "UPDATE besom_review SET state = 'rejected', by = ?2, reason = ?3, decided_at = ?4
              WHERE state = 'waiting' AND run IN (SELECT id FROM besom_run WHERE task = ?1)",
+        )?
+        .execute(params![task, row.by, row.reason, tx.now.0])?;
+    tx.conn
+        .prepare_cached(
+            "UPDATE besom_review SET state = 'done', by = ?2, decided_at = ?4,
+               reason = 'what was left of it was discarded: ' || ?3 || ' (approved by ' || by || ')'
+             WHERE state = 'approved'
+               AND run IN (SELECT id FROM besom_run WHERE task = ?1 AND ended_at IS NULL)",
         )?
         .execute(params![task, row.by, row.reason, tx.now.0])?;
     Ok(())

@@ -71,8 +71,8 @@ impl State {
             }
             CommandEffect::DiscardPlanned(task, error) => {
                 if begun.is_none() {
-                    self.end_scans(task, error, now);
                     self.reject_reviews(task, &row, now);
+                    self.end_scans(task, error, now);
                 }
                 match self.planned_of(task, letters) {
                     Ok(planned) => {
@@ -128,6 +128,9 @@ impl State {
                 self.arrived(applied.refused.is_none(), None, None);
             }
             CommandEffect::Purge(which) => self.purge_kept(which, &mut applied, letters),
+            CommandEffect::NotWaiting(run, why) => {
+                applied.refused = Some(self.not_waiting(*run, why));
+            }
             CommandEffect::Note | CommandEffect::Refuse(_) => {}
         }
         if let Some(row) = self.commands.get_mut(&id) {

@@ -4,7 +4,7 @@ use besom_core::books::{Blocks, close};
 use besom_core::collection::Collections;
 use besom_core::ids::{FencingToken, RunId, TaskName};
 use besom_core::item::{Item, Source};
-use besom_core::review::State as Standing;
+use besom_core::review::{Standing, State as Stands};
 use besom_core::time::Time;
 
 use super::commit::Commit;
@@ -31,7 +31,7 @@ impl State {
             task: run.task.clone(),
             opened_at: now,
             expires_at: review.within.map(|within| now + within),
-            state: if run.held { Standing::Waiting } else { Standing::Shown },
+            state: if run.held { Stands::Waiting } else { Stands::Shown },
             by: String::new(),
             reason: String::new(),
             decided_at: None,
@@ -45,7 +45,7 @@ impl State {
         let matches = |review: &&Review| {
             query.run.is_none_or(|run| review.run == run)
                 && query.task.as_ref().is_none_or(|task| review.task == *task)
-                && (!query.waiting || review.state == Standing::Waiting)
+                && (!query.waiting || review.state == Stands::Waiting)
                 && query.before.is_none_or(|before| review.run < before)
         };
         let newest = self.reviews.values().rev().filter(matches);
@@ -56,20 +56,20 @@ impl State {
     pub(super) fn decide_review(
         &mut self,
         run: RunId,
-        state: Standing,
+        state: Stands,
         row: &CommandRow,
         now: Time,
     ) -> std::result::Result<(), String> {
-        let found = self.reviews.get(&run).map(|review| review.state);
+        let found = self.reviews.get(&run).map(Standing::from);
         // A run that is stopped while it plans has no review yet.
-        if found.is_none() && state != Standing::Approved {
+        if found.is_none() && state != Stands::Approved {
             return Ok(());
         }
-        if found != Some(Standing::Waiting) {
-            return Err(not_waiting(run, found));
+        if found.as_ref().is_none_or(|found| found.state != Stands::Waiting) {
+            return Err(not_waiting(run, found.as_ref()));
         }
         self.close_review(run, state, row, now);
-        if state == Standing::Approved
+        if state == Stands::Approved
             && let Some(run) = self.runs.get_mut(&run)
         {
             run.held = false;
@@ -77,20 +77,38 @@ impl State {
         Ok(())
     }
 
-    /// Rejects the reviews of a task that wait, because what it has planned is discarded.
+    /// Why a run that does not wait cannot be decided: the decision, or else `why`.
+    pub(super) fn not_waiting(&self, run: RunId, why: &str) -> String {
+        let found = self.reviews.get(&run).map(Standing::from);
+        let decided = found.filter(|found| found.state != Stands::Waiting);
+        decided.map_or_else(|| why.to_owned(), |decided| not_waiting(run, Some(&decided)))
+    }
+
+    /// Rejects the reviews of a task that wait, and ends those that were approved and whose runs are active, because
+    /// what it has planned is discarded.
     pub(super) fn reject_reviews(&mut self, task: &TaskName, row: &CommandRow, now: Time) {
-        let waits = |review: &&Review| review.task == *task && review.state == Standing::Waiting;
+        let waits = |review: &&Review| review.task == *task && review.state == Stands::Waiting;
         let waiting: Vec<RunId> = self.reviews.values().filter(waits).map(|r| r.run).collect();
         for run in waiting {
-            self.close_review(run, Standing::Rejected, row, now);
+            self.close_review(run, Stands::Rejected, row, now);
+        }
+        let is_active = |run: &RunId| self.runs.get(run).is_some_and(|run| run.ended_at.is_none());
+        let approved = |review: &&Review| {
+            review.task == *task && review.state == Stands::Approved && is_active(&review.run)
+        };
+        let approved: Vec<_> = self.reviews.values().filter(approved).cloned().collect();
+        for Review { run, by, .. } in approved {
+            let reason = &row.reason;
+            let reason = format!("what was left of it was discarded: {reason} (approved by {by})");
+            self.close_review(run, Stands::Done, &CommandRow { reason, ..row.clone() }, now);
         }
     }
 
-    fn close_review(&mut self, run: RunId, state: Standing, row: &CommandRow, now: Time) {
+    fn close_review(&mut self, run: RunId, state: Stands, row: &CommandRow, now: Time) {
         if let Some(review) = self.reviews.get_mut(&run) {
             review.state = state;
             review.by.clone_from(&row.by);
-            review.reason.clone_from(&row.reason);
+            row.why().clone_into(&mut review.reason);
             review.decided_at = Some(now);
         }
     }
@@ -146,7 +164,7 @@ impl State {
         let changes = applied.into_iter().map(|did| {
             let images = did.images.unwrap_or_default();
             let bytes = images.iter().map(|image| format!("{image:?}").len() as u64).sum();
-            TriedChanges { rows: did.rows, images, bytes, said: did.said }
+            TriedChanges { rows: did.rows, images, bytes, said: did.said, locked: None }
         });
         Ok(Tried { outcomes, changes: changes.collect() })
     }

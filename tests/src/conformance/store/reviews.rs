@@ -107,10 +107,14 @@ pub async fn an_approval_releases_a_run(world: &mut World) {
     let decided = (review.state, review.by.as_str(), review.reason.as_str(), review.decided_at);
     assert_eq!(decided, (State::Approved, "ann", "because", Some(world.now)));
     assert!(!world.store().run(run).await.unwrap().unwrap().held);
-    let again = decide(world, CommandEffect::Approve(run), 10).await.refused;
-    assert_eq!(again, Some(format!("the review of run {run} is approved already")));
-    let late = decide(world, reject(run), 10).await.refused;
-    assert_eq!(late, Some(format!("the review of run {run} is approved already")));
+    let at = world.now;
+    let already = format!("the review of run {run} is approved already, by ann at {at}: because");
+    let late = CommandEffect::NotWaiting(run, "it does not wait".into());
+    for effect in [CommandEffect::Approve(run), reject(run), late] {
+        assert_eq!(decide(world, effect, 10).await.refused.as_ref(), Some(&already));
+    }
+    let other = CommandEffect::NotWaiting(RunId(987), "it does not wait".into());
+    assert_eq!(decide(world, other, 10).await.refused.as_deref(), Some("it does not wait"));
     let item = world.only("task").await;
     let done = world.commit(vec![(&item, apply(vec![], vec![set_n("a", 2)]))]).await;
     assert_eq!(done.outcomes, [Outcome::Committed]);
@@ -177,6 +181,17 @@ pub async fn a_discard_of_everything_rejects_reviews(world: &mut World) {
     let effect = CommandEffect::DiscardPlanned(task("task"), "cut".into());
     assert_eq!(decide(world, effect, 10).await.dead, 1);
     assert_eq!(state_of(world, run).await, Some(State::Rejected));
+    // One that was approved is not executed any more either.
+    let run = run_in(world, Mode::Approve).await;
+    world.plan("task", run, vec![candidate("x")]).await;
+    open(world, run, Some(Duration::from_secs(60))).await;
+    assert_eq!(decide(world, CommandEffect::Approve(run), 10).await.refused, None);
+    let effect = CommandEffect::DiscardPlanned(task("task"), "cut".into());
+    assert_eq!(decide(world, effect, 10).await.dead, 1);
+    let query = ReviewQuery { run: Some(run), limit: 1, ..ReviewQuery::default() };
+    let ended = world.store().reviews(&query).await.unwrap().remove(0);
+    let why = "what was left of it was discarded: because (approved by ann)";
+    assert_eq!((ended.state, ended.by.as_str(), ended.reason.as_str()), (State::Done, "ann", why));
     world.balanced().await;
 }
 

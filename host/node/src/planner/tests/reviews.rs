@@ -38,11 +38,16 @@ fn planned(planner: &mut Planner, items: u64) -> Vec<Command> {
     step(planner, at(12), Event::Planned(RunId(7), Ok((planned, false))))
 }
 
+/// A review that waits for a decision until `at(100)`.
+fn open() -> Opened {
+    Opened { until: at(100), nothing: None }
+}
+
 /// A leader whose run 7 waits for an approval until `at(100)`.
 fn waiting() -> Planner {
     let (mut planner, _) = begun(Mode::Approve);
     assert_eq!(examines(&planned(&mut planner, 3)), Some((true, 3)));
-    let out = step(&mut planner, at(13), Event::Examined(RunId(7), Ok(Some(at(100)))));
+    let out = step(&mut planner, at(13), Event::Examined(RunId(7), Ok(Some(open()))));
     assert_eq!(out, []);
     planner
 }
@@ -109,6 +114,60 @@ fn what_is_not_approved_in_time_lapses() {
     assert_eq!(state, State::Lapsed);
 }
 
+/// What is blocked by a plan that would change nothing would wait for nothing.
+#[test]
+fn a_plan_that_would_change_nothing_ends_by_itself() {
+    for pass in [false, true] {
+        let mut planner = Planner::new(Settings { pass, ..Settings::default() });
+        let (mut notices, mut out) = (Vec::new(), Vec::new());
+        let all = in_mode(&["sweep"], Mode::Approve);
+        planner.lead(at(0), fence(), Loaded::default(), &all, &mut notices, &mut out);
+        let ask = |planner: &mut Planner, now| {
+            let mut out = Vec::new();
+            planner.plan(now, true, &mut out);
+            out
+        };
+        // A host only records the beginning of the schedule.
+        for decided in decisions(&ask(&mut planner, at(0))) {
+            assert_eq!(decided.decision.runs, []);
+            step(&mut planner, at(0), Event::Decided(decided, Ok(Vec::new())));
+        }
+        step(&mut planner, at(0), Event::Commands(Ok(Vec::new())));
+        let begin = if pass { at(0) } else { at(11) };
+        let decided = decisions(&ask(&mut planner, begin)).remove(0);
+        step(&mut planner, begin, Event::Decided(decided, Ok(vec![RunId(7)])));
+        planned(&mut planner, 3);
+        let opened = Opened { nothing: Some("nothing would be changed".into()), ..open() };
+        step(&mut planner, at(13), Event::Examined(RunId(7), Ok(Some(opened))));
+        assert!(!planner.pass_is_complete(), "what was planned is discarded first");
+        let why = lapses(&ask(&mut planner, at(13))).expect("a request");
+        assert_eq!(why, "nothing would be changed");
+        step(&mut planner, at(13), Event::Lapsed(RunId(7), Ok(())));
+        let approve = asked(1, Asked::Approve { run: RunId(7) });
+        let lapse = asked(2, Asked::Lapse { run: RunId(7) });
+        ask(&mut planner, at(13));
+        step(&mut planner, at(13), Event::Commands(Ok(vec![approve, lapse])));
+        let first = applying(&ask(&mut planner, at(13))).expect("it is applied");
+        let CommandEffect::NotWaiting(RunId(7), why) = &first.effect else { panic!("{first:?}") };
+        assert_eq!(why, "run 7 needs no approval: nothing would be changed");
+        step(&mut planner, at(13), Event::Applied(first, Ok(Applied::default())));
+        let second = applying(&ask(&mut planner, at(13))).expect("it is applied");
+        let CommandEffect::Reject { state, error: None, .. } = second.effect else {
+            panic!("{second:?}")
+        };
+        assert_eq!(state, State::Done);
+        step(&mut planner, at(13), Event::Applied(second, Ok(Applied::default())));
+        assert!(ask(&mut planner, at(13)).contains(&Command::Reread));
+        step(&mut planner, at(13), Event::Reread(Ok(Loaded::default())));
+        ask(&mut planner, at(13));
+        step(&mut planner, at(13), Event::Commands(Ok(Vec::new())));
+        let out = ask(&mut planner, at(13));
+        let begun = decisions(&out).into_iter().flat_map(|decided| decided.decision.runs);
+        assert_eq!(begun.count(), 0, "it is not planned again at once");
+        assert_eq!(planner.pass_is_complete(), pass);
+    }
+}
+
 /// Whoever approves late does not see that the plan lapses in the meantime.
 #[test]
 fn an_approval_counts_by_the_time_of_its_submission() {
@@ -120,7 +179,7 @@ fn an_approval_counts_by_the_time_of_its_submission() {
     };
     assert_eq!(approve(at(99)), CommandEffect::Approve(RunId(7)));
     let late = approve(at(100));
-    let CommandEffect::Refuse(why) = late else { panic!("{late:?}") };
+    let CommandEffect::NotWaiting(RunId(7), why) = late else { panic!("{late:?}") };
     assert!(why.contains("approve_within") && why.contains("came later"), "{why}");
 }
 
@@ -148,7 +207,7 @@ fn a_plan_lapses_with_what_it_was_made_by_and_cannot_be_approved() {
         let lapse = lapses(&plan(&mut planner, at(15))).unwrap_or_default();
         assert_eq!(lapse, format!("{what} of the task changed"));
         let effect = applies(&mut planner, at(15), Asked::Approve { run: RunId(7) });
-        let CommandEffect::Refuse(why) = effect else { panic!("{what}: {effect:?}") };
+        let CommandEffect::NotWaiting(RunId(7), why) = effect else { panic!("{what}: {effect:?}") };
         assert!(why.starts_with(&format!("{what} of the task changed")), "{why}");
     }
     // What does not matter for the plan does not let it lapse.
@@ -175,14 +234,14 @@ fn a_rejection_and_a_cancellation_discard_what_was_planned() {
     }
     let (mut planner, _) = begun(Mode::Approve);
     let effect = applies(&mut planner, at(12), Asked::Approve { run: RunId(7) });
-    let CommandEffect::Refuse(why) = effect else { panic!("{effect:?}") };
+    let CommandEffect::NotWaiting(RunId(7), why) = effect else { panic!("{effect:?}") };
     assert!(why.contains("still planning"), "{why}");
     let effect = applies(&mut planner, at(12), Asked::Cancel { run: RunId(7) });
     assert!(matches!(effect, CommandEffect::Reject { .. }), "{effect:?}");
     let (mut planner, _) = scanning();
     for command in [Asked::Approve { run: RunId(7) }, Asked::Reject { run: RunId(7) }] {
         let effect = applies(&mut planner, at(12), command);
-        let CommandEffect::Refuse(why) = effect else { panic!("{effect:?}") };
+        let CommandEffect::NotWaiting(RunId(7), why) = effect else { panic!("{effect:?}") };
         assert_eq!(why, "run 7 does not wait for an approval");
     }
 }
@@ -204,7 +263,7 @@ fn a_plan_waits_under_the_next_leader_too() {
         planner.lead(at(30), fence(), loaded, &all, &mut notices, &mut out);
         (planner, out)
     };
-    let (mut planner, out) = lead(vec![(RunId(7), at(100))]);
+    let (mut planner, out) = lead(vec![(RunId(7), open())]);
     assert_eq!((scan_of(&out), examines(&out)), (None, None));
     assert_eq!(planner.changed_pauses(), Some(["sweep".into()].into()));
     let effect = applies(&mut planner, at(31), Asked::Approve { run: RunId(7) });
@@ -233,7 +292,7 @@ fn a_pass_does_not_wait_for_an_approval() {
     step(&mut planner, at(0), Event::Decided(decided, Ok(vec![RunId(7)])));
     planned(&mut planner, 2);
     assert!(!planner.pass_is_complete());
-    step(&mut planner, at(1), Event::Examined(RunId(7), Ok(Some(at(100)))));
+    step(&mut planner, at(1), Event::Examined(RunId(7), Ok(Some(open()))));
     assert!(planner.pass_is_complete());
     assert_eq!(planner.changed_pauses(), Some(["sweep".into()].into()));
     assert_eq!(decisions(&idle(&mut planner, at(2))), [], "it does not plan again");
@@ -252,7 +311,7 @@ fn a_pass_begins_no_run_of_a_task_whose_plan_waits() {
         let (mut notices, mut out) = (Vec::new(), Vec::new());
         let run = Run { mode: Mode::Approve, held: true, planned: 3, ..run_of(7, &new) };
         let loaded =
-            Loaded { runs: vec![run], waiting: vec![(RunId(7), at(100))], ..Loaded::default() };
+            Loaded { runs: vec![run], waiting: vec![(RunId(7), open())], ..Loaded::default() };
         let all = in_mode(&["sweep"], Mode::Approve);
         planner.lead(at(30), fence(), loaded, &all, &mut notices, &mut out);
         planner.plan(at(30), true, &mut out);

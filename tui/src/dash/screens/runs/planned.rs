@@ -87,6 +87,7 @@ fn standing(review: &Review) -> PlanLine {
         State::Approved => line(PlanTone::Plain, format!("Approved {by}")),
         State::Rejected => line(PlanTone::Bad, format!("Rejected {by}")),
         State::Lapsed => line(PlanTone::Bad, format!("Lapsed: {}", review.reason)),
+        State::Done => line(PlanTone::Warn, format!("Done: {}", review.reason)),
     }
 }
 
@@ -138,11 +139,14 @@ mod tests {
         let changes = vec![RowChange {
             collection: "sessions".into(),
             key: "7".into(),
+            key_values: vec![7.into()],
             operation: Operation::Update,
             columns: vec![ColumnChange {
                 name: "state".into(),
                 before: Some("on".into()),
                 after: Some("off".into()),
+                before_value: Some("on".into()),
+                after_value: Some("off".into()),
             }],
         }];
         plan.add_sample(Sample { key: "a".into(), rows: 3, changes, ..Sample::default() });

@@ -1,0 +1,171 @@
+//! What verbs say about reviews, and about decisions that cannot be made.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::brakes::{OLD, site};
+use crate::site::{Site, wait_for};
+
+/// A site whose plan waits, and the number of its run.
+fn waiting(keys: &str) -> (Site, String) {
+    let site = site(&format!("mode = \"approve\"\n{keys}"));
+    let (code, said) = site.json(&["run"]);
+    assert_eq!(code, 0, "{said:#}");
+    let run = said[0]["review"]["run"].as_u64().expect("a review").to_string();
+    (site, run)
+}
+
+fn text(site: &Site, verb: &[&str]) -> String {
+    String::from_utf8(site.besom(verb).stdout).expect("a text")
+}
+
+/// The name of a task would be a decision about something that nobody has looked at.
+#[test]
+fn a_decision_by_the_name_of_a_task_is_told_its_number() {
+    let (site, run) = waiting("");
+    for verb in ["approve", "reject"] {
+        let (code, said) = site.said(&["review", verb, "old", "--reason", "r"]);
+        let fix = format!("besom review {verb} {run}");
+        assert!(code == 2 && said.contains("is a task") && said.contains(&fix), "{said}");
+        let (code, said) = site.said(&["review", verb, "nothing", "--reason", "r"]);
+        assert!(code == 2 && said.contains("besom review ls --waiting"), "{said}");
+    }
+}
+
+#[test]
+fn a_run_that_waits_is_told_from_one_that_scans() {
+    let (site, run) = waiting("");
+    for verb in [&["runs", "ls"][..], &["runs", "show", &run], &["task", "show", "old"]] {
+        let said = text(&site, verb);
+        assert!(said.contains("waiting") && !said.contains("scanning"), "{said}");
+    }
+    let (_, runs) = site.json(&["runs", "ls"]);
+    assert_eq!((&runs[0]["waiting"], &runs[0]["state"]), (&true.into(), &"scanning".into()));
+    let (code, _) = site.json(&["runs", "cancel", &run, "--wait", "0s"]);
+    assert_eq!(code, 0);
+    site.json(&["run"]);
+    let (_, cancelled) = site.json(&["review", "show", &run]);
+    let of = (&cancelled["state"], &cancelled["reason"]);
+    assert_eq!(of, (&"rejected".into(), &"the run was cancelled".into()));
+    let (_, runs) = site.json(&["runs", "ls"]);
+    assert_eq!(
+        runs.as_array().and_then(|all| all.last()).map(|run| &run["waiting"]),
+        Some(&false.into())
+    );
+}
+
+/// Without a host, nobody ends what has lapsed.
+#[test]
+fn a_plan_whose_time_is_over_does_not_seem_to_wait() {
+    let (site, run) = waiting("approve_within = \"1s\"");
+    std::thread::sleep(Duration::from_millis(1_100));
+    let list = text(&site, &["review", "ls"]);
+    assert!(list.contains("expired") && !list.contains("waiting"), "{list}");
+    let shown = text(&site, &["review", "show", &run]);
+    assert!(shown.contains("It cannot be approved any more"), "{shown}");
+    assert!(!shown.contains("besom review approve"), "{shown}");
+}
+
+#[test]
+fn a_plan_beyond_the_brake_of_its_task_says_so() {
+    for (max, trips) in [(150, true), (OLD, false)] {
+        let (site, run) = waiting(&format!("max_delete = {max}"));
+        let shown = text(&site, &["review", "show", &run]);
+        let words = "max_delete would stop it and pause the task: it wants at least 1000 rows of sessions; allowed: 150";
+        assert_eq!(shown.contains(words), trips, "{shown}");
+        let (_, json) = site.json(&["review", "show", &run]);
+        assert_eq!(json["plan"]["brake"].is_string(), trips, "{json:#}");
+    }
+}
+
+#[test]
+fn a_row_with_many_columns_is_shortened_for_people_and_typed_for_programs() {
+    let site = site("mode = \"preview\"");
+    for at in 0..20 {
+        let column = format!("ALTER TABLE sessions ADD COLUMN c{at}");
+        site.database().execute(&column, []).expect("a column");
+    }
+    site.database().execute("UPDATE sessions SET c0 = x'00ff', c1 = 't'", []).expect("values");
+    assert_eq!(site.json(&["run"]).0, 0);
+    let shown = text(&site, &["review", "show", "old"]);
+    assert!(shown.contains("c5 null, and 14 columns more (--full)"), "{shown}");
+    let full = text(&site, &["review", "show", "old", "--full"]);
+    assert!(full.contains("c19 null") && !full.contains("more (--full)"), "{full}");
+    let (_, json) = site.json(&["review", "show", "old"]);
+    let row = &json["plan"]["samples"][0]["changes"][0];
+    assert!(row["key_values"][0].is_i64(), "{row:#}");
+    let value = |name: &str| {
+        let columns = row["columns"].as_array().expect("columns");
+        columns
+            .iter()
+            .find(|column| column["name"] == name)
+            .expect("it")
+            .get("before_value")
+            .cloned()
+    };
+    assert_eq!(value("c0"), Some("00ff".into()));
+    assert_eq!((value("c1"), value("c2")), (Some("t".into()), Some(Value::Null)));
+    assert!(value("id").is_some_and(|id| id.is_i64()), "{row:#}");
+}
+
+/// A key that no item can have is nobody's fault, and its row would stay for ever without a word.
+#[test]
+fn rows_whose_keys_are_too_long_are_counted_and_named() {
+    let long = "k".repeat(1_025);
+    let rule = |mode: &str| {
+        format!(
+            "[collections.files]\nkey = [\"name\"]\nindexes = {{ by_at = [\"at\"] }}\n\
+             columns = {{ name = \"text\", at = {{ type = \"timestamp\", encoding = \"seconds\" }} }}\n\
+             [tasks.old]\nplugin = \"retention\"\nschedule = \"@every 1s\"\nmode = \"{mode}\"\n\
+             collections = {{ rows = \"files\" }}\n\
+             settings = {{ by = \"at\", older_than = \"1d\", chunk = 0 }}\n"
+        )
+    };
+    let site = Site::new(&rule("preview"));
+    let table = "CREATE TABLE files (name TEXT PRIMARY KEY NOT NULL, at INTEGER NOT NULL);
+         CREATE INDEX by_at ON files (at); INSERT INTO files VALUES ('a', 1), ('', 2)";
+    site.database().execute_batch(table).expect("a table");
+    site.database().execute("INSERT INTO files VALUES (?1, 3)", [&long]).expect("a row");
+    let (code, said) = site.json(&["run"]);
+    assert_eq!((code, &said[0]["left_out"]["rows"]), (0, &2.into()), "{said:#}");
+    let (_, shown) = site.json(&["review", "show", "old"]);
+    let others = shown["plan"]["others"].as_array().expect("others");
+    let left = others.iter().find(|other| other["verdict"] == "left_out").expect("it is told");
+    assert_eq!(left["count"], 2, "{shown:#}");
+    let words = left["reason"].as_str().expect("words");
+    assert!(
+        words.starts_with("2 rows were left out, because no item can have their key"),
+        "{words}"
+    );
+    site.configure(&rule("live"));
+    let mut host = site.serve();
+    host.leads();
+    let task = wait_for("the row to go and the others to be told", || {
+        let task = site.task("old");
+        (task["left_out"]["rows"] == 2).then_some(task)
+    });
+    assert!(task["left_out"]["first"].is_string() && task["left_out"]["why"].is_string());
+    let status = text(&site, &["status"]);
+    assert!(status.contains("warning: old: 2 rows were left out"), "{status}");
+    host.stop();
+    site.balanced();
+}
+
+/// Without a leader, nobody else would say that there is nothing to retry.
+#[test]
+fn numbers_that_do_not_exist_are_refused_without_a_host() {
+    let site = site("");
+    assert_eq!(site.json(&["run"]).0, 0);
+    for (verb, words) in [
+        (&["dead", "retry", "99"][..], "there is no dead letter 99"),
+        (&["dead", "discard", "98", "99", "--reason", "r"], "dead letters"),
+        (&["outbox", "retry", "9"], "no message matches"),
+        (&["outbox", "discard", "9", "--reason", "r"], "no message matches"),
+    ] {
+        let (code, said) = site.said(&[verb, &["--wait", "0s"]].concat());
+        assert!(code == 1 && said.contains(words), "{verb:?}: {code}: {said}");
+    }
+    let (_, commands) = site.json(&["commands", "ls"]);
+    assert_eq!(commands.as_array().map(Vec::len), Some(0), "{commands:#}");
+}
