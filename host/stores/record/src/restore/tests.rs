@@ -226,7 +226,7 @@ fn as_a_whole_every_row_comes_back_or_none() {
     let rows: Vec<_> = (0..3).map(|id| row(id, &id.to_string(), None)).collect();
     let forced = Arc::new(BTreeSet::from(["t (1)".to_owned()]));
     let restore = Restore { whole: true, forced, ..Restore::default() };
-    let images = || vec![gone(&rows[..2]), vec![inserted(rows[2].clone())]].concat();
+    let images = || [gone(&rows[..2]), vec![inserted(rows[2].clone())]].concat();
     let restoring = || Restoring::new(images(), &restore, &[], Kin::default());
 
     let other = row(1, "another", None);
