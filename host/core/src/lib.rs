@@ -16,7 +16,6 @@ pub mod burial;
 pub mod clock;
 pub mod collection;
 pub mod command;
-pub mod compare;
 pub mod delivery;
 pub mod election;
 pub mod fair;

@@ -4,6 +4,7 @@
 //! alike, and only the command line (`besom::cli`), which assembles the host, names adapters.
 
 pub mod activity;
+pub mod compare;
 pub mod coordination;
 pub mod courier;
 pub mod embedded;

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use besom_core::collection::{Collection, Collections};
-use besom_core::compare::{Ordered, holds};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Condition, Filter, ReadSet, Test};
 use besom_core::value::{Field, Kind, RowKey, Value, is_decimal};
+use besom_ports::compare::{Ordered, holds};
 
 use besom_record::restore::{Answer, Ask, Did, Found};
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
-use besom_core::compare::{Ordered, order};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::{Condition, Filter, RowRange};
 use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Row, RowKey, Value};
+use besom_ports::compare::{Ordered, order};
 use serde::{Deserialize, Serialize};
 
 use super::Clock;

@@ -13,11 +13,11 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
-use besom_core::compare::{holds, order};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::{Condition, Test};
 use besom_core::undo::row_name;
 use besom_core::value::{Row, RowKey, Value};
+use besom_ports::compare::{holds, order};
 use besom_ports::store::{BeforeImage, Delivery, Error, Range, RangePage, ReadView, Result};
 
 /// A row as it was kept; none: there was none.

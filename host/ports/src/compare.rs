@@ -5,8 +5,8 @@
 
 use std::cmp::Ordering;
 
-use crate::proposal::{Comparison, Condition, Test};
-use crate::value::{Kind, Value};
+use besom_core::proposal::{Comparison, Condition, Test};
+use besom_core::value::{Kind, Value};
 
 /// A value with a total order, to be part of a key.
 #[derive(Clone, Debug)]
