@@ -877,8 +877,10 @@ fn a_retry_of_messages_that_matches_none_is_refused() {
     let site = Site::new("");
     site.log("note.log", &[&[1, 1, 5, 0]]);
     assert_eq!(site.json(&["doc", "import", "note.log"]).0, 0);
+    let (code, said) = site.fails(&["outbox", "retry", "--wait", "0s", "987654"]);
+    assert!(code == 1 && said.contains("message 987654: no message matches"), "{code}: {said}");
     let mut asked = Vec::new();
-    for which in [&["987654"][..], &["--topic", "nope"], &["--all"]] {
+    for which in [&["--topic", "nope"][..], &["--all"]] {
         let (code, row) = site.json(&[&["outbox", "retry", "--wait", "0s"], which].concat());
         assert_eq!((code, &row["applied"]), (0, &Value::Bool(false)), "no leader has answered");
         asked.push(row["command"].to_string());

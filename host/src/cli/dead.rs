@@ -128,14 +128,16 @@ impl Verb {
             }
             Verb::Retry { ids, which, all, expect, asking } => {
                 let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
+                let command = Command::RetryDead(selector.clone());
+                asking.check(&command)?;
                 refuse_absent(&*store, &selector).await?;
-                let command = Command::RetryDead(selector);
                 asking.run(global, &*store, &command).await
             }
             Verb::Discard { ids, which, all, expect, asking } => {
                 let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
+                let command = Command::DiscardDead(selector.clone());
+                asking.check(&command)?;
                 refuse_absent(&*store, &selector).await?;
-                let command = Command::DiscardDead(selector);
                 asking.run(global, &*store, &command).await
             }
         }

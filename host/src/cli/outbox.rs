@@ -112,18 +112,20 @@ impl Verb {
             }
             Verb::Retry { ids, topic, all, asking } => {
                 let selector = chosen(ids, topic, all)?;
+                let command = Command::RetryMessages(selector.clone());
+                asking.check(&command)?;
                 if !exists(&*store, &selector, State::GivenUp).await? {
                     return Err(Failure::Failed(selector.mismatch()));
                 }
-                let command = Command::RetryMessages(selector);
                 asking.run(global, &*store, &command).await
             }
             Verb::Discard { ids, topic, asking } => {
                 let selector = one_of(ids, topic)?;
+                let command = Command::DiscardMessages(selector.clone());
+                asking.check(&command)?;
                 if !exists(&*store, &selector, State::Pending).await? {
                     return Err(Failure::Failed(selector.none_pending()));
                 }
-                let command = Command::DiscardMessages(selector);
                 asking.run(global, &*store, &command).await
             }
         }

@@ -58,6 +58,19 @@ struct Answer {
 }
 
 impl Asking {
+    /// Checks what a command needs before it is recorded.
+    ///
+    /// # Errors
+    /// A discarding command without a reason, or a reason that is too long.
+    pub fn check(&self, command: &Command) -> Result<(), Failure> {
+        checked(&self.reason)?;
+        if command.discards() && self.reason.trim().is_empty() {
+            let verb = command.verb();
+            return Err(Failure::Usage(format!("{verb} requires a reason: add --reason TEXT")));
+        }
+        Ok(())
+    }
+
     /// Records the command and prints its result. Exits with 1 if the leader refuses it.
     ///
     /// # Errors
@@ -82,11 +95,7 @@ impl Asking {
         command: &Command,
         warning: Option<String>,
     ) -> Result<Exit, Failure> {
-        checked(&self.reason)?;
-        if command.discards() && self.reason.trim().is_empty() {
-            let verb = command.verb();
-            return Err(Failure::Usage(format!("{verb} requires a reason: add --reason TEXT")));
-        }
+        self.check(command)?;
         let asked = ask(store, command, &caller(), &self.reason, self.wait).await;
         let asked = asked.map_err(unwritten)?;
         let warning = warning.filter(|_| !asked.refused);
