@@ -418,6 +418,11 @@ impl Proposal {
         postcard::serialize_with_flavor(&said, Hashing(Xxh3::new())).unwrap_or_default()
     }
 
+    /// The number of rows that it changes, at most; what goes with them is not counted.
+    pub fn rows(&self) -> u64 {
+        self.changes.iter().map(Change::rows).sum()
+    }
+
     /// Whether a row of its ranges that the database refuses to change may stay while the others are changed.
     /// Otherwise the item fails: a guard or another change may depend on all of them. It fails as well if no row at
     /// all could be changed.

@@ -26,9 +26,9 @@ pub fn rows_of_ranges(proposal: &Proposal) -> u64 {
 
 /// The number of the user's rows that a batch changes.
 pub fn rows_of_batch(batch: &Batch) -> u64 {
-    let changes = batch.entries.iter().flat_map(|entry| match &entry.decision {
-        Decision::Apply { proposal, .. } => proposal.changes.as_slice(),
-        Decision::Settle(_) => &[],
+    let rows = batch.entries.iter().map(|entry| match &entry.decision {
+        Decision::Apply { proposal, .. } => proposal.rows(),
+        Decision::Settle(_) => 0,
     });
-    changes.map(Change::rows).sum()
+    rows.sum()
 }

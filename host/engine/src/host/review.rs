@@ -365,7 +365,7 @@ impl Examination<'_> {
             // What goes with these rows is known only afterwards.
             let mut together = 0;
             let fits = some.iter().take_while(|(_, proposal)| {
-                together += rows_at_most(proposal);
+                together += proposal.rows();
                 together <= room.min(ROWS_TOGETHER)
             });
             let fits = fits.count().max(1);
@@ -374,7 +374,7 @@ impl Examination<'_> {
                 open.push(rest);
             }
             if let [(_, proposal)] = some.as_mut_slice()
-                && rows_at_most(proposal) > room
+                && proposal.rows() > room
             {
                 bound(proposal, room);
                 let examined = self.plan.examined + 1;
@@ -486,11 +486,6 @@ fn beyond(examined: u64) -> String {
         _ => format!("only the first {items} were examined, which change"),
     };
     format!("{only} {ROWS_MAX} rows or more")
-}
-
-/// The number of rows that a proposal changes at most, without those that go with them.
-fn rows_at_most(proposal: &Proposal) -> u64 {
-    proposal.changes.iter().map(Change::rows).sum()
 }
 
 /// Lets a proposal change so many rows of each of its ranges at most.
