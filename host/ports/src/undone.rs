@@ -11,7 +11,9 @@ use crate::store::{self, HistoryQuery, HistoryRow, Store};
 /// Number of history rows read at a time.
 const PAGE: u32 = 1_000;
 /// Maximum number of undos of undos that are looked at.
-const DEPTH_MAX: u32 = 8;
+pub const DEPTH_MAX: u32 = 8;
+/// Maximum number of attempts to undo one item that are looked at.
+const ATTEMPTS: u32 = 100;
 
 /// The note of an item that has put nothing back, because that was done before: what was undone may be planned again.
 pub const ONLY_PLANNED_AGAIN: &str = "only_planned_again";
@@ -19,6 +21,52 @@ pub const ONLY_PLANNED_AGAIN: &str = "only_planned_again";
 /// Whether a row of the history of this task only lets its task plan again what was undone before.
 pub fn is_only_planned_again(row: &HistoryRow) -> bool {
     row.notes.iter().any(|note| note.name == ONLY_PLANNED_AGAIN)
+}
+
+/// The key of the item that undoes a history row, and how `besom undo` takes it.
+pub fn key_of(run: RunId, history: u64) -> String {
+    format!("{run}/#{history}")
+}
+
+/// What was committed to undo a history row, newest first.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn attempts(
+    store: &dyn Store,
+    run: RunId,
+    history: u64,
+) -> store::Result<Vec<HistoryRow>> {
+    let query = HistoryQuery {
+        task: Some(TaskName::from(undo::TASK)),
+        key: Some(key_of(run, history)),
+        limit: ATTEMPTS,
+        ..HistoryQuery::default()
+    };
+    let mut rows = store.history(&query).await?;
+    rows.retain(|row| row.outcome == End::Committed && !is_only_planned_again(row));
+    Ok(rows)
+}
+
+/// Whether all of a history row is undone. For many rows, [`Recorded`] reads less.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn is_undone(store: &dyn Store, row: &HistoryRow) -> store::Result<bool> {
+    is_undone_within(store, row, DEPTH_MAX).await
+}
+
+async fn is_undone_within(store: &dyn Store, row: &HistoryRow, depth: u32) -> store::Result<bool> {
+    if depth == 0 {
+        return Ok(false);
+    }
+    for attempt in attempts(store, row.run, row.id).await? {
+        let whole = is_whole(attempt.reason.as_deref());
+        if whole && !Box::pin(is_undone_within(store, &attempt, depth - 1)).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// How far an item is undone.

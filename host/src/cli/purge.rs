@@ -13,8 +13,8 @@ use super::quarantine::search;
 use super::submit::{self, Asking};
 use super::{Exit, Failure, Global, open, run};
 use besom_engine::host::asking::{ask, submit_once};
-use besom_engine::host::undo::key_of;
 use besom_ports::store::{Command, CommandRow, Left, Store};
+use besom_ports::undone::key_of;
 
 /// How often the rows are looked for: once more than they can change on the way.
 const ROUNDS: u32 = 3;

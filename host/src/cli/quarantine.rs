@@ -16,10 +16,10 @@ use super::output::{self, Facts, Stamp, Table};
 use super::undo::no_such_item;
 use super::{Exit, Failure, Global, open, spelling};
 use besom_engine::gather::rows;
-use besom_engine::host::undo::{is_candidate, key_of, page};
+use besom_engine::host::undo::{is_candidate, page};
 use besom_ports::store::{BeforeImage, HistoryQuery, HistoryRow, Left, Run, Store};
 use besom_ports::task::TaskDefinition;
-use besom_ports::undone::{Recorded, Undone};
+use besom_ports::undone::{Recorded, Undone, key_of};
 
 /// Number of history rows read at a time.
 const PAGE: u32 = 1_000;

@@ -33,7 +33,7 @@ use besom_ports::store::{self, HistoryQuery, HistoryRow, ReadView, Store};
 use besom_ports::task::{
     APPROVE_WITHIN_DEFAULT, DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition,
 };
-use besom_ports::undone::{ONLY_PLANNED_AGAIN, is_only_planned_again};
+use besom_ports::undone::{DEPTH_MAX, ONLY_PLANNED_AGAIN, attempts, is_undone, key_of};
 
 /// In place of the digest of a component.
 const DIGEST: &str = "besom-undo";
@@ -52,10 +52,6 @@ const TOGETHER: u32 = 256;
 /// Maximum number of rows that one commit puts back, unless one item has more. There is one stream of items, so that
 /// what a commit costs by itself delays the undo; on SQLite, the product's writers wait for all of them.
 const ROWS_TOGETHER: u64 = 4_000;
-/// Maximum number of undos of undos that are looked at.
-const DEPTH_MAX: u32 = 8;
-/// Maximum number of earlier attempts that are looked at.
-const ATTEMPTS: u32 = 100;
 
 /// Adds the task to the work of a host that serves every request.
 pub fn add(work: &mut Work) {
@@ -200,11 +196,6 @@ impl Plugins {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(run, plugin.clone());
         Ok(plugin)
     }
-}
-
-/// The key of the item that undoes a history row, and how `besom undo` takes it.
-pub fn key_of(run: RunId, history: u64) -> String {
-    format!("{run}/#{history}")
 }
 
 /// Whether a row of the history has changed rows that could be put back.
@@ -377,10 +368,10 @@ impl Proposer {
                 counted(kept.purged, "row")
             ));
         }
-        let attempts = self.attempts(&key_of(undone.run, undone.history)).await?;
+        let attempts = attempts(&*self.store, undone.run, undone.history).await?;
         let mut earlier = Vec::new();
         for attempt in attempts {
-            if self.is_undone(&attempt, DEPTH_MAX).await? {
+            if is_undone(&*self.store, &attempt).await? {
                 continue;
             }
             if is_whole(attempt.reason.as_deref()) && request.plan_again {
@@ -442,33 +433,6 @@ impl Proposer {
         }
         Ok(Terms::Whole)
     }
-
-    /// What was committed to undo the item of this key, newest first.
-    async fn attempts(&self, key: &str) -> store::Result<Vec<HistoryRow>> {
-        let query = HistoryQuery {
-            task: Some(TaskName::from(undo::TASK)),
-            key: Some(key.to_owned()),
-            limit: ATTEMPTS,
-            ..HistoryQuery::default()
-        };
-        let mut rows = self.store.history(&query).await?;
-        rows.retain(|row| row.outcome == End::Committed && !is_only_planned_again(row));
-        Ok(rows)
-    }
-
-    /// Whether what an undo has put back was undone itself.
-    async fn is_undone(&self, row: &HistoryRow, depth: u32) -> store::Result<bool> {
-        if depth == 0 {
-            return Ok(false);
-        }
-        for attempt in self.attempts(&key_of(row.run, row.id)).await? {
-            let whole = is_whole(attempt.reason.as_deref());
-            if whole && !Box::pin(self.is_undone(&attempt, depth - 1)).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
 }
 
 fn proposed(undone: &Undone, restore: Restore, more: Vec<Field>) -> Verdict {
@@ -500,7 +464,7 @@ fn only_planned_again(undone: &Undone) -> Verdict {
 /// The number of rows that a verdict puts back.
 fn rows_of(verdict: &Verdict) -> u64 {
     match verdict {
-        Verdict::Propose(proposal) => proposal.changes.iter().map(Change::rows).sum(),
+        Verdict::Propose(proposal) => proposal.rows(),
         Verdict::Skip { .. } | Verdict::Retry { .. } | Verdict::Dead { .. } => 0,
     }
 }
@@ -560,14 +524,14 @@ impl Guests for Undoing {
             let target = Target::parse(&request.target);
             matches!(target, Ok(Target::Span { task, .. }) if task.as_str() == undo::TASK)
         });
-        let rows_max = if alone { 0 } else { ROWS_TOGETHER };
         let (mut verdicts, mut rows) = (Vec::with_capacity(items.len()), 0);
+        let is_full = |rows| alone || rows > ROWS_TOGETHER;
         // Some at a time: each waits for the store several times.
         for some in items.chunks(ACTING) {
             if let Some(why) = call.stop.reason() {
                 return Err(Error::Stopped(why.to_owned()));
             }
-            if rows > rows_max || (alone && !verdicts.is_empty()) {
+            if !verdicts.is_empty() && is_full(rows) {
                 verdicts.extend(some.iter().map(|_| Err(Fault::no_room())));
                 continue;
             }
@@ -577,7 +541,7 @@ impl Guests for Undoing {
             }
             for verdict in try_join_all(acting).await? {
                 rows += rows_of(&verdict);
-                let fits = verdicts.is_empty() || (rows <= rows_max && !alone);
+                let fits = verdicts.is_empty() || !is_full(rows);
                 verdicts.push(if fits { Ok(verdict) } else { Err(Fault::no_room()) });
             }
         }

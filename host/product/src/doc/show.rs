@@ -4,10 +4,9 @@ use besom_core::ids::TaskName;
 
 use super::attached::{Attached, attached};
 use super::history::{item_key, of_document};
-use super::verify::UNDOS_MAX;
 use super::{Document, Error, Name, SNAPSHOT_MAX, document, stored};
 use besom_ports::store::{self, DeadLetter, DeadSelector, End, HistoryRow, Letters, Store};
-use besom_ports::undone::{Recorded, Undone};
+use besom_ports::undone::is_undone;
 
 /// Maximum number of history rows and dead letters searched for the last result of a document.
 const LOOKED_AT_MAX: u32 = 1_000;
@@ -90,8 +89,12 @@ pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<
         attached: attached(store, name).await?,
     };
     let mut history = of_document(store, name, tasks, LOOKED_AT_MAX).await?;
-    let undos = Recorded::read(store, UNDOS_MAX).await?;
-    history.retain(|row| undos.of(row.run, row.id) != Undone::Whole);
+    // Only the last compaction that was not undone counts.
+    while let Some(last) = history.iter().position(|row| row.outcome == End::Committed)
+        && is_undone(store, &history[last]).await?
+    {
+        history.remove(last);
+    }
     shown.last_compaction = history.iter().find(|row| row.outcome == End::Committed).cloned();
     let was_compacted = shown.last_compaction.is_some();
     let mut last_word = history.into_iter().find_map(|row| {

@@ -18,13 +18,11 @@ use bytes::Bytes;
 use super::history::of_document;
 use super::{Error, Name, SNAPSHOT_MAX, count, document, read_log, stored, write_log};
 use besom_ports::store::{BeforeImage, End, Error as StoreError, HistoryRow, Store};
-use besom_ports::undone::{Recorded, Undone};
+use besom_ports::undone::is_undone;
 use besom_system::child::{self, Failure, Limits, Work};
 
 /// Maximum number of compactions of one document that are verified, newest first.
 const COMPACTIONS_MAX: u32 = 10_000;
-/// Maximum number of undos that are looked at, newest first.
-pub(super) const UNDOS_MAX: usize = 100_000;
 
 /// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -119,12 +117,11 @@ pub async fn verify(
     written
         .put_back(now.into_iter().filter(|row| row.edit).map(|row| (row.seq, row.payload.into())));
     let mut found = Vec::new();
-    let undos = Recorded::read(store, UNDOS_MAX).await?;
     for row in of_document(store, name, tasks, COMPACTIONS_MAX).await? {
         if row.outcome != End::Committed || note(&row, "digest_after").is_none() {
             continue;
         }
-        if undos.of(row.run, row.id) == Undone::Whole {
+        if is_undone(store, &row).await? {
             found.push(gone(&row, "it was undone: the rows that it read are back"));
             continue;
         }
