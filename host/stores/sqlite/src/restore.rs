@@ -9,7 +9,7 @@ use besom_core::proposal::{Again, Restore};
 use besom_core::purge::note;
 use besom_core::value::{Field, RowKey, Value};
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, ffi, params_from_iter};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, Rows, ffi, params_from_iter};
 
 use super::commit::deferred_violation;
 use super::effects::{Effects, Stop};
@@ -276,23 +276,24 @@ impl Effects<'_> {
             true => whole != "*",
             false => scene[&first.collection].writable.contains(&field.name.to_lowercase()),
         };
-        let insert = |without: Option<&str>| -> Result<(Vec<bool>, CachedStatement<'_>), Stop> {
+        let insert = |without: Option<&str>, count: usize| -> Result<Insert<'_>, Stop> {
             let each = first.stored.iter().map(|f| is_written(f) && Some(&*f.name) != without);
             let each: Vec<bool> = each.collect();
             let names = first.stored.iter().zip(&each).filter(|(_, written)| **written);
             let names: Vec<String> = names.map(|(field, _)| quote(&field.name)).collect();
-            let marks = vec!["?"; names.len()].join(", ");
+            let marks = format!("({})", vec!["?"; names.len()].join(", "));
             let sql = format!(
-                "INSERT OR ABORT INTO {} ({}) VALUES ({marks}) RETURNING {whole}",
+                "INSERT OR ABORT INTO {} ({}) VALUES {} RETURNING {whole}",
                 table.name,
-                names.join(", ")
+                names.join(", "),
+                vec![marks; count].join(", ")
             );
             Ok((each, self.conn.prepare_cached(&sql)?))
         };
-        if rows.len() > 1 && self.put_together(rows, table, is_written)? {
+        if rows.len() > 1 && self.put_together(rows, |count| insert(None, count))? {
             return Ok(rows.iter().map(|_| Did::Put(None)).collect());
         }
-        let (each, mut statement) = insert(None)?;
+        let (each, mut statement) = insert(None, 1)?;
         let mut did = Vec::with_capacity(rows.len());
         for image in rows {
             let mut done = put(&mut statement, &each, image);
@@ -301,7 +302,7 @@ impl Effects<'_> {
                 && extended(e) == Some(ffi::SQLITE_CONSTRAINT_ROWID)
                 && whole != "*"
             {
-                let (each, mut statement) = insert(Some(ROWID))?;
+                let (each, mut statement) = insert(Some(ROWID), 1)?;
                 done = put(&mut statement, &each, image);
             }
             did.push(match done {
@@ -316,28 +317,18 @@ impl Effects<'_> {
 
     /// Inserts rows of the same columns with few statements. False: one of them cannot be inserted, or would not be
     /// stored exactly as it was kept; then nothing is changed.
-    fn put_together(
+    fn put_together<'c>(
         &self,
         rows: &[&BeforeImage],
-        table: &Table,
-        is_written: impl Fn(&Field) -> bool,
+        insert: impl Fn(usize) -> Result<Insert<'c>, Stop>,
     ) -> Result<bool, Stop> {
-        let Some(first) = rows.first() else { return Ok(true) };
-        let each: Vec<bool> = first.stored.iter().map(is_written).collect();
-        let names = first.stored.iter().zip(&each).filter(|(_, written)| **written);
-        let names: Vec<String> = names.map(|(field, _)| quote(&field.name)).collect();
-        let most = (PARAMS_MAX / names.len().max(1)).clamp(1, TOGETHER_MAX);
-        let (marks, whole) = (vec!["?"; names.len()].join(", "), table.whole(self.conn)?);
+        let columns = rows.first().map_or(1, |first| first.stored.len().max(1));
         // The row that was changed last comes first; the index grows at its end the other way round.
         let oldest_first: Vec<&BeforeImage> = rows.iter().rev().copied().collect();
-        for some in oldest_first.chunks(most) {
-            let sql = format!(
-                "INSERT OR ABORT INTO {} ({}) VALUES {} RETURNING {whole}",
-                table.name,
-                names.join(", "),
-                vec![format!("({marks})"); some.len()].join(", ")
-            );
-            let is_done = are_put(&mut self.conn.prepare_cached(&sql)?, &each, some);
+        for some in oldest_first.chunks((PARAMS_MAX / columns).clamp(1, TOGETHER_MAX)) {
+            let (each, mut statement) = insert(some.len())?;
+            let is_done = are_put(&mut statement, &each, some);
+            drop(statement);
             match is_done {
                 Ok(true) => {}
                 Err(e) if !is_violation(&e) || self.conn.is_autocommit() => return Err(e.into()),
@@ -566,19 +557,32 @@ fn cell<'a>(value: &'a Value, garbled: Option<&'a [u8]>) -> ToSqlOutput<'a> {
     }
 }
 
+/// Whether each column is written, and the statement that inserts rows with those that are.
+type Insert<'c> = (Vec<bool>, CachedStatement<'c>);
+
+/// Executes an insert of these rows.
+fn inserted<'s>(
+    statement: &'s mut CachedStatement<'_>,
+    each: &[bool],
+    images: &[&BeforeImage],
+) -> rusqlite::Result<Rows<'s>> {
+    let fields = || {
+        let all = images.iter().flat_map(|image| image.stored.iter().zip(each));
+        all.filter(|(_, written)| **written)
+    };
+    let garbled: Vec<Option<Vec<u8>>> = fields().map(|(field, _)| garbled(&field.value)).collect();
+    let params: Params<'_> =
+        fields().zip(&garbled).map(|((f, _), bytes)| cell(&f.value, bytes.as_deref())).collect();
+    statement.query(params_from_iter(params.iter()))
+}
+
 /// Inserts a row. `None`: it was not inserted; the inner none: it is stored exactly as it was kept.
 fn put(
     statement: &mut CachedStatement<'_>,
     each: &[bool],
     image: &BeforeImage,
 ) -> rusqlite::Result<Option<Option<Vec<Field>>>> {
-    let fields = || image.stored.iter().zip(each).filter(|(_, written)| **written);
-    let garbled: Vec<Option<Vec<u8>>> = fields().map(|(field, _)| garbled(&field.value)).collect();
-    let mut params: Params<'_> = Vec::with_capacity(each.len());
-    for ((field, _), bytes) in fields().zip(&garbled) {
-        params.push(cell(&field.value, bytes.as_deref()));
-    }
-    let mut rows = statement.query(params_from_iter(params.iter()))?;
+    let mut rows = inserted(statement, each, &[image])?;
     let after = match rows.next()? {
         None => None,
         Some(row) if is_as_kept(row, &image.stored)? => Some(None),
@@ -594,14 +598,7 @@ fn are_put(
     each: &[bool],
     images: &[&BeforeImage],
 ) -> rusqlite::Result<bool> {
-    let fields = || {
-        let all = images.iter().flat_map(|image| image.stored.iter().zip(each));
-        all.filter(|(_, written)| **written)
-    };
-    let garbled: Vec<Option<Vec<u8>>> = fields().map(|(field, _)| garbled(&field.value)).collect();
-    let params: Params<'_> =
-        fields().zip(&garbled).map(|((f, _), bytes)| cell(&f.value, bytes.as_deref())).collect();
-    let mut rows = statement.query(params_from_iter(params.iter()))?;
+    let mut rows = inserted(statement, each, images)?;
     let mut all = images.iter();
     while let Some(row) = rows.next()? {
         match all.next() {
