@@ -339,7 +339,7 @@ fn any_page_is_taken_within_its_bounds_or_refused() {
             scanned: noise.0.random(),
             extra: noise.list(2, Noise::field),
         };
-        if let Ok((candidates, next)) = page::candidates(found, scanned.as_ref(), limit) {
+        if let Ok((candidates, next, _)) = page::candidates(found, scanned.as_ref(), limit) {
             taken += 1;
             assert!(candidates.len() <= limit as usize, "seed {seed}");
             assert!(next.is_none_or(|next| next.len() <= 4 << 10), "seed {seed}");

@@ -565,9 +565,8 @@ impl Guests for Runtime {
             };
             // The count reported by the plugin is limited to what is possible.
             let scanned = found.scanned.min(caller.limits.rows_read);
-            let left_out = page::left_out(&found);
-            let (candidates, next) =
-                page::candidates(found, tenant.as_ref(), limit).map_err(|(cause, message)| {
+            let (candidates, next, left_out) = page::candidates(found, tenant.as_ref(), limit)
+                .map_err(|(cause, message)| {
                     Error::Guest(fault::returned(cause, message, &guest))
                 })?;
             Ok(Page { candidates, next, scanned, left_out, usage })

@@ -39,12 +39,16 @@ fn name(what: &str, text: &str, empty: bool) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Checks the candidates of a scan of that tenant (`None`: of all), and the next cursor.
+/// The candidates of a page, the next cursor, and what was left out.
+type Found = (Vec<Candidate>, Option<Vec<u8>>, LeftOut);
+
+/// Checks the candidates of a scan of that tenant (`None`: of all), and the next cursor. Those that cannot become items,
+/// because of their keys, are counted: a row with an invalid key must not block the others.
 pub(super) fn candidates(
     page: wit::Page,
     tenant: Option<&Tenant>,
     limit: u32,
-) -> Result<(Vec<Candidate>, Option<Vec<u8>>), Violation> {
+) -> Result<Found, Violation> {
     if page.candidates.len() > limit as usize {
         let count = page.candidates.len();
         return Err((
@@ -61,23 +65,19 @@ pub(super) fn candidates(
             format!("scan: a cursor of {bytes} bytes: at most {CURSOR_BYTES_MAX}"),
         ));
     }
-    // A row with an invalid key must not block the others; `left_out` counts it.
-    let usable = |c: &wit::Candidate| name("its key", &c.key, false).is_ok();
-    let candidates = page.candidates.into_iter().filter(usable).map(|c| candidate(c, tenant));
-    Ok((candidates.collect::<Result<_, _>>()?, page.next))
-}
-
-/// The candidates that cannot become items, because of their keys.
-pub(super) fn left_out(page: &wit::Page) -> LeftOut {
-    let mut all = LeftOut::default();
-    for c in &page.candidates {
-        if let Err((_, why)) = name("its key", &c.key, false) {
-            let first = shown(&c.key);
-            tracing::warn!(key = first, why, "a candidate is left out");
-            all.add(&LeftOut { rows: 1, first, why, ..LeftOut::default() });
+    let mut left_out = LeftOut::default();
+    let mut candidates = Vec::with_capacity(page.candidates.len());
+    for c in page.candidates {
+        match name("its key", &c.key, false) {
+            Ok(()) => candidates.push(candidate(c, tenant)?),
+            Err((_, why)) => {
+                let first = shown(&c.key);
+                tracing::warn!(key = first, why, "a candidate is left out");
+                left_out.add(&LeftOut { rows: 1, first, why, ..LeftOut::default() });
+            }
         }
     }
-    all
+    Ok((candidates, page.next, left_out))
 }
 
 fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, Violation> {
@@ -204,13 +204,10 @@ mod tests {
     fn a_key_that_no_store_takes_leaves_out_its_candidate_alone() {
         let long = "k".repeat(NAME_BYTES_MAX + 1);
         let all = vec![plain(""), plain("a"), plain(&long), plain("a\0b"), plain("b")];
-        let left_out = left_out(&page(all.clone()));
+        let of = |all| candidates(page(all), Some(&Tenant::from("t")), 10).unwrap();
+        let (found, _, left_out) = of(all);
         assert_eq!((left_out.rows, left_out.first.as_str()), (3, ""));
-        assert_eq!(
-            super::left_out(&page(vec![plain(&long)])).why,
-            "its key has 1025 bytes: at most 1024"
-        );
-        let (found, _) = candidates(page(all), Some(&Tenant::from("t")), 10).unwrap();
+        assert_eq!(of(vec![plain(&long)]).2.why, "its key has 1025 bytes: at most 1024");
         let keys: Vec<_> = found.iter().map(|candidate| candidate.key.as_str()).collect();
         assert_eq!(keys, ["a", "b"]);
     }
@@ -219,7 +216,7 @@ mod tests {
     fn a_moment_beyond_all_calendars_is_the_last_that_a_store_keeps() {
         let due = |due| wit::Candidate { due: Some(due), ..plain("k") };
         let all = vec![due(i64::MAX), due(i64::MIN), due(7)];
-        let (found, _) = candidates(page(all), Some(&Tenant::from("t")), 10).unwrap();
+        let (found, ..) = candidates(page(all), Some(&Tenant::from("t")), 10).unwrap();
         let dues: Vec<_> = found.iter().filter_map(|candidate| candidate.due).collect();
         assert_eq!(dues, [Time(DUE_MICROS_MAX), Time(-DUE_MICROS_MAX), Time(7)]);
     }
@@ -227,7 +224,7 @@ mod tests {
     #[test]
     fn the_route_is_the_key_and_the_tenant_that_of_the_scan() {
         let tenant = Tenant::from("t");
-        let (found, next) = candidates(page(vec![plain("k")]), Some(&tenant), 1).unwrap();
+        let (found, next, _) = candidates(page(vec![plain("k")]), Some(&tenant), 1).unwrap();
         assert_eq!((found[0].route.as_str(), found[0].tenant.as_ref()), ("k", Some(&tenant)));
         assert_eq!(next, None);
         assert!(candidates(page(vec![plain("k"), plain("l")]), None, 1).is_err());
