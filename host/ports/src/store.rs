@@ -782,6 +782,12 @@ pub fn not_waiting(run: RunId, found: Option<&review::Standing>) -> String {
     }
 }
 
+/// Why a run cannot be decided: the decision that was made about it, or else `why`.
+pub fn decided_or(run: RunId, found: Option<review::Standing>, why: &str) -> String {
+    let decided = found.filter(|found| found.state != review::State::Waiting);
+    decided.map_or_else(|| why.to_owned(), |decided| not_waiting(run, Some(&decided)))
+}
+
 /// What a commit would have done, had it not been rolled back.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tried {
@@ -809,7 +815,7 @@ pub struct TriedChanges {
 /// Rows of an entry that another session has locked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockedRows {
-    /// Their number.
+    /// How many rows; 1 if the statement has ended with the first.
     pub rows: u64,
     /// The key of the first of them, if it is known.
     pub first: Option<String>,

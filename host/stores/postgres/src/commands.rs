@@ -32,7 +32,7 @@ use super::text::{due_number, escaped, plain, tenant_text};
 use super::waiting;
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, LogRoom,
-    Result, Waiting, broken, command_of, not_waiting,
+    Result, Waiting, broken, command_of, decided_or,
 };
 use besom_record::Changed;
 
@@ -225,9 +225,7 @@ async fn applied(
         CommandEffect::Purge(which) => purge::purge(tx, which, &mut applied, letters).await?,
         CommandEffect::NotWaiting(run, why) => {
             let found = reviews::standing(tx, *run).await?;
-            let decided = found.filter(|found| found.state != State::Waiting);
-            let words = decided.map(|decided| not_waiting(*run, Some(&decided)));
-            applied.refused = Some(words.unwrap_or_else(|| why.clone()));
+            applied.refused = Some(decided_or(*run, found, why));
         }
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }

@@ -29,7 +29,7 @@ use super::waiting::{self, task_id};
 use super::writer::Tx;
 use besom_ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Stream,
-    Waiting, broken, command_of, not_waiting,
+    Waiting, broken, command_of, decided_or,
 };
 
 /// Number of timers read at a time.
@@ -175,9 +175,7 @@ pub(super) fn apply(
         CommandEffect::Purge(which) => purge::purge(tx, which, &mut applied, letters)?,
         CommandEffect::NotWaiting(run, why) => {
             let found = reviews::standing(tx, *run)?;
-            let decided = found.filter(|found| found.state != State::Waiting);
-            let words = decided.map(|decided| not_waiting(*run, Some(&decided)));
-            applied.refused = Some(words.unwrap_or_else(|| why.clone()));
+            applied.refused = Some(decided_or(*run, found, why));
         }
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }

@@ -12,7 +12,7 @@ use super::ledger::Changed;
 use super::state::State;
 use besom_ports::store::{
     Batch, CommandRow, Error, NewReview, Result, Review, ReviewQuery, Tried, TriedChanges,
-    not_waiting,
+    decided_or, not_waiting,
 };
 
 impl State {
@@ -79,9 +79,7 @@ impl State {
 
     /// Why a run that does not wait cannot be decided: the decision, or else `why`.
     pub(super) fn not_waiting(&self, run: RunId, why: &str) -> String {
-        let found = self.reviews.get(&run).map(Standing::from);
-        let decided = found.filter(|found| found.state != Stands::Waiting);
-        decided.map_or_else(|| why.to_owned(), |decided| not_waiting(run, Some(&decided)))
+        decided_or(run, self.reviews.get(&run).map(Standing::from), why)
     }
 
     /// Rejects the reviews of a task that wait, and ends those that were approved and whose runs are active, because
