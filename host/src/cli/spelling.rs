@@ -2,7 +2,8 @@
 //! that the databases accept for it, and in those that Besom prints.
 
 use besom_core::time::{Time, date_of, date_text};
-use besom_core::value::Value;
+use besom_core::value::{Value, is_decimal};
+use besom_ports::compare::order;
 
 /// Whether the text is a spelling of the value.
 pub fn is(value: &Value, text: &str) -> bool {
@@ -18,7 +19,8 @@ pub fn is(value: &Value, text: &str) -> bool {
             text.parse().is_ok_and(|typed: f64| typed == *n || typed.is_nan() && n.is_nan())
         }
         Value::Decimal(kept) => {
-            kept == text || decimal(kept).is_some_and(|n| decimal(text) == Some(n))
+            let is_same = || order(value, &Value::Decimal(text.to_owned())).is_eq();
+            kept == text || is_decimal(kept) && is_decimal(text) && is_same()
         }
         Value::Text(kept) => kept == text || format!("{kept:?}") == text,
         Value::Json(kept) => {
@@ -30,20 +32,6 @@ pub fn is(value: &Value, text: &str) -> bool {
         Value::Timestamp(kept) => instant(text, &word) == Some(*kept) || kept.to_string() == text,
         Value::Date(kept) => day(text, &word) == Some(*kept) || date_text(*kept) == text,
     }
-}
-
-/// The sign, the digits before the point and those behind it, without zeros that say nothing.
-fn decimal(text: &str) -> Option<(bool, &str, &str)> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
-    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_number = !(whole.is_empty() && part.is_empty()) && are_digits(whole) && are_digits(part);
-    let (whole, part) = (whole.trim_start_matches('0'), part.trim_end_matches('0'));
-    let is_zero = whole.is_empty() && part.is_empty();
-    is_number.then_some((negative && !is_zero, whole, part))
 }
 
 /// With and without hyphens, in braces, and behind `@`, as in the keys of items.
