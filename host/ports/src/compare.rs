@@ -8,30 +8,6 @@ use std::cmp::Ordering;
 use besom_core::proposal::{Comparison, Condition, Test};
 use besom_core::value::{Kind, Value};
 
-/// A value with a total order, to be part of a key.
-#[derive(Clone, Debug)]
-pub struct Ordered(pub Value);
-
-impl PartialEq for Ordered {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Ordered {}
-
-impl PartialOrd for Ordered {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Ordered {
-    fn cmp(&self, other: &Self) -> Ordering {
-        order(&self.0, &other.0)
-    }
-}
-
 /// The order of two values. Values of different kinds never occur in one column; they are ordered
 /// by kind so that the order is total.
 pub fn order(a: &Value, b: &Value) -> Ordering {

@@ -22,6 +22,7 @@ mod fault;
 mod ledger;
 mod lines;
 mod mapping;
+mod ordered;
 mod outbox;
 mod ownership;
 mod planning;

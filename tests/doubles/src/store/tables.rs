@@ -12,10 +12,11 @@ use besom_core::collection::{Collection, Collections};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Condition, Filter, ReadSet, Test};
 use besom_core::value::{Field, Kind, RowKey, Value, is_decimal};
-use besom_ports::compare::{Ordered, holds};
+use besom_ports::compare::holds;
 
 use besom_record::restore::{Answer, Ask, Did, Found};
 
+use super::ordered::Ordered;
 use super::view::keys_of;
 use besom_ports::store::{BeforeImage, Left};
 

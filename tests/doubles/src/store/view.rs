@@ -11,10 +11,11 @@ use besom_core::proposal::{Condition, Filter, RowRange};
 use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Row, RowKey, Value};
-use besom_ports::compare::{Ordered, order};
+use besom_ports::compare::order;
 use serde::{Deserialize, Serialize};
 
 use super::Clock;
+use super::ordered::Ordered;
 use super::outbox::{self, Message};
 use super::tables::{
     Columns, RowId, Tables, Violation, check_conditions, check_kind, collection, meets, visible,
