@@ -237,14 +237,16 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         };
         of.map(part).collect::<Vec<_>>()
     };
+    let leading = || {
+        let rows = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
+        rows.flat_map(|row| &row.report)
+    };
     let cut_of = |name: &TaskName| {
-        let leading = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
-        let mut cut = leading.flat_map(|row| row.report.iter().flat_map(|report| &report.cut));
-        cut.find(|cut| cut.task == name.as_str()).cloned()
+        let mut all = leading().flat_map(|report| &report.cut);
+        all.find(|cut| cut.task == name.as_str()).cloned()
     };
     let left_out_of = |name: &TaskName| {
-        let leading = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
-        let mut all = leading.flat_map(|row| row.report.iter().flat_map(|of| &of.left_out));
+        let mut all = leading().flat_map(|report| &report.left_out);
         all.find(|left_out| left_out.task == name.as_str()).cloned()
     };
     let all_paused = states.get(&TaskName::from(TaskName::ALL)).and_then(|s| s.paused.clone());
