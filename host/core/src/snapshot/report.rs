@@ -106,7 +106,7 @@ impl Cut {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LeftOut {
-    /// The task.
+    /// Name of the task; empty in what one page has left out.
     pub task: String,
     /// The number of rows.
     pub rows: u64,

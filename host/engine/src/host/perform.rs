@@ -197,19 +197,12 @@ impl Ports {
     async fn raise(&self, fence: &FencingToken) -> Raise {
         // In a cluster, partitions are claimed by the members that the ring assigns them to.
         let taken: Option<&[Partition]> = if self.cluster.is_some() { Some(&[]) } else { None };
-        if self.cluster.is_some() {
-            // If the store and the lease service were both restored, partitions may have been claimed under a
-            // later term than the store's. Claims under an earlier one would be ignored for ever.
-            let claimed = self.store.partition_table().await.map(|table| {
-                table.into_iter().map(|row| row.at.term).max().filter(|term| *term > fence.term)
-            });
-            match claimed {
-                Ok(None) => {}
-                Ok(Some(later)) => return Raise::Fenced(later),
-                Err(error) => {
-                    say_waits("the partitions could not be read", &error);
-                    return Raise::Failed;
-                }
+        match self.claimed_later(fence).await {
+            Ok(None) => {}
+            Ok(Some(later)) => return Raise::Fenced(later),
+            Err(error) => {
+                say_waits("the partitions could not be read", &error);
+                return Raise::Failed;
             }
         }
         match self.store.raise_fence(fence, &self.node, taken).await {
@@ -224,6 +217,16 @@ impl Ports {
                 Raise::Failed
             }
         }
+    }
+
+    /// The latest term under which partitions are claimed, if it is later than this one. That is so if the store
+    /// and the lease service were both restored; claims under an earlier term would be ignored for ever.
+    async fn claimed_later(&self, fence: &FencingToken) -> store::Result<Option<Term>> {
+        if self.cluster.is_none() {
+            return Ok(None);
+        }
+        let table = self.store.partition_table().await?;
+        Ok(table.into_iter().map(|row| row.at.term).max().filter(|term| *term > fence.term))
     }
 
     /// Counts the deaths of items that dead hosts had begun.

@@ -453,11 +453,11 @@ impl Executor {
                 }
                 same_definition = Arc::ptr_eq(definition, &flight.definition);
             }
-            // An item during which a host died is executed alone, so that another death is
-            // attributed to it only.
             // The commit decides what an undo puts back, one item after the other.
             let is_apart = item.identity.task.as_str() == undo::TASK
                 || !routes.contains(&(item.identity.tenant.clone(), item.route.clone()));
+            // An item during which a host died is executed alone, so that another death is
+            // attributed to it only.
             let may =
                 !alone && (batch.is_empty() || (same_definition && item.deaths == 0)) && is_apart;
             if cut.admit(waiting.source, item, may) {
