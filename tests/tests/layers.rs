@@ -107,14 +107,21 @@ const OUTSIDE: [&str; 18] = [
 const CRATES: &[(&str, &[&str])] = &[
     ("host/schedule", &[]),
     ("host/core", &["besom-schedule"]),
+    ("host/snapshot", &["besom-core"]),
     ("host/system", &[]),
-    ("host/ports", &["besom-core"]),
-    ("host/node", &["besom-core", "besom-ports"]),
-    ("host/stores/record", &["besom-core", "besom-ports"]),
-    ("host/stores/tables", &["besom-core", "besom-ports", "besom-record"]),
-    ("host/stores/sqlite", &["besom-core", "besom-ports", "besom-record", "besom-tables"]),
-    ("host/stores/postgres", &["besom-core", "besom-ports", "besom-record", "besom-tables"]),
-    ("host/runtime", &["besom-core", "besom-ports", "besom-system"]),
+    ("host/ports", &["besom-core", "besom-snapshot"]),
+    ("host/node", &["besom-core", "besom-ports", "besom-snapshot"]),
+    ("host/stores/record", &["besom-core", "besom-ports", "besom-snapshot"]),
+    ("host/stores/tables", &["besom-core", "besom-ports", "besom-record", "besom-snapshot"]),
+    (
+        "host/stores/sqlite",
+        &["besom-core", "besom-ports", "besom-record", "besom-snapshot", "besom-tables"],
+    ),
+    (
+        "host/stores/postgres",
+        &["besom-core", "besom-ports", "besom-record", "besom-snapshot", "besom-tables"],
+    ),
+    ("host/runtime", &["besom-core", "besom-ports", "besom-snapshot", "besom-system"]),
     ("host/config", &["besom-core", "besom-ports", "besom-runtime", "besom-system"]),
     ("host/services", &["besom-config", "besom-core", "besom-ports", "besom-system"]),
     (
@@ -137,6 +144,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "besom-ports",
             "besom-product",
             "besom-runtime",
+            "besom-snapshot",
             "besom-system",
         ],
     ),
@@ -162,6 +170,7 @@ fn decisions_and_ports_depend_on_no_driver_engine_or_screen() {
     for (under, besides) in [
         ("host/schedule", &[][..]),
         ("host/core", &[]),
+        ("host/snapshot", &[]),
         ("host/node", &["tracing", "rand"]),
         ("host/ports", &["tokio", "tracing"]),
     ] {
@@ -189,6 +198,7 @@ fn decisions_read_no_clock_and_do_no_io() {
     ];
     never("host/schedule/src", &outside);
     never("host/core/src", &outside);
+    never("host/snapshot/src", &outside);
     never("host/node/src", &outside);
 }
 

@@ -5,10 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use besom_core::proposal::{Change, Guard};
-use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_ports::guests::Lane;
 use besom_ports::store::{Error, Outcome, Store};
+use besom_snapshot::Cause;
 use besom_sqlite::{Options, SqliteStore};
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::store::read_sets::set;

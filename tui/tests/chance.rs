@@ -5,8 +5,8 @@ mod common;
 
 use std::sync::Arc;
 
-use besom_core::snapshot::{Answer, DeadPage, Done, Letter, NodeState, Refusal, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, DeadPage, Done, Letter, NodeState, Refusal, Snapshot};
 use besom_tui::dash::sample::{NOW, small};
 use besom_tui::dash::{Code, Effect, Feed, Input, Key, MouseKind};
 use common::Dashboard;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use besom_core::command::{Action, Command, DeadSelector};
 use besom_core::ids::{RunId, TaskName, Term};
 use besom_core::plan::{SlotOutcome, SlotRecord};
-use besom_core::snapshot::{
+use besom_core::time::Time;
+use besom_snapshot::{
     Answer, DeadPage, Done, Event, Explained, LastRun, Letter, NodeState, Query, Refusal, Run,
     RunPage, RunState, Snapshot, TaskPast,
 };
-use besom_core::time::Time;
 use besom_tui::dash::data::{Connection, Shown};
 use besom_tui::dash::sample::{NOW, small};
 use besom_tui::dash::state::Overlay;
@@ -619,7 +619,7 @@ fn help_says_what_columns_and_signs_mean() {
 #[test]
 fn a_file_that_is_wrong_is_opened_at_its_line() {
     let mut snap = small();
-    let report = besom_core::snapshot::Report {
+    let report = besom_snapshot::Report {
         config_path: "/etc/besom.toml".into(),
         config_fault: Some("/etc/besom.toml:267:16: error: `27` is out of bounds".into()),
         ..Default::default()

@@ -111,7 +111,7 @@ fn before_there_is_a_picture_it_is_said_what_is_waited_for() {
 fn no_size_is_too_small_or_too_large() {
     let sizes: Vec<u16> =
         (0..13).chain([16, 20, 24, 40, 59, 60, 61, 79, 80, 120, 149, 150, 200]).collect();
-    for snapshot in [small(), besom_core::snapshot::Snapshot::default()] {
+    for snapshot in [small(), besom_snapshot::Snapshot::default()] {
         for place in Place::ALL {
             let mut dashboard = Dashboard::of(snapshot.clone());
             dashboard.go(place);

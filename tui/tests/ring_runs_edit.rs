@@ -7,7 +7,7 @@ mod host;
 
 use std::path::PathBuf;
 
-use besom_core::snapshot::{Problem, Query};
+use besom_snapshot::{Problem, Query};
 use besom_tui::dash::sample::{large, small};
 use besom_tui::dash::{Code, Effect, Input, Key, Place};
 use common::{Dashboard, key};
@@ -186,7 +186,7 @@ fn a_log_is_searched_filtered_copied_exported_and_paged() {
 fn a_run_is_cancelled_after_a_question_and_never_when_read_only() {
     let mut scanning = small();
     for run in scanning.runs.iter_mut().filter(|run| run.id == 8_812) {
-        std::sync::Arc::make_mut(run).state = besom_core::snapshot::RunState::Scanning;
+        std::sync::Arc::make_mut(run).state = besom_snapshot::RunState::Scanning;
     }
     let mut dashboard = Dashboard::of(scanning.clone());
     dashboard.go(Place::Runs).type_in("K");

@@ -34,8 +34,8 @@ use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
 use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, TaskName, Term};
 use besom_core::reach::{self, Away, Reach};
-pub use besom_core::snapshot::Role;
 use besom_core::time::{Mono, Time};
+pub use besom_snapshot::Role;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

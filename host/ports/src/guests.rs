@@ -11,9 +11,9 @@ use besom_core::collection::{Grants, Operations};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::item::{Candidate, Item};
 use besom_core::proposal::Verdict;
-use besom_core::snapshot::{Cause, LeftOut};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
+use besom_snapshot::{Cause, LeftOut};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 

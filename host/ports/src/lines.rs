@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use besom_core::ids::{RunId, TaskName};
-use besom_core::snapshot::LogLine;
 use besom_core::time::Time;
+use besom_snapshot::LogLine;
 
 /// Default for the maximum number of lines kept per run.
 pub const LINES_MAX_DEFAULT: u32 = 1_000;

@@ -30,10 +30,10 @@ pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Condition, ReadSet, Restore, RowRange, Settle};
 use besom_core::review;
 pub use besom_core::review::{NewReview, Review};
-use besom_core::snapshot::{Cause, DeadGroup, Report};
-pub use besom_core::snapshot::{Missing, Role};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
+use besom_snapshot::{Cause, DeadGroup, Report};
+pub use besom_snapshot::{Missing, Role};
 use serde::{Deserialize, Serialize};
 
 use super::guests::Lane;

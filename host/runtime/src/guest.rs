@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use besom_core::ids::{TaskName, Tenant};
-use besom_core::snapshot::Cause;
+use besom_snapshot::Cause;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 

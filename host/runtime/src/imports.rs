@@ -5,8 +5,8 @@
 //! a [`Halt`] that ends the call without the guest's fault, if the infrastructure failed.
 
 use besom_core::ids::Tenant;
-use besom_core::snapshot::Cause;
 use besom_core::value::{RowKey, Value};
+use besom_snapshot::Cause;
 use wasmtime::component::HasData;
 
 use super::access::{Operation, Refusal};

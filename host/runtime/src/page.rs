@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use besom_core::ids::Tenant;
 use besom_core::item::{Candidate, PAYLOAD_BYTES_MAX};
-use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
+use besom_snapshot::LeftOut;
 
 use super::bindings::besom::task::types as wit;
 use super::bounds::shown;

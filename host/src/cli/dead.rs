@@ -2,7 +2,7 @@
 
 use besom_core::command::counted;
 use besom_core::ids::TaskName;
-use besom_core::snapshot::Letter;
+use besom_snapshot::Letter;
 use clap::Subcommand;
 
 use super::output::{self, Facts, Stamp, Table};

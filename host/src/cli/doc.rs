@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use besom_core::command::counted;
 use besom_core::ids::{TaskName, Tenant};
-use besom_core::snapshot::Cause;
+use besom_snapshot::Cause;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use besom_config::{Problems, printable};
-use besom_core::snapshot::Cause;
 use besom_ports::{coordination, store};
+use besom_snapshot::Cause;
 
 /// The exit code of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

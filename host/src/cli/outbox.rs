@@ -1,7 +1,7 @@
 //! `besom outbox`: lists messages with their delivery, retries and discards them.
 
 use besom_core::delivery::State;
-use besom_core::snapshot::Message;
+use besom_snapshot::Message;
 use clap::{Subcommand, ValueEnum};
 
 use super::output::{self, Stamp, Table};

@@ -11,8 +11,8 @@ use besom_core::mode::Mode;
 use besom_core::plan::Pause;
 use besom_core::queue::CONTENDED;
 use besom_core::review::{Review, State};
-use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
+use besom_snapshot::LeftOut;
 use serde::Serialize;
 
 use super::assembly::{Assembly, Running, asked_to_stop};

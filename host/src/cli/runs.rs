@@ -6,7 +6,7 @@ mod replay;
 use std::collections::BTreeSet;
 
 use besom_core::ids::{RunId, TaskName};
-use besom_core::snapshot::{ItemRow, Run};
+use besom_snapshot::{ItemRow, Run};
 use clap::Subcommand;
 use serde_json::Value;
 

@@ -8,10 +8,10 @@ use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
 use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
-use besom_core::snapshot::{
+use besom_core::time::Time;
+use besom_snapshot::{
     Cause, ClockReport, Cut, Depth, Held, LeftOut, RefusedPlan, WaitingReview, unlike_leader,
 };
-use besom_core::time::Time;
 use serde::{Serialize, Serializer};
 
 use super::open::Outline;

@@ -6,10 +6,10 @@ use besom_core::command::check_reason;
 
 use super::output::{self, Facts};
 use super::{Exit, Failure, Global};
-use besom_core::snapshot::Cause;
 use besom_engine::api::admin::user;
 use besom_engine::host::asking::{Asked, ask};
 use besom_ports::store::{self, Command, Store};
+use besom_snapshot::Cause;
 
 /// Options of every verb that records a command for the leader.
 #[derive(Debug, Clone, clap::Args)]

@@ -5,8 +5,8 @@ mod edit;
 use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
-use besom_core::snapshot::{Explained, Run};
 use besom_core::time::Time;
+use besom_snapshot::{Explained, Run};
 use clap::Subcommand;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use besom_core::snapshot::{Subject, Thresholds, attention};
 use besom_demo::cluster::Which;
+use besom_snapshot::{Subject, Thresholds, attention};
 
 use crate::proxy::Proxy;
 use crate::site::{LEASE, Site};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use besom_core::snapshot::{EventKind, Snapshot, Subject, Thresholds, attention};
+use besom_snapshot::{EventKind, Snapshot, Subject, Thresholds, attention};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use besom_core::snapshot::Snapshot;
 use besom_demo::cluster::{Host, Programs, Servers, Shape, configuration, stop_all};
+use besom_snapshot::Snapshot;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::runtime::Runtime;

@@ -15,11 +15,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use async_trait::async_trait;
 use besom_core::command::Action;
-use besom_core::snapshot::{Answer, Query, Refusal, Snapshot};
 use besom_engine::api::Listener;
 use besom_engine::api::admin::{Admin, Source, router};
 use besom_engine::gather::answer::Caller;
 use besom_engine::host::clock;
+use besom_snapshot::{Answer, Query, Refusal, Snapshot};
 use besom_tui::dash::sample::{large_at, stirred};
 use tokio::sync::{Notify, watch};
 

@@ -13,7 +13,6 @@ use besom_core::ids::{
 use besom_core::item::{Candidate, Identity};
 use besom_core::mode::Mode;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
-use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Row, Value};
 use besom_ports::guests::Lane;
@@ -21,6 +20,7 @@ use besom_ports::store::{
     Audit, Batch, BeforeImage, Committed, Decision, Entry, Error, HistoryQuery, HistoryRow, NewRun,
     Outcome, PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
 };
+use besom_snapshot::Cause;
 
 use super::Fixture;
 use super::tables;

@@ -332,7 +332,7 @@ impl Guests for Script {
             candidates: candidates.collect(),
             next: page.next,
             scanned: page.scanned,
-            left_out: besom_core::snapshot::LeftOut::default(),
+            left_out: besom_snapshot::LeftOut::default(),
             usage: Usage::default(),
         })
     }

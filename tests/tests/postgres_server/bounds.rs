@@ -5,10 +5,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use besom_core::proposal::{Change, Condition, Filter, Guard};
-use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_ports::store::{Error, Outcome, Range, Store};
 use besom_postgres::{Options, PostgresStore};
+use besom_snapshot::Cause;
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{collections, counter, fields, text, thing};
 use besom_tests::conformance::world::{

@@ -2,9 +2,9 @@
 //! blamed, and held work resumes by itself.
 
 use besom_core::proposal::{Change, Guard};
-use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_ports::store::{Batch, Committed, Error, Outcome};
+use besom_snapshot::Cause;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::store::read_sets::set;
 use besom_tests::conformance::tables::{child, parent, text, thing};

@@ -1,9 +1,9 @@
 //! A restored database may have given the number of a task to another one.
 
 use besom_core::ids::Incarnation;
-use besom_core::snapshot::Role;
 use besom_core::time::Time;
 use besom_ports::store::NodeRow;
+use besom_snapshot::Role;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::world::{candidate, fence, task};
 use besom_tests::conformance::{World, block_on};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use besom_core::proposal::{Change, RowRange};
-use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_ports::store::{Error, Outcome};
+use besom_snapshot::Cause;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, set_n};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use besom_core::ids::Tenant;
 use besom_core::item::Item;
 use besom_core::proposal::Verdict;
-use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_ports::guests::{Call, Error, Fault, Guests as _, Limits, StopFlag};
 use besom_runtime::Settings;
+use besom_snapshot::Cause;
 
 use super::host::{
     Mood, Nobody, Things, act, behaved, call, hostile, items, limits, start, things, told,

@@ -9,7 +9,6 @@ use besom_core::collection::{Grants, Operations};
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Identity, Item};
 use besom_core::proposal::{Condition, Verdict};
-use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
 use besom_ports::activity::{self, Activity};
@@ -17,6 +16,7 @@ use besom_ports::guests::{Acted, Call, Error, Fault, Guests as _, Limits, StopFl
 use besom_ports::lines::RunLog;
 use besom_ports::store::{Delivery, Error as StoreError, Range, RangePage, ReadView, Result};
 use besom_runtime::{Loaded, Runtime, Settings};
+use besom_snapshot::Cause;
 use tokio::sync::OnceCell;
 
 /// Rows that each tenant has.

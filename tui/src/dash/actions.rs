@@ -2,7 +2,7 @@
 
 use besom_core::command::{Action, Command, DeadSelector, Undo};
 use besom_core::ids::{RunId, TaskName};
-use besom_core::snapshot::{DEAD_GROUPS_MAX, Snapshot};
+use besom_snapshot::{DEAD_GROUPS_MAX, Snapshot};
 
 use super::confirm::{Confirm, quoted};
 use super::text::grouped;

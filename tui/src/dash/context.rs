@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use besom_core::snapshot::{Answer, Attention, Query, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, Attention, Query, Snapshot};
 
 use super::trends::Trends;
 

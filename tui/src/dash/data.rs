@@ -11,8 +11,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::snapshot::{Attention, Snapshot, Subject, Thresholds, Urgency, attention, span};
 use besom_core::time::Time;
+use besom_snapshot::{Attention, Snapshot, Subject, Thresholds, Urgency, attention, span};
 
 use super::context::{Context, Details};
 use super::history::History;
@@ -215,7 +215,7 @@ impl Data {
     }
 
     /// Adds the depths that the host recorded before this dashboard connected.
-    pub(super) fn seed(&mut self, samples: &[besom_core::snapshot::DepthSample]) {
+    pub(super) fn seed(&mut self, samples: &[besom_snapshot::DepthSample]) {
         self.trends.seed(samples);
     }
 

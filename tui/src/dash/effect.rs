@@ -1,7 +1,7 @@
 //! Effects: everything that the shell has to do. The model itself performs nothing.
 
 use besom_core::command::Action;
-use besom_core::snapshot::{Query, Subject};
+use besom_snapshot::{Query, Subject};
 
 use super::confirm::Confirm;
 use super::screens::Place;

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use besom_core::snapshot::Snapshot;
 use besom_core::time::Time;
+use besom_snapshot::Snapshot;
 
 /// How far back the history reaches at most, in seconds.
 pub const REACH_S: u64 = 15 * 60;
@@ -104,7 +104,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use besom_core::snapshot::Node;
+    use besom_snapshot::Node;
 
     use super::*;
 

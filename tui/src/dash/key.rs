@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use besom_core::snapshot::{Answer, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, Snapshot};
 
 /// A key without its modifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! The command palette, searched by typing a part of a command's words.
 
-use besom_core::snapshot::{NodeState, Subject};
+use besom_snapshot::{NodeState, Subject};
 
 use super::actions;
 use super::confirm::Confirm;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use besom_core::command::counted;
-use besom_core::snapshot::{
+use besom_snapshot::{
     Attention, NodeState, RunState, Snapshot, Subject, Thresholds, Urgency, attention,
 };
 

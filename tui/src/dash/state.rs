@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::snapshot::Query;
 use besom_core::time::Time;
+use besom_snapshot::Query;
 
 use super::confirm::Confirm;
 use super::context::Context;

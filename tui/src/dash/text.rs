@@ -1,7 +1,7 @@
 //! Text for people: sanitizes foreign text, cuts it by display width, and formats numbers and
 //! durations compactly.
 
-pub use besom_core::snapshot::span;
+pub use besom_snapshot::span;
 use std::borrow::Cow;
 use std::time::Duration;
 

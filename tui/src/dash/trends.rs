@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use besom_core::snapshot::{DepthSample, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{DepthSample, Snapshot};
 
 /// The length of a sample, in seconds.
 pub const SAMPLE_S: i64 = 15;
@@ -94,7 +94,7 @@ impl Trends {
         let slot = slot(snap.at);
         let nodes = snap.nodes.iter().map(|node| (node.name.as_str(), node.queued));
         add(&mut self.nodes, slot, nodes);
-        let waits = |depth: &besom_core::snapshot::Depth| depth.log + depth.retries;
+        let waits = |depth: &besom_snapshot::Depth| depth.log + depth.retries;
         let tasks = snap.tasks.iter().map(|task| (task.name.as_str(), waits(&task.depth)));
         add(&mut self.tasks, slot, tasks);
         self.all.add(slot, snap.queued());
@@ -133,7 +133,7 @@ impl Trends {
 mod tests {
     use std::sync::Arc;
 
-    use besom_core::snapshot::Node;
+    use besom_snapshot::Node;
 
     use super::*;
 

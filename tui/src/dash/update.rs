@@ -3,8 +3,8 @@
 //! Keys go to the overlay, then to the screen, then to the frame. Pasted text goes into an open
 //! text field or is ignored: it is never a command.
 
-use besom_core::snapshot::{Answer, Query, Subject};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, Query, Subject};
 
 use super::confirm::Answered;
 use super::data::{Connection, Shown};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use besom_core::snapshot::Snapshot;
+use besom_snapshot::Snapshot;
 use besom_tui::dash::sample::NOW;
 use besom_tui::dash::{Code, Effect, Feed, Input, Key, Options, Place, State, view};
 use ratatui::buffer::Buffer;

@@ -1,11 +1,11 @@
 //! A host that answers a dashboard's questions from one run with a log and one file.
 
 use besom_core::item::End;
-use besom_core::snapshot::{
+use besom_core::time::Time;
+use besom_snapshot::{
     Answer, ConfigFile, DiffKind, DiffLine, Edit, Edited, ItemRow, LogLine, LogPage, Problem,
     Query, Refusal, Run, RunDetail, RunPage, TaskPast,
 };
-use besom_core::time::Time;
 use besom_tui::dash::sample::{NOW, ago_ms, small};
 use besom_tui::dash::{Effect, Feed, Input};
 

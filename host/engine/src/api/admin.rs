@@ -8,7 +8,7 @@
 //! | POST | /v1/ask | a question | its answer |
 //! | POST | /v1/act | `{"action": .., "reason": ..}` | the result |
 //!
-//! The JSON types are those of [`besom_core::snapshot`] and [`besom_core::command`]. A caller on
+//! The JSON types are those of [`besom_snapshot`] and [`besom_core::command`]. A caller on
 //! the Unix socket is identified by the operating system, a caller over TCP by the token. A request
 //! with the header `Besom-Readonly: 1` cannot change anything; `besom top --readonly` sends it with
 //! every request.
@@ -25,7 +25,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use besom_core::command::Action;
-use besom_core::snapshot::{Answer, Frame, Query, Snapshot, diff};
+use besom_snapshot::{Answer, Frame, Query, Snapshot, diff};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -148,8 +148,8 @@ async fn snapshot(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     match latest(&admin).await {
         Some(latest) => {
-            let kind = besom_core::snapshot::metrics::CONTENT_TYPE;
-            let text = besom_core::snapshot::metrics::metrics(&latest);
+            let kind = besom_snapshot::metrics::CONTENT_TYPE;
+            let text = besom_snapshot::metrics::metrics(&latest);
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         None => away(),

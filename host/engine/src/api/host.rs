@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
 use besom_core::ids::Incarnation;
-use besom_core::snapshot::Role;
+use besom_snapshot::Role;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 

@@ -7,11 +7,11 @@ use besom_core::command::{Action, Command, DeadSelector, MessageSelector, check_
 use besom_core::ids::{RunId, TaskName};
 use besom_core::mode::Mode;
 use besom_core::ring::NodeName;
-use besom_core::snapshot::{
+use besom_core::time::Time;
+use besom_snapshot::{
     Answer, DEAD_PAGE, DeadPage, Done, Edit, ItemRow, LOG_PAGE, Letter, LogPage, Query,
     RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, Run, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
 };
-use besom_core::time::Time;
 
 use super::Gatherer;
 use super::cache::last_run;

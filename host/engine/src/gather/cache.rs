@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use besom_core::ids::{RunId, TaskName};
 use besom_core::plan::{SlotRecord, TaskState};
-use besom_core::snapshot::{
-    self, DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK,
-};
 use besom_core::time::Time;
+use besom_snapshot::{
+    DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK,
+};
 
 use super::Sources;
 use super::reading::{Reading, SetAside};
@@ -38,7 +38,7 @@ const LETTERS: u32 = 50;
 /// What is kept between readings.
 #[derive(Debug, Default)]
 pub struct Cache {
-    runs: BTreeMap<u64, Arc<snapshot::Run>>,
+    runs: BTreeMap<u64, Arc<besom_snapshot::Run>>,
     /// Tasks whose own latest runs were read. The runs of a rarely scheduled task may be older than
     /// the newest runs of all tasks.
     tasks: BTreeSet<TaskName>,
@@ -161,7 +161,7 @@ impl Cache {
         &mut self,
         store: &dyn Store,
     ) -> store::Result<BTreeMap<TaskName, RefusedPlan>> {
-        let mut last: BTreeMap<&str, &Arc<snapshot::Run>> = BTreeMap::new();
+        let mut last: BTreeMap<&str, &Arc<besom_snapshot::Run>> = BTreeMap::new();
         for run in self.runs.values().rev().filter(|run| !run.state.is_active()) {
             last.entry(&run.task).or_insert(run);
         }
@@ -220,7 +220,7 @@ impl Cache {
     }
 
     fn note(&mut self, run: &Run) {
-        let run = snapshot::Run::from(run);
+        let run = besom_snapshot::Run::from(run);
         let known = self.runs.get(&run.id);
         if known.is_none_or(|known| **known != run) {
             self.runs.insert(run.id, Arc::new(run));
@@ -252,7 +252,7 @@ async fn members(sources: &Sources) -> Option<besom_ports::members::Membership> 
 
 /// The 99th percentile of the durations of the last runs of each task, in milliseconds. `runs` is
 /// sorted newest first. A task without a successful run is omitted.
-pub fn p99_ms(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, u64> {
+pub fn p99_ms(runs: &[Arc<besom_snapshot::Run>]) -> BTreeMap<&str, u64> {
     let mut took: BTreeMap<&str, (usize, Vec<u64>)> = BTreeMap::new();
     for run in runs {
         let (seen, of_task) = took.entry(&run.task).or_default();
@@ -272,8 +272,8 @@ pub fn p99_ms(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, u64> {
 }
 
 /// The summary of a run for its task.
-pub fn last_run(run: &snapshot::Run) -> snapshot::LastRun {
-    snapshot::LastRun {
+pub fn last_run(run: &besom_snapshot::Run) -> besom_snapshot::LastRun {
+    besom_snapshot::LastRun {
         id: run.id,
         slot: run.slot,
         started_at: run.started_at,
@@ -284,8 +284,8 @@ pub fn last_run(run: &snapshot::Run) -> snapshot::LastRun {
 }
 
 /// The latest runs of each task, oldest first. `runs` is sorted newest first.
-pub fn by_task(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, Vec<snapshot::LastRun>> {
-    let mut last: BTreeMap<&str, Vec<snapshot::LastRun>> = BTreeMap::new();
+pub fn by_task(runs: &[Arc<besom_snapshot::Run>]) -> BTreeMap<&str, Vec<besom_snapshot::LastRun>> {
+    let mut last: BTreeMap<&str, Vec<besom_snapshot::LastRun>> = BTreeMap::new();
     for run in runs {
         let of_task = last.entry(&run.task).or_default();
         if of_task.len() < RUNS_OF_TASK {

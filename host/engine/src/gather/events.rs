@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use besom_core::snapshot::{EVENTS_MAX, Event, EventKind, NodeState, RunState, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{EVENTS_MAX, Event, EventKind, NodeState, RunState, Snapshot};
 
 use super::reading::Reading;
 use besom_ports::store::{Command, CommandRow, NodeRow, Role};
@@ -222,7 +222,7 @@ impl Events {
                 let event = event(now.at, EventKind::Config, &node.name, text);
                 self.tell(format!("config {} {}", node.name, now.at.0), 0, event);
             }
-            let fault = |node: &besom_core::snapshot::Node| {
+            let fault = |node: &besom_snapshot::Node| {
                 node.report.as_ref().and_then(|report| report.config_fault.clone())
             };
             if let Some(fault) = fault(node).filter(|new| fault(old).as_ref() != Some(new)) {

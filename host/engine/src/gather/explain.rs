@@ -5,8 +5,8 @@ use std::time::Duration;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::plan;
-use besom_core::snapshot::{Explained, Run};
 use besom_core::time::Time;
+use besom_snapshot::{Explained, Run};
 
 use besom_ports::store::{Result, Store};
 

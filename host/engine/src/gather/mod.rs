@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use besom_core::ids::Incarnation;
-use besom_core::snapshot::{DepthSample, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{DepthSample, Snapshot};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 

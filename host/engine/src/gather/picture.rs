@@ -8,12 +8,12 @@ use std::sync::Arc;
 use besom_core::ids::TaskName;
 use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Pause, Scan, TaskState, unscanned_since};
 use besom_core::ring::Assignment;
-use besom_core::snapshot::{
-    self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring,
-    Snapshot, Task, TermRow, WaitingReview,
-};
 use besom_core::time::Time;
 use besom_core::undo;
+use besom_snapshot::{
+    DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring, Snapshot,
+    Task, TermRow, WaitingReview,
+};
 
 use super::events::Events;
 use super::rates::Rates;
@@ -180,7 +180,7 @@ impl Picture {
                 review: reading.reviews.iter().find(|r| r.task == *name).map(WaitingReview::from),
                 refused: reading.refused.get(name).cloned(),
                 unscanned_since,
-                depth: snapshot::Depth {
+                depth: besom_snapshot::Depth {
                     oldest: depth
                         .and_then(|depth| depth.oldest)
                         .map(|at| works_since.map_or(at, |works| at.max(works))),
@@ -208,7 +208,7 @@ impl Picture {
         held.any(|held| held.task.as_deref() == Some(task.as_str()))
     }
 
-    fn dead(&self, reading: &Reading) -> Vec<Arc<snapshot::DeadGroup>> {
+    fn dead(&self, reading: &Reading) -> Vec<Arc<besom_snapshot::DeadGroup>> {
         let groups = reading.dead.iter().take(DEAD_GROUPS_MAX);
         groups
             .map(|group| {
@@ -302,13 +302,13 @@ fn kept<T: PartialEq>(before: Option<&Arc<T>>, now: T) -> Arc<T> {
 }
 
 /// Who drained a node: the latest request about it.
-fn drained(name: &str, reading: &Reading) -> Option<snapshot::Pause> {
+fn drained(name: &str, reading: &Reading) -> Option<besom_snapshot::Pause> {
     let about = |row: &&CommandRow| match &row.command {
         Command::Drained { node } | Command::Rejoined { node } => node == name,
         _ => false,
     };
     let row = reading.commands.iter().find(about)?;
-    matches!(row.command, Command::Drained { .. }).then(|| snapshot::Pause {
+    matches!(row.command, Command::Drained { .. }).then(|| besom_snapshot::Pause {
         by: row.by.clone(),
         reason: row.reason.clone(),
         since: row.at,
@@ -370,7 +370,7 @@ fn described(scheduled: &Scheduled) -> Task {
         },
         jitter_ms: definition.jitter.as_millis() as u64,
         lane: definition.lane.name().to_owned(),
-        limits: snapshot::Limits {
+        limits: besom_snapshot::Limits {
             fuel: definition.limits.fuel,
             memory_bytes: definition.limits.memory_bytes,
             wall_ms: definition.limits.wall_ms,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use besom_core::ids::TaskName;
 use besom_core::plan::{SlotRecord, TaskState};
-use besom_core::snapshot::{DeadGroup, RefusedPlan, Run};
 use besom_core::time::Time;
+use besom_snapshot::{DeadGroup, RefusedPlan, Run};
 
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Membership;

@@ -1,7 +1,7 @@
 //! Plans that have ended by themselves because the database refuses them.
 
 use besom_core::ids::RunId;
-use besom_core::snapshot::RefusedPlan;
+use besom_snapshot::RefusedPlan;
 
 use besom_ports::store::{self, ReviewQuery, Store};
 

@@ -1,9 +1,9 @@
 //! From the store's rows to the outward model, for the API, the dashboard and the command line.
 
 use besom_core::delivery::State;
-use besom_core::snapshot::{self, ItemRow, Letter, Missing};
 use besom_core::time::date_text;
 use besom_core::value::Value;
+use besom_snapshot::{ItemRow, Letter, Missing};
 
 use crate::host::health::Part;
 use besom_ports::members::Member;
@@ -55,10 +55,10 @@ pub fn item(row: &HistoryRow) -> ItemRow {
 }
 
 /// A message of the outbox.
-pub fn message(message: &Message) -> snapshot::Message {
+pub fn message(message: &Message) -> besom_snapshot::Message {
     let of = &message.delivery;
     let waits = of.state == State::Pending && of.attempts > 0;
-    snapshot::Message {
+    besom_snapshot::Message {
         id: of.id,
         topic: message.topic.clone(),
         key: message.key.clone(),
@@ -77,8 +77,8 @@ pub fn message(message: &Message) -> snapshot::Message {
 }
 
 /// The numbers of a task's waiting items.
-pub fn depth(depth: &Depth) -> snapshot::Depth {
-    snapshot::Depth {
+pub fn depth(depth: &Depth) -> besom_snapshot::Depth {
+    besom_snapshot::Depth {
         log: depth.log,
         timers: depth.timers,
         retries: depth.retries,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use besom_core::clock::{Reading, Skew, SkewBounds, StoreClock};
-use besom_core::snapshot::ClockReport;
 use besom_core::time::{Mono, Time, micros};
+use besom_snapshot::ClockReport;
 use tokio::sync::Notify;
 
 use besom_node::Now;

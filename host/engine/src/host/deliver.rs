@@ -13,7 +13,7 @@ use besom_core::delivery::{
     Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Settings, broker,
 };
 use besom_core::ids::FencingToken;
-use besom_core::snapshot::Cause;
+use besom_snapshot::Cause;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use sha2::{Digest as _, Sha256};

@@ -7,8 +7,8 @@
 use std::path::PathBuf;
 
 use besom_core::ids::TaskName;
-use besom_core::snapshot::{ConfigFile, DiffKind, DiffLine, Edit, Edited, Problem};
 use besom_core::time::Time;
+use besom_snapshot::{ConfigFile, DiffKind, DiffLine, Edit, Edited, Problem};
 
 use besom_config::diagnostic::Place;
 use besom_config::edit::{self, Base, Change, Field, Finding};

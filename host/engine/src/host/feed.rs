@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use besom_core::ids::{FencingToken, Tenant};
-use besom_core::snapshot::Cause;
 use besom_ports::store::{self, Entered, Offered, Pending, Store};
+use besom_snapshot::Cause;
 
 use super::health::Health;
 use super::quota;

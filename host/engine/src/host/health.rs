@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use besom_core::ids::{TaskName, Term};
-use besom_core::snapshot::{Cause, Held};
 use besom_core::time::{Mono, Time};
+use besom_snapshot::{Cause, Held};
 
 use tokio::sync::Notify;
 

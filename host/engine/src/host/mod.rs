@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use besom_core::clock::Skew;
 use besom_core::ids::{TaskName, Term};
-use besom_core::snapshot::{Report, SILENT_MAX_DEFAULT};
 use besom_core::time::Time;
+use besom_snapshot::{Report, SILENT_MAX_DEFAULT};
 use tokio::sync::{mpsc, watch};
 
 use besom_node::flight::Ticket;

@@ -16,8 +16,8 @@ use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
 use besom_core::reach::Away;
 use besom_core::review;
-use besom_core::snapshot::Cause;
 use besom_core::time::{Mono, Time};
+use besom_snapshot::Cause;
 
 use super::brakes::Braking;
 use super::clock::StoreTime;
@@ -104,7 +104,7 @@ const SAME_CURSOR: &str = "the scan returned the cursor that it was given, and w
                            return another one, or none";
 /// Maximum number of keys that a log line names for items during which a host died.
 const BURIED_SHOWN: usize = 5;
-/// The parts of a task that can be held, as in [`besom_core::snapshot::Held::what`].
+/// The parts of a task that can be held, as in [`besom_snapshot::Held::what`].
 const SCAN: &str = "scan";
 const EXECUTION: &str = "execution";
 const COMMIT: &str = "commit";

@@ -15,7 +15,7 @@ use besom_core::command::counted;
 use besom_core::ids::{TaskName, Term};
 use besom_core::proposal::{Change, OnGuardFailed, Verdict};
 use besom_core::queue::Decision;
-use besom_core::snapshot::Cause;
+use besom_snapshot::Cause;
 
 use besom_ports::guests::Acted;
 use besom_ports::store::{self, Batch, Pending, Store};

@@ -12,12 +12,12 @@ use super::perform::call_of;
 use async_trait::async_trait;
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::Condition;
-use besom_core::snapshot::Cause;
 use besom_core::value::{Row, RowKey};
 use besom_ports::activity::{self, Activity, State};
 use besom_ports::guests::{Call, Guests, StopFlag};
 use besom_ports::store::{Delivery, Error, Range, RangePage, ReadView, Result, Store};
 use besom_ports::task::TaskDefinition;
+use besom_snapshot::Cause;
 
 /// Number of pages of a scan that are tried: the second begins among equal rows, which takes more
 /// from an index than the first.

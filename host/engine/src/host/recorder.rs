@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use besom_core::ids::{CommitId, RunId, TaskName, Tenant};
 use besom_core::item::{Item, Source};
-use besom_core::meter::{End, Meter, Used};
-use besom_core::snapshot::{Cut, LeftOut, Report};
 use besom_core::time::Time;
+use besom_snapshot::meter::{End, Meter, Used};
+use besom_snapshot::{Cut, LeftOut, Report};
 
 use super::clock;
 use besom_ports::guests::Usage;

@@ -16,9 +16,9 @@ use besom_core::review::{
     self, CHANGES_MAX, ColumnChange, NewReview, Operation, Others, Plan, Review, RowChange, Sample,
     State,
 };
-use besom_core::snapshot::LeftOut;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
+use besom_snapshot::LeftOut;
 
 use super::brakes::would_trip;
 use super::perform::{Ports, call_of, of_guest, of_store};

@@ -2,9 +2,9 @@
 
 use besom_core::proposal::{Settle, Verdict};
 use besom_core::queue::set_aside;
-use besom_core::snapshot::Cause;
 use besom_core::weight::of_proposal;
 use besom_ports::guests::Fault;
+use besom_snapshot::Cause;
 
 use super::*;
 use crate::weight::rows_of_ranges;

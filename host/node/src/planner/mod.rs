@@ -31,9 +31,9 @@ use besom_core::plan::{
     Trigger,
 };
 use besom_core::review::State;
-use besom_core::snapshot::{Cause, Cut};
 use besom_core::time::Time;
 use besom_core::undo;
+use besom_snapshot::{Cause, Cut};
 
 use super::HOLDS;
 use besom_ports::store::{self, Applied, CommandEffect, CommandRow, Planned};

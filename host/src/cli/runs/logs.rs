@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use besom_core::ids::RunId;
-use besom_core::snapshot::{LOG_PAGE, LogLine};
+use besom_snapshot::{LOG_PAGE, LogLine};
 use serde::Serialize;
 
 use crate::cli::Failure;

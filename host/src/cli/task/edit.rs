@@ -22,7 +22,7 @@ use besom_ports::store::{Command, Store};
 use besom_product::model::collections_for;
 
 /// Number of past runs from which the duration of a run is estimated.
-pub const PAST_RUNS: u32 = besom_core::snapshot::RUNS_JUDGED;
+pub const PAST_RUNS: u32 = besom_snapshot::RUNS_JUDGED;
 /// Number of slots shown before and after the edit.
 const SLOTS_SHOWN: usize = 5;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use besom_core::backoff::Backoff;
 use besom_core::command::Action;
-use besom_core::snapshot::{Answer, Frame, MODEL, Query, Refusal, Snapshot};
+use besom_snapshot::{Answer, Frame, MODEL, Query, Refusal, Snapshot};
 use besom_tui::dash::Feed;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};

@@ -25,7 +25,7 @@ use besom_core::collection::all_dependants;
 use besom_core::ids::{CommitId, RunId, TaskName};
 use besom_core::item::Source;
 use besom_core::proposal::{Change, Fate, Guard, Proposal, Restore, RowRange};
-use besom_core::snapshot::Cause;
+use besom_snapshot::Cause;
 use besom_tables::late;
 use besom_tables::room::Room;
 use tokio::sync::Semaphore;

@@ -1,6 +1,6 @@
 //! Classifies PostgreSQL errors by SQLSTATE: the item's, the infrastructure's or the program's.
 
-use besom_core::snapshot::Cause;
+use besom_snapshot::Cause;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use besom_ports::store::{Error, GRANTS, UNTIL_GRANTED, UNTIL_MATCHED};

@@ -80,9 +80,9 @@ use besom_core::ids::{
 };
 use besom_core::item::{Candidate, Identity, Item, Source};
 use besom_core::proposal::{Change, Restore};
-use besom_core::snapshot::Cause;
-use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
+use besom_snapshot::Cause;
+use besom_snapshot::DeadGroup;
 
 pub use self::clock::TimeSource;
 pub use self::connect::is_unchecked;

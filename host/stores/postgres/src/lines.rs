@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use besom_core::ids::RunId;
-use besom_core::snapshot::LogLine;
 use besom_core::time::Time;
+use besom_snapshot::LogLine;
 
 use super::error::Job;
 use super::session::{Pipeline, Session, params};

@@ -1,9 +1,9 @@
 //! Whether numbers are instants in another unit than the mapping says (see [`besom_tables::units`]).
 
 use besom_core::collection::Column;
-use besom_core::snapshot::Cause;
 use besom_core::value::{Kind, Value};
 use besom_ports::store::{Error, UNTIL_MATCHED};
+use besom_snapshot::Cause;
 use besom_tables::units::{READ, Units, is_in_another_unit};
 
 use super::error::Job;

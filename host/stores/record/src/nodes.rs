@@ -1,7 +1,7 @@
 //! A node's report as stored. It is only for display, so an unreadable report (perhaps of another
 //! version) counts as none.
 
-use besom_core::snapshot::Report;
+use besom_snapshot::Report;
 
 use besom_ports::store::Missing;
 

@@ -9,8 +9,8 @@ use besom_core::ids::{FencingToken, Incarnation, RunId, TaskName};
 use besom_core::item::Source;
 use besom_core::plan::last_slot_on_resume;
 use besom_core::review::State;
-use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
+use besom_snapshot::DeadGroup;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::brakes;

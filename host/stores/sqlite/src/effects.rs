@@ -3,8 +3,8 @@
 use besom_core::collection::Anchor;
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
-use besom_core::snapshot::Cause;
 use besom_core::value::{Field, RowKey, Value};
+use besom_snapshot::Cause;
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, params_from_iter};
 

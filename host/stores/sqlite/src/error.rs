@@ -1,7 +1,7 @@
 //! Classifies SQLite errors: the item's, the infrastructure's or the program's.
 
-use besom_core::snapshot::Cause;
 use besom_core::time::Time;
+use besom_snapshot::Cause;
 use rusqlite::ErrorCode;
 
 use super::mapping::Unlike;

@@ -72,8 +72,8 @@ use besom_core::ids::{
 };
 use besom_core::item::{Candidate, Identity, Item, Source};
 use besom_core::proposal::{Change, Restore};
-use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
+use besom_snapshot::DeadGroup;
 
 pub use self::clock::{TimeSource, wall_clock};
 pub use self::fault::{Fault, Faults};

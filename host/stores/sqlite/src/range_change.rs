@@ -6,8 +6,8 @@
 
 use besom_core::collection::Collection;
 use besom_core::proposal::{Fate, RowRange};
-use besom_core::snapshot::Cause;
 use besom_core::value::{RowKey, Value};
+use besom_snapshot::Cause;
 use rusqlite::types::{ToSqlOutput, Value as Cell};
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 

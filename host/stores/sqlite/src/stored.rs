@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use besom_core::collection::{Column, Encoding};
-use besom_core::snapshot::Cause;
 use besom_core::time::date_of;
 use besom_core::value::Kind;
 use besom_ports::store::{Error, UNTIL_MATCHED};
+use besom_snapshot::Cause;
 use besom_tables::encoding::{instant_of, instant_text, uuid_parse};
 use besom_tables::units::{Units, in_words};
 use rusqlite::Connection;

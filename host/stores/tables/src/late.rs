@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use besom_core::snapshot::Cause;
 use besom_ports::store::Error;
+use besom_snapshot::Cause;
 
 /// A snapshot was closed because its time was over.
 pub fn snapshot_closed(open_max: Duration) -> Error {

@@ -10,8 +10,8 @@ use besom_core::ids::{CommitId, FencingToken, Incarnation, RunId, TaskName};
 use besom_core::item::{Item, Source};
 use besom_core::plan::{Pause, Run, TaskState, last_slot_on_resume};
 use besom_core::review::State as Standing;
-use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
+use besom_snapshot::DeadGroup;
 
 use super::ledger::By;
 use super::state::{Numbered, State};

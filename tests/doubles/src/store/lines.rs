@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use besom_core::ids::RunId;
-use besom_core::snapshot::LogLine;
+use besom_snapshot::LogLine;
 
 use super::state::State;
 use besom_ports::store::{RunLine, RunLines};

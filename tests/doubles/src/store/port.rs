@@ -16,8 +16,8 @@ use besom_core::ids::{
 use besom_core::item::{Candidate, Identity, Item, Source};
 use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
 use besom_core::proposal::{Change, Restore};
-use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
+use besom_snapshot::DeadGroup;
 
 use super::outbox::Origin;
 use super::state::State;

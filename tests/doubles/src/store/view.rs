@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::{Condition, Filter, RowRange};
-use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Row, RowKey, Value};
 use besom_ports::compare::order;
+use besom_snapshot::Cause;
 use serde::{Deserialize, Serialize};
 
 use super::Clock;

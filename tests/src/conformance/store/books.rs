@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use besom_core::item::Candidate;
-use besom_core::snapshot::{HotKey, Latency, Report};
 use besom_core::time::Time;
 use besom_ports::store::{Depth, HistoryQuery, Missing, NodeRow, Retention, Role};
+use besom_snapshot::{HotKey, Latency, Report};
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;

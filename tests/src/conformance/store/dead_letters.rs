@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use besom_core::item::Candidate;
-use besom_core::snapshot::DeadGroup;
 use besom_ports::store::{
     Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters, Outcome, Retention,
 };
+use besom_snapshot::DeadGroup;
 
 use crate::conformance::World;
 use crate::conformance::world::{

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use besom_core::ids::RunId;
-use besom_core::snapshot::LogLine;
 use besom_ports::store::{Retention, RunLine, RunLines};
+use besom_snapshot::LogLine;
 
 use crate::conformance::World;
 use crate::conformance::world::{candidate, skip};

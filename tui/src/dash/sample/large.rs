@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use besom_core::plan::Trigger;
-use besom_core::snapshot::{
+use besom_core::time::Time;
+use besom_snapshot::{
     DeadGroup, Depth, Event, EventKind, HotKey, LastRun, Leader, Leadership, MODEL, Node,
     RATE_SAMPLES, Report, Run, RunState, Snapshot, Task, TermRow,
 };
-use besom_core::time::Time;
 
 use super::{NOW, arcs, latency, mixed, ring};
 

@@ -7,8 +7,8 @@ mod small;
 
 use std::sync::Arc;
 
-use besom_core::snapshot::{Latency, Node, Owner, Ring};
 use besom_core::time::Time;
+use besom_snapshot::{Latency, Node, Owner, Ring};
 
 pub use large::{LARGE_NODES, LARGE_TASKS, large, large_at, stirred};
 pub use small::small;
@@ -36,7 +36,7 @@ fn latency(samples: &[(u64, u64)]) -> Latency {
     let mut latency = Latency::default();
     for (us, count) in samples {
         latency.add(*us);
-        let bucket = besom_core::snapshot::LATENCY_BOUNDS_US.partition_point(|bound| bound < us);
+        let bucket = besom_snapshot::LATENCY_BOUNDS_US.partition_point(|bound| bound < us);
         latency.0[bucket] += count - 1;
     }
     latency

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName, Term};
 use besom_core::plan::{SlotOutcome, SlotRecord, Trigger};
-use besom_core::snapshot::{
+use besom_core::time::Time;
+use besom_snapshot::{
     DeadGroup, Depth, Event, EventKind, HotKey, LastRun, Leader, Leadership, Limits, MODEL, Node,
     NodeState, Pause, Report, Run, RunAtNode, RunState, Snapshot, Task, TermRow,
 };
-use besom_core::time::Time;
 
 use super::{NOW, ago, ago_ms, arcs, latency, mixed, ring};
 

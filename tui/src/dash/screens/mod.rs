@@ -13,8 +13,8 @@ pub mod ring;
 pub mod runs;
 pub mod tasks;
 
-use besom_core::snapshot::{Answer, Subject};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, Subject};
 
 use super::bindings::{Hint, Keys};
 use super::context::Context;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use besom_core::snapshot::Snapshot;
 use besom_core::time::Time;
+use besom_snapshot::Snapshot;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

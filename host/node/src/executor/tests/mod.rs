@@ -13,8 +13,8 @@ use besom_core::collection::{Collection, Column, Encoding, Operations};
 use besom_core::ids::RunId;
 use besom_core::item::Identity;
 use besom_core::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
-use besom_core::snapshot::Cause;
 use besom_core::value::{Kind, Value};
+use besom_snapshot::Cause;
 
 use super::*;
 use crate::fixture;

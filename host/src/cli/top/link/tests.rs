@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use besom_core::command::{Action, Command};
 use besom_core::ids::{Incarnation, TaskName};
-use besom_core::snapshot::{Answer, Done, Report, Snapshot};
+use besom_snapshot::{Answer, Done, Report, Snapshot};
 use besom_tui::dash::Feed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};

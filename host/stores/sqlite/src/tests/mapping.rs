@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding, Operations};
 use besom_core::proposal::{Change, Condition, Guard};
-use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
+use besom_snapshot::Cause;
 
 use super::fixture::{Fixture, apply, text};
 use besom_ports::store::{Error, Outcome, Range, Store};

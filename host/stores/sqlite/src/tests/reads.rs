@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use besom_core::proposal::{Change, Comparison, Condition};
-use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
+use besom_snapshot::Cause;
 
 use super::fixture::{Fixture, document, text, update};
 use besom_ports::store::{Error, Range, Store};

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use besom_core::cron::Schedule;
-use besom_core::snapshot::Snapshot;
 use besom_core::time::Time;
+use besom_snapshot::Snapshot;
 
 use super::check::Valid;
 
@@ -116,7 +116,7 @@ impl Agenda {
 mod tests {
     use std::sync::Arc;
 
-    use besom_core::snapshot::{Pause, Task};
+    use besom_snapshot::{Pause, Task};
 
     use super::super::check::Check;
     use super::super::values::{Name, Values};

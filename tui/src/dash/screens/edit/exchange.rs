@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::snapshot::{Answer, ConfigFile, Edit, Edited, Query};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, ConfigFile, Edit, Edited, Query};
 
 /// Without input for this long, a preview is requested.
 pub const PAUSE: Duration = Duration::from_millis(300);
@@ -249,7 +249,7 @@ impl Exchange {
 
 #[cfg(test)]
 mod tests {
-    use besom_core::snapshot::Refusal;
+    use besom_snapshot::Refusal;
 
     use super::*;
 

@@ -162,7 +162,7 @@ impl Form {
 
 #[cfg(test)]
 mod tests {
-    use besom_core::snapshot::Task;
+    use besom_snapshot::Task;
 
     use super::*;
 

@@ -19,8 +19,8 @@ mod section;
 mod values;
 mod view;
 
-use besom_core::snapshot::{Answer, Query, Subject, Task};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, Query, Subject, Task};
 
 use self::exchange::News;
 use self::open::Open;

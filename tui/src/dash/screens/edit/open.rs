@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use besom_core::ids::TaskName;
 use besom_core::plan::{Forecast, forecast};
-use besom_core::snapshot::{Answer, ConfigFile, Query, RunState, TaskPast};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, ConfigFile, Query, RunState, TaskPast};
 
 use super::WIDE;
 use super::agenda::Agenda;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::plan::{CATCH_UP_RUNS_MAX, CatchUp, GRACE_DEFAULT, Overlap, Policy};
-use besom_core::snapshot::Task;
+use besom_snapshot::Task;
 
 use super::section::Section;
 

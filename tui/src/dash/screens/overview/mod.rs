@@ -7,7 +7,7 @@ mod nodes;
 mod timeline;
 mod view;
 
-use besom_core::snapshot::{Attention, Node, NodeState, Subject, Urgency};
+use besom_snapshot::{Attention, Node, NodeState, Subject, Urgency};
 
 use super::Screen;
 use crate::dash::actions;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom_core::snapshot::{Node, NodeState, SILENT_MAX_DEFAULT, Thresholds};
+use besom_snapshot::{Node, NodeState, SILENT_MAX_DEFAULT, Thresholds};
 
 use super::OverviewScreen;
 use crate::dash::context::Context;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use besom_core::snapshot::TermRow;
 use besom_core::time::Time;
+use besom_snapshot::TermRow;
 
 /// How far back the timeline reaches.
 pub(super) const REACH: Duration = Duration::from_secs(3_600);

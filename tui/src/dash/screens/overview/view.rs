@@ -2,7 +2,7 @@
 
 mod panels;
 
-use besom_core::snapshot::{Attention, Node, Urgency};
+use besom_snapshot::{Attention, Node, Urgency};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -197,7 +197,7 @@ fn words(item: &Attention, cx: &Context<'_>) -> String {
 /// Draws the waiting items of the whole deployment in one line.
 pub(super) fn cluster(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let snap = cx.snap;
-    let sum = |rate: fn(&besom_core::snapshot::Task) -> Option<f64>| {
+    let sum = |rate: fn(&besom_snapshot::Task) -> Option<f64>| {
         let known: Vec<f64> = snap.tasks.iter().filter_map(|task| rate(task)).collect();
         (!known.is_empty()).then(|| known.into_iter().sum::<f64>())
     };
@@ -209,7 +209,7 @@ pub(super) fn cluster(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buf
         true => "?".to_owned(),
         false => text::grouped(reports.iter().map(|report| u64::from(report.running)).sum()),
     };
-    let count = |of: fn(&besom_core::snapshot::Depth) -> u64| {
+    let count = |of: fn(&besom_snapshot::Depth) -> u64| {
         text::grouped(snap.tasks.iter().map(|task| of(&task.depth)).sum())
     };
     let dead = snap.dead_letters();

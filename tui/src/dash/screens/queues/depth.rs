@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::snapshot::{NodeState, RATE_SAMPLE_S};
 use besom_core::time::Time;
+use besom_snapshot::{NodeState, RATE_SAMPLE_S};
 
 use super::By;
 use crate::dash::context::Context;
@@ -157,7 +157,7 @@ pub(super) fn by_task<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
             *running.entry(task).or_default() += u64::from(at_node.running);
         }
     }
-    let row = |task: &'a std::sync::Arc<besom_core::snapshot::Task>| Row {
+    let row = |task: &'a std::sync::Arc<besom_snapshot::Task>| Row {
         by: By::Task,
         name: &task.name,
         ready: Some(task.depth.log),
@@ -175,7 +175,7 @@ pub(super) fn by_task<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
 /// One row per node. Arrivals at a node are not counted: they are computed from departures and
 /// growth.
 pub(super) fn by_node<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
-    let row = |node: &'a std::sync::Arc<besom_core::snapshot::Node>| {
+    let row = |node: &'a std::sync::Arc<besom_snapshot::Node>| {
         let lost = node.state == NodeState::Lost;
         let report = node.report.as_ref().filter(|_| !lost);
         // The last sample is incomplete.

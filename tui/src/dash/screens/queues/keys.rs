@@ -1,7 +1,7 @@
 //! The keys of the Queues screen: in the queues, in the groups of dead letters, and in a group's
 //! letters.
 
-use besom_core::snapshot::{DeadGroup, Letter, Subject};
+use besom_snapshot::{DeadGroup, Letter, Subject};
 
 use super::letters::{self, Letters};
 use super::{By, Fetching, Focus, Pane, QueuesScreen, group_ids};

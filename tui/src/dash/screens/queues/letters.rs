@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use besom_core::snapshot::{DeadGroup, DeadPage, Letter, Query};
 use besom_core::time::Time;
+use besom_snapshot::{DeadGroup, DeadPage, Letter, Query};
 
 use crate::dash::context::Context;
 use crate::dash::effect::Outbox;

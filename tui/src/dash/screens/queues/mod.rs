@@ -10,7 +10,7 @@ mod keys;
 mod letters;
 mod view;
 
-use besom_core::snapshot::{Answer, DeadGroup, Subject};
+use besom_snapshot::{Answer, DeadGroup, Subject};
 
 use super::Screen;
 use crate::dash::actions;

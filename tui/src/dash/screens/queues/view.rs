@@ -1,6 +1,6 @@
 //! Draws the queues and the dead letters.
 
-use besom_core::snapshot::Letter;
+use besom_snapshot::Letter;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

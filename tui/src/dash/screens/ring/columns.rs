@@ -1,6 +1,6 @@
 //! The columns of the table of shares.
 
-use besom_core::snapshot::NodeState;
+use besom_snapshot::NodeState;
 
 use super::load::Share;
 use super::strip::letter;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use besom_core::snapshot::{Node, NodeState, Snapshot, Thresholds};
+use besom_snapshot::{Node, NodeState, Snapshot, Thresholds};
 
 /// An owner's fraction of the partitions and of the waiting items.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,7 +73,7 @@ impl<'a> Loads<'a> {
         let weights: u64 = ring.owners.iter().map(|owner| u64::from(owner.weight)).sum();
         let leader = snapshot.leadership.leader.as_ref();
         let part = |n: f64, of: f64| if of > 0.0 { n / of } else { 0.0 };
-        let share = |(place, owner): (usize, &'a besom_core::snapshot::Owner)| {
+        let share = |(place, owner): (usize, &'a besom_snapshot::Owner)| {
             let decided = ring.virtual_nodes > 0 && owner.weight > 0;
             let mut share = Share {
                 name: &owner.name,

@@ -18,7 +18,7 @@ mod verdict;
 mod view;
 mod what_if;
 
-use besom_core::snapshot::{Ring, Subject};
+use besom_snapshot::{Ring, Subject};
 
 use self::load::{Loads, Share};
 use self::place::{Place, Sought};

@@ -5,7 +5,7 @@
 
 use besom_core::ids::{Partition, partition_of};
 use besom_core::ring::RingMember;
-use besom_core::snapshot::Ring;
+use besom_snapshot::Ring;
 
 /// The maximum number of next owners shown.
 const NEXT_MAX: usize = 2;
@@ -97,7 +97,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use besom_core::ring::{Assignment, NodeName};
-    use besom_core::snapshot::Owner;
+    use besom_snapshot::Owner;
 
     use super::*;
 

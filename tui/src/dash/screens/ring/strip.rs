@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use besom_core::snapshot::Ring;
+use besom_snapshot::Ring;
 
 /// The deepest zoom levels show an eighth, a 64th and a 512th of the ring.
 pub const ZOOM_MAX: u8 = 3;
@@ -156,7 +156,7 @@ pub fn letter(place: u16, owners: usize) -> Option<char> {
 
 #[cfg(test)]
 mod tests {
-    use besom_core::snapshot::Owner;
+    use besom_snapshot::Owner;
 
     use super::*;
 

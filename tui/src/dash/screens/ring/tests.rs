@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use besom_core::snapshot::{HotKey, Leader, Node, NodeState, Owner, Report, Ring, Snapshot};
+use besom_snapshot::{HotKey, Leader, Node, NodeState, Owner, Report, Ring, Snapshot};
 
 use super::load::Loads;
 use super::verdict::{Mood, Verdict};

@@ -2,7 +2,7 @@
 //! which keys are the cause if not.
 
 use besom_core::ring::LOAD_PERCENT_MAX;
-use besom_core::snapshot::{Snapshot, Thresholds};
+use besom_snapshot::{Snapshot, Thresholds};
 
 use super::load::{Loads, Share};
 use crate::dash::screens::figure::per_cent;
@@ -102,9 +102,8 @@ fn causes(snapshot: &Snapshot, hot: &Share<'_>) -> String {
     let keys = report.filter(|report| report.hot_of > 0).map(|report| {
         let part = |count: u64| count as f64 / report.hot_of as f64;
         let keys = report.hot.iter().filter(|key| part(key.count) >= KEY_PART_MIN);
-        let key = |key: &besom_core::snapshot::HotKey| {
-            format!("{} {}%", key.key, per_cent(part(key.count)))
-        };
+        let key =
+            |key: &besom_snapshot::HotKey| format!("{} {}%", key.key, per_cent(part(key.count)));
         keys.take(KEYS_MAX).map(key).collect::<Vec<_>>().join(", ")
     });
     match keys.filter(|keys| !keys.is_empty()) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use besom_core::ring::{Assignment, NodeName, RingMember};
-use besom_core::snapshot::Ring;
+use besom_snapshot::Ring;
 
 /// The name of the added node.
 const NEWCOMER: &str = "one more";
@@ -137,7 +137,7 @@ fn newcomer(members: &[RingMember]) -> NodeName {
 
 #[cfg(test)]
 mod tests {
-    use besom_core::snapshot::Owner;
+    use besom_snapshot::Owner;
 
     use super::*;
 

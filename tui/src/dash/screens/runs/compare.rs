@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom_core::snapshot::{LastRun, RunState, Task};
+use besom_snapshot::{LastRun, RunState, Task};
 
 /// Columns of the histogram.
 pub const COLUMNS: usize = 16;

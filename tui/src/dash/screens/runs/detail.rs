@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use besom_core::item::End;
 use besom_core::review::Review;
-use besom_core::snapshot::{Answer, ItemRow, LogLine, Query, Run, RunDetail, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, ItemRow, LogLine, Query, Run, RunDetail, Snapshot};
 use serde::Serialize;
 
 use super::log::Log;

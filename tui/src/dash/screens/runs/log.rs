@@ -14,8 +14,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use besom_core::snapshot::{LOG_PAGE, LogLine, LogPage, Query};
 use besom_core::time::Time;
+use besom_snapshot::{LOG_PAGE, LogLine, LogPage, Query};
 
 /// The interval between questions while the run may still log.
 pub const ASK_EVERY: Duration = Duration::from_secs(1);

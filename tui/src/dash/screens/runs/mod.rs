@@ -17,8 +17,8 @@ mod work;
 use besom_core::command::counted;
 use besom_core::mode::Mode;
 use besom_core::plan::Trigger;
-use besom_core::snapshot::{Answer, Run, RunState, Snapshot, Subject};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, Run, RunState, Snapshot, Subject};
 
 use self::detail::{Detail, Pane};
 use self::older::Older;

@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use besom_core::snapshot::{Query, RUNS_MAX, RUNS_PAGE, RUNS_TASKS_MAX, Run, RunPage, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{Query, RUNS_MAX, RUNS_PAGE, RUNS_TASKS_MAX, Run, RunPage, Snapshot};
 
 use crate::dash::context::Context;
 use crate::dash::effect::Outbox;

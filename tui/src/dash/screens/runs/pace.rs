@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use besom_core::snapshot::{Run, RunState, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{Run, RunState, Snapshot};
 
 use super::phases::Progress;
 

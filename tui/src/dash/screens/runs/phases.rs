@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use besom_core::snapshot::{Run, RunState};
 use besom_core::time::Time;
+use besom_snapshot::{Run, RunState};
 
 /// The length of a phase, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

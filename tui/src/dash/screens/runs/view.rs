@@ -6,7 +6,7 @@ mod lines;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use besom_core::snapshot::RunState;
+use besom_snapshot::RunState;
 
 use super::detail::Detail;
 use super::{COLUMNS, RunsScreen};

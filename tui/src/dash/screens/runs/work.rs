@@ -1,7 +1,7 @@
 //! The nodes' work for a run, from their reports.
 
-use besom_core::snapshot::{NodeState, RunAtNode, Snapshot};
 use besom_core::time::Time;
+use besom_snapshot::{NodeState, RunAtNode, Snapshot};
 
 /// One node's work for a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,7 +84,7 @@ impl Use {
 mod tests {
     use std::sync::Arc;
 
-    use besom_core::snapshot::{Node, Report};
+    use besom_snapshot::{Node, Report};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom_core::snapshot::{LastRun, RunState};
+use besom_snapshot::{LastRun, RunState};
 
 use crate::dash::widgets::spark::step;
 

@@ -9,8 +9,8 @@ pub(in crate::dash) mod row;
 mod slots;
 mod view;
 
-use besom_core::snapshot::{Answer, Query, RunState, Subject, Task};
 use besom_core::time::Time;
+use besom_snapshot::{Answer, Query, RunState, Subject, Task};
 
 use super::{Place, Screen};
 use crate::dash::actions;

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use besom_core::plan::{SlotOutcome, SlotRecord};
-use besom_core::snapshot::{LastRun, Query, SLOTS_OF_TASK, Task, TaskPast};
 use besom_core::time::Time;
+use besom_snapshot::{LastRun, Query, SLOTS_OF_TASK, Task, TaskPast};
 
 use super::slots::Span;
 use crate::dash::context::Context;

@@ -1,7 +1,7 @@
 //! The rows of the tasks: their columns and their order.
 
-use besom_core::snapshot::{RunState, Task};
 use besom_core::time::Time;
+use besom_snapshot::{RunState, Task};
 
 use super::{TasksScreen, ending};
 use crate::dash::context::Context;

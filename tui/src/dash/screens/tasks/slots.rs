@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::plan::{SlotOutcome, SlotRecord};
-use besom_core::snapshot::{LastRun, RunState, Task};
 use besom_core::time::Time;
+use besom_snapshot::{LastRun, RunState, Task};
 
 use super::past::Past;
 

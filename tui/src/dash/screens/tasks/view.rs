@@ -2,8 +2,8 @@
 
 use besom_core::command::counted;
 use besom_core::cron::Schedule;
-use besom_core::snapshot::{RunState, Task};
 use besom_core::time::Time;
+use besom_snapshot::{RunState, Task};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use besom_core::snapshot::{DiffKind, DiffLine};
+use besom_snapshot::{DiffKind, DiffLine};
 
 use super::super::Open;
 use super::super::check::{Reading, Slot};

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use besom_core::command::counted;
-use besom_core::snapshot::DiffKind;
+use besom_snapshot::DiffKind;
 
 use super::super::agenda::{CELLS, Lane, SLOTS};
 use super::super::section::Section;

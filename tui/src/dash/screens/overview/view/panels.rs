@@ -1,6 +1,6 @@
 //! Draws the overview with much room: summaries of the other screens.
 
-use besom_core::snapshot::{EventKind, Latency, RunState, Snapshot};
+use besom_snapshot::{EventKind, Latency, RunState, Snapshot};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -117,18 +117,17 @@ fn ring(screen: &OverviewScreen, cx: &Context<'_>, theme: &Theme, area: Rect, bu
     let most = load.iter().copied().max().unwrap_or(0);
     strip(buf, line, 2, load.iter().map(|load| (step(*load, most), theme.spark)));
     let totals = Totals::of(cx);
-    let parts =
-        |y, label: &str, buf: &mut Buffer, of: &dyn Fn(&besom_core::snapshot::Owner) -> f64| {
-            let mut x = 1 + put(buf, area, 1, y, label, theme.dim) + 2;
-            for (place, owner) in ring.owners.iter().enumerate() {
-                if x + 9 > area.width {
-                    put(buf, area, x, y, "…", theme.dim);
-                    break;
-                }
-                let words = format!("{} {:.1}  ", sign(place as u16), of(owner));
-                x += put(buf, area, x, y, &words, theme.text);
+    let parts = |y, label: &str, buf: &mut Buffer, of: &dyn Fn(&besom_snapshot::Owner) -> f64| {
+        let mut x = 1 + put(buf, area, 1, y, label, theme.dim) + 2;
+        for (place, owner) in ring.owners.iter().enumerate() {
+            if x + 9 > area.width {
+                put(buf, area, x, y, "…", theme.dim);
+                break;
             }
-        };
+            let words = format!("{} {:.1}  ", sign(place as u16), of(owner));
+            x += put(buf, area, x, y, &words, theme.text);
+        }
+    };
     let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
     parts(3, "own% ", buf, &|owner| percent(u64::from(owner.owned), totals.owned));
     parts(4, "load%", buf, &|owner| percent(owner.queued, totals.queued));

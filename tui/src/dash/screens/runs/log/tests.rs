@@ -1,8 +1,8 @@
 //! The questions, the kept lines and the search of a log.
 
 use super::*;
-use besom_core::snapshot::{LOG_PAGE, LogLine, LogPage, Query};
 use besom_core::time::Time;
+use besom_snapshot::{LOG_PAGE, LogLine, LogPage, Query};
 
 fn line(no: u64, level: &str, text: &str) -> LogLine {
     LogLine { no, level: level.into(), text: text.into(), ..LogLine::default() }

@@ -8,7 +8,7 @@ use ratatui::style::Style;
 
 use besom_core::item::End;
 use besom_core::plan::Trigger;
-use besom_core::snapshot::{Limits, Run, RunState};
+use besom_snapshot::{Limits, Run, RunState};
 
 use super::super::compare::Durations;
 use super::super::detail::Detail;

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use besom_core::item::End;
-use besom_core::snapshot::{LogLine, Run};
+use besom_snapshot::{LogLine, Run};
 
 use super::super::detail::{Detail, Pane};
 use super::super::log::{Level, Log, Place, place};

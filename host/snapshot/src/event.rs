@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Time;
+use besom_core::time::Time;
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::ids::RunId;
-use crate::snapshot::RunAtNode;
-use crate::time::Mono;
+use crate::RunAtNode;
+use besom_core::ids::RunId;
+use besom_core::time::Mono;
 
 /// Runs that are counted; beyond that, the one touched longest ago is discarded.
 pub(super) const RUNS_MAX: usize = 32;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Time;
+use besom_core::time::Time;
 
 /// Open dead letters of one task with one last error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

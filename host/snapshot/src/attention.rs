@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Cause, Held, HotKey, Node, NodeState, Pause, RunState, Snapshot, Task};
-use crate::plan::{SlotOutcome, Unusual};
-use crate::time::Time;
+use besom_core::plan::{SlotOutcome, Unusual};
+use besom_core::time::Time;
 
 /// A node that has been silent for longer is reported.
 pub const SILENT_MAX_DEFAULT: Duration = Duration::from_secs(30);

@@ -20,10 +20,10 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::ids::{CommitId, RunId, TaskName};
-use crate::item::Item;
-use crate::snapshot::{LATENCY_BOUNDS_US, Latency, RATE_SAMPLE_S, RATE_SAMPLES, Report};
-use crate::time::Mono;
+use crate::{LATENCY_BOUNDS_US, Latency, RATE_SAMPLE_S, RATE_SAMPLES, Report};
+use besom_core::ids::{CommitId, RunId, TaskName};
+use besom_core::item::Item;
+use besom_core::time::Mono;
 use hot::Sketch;
 use panes::Panes;
 use runs::Runs;

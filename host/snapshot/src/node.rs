@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::report::Report;
-use crate::plan::Pause;
-use crate::time::Time;
+use besom_core::plan::Pause;
+use besom_core::time::Time;
 
 /// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::{Partition, Tenant};
-use crate::item::Identity;
-use crate::time::Time;
+use besom_core::ids::{Partition, Tenant};
+use besom_core::item::Identity;
+use besom_core::time::Time;
 use runs::{RUNS_MAX, TOLD_AFTER_END};
 
 const START: Mono = Mono(1_000_000_000);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::delivery::State;
-use crate::time::Time;
+use besom_core::delivery::State;
+use besom_core::time::Time;
 
 /// A message that a task has emitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

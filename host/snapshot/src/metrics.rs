@@ -6,7 +6,7 @@
 use std::fmt::{Display, Write as _};
 
 use super::{Depth, Node, RunState, Snapshot, Task, Thresholds, Urgency, attention};
-use crate::time::Time;
+use besom_core::time::Time;
 
 /// The media type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -354,9 +354,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::snapshot::{
-        Cause, ClockReport, Held, LastRun, Latency, Leader, Leadership, Missing, Report,
-    };
+    use crate::{Cause, ClockReport, Held, LastRun, Latency, Leader, Leadership, Missing, Report};
 
     fn snapshot() -> Snapshot {
         let held = |cause| Held { task: Some("sweep".into()), cause, ..Held::default() };
@@ -444,7 +442,7 @@ mod tests {
     /// The table in the documentation lists every metric, and no other.
     #[test]
     fn the_documentation_lists_every_metric() {
-        let page = include_str!("../../../../docs/operating.md");
+        let page = include_str!("../../../docs/operating.md");
         let listed: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("| `besom_")?.split(['`', '{']).next())

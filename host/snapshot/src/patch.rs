@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{DeadGroup, Event, Leadership, Missing, Node, Pause, Ring, Run, Snapshot, Task};
-use crate::time::Time;
+use besom_core::time::Time;
 
 /// The difference between two snapshots.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::Partition;
-use crate::ring::{Assignment, NodeName, RingMember};
+use besom_core::ids::Partition;
+use besom_core::ring::{Assignment, NodeName, RingMember};
 
 /// The ring.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

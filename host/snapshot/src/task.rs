@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::run::RunState;
-use crate::ids::RunId;
-use crate::mode::Mode;
-use crate::plan::{Pause, SlotRecord};
-use crate::review::{Review, State};
-use crate::time::Time;
-use crate::window::Windows;
+use besom_core::ids::RunId;
+use besom_core::mode::Mode;
+use besom_core::plan::{Pause, SlotRecord};
+use besom_core::review::{Review, State};
+use besom_core::time::Time;
+use besom_core::window::Windows;
 
 /// Ended or active runs shown with a task.
 pub const RUNS_OF_TASK: usize = 20;
@@ -124,7 +124,7 @@ impl RefusedPlan {
 
     /// It in words: `run 5 would change nothing: the database refuses 8 items`.
     pub fn words(&self) -> String {
-        let items = crate::command::counted(self.items, "item");
+        let items = besom_core::command::counted(self.items, "item");
         format!("run {} would change nothing: the database refuses {items}", self.run)
     }
 }

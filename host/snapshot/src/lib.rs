@@ -22,6 +22,7 @@ mod event;
 mod held;
 mod leadership;
 mod message;
+pub mod meter;
 pub mod metrics;
 mod node;
 mod patch;
@@ -36,10 +37,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::plan::Pause;
 pub use attention::{
     Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency, attention, span, unlike_leader,
 };
+pub use besom_core::plan::Pause;
 pub use dead::DeadGroup;
 pub use detail::{
     Answer, ConfigFile, DEAD_PAGE, DeadPage, DepthSample, DiffKind, DiffLine, Done, Edit, Edited,
@@ -62,7 +63,7 @@ pub use task::{
     Depth, LastRun, Limits, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK, Task, WaitingReview,
 };
 
-use crate::time::Time;
+use besom_core::time::Time;
 
 /// The version of this model on the wire. A reader with another version reports that and continues:
 /// unknown fields are ignored, missing fields have their defaults.

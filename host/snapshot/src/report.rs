@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::held::Held;
-use crate::time::Time;
+use besom_core::time::Time;
 
 /// The length of one sample of [`Report::rates`], in seconds.
 pub const RATE_SAMPLE_S: u64 = 15;
@@ -119,7 +119,7 @@ pub struct LeftOut {
 impl LeftOut {
     /// In words, for a list of tasks.
     pub fn words(&self) -> String {
-        let rows = crate::command::counted(self.rows, "row");
+        let rows = besom_core::command::counted(self.rows, "row");
         let were = if self.rows == 1 { "was" } else { "were" };
         let LeftOut { first, why, .. } = self;
         format!(

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::time::Mono;
+use besom_core::time::Mono;
 
 /// The latest panes, each with its number since the start; empty panes are left out.
 #[derive(Debug)]

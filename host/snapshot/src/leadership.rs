@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Time;
+use besom_core::time::Time;
 
 /// The leadership.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::mode::Mode;
-use crate::plan::{self, Scan, ScanEnd, Trigger};
-use crate::time::Time;
+use besom_core::mode::Mode;
+use besom_core::plan::{self, Scan, ScanEnd, Trigger};
+use besom_core::time::Time;
 
 /// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

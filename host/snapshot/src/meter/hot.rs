@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{Partition, TaskName, Tenant};
-use crate::item::Item;
-use crate::snapshot::HotKey;
+use crate::HotKey;
+use besom_core::ids::{Partition, TaskName, Tenant};
+use besom_core::item::Item;
 
 /// Counters of a sketch.
 pub(super) const COUNTERS: usize = 64;

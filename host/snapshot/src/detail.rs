@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::run::Run;
 use super::task::LastRun;
-use crate::item::End;
-use crate::plan::SlotRecord;
-use crate::review::Review;
-use crate::time::Time;
+use besom_core::item::End;
+use besom_core::plan::SlotRecord;
+use besom_core::review::Review;
+use besom_core::time::Time;
 
 /// Dead letters in one page.
 pub const DEAD_PAGE: u32 = 200;
