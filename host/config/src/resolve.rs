@@ -111,6 +111,8 @@ pub struct TaskOutline {
     pub mode: Mode,
     /// What stops a run of the task.
     pub brakes: Brakes,
+    /// How many rows per second it changes at most, in words; none: as many as it can.
+    pub rate: Option<String>,
 }
 
 /// The first step: parses a text into [`Parsed`].
@@ -447,6 +449,7 @@ impl Parsed {
                     keep_removed: task.keep_removed(),
                     mode: task.mode(self.sections.host.default_mode),
                     brakes: task.brakes(),
+                    rate: task.rate(),
                 };
                 (TaskName::from(task.name()), outline)
             })

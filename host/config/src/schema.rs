@@ -67,6 +67,7 @@ fn task_schema() -> Value {
     more.insert("settings".into(), own);
     more.insert("limits".into(), object(doc("limits"), limits::KEYS, Map::new()));
     more.insert("retry".into(), object(doc("retry"), task::RETRY_KEYS, Map::new()));
+    more.insert("yield".into(), object(doc("yield"), task::YIELD_KEYS, Map::new()));
     more.insert(
         "collections".into(),
         json!({

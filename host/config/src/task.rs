@@ -13,6 +13,7 @@ use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::lane;
 use besom_core::mode::{self, Mode};
+use besom_core::pace::Yielding;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
 use besom_core::value::{Field, Value};
 use besom_core::window::{Window, Windows};
@@ -238,10 +239,15 @@ pub static KEYS: &[Key<TaskTable>] = &[
 pub const PIN: &str = "sha256";
 
 /// The tables of a task, and their descriptions.
-pub const TABLES: [(&str, &str); 5] = [
+pub const TABLES: [(&str, &str); 6] = [
     ("settings", "Settings of the plugin, and projects_per_run and candidates_per_project."),
     ("limits", "Limits of one call of the plugin."),
     ("retry", "How failures are retried."),
+    (
+        "yield",
+        "Changes fewer rows per second while the product is served late, and as many as rows_per_second \
+         otherwise. Without the table, the task does not yield.",
+    ),
     (
         "collections",
         "The collections that this task uses under the plugin's names: NAME = \"COLLECTION\".",
@@ -294,6 +300,40 @@ pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
     },
 ];
 
+/// The values of [`YIELD_KEYS`].
+#[derive(Debug, Clone, Default)]
+pub struct YieldTable {
+    latency: Duration,
+    lag: Duration,
+    floor: u32,
+}
+
+/// The keys of `[tasks.NAME.yield]`.
+pub static YIELD_KEYS: &[Key<YieldTable>] = &[
+    Key {
+        name: "latency",
+        default: "\"20ms\"",
+        doc: "How late the database may answer, and how long others may wait for locks of Besom, before the task changes fewer rows.",
+        setter: Setter::Duration(
+            |t| &mut t.latency,
+            Duration::from_millis(1),
+            Duration::from_secs(60),
+        ),
+    },
+    Key {
+        name: "lag",
+        default: "\"10s\"",
+        doc: "How far replicas of PostgreSQL may be behind; \"0s\" does not look at them.",
+        setter: Setter::Duration(|t| &mut t.lag, Duration::ZERO, Duration::from_secs(DAY)),
+    },
+    Key {
+        name: "floor",
+        default: "500",
+        doc: "Rows per second that are always allowed.",
+        setter: Setter::U32(|t| &mut t.floor, 1, 1_000_000_000),
+    },
+];
+
 /// Checks a value of one of the [`KEYS`].
 ///
 /// # Errors
@@ -324,6 +364,7 @@ pub struct RawTask {
     plain: TaskTable,
     spans: Spans,
     retry: RetryPolicy,
+    yields: Option<Yielding>,
     settings: Table,
     limits: Table,
     grants: Option<Table>,
@@ -376,6 +417,22 @@ impl RawTask {
                 walker.error(&span, "`backoff` is longer than `backoff_max`", "raise backoff_max");
             }
         }
+        let yields = sub(walker, "yield").map(|table| {
+            let mut own = YieldTable::default();
+            for key in YIELD_KEYS {
+                key.set_default(&mut own);
+            }
+            let spans = walker.read(&format!("{path}.yield"), &table, YIELD_KEYS, &[], &mut own);
+            let ceiling = plain.rows_per_second;
+            if let Some(span) = spans.get("floor")
+                && (1..own.floor).contains(&ceiling)
+            {
+                let message = format!("`floor` is above rows_per_second = {ceiling}");
+                walker.error(span, message, "lower it, or raise rows_per_second");
+            }
+            let floor = NonZeroU32::new(own.floor).unwrap_or(NonZeroU32::MIN);
+            Yielding { latency: own.latency, lag: own.lag, floor }
+        });
         let mut aliases = Vec::new();
         for entry in sub(walker, "collections").iter().flat_map(|table| &table.0) {
             let what = format!("the collection for `{}`", entry.key);
@@ -398,6 +455,7 @@ impl RawTask {
             plain,
             spans,
             retry,
+            yields,
             gap: None,
             windows: Windows::default(),
         };
@@ -658,12 +716,28 @@ impl RawTask {
             },
             dead_max: self.plain.dead_max,
             rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
+            yields: self.yields,
             brakes: self.brakes(),
             windows: self.windows.clone(),
             mode: self.plain.mode.unwrap_or_default(),
             approve_within: self.plain.approve_within,
             mapping: String::new(),
         }
+    }
+
+    /// How many rows per second the task changes at most, and when it changes fewer; in words.
+    pub(super) fn rate(&self) -> Option<String> {
+        let most =
+            NonZeroU32::new(self.plain.rows_per_second).map(|n| format!("at most {n} rows/s"));
+        let yields = self.yields.map(|Yielding { latency, lag, floor }| {
+            let lag = match lag {
+                Duration::ZERO => String::new(),
+                lag => format!(" or lag of {}", show_duration(lag)),
+            };
+            format!("down to {floor} rows/s from a latency of {}{lag} on", show_duration(latency))
+        });
+        let parts: Vec<String> = most.into_iter().chain(yields).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     /// What stops a run of the task.

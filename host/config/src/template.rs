@@ -227,6 +227,7 @@ const TASKS: &str = r#"
 #   keep_removed = "7d"     # how long before-images of rows are kept
 #   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
 #   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
+#   [tasks.NAME.yield]        latency, lag, floor: change fewer rows while the product is served late
 #   [tasks.NAME.collections]  NAME = "COLLECTION": the collection used for the plugin's NAME
 #   [tasks.NAME.grants]       COLLECTION = ["read", "update"], topics = ["name"], activity = true,
 #                             all_tenants = true; COLLECTION = { ops = ["read"], columns = ["name"] }

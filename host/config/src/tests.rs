@@ -1400,3 +1400,25 @@ fn a_key_of_an_earlier_version_is_called_by_its_new_name() {
     assert!(said[0].contains("unknown key `undo_retention`"), "{said:?}");
     assert!(said[0].contains("it is called `keep_removed` now"), "{said:?}");
 }
+
+#[test]
+fn a_task_yields_if_it_says_so() {
+    let load_with = |keys: &str| {
+        let text = format!("[tasks.a]\nplugin = \"sweep\"\n{keys}\n");
+        load(&text).expect("valid").tasks["a"].yields
+    };
+    assert_eq!(load_with(""), None);
+    let yields = load_with("yield = {}").expect("the defaults");
+    assert_eq!((yields.latency, yields.lag), (Duration::from_millis(20), Duration::from_secs(10)));
+    assert_eq!(yields.floor.get(), 500);
+    let yields = load_with("rows_per_second = 100\nyield = { latency = \"5ms\" }");
+    assert_eq!(yields.map(|yields| yields.latency), Some(Duration::from_millis(5)));
+    check(
+        "[tasks.a]\nplugin = \"sweep\"\nrows_per_second = 100\nyield = { floor = 200 }\n",
+        r#"
+besom.toml:4:19: error: `floor` is above rows_per_second = 100
+  4 | yield = { floor = 200 }
+    |                   ^^^ lower it, or raise rows_per_second
+"#,
+    );
+}

@@ -26,6 +26,7 @@ pub mod lease;
 pub mod membership;
 pub mod mode;
 pub mod ownership;
+pub mod pace;
 pub mod plan;
 pub mod proposal;
 pub mod purge;

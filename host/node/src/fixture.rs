@@ -59,6 +59,7 @@ pub(crate) fn definition(name: &str, lane: Lane) -> TaskDefinition {
         timers_max: Lane::Normal.row().timers_max,
         dead_max: besom_ports::task::DEAD_MAX_DEFAULT,
         rows_per_second: None,
+        yields: None,
         brakes: Default::default(),
         windows: Default::default(),
         mode: Mode::Live,

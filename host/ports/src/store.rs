@@ -27,6 +27,7 @@ use besom_core::ids::{
 pub use besom_core::item::End;
 use besom_core::item::{Candidate, Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
+pub use besom_core::pace::Strain;
 use besom_core::proposal::{Condition, ReadSet, Restore, RowRange, Settle};
 use besom_core::review;
 pub use besom_core::review::{NewReview, Review};
@@ -1395,6 +1396,12 @@ pub trait Store: Send + Sync {
         rows: u64,
         per_second: NonZeroU32,
     ) -> Result<Allowance>;
+
+    /// Measures what the other users of the database feel, with requests that are small and end soon;
+    /// `collections` are those whose rows are being changed. What happened since the last call counts
+    /// where the store sees it happen; elsewhere, this moment. What cannot be measured, for example
+    /// because a privilege is missing, is `None`.
+    async fn strain(&self, collections: &[String]) -> Result<Strain>;
 
     /// Records which items are about to be executed, so that a death of the host during their
     /// execution is counted ([`Item::deaths`]). The record survives the process, but not

@@ -9,6 +9,7 @@ use besom_core::collection::Grants;
 use besom_core::ids::TaskName;
 use besom_core::lane::LANES;
 use besom_core::mode::Mode;
+use besom_core::pace::Yielding;
 use besom_core::plan::Run;
 pub use besom_core::plan::{CatchUp, Overlap};
 pub use besom_core::queue::RetryPolicy;
@@ -100,6 +101,9 @@ pub struct TaskDefinition {
     /// Maximum number of rows that all nodes together change per second for the task; `None` means no limit.
     #[serde(default)]
     pub rows_per_second: Option<NonZeroU32>,
+    /// When the task changes fewer rows per second; none: it does not yield.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub yields: Option<Yielding>,
     /// What one run may delete and set aside, and how many runs in a row may fail.
     #[serde(default, skip_serializing_if = "is_default")]
     pub brakes: Brakes,

@@ -25,6 +25,7 @@ mod message;
 pub mod meter;
 pub mod metrics;
 mod node;
+mod paced;
 mod patch;
 mod report;
 mod ring;
@@ -52,6 +53,7 @@ pub use held::{Cause, Held};
 pub use leadership::{Leader, Leadership, TermRow};
 pub use message::Message;
 pub use node::{Missing, Node, NodeState, Role};
+pub use paced::Paced;
 pub use patch::{Frame, Mismatch, Patch, Rows, diff};
 pub use report::{
     ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, LeftOut, RATE_SAMPLE_S, RATE_SAMPLES,

@@ -187,6 +187,21 @@ const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "besom_node_task_rows_per_second_allowed",
+        kind: Kind::Gauge,
+        help: "Rows per second that a task that yields may change now on the node, by task and reason (empty: it is not lower than it was).",
+        series: |s| {
+            of_reports(s, |report| {
+                let series = |pace: &super::Paced| {
+                    let reason = pace.reason.map_or("", |sign| sign.as_str()).to_owned();
+                    let labels = vec![("task", pace.task.clone()), ("reason", reason)];
+                    (labels, f64::from(pace.rows_per_second))
+                };
+                report.paces.iter().map(series).collect()
+            })
+        },
+    },
+    Metric {
         name: "besom_task_waiting_items",
         kind: Kind::Gauge,
         help: "Items of the task that wait, by place: in the log, as timers, as retries.",

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::held::Held;
+use super::paced::Paced;
 use besom_core::time::Time;
 
 /// The length of one sample of [`Report::rates`], in seconds.
@@ -77,6 +78,8 @@ pub struct Report {
     pub left_out: Vec<LeftOut>,
     /// Its clock relative to the store's; none: not read yet.
     pub clock: Option<ClockReport>,
+    /// The paces of its tasks that yield.
+    pub paces: Vec<Paced>,
 }
 
 /// Candidates that a run has left for the next one, because it had planned as many as it may.

@@ -107,6 +107,7 @@ impl Assembly {
             lines: Arc::new(lines),
             quota: Arc::new(Quota::new(quota_bounds(&config))),
             braking: Arc::default(),
+            pacing: Arc::default(),
             routed: config.topics.keys().cloned().collect(),
             delivery,
         };

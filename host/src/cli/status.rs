@@ -10,7 +10,7 @@ use besom_core::mode::Mode;
 use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
 use besom_core::time::Time;
 use besom_snapshot::{
-    Cause, ClockReport, Cut, Depth, Held, LeftOut, RefusedPlan, WaitingReview, unlike_leader,
+    Cause, ClockReport, Cut, Depth, Held, LeftOut, Paced, RefusedPlan, WaitingReview, unlike_leader,
 };
 use serde::{Serialize, Serializer};
 
@@ -162,6 +162,8 @@ pub struct TaskStatus {
     pub orphaned: bool,
     /// What holds the task, as reported by the live nodes.
     pub held: Vec<HeldPart>,
+    /// How fast it may go, if it yields, and why: as reported by the live nodes that have executed it.
+    pub paces: Vec<Printed<Paced>>,
     /// What the last run left for the next one, as reported by the leader.
     pub cut: Option<Cut>,
     /// The rows that its last run could not plan.
@@ -240,6 +242,12 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let leading = || {
         let rows = nodes.iter().filter(|row| leader.as_deref() == Some(row.node.as_str()));
         rows.flat_map(|row| &row.report)
+    };
+    let paces_of = |name: &TaskName| {
+        let paces = nodes.iter().filter(|row| alive(row)).filter_map(|row| row.report.as_ref());
+        let paces =
+            paces.flat_map(|report| &report.paces).filter(|pace| pace.task == name.as_str());
+        paces.cloned().map(Printed).collect::<Vec<_>>()
     };
     let cut_of = |name: &TaskName| {
         let mut all = leading().flat_map(|report| &report.cut);
@@ -333,6 +341,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             opens: windows.opens_at(now).map(Stamp),
             orphaned: defined.is_none(),
             held,
+            paces: paces_of(name),
             cut: cut_of(name),
             left_out: left_out_of(name),
             unusual,

@@ -250,6 +250,7 @@ async fn show(
         "schedule": defined.and_then(|t| t.schedule.as_ref()),
         "timezone": defined.map(|t| &t.timezone),
         "windows": windows,
+        "rate": defined.and_then(|t| t.rate.as_ref()),
         "status": row,
         "upcoming": upcoming
             .iter()
@@ -268,6 +269,12 @@ async fn show(
         facts.add("time zone", output::text(defined.map(|t| &t.timezone)));
         if !windows.is_empty() {
             facts.add("windows", &windows);
+        }
+        if let Some(rate) = defined.and_then(|task| task.rate.as_ref()) {
+            facts.add("rate", rate);
+        }
+        for pace in row.iter().flat_map(|row| &row.paces) {
+            facts.add("pace now", &pace.0);
         }
         if let Some(forecast) = &forecast {
             facts.add("forecast", &forecast.sentence);

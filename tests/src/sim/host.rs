@@ -126,6 +126,7 @@ impl World<'_> {
             lines: Arc::default(),
             quota: Arc::default(),
             braking: Arc::default(),
+            pacing: Arc::default(),
             routed: Arc::default(),
             delivery: None,
         };

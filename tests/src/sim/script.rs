@@ -212,6 +212,7 @@ pub fn definition(task: &str, version: u32) -> TaskDefinition {
         timers_max: Lane::Normal.row().timers_max,
         dead_max: besom_ports::task::DEAD_MAX_DEFAULT,
         rows_per_second: NonZeroU32::new(50).filter(|_| task == "grind"),
+        yields: None,
         brakes: Brakes {
             deletes: (task == "purge").then_some(DeletesMax::Rows(DELETES_MAX)),
             letters: Some(LETTERS_MAX).filter(|_| task == "sweep"),

@@ -51,6 +51,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             lines: Arc::default(),
             quota: Arc::default(),
             braking: Arc::default(),
+            pacing: Arc::default(),
             routed: Arc::default(),
             delivery: None,
         };

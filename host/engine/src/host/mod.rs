@@ -13,6 +13,7 @@ pub mod editing;
 pub mod feed;
 pub mod health;
 pub mod lines;
+pub mod pacing;
 pub mod perform;
 pub mod quota;
 pub mod reads;
@@ -145,6 +146,7 @@ pub async fn run(
     let (logging, logs) = watch::channel(());
     let logger = tokio::spawn(Arc::clone(&ports.lines).write_all(ports.store.clone(), logs));
     let clock_reader = tokio::spawn(read_clock(ports.clone(), (bars, barred), events.clone()));
+    let pacer = tokio::spawn(Arc::clone(&ports.pacing).watch(ports.store.clone()));
     let (rows, to_report) = watch::channel(None);
     let reporter = tokio::spawn(report(ports.clone(), to_report, events.clone()));
     let mut reported = None;
@@ -289,6 +291,7 @@ pub async fn run(
     }
     watcher.abort();
     clock_reader.abort();
+    pacer.abort();
     if let Some(delivering) = delivering {
         delivering.abort();
     }
@@ -339,6 +342,8 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     missing.iter_mut().for_each(|missing| missing.since = shared(missing.since));
     let mut held = ports.health.held();
     held.iter_mut().for_each(|held| held.since = shared(held.since));
+    let mut paces = ports.pacing.report();
+    paces.iter_mut().for_each(|pace| pace.measured_at = pace.measured_at.map(shared));
     NodeRow {
         node: ports.node.clone(),
         state: live.role,
@@ -351,6 +356,7 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
         report: Some(Report {
             held,
             clock,
+            paces,
             started_at: shared(report.started_at),
             config_at: shared(report.config_at),
             ..report

@@ -25,6 +25,7 @@ use super::cost;
 use super::deliver::Delivery;
 use super::health::{Health, Part};
 use super::lines::Lines;
+use super::pacing::Pacing;
 use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
 use super::review::{Examined, opened_as};
@@ -83,6 +84,8 @@ pub struct Ports {
     pub quota: Arc<Quota>,
     /// Which brakes are set, and which pauses were requested.
     pub braking: Arc<Braking>,
+    /// The paces of the tasks that yield.
+    pub pacing: Arc<Pacing>,
     /// How messages are delivered while this node leads; `None`: this node does not deliver.
     pub delivery: Option<Delivery>,
 }
@@ -526,8 +529,16 @@ impl Ports {
             }
             // Whoever sends the commands has the flags of the commits that are under way.
             Execute::StopCommit(_) | Execute::StopAct(_) => return None,
-            Execute::TakeRows { ticket, task, rows, per_second } => {
-                let taken = store.take_rows(&task, rows, per_second).await;
+            Execute::TakeRows { ticket, definition, rows } => {
+                let task = &definition.name;
+                let now = self.clock.now();
+                let taken = match self.pacing.allowed(&definition, now.mono) {
+                    Some(per_second) => store.take_rows(task, rows, per_second).await,
+                    None => Ok(store::Allowance::Now),
+                };
+                if let Ok(answer) = &taken {
+                    self.pacing.answered(task, *answer, (now.wall, now.mono));
+                }
                 self.heard(&taken);
                 Executed::RowsTaken(ticket, taken)
             }

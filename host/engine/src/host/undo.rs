@@ -118,6 +118,7 @@ pub fn definition<'a>(tasks: impl Iterator<Item = &'a TaskDefinition>) -> TaskDe
         timers_max: QUEUE_MAX_DEFAULT,
         dead_max: DEAD_MAX_DEFAULT,
         rows_per_second: None,
+        yields: None,
     }
 }
 

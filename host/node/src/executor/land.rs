@@ -132,9 +132,11 @@ impl Executor {
         let known = self.sizes.get(&flight.task).copied().unwrap_or_default();
         self.sizes.insert(flight.task.clone(), flight.bytes.max(known / 2));
         let rows = weight::rows_of_batch(&batch);
-        if let Some(per_second) = flight.definition.rows_per_second.filter(|_| rows > 0) {
-            let task = flight.task.clone();
-            out.push(Command::TakeRows { ticket, task, rows, per_second });
+        let definition = &flight.definition;
+        let is_bounded = definition.rows_per_second.is_some() || definition.yields.is_some();
+        if is_bounded && rows > 0 {
+            let definition = Arc::clone(definition);
+            out.push(Command::TakeRows { ticket, definition, rows });
             flight.phase = Phase::Rationed { batch, ask_at: None };
             self.flights.insert(ticket, flight);
         } else {
@@ -334,10 +336,10 @@ impl Executor {
                     out.push(Command::FindCommit(*ticket, flight.commit));
                 }
                 Phase::Rationed { batch, ask_at } if ask_at.is_some_and(|at| at <= self.now) => {
-                    let Some(per_second) = flight.definition.rows_per_second else { continue };
                     *ask_at = None;
-                    let (rows, task) = (weight::rows_of_batch(batch), flight.task.clone());
-                    out.push(Command::TakeRows { ticket: *ticket, task, rows, per_second });
+                    let rows = weight::rows_of_batch(batch);
+                    let definition = Arc::clone(&flight.definition);
+                    out.push(Command::TakeRows { ticket: *ticket, definition, rows });
                 }
                 _ => {}
             }

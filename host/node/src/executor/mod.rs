@@ -23,7 +23,6 @@ mod stop;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,12 +184,10 @@ pub enum Command {
     TakeRows {
         /// The batch that needs the rows.
         ticket: Ticket,
-        /// The task whose budget is used.
-        task: TaskName,
+        /// The task whose budget is used, with its bounds.
+        definition: Arc<TaskDefinition>,
         /// Number of rows.
         rows: u64,
-        /// The budget, in rows per second.
-        per_second: NonZeroU32,
     },
     /// Commit a batch.
     Commit(Ticket, Arc<Batch>),

@@ -53,6 +53,7 @@ mod session;
 mod set;
 mod shape;
 mod snapshot;
+mod strain;
 mod streams;
 mod tally;
 mod tasks;
@@ -503,6 +504,12 @@ impl Store for PostgresStore {
     ) -> Result<Allowance> {
         let session = self.pools.take(Use::Write).await?;
         Ok(budget::take(&session, &self.clock, &self.tasks, task, rows, per_second).await?)
+    }
+
+    async fn strain(&self, collections: &[String]) -> Result<Strain> {
+        let mut session = self.look().await?;
+        let mapping = self.mapping(&session).await?;
+        Ok(strain::measure(&mut session, &mapping, collections).await?)
     }
 
     async fn begin(

@@ -20,6 +20,7 @@ mod fault;
 mod feed;
 mod guards;
 mod hint;
+mod holds;
 mod inspection;
 mod items;
 mod leadership;
@@ -518,6 +519,10 @@ impl Store for SqliteStore {
     ) -> Result<Allowance> {
         let task = task.clone();
         self.writer.run(Priority::Normal, move |tx| budget::take(tx, &task, rows, per_second)).await
+    }
+
+    async fn strain(&self, _: &[String]) -> Result<Strain> {
+        Ok(self.writer.holds.take(Instant::now()))
     }
 
     async fn begin(

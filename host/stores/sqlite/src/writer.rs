@@ -22,6 +22,7 @@ use super::clock::Clock;
 use super::damage::Damage;
 use super::error::{Failure, Job, classify_commit};
 use super::fault::{Fault, Faults};
+use super::holds::Holds;
 use super::open::Options;
 use super::questions::Questions;
 use super::queue::{Priority, Queue};
@@ -62,6 +63,8 @@ pub(super) struct Writer {
     /// Limits the waiting jobs; those of the lease need no permit.
     room: Semaphore,
     damage: Damage,
+    /// What others feel of its writes.
+    pub(super) holds: Arc<Holds>,
     /// The writer, then the one that writes back its log, which ends after it.
     threads: Vec<JoinHandle<()>>,
 }
@@ -80,7 +83,9 @@ impl Writer {
         let checkpoints = checkpoint::start(&mut conn, beside, damage.clone())?;
         let questions = Questions::watch(&mut conn, options.guard_timeout)
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
+        let holds: Arc<Holds> = Arc::default();
         let mut writing = Writing {
+            holds: Arc::clone(&holds),
             conn,
             clock,
             busy_max: options.busy_max,
@@ -106,7 +111,7 @@ impl Writer {
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
         let threads = vec![thread, checkpoints];
         let room = Semaphore::new(options.queued_max);
-        Ok(Writer { queue, room, damage, threads })
+        Ok(Writer { queue, room, damage, holds, threads })
     }
 
     /// Runs `job` on the writer's connection, outside any transaction.
@@ -164,6 +169,7 @@ impl Drop for Writer {
 
 /// The write connection, and what is kept between transactions.
 pub(super) struct Writing {
+    holds: Arc<Holds>,
     conn: Connection,
     clock: Clock,
     busy_max: Duration,
@@ -231,7 +237,9 @@ impl Writing {
                 Err(e)
             }
         };
-        if self.held.is_enough(begun, Instant::now()) {
+        let ended = Instant::now();
+        self.holds.release(ended);
+        if self.held.is_enough(begun, ended) {
             std::thread::sleep(LONG_PAUSE);
         }
         done
@@ -288,9 +296,11 @@ impl Writing {
             self.durability = Some(durability);
         }
         let started = Instant::now();
+        self.holds.request(started);
         let begun = while_busy(self.busy_max, || {
             self.conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut b| b.execute([]))
         });
+        self.holds.answered(Instant::now(), begun.is_ok());
         match begun {
             Ok(_) => Ok(()),
             Err(e) if is_busy(&e) => {

@@ -120,6 +120,11 @@ impl MemoryStore {
         self.lock().tables.create(collection, not_null);
     }
 
+    /// Sets what [`Store::strain`](besom_ports::store::Store::strain) measures.
+    pub fn set_strain(&self, strain: besom_core::pace::Strain) {
+        self.lock().strain = strain;
+    }
+
     /// The emitted messages, oldest first.
     pub fn outbox(&self) -> Vec<Message> {
         self.lock().outbox.to_vec()

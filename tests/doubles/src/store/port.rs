@@ -14,6 +14,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
 use besom_core::item::{Candidate, Identity, Item, Source};
+use besom_core::pace::Strain;
 use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
 use besom_core::proposal::{Change, Restore};
 use besom_core::time::Time;
@@ -300,6 +301,10 @@ impl Store for MemoryStore {
             }
             Ok(grant)
         })
+    }
+
+    async fn strain(&self, _: &[String]) -> Result<Strain> {
+        self.perform(On::Read, |state| Ok(state.strain))
     }
 
     async fn begin(

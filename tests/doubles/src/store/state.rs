@@ -10,6 +10,7 @@ use besom_core::ids::{
     CommitId, FencingToken, Incarnation, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::{Identity, Item, Source};
+use besom_core::pace::Strain;
 use besom_core::plan::{Run, SlotRecord, TaskState};
 use besom_core::time::Time;
 
@@ -108,6 +109,7 @@ pub(super) struct State {
     pub(super) streams: BTreeMap<(TaskName, Partition), StreamState>,
     /// When the next rows of a task's budget are free.
     pub(super) free_at: BTreeMap<TaskName, Time>,
+    pub(super) strain: Strain,
     pub(super) timers: BTreeMap<u64, Item>,
     pub(super) retries: BTreeMap<u64, (Time, Item)>,
     /// The identities in `streams`, `timers` and `retries`.
@@ -160,6 +162,7 @@ impl State {
             done: BTreeMap::new(),
             streams: BTreeMap::new(),
             free_at: BTreeMap::new(),
+            strain: Strain::default(),
             timers: BTreeMap::new(),
             retries: BTreeMap::new(),
             waiting: BTreeSet::new(),

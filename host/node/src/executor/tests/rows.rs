@@ -1,5 +1,7 @@
 //! Tasks whose rows per second are limited.
 
+use std::num::NonZeroU32;
+
 use super::*;
 
 /// A task with a budget of rows, with a batch of two items that was executed; and its request for
