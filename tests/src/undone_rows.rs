@@ -24,6 +24,7 @@ pub async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore
         rows: kept.rows,
         forced: Arc::new(forced),
         earlier: Vec::new(),
+        reverted: Vec::new(),
         again: Again::No,
         purged: kept.purged,
         whole: false,

@@ -110,7 +110,7 @@ impl Way {
 
     /// The messages in a state.
     pub async fn in_state(&self, state: State) -> Vec<Message> {
-        let query = MessageQuery { state: Some(state), limit: 100_000, topic: None };
+        let query = MessageQuery { state: Some(state), limit: 100_000, ..MessageQuery::default() };
         self.store.messages(&query).await.unwrap()
     }
 

@@ -93,7 +93,7 @@ impl Way {
     }
 
     async fn in_state(&self, state: State) -> usize {
-        let query = MessageQuery { state: Some(state), limit: 1_000, topic: None };
+        let query = MessageQuery { state: Some(state), limit: 1_000, ..MessageQuery::default() };
         self.store.messages(&query).await.unwrap().len()
     }
 }

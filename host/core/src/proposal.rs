@@ -274,6 +274,9 @@ pub struct Restore {
     pub forced: Arc<BTreeSet<String>>,
     /// The history rows of earlier attempts: what they have put back is not put back again.
     pub earlier: Vec<u64>,
+    /// The history rows of undos of these attempts: what they have taken back is put back again.
+    #[serde(default)]
+    pub reverted: Vec<u64>,
     /// Whether its task may plan the undone item again.
     #[serde(default)]
     pub again: Again,
@@ -283,6 +286,14 @@ pub struct Restore {
     /// Whether every row is put back or none. Then no row is forced.
     #[serde(default)]
     pub whole: bool,
+}
+
+impl Restore {
+    /// The history rows of earlier attempts, each with 1, and of the undos of these, each with -1.
+    pub fn attempts(&self) -> impl Iterator<Item = (u64, i32)> {
+        let earlier = self.earlier.iter().map(|history| (*history, 1));
+        earlier.chain(self.reverted.iter().map(|history| (*history, -1)))
+    }
 }
 
 impl Change {

@@ -952,6 +952,8 @@ pub struct MessageQuery {
     pub topic: Option<String>,
     /// Messages in this state only.
     pub state: Option<besom_core::delivery::State>,
+    /// Messages of the item with this history row only.
+    pub history: Option<u64>,
     /// Maximum number of messages, newest first.
     pub limit: u32,
 }

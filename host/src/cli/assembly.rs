@@ -22,7 +22,7 @@ use besom_engine::host::lines::Lines;
 use besom_engine::host::perform::Ports;
 use besom_engine::host::quota::{Bounds, Quota};
 use besom_engine::host::recorder::Recorder;
-use besom_engine::host::undo::{self, Undoing};
+use besom_engine::host::undo::{self, Proposer, Undoing};
 use besom_engine::host::{Control, Ended, Live, Lost, keep_removed, setup};
 use besom_node::{Role, Work};
 use besom_ports::coordination::Coordination;
@@ -89,11 +89,12 @@ impl Assembly {
             NonZeroU32::new(config.host.log_lines_per_s).unwrap_or(NonZeroU32::MIN),
             config.host.log_lines_max,
         );
+        let undoing = Proposer::new(store.clone(), config.topics.keys());
         let ports = Ports {
             coordination,
             cluster,
             activity: open::activity(&config, &store, serving, &health).await?,
-            guests: Arc::new(Undoing::new(Arc::new(loader.runtime().clone()), store.clone())),
+            guests: Arc::new(Undoing::new(Arc::new(loader.runtime().clone()), undoing)),
             store,
             clock,
             clock_read_every: config.clock.read_every,

@@ -103,7 +103,12 @@ impl Verb {
         let (store, _) = open::reading(global).await?;
         match self {
             Verb::Ls { topic, state, limit } => {
-                let query = MessageQuery { topic, state: state.map(State::from), limit };
+                let query = MessageQuery {
+                    topic,
+                    state: state.map(State::from),
+                    limit,
+                    ..MessageQuery::default()
+                };
                 let found = store.messages(&query).await?;
                 let found: Vec<Message> = found.iter().map(rows::message).collect();
                 let printed = Printed(&found);
@@ -141,7 +146,7 @@ async fn exists(store: &dyn Store, of: &MessageSelector, state: State) -> Result
     if of.ids.is_empty() {
         return Ok(true);
     }
-    let query = MessageQuery { topic: None, state: Some(state), limit: SEARCHED };
+    let query = MessageQuery { state: Some(state), limit: SEARCHED, ..MessageQuery::default() };
     let found = store.messages(&query).await?;
     let is_all = found.len() < SEARCHED as usize;
     Ok(!is_all || found.iter().any(|message| of.ids.contains(&message.delivery.id)))

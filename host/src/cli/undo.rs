@@ -97,6 +97,8 @@ struct Report {
     triggers: BTreeSet<String>,
     /// Number of messages that had gone out, by topic; they are not taken back.
     messages: BTreeMap<String, u64>,
+    /// Number of messages that tell of it, by topic.
+    told: BTreeMap<String, u64>,
 }
 
 /// A row that stays as it is.
@@ -129,13 +131,14 @@ impl Args {
         let names: Vec<String> = forced.iter().map(|(_, name)| name.clone()).collect();
         let plan_again = self.plan_again;
         let mut request = Undo { target: target.to_string(), forced: Vec::new(), plan_again };
+        let undoing = Proposer::new(Arc::clone(&store), assembly.config.topics.keys());
         if self.dry_run || !forced.is_empty() {
-            let mut report = rehearsed(&store, &target, &request).await?;
+            let mut report = rehearsed(&undoing, &store, &target, &request).await?;
             if let (Some(file), false) = (&self.force_keys, forced.is_empty()) {
                 known(file, &forced, &report)?;
                 request.forced = names;
                 if self.dry_run {
-                    report = rehearsed(&store, &target, &request).await?;
+                    report = rehearsed(&undoing, &store, &target, &request).await?;
                 }
             }
             if self.dry_run {
@@ -143,7 +146,7 @@ impl Args {
                 return Ok(report.exit());
             }
         }
-        let report = undone(assembly, &target, request, &self.asking).await?;
+        let report = undone((assembly, &undoing), &target, request, &self.asking).await?;
         output::show(global.output, &report, || report.text())?;
         Ok(report.exit())
     }
@@ -236,18 +239,18 @@ async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failur
 
 /// Puts rows back in transactions that are rolled back.
 async fn rehearsed(
+    undoing: &Proposer,
     store: &Arc<dyn Store>,
     target: &Target,
     request: &Undo,
 ) -> Result<Report, Failure> {
-    let undoing = Proposer::new(Arc::clone(store));
     let mut report =
         Report { target: target.to_string(), dry_run: true, ended: true, ..Report::default() };
     let (mut before, plugins) = (None, Plugins::default());
     loop {
         let (rows, more) = page(&**store, target, before, PAGE).await?;
         for row in rows.iter().filter(|row| is_candidate(row)) {
-            look(&undoing, store, request, row, &plugins, &mut report).await?;
+            look(undoing, store, request, row, &plugins, &mut report).await?;
         }
         before = rows.last().map(|row| row.id).or(before);
         if !more || rows.is_empty() {
@@ -279,6 +282,12 @@ async fn look(
     for restore in put_back {
         let found = store.rehearse(row.identity.tenant.as_ref(), restore).await?;
         report.rows += found.rows;
+        let told =
+            proposal.changes.iter().filter(|_| found.rows > 0).filter_map(|change| match change {
+                Change::Emit { topic, .. } => Some((topic.clone(), 1)),
+                _ => None,
+            });
+        report.tell_of(told);
         report.already += found.already;
         report.staying += found.stay.len() as u64;
         let room = STAY_MAX.saturating_sub(report.stay.len());
@@ -294,7 +303,7 @@ async fn look(
 
 /// Records the request, and has it carried out: by the leader, or by a pass of this process if nobody leads.
 async fn undone(
-    mut assembly: Assembly,
+    (mut assembly, undoing): (Assembly, &Proposer),
     target: &Target,
     request: Undo,
     asking: &Asking,
@@ -336,7 +345,7 @@ async fn undone(
     if let Some(error) = run.error {
         return Err(Failure::Failed(format!("the scan of run {} failed: {error}", run.id)));
     }
-    summed(&store, &run.id, &request, &mut report).await?;
+    summed(undoing, &store, (&run.id, &request), &mut report).await?;
     Ok(report)
 }
 
@@ -354,12 +363,11 @@ async fn run_of(store: &dyn Store, command: u64) -> Result<Option<Run>, Failure>
 
 /// Sums up what a run has put back, and looks at the rows that stay.
 async fn summed(
+    undoing: &Proposer,
     store: &Arc<dyn Store>,
-    run: &RunId,
-    request: &Undo,
+    (run, request): (&RunId, &Undo),
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let undoing = Proposer::new(Arc::clone(store));
     let (mut before, plugins) = (None, Plugins::default());
     loop {
         let query =
@@ -372,13 +380,14 @@ async fn summed(
                     report.items += 1;
                     report.plan_again += u64::from(request.plan_again);
                     report.rows += row.rows;
+                    report.tell_of(undoing.topics_told(row).await?);
                     if is_whole(reason.as_deref()) {
                         report.note(undo::notes_of(reason.as_deref()));
                         continue;
                     }
                     let mut stays = Report::default();
                     if let Some(undone) = undone_by(&**store, row).await? {
-                        look(&undoing, store, request, &undone, &plugins, &mut stays).await?;
+                        look(undoing, store, request, &undone, &plugins, &mut stays).await?;
                     }
                     report.staying += stays.staying;
                     report.stay.extend(stays.stay);
@@ -448,6 +457,13 @@ impl Report {
         }
     }
 
+    /// Adds messages that tell of it.
+    fn tell_of(&mut self, topics: impl IntoIterator<Item = (String, u64)>) {
+        for (topic, count) in topics {
+            *self.told.entry(topic).or_default() += count;
+        }
+    }
+
     /// Sums up the rows that came back with other values.
     fn tell(&mut self) {
         let (differing, items) = std::mem::take(&mut self.differing);
@@ -501,6 +517,10 @@ impl Report {
         for (topic, count) in &self.messages {
             let words = format!("{} to {topic} had been sent or wait", counted(*count, "message"));
             facts.add("not taken back", words);
+        }
+        let told = if self.dry_run { "would be told" } else { "told" };
+        for (topic, count) in &self.told {
+            facts.add(told, format!("{} to {topic}", counted(*count, "message")));
         }
         let mut text = facts.render();
         if !self.stay.is_empty() {

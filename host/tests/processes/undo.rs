@@ -1,9 +1,11 @@
 //! `besom undo` and `besom quarantine`: alone, beside a host, and killed in the middle.
 
+use std::time::Instant;
+
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::site::{Site, wait_for};
+use crate::site::{Site, hostile, wait_for};
 
 const CONFIG: &str = r#"
 [collections.sessions]
@@ -118,22 +120,101 @@ fn a_host_undoes_what_is_asked_for_beside_it_and_does_not_plan_it_again() {
     site.balanced();
 }
 
+/// How often an undo is killed, at moments that are spread over the time that one takes.
+const KILLS: u32 = 12;
+
 #[test]
 fn an_undo_that_is_killed_goes_on_when_it_is_repeated() {
     let (site, db) = site();
     let before = dump(&db);
     let run = removed(&site, &db);
-    for after in [1, 2, 3] {
+    let begun = Instant::now();
+    let (_, undone) = site.json(&["undo", &run]);
+    let whole = begun.elapsed();
+    assert!(dump(&db) == before);
+    assert_eq!(site.json(&["undo", &undone["run"].to_string()]).0, 0);
+    let mut cut = 0;
+    for kill in 1..=KILLS {
         let mut undoing = site.command(&["undo", &run]).spawn().expect("it starts");
-        wait_for("some rows are back", || {
-            let is_over = undoing.try_wait().expect("known").is_some();
-            (is_over || dump(&db).len() >= after * 1_000).then_some(())
-        });
+        std::thread::sleep(whole * kill / (KILLS + 1));
         undoing.kill().expect("killed");
         undoing.wait().expect("it ends");
+        let back = dump(&db).len();
+        cut += u32::from(back < ROWS as usize);
+        site.balanced();
+        // The next one begins anew.
+        if back == ROWS as usize {
+            let (_, kept) = site.json(&["quarantine", "ls", "--task", "undo"]);
+            assert_eq!(site.json(&["undo", &kept[0]["run"].to_string()]).0, 0);
+        }
     }
+    assert!(cut > KILLS / 3, "{cut} of {KILLS} were killed before their end");
     let (code, _) = site.json(&["undo", &run]);
     assert!(code == 0 && dump(&db) == before, "{code}");
+    site.balanced();
+}
+
+/// Of what an undo has put back, some rows were taken back by an undo of it: these can be put back again.
+#[test]
+fn what_was_taken_back_in_part_is_put_back_again() {
+    let (site, db) = site();
+    let before = dump(&db);
+    let run = removed(&site, &db);
+    let (_, undone) = site.json(&["undo", &run]);
+    db.execute("UPDATE sessions SET token = 'theirs' WHERE id = 7", []).expect("changed");
+    let now = dump(&db);
+    let (code, taken) = site.json(&["undo", &undone["run"].to_string()]);
+    assert_eq!((code, &taken["rows"]), (1, &(ROWS - 1).into()));
+    assert_eq!(dump(&db), [now[6].clone()]);
+    let (_, items) = site.json(&["quarantine", "show", &run]);
+    let of =
+        |how: &str| items.as_array().expect("items").iter().filter(|i| i["undone"] == how).count();
+    assert_eq!((of("partly"), of("no")), (1, 4));
+    let (code, again) = site.json(&["undo", &run]);
+    assert_eq!((code, &again["rows"], &again["already"]), (0, &(ROWS - 1).into(), &0.into()));
+    assert!(dump(&db) == now);
+    let (_, once_more) = site.json(&["undo", &run]);
+    let already = serde_json::json!({ (format!("already undone by run {}", again["run"])): 5 });
+    assert_eq!(once_more["skipped"], already);
+    assert_ne!(now, before);
+    site.balanced();
+}
+
+/// Who was told of a deletion is told that it was undone, once, and only if it was.
+#[test]
+fn the_receivers_of_messages_are_told_what_was_undone() {
+    let topics = "[delivery]\nhosts = [\"localhost:1\"]\n\
+                  [topics.cleaned]\nurl = \"http://localhost:1/\"\n\
+                  [topics.\"cleaned.undone\"]\nurl = \"http://localhost:1/\"\n";
+    let config = hostile("cleaner", "keys:sweep-and-tell", "schedule = \"@every 1h\"");
+    let site = Site::new(&format!("{topics}{config}"));
+    site.add_hostile();
+    let db = site.database();
+    let things = || db.query_row("SELECT count(*) FROM things", [], |r| r.get(0));
+    assert_eq!((site.json(&["run"]).0, things()), (0, Ok(0)));
+    let (_, kept) = site.json(&["quarantine", "ls"]);
+    let run = kept[0]["run"].to_string();
+    let told = |words: &[&str]| site.json(&[&["undo", &run][..], words].concat()).1["told"].clone();
+    let once = serde_json::json!({ "cleaned.undone": 1 });
+    assert_eq!((told(&["--dry-run"]), things()), (once.clone(), Ok(0)));
+    // Nothing comes back, and nobody is told so.
+    db.execute("INSERT INTO things VALUES ('first', 1, 'theirs', x'02', 0)", []).expect("a row");
+    assert_eq!(told(&["--dry-run"]), serde_json::json!({}));
+    assert_eq!(told(&[]), serde_json::json!({}));
+    db.execute("DELETE FROM things", []).expect("deleted");
+    assert_eq!((told(&[]), things()), (once, Ok(1)));
+    assert_eq!(told(&[]), serde_json::json!({}));
+    let (_, sent) = site.json(&["outbox", "ls", "--topic", "cleaned.undone"]);
+    assert_eq!((sent.as_array().map(Vec::len), &sent[0]["key"]), (Some(1), &"k".into()));
+    let sql = "SELECT json(CAST(u.payload AS TEXT)), c.id FROM besom_outbox u JOIN besom_outbox c
+               ON c.topic = 'cleaned' WHERE u.topic = 'cleaned.undone'";
+    let (payload, cleaned): (String, u64) =
+        db.query_row(sql, [], |r| Ok((r.get(0)?, r.get(1)?))).expect("a message");
+    let payload: Value = serde_json::from_str(&payload).expect("JSON");
+    let expected = serde_json::json!({
+        "message": cleaned, "task": "cleaner", "run": kept[0]["run"], "item": "sweep-and-tell"
+    });
+    assert_eq!(payload, expected);
     site.balanced();
 }
 

@@ -365,6 +365,8 @@ macro_rules! store_conformance {
                 what_somebody_has_changed_since_stays_unless_it_is_forced,
                 an_inserted_row_is_removed_unless_it_was_changed,
                 undo_twice_changes_nothing,
+                what_was_taken_back_is_put_back_again,
+                nothing_is_told_of_an_undo_that_changes_nothing,
                 an_item_comes_back_as_a_whole_or_not_at_all,
                 families_are_removed_as_a_whole_or_stay,
                 rows_of_others_are_never_deleted_with_those_that_are_removed,

@@ -115,7 +115,7 @@ impl World<'_> {
             clock: self.clock_of(node),
             clock_read_every: READ_CLOCK_EVERY,
             activity: Arc::new(MemoryActivity::new(Timeouts::default(), time)),
-            guests: Arc::new(undo::Undoing::new(plugins, store.clone())),
+            guests: Arc::new(undo::Undoing::new(plugins, undo::Proposer::new(store.clone(), []))),
             health: Arc::default(),
             node: name.clone(),
             snapshot_max: self.config.host.act_snapshot_max,

@@ -59,7 +59,10 @@ pub fn close<'a>(
             (Decision::Apply { on_guard_failed, .. }, Judged::GuardFailed) => {
                 settling.settle(on_guard_failed, None)
             }
-            (Decision::Apply { proposal, .. }, Judged::Held) => settling.commit(proposal),
+            (Decision::Apply { proposal, .. }, Judged::Held) => settling.commit(proposal, true),
+            (Decision::Apply { proposal, .. }, Judged::Unchanged) => {
+                settling.commit(proposal, false)
+            }
         };
         closed.outcomes.push(outcome);
     }
@@ -81,7 +84,7 @@ struct Settling<'a, 'b> {
 
 impl<'a> Settling<'a, '_> {
     /// The item's changes were applied. From now on nothing blocks its identity.
-    fn commit(&mut self, proposal: &'a Proposal) -> Outcome {
+    fn commit(&mut self, proposal: &'a Proposal, emits: bool) -> Outcome {
         let (at, item) = (self.at, self.item);
         self.closed.tally.of(&item.identity).committed += 1;
         self.ends();
@@ -105,7 +108,7 @@ impl<'a> Settling<'a, '_> {
             }
         }
         self.history(End::Committed, false, None, &proposal.notes);
-        for change in &proposal.changes {
+        for change in proposal.changes.iter().filter(|_| emits) {
             if let Change::Emit { topic, key, payload } = change {
                 self.write(Write::Emit { at, item, topic, key, payload });
             }

@@ -69,6 +69,9 @@ impl Entry {
 pub enum Judged {
     /// Its decision holds: the guards held and the changes are applied, or there are none.
     Held,
+    /// As [`Judged::Held`], but of the rows that were to be put back, each stays as it is. Its messages, which say
+    /// that rows are back, are not sent.
+    Unchanged,
     /// A guard does not hold; nothing of the entry is applied.
     GuardFailed,
     /// The database refuses a change, in these words; nothing of the entry is applied.
@@ -80,11 +83,18 @@ impl Judged {
     /// ranges as they were. An item that stands for the rows of ranges and has changed none of them has done
     /// nothing: others hold the rows, or they no longer match.
     pub fn of_rows(proposal: &Proposal, rows: u64, refused: Option<&str>) -> Judged {
+        let restores = || proposal.changes.iter().any(|change| change.restore().is_some());
         match refused {
+            _ if rows == 0 && restores() => Judged::Unchanged,
             _ if rows > 0 || !proposal.is_of_ranges() => Judged::Held,
             Some(said) => Judged::Violated(said.to_owned()),
             None => Judged::GuardFailed,
         }
+    }
+
+    /// Whether the entry is committed.
+    pub fn is_applied(&self) -> bool {
+        matches!(self, Judged::Held | Judged::Unchanged)
     }
 }
 

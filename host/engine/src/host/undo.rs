@@ -5,7 +5,7 @@
 //! candidates are history rows, newest first and in one stream, so that the last change is taken back first. What
 //! may be put back is decided by the store, inside the commit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Again, Change, OnGuardFailed, Proposal, Restore, Verdict};
 use besom_core::queue::RetryPolicy;
 use besom_core::time::Time;
-use besom_core::undo::{self, Target, is_whole};
+use besom_core::undo::{self, Target};
 use besom_core::value::{Field, Value};
 use besom_snapshot::LeftOut;
 use futures::FutureExt as _;
@@ -29,11 +29,11 @@ use besom_node::Work;
 use besom_node::planner::Scheduled;
 use besom_ports::activity::Activity;
 use besom_ports::guests::{Acted, Call, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage};
-use besom_ports::store::{self, HistoryQuery, HistoryRow, ReadView, Store};
+use besom_ports::store::{self, HistoryQuery, HistoryRow, Message, MessageQuery, ReadView, Store};
 use besom_ports::task::{
     APPROVE_WITHIN_DEFAULT, DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition,
 };
-use besom_ports::undone::{DEPTH_MAX, ONLY_PLANNED_AGAIN, attempts, is_undone, key_of};
+use besom_ports::undone::{self, DEPTH_MAX, ONLY_PLANNED_AGAIN, Recorded, Standing, key_of};
 
 /// In place of the digest of a component.
 const DIGEST: &str = "besom-undo";
@@ -131,6 +131,24 @@ pub struct Undoing {
 /// Finds and proposes what is put back.
 pub struct Proposer {
     store: Arc<dyn Store>,
+    /// The topics with [`UNDONE`] that have a route.
+    told: BTreeSet<String>,
+}
+
+/// The end of the topic to which a message goes when what another message has told was undone: `orders.closed.undone`.
+pub const UNDONE: &str = ".undone";
+/// Maximum number of messages of an item that are looked at.
+const MESSAGES_MAX: u32 = 1_000;
+
+/// The payload of such a message.
+#[derive(Serialize)]
+struct Told<'a> {
+    /// The number of the message (`Besom-Message`) that told what was undone.
+    message: u64,
+    /// The item that had sent it.
+    task: &'a str,
+    run: u64,
+    item: &'a str,
 }
 
 /// How an item is undone.
@@ -254,15 +272,60 @@ fn before(cursor: Option<&[u8]>, request: &str) -> Option<u64> {
 
 impl Undoing {
     /// These plugins, and the task beside them.
-    pub fn new(plugins: Arc<dyn Guests>, store: Arc<dyn Store>) -> Undoing {
-        Undoing { plugins, own: Proposer::new(store) }
+    pub fn new(plugins: Arc<dyn Guests>, own: Proposer) -> Undoing {
+        Undoing { plugins, own }
     }
 }
 
 impl Proposer {
-    /// From what a store has kept.
-    pub fn new(store: Arc<dyn Store>) -> Proposer {
-        Proposer { store }
+    /// From what a store has kept. Of the topics that have a route, those with [`UNDONE`] are told.
+    pub fn new<'t>(
+        store: Arc<dyn Store>,
+        routed: impl IntoIterator<Item = &'t String>,
+    ) -> Proposer {
+        let told = routed.into_iter().filter(|topic| topic.ends_with(UNDONE)).cloned().collect();
+        Proposer { store, told }
+    }
+
+    /// The topics to which the items of the task have sent messages, each with their number.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn topics_told(&self, row: &HistoryRow) -> store::Result<BTreeMap<String, u64>> {
+        let mut topics = BTreeMap::new();
+        if !self.told.is_empty() {
+            for message in self.sent(row.id).await? {
+                *topics.entry(message.topic).or_default() += 1;
+            }
+        }
+        Ok(topics)
+    }
+
+    async fn sent(&self, history: u64) -> store::Result<Vec<Message>> {
+        let (history, limit) = (Some(history), MESSAGES_MAX);
+        self.store.messages(&MessageQuery { history, limit, ..MessageQuery::default() }).await
+    }
+
+    /// What is told to those to whom an item has sent messages.
+    async fn told(&self, undone: &Undone) -> store::Result<Vec<Change>> {
+        if self.told.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut sent = self.sent(undone.history).await?;
+        sent.sort_by_key(|message| message.delivery.id);
+        let tell = |message: Message| {
+            let topic = format!("{}{UNDONE}", message.topic);
+            let told = Told {
+                message: message.delivery.id,
+                task: undone.identity.task.as_str(),
+                run: undone.run.0,
+                item: &undone.identity.key,
+            };
+            let payload = serde_json::to_vec(&told).unwrap_or_default();
+            let is_told = self.told.contains(&topic);
+            is_told.then_some(Change::Emit { topic, key: message.key, payload })
+        };
+        Ok(sent.into_iter().filter_map(tell).collect())
     }
 
     async fn scan_history(
@@ -369,20 +432,19 @@ impl Proposer {
                 counted(kept.purged, "row")
             ));
         }
-        let attempts = attempts(&*self.store, undone.run, undone.history).await?;
-        let mut earlier = Vec::new();
-        for attempt in attempts {
-            if is_undone(&*self.store, &attempt).await? {
-                continue;
-            }
-            if is_whole(attempt.reason.as_deref()) && request.plan_again {
-                return Ok(only_planned_again(undone));
-            }
-            if is_whole(attempt.reason.as_deref()) {
-                return skip(format!("{ALREADY} by run {}", attempt.run));
-            }
-            earlier.push(attempt.id);
+        let recorded = Recorded::of_item(&*self.store, undone.run, undone.history).await?;
+        if let Some(by) = recorded.by(undone.run, undone.history) {
+            return match request.plan_again {
+                true => Ok(only_planned_again(undone)),
+                false => skip(format!("{ALREADY} by run {by}")),
+            };
         }
+        // Who was told by an earlier attempt is not told again.
+        let told = match recorded.of(undone.run, undone.history) {
+            undone::Undone::No => self.told(undone).await?,
+            undone::Undone::Partly | undone::Undone::Whole => Vec::new(),
+        };
+        let Standing { earlier, reverted } = recorded.standing(undone.run, undone.history);
         // What is no longer blocked is so whatever its version is.
         let version = kept.version.or_else(|| request.plan_again.then(String::new));
         let restore = Restore {
@@ -393,10 +455,11 @@ impl Proposer {
             rows: kept.rows,
             forced: Arc::new(request.forced.iter().cloned().collect()),
             earlier,
+            reverted,
             purged: kept.purged,
             whole,
         };
-        Ok(proposed(undone, restore, Vec::new()))
+        Ok(proposed(undone, restore, (told, Vec::new())))
     }
 
     /// How an item is undone.
@@ -436,7 +499,7 @@ impl Proposer {
     }
 }
 
-fn proposed(undone: &Undone, restore: Restore, more: Vec<Field>) -> Verdict {
+fn proposed(undone: &Undone, restore: Restore, (told, more): (Vec<Change>, Vec<Field>)) -> Verdict {
     let Identity { task, key, .. } = &undone.identity;
     let mut notes = vec![
         Field::new("task", Value::Text(task.to_string())),
@@ -445,7 +508,7 @@ fn proposed(undone: &Undone, restore: Restore, more: Vec<Field>) -> Verdict {
     notes.extend(more);
     Verdict::Propose(Proposal {
         guards: Vec::new(),
-        changes: vec![Change::Restore(Arc::new(restore))],
+        changes: std::iter::once(Change::Restore(Arc::new(restore))).chain(told).collect(),
         on_guard_failed: OnGuardFailed::Skip("it could not be undone".to_owned()),
         notes,
     })
@@ -459,7 +522,8 @@ fn only_planned_again(undone: &Undone) -> Verdict {
         again: Again::Only,
         ..Restore::default()
     };
-    proposed(undone, restore, vec![Field::new(ONLY_PLANNED_AGAIN, Value::Bool(true))])
+    let note = Field::new(ONLY_PLANNED_AGAIN, Value::Bool(true));
+    proposed(undone, restore, (Vec::new(), vec![note]))
 }
 
 /// The number of rows that a verdict puts back.

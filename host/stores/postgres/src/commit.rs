@@ -625,12 +625,14 @@ impl<'a> Attempt<'a> {
         if let Some(said) = self.care.violated.get(&at) {
             return Judged::Violated(said.clone());
         }
-        let plain = matches!(self.batch.entries[at].decision, Decision::Settle(_));
-        if plain || last_wave.binary_search(&at).is_ok() {
+        let Decision::Apply { proposal, .. } = &self.batch.entries[at].decision else {
+            return Judged::Held;
+        };
+        if last_wave.binary_search(&at).is_ok() {
             return Judged::Held;
         }
         match decided.get(&at) {
-            Some(Ok(_)) => Judged::Held,
+            Some(Ok(done)) => Judged::of_rows(proposal, done.rows, done.said.as_deref()),
             Some(Err(NotApplied::Violation(said))) => Judged::Violated(said.clone()),
             Some(Err(NotApplied::Refused(error))) => Judged::Violated(error.to_string()),
             Some(Err(NotApplied::Guard | NotApplied::Locked)) | None => Judged::GuardFailed,
@@ -1148,7 +1150,7 @@ impl<'a> Attempt<'a> {
 /// Whether changes that the database has applied count as applied.
 fn applied(work: &Work<'_>, done: &Done) -> std::result::Result<(), NotApplied> {
     match Judged::of_rows(work.proposal, done.rows, done.said.as_deref()) {
-        Judged::Held => Ok(()),
+        Judged::Held | Judged::Unchanged => Ok(()),
         Judged::GuardFailed => Err(NotApplied::Guard),
         Judged::Violated(said) => Err(NotApplied::Violation(said)),
     }

@@ -513,18 +513,20 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
         Some(State::Delivered) => "o.delivered_at IS NOT NULL",
         Some(State::GivenUp) => "o.given_up_at IS NOT NULL",
     };
+    let of = if query.history.is_some() { "o.history = $3" } else { "$3::int8 IS NULL" };
     let rows = session
         .query(
             &format!(
                 "SELECT {DELIVERY}, (SELECT name FROM @.task WHERE id = o.task), o.tenant,
                    o.topic, o.key, coalesce((SELECT s.due FROM @.outbox_sequence s
                      WHERE s.sequence = o.sequence AND s.head = o.no), 0)
-                 FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state}
+                 FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state} AND {of}
                  ORDER BY o.id DESC LIMIT $2"
             ),
             params![
                 query.topic.as_ref().map(|topic| escaped(topic).into_owned()),
-                i64::from(query.limit)
+                i64::from(query.limit),
+                query.history.map(u64::cast_signed)
             ],
         )
         .await?;

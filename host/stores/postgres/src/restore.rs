@@ -26,8 +26,8 @@ use super::whole::of_kept;
 use besom_ports::store::{BeforeImage, KeptItem, Restored};
 use besom_record::images::{Images, outline, unpack};
 use besom_record::restore::{
-    Answer, Ask, Did, Ended, Found, Kin, REMOVED, Restoring, Undone, absent, compared, lost,
-    nothing, unmapped,
+    Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent, compared,
+    lost, nothing, unmapped,
 };
 
 /// What is kept of an item.
@@ -116,12 +116,13 @@ pub(super) async fn apply(
         let gone: Vec<&str> = columns.filter(|column| found.column(column).is_none()).collect();
         notes.extend(lost(name, &gone));
     }
-    let mut earlier = Vec::new();
-    for history in &restore.earlier {
-        earlier.extend(unpacked(packed(session, *history).await?)?.into_iter().flatten());
+    let mut earlier = Earlier::default();
+    for (history, count) in restore.attempts() {
+        let changed = unpacked(packed(session, history).await?)?;
+        earlier.add(&changed.unwrap_or_default(), count);
     }
     let kin = Kin::of(tables.into_iter());
-    let mut restoring = Restoring::new(images, restore, &earlier, kin);
+    let mut restoring = Restoring::new(images, restore, earlier, kin);
     let back = Back { session, mapping, scene, tenant };
     while let Some(ask) = restoring.ask() {
         let answer = back.asked(ask).await?;

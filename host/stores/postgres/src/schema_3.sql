@@ -13,3 +13,6 @@ CREATE TABLE @.review (
     plan text NOT NULL                     -- JSON
 );
 CREATE INDEX review_waiting ON @.review (run) WHERE state = 'waiting';
+
+-- The messages of an item, which its undo names.
+CREATE INDEX outbox_by_history ON @.outbox USING brin (history) WITH (pages_per_range = 16);

@@ -185,6 +185,28 @@ fn way(image: &BeforeImage) -> Way {
     }
 }
 
+/// The rows that earlier attempts have put back, except for those that undos of these have taken back.
+#[derive(Debug, Default)]
+pub struct Earlier(HashMap<String, i32>);
+
+impl Earlier {
+    /// Adds what an attempt has changed (1), or the undo of one (-1): see [`Restore::attempts`].
+    pub fn add(&mut self, changed: &[BeforeImage], count: i32) {
+        let names = changed.iter().map(|image| row_name(&image.collection, &image.key));
+        for name in names.collect::<HashSet<String>>() {
+            *self.0.entry(name).or_default() += count;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|count| *count > 0)
+    }
+}
+
 /// Rows that are being put back.
 #[derive(Debug)]
 pub struct Restoring {
@@ -194,7 +216,7 @@ pub struct Restoring {
     jobs: Vec<Job>,
     current: Option<Job>,
     forced: Arc<BTreeSet<String>>,
-    earlier: HashSet<String>,
+    earlier: Earlier,
     /// Rows that were looked at.
     seen: HashMap<usize, Vec<Field>>,
     /// Moved rows whose copies are gone.
@@ -258,15 +280,14 @@ const TIMES_MAX: u32 = 4;
 const LATE: &str = "it was not tried, because finding the rows that the database refuses takes too long; undo it again";
 
 impl Restoring {
-    /// Puts back the rows of these images, oldest first, as `restore` says; `earlier` has the images of earlier
-    /// attempts, whose rows are not put back again; `kin` says which rows belong to others.
+    /// Puts back the rows of these images, oldest first, as `restore` says, except for those of `earlier`; `kin`
+    /// says which rows belong to others.
     pub fn new(
         images: Vec<BeforeImage>,
         restore: &Restore,
-        earlier: &[BeforeImage],
+        earlier: Earlier,
         kin: Kin,
     ) -> Restoring {
-        let name = |image: &BeforeImage| row_name(&image.collection, &image.key);
         let removed = |at: &usize| way(&images[*at]) == Way::Remove;
         let removed: Vec<usize> = (0..images.len()).filter(removed).collect();
         let families = match restore.whole {
@@ -284,7 +305,7 @@ impl Restoring {
             jobs: Vec::new(),
             current: None,
             forced: if restore.whole { Arc::default() } else { Arc::clone(&restore.forced) },
-            earlier: earlier.iter().map(name).collect(),
+            earlier,
             seen: HashMap::new(),
             without_copy: HashSet::new(),
             refused: Vec::new(),

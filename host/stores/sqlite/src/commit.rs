@@ -201,7 +201,7 @@ fn apply_all<'a>(
                 let restored = effects.restored.as_ref().and_then(besom_record::restore::said);
                 let said = effects.refused.said().or(restored);
                 let judged = Judged::of_rows(proposal, effects.rows, said.as_deref());
-                if judged == Judged::Held {
+                if judged.is_applied() {
                     let of = &mut applied[i];
                     (of.rows, of.said) = (effects.rows, said);
                     if let Some(kept) = effects.images {

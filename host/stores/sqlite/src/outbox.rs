@@ -443,6 +443,9 @@ pub(super) fn pending(
     Ok(count.query_row(params![topic, task.map(TaskName::as_str), limit], row)?)
 }
 
+/// The messages of an item. Their numbers follow that of its history row.
+const OF_HISTORY: &str = "o.id > ?3 AND o.id <= ?3 + 2000 AND o.history = ?3";
+
 /// Messages, newest first.
 pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Message>> {
     let state = match query.state {
@@ -451,14 +454,15 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
         Some(State::Delivered) => "o.delivered_at IS NOT NULL",
         Some(State::GivenUp) => "o.given_up_at IS NOT NULL",
     };
+    let of = if query.history.is_some() { OF_HISTORY } else { "?3 IS NULL" };
     let mut select = conn.prepare_cached(&format!(
         "SELECT {DELIVERY}, (SELECT name FROM besom_task WHERE id = o.task), o.tenant, o.topic,
            o.key, coalesce((SELECT s.due FROM besom_outbox_sequence s WHERE s.topic = o.topic
              AND s.key = o.key AND s.tenant = o.tenant AND s.head = o.no), 0)
-         FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state}
+         FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state} AND {of}
          ORDER BY o.id DESC LIMIT ?2"
     ))?;
-    let rows = select.query_map(params![query.topic, query.limit], |r| {
+    let rows = select.query_map(params![query.topic, query.limit, query.history], |r| {
         Ok(Message {
             delivery: delivery(r)?,
             task: r.get::<_, Option<String>>(11)?.map(TaskName::from),

@@ -20,8 +20,8 @@ use super::writer::Tx;
 use besom_ports::store::{BeforeImage, Error, KeptItem, Restored};
 use besom_record::images::{outline, unhex, unpack};
 use besom_record::restore::{
-    Answer, Ask, Did, Ended, Found, Kin, REMOVED, Restoring, Undone, absent, compared, lost,
-    nothing, unmapped,
+    Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent, compared,
+    lost, nothing, unmapped,
 };
 
 /// Maximum number of rows that one statement inserts. SQLite copies each page that a statement changes, to be able to
@@ -127,9 +127,9 @@ impl Effects<'_> {
             let place = Place { writable, triggered, references: OnceCell::new() };
             scene.insert(name.clone(), place);
         }
-        let mut earlier = Vec::new();
-        for history in &restore.earlier {
-            earlier.extend(self.kept_rows(*history)?.into_iter().flatten());
+        let mut earlier = Earlier::default();
+        for (history, count) in restore.attempts() {
+            earlier.add(&self.kept_rows(history)?.unwrap_or_default(), count);
         }
         let mut notes = Vec::new();
         for (name, Place { writable: columns, .. }) in &scene {
@@ -144,7 +144,7 @@ impl Effects<'_> {
         }
         let tables = restore.collections.iter().filter_map(|name| mapping.table(name).ok());
         let kin = Kin::of(tables.map(|table| &table.collection));
-        let mut restoring = Restoring::new(images, restore, &earlier, kin);
+        let mut restoring = Restoring::new(images, restore, earlier, kin);
         while let Some(ask) = restoring.ask() {
             let answer = self.asked(ask, &scene)?;
             restoring.answer(answer);
@@ -232,7 +232,10 @@ impl Effects<'_> {
         let table = self.mapping.table(collection)?;
         let key = key_in(table, image);
         let terms = compared(image, &table.collection.name);
-        let mut sql = format!("SELECT {}, (1", table.whole(self.conn)?);
+        // A copy has a row id of its own.
+        let is_copy = table.collection.name != image.collection;
+        let whole = if is_copy { "*" } else { table.whole(self.conn)? };
+        let mut sql = format!("SELECT {whole}, (1");
         let mut params = Vec::new();
         // A column that is gone has no value that could have stayed.
         if terms.iter().any(|term| table.form(&term.column).is_err()) {

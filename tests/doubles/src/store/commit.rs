@@ -22,7 +22,7 @@ use besom_core::proposal::{Again, Change, Filter, Guard, Proposal, Restore};
 use besom_core::purge::note;
 use besom_core::time::Time;
 use besom_core::undo::row_name;
-use besom_record::restore::{Kin, REMOVED, Restoring, nothing, said, unmapped};
+use besom_record::restore::{Earlier, Kin, REMOVED, Restoring, nothing, said, unmapped};
 
 use super::fault::Broken;
 use super::ledger::{By, Changed};
@@ -180,7 +180,7 @@ impl State {
             Ok((touched, said)) => {
                 let rows = touched.iter().filter(|touched| !touched.is_copy).count() as u64;
                 let judged = Judged::of_rows(proposal, rows, None);
-                if judged == Judged::Held {
+                if judged.is_applied() {
                     let image = |touched: &Touched| touched.image(commit.collections);
                     (did.rows, did.said) = (rows, said);
                     did.images = kept.then(|| touched.iter().map(image).collect());
@@ -285,8 +285,10 @@ impl State {
         {
             return nothing(&unmapped(name));
         }
-        let earlier = restore.earlier.iter().filter_map(|history| self.images(*history));
-        let earlier: Vec<BeforeImage> = earlier.flatten().collect();
+        let mut earlier = Earlier::default();
+        for (history, count) in restore.attempts() {
+            earlier.add(&self.images(history).unwrap_or_default(), count);
+        }
         let mut restore = restore.clone();
         if self.is_broken(Broken::Undo) {
             let name = |image: &BeforeImage| row_name(&image.collection, &image.key);
@@ -294,7 +296,7 @@ impl State {
         }
         let of = restore.collections.iter().filter_map(|name| collections.get(name));
         let kin = Kin::of(of);
-        let mut restoring = Restoring::new(images, &restore, &earlier, kin);
+        let mut restoring = Restoring::new(images, &restore, earlier, kin);
         let mut mark = 0;
         while let Some(ask) = restoring.ask() {
             let answer = self.tables.put_back(collections, ask, (&mut touched, &mut mark))?;

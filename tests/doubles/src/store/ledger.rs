@@ -97,7 +97,9 @@ impl State {
                 Write::Emit { item, topic, key, payload, .. } => {
                     let Identity { task, tenant, .. } = &item.identity;
                     let (run, tenant) = (Some(item.run), tenant.as_ref());
-                    let origin = Origin { task: Some(task), run, tenant, now: by.now };
+                    // It follows the history row of its item.
+                    let history = self.history.last_key_value().map(|(id, _)| *id);
+                    let origin = Origin { task: Some(task), run, history, tenant, now: by.now };
                     self.emit(origin, topic, key, payload, None);
                 }
                 Write::Lift { item } => {

@@ -27,6 +27,8 @@ pub struct Message {
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,
     pub(super) run: Option<RunId>,
+    /// The history row of the item that emitted it.
+    pub(super) history: Option<u64>,
     pub(super) sequence: u64,
     pub(super) id: u64,
     pub(super) at: Time,
@@ -45,6 +47,7 @@ pub struct Message {
 pub(super) struct Origin<'a> {
     pub(super) task: Option<&'a TaskName>,
     pub(super) run: Option<RunId>,
+    pub(super) history: Option<u64>,
     pub(super) tenant: Option<&'a Tenant>,
     pub(super) now: Time,
 }
@@ -114,6 +117,7 @@ impl State {
             task: origin.task.cloned(),
             tenant: origin.tenant.cloned(),
             run: origin.run,
+            history: origin.history,
             sequence,
             id,
             at: origin.now,
@@ -151,7 +155,8 @@ impl State {
             Judged::New(highest) => highest,
         };
         self.entered.insert(stream, highest);
-        let origin = Origin { task: None, run: None, tenant: one.tenant.as_ref(), now };
+        let origin =
+            Origin { task: None, run: None, history: None, tenant: one.tenant.as_ref(), now };
         let sequence = self.emit(origin, &one.topic, &one.key, &one.payload, one.number);
         Entered::Stored { sequence }
     }
@@ -374,6 +379,7 @@ impl State {
         let asked = |m: &&Message| {
             query.topic.as_ref().is_none_or(|topic| m.topic == *topic)
                 && query.state.is_none_or(|stage| m.stage == stage)
+                && query.history.is_none_or(|history| m.history == Some(history))
         };
         let found = self.outbox.iter().rev().filter(asked).take(query.limit as usize);
         let row = |m: &Message| store::Message {

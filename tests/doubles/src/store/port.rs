@@ -48,7 +48,8 @@ impl MemoryStore {
             let (tables, messages) = (state.tables.clone(), state.outbox.len());
             let sequences = state.sequences.clone();
             for (tenant, change) in changes {
-                let origin = Origin { task: None, run: None, tenant: tenant.as_ref(), now };
+                let origin =
+                    Origin { task: None, run: None, history: None, tenant: tenant.as_ref(), now };
                 let applied =
                     state.apply(&collections, origin.tenant, std::slice::from_ref(change));
                 if let Change::Emit { topic, key, payload } = change {

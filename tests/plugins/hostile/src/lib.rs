@@ -254,6 +254,10 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
             .update("things", vec![Value::Integer(1)], [("hidden", Value::Integer(1))])
             .into(),
         "emit-undeclared" => Proposal::new().emit("gossip", "k", b"x".as_slice()).into(),
+        "sweep-and-tell" => Proposal::new()
+            .delete("things", vec![Value::Integer(1)])
+            .emit("cleaned", "k", b"x".as_slice())
+            .into(),
         "emit" => Proposal::new().emit("cleaned", "k", b"x".as_slice()).into(),
         "guard-idle" => Proposal::new().guard(Guard::Idle("room".into())).into(),
         "bad-decimal" => Proposal::new()

@@ -7,7 +7,7 @@ use besom_core::item::Candidate;
 use besom_core::proposal::{Again, Change, Restore, RowRange};
 use besom_core::undo::{STAY, is_whole};
 use besom_core::value::{Row, Value};
-use besom_ports::store::{Decision, Left};
+use besom_ports::store::{Decision, Left, MessageQuery, Outcome};
 
 use super::images::{COLUMNS, changed, changes, delete, full};
 use crate::conformance::World;
@@ -53,6 +53,10 @@ pub async fn whatever_an_item_has_done_is_taken_back_and_can_be_undone(world: &m
 
 /// Rows of ranges come back by one item, deleted, set or moved; their archived copies are removed.
 pub async fn ranges_that_were_deleted_set_or_moved_are_taken_back(world: &mut World) {
+    // A row that was archived before: the copies have other places than the rows.
+    world.write(vec![full("t99", 99)]).await;
+    let moved = Change::MoveRange { range: all(), into: "archived".into() };
+    world.settle(candidate("k"), apply(vec![], vec![moved])).await;
     let rows = (0..20).map(|n| full(&format!("t{n:02}"), n)).collect();
     world.write(rows).await;
     let before = things(world).await;
@@ -66,7 +70,7 @@ pub async fn ranges_that_were_deleted_set_or_moved_are_taken_back(world: &mut Wo
         let undone = undo(world, item, &[]).await;
         assert_eq!((undone.rows, undone.reason), (20, None));
         assert_eq!(things(world).await, before);
-        assert_eq!(world.rows("archived", &["id"]).await, Vec::<Row>::new());
+        assert_eq!(world.rows("archived", &["id"]).await, [[text("t99")]]);
         let again = undo(world, undone.id, &[]).await;
         assert_eq!((things(world).await, again.reason), (after, None));
         assert_eq!(undo(world, again.id, &[]).await.reason, None);
@@ -140,6 +144,51 @@ pub async fn undo_twice_changes_nothing(world: &mut World) {
     let known = Restore { earlier: vec![first.id], ..restore_of(world, item, &[]).await };
     assert_eq!(undo_as(world, known).await.rows, 0);
     assert_eq!(things(world).await, before[1..]);
+}
+
+/// What an undo of the earlier attempt has taken back is put back again, and nothing else.
+pub async fn what_was_taken_back_is_put_back_again(world: &mut World) {
+    world.write(vec![full("a", 1), full("b", 2), full("c", 3)]).await;
+    let before = things(world).await;
+    world.settle(candidate("k"), apply(vec![], vec![Change::DeleteRange(all())])).await;
+    let item = latest(world).await;
+    let first = undo(world, item, &[]).await;
+    world.write(vec![set_n("b", 20)]).await;
+    let taken = undo(world, first.id, &[]).await;
+    assert_eq!((first.rows, taken.rows, things(world).await.len()), (3, 2, 1));
+    // The product has deleted the row that is its own now: it stays away.
+    world.write(vec![delete("b")]).await;
+    let (earlier, reverted) = (vec![first.id], vec![taken.id]);
+    let again = Restore { earlier, reverted, ..restore_of(world, item, &[]).await };
+    let again = undo_as(world, again).await;
+    assert_eq!((again.rows, again.reason), (2, None));
+    assert_eq!(things(world).await, [before[0].clone(), before[2].clone()]);
+    world.balanced().await;
+}
+
+/// A message that says that rows are back is sent only if one is.
+pub async fn nothing_is_told_of_an_undo_that_changes_nothing(world: &mut World) {
+    world.write(vec![full("a", 1)]).await;
+    world.settle(candidate("k"), apply(vec![], vec![delete("a")])).await;
+    let item = latest(world).await;
+    let tell = Change::Emit { topic: "t".into(), key: "k".into(), payload: vec![1] };
+    for (expected, theirs) in [(0, Some(full("a", 9))), (1, None)] {
+        world.write(vec![theirs.unwrap_or_else(|| delete("a"))]).await;
+        let restore = Change::Restore(Arc::new(restore_of(world, item, &[]).await));
+        let version = format!("request {expected}");
+        world.planned("undo", vec![Candidate { version, ..candidate("u") }]).await;
+        let waiting = world.only("undo").await;
+        let both = apply(vec![], vec![restore, tell.clone()]);
+        let committed = world.commit(vec![(&waiting, both)]).await;
+        assert_eq!(committed.outcomes, [Outcome::Committed]);
+        assert_eq!(world.fixture.outbox().await.len(), expected);
+        let sent =
+            MessageQuery { history: Some(latest(world).await), limit: 9, ..Default::default() };
+        assert_eq!(world.store().messages(&sent).await.unwrap().len(), expected);
+    }
+    let of_others = MessageQuery { history: Some(item), limit: 9, ..Default::default() };
+    assert_eq!(world.store().messages(&of_others).await.unwrap(), []);
+    world.balanced().await;
 }
 
 /// One row that somebody has changed keeps all others away, and none is forced.

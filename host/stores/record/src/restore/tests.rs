@@ -178,7 +178,7 @@ fn together(
 ) -> (Restored, Vec<Undone>) {
     let forced = forced.iter().map(|name| (*name).to_owned()).collect();
     let restore = Restore { forced: Arc::new(forced), ..Restore::default() };
-    asked(table, Restoring::new(images, &restore, &[], kin))
+    asked(table, Restoring::new(images, &restore, Earlier::default(), kin))
 }
 
 fn asked(table: &mut Table, mut restoring: Restoring) -> (Restored, Vec<Undone>) {
@@ -227,7 +227,7 @@ fn as_a_whole_every_row_comes_back_or_none() {
     let forced = Arc::new(BTreeSet::from(["t (1)".to_owned()]));
     let restore = Restore { whole: true, forced, ..Restore::default() };
     let images = || [gone(&rows[..2]), vec![inserted(rows[2].clone())]].concat();
-    let restoring = || Restoring::new(images(), &restore, &[], Kin::default());
+    let restoring = || Restoring::new(images(), &restore, Earlier::default(), Kin::default());
 
     let other = row(1, "another", None);
     let mut table = Table::default();
@@ -366,8 +366,12 @@ fn what_was_not_recorded_is_not_guessed() {
 fn what_an_earlier_attempt_has_put_back_is_not_put_back_again() {
     let rows = [row(1, "a", None), row(2, "b", None)];
     let mut table = Table::default();
-    let (earlier, kin) = (gone(&rows[..1]), Kin::default());
-    let mut restoring = Restoring::new(gone(&rows), &Restore::default(), &earlier, kin);
+    let (mut earlier, kin) = (Earlier::default(), Kin::default());
+    // Both were put back, and one was taken back; that was put back again and taken back once more.
+    earlier.add(&gone(&rows), 1);
+    (0..2).for_each(|_| earlier.add(&gone(&rows[1..]), -1));
+    earlier.add(&gone(&rows[1..]), 1);
+    let mut restoring = Restoring::new(gone(&rows), &Restore::default(), earlier, kin);
     while let Some(ask) = restoring.ask() {
         let answer = table.take(ask);
         restoring.answer(answer);
@@ -452,8 +456,12 @@ fn a_row_whose_copy_cannot_be_removed_stays_moved() {
     table.fixed.clear();
     table.rows.clear();
     table.copies = [(1, rows[0].clone())].into();
-    let mut restoring =
-        Restoring::new(vec![moved(&rows[0])], &Restore::default(), &[], Kin::default());
+    let mut restoring = Restoring::new(
+        vec![moved(&rows[0])],
+        &Restore::default(),
+        Earlier::default(),
+        Kin::default(),
+    );
     while let Some(ask) = restoring.ask() {
         let answer = match ask {
             Ask::Remove { .. } => Answer::Done(vec![Did::Missing]),
