@@ -31,6 +31,8 @@ mod ranges;
 mod refusals;
 #[path = "postgres_server/shapes.rs"]
 mod shapes;
+#[path = "postgres_server/strain.rs"]
+mod strain;
 #[path = "postgres_server/types.rs"]
 mod types;
 #[path = "postgres_server/views.rs"]

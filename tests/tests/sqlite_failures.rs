@@ -58,6 +58,34 @@ fn another_writer_makes_every_write_busy_and_nothing_is_lost() {
     });
 }
 
+/// What a commit has waited for the product, and what the product has waited for it.
+#[test]
+fn waits_and_holds_of_the_write_lock_are_felt() {
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let path = sqlite.path().to_owned();
+        let world = World::new(Box::new(sqlite)).await;
+        let store = world.store();
+        let felt = || async { store.strain(&[]).await.expect("measured") };
+        felt().await;
+        let other = Connection::open(path).expect("the file opens");
+        other.execute_batch("BEGIN IMMEDIATE").expect("it writes");
+        let wait = Duration::from_millis(120);
+        let lets_go = std::thread::spawn(move || {
+            std::thread::sleep(wait);
+            other.execute_batch("COMMIT").expect("it lets go");
+        });
+        world.write(vec![thing("t", 1)]).await;
+        world.planned("task", vec![candidate("k")]).await;
+        lets_go.join().expect("it ends");
+        let strain = felt().await;
+        assert!(strain.latency.is_some_and(|latency| latency >= wait / 2), "{strain:?}");
+        assert!(strain.lock_wait.is_some_and(|held| held > Duration::ZERO), "{strain:?}");
+        let calm = felt().await;
+        assert_eq!((calm.latency, calm.lock_wait), (Some(Duration::ZERO), Some(Duration::ZERO)));
+    });
+}
+
 /// A read of the store does not wait for a writer of the product.
 #[test]
 fn a_store_is_opened_and_read_while_another_writes() {

@@ -126,7 +126,7 @@ pub struct Pace {
     reach: u32,
     /// There was no pressure yet.
     is_starting: bool,
-    /// Why it has fallen, and from where; none: it has returned there.
+    /// Why it has fallen or does not rise, and from where; none: it has returned there.
     fallen: Option<(Sign, u32)>,
 }
 
@@ -170,7 +170,7 @@ impl Pace {
         self.ceiling.map_or(ROWS_MAX, NonZeroU32::get)
     }
 
-    /// Why it is below where it was; none: it is not.
+    /// Why it is below where it was, or still at the floor; none: it is not.
     pub fn fallen(&self) -> Option<Sign> {
         self.fallen.map(|(sign, _)| sign)
     }
@@ -186,7 +186,7 @@ impl Pace {
             self.reach = self.reach.midpoint(self.allowed);
             self.allowed = (self.allowed / 2).max(self.floor());
             self.is_starting = false;
-            self.fallen = (self.allowed < before).then_some((sign, before));
+            self.fallen = (self.floor() < self.most()).then_some((sign, before));
         } else if was_limit || self.ceiling.is_some() {
             let more = if self.is_starting { self.allowed } else { (self.reach / STEPS).max(1) };
             self.allowed = self.allowed.saturating_add(more).min(self.most());
@@ -240,6 +240,15 @@ mod tests {
         assert_eq!(allowed_after(&mut pace, latency(5), 1), 5_000);
         assert_eq!(allowed_after(&mut pace, latency(5), 3), 8_000);
         assert_eq!(pace.fallen(), None, "it is where it was");
+    }
+
+    #[test]
+    fn a_pace_that_cannot_rise_from_the_floor_says_why() {
+        let mut pace = pace(500, 8_000);
+        assert_eq!(allowed_after(&mut pace, latency(21), 3), 500);
+        assert_eq!(pace.fallen(), Some(Sign::Latency));
+        assert_eq!(allowed_after(&mut pace, latency(5), 1), 562);
+        assert_eq!(pace.fallen(), None);
     }
 
     #[test]

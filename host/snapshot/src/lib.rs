@@ -133,6 +133,16 @@ impl Snapshot {
         self.runs.iter().find(|run| run.id == id)
     }
 
+    /// The node at which a task that yields has fallen the furthest, and its pace there; none: it has fallen nowhere.
+    pub fn slowed(&self, task: &str) -> Option<(&str, &Paced)> {
+        let found = self.nodes.iter().flat_map(|node| {
+            let paces = node.report.iter().flat_map(|report| &report.paces);
+            let slowed = paces.filter(|pace| pace.task == task && pace.reason.is_some());
+            slowed.map(|pace| (node.name.as_str(), pace))
+        });
+        found.min_by_key(|(_, pace)| pace.rows_per_second)
+    }
+
     /// Waiting items that could be executed now or at their next attempt (log and retries), of all
     /// tasks.
     pub fn queued(&self) -> u64 {

@@ -19,7 +19,7 @@ pub struct Paced {
     pub floor: u32,
     /// The most rows per second; none: what it reaches by itself.
     pub ceiling: Option<u32>,
-    /// Why it is lower than it was; none: it is not.
+    /// Why it is lower than it was, or does not rise from the floor; none: it is neither.
     pub reason: Option<Sign>,
     /// How late the database answered, in microseconds; none: not measured.
     pub latency_us: Option<u64>,

@@ -683,6 +683,11 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
                 let run = review.run;
                 format!("run {run} waits for an approval: besom review show {run}")
             }
+            (None, false, None)
+                if let Some(slowed) = t.paces.iter().find(|pace| pace.0.reason.is_some()) =>
+            {
+                format!("yields: {}", slowed.0)
+            }
             (None, false, None) if t.failing > 0 => {
                 let task = &t.task;
                 format!("{} retried after errors: besom task show {task}", t.failing)

@@ -109,3 +109,55 @@ fn text_beyond_the_days_bound_is_cut_off_in_the_history() {
     host.stop();
     site.balanced();
 }
+
+const OLD_SESSIONS: &str = r#"
+[collections.sessions]
+key = ["id"]
+columns = { id = "integer", expire_date = { type = "timestamp", encoding = "seconds" } }
+indexes = { by_expire = ["expire_date"] }
+[tasks.old-sessions]
+plugin = "retention"
+schedule = "@every 30d"
+collections.rows = "sessions"
+settings = { by = "expire_date", older_than = "14d" }
+"#;
+
+/// Every transaction is too long for a target of 1 ms, so the task goes as slowly as it may, and says why.
+#[test]
+fn a_task_that_yields_slows_down_and_says_why() {
+    let site = Site::new(&format!("{OLD_SESSIONS}yield = {{ latency = \"1ms\", floor = 400 }}\n"));
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE sessions (id INTEGER PRIMARY KEY, expire_date INTEGER, data);
+         CREATE INDEX sessions_by_expire ON sessions (expire_date);
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000)
+         INSERT INTO sessions SELECT i, i, hex(randomblob(60)) FROM n;",
+    )
+    .expect("the product's table");
+    let left =
+        || db.query_row("SELECT count(*) FROM sessions", [], |r| r.get::<_, u64>(0)).unwrap();
+    let mut host = site.serve();
+    host.leads();
+    assert_eq!(site.json(&["task", "trigger", "old-sessions"]).0, 0);
+    let (pace, status) = wait_for("the task yields", || {
+        let (_, status) = site.json(&["status"]);
+        let pace = status["tasks"][0]["paces"][0].clone();
+        (pace["reason"] == "lock_waits").then_some((pace, status))
+    });
+    assert_eq!(
+        (&pace["floor"], &pace["latency_max_us"]),
+        (&400.into(), &1_000.into()),
+        "{status:#}"
+    );
+    assert!(pace["lock_wait_us"].as_u64().is_some_and(|us| us > 1_000), "{pace}");
+    let shown = site.besom(&["status"]).stdout;
+    assert!(String::from_utf8_lossy(&shown).contains("less because of lock waits"));
+    let (_, shown) = site.json(&["task", "show", "old-sessions"]);
+    assert_eq!(shown["rate"], "down to 400 rows/s from a latency of 1ms or lag of 10s on");
+    assert!(left() > 0, "it has time");
+    // Without the table it goes as fast as it can.
+    site.configure(OLD_SESSIONS);
+    wait_for("everything is gone", || (left() == 0).then_some(()));
+    host.stop();
+    site.balanced();
+}

@@ -46,6 +46,7 @@ macro_rules! store_conformance {
                 an_idle_budget_keeps_one_second,
                 a_budget_is_one_tasks,
                 a_budget_outlives_the_process,
+                strain_is_measured_beside_the_work,
             }
             changes {
                 every_kind_of_value_comes_back_as_it_was,

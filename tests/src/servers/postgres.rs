@@ -385,7 +385,16 @@ impl Database {
 
     /// A superuser's connection beside the store's, as of the product or an operator.
     pub async fn connect(&self) -> Client {
-        let url = self.server.url_of("postgres", &self.name).replace("&sslmode=disable", "");
+        Database::connect_to(&self.server.url_of("postgres", &self.name)).await
+    }
+
+    /// A connection of the store's role.
+    pub async fn connect_as_store(&self) -> Client {
+        Database::connect_to(&self.url()).await
+    }
+
+    async fn connect_to(url: &str) -> Client {
+        let url = url.replace("&sslmode=disable", "");
         let (client, connection) =
             tokio_postgres::connect(&url, NoTls).await.expect("a connection");
         // It ends when the client is dropped.

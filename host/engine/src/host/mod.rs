@@ -342,7 +342,7 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     missing.iter_mut().for_each(|missing| missing.since = shared(missing.since));
     let mut held = ports.health.held();
     held.iter_mut().for_each(|held| held.since = shared(held.since));
-    let mut paces = ports.pacing.report();
+    let mut paces = ports.pacing.report(clock::mono());
     paces.iter_mut().for_each(|pace| pace.measured_at = pace.measured_at.map(shared));
     NodeRow {
         node: ports.node.clone(),

@@ -96,8 +96,8 @@ impl Pacing {
         }
     }
 
-    /// The paces, for the node's report.
-    pub fn report(&self) -> Vec<Paced> {
+    /// The paces of the tasks that work, for the node's report.
+    pub fn report(&self, now: Mono) -> Vec<Paced> {
         let micros = |felt: Option<Duration>| felt.map(|felt| felt.as_micros() as u64);
         let of = |(task, tracked): (&TaskName, &Tracked)| {
             let (strain, at) = tracked.last.unwrap_or_default();
@@ -116,7 +116,7 @@ impl Pacing {
                 measured_at: tracked.last.is_some().then_some(at),
             }
         };
-        self.tasks().iter().map(of).collect()
+        self.tasks().iter().filter(|(_, tracked)| tracked.works_until > now).map(of).collect()
     }
 
     /// Measures while tasks that yield work, until it is dropped.
@@ -169,12 +169,13 @@ mod tests {
         (0..3).for_each(|_| step(5));
         assert_eq!(allowed(), Some(400));
         step(50);
-        let [shown] = pacing.report().try_into().expect("one task");
+        let [shown] = pacing.report(start).try_into().expect("one task");
         assert_eq!((shown.rows_per_second, shown.reason), (200, Some(Sign::Latency)));
         assert_eq!((shown.latency_us, shown.ceiling), (Some(50_000), Some(400)));
         (0..9).for_each(|_| step(5));
-        assert_eq!((allowed(), pacing.report()[0].reason), (Some(400), None));
+        assert_eq!((allowed(), pacing.report(start)[0].reason), (Some(400), None));
         assert!(pacing.worked_on(start + WORKS_FOR).is_none(), "it has stopped");
+        assert_eq!(pacing.report(start + WORKS_FOR), []);
         pacing.answered(&of.name, Allowance::NotBefore(Time::from_secs(60)), (Time::EPOCH, start));
         assert!(pacing.worked_on(start + WORKS_FOR).is_some(), "it waits for its pace");
     }
@@ -183,6 +184,6 @@ mod tests {
     fn a_task_that_does_not_yield_has_its_budget_and_no_pace() {
         let (pacing, of) = (Pacing::default(), TaskDefinition { yields: None, ..definition() });
         assert_eq!(pacing.allowed(&of, Mono(0)), NonZeroU32::new(400));
-        assert_eq!(pacing.report(), []);
+        assert_eq!(pacing.report(Mono(0)), []);
     }
 }

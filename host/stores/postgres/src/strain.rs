@@ -15,9 +15,13 @@ const PROBE_MAX: Duration = Duration::from_secs(1);
 
 /// Reads one page of a table. The page is chosen at random, so that deleted rows at the beginning of the
 /// table and in its indexes do not count as latency.
-const PAGE: &str =
-    "WHERE ctid = (SELECT format('(%s,1)', floor(random() * (pg_relation_size($1::text::regclass)
-  / current_setting('block_size')::int8)))::tid)";
+fn page_of(table: &str) -> String {
+    let name = table.replace('\'', "''");
+    format!(
+        "SELECT 1 FROM {table} WHERE ctid = (SELECT format('(%s,1)', floor(random()
+           * (pg_relation_size('{name}'::regclass) / current_setting('block_size')::int8)))::tid)"
+    )
+}
 
 /// The longest wait of a session for a lock that a session of Besom holds, in microseconds: of those that
 /// this role sees as Besom's, of all nodes. From PostgreSQL 14 on the lock says since when; before, the
@@ -49,11 +53,11 @@ pub(super) async fn measure(
         if !table.found.as_ref().is_some_and(|found| ["r", "p"].contains(&&*found.kind)) {
             continue;
         }
-        let sql = format!("SELECT 1 FROM {} {PAGE}", table.name);
-        let begun = Instant::now();
         let mut probe = Pipeline::default();
         probe.simple(format!("SET LOCAL statement_timeout = {}", PROBE_MAX.as_millis()));
-        probe.push(sql, params![table.name.clone()]);
+        // Not prepared: that would wait for a locked table as well, and longer.
+        probe.simple(page_of(&table.name));
+        let begun = Instant::now();
         let answer = session.begin(probe).await;
         let latency = begun.elapsed();
         session.rollback().await;

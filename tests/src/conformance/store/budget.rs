@@ -7,7 +7,8 @@ use besom_core::budget::Allowance;
 use besom_core::time::Time;
 
 use crate::conformance::World;
-use crate::conformance::world::START;
+use crate::conformance::tables::{text, thing};
+use crate::conformance::world::{START, candidate};
 
 async fn take(world: &World, task: &str, rows: u64, per_second: u32) -> Allowance {
     let per_second = NonZeroU32::new(per_second).expect("a rate");
@@ -56,4 +57,19 @@ pub async fn a_budget_outlives_the_process(world: &mut World) {
     assert_eq!(take(world, "task", 1_000, 10).await, Allowance::Now);
     world.reopen().await;
     assert!(matches!(take(world, "task", 1, 10).await, Allowance::NotBefore(_)));
+}
+
+/// What others feel is measured or not, whatever is mapped, and nothing is changed by it.
+pub async fn strain_is_measured_beside_the_work(world: &mut World) {
+    world.write(vec![thing("a", 1)]).await;
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    for of in [&[][..], &["things".to_owned(), "unknown".to_owned()]] {
+        let strain = world.store().strain(of).await.expect("an answer");
+        let is_short =
+            |felt: Option<Duration>| felt.is_none_or(|felt| felt < Duration::from_secs(60));
+        assert!([strain.latency, strain.lock_wait, strain.lag].into_iter().all(is_short));
+    }
+    assert_eq!(world.only("task").await, item);
+    assert_eq!(world.rows("things", &["id"]).await, [[text("a")]]);
 }

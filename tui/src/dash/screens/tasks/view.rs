@@ -280,7 +280,7 @@ fn heading(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut B
     put(buf, area, x, 0, &words, style);
 }
 
-/// The plugin and the main settings of a task, or its pause.
+/// The plugin and the main settings of a task, its pause, or why it is slow.
 fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style) {
     let words = match &task.paused {
         Some(pause) => {
@@ -293,6 +293,9 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
         None if task.opens_at.is_some() => {
             format!("closed: works in its windows only ({})", task.windows)
         }
+        None if let Some((node, pace)) = cx.snap.slowed(&task.name) => {
+            format!("yields at {node}: {pace}")
+        }
         None => {
             let digest: String = task.digest.chars().take(8).collect();
             let digest = if digest.is_empty() { "?".to_owned() } else { digest };
@@ -302,7 +305,8 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
             )
         }
     };
-    (words, if task.paused.is_some() { theme.warn } else { theme.dim })
+    let is_slowed = task.paused.is_some() || cx.snap.slowed(&task.name).is_some();
+    (words, if is_slowed { theme.warn } else { theme.dim })
 }
 
 fn limit_words(task: &Task) -> String {
