@@ -15,6 +15,7 @@ mod leadership;
 mod life;
 mod load;
 mod modes;
+mod odd_values;
 mod pass;
 mod plugins;
 mod quotas;

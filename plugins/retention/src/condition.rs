@@ -82,6 +82,24 @@ impl Kind {
         })
     }
 
+    /// Whether a value is of this kind, or NULL.
+    pub fn has(self, value: &Value) -> bool {
+        let of = match value {
+            Value::Null => return true,
+            Value::Bool(_) => Kind::Bool,
+            Value::Integer(_) => Kind::Integer,
+            Value::Float(_) => Kind::Float,
+            Value::Decimal(_) => Kind::Decimal,
+            Value::Text(_) => Kind::Text,
+            Value::Bytes(_) => Kind::Bytes,
+            Value::Timestamp(_) => Kind::Timestamp,
+            Value::Uuid(_) => Kind::Uuid,
+            Value::Json(_) => Kind::Json,
+            Value::Date(_) => Kind::Date,
+        };
+        of == self
+    }
+
     fn article(self) -> &'static str {
         match self {
             Kind::Bool => "a bool",

@@ -89,6 +89,8 @@ pub struct Plan {
     /// None: the key.
     index: Option<String>,
     condition: Condition,
+    /// The kinds of its columns.
+    kinds: Vec<(String, Kind)>,
     action: Action,
 }
 
@@ -208,7 +210,10 @@ pub fn plan(rows: &Described, into: Option<&Described>, rules: &Rules) -> Result
         return Err(whole("action", message.to_owned()));
     }
     let by_day = mapped.kind(by) == Some(Kind::Date);
-    Ok(Plan { by: by.clone(), by_day, index, condition, action })
+    let kinds = condition.columns().into_keys();
+    let kinds = kinds.filter_map(|column| Some((column.to_owned(), mapped.kind(column)?)));
+    let kinds = kinds.collect();
+    Ok(Plan { by: by.clone(), by_day, index, condition, kinds, action })
 }
 
 /// Whether rows can be moved, as far as the mapping shows.
@@ -241,14 +246,18 @@ impl Plan {
         }
     }
 
-    /// Whether a row is old enough and meant.
+    /// Whether a row is old enough and meant. A database that enforces no types may have a value of another kind,
+    /// which meets no condition.
     fn takes(&self, value: &dyn Fn(&str) -> Value, now: Time, oldest: Time) -> bool {
         let is_old = match value(&self.by) {
             Value::Timestamp(at) => at <= oldest.micros(),
             Value::Date(day) => Day(day) <= Day::of(oldest),
             _ => false,
         };
-        is_old && self.condition.holds(value, now) == Some(true)
+        let is_of_kind = |(column, kind): &(String, Kind)| kind.has(&value(column));
+        is_old
+            && self.kinds.iter().all(is_of_kind)
+            && self.condition.holds(value, now) == Some(true)
     }
 
     /// The columns that the decision depends on, without repetition.

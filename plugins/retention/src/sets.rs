@@ -123,10 +123,10 @@ impl Call {
             true => self.range_of(lists.into_iter().next().unwrap_or_default()),
             false => self.range(ctx)?,
         };
-        let key = described.iter().map(String::as_str);
-        let key = key.filter(|column| *column != self.plan.by);
         if single {
-            range = range.columns([self.plan.by.as_str()].into_iter().chain(key));
+            let others = self.plan.columns().into_iter();
+            let others = others.filter(|one| !described.iter().any(|own| own == one));
+            range = range.columns(described.iter().map(String::as_str).chain(others));
         }
         let mut page = Page { candidates: Vec::new(), next: cursor, scanned: 0, extra: Vec::new() };
         let mut part = Part::from(&page.next);
@@ -145,9 +145,10 @@ impl Call {
             };
             page.scanned += rows.len() as u64;
             page.next = read.after().map(<[u8]>::to_vec);
+            // Also what was read by the conditions: a database that enforces no types compares values of any.
             let meant = |row: &usize| {
                 let value = |column: &str| rows.value(*row, column).unwrap_or(Value::Null);
-                single || self.plan.takes(&value, ctx.now, self.oldest)
+                self.plan.takes(&value, ctx.now, self.oldest)
             };
             let mut found = (0..rows.len()).filter(meant);
             if let Some(row) = found.next_back() {

@@ -18,6 +18,7 @@ mod embedded;
 mod error;
 mod fault;
 mod feed;
+mod fits;
 mod guards;
 mod hint;
 mod holds;

@@ -13,6 +13,7 @@ use super::clock::{Clock, TimeSource, wall_clock};
 use super::damage::{self, Damage, Watched};
 use super::error::{Failure, Job};
 use super::fault::Faults;
+use super::fits;
 use super::mapping::Mapping;
 use super::place::{Place, beside, refuse_other_files};
 use super::readers::{OpenReads, Readers, Tables};
@@ -249,6 +250,7 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
          PRAGMA cache_size = -{}; PRAGMA journal_size_limit = 67108864",
         options.cache_kib
     ))?;
+    fits::register(&conn)?;
     conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     names_are_names(&conn)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);

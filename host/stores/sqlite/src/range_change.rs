@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::commit::deferred_violation;
 use super::effects::{Effects, Kept, Stop};
+use super::fits;
 use super::hint;
 use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
 use super::range::{raw_cell, raw_value};
@@ -75,6 +76,14 @@ impl Effects<'_> {
         let mut params: Params<'_> = Vec::new();
         table.push_tenant(self.tenant, &mut rows, &mut params)?;
         table.push_terms(of_range(&read, page.index), &mut rows, &mut params)?;
+        let mut judged: Vec<&str> = Vec::new();
+        for column in of_range(&read, page.index).flat_map(|term| term.columns()) {
+            if !judged.contains(&column) {
+                judged.push(column);
+                rows.push_str(" AND ");
+                rows.push_str(&fits::condition(*table.form(column)?, &quote(column)));
+            }
+        }
         for test in &tests {
             rows.push_str(" AND ");
             rows.push_str(&written(test, &page.order, &mut params));

@@ -57,8 +57,10 @@ pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
         (Kind::Decimal, ValueRef::Real(f)) => Value::Decimal(f.to_string()),
         // Beyond every instant it stays a number: read as the nearest instant it would never be
         // equal to what is stored.
-        (Kind::Timestamp, ValueRef::Integer(i)) => unscaled(i, column.encoding)
-            .map_or(Value::Integer(i), |micros| Value::Timestamp(Time(micros))),
+        (Kind::Timestamp, ValueRef::Integer(i)) if !column.encoding.is_text() => {
+            unscaled(i, column.encoding)
+                .map_or(Value::Integer(i), |micros| Value::Timestamp(Time(micros)))
+        }
         (Kind::Uuid, ValueRef::Blob(b)) => {
             b.try_into().map_or_else(|_| Value::Bytes(b.to_vec()), Value::Uuid)
         }
@@ -72,7 +74,7 @@ pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
                 Kind::Json => Value::Json(s.to_owned()),
                 Kind::Uuid => uuid_parse(s).map_or_else(|| Value::Text(s.to_owned()), Value::Uuid),
                 Kind::Date => date_of(s).map_or_else(|| Value::Text(s.to_owned()), Value::Date),
-                Kind::Timestamp => instant_of(s, column.encoding)
+                Kind::Timestamp if column.encoding.is_text() => instant_of(s, column.encoding)
                     .map_or_else(|| Value::Text(s.to_owned()), Value::Timestamp),
                 _ => Value::Text(s.to_owned()),
             },

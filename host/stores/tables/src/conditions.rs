@@ -15,6 +15,17 @@ pub struct Term<'v> {
     pub tested: Tested<'v>,
 }
 
+impl<'v> Term<'v> {
+    /// The columns that it compares.
+    pub fn columns(self) -> impl Iterator<Item = &'v str> {
+        let other = match self.tested {
+            Tested::Column(_, other) => Some(other),
+            Tested::Value(..) | Tested::Listed { .. } | Tested::StartsWith(_) => None,
+        };
+        std::iter::once(self.column).chain(other)
+    }
+}
+
 /// See [`Test`].
 #[derive(Clone, Copy, Debug)]
 pub enum Tested<'v> {
