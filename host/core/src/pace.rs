@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 
 /// The length of one interval, after which the pace may change.
 pub const INTERVAL: Duration = Duration::from_secs(1);
-/// How often the strain is measured in an interval; the worst counts.
-pub const SAMPLES: u32 = 5;
+/// How often the strain is measured in an interval; the worst counts. So a pace settles where about one request in
+/// as many is late.
+pub const SAMPLES: u32 = 20;
 /// The most rows per second of a pace without a ceiling.
 const ROWS_MAX: u32 = 1_000_000_000;
 /// In how many steps a pace rises to where it has been.
