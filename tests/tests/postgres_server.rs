@@ -35,6 +35,8 @@ mod shapes;
 mod strain;
 #[path = "postgres_server/types.rs"]
 mod types;
+#[path = "postgres_server/undone.rs"]
+mod undone;
 #[path = "postgres_server/views.rs"]
 mod views;
 #[path = "postgres_server/whole.rs"]

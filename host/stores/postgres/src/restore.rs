@@ -11,6 +11,7 @@ use besom_core::proposal::{Again, Restore};
 use besom_core::purge::note;
 use besom_core::value::{Field, RowKey, Value};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 use super::catalog::ColumnFound;
 use super::check::triggers;
@@ -165,6 +166,13 @@ pub(super) fn images_of(mapping: &Mapping, tenant: Option<&Tenant>, ended: Ended
     Ok(images)
 }
 
+const GRANTS: &str = "; `besom grants` prints what the role needs";
+
+/// Whether this role lacks a privilege. That keeps the rows away, and nothing else: others wait in the same stream.
+fn is_denied(e: &tokio_postgres::Error) -> bool {
+    e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
+}
+
 /// Minimum number of rows that are inserted without looking for rows that have their keys.
 const OPTIMISTIC_MIN: usize = 64;
 
@@ -179,7 +187,10 @@ impl Back<'_> {
     async fn asked(&self, ask: Ask<'_>) -> Job<Answer> {
         match ask {
             Ask::Look { collection, rows } => {
-                Ok(Answer::Looked(self.look(self.table(collection)?, &rows).await?))
+                Ok(match self.look(self.table(collection)?, &rows).await? {
+                    Ok(found) => Answer::Looked(found),
+                    Err(said) => Answer::Refused(said),
+                })
             }
             Ask::Put { rows, exact } => {
                 let Some(first) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
@@ -215,15 +226,21 @@ impl Back<'_> {
         pipeline.simple(format!("RELEASE back; {}", self.scene.deferred));
         match self.session.run(pipeline).await {
             Ok(mut answers) => Ok(Ok(std::mem::take(&mut answers[place]))),
-            Err(Failure::Sql(e)) if fault(&e) == Fault::Item => {
+            Err(Failure::Sql(e)) if fault(&e) == Fault::Item || is_denied(&e) => {
                 self.session.batch("ROLLBACK TO back; RELEASE back").await?;
-                Ok(Err(words(&e)))
+                let hint = if is_denied(&e) { GRANTS } else { "" };
+                Ok(Err(format!("{}{hint}", words(&e))))
             }
             Err(failure) => Err(failure),
         }
     }
 
-    async fn look(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Vec<Option<Found>>> {
+    /// The rows as they are; the inner error: this role may not look at them.
+    async fn look(
+        &self,
+        table: &Table,
+        rows: &[&BeforeImage],
+    ) -> Job<Result<Vec<Option<Found>>, String>> {
         let key = table.key_columns().map_err(invalid)?;
         let set = self.keys(table, &key, rows)?;
         let first = rows.first().map(|image| compared(image, &table.collection.name));
@@ -242,11 +259,15 @@ impl Back<'_> {
             matched(&key)
         );
         let mut found: Vec<Option<Found>> = vec![None; rows.len()];
-        for row in self.session.query(&sql, params).await? {
+        let rows = match self.tried(sql, params).await? {
+            Ok(rows) => rows,
+            Err(said) => return Ok(Err(said)),
+        };
+        for row in rows {
             let at = row.try_get::<_, i32>(0)? as usize;
             found[at] = Some(Found { row: fields_of(table, &row, 2)?, holds: row.try_get(1)? });
         }
-        Ok(found)
+        Ok(Ok(found))
     }
 
     /// The rows as they are after their statement, if a trigger may have changed them since.
@@ -254,7 +275,9 @@ impl Back<'_> {
         if !self.scene.is_triggered(table) {
             return Ok(());
         }
-        for (did, found) in did.iter_mut().zip(self.look(table, rows).await?) {
+        // Whoever may write rows and not look at them does not learn what triggers have set.
+        let found = self.look(table, rows).await?.unwrap_or_default();
+        for (did, found) in did.iter_mut().zip(found) {
             if let (Did::Put(after) | Did::Set(after), Some(found)) = (did, found) {
                 *after = Some(found.row);
             }
@@ -263,6 +286,9 @@ impl Back<'_> {
     }
 
     async fn put(&self, table: &Table, rows: &[&BeforeImage], exact: bool) -> Job<Answer> {
+        if self.scene.is_deferrable(table) {
+            return self.insert(table, rows, true).await;
+        }
         // Most groups meet no row, and looking for one costs a third of the statement.
         if !exact && rows.len() >= OPTIMISTIC_MIN {
             let done = self.insert(table, rows, true).await?;

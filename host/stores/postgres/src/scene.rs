@@ -19,6 +19,8 @@ pub(super) struct Scene {
     pub(super) deferred: String,
     /// Tables, by number, whose triggers fire after a row was inserted or updated.
     triggered: HashSet<u32>,
+    /// Tables, by number, with a key or unique constraint that may be deferred: no statement can pass over it.
+    deferrable: HashSet<u32>,
     /// What refers to each table, by its number, and would be deleted or changed with a row of it.
     references: HashMap<u32, Vec<Reference>>,
     /// What was kept of history rows, packed.
@@ -59,6 +61,9 @@ impl Scene {
         let oids: Vec<u32> = tables.keys().copied().collect();
         for row in session.query(TRIGGERED, params![oids.clone()]).await? {
             scene.triggered.insert(row.try_get(0)?);
+        }
+        for row in session.query(DEFERRABLE, params![oids.clone()]).await? {
+            scene.deferrable.insert(row.try_get(0)?);
         }
         for row in session.query(REFERRING, params![oids]).await? {
             let (own, theirs): (Vec<String>, Vec<String>) = (row.try_get(3)?, row.try_get(4)?);
@@ -112,6 +117,11 @@ impl Scene {
         table.found.as_ref().is_some_and(|found| self.triggered.contains(&found.oid))
     }
 
+    /// Whether `ON CONFLICT` is refused for the table.
+    pub(super) fn is_deferrable(&self, table: &Table) -> bool {
+        table.found.as_ref().is_some_and(|found| self.deferrable.contains(&found.oid))
+    }
+
     /// What refers to rows of a table.
     pub(super) fn references(&self, table: &Table) -> &[Reference] {
         let of = table.found.as_ref().and_then(|found| self.references.get(&found.oid));
@@ -123,6 +133,9 @@ impl Scene {
 const TRIGGERED: &str = "SELECT DISTINCT t.tgrelid FROM pg_trigger t
   WHERE t.tgrelid = ANY($1::oid[]) AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
     AND t.tgtype & 66 = 0 AND t.tgtype & 20 <> 0";
+
+const DEFERRABLE: &str = "SELECT DISTINCT c.conrelid FROM pg_constraint c
+  WHERE c.conrelid = ANY($1::oid[]) AND c.condeferrable AND c.contype IN ('p', 'u', 'x')";
 
 /// Foreign keys that delete or change rows by themselves; those of partitions are their tables'.
 const REFERRING: &str = "SELECT f.confrelid,
