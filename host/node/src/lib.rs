@@ -35,6 +35,7 @@ use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
 use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, TaskName, Term};
 use besom_core::reach::{self, Away, Reach};
 use besom_core::time::{Mono, Time};
+use besom_core::undo;
 pub use besom_snapshot::Role;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -696,7 +697,8 @@ impl Node {
         // A leader knows sooner.
         if !self.loaded {
             let all = paused.iter().any(TaskName::is_all);
-            let is_paused = |task: &&TaskName| all || paused.contains(*task);
+            let is_paused =
+                |task: &&TaskName| all && task.as_str() != undo::TASK || paused.contains(*task);
             self.executor.pause(tasks.keys().filter(is_paused).cloned().collect());
         }
         let pinned = runs.iter().filter_map(|run| {

@@ -109,6 +109,7 @@ impl Assembly {
             quota: Arc::new(Quota::new(quota_bounds(&config))),
             braking: Arc::default(),
             pacing: Arc::default(),
+            trying: Arc::default(),
             routed: config.topics.keys().cloned().collect(),
             delivery,
         };

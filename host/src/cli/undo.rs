@@ -7,6 +7,7 @@ use std::sync::Arc;
 use besom_core::command::{Undo, counted};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::item::End;
+use besom_core::mode::Mode;
 use besom_core::proposal::{Again, Change, Verdict};
 use besom_core::purge;
 use besom_core::undo::{self, Differing, Target, is_whole, row_name};
@@ -99,6 +100,8 @@ struct Report {
     messages: BTreeMap<String, u64>,
     /// Number of messages that tell of it, by topic.
     told: BTreeMap<String, u64>,
+    /// What may take the rows again; none: nothing is known to.
+    warning: Option<String>,
 }
 
 /// A row that stays as it is.
@@ -142,11 +145,14 @@ impl Args {
                 }
             }
             if self.dry_run {
+                report.warning = taken_again(&*store, &assembly.config.tasks, &target).await?;
                 output::show(global.output, &report, || report.text())?;
                 return Ok(report.exit());
             }
         }
-        let report = undone((assembly, &undoing), &target, request, &self.asking).await?;
+        let warning = taken_again(&*store, &assembly.config.tasks, &target).await?;
+        let mut report = undone((assembly, &undoing), &target, request, &self.asking).await?;
+        report.warning = warning.filter(|_| report.rows > 0);
         output::show(global.output, &report, || report.text())?;
         Ok(report.exit())
     }
@@ -188,6 +194,31 @@ fn known(file: &Path, forced: &[(usize, String)], report: &Report) -> Result<(),
     ))))
 }
 
+/// Why the next run of the task may take the rows again.
+async fn taken_again(
+    store: &dyn Store,
+    tasks: &BTreeMap<TaskName, Arc<TaskDefinition>>,
+    target: &Target,
+) -> Result<Option<String>, Failure> {
+    let task = match target {
+        Target::Run(id) | Target::Item(id, _) => store.run(*id).await?.map(|run| run.task),
+        Target::Span { task, .. } => Some(task.clone()),
+    };
+    let Some(definition) = task.and_then(|task| tasks.get(&task)) else { return Ok(None) };
+    let task = &definition.name;
+    let states = store.task_states().await?;
+    let is_stopped = states
+        .iter()
+        .any(|state| state.paused.is_some() && (state.task == *task || state.task.is_all()));
+    let is_live = definition.mode == Mode::Live && !is_stopped;
+    Ok(is_live.then(|| {
+        format!(
+            "{task} is live: it may take the rows again with its next run; pause it (`besom task pause {task}`) or \
+             correct its rule"
+        )
+    }))
+}
+
 /// The refusal of an item that is not in the history of a run.
 pub(super) fn no_such_item(run: RunId) -> Failure {
     Failure::Usage(format!(
@@ -197,9 +228,16 @@ pub(super) fn no_such_item(run: RunId) -> Failure {
 
 async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failure> {
     let active = |run: &Run| {
-        let id = run.id;
+        let (id, task) = (run.id, &run.task);
+        let stop = match (run.held, run.scan_done) {
+            (true, true) => format!("reject its plan with `besom review reject {id}`"),
+            (_, false) => format!("stop it with `besom runs cancel {id}`"),
+            (false, true) => format!(
+                "discard what waits of it with `besom task pause {task}` and `besom task discard {task}`"
+            ),
+        };
         Failure::Failed(format!(
-            "run {id} has not ended: wait for its end, or stop it with `besom runs cancel {id}`; nothing was undone"
+            "run {id} has not ended: wait for its end, or {stop}; nothing was undone"
         ))
     };
     match target {
@@ -510,6 +548,9 @@ impl Report {
         }
         for note in self.notes.keys() {
             facts.add("note", note);
+        }
+        if let Some(warning) = &self.warning {
+            facts.add("warning", warning);
         }
         for trigger in &self.triggers {
             facts.add("trigger that may fire", trigger);

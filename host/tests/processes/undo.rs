@@ -63,6 +63,7 @@ fn a_run_is_undone_without_a_host_and_what_has_changed_since_stays() {
     }
     let (code, rehearsal) = site.json(&["undo", &run, "--dry-run"]);
     assert_eq!((code, &rehearsal["rows"], dump(&db).len()), (0, &ROWS.into(), 0));
+    assert!(rehearsal["warning"].as_str().is_some_and(|why| why.contains("old-sessions is live")));
     let theirs = "INSERT INTO sessions VALUES (1, 9e9, 'theirs', 0), (99999, 9e9, 't2', 0)";
     db.execute(theirs, []).expect("the product's rows");
     let (code, undone) = site.json(&["undo", &run, "--reason", "wrong rule"]);
@@ -101,8 +102,13 @@ fn a_host_undoes_what_is_asked_for_beside_it_and_does_not_plan_it_again() {
     let run = removed(&site, &db);
     let mut host = site.serve();
     host.leads();
+    // A stop of everything does not stop what is taken back.
+    let (code, _) = site.json(&["pause", "--all", "--reason", "a wrong rule", "--wait", "60s"]);
+    assert_eq!(code, 0);
     let (code, undone) = site.json(&["undo", &run, "--wait", "60s"]);
     assert_eq!((code, &undone["rows"], &undone["ended"]), (0, &ROWS.into(), &true.into()));
+    assert_eq!(undone["warning"], Value::Null, "the task is paused");
+    assert_eq!(site.json(&["resume", "--all", "--wait", "60s"]).0, 0);
     assert!(dump(&db) == before, "every row is as it was");
     let (code, again) = site.json(&["undo", &run, "--wait", "60s"]);
     assert_eq!((code, &again["rows"]), (0, &0.into()));

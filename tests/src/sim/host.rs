@@ -127,6 +127,7 @@ impl World<'_> {
             quota: Arc::default(),
             braking: Arc::default(),
             pacing: Arc::default(),
+            trying: Arc::default(),
             routed: Arc::default(),
             delivery: None,
         };

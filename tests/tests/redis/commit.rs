@@ -52,6 +52,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             quota: Arc::default(),
             braking: Arc::default(),
             pacing: Arc::default(),
+            trying: Arc::default(),
             routed: Arc::default(),
             delivery: None,
         };

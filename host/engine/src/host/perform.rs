@@ -86,6 +86,8 @@ pub struct Ports {
     pub braking: Arc<Braking>,
     /// The paces of the tasks that yield.
     pub pacing: Arc<Pacing>,
+    /// Held while a plan is tried: trials lock rows, and would leave out those of each other.
+    pub trying: Arc<tokio::sync::Mutex<()>>,
     /// How messages are delivered while this node leads; `None`: this node does not deliver.
     pub delivery: Option<Delivery>,
 }

@@ -414,6 +414,7 @@ impl Examination<'_> {
             braked: false,
         };
         self.ports.observe(&mut batch).await;
+        let _alone = self.ports.trying.lock().await;
         self.ports.store.try_commit(&batch).await
     }
 

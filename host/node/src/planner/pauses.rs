@@ -10,9 +10,15 @@ impl Planner {
         if self.settings.pass && !self.stopped.contains(name) {
             return None;
         }
-        let paused = task.state.paused.as_ref().or(self.all_paused.as_ref());
+        let paused = self.paused_by_command(name, task);
         let windows = &task.scheduled.definition.windows;
         paused.cloned().or_else(|| Pause::until_open(windows, self.now))
+    }
+
+    /// The pause of a task or of all tasks. What a person takes back goes on: it is why everything was stopped.
+    fn paused_by_command<'a>(&'a self, name: &TaskName, task: &'a Task) -> Option<&'a Pause> {
+        let all = self.all_paused.as_ref().filter(|_| name.as_str() != undo::TASK);
+        task.state.paused.as_ref().or(all)
     }
 
     /// Whether a task may neither scan nor execute.
@@ -120,9 +126,8 @@ impl Planner {
     /// The paused tasks, if they may have changed since the last call.
     pub fn changed_pauses(&mut self) -> Option<BTreeSet<TaskName>> {
         let changed = std::mem::take(&mut self.pauses_changed) && self.fence.is_some();
-        let all = self.all_paused.is_some();
         let tasks = self.tasks.iter();
-        let paused = tasks.filter(|(_, task)| all || task.state.paused.is_some());
+        let paused = tasks.filter(|(name, task)| self.paused_by_command(name, task).is_some());
         changed.then(|| match self.settings.pass {
             true => self.stopped.iter().chain(self.held_tasks()).cloned().collect(),
             false => paused.map(|(name, _)| name).chain(self.held_tasks()).cloned().collect(),

@@ -618,6 +618,7 @@ impl Restoring {
                 None => self.jobs.push(Job::Put { rows: vec![at], exact: true }),
                 Some(found) if is_same(&self.images[at].stored, &found.row) => {
                     self.out.already += 1;
+                    self.removes_copy(at);
                 }
                 Some(found) if self.is_forced(at) => {
                     self.seen.insert(at, found.row);
@@ -710,6 +711,7 @@ impl Restoring {
                 }
                 let left = Left::As(set);
                 self.undone.push(Undone::Changed { collection, key, before, left });
+                self.removes_copy(at);
             }
             Did::Removed(row) => {
                 let is_copy = matches!(job, Job::RemoveCopies(_));
@@ -733,6 +735,14 @@ impl Restoring {
         }
         self.progress = true;
         self.out.rows += 1;
+    }
+
+    /// A row that was moved is in its table again: it is not left in the other one.
+    fn removes_copy(&mut self, at: usize) {
+        let is_moved = matches!(self.images[at].left, Left::Moved(_));
+        if is_moved && !self.without_copy.contains(&at) {
+            self.jobs.push(Job::RemoveCopies(vec![at]));
+        }
     }
 
     fn refuse(&mut self, job: &Job, at: usize, said: String) {

@@ -474,6 +474,25 @@ fn a_row_whose_copy_cannot_be_removed_stays_moved() {
     assert!(restored.stay[0].why.contains("a trigger or a rule prevents it"));
 }
 
+/// A row that is forced over a stranger's leaves the archive, and so does one that is in its table again already.
+#[test]
+fn a_row_that_is_forced_is_not_left_in_the_archive() {
+    let rows = [row(1, "a", None), row(2, "b", None)];
+    let mut table = Table::of(&[row(1, "stranger", None), rows[1].clone()]);
+    for one in &rows {
+        let Value::Integer(id) = one[0].value else { unreachable!("every key is an integer") };
+        table.copies.insert(id, one.clone());
+    }
+    let moved = |row: &Vec<Field>| image(row.clone(), Left::Moved("archived".into()));
+    let images = || rows.iter().map(moved).collect::<Vec<_>>();
+    let (restored, _) = restore(&mut table, images(), &[]);
+    assert_eq!((restored.rows, restored.already, restored.stay.len()), (0, 1, 1));
+    assert_eq!((table.copies.len(), &table.rows[&2]), (1, &rows[1]));
+    let (restored, _) = restore(&mut table, images()[..1].to_vec(), &["t (1)"]);
+    assert_eq!((restored.rows, restored.stay.len(), table.copies.len()), (1, 0, 0));
+    assert_eq!(table.rows[&1], rows[0]);
+}
+
 /// What a trigger sets beside the columns that get their old values is told, with the rows.
 #[test]
 fn what_a_trigger_has_set_is_told_after_a_change() {
