@@ -195,7 +195,10 @@ impl Recorded {
 mod tests {
     use super::*;
 
-    fn recorded(of: &[((u64, u64), (u64, u64), bool)]) -> Recorded {
+    /// What was undone, by what, and whether as a whole.
+    type Entry = ((u64, u64), (u64, u64), bool);
+
+    fn recorded(of: &[Entry]) -> Recorded {
         let key = |(run, number): (u64, u64)| (RunId(run), number);
         let mut recorded = Recorded::default();
         for (item, own, whole) in of {
