@@ -1749,8 +1749,6 @@ pub struct Restored {
     pub notes: Vec<String>,
     /// The triggers of the tables that were changed.
     pub triggers: Vec<String>,
-    /// The topics and keys of messages that the item has sent: they are not taken back.
-    pub messages: Vec<(String, String)>,
 }
 
 /// A row that stays as it is, although it was to be put back.

@@ -320,21 +320,21 @@ async fn look(
     for restore in put_back {
         let found = store.rehearse(row.identity.tenant.as_ref(), restore).await?;
         report.rows += found.rows;
-        let told =
-            proposal.changes.iter().filter(|_| found.rows > 0).filter_map(|change| match change {
-                Change::Emit { topic, .. } => Some((topic.clone(), 1)),
-                _ => None,
-            });
-        report.tell_of(told);
+        let emitted = |change: &Change| match change {
+            Change::Emit { topic, .. } => Some(topic.clone()),
+            _ => None,
+        };
+        if found.rows > 0 {
+            count_by_topic(&mut report.told, proposal.changes.iter().filter_map(emitted));
+        }
         report.already += found.already;
         report.staying += found.stay.len() as u64;
         let room = STAY_MAX.saturating_sub(report.stay.len());
         report.stay.extend(found.stay.iter().take(room).map(Stays::of));
         report.note(found.notes);
         report.triggers.extend(found.triggers);
-        for (topic, _) in found.messages {
-            *report.messages.entry(topic).or_default() += 1;
-        }
+        let sent = undoing.sent(restore.history).await?;
+        count_by_topic(&mut report.messages, sent.into_iter().map(|message| message.topic));
     }
     Ok(())
 }
@@ -418,7 +418,10 @@ async fn summed(
                     report.items += 1;
                     report.plan_again += u64::from(request.plan_again);
                     report.rows += row.rows;
-                    report.tell_of(undoing.topics_told(row).await?);
+                    if undoing.tells() {
+                        let sent = undoing.sent(row.id).await?;
+                        count_by_topic(&mut report.told, sent.into_iter().map(|m| m.topic));
+                    }
                     if is_whole(reason.as_deref()) {
                         report.note(undo::notes_of(reason.as_deref()));
                         continue;
@@ -481,6 +484,13 @@ impl Stays {
     }
 }
 
+/// Adds messages to their number by topic.
+fn count_by_topic(counts: &mut BTreeMap<String, u64>, topics: impl Iterator<Item = String>) {
+    for topic in topics {
+        *counts.entry(topic).or_default() += 1;
+    }
+}
+
 impl Report {
     /// Adds what is different in an item although its rows were put back.
     fn note(&mut self, notes: Vec<String>) {
@@ -492,13 +502,6 @@ impl Report {
                 }
                 None => *self.notes.entry(note).or_default() += 1,
             }
-        }
-    }
-
-    /// Adds messages that tell of it.
-    fn tell_of(&mut self, topics: impl IntoIterator<Item = (String, u64)>) {
-        for (topic, count) in topics {
-            *self.told.entry(topic).or_default() += count;
         }
     }
 

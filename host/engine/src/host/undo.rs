@@ -5,7 +5,7 @@
 //! candidates are history rows, newest first and in one stream, so that the last change is taken back first. What
 //! may be put back is decided by the store, inside the commit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use besom_ports::store::{self, HistoryQuery, HistoryRow, Message, MessageQuery, 
 use besom_ports::task::{
     APPROVE_WITHIN_DEFAULT, DEAD_MAX_DEFAULT, QUEUE_MAX_DEFAULT, TaskDefinition,
 };
-use besom_ports::undone::{self, DEPTH_MAX, ONLY_PLANNED_AGAIN, Recorded, Standing, key_of};
+use besom_ports::undone::{DEPTH_MAX, ONLY_PLANNED_AGAIN, Recorded, Standing, key_of};
 
 /// In place of the digest of a component.
 const DIGEST: &str = "besom-undo";
@@ -287,32 +287,26 @@ impl Proposer {
         Proposer { store, told }
     }
 
-    /// The topics to which the items of the task have sent messages, each with their number.
+    /// Whether any topic is told.
+    pub fn tells(&self) -> bool {
+        !self.told.is_empty()
+    }
+
+    /// The first messages of the item with this history row, newest first.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn topics_told(&self, row: &HistoryRow) -> store::Result<BTreeMap<String, u64>> {
-        let mut topics = BTreeMap::new();
-        if !self.told.is_empty() {
-            for message in self.sent(row.id).await? {
-                *topics.entry(message.topic).or_default() += 1;
-            }
-        }
-        Ok(topics)
-    }
-
-    async fn sent(&self, history: u64) -> store::Result<Vec<Message>> {
+    pub async fn sent(&self, history: u64) -> store::Result<Vec<Message>> {
         let (history, limit) = (Some(history), MESSAGES_MAX);
         self.store.messages(&MessageQuery { history, limit, ..MessageQuery::default() }).await
     }
 
     /// What is told to those to whom an item has sent messages.
     async fn told(&self, undone: &Undone) -> store::Result<Vec<Change>> {
-        if self.told.is_empty() {
+        if !self.tells() {
             return Ok(Vec::new());
         }
-        let mut sent = self.sent(undone.history).await?;
-        sent.sort_by_key(|message| message.delivery.id);
+        let sent = self.sent(undone.history).await?;
         let tell = |message: Message| {
             let topic = format!("{}{UNDONE}", message.topic);
             let told = Told {
@@ -325,7 +319,7 @@ impl Proposer {
             let is_told = self.told.contains(&topic);
             is_told.then_some(Change::Emit { topic, key: message.key, payload })
         };
-        Ok(sent.into_iter().filter_map(tell).collect())
+        Ok(sent.into_iter().rev().filter_map(tell).collect())
     }
 
     async fn scan_history(
@@ -439,12 +433,9 @@ impl Proposer {
                 false => skip(format!("{ALREADY} by run {by}")),
             };
         }
-        // Who was told by an earlier attempt is not told again.
-        let told = match recorded.of(undone.run, undone.history) {
-            undone::Undone::No => self.told(undone).await?,
-            undone::Undone::Partly | undone::Undone::Whole => Vec::new(),
-        };
         let Standing { earlier, reverted } = recorded.standing(undone.run, undone.history);
+        // Who was told by an earlier attempt is not told again.
+        let told = if earlier.is_empty() { self.told(undone).await? } else { Vec::new() };
         // What is no longer blocked is so whatever its version is.
         let version = kept.version.or_else(|| request.plan_again.then(String::new));
         let restore = Restore {

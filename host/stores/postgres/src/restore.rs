@@ -71,11 +71,6 @@ async fn rehearsed(
         let all = triggers(session, found.oid, may).await?;
         restored.triggers.extend(all.into_iter().map(|trigger| format!("{trigger} on {name}")));
     }
-    let id = i64::try_from(restore.history).unwrap_or(i64::MAX);
-    let sql = "SELECT topic, key FROM @.outbox WHERE history = $1 ORDER BY id LIMIT 1000";
-    for row in session.query(sql, params![id]).await? {
-        restored.messages.push((row.try_get(0)?, super::text::plain(row.try_get(1)?)));
-    }
     Ok(restored)
 }
 

@@ -31,10 +31,6 @@ const TOGETHER_MAX: usize = 128;
 const PARAMS_MAX: usize = 32_766;
 /// The row id of a table in which no column is another name of it.
 const ROWID: &str = "rowid";
-/// Messages of an item have numbers that follow that of its history row.
-const MESSAGES: &str = "SELECT topic, key FROM besom_outbox
-    WHERE id > ?1 AND id <= ?1 + 2000 AND history = ?1 ORDER BY id LIMIT 1000";
-
 /// What is kept of an item.
 pub(super) fn kept(conn: &Connection, history: u64) -> Job<Option<KeptItem>> {
     Ok(packed(conn, history)?.as_deref().map(outline).transpose()?)
@@ -76,9 +72,6 @@ pub(super) fn rehearse(
             restored.triggers.push(format!("{} on {name}", trigger?));
         }
     }
-    let mut statement = conn.prepare_cached(MESSAGES)?;
-    let messages = statement.query_map([restore.history], |r| Ok((r.get(0)?, r.get(1)?)))?;
-    restored.messages = messages.collect::<rusqlite::Result<_>>()?;
     Ok(restored)
 }
 
