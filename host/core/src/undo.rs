@@ -14,6 +14,12 @@ use crate::value::{Field, Value};
 /// The task whose items put rows back. No task of the configuration may have this name.
 pub const TASK: &str = "undo";
 
+/// Whether a task is stopped by a pause of all tasks. What a person takes back goes on: it is why everything was
+/// stopped.
+pub fn stops_with_all(task: &TaskName) -> bool {
+    task.as_str() != TASK
+}
+
 /// How the reason of a committed item begins that has not put back every row.
 pub const STAY: &str = "rows that stay as they are: ";
 

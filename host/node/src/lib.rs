@@ -698,7 +698,7 @@ impl Node {
         if !self.loaded {
             let all = paused.iter().any(TaskName::is_all);
             let is_paused =
-                |task: &&TaskName| all && task.as_str() != undo::TASK || paused.contains(*task);
+                |task: &&TaskName| all && undo::stops_with_all(task) || paused.contains(*task);
             self.executor.pause(tasks.keys().filter(is_paused).cloned().collect());
         }
         let pinned = runs.iter().filter_map(|run| {

@@ -15,9 +15,9 @@ impl Planner {
         paused.cloned().or_else(|| Pause::until_open(windows, self.now))
     }
 
-    /// The pause of a task or of all tasks. What a person takes back goes on: it is why everything was stopped.
+    /// The pause of a task, or that of all tasks.
     fn paused_by_command<'a>(&'a self, name: &TaskName, task: &'a Task) -> Option<&'a Pause> {
-        let all = self.all_paused.as_ref().filter(|_| name.as_str() != undo::TASK);
+        let all = self.all_paused.as_ref().filter(|_| undo::stops_with_all(name));
         task.state.paused.as_ref().or(all)
     }
 
