@@ -449,6 +449,11 @@ impl Proposal {
         self.rows_may_stay() && !self.changes.iter().all(is_emit)
     }
 
+    /// Whether it puts back kept rows.
+    pub fn restores(&self) -> bool {
+        self.changes.iter().any(|change| change.restore().is_some())
+    }
+
     /// Whether its only change to rows is to delete one that a guard has found to exist: then
     /// nothing else in the proposal can have removed the row. If the database then deletes nothing,
     /// something in the product's database keeps the row.

@@ -83,9 +83,8 @@ impl Judged {
     /// ranges as they were. An item that stands for the rows of ranges and has changed none of them has done
     /// nothing: others hold the rows, or they no longer match.
     pub fn of_rows(proposal: &Proposal, rows: u64, refused: Option<&str>) -> Judged {
-        let restores = || proposal.changes.iter().any(|change| change.restore().is_some());
         match refused {
-            _ if rows == 0 && restores() => Judged::Unchanged,
+            _ if rows == 0 && proposal.restores() => Judged::Unchanged,
             _ if rows > 0 || !proposal.is_of_ranges() => Judged::Held,
             Some(said) => Judged::Violated(said.to_owned()),
             None => Judged::GuardFailed,

@@ -314,9 +314,8 @@ impl<'a> Attempt<'a> {
         let batch = self.batch;
         // They may have changed since the catalog was read.
         self.tables_fit().inspect_err(|_| session.doubt())?;
-        let restores =
-            |work: &Work<'_>| work.proposal.changes.iter().any(|c| c.restore().is_some());
-        let (restores, works): (Vec<Work<'a>>, _) = self.works().into_iter().partition(restores);
+        let (restores, works): (Vec<Work<'a>>, _) =
+            self.works().into_iter().partition(|work| work.proposal.restores());
         let mut waves = waves(works, self.setting.collections);
         let idle = self.idle(session, &waves).await?;
         let is_idle = |work: &Work<'_>, key: &str| {
