@@ -306,14 +306,17 @@ fn call(ctx: &Context) -> Result<Call> {
 impl Call {
     /// The rows that may be taken, with their key and what the decision depends on.
     fn range(&self, ctx: &Context) -> Result<Range> {
-        let mut range = Range::of(ROWS).upper(self.plan.oldest(self.oldest));
-        range.index.clone_from(&self.plan.index);
         let implied = self.plan.condition.implied(ctx.now);
-        range.conditions.extend(implied.into_iter().take(IMPLIED_MAX));
+        self.range_by(ctx, implied.into_iter().take(IMPLIED_MAX).collect())
+    }
+
+    /// The same by these conditions.
+    fn range_by(&self, ctx: &Context, conditions: condition::All) -> Result<Range> {
         let key = &ctx.described(ROWS)?.key;
         let others =
             self.plan.columns().into_iter().filter(|one| !key.iter().any(|own| own == one));
-        Ok(range.columns(key.iter().map(String::as_str).chain(others)))
+        let columns = key.iter().map(String::as_str).chain(others);
+        Ok(self.range_of(conditions).columns(columns))
     }
 
     fn candidate(&self, ctx: &Context, row: &Row) -> Result<Option<Candidate>> {

@@ -101,7 +101,7 @@ impl Call {
     }
 
     /// The rows of a range by these conditions.
-    fn range_of(&self, conditions: All) -> Range {
+    pub(crate) fn range_of(&self, conditions: All) -> Range {
         let mut range = Range::of(ROWS).upper(self.plan.oldest(self.oldest));
         range.index.clone_from(&self.plan.index);
         range.conditions = conditions;
@@ -119,15 +119,10 @@ impl Call {
         let lists = self.sets(ctx.now).unwrap_or_default();
         // One list is what the pages are read by. Several are left to the commit, and counted here.
         let single = lists.len() == 1;
-        let mut range = match single {
-            true => self.range_of(lists.into_iter().next().unwrap_or_default()),
-            false => self.range(ctx)?,
+        let range = match lists.into_iter().next().filter(|_| single) {
+            Some(list) => self.range_by(ctx, list)?,
+            None => self.range(ctx)?,
         };
-        if single {
-            let others = self.plan.columns().into_iter();
-            let others = others.filter(|one| !described.iter().any(|own| own == one));
-            range = range.columns(described.iter().map(String::as_str).chain(others));
-        }
         let mut page = Page { candidates: Vec::new(), next: cursor, scanned: 0, extra: Vec::new() };
         let mut part = Part::from(&page.next);
         let mut last: Vec<Value> = Vec::new();
