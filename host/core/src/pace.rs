@@ -312,7 +312,7 @@ mod tests {
         assert_eq!((pace.allowed().get(), pace.floor()), (50, 50), "a floor above the ceiling");
     }
 
-    /// Rounded up.
+    /// How often one number has to be halved to be no larger than the other.
     fn halvings(from: u32, to: u32) -> usize {
         (0..).find(|n| from >> n <= to).expect("a number") as usize
     }

@@ -11,7 +11,7 @@ use besom_core::time::Time;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Paced {
-    /// The task.
+    /// The name of the task.
     pub task: String,
     /// The rows per second that it may change now.
     pub rows_per_second: u32,

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::load::{SECOND_US, add_share, now_us};
 use crate::reload::shares_every;
 use crate::site::{Site, hostile, wait_for};
+use crate::undo::OLD_SESSIONS;
 
 /// Waits until the task is held by these words.
 #[track_caller]
@@ -109,18 +110,6 @@ fn text_beyond_the_days_bound_is_cut_off_in_the_history() {
     host.stop();
     site.balanced();
 }
-
-const OLD_SESSIONS: &str = r#"
-[collections.sessions]
-key = ["id"]
-columns = { id = "integer", expire_date = { type = "timestamp", encoding = "seconds" } }
-indexes = { by_expire = ["expire_date"] }
-[tasks.old-sessions]
-plugin = "retention"
-schedule = "@every 30d"
-collections.rows = "sessions"
-settings = { by = "expire_date", older_than = "14d" }
-"#;
 
 /// Every transaction is too long for a target of 1 ms, so the task goes as slowly as it may, and says why.
 #[test]

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::site::{Site, hostile, wait_for};
 
-const CONFIG: &str = r#"
+/// A task that deletes old sessions.
+pub const OLD_SESSIONS: &str = r#"
 [collections.sessions]
 key = ["id"]
 columns = { id = "integer", expire_date = { type = "timestamp", encoding = "seconds" } }
@@ -23,7 +24,7 @@ settings = { by = "expire_date", older_than = "14d" }
 const ROWS: u32 = 5_000;
 
 fn site() -> (Site, Connection) {
-    let site = Site::new(CONFIG);
+    let site = Site::new(OLD_SESSIONS);
     let db = site.database();
     db.execute_batch(&format!(
         "CREATE TABLE sessions (id INTEGER PRIMARY KEY, expire_date INTEGER, token TEXT UNIQUE, data);

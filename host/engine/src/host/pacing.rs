@@ -1,7 +1,7 @@
 //! Measures what the product feels while tasks that yield are changing rows, and keeps their paces.
 //!
-//! Whether a pace rises or falls is decided in [`besom_core::pace`]. Nothing is measured while no such task
-//! works.
+//! Whether a pace rises or falls is decided in [`besom_core::pace`]. While no such task works, nothing is
+//! measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;

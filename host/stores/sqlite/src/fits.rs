@@ -77,8 +77,6 @@ pub(super) fn condition(column: Column, quoted: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use besom_core::value::Kind;
-
     use super::*;
 
     fn fits(kind: Kind, encoding: Encoding, literal: &str) -> bool {

@@ -282,6 +282,7 @@ fn heading(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut B
 
 /// The plugin and the main settings of a task, its pause, or why it is slow.
 fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style) {
+    let slowed = cx.snap.slowed(&task.name);
     let words = match &task.paused {
         Some(pause) => {
             let since = text::span(cx.now.since(pause.since));
@@ -293,7 +294,7 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
         None if task.opens_at.is_some() => {
             format!("closed: works in its windows only ({})", task.windows)
         }
-        None if let Some((node, pace)) = cx.snap.slowed(&task.name) => {
+        None if let Some((node, pace)) = slowed => {
             format!("yields at {node}: {pace}")
         }
         None => {
@@ -305,8 +306,8 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
             )
         }
     };
-    let is_slowed = task.paused.is_some() || cx.snap.slowed(&task.name).is_some();
-    (words, if is_slowed { theme.warn } else { theme.dim })
+    let is_hindered = task.paused.is_some() || slowed.is_some();
+    (words, if is_hindered { theme.warn } else { theme.dim })
 }
 
 fn limit_words(task: &Task) -> String {
