@@ -72,6 +72,10 @@ fn a_task_is_triggered_paused_and_resumed_and_a_run_is_cancelled() {
     answer(&terminal, "Start a run of endless now?", "", "trigger endless: started");
     terminal.keys(&["5"]);
     terminal.shows("SCANNING");
+    // The cursor stays with its row if the new run was read after the screen was opened.
+    terminal.keys(&["g"]);
+    let newest = |line: &str| line.starts_with('>') && line.contains("endless");
+    terminal.until("the cursor on the new run", |screen| screen.lines().any(newest));
     terminal.keys(&["K"]);
     answer(&terminal, "of endless?", "too long", ": cancelled");
     let (_, runs) = site.json(&["runs", "ls", "--task", "endless"]);
