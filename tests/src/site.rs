@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use besom::cli::assembly::Assembly;
+use besom::cli::open::Purpose;
 use besom::cli::{Format, Global};
 use besom_config::limits::default_limits;
 use besom_core::ids::{
@@ -126,7 +127,7 @@ impl Site {
             log: "info".into(),
             set: vec!["host.default_mode=live".into()],
         };
-        let assembly = match Assembly::new(&global, false).await {
+        let assembly = match Assembly::new(&global, Purpose::Pass).await {
             Ok(assembly) => assembly,
             Err(failure) => panic!("{failure}"),
         };

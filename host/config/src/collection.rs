@@ -47,6 +47,7 @@ pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 7] = [
 pub struct CollectionTable {
     table: String,
     tenant: Option<String>,
+    accept_cascades: bool,
 }
 
 /// The keys of a collection with plain values.
@@ -62,6 +63,12 @@ pub static KEYS: &[Key<CollectionTable>] = &[
         default: "",
         doc: "Column with the tenant, if the table has tenants.",
         setter: Setter::OptionalText(|c| &mut c.tenant),
+    },
+    Key {
+        name: "accept_cascades",
+        default: "false",
+        doc: "Delete rows although a foreign key then deletes rows that are no dependants, and are not kept.",
+        setter: Setter::Bool(|c| &mut c.accept_cascades),
     },
 ];
 
@@ -117,7 +124,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         );
         walker.error(&entry.key_span, message, fix);
     }
-    let mut plain = CollectionTable { table: name.clone(), tenant: None };
+    let mut plain = CollectionTable { table: name.clone(), ..CollectionTable::default() };
     let shaped = SHAPED.map(|(name, _)| name);
     let mut parts = walker.read(&path, table, KEYS, &shaped, &mut plain);
 
@@ -267,6 +274,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         indexes,
         anchors,
         dependants,
+        accept_cascades: plain.accept_cascades,
     };
     (collection, CollectionPlaces { name: entry.key_span.clone(), parts })
 }

@@ -111,6 +111,9 @@ pub struct Collection {
     /// Collections whose rows go with the row that they refer to: they are deleted before it, in the same
     /// commit. Each has an anchor in this collection.
     pub dependants: Vec<String>,
+    /// Whether rows may be deleted with which a foreign key deletes others that are no dependants: those are not
+    /// kept, not counted and not guarded.
+    pub accept_cascades: bool,
 }
 
 /// The collection of that name.

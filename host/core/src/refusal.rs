@@ -285,6 +285,7 @@ mod tests {
             indexes: BTreeMap::new(),
             anchors: Vec::new(),
             dependants: Vec::new(),
+            accept_cascades: false,
         };
         let anchor = Anchor { collection: "owners".into(), columns: vec!["owner".into()] };
         let columns = [("id", Kind::Integer), ("weight", Kind::Float), ("owner", Kind::Text)];

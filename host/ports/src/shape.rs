@@ -135,7 +135,17 @@ impl Shape {
         }
         let (name, table) = (name.to_owned(), self.table.clone());
         let (anchors, dependants) = (Vec::new(), Vec::new());
-        Ok(Collection { name, table, tenant, key, columns, indexes, anchors, dependants })
+        Ok(Collection {
+            name,
+            table,
+            tenant,
+            key,
+            columns,
+            indexes,
+            anchors,
+            dependants,
+            accept_cascades: false,
+        })
     }
 
     /// A column that may hold the tenant, by its name.

@@ -1109,6 +1109,11 @@ pub struct MappingFault {
     pub warning: bool,
 }
 
+impl MappingFault {
+    /// The place of a fault about rows that a foreign key deletes with those of the collection.
+    pub const CASCADES: &str = "accept_cascades";
+}
+
 /// The store: the engine's tables and the user's tables in one database.
 #[async_trait]
 pub trait Store: Send + Sync {

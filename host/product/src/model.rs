@@ -205,6 +205,7 @@ fn collection(
             .collect::<BTreeMap<_, _>>(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        accept_cascades: false,
     }
 }
 

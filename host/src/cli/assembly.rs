@@ -10,7 +10,7 @@ use besom_core::delivery::Settings;
 use besom_core::ids::TaskName;
 use tokio::sync::{mpsc, watch};
 
-use super::open::{self, Loader};
+use super::open::{self, Loader, Purpose};
 use super::{Failure, Global, cluster, endpoints};
 use besom_config::delivery::Receiver;
 use besom_config::diagnostic::Place;
@@ -51,12 +51,13 @@ pub struct Assembly {
 
 impl Assembly {
     /// Reads the configuration, loads the plugins, opens the adapters and compares the mapping with
-    /// the database. With `serving`, this process joins its cluster and serves the activity endpoint.
+    /// the database.
     ///
     /// # Errors
     /// All problems of the configuration at once, or a store or etcd that cannot be reached.
-    pub async fn new(global: &Global, serving: bool) -> Result<Assembly, Failure> {
-        let (config, loader, store) = open::checked(global).await?;
+    pub async fn new(global: &Global, purpose: Purpose) -> Result<Assembly, Failure> {
+        let (config, loader, store) = open::checked(global, purpose).await?;
+        let serving = purpose == Purpose::Serve;
         if serving {
             // Checked before this node joins the cluster and may lead it.
             let place = || Place::File { file: global.config.display().to_string() };

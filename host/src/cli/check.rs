@@ -166,6 +166,22 @@ async fn looked(
         // Nothing can be read from tables that do not match the mapping.
         return Ok(Looked { faults, ..Looked::default() });
     }
+    let granted = granted(config, used);
+    faults.extend(store.check_granted(used, &granted).await?);
+    let moves: Vec<_> = config.tasks.values().filter_map(|task| moved(task)).collect();
+    faults.extend(store.check_moves(used, &moves).await?);
+    let mut refused = Vec::new();
+    for task in config.tasks.values() {
+        let found = reads::refused(&*store, guests, task).await?;
+        refused.extend(found.into_iter().map(|why| (task.name.clone(), why)));
+    }
+    // A database that no host has used yet keeps nothing.
+    let kept = status::kept_bytes(&store.depths().await.unwrap_or_default());
+    Ok(Looked { faults, remarks: short_shares(&*store, config).await?, refused, kept })
+}
+
+/// The operations that tasks may perform on each collection, and on those whose rows go with its rows.
+pub(super) fn granted(config: &Config, used: &Collections) -> BTreeMap<String, Operations> {
     let mut granted: BTreeMap<String, Operations> = BTreeMap::new();
     for (name, operations) in config.tasks.values().flat_map(|task| &task.grants) {
         let all = granted.entry(name.clone()).or_default();
@@ -178,17 +194,7 @@ async fn looked(
             }
         }
     }
-    faults.extend(store.check_granted(used, &granted).await?);
-    let moves: Vec<_> = config.tasks.values().filter_map(|task| moved(task)).collect();
-    faults.extend(store.check_moves(used, &moves).await?);
-    let mut refused = Vec::new();
-    for task in config.tasks.values() {
-        let found = reads::refused(&*store, guests, task).await?;
-        refused.extend(found.into_iter().map(|why| (task.name.clone(), why)));
-    }
-    // A database that no host has used yet keeps nothing.
-    let kept = status::kept_bytes(&store.depths().await.unwrap_or_default());
-    Ok(Looked { faults, remarks: short_shares(&*store, config).await?, refused, kept })
+    granted
 }
 
 /// What the database shows about a configuration.

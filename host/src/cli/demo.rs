@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::assembly::{Assembly, asked_to_stop};
+use super::open::Purpose;
 use super::top::link::{Address, Link};
 use super::top::{self, quiet::Quiet};
 use super::watch::Watch;
@@ -94,7 +95,7 @@ impl Args {
         }
         let global = Global { config: place.config(), ..global.clone() };
         say("loading the built-in tasks");
-        let assembly = Assembly::new(&global, true).await?;
+        let assembly = Assembly::new(&global, Purpose::Serve).await?;
         if let Some(seeded) = &prepared.seeded {
             let activity = assembly.ports.activity.as_ref();
             demo::seed::use_workspaces(activity, &seeded.activity)

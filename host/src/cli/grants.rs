@@ -274,6 +274,7 @@ mod tests {
             indexes: BTreeMap::new(),
             anchors: vec![],
             dependants: Vec::new(),
+            accept_cascades: false,
         }
     }
 

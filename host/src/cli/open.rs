@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use besom_core::activity::Timeouts;
 use besom_core::clock::SkewBounds;
+use besom_core::collection::Collections;
 use besom_core::ids::{Incarnation, TaskName};
 use besom_ports::shape::Described;
 
 pub use self::activity::activity;
 use super::patience::patiently;
-use super::{Failure, Global, ask, cluster};
+use super::{Failure, Global, ask, check, cluster};
 use besom_config::{
     Config, Diagnostic, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline,
     read,
@@ -25,7 +26,7 @@ use besom_engine::host::clock::{self, StoreTime};
 use besom_ports::coordination::{Coordination, LeaderRecord};
 use besom_ports::embedded::{Embedded, LeaseLedger, Scripts};
 use besom_ports::members::{Members as _, Membership};
-use besom_ports::store::{self, Store};
+use besom_ports::store::{self, MappingFault, Store};
 use besom_postgres as postgres;
 use besom_product::model::{collections_for, product};
 use besom_product::retention::{self, Wrong};
@@ -637,7 +638,10 @@ pub fn say_refused(config: &Config, before: &BTreeMap<TaskName, Diagnostic>) {
 /// # Errors
 /// All problems of the configuration and the mapping, or a store that cannot be reached within
 /// `host.connect_wait_max`.
-pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedded>), Failure> {
+pub async fn checked(
+    global: &Global,
+    purpose: Purpose,
+) -> Result<(Config, Loader, Arc<dyn Embedded>), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let loader = Loader::start(&parsed)?;
     let mut resolved = loader.resolve(parsed).await;
@@ -665,11 +669,43 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedde
         // Errors in the file may be the reason, so they are reported instead.
         Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error)),
     };
-    let faults = store.check(&resolved.used_collections()).await?;
+    let used = resolved.used_collections();
+    let mut faults = store.check(&used).await?;
+    match purpose {
+        Purpose::Serve | Purpose::Pass if faults.iter().all(|fault| fault.warning) => {
+            faults.extend(cascades(&*store, resolved.partial(), &used).await?);
+        }
+        Purpose::Serve | Purpose::Pass => {}
+        // A table that differs keeps its own rows away, and not those of the others.
+        Purpose::Restore => faults.iter_mut().for_each(|fault| fault.warning = true),
+    }
     resolved.mapping_faults(&faults);
     let config = resolved.finish()?;
     warn(&Problems(config.warnings.clone()));
     Ok((config, loader, store))
+}
+
+/// What a database is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// This process joins its cluster and serves the activity endpoint.
+    Serve,
+    /// Tasks are run once.
+    Pass,
+    /// Rows that were removed are put back or purged.
+    Restore,
+}
+
+/// The collections of which tasks may delete rows although a foreign key then deletes rows that are not kept. A
+/// privilege that is missing holds its task alone, and is not among them.
+pub async fn cascades(
+    store: &dyn Store,
+    config: &Config,
+    used: &Collections,
+) -> store::Result<Vec<MappingFault>> {
+    let mut found = store.check_granted(used, &check::granted(config, used)).await?;
+    found.retain(|fault| fault.place == MappingFault::CASCADES);
+    Ok(found)
 }
 
 fn warn(warnings: &Problems) {

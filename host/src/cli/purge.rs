@@ -8,6 +8,7 @@ use besom_core::purge::{Place, Purge};
 use serde::Serialize;
 
 use super::assembly::Assembly;
+use super::open::Purpose;
 use super::output::{self, Facts, Table};
 use super::quarantine::search;
 use super::submit::{self, Asking};
@@ -103,7 +104,7 @@ impl Args {
             ));
         }
         open::refuse_absent(global)?;
-        let mut assembly = Assembly::new(global, false).await?;
+        let mut assembly = Assembly::new(global, Purpose::Restore).await?;
         assembly.leave_out(|_| true);
         let store = Arc::clone(&assembly.ports.store);
         let mut report: Option<Report> = None;

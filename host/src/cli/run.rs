@@ -16,6 +16,7 @@ use besom_snapshot::LeftOut;
 use serde::Serialize;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
+use super::open::Purpose;
 use super::output::{self, Format, Table};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, kept, open, submit};
@@ -186,7 +187,7 @@ impl Args {
             // Opening would create the database, but a dry run must change nothing.
             open::refuse_absent(global)?;
         }
-        let mut assembly = Assembly::new(global, false).await?;
+        let mut assembly = Assembly::new(global, Purpose::Pass).await?;
         assembly.only(&self.tasks)?;
         let refused = assembly.config.refused.values().cloned().collect::<Vec<_>>();
         if assembly.config.tasks.is_empty() && !refused.is_empty() {

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
-use super::open::{self, Loader};
+use super::open::{self, Loader, Purpose};
 use super::{Exit, Failure, Global, exposed, kept};
 use besom_config::activity::Activity;
 use besom_config::api::Api;
@@ -39,7 +39,7 @@ pub struct Args {}
 impl Args {
     /// Runs the host until SIGTERM or SIGINT.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        serve(global, Assembly::new(global, true).await?, asked_to_stop()).await
+        serve(global, Assembly::new(global, Purpose::Serve).await?, asked_to_stop()).await
     }
 }
 
@@ -375,6 +375,15 @@ async fn reload(
             Ok(parsed) => taken_up(&loader, parsed, &config, &global.config).await,
             Err(problems) => Err(problems),
         };
+        let loaded = match loaded {
+            Ok((new, resolved, unused)) => {
+                match cascades(told.store.as_ref(), &new, &resolved).await {
+                    Ok(()) => Ok((new, resolved, unused)),
+                    Err(problems) => Err(problems),
+                }
+            }
+            Err(problems) => Err(problems),
+        };
         let (new, resolved, unused) = match loaded {
             Ok(new) => new,
             Err(problems) => {
@@ -500,6 +509,19 @@ async fn taken_up(
             Ok((new, resolved, Some(problems)))
         }
         Ok(_) | Err(_) => Err(problems),
+    }
+}
+
+/// Refuses tasks that would delete rows with which the database deletes others. If the database does not answer, it
+/// is asked again at the next start.
+async fn cascades(store: &dyn Store, new: &Config, resolved: &Resolved) -> Result<(), Problems> {
+    match open::cascades(store, new, &resolved.used_collections()).await {
+        Ok(faults) if faults.is_empty() => Ok(()),
+        Ok(faults) => Err(Problems(resolved.placed(&faults))),
+        Err(error) => {
+            tracing::warn!(%error, "foreign keys that delete rows could not be looked for");
+            Ok(())
+        }
     }
 }
 

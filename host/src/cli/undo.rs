@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::assembly::Assembly;
+use super::open::Purpose;
 use super::output::{self, Facts, Table};
 use super::submit::{self, Asking};
 use super::{Exit, Failure, Global, open, run};
@@ -128,7 +129,7 @@ impl Args {
         submit::checked(&self.asking.reason)?;
         open::refuse_absent(global)?;
         let forced = self.force_keys.as_deref().map(named).transpose()?.unwrap_or_default();
-        let assembly = Assembly::new(global, false).await?;
+        let assembly = Assembly::new(global, Purpose::Restore).await?;
         let store = Arc::clone(&assembly.ports.store);
         refuse_unknown(&*store, &target).await?;
         let names: Vec<String> = forced.iter().map(|(_, name)| name.clone()).collect();

@@ -4,6 +4,7 @@
 
 mod brakes;
 mod cancel;
+mod cascades;
 mod checks;
 mod contract;
 mod dwarf;

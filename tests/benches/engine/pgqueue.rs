@@ -248,6 +248,7 @@ fn collection() -> Collection {
         indexes: BTreeMap::new(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        accept_cascades: false,
     }
 }
 

@@ -88,6 +88,7 @@ pub fn collections() -> Collections {
             .collect(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        accept_cascades: false,
     };
     [
         table(

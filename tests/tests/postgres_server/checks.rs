@@ -34,6 +34,7 @@ fn sessions() -> BTreeMap<String, Collection> {
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        accept_cascades: false,
     };
     [("sessions".to_owned(), sessions)].into()
 }
@@ -273,17 +274,18 @@ fn what_the_database_does_beside_a_granted_operation_is_named() {
         let beside = async |operations| {
             let granted = BTreeMap::from([("sessions".to_owned(), operations)]);
             let found = shown(store.check_granted(&sessions(), &granted).await.unwrap());
-            assert!(found.iter().all(|(place, warning, _)| place == "table" && *warning));
+            let place = |warning: bool| if warning { "table" } else { MappingFault::CASCADES };
+            assert!(found.iter().all(|(at, warning, _)| at == place(*warning)));
             found.into_iter().map(|(_, _, said)| said).collect::<Vec<_>>()
         };
         let none = Operations::default();
         assert_eq!(beside(Operations { read: true, ..none }).await, [""; 0]);
         let deletes = beside(Operations { delete: true, ..none }).await;
-        let [cascade, keepers, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
-        assert!(
-            cascade.contains("also deletes rows of other.uses, and changes rows of notes:"),
-            "{cascade}"
-        );
+        let [cascade, changed, keepers, triggers] = deletes.as_slice() else {
+            panic!("{deletes:?}")
+        };
+        assert!(cascade.contains("also deletes rows of other.uses:"), "{cascade}");
+        assert!(changed.contains("also changes rows of notes:"), "{changed}");
         assert!(keepers.contains("stays if rows of kept refer to it"), "{keepers}");
         assert!(triggers.contains("its triggers run (deleted):"), "{triggers}");
         let writes = beside(Operations { insert: true, update: true, ..none }).await;

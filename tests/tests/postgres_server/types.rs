@@ -38,6 +38,7 @@ fn collection(name: &str, key: &str, columns: &[(&str, Kind)]) -> Collection {
         indexes: Default::default(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        accept_cascades: false,
     }
 }
 

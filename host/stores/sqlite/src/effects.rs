@@ -346,14 +346,11 @@ impl<'a> Effects<'a> {
         params: &Params<'_>,
     ) -> Result<usize, Stop> {
         if table.collection.dependants.is_empty() {
-            return self.delete_rows(table, condition, params);
+            return self.delete_rows(table, condition, params, &Left::Gone);
         }
-        let sql = format!("SELECT count(*) FROM {} WHERE {condition}", table.name);
-        let mut statement = self.conn.prepare_cached(&sql)?;
-        let found: usize =
-            statement.query_row(params_from_iter(params.iter()), |row| row.get(0))?;
+        let found = self.count(table, condition, params)?;
         self.delete_dependants(table, condition, params)?;
-        match self.delete_rows(table, condition, params)? {
+        match self.delete_rows(table, condition, params, &Left::Gone)? {
             // A trigger may keep a row, whose dependants are gone.
             deleted if deleted < found => Err(Stop::Violation(kept(&table.collection.name))),
             deleted => Ok(deleted),
@@ -383,7 +380,7 @@ impl<'a> Effects<'a> {
             let condition =
                 format!("({own}) IN (SELECT {theirs} FROM {} WHERE {condition})", table.name);
             self.delete_dependants(dependant, &condition, params)?;
-            self.delete_rows(dependant, &condition, params)?;
+            self.delete_rows(dependant, &condition, params, &Left::Gone)?;
         }
         Ok(())
     }
@@ -418,11 +415,13 @@ impl<'a> Effects<'a> {
         Ok(())
     }
 
-    fn delete_rows(
+    /// Deletes the rows of a condition after keeping their images; returns their number.
+    pub(super) fn delete_rows(
         &mut self,
         table: &Table,
         condition: &str,
         params: &Params<'_>,
+        left: &Left,
     ) -> Result<usize, Stop> {
         if let Some(kept) = &mut self.images {
             kept.forget(&table.collection.name);
@@ -431,15 +430,27 @@ impl<'a> Effects<'a> {
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
-                kept.push(table, self.tenant, &Left::Gone, row)?;
+                kept.push(table, self.tenant, left, row)?;
             }
         }
+        // A row that refers to another one of them may go with that one, which SQLite does not count.
+        let accepts = table.collection.accept_cascades;
+        let found = if accepts { self.count(table, condition, params)? } else { 0 };
         let sql = format!("DELETE FROM {} WHERE {condition}", table.name);
         let mut statement = self.conn.prepare_cached(&sql)?;
         self.dirty = true;
-        let deleted = statement.execute(params_from_iter(params.iter()))?;
+        let mut deleted = statement.execute(params_from_iter(params.iter()))?;
+        if accepts {
+            deleted = found.saturating_sub(self.count(table, condition, params)?);
+        }
         self.rows += deleted as u64;
         Ok(deleted)
+    }
+
+    fn count(&self, table: &Table, condition: &str, params: &Params<'_>) -> Result<usize, Stop> {
+        let sql = format!("SELECT count(*) FROM {} WHERE {condition}", table.name);
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        Ok(statement.query_row(params_from_iter(params.iter()), |row| row.get(0))?)
     }
 
     /// The current row, if before-images are kept. What a guard has kept of it is used up, because the

@@ -114,6 +114,7 @@ mod tests {
             indexes: BTreeMap::from([("by_guest".to_owned(), vec!["guest".to_owned()])]),
             anchors: Vec::new(),
             dependants: Vec::new(),
+            accept_cascades: false,
         })
     }
 

@@ -185,7 +185,9 @@ impl Effects<'_> {
         self.dirty = true;
         let is_together = match fate {
             Fate::Moved(_) => true,
-            Fate::Deleted => !table.collection.dependants.is_empty(),
+            Fate::Deleted => {
+                !table.collection.dependants.is_empty() || table.collection.accept_cascades
+            }
             Fate::Set(_) => false,
         };
         if is_together {
@@ -252,7 +254,10 @@ impl Effects<'_> {
                 Fate::Moved(into) => Left::Moved(into.to_owned()),
                 Fate::Deleted | Fate::Set(_) => Left::Gone,
             };
-            self.delete_among(table, &condition, &params, &left)?;
+            match table.collection.accept_cascades {
+                true => _ = self.delete_rows(table, &condition, &params, &left)?,
+                false => self.delete_among(table, &condition, &params, &left)?,
+            }
             if let (Some(kept), Some(into)) = (&mut self.images, into) {
                 let mut moved = moved.into_iter();
                 moved.try_for_each(|key| kept.push_absent(into, self.tenant, &Left::Copy, key))?;

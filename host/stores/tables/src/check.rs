@@ -142,14 +142,14 @@ impl<'a> Check<'a> {
     }
 
     /// A delete in this table, which `reactions` calls `table`, reaches no rows but those of its dependants,
-    /// which are deleted before.
+    /// which are deleted before, unless the mapping accepts that.
     pub fn cascades(&mut self, table: &str, reactions: &[Reaction], all: &Collections) {
         let dependants = self.dependant_tables(all);
         let goes_before = |one: &Reaction| one.to == table && dependants.contains(&last(&one.of));
         let (mut deleted, mut changed): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
         let mut open = vec![table];
-        while let Some(table) = open.pop() {
-            let others = reactions.iter().filter(|one| one.to == table && !goes_before(one));
+        while let Some(above) = open.pop() {
+            let others = reactions.iter().filter(|one| one.to == above && !goes_before(one));
             for Reaction { of, deletes, .. } in others {
                 let found = if *deletes { &mut deleted } else { &mut changed };
                 if !found.contains(&of.as_str()) {
@@ -158,21 +158,29 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        let rows = |what: &str, tables: &[&str]| {
-            (!tables.is_empty()).then(|| format!("{what} rows of {}", tables.join(", ")))
-        };
-        let done = [rows("deletes", &deleted), rows("changes", &changed)];
-        let done: Vec<String> = done.into_iter().flatten().collect();
-        if done.is_empty() {
-            return;
+        let (own, name) = (&self.collection.table, &self.collection.name);
+        if !deleted.is_empty() && !self.collection.accept_cascades {
+            let rows = deleted.join(", ");
+            let itself = match deleted.contains(&table) {
+                true => " (a table cannot be its own dependant)",
+                false => "",
+            };
+            let said = format!(
+                "when a task deletes a row of {own:?}, a foreign key also deletes rows of {rows}: those {UNSEEN}. Map \
+                 the other table, and name it in `dependants` of [collections.{name}]: its rows are then deleted \
+                 first, and kept{itself}. Or accept that they are lost: accept_cascades = true"
+            );
+            self.fault(MappingFault::CASCADES, said);
         }
-        let (table, done) = (&self.collection.table, done.join(", and "));
-        let said = format!(
-            "when a task deletes a row of {table:?}, a foreign key also {done}: those {UNSEEN}. Map the \
-             other table, and name it in `dependants` of [collections.{}]: its rows are then deleted first",
-            self.collection.name
-        );
-        self.warning("table", said);
+        if !changed.is_empty() {
+            let rows = changed.join(", ");
+            let said = format!(
+                "when a task deletes a row of {own:?}, a foreign key also changes rows of {rows}: those changes \
+                 {UNSEEN}. To delete these rows as well, map their table, and name it in `dependants` of \
+                 [collections.{name}]"
+            );
+            self.warning("table", said);
+        }
     }
 
     /// No row of this table, which `keepers` call `table`, is kept by rows of other tables that refer to it:

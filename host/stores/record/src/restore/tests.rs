@@ -38,6 +38,7 @@ fn kin() -> Kin {
             columns: vec!["parent".into()],
         }],
         dependants: Vec::new(),
+        accept_cascades: false,
     };
     Kin::of(std::iter::once(&of))
 }

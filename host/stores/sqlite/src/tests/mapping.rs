@@ -10,7 +10,7 @@ use besom_core::value::{Kind, Value};
 use besom_snapshot::Cause;
 
 use super::fixture::{Fixture, apply, text};
-use besom_ports::store::{Error, Outcome, Range, Store};
+use besom_ports::store::{Error, MappingFault, Outcome, Range, Store};
 use besom_product::model::default_collections;
 
 #[tokio::test]
@@ -45,6 +45,7 @@ async fn instants_in_another_unit_are_refused_when_most_of_them_are() {
         indexes: Default::default(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        accept_cascades: false,
     };
     f.store.set_collections(Arc::new([("p".to_owned(), collection)].into()));
     let columns = vec!["at".to_owned()];
@@ -85,17 +86,17 @@ async fn what_the_database_does_beside_a_granted_operation_is_named() {
     let beside = async |operations| {
         let granted = [("documents".to_owned(), operations)].into();
         let found = f.store.check_granted(&default_collections(), &granted).await.unwrap();
-        assert!(found.iter().all(|fault| fault.warning && fault.place == "table"));
+        let place =
+            |fault: &MappingFault| if fault.warning { "table" } else { MappingFault::CASCADES };
+        assert!(found.iter().all(|fault| fault.place == place(fault)));
         found.into_iter().map(|fault| fault.message).collect::<Vec<_>>()
     };
     let none = Operations::default();
     assert_eq!(beside(Operations { read: true, ..none }).await, [""; 0]);
     let deletes = beside(Operations { delete: true, ..none }).await;
-    let [cascade, keepers, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
-    assert!(
-        cascade.contains("also deletes rows of notes, and changes rows of likes:"),
-        "{cascade}"
-    );
+    let [cascade, changed, keepers, triggers] = deletes.as_slice() else { panic!("{deletes:?}") };
+    assert!(cascade.contains("also deletes rows of notes:"), "{cascade}");
+    assert!(changed.contains("also changes rows of likes:"), "{changed}");
     assert!(
         keepers.contains("stays if rows of attachments, changes, presences, snapshots, version_vectors refer to it"),
         "{keepers}"
@@ -205,6 +206,7 @@ async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        accept_cascades: false,
     };
     // An index of SQLite ends with the rowid, which is this key.
     let mut counted = Collection { table: "counted".into(), ..sessions.clone() };
@@ -268,6 +270,7 @@ async fn sessions(rows: &str, kind: Kind, encoding: Encoding) -> (Fixture, Colle
         indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
         anchors: Vec::new(),
         dependants: Vec::new(),
+        accept_cascades: false,
     };
     let all: Collections = [("sessions".to_owned(), sessions)].into();
     f.store.set_collections(Arc::new(all.clone()));
