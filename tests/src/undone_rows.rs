@@ -8,6 +8,7 @@ use besom_core::proposal::{Again, Change, Restore, RowRange};
 use besom_core::undo::STAY;
 use besom_core::value::Value;
 use besom_ports::store::{HistoryRow, Outcome, Restored};
+use besom_record::restore::ASTRAY;
 
 use crate::conformance::World;
 use crate::conformance::tables::{fields, text, thing};
@@ -160,6 +161,27 @@ pub async fn what_triggers_have_set_is_told(
     assert!(n > 201, "{n}");
     assert_eq!(undo(world, undone.id, &[]).await.reason, None);
     assert_eq!(ids(world).await, Vec::<Value>::new());
+}
+
+/// `astray` makes the database remove `b` again as soon as it is inserted, and give `c` another key.
+pub async fn rows_that_a_trigger_leads_astray_stay_kept(
+    world: &World,
+    product: impl AsyncFn(&str),
+    astray: &str,
+) {
+    world.write(vec![thing("a", 1), thing("b", 2), thing("c", 3), thing("d", 4)]).await;
+    let item = deleted(world, &["a", "b", "c", "d"]).await;
+    product(astray).await;
+    let found = rehearsed(world, item).await;
+    assert_eq!(found.rows, 2, "{found:?}");
+    let mut stay: Vec<_> = found.stay.iter().map(|stay| (&stay.key[..], &*stay.why)).collect();
+    stay.sort_by_key(|(key, _)| key[0].shown());
+    let (b, c) = ([text("b")], [text("c")]);
+    assert_eq!(stay, [(&b[..], ASTRAY), (&c[..], ASTRAY)]);
+    let undone = undo(world, item, &[]).await;
+    assert_eq!((undone.rows, ids(world).await), (2, vec![text("a"), text("d")]));
+    assert_eq!(undo(world, undone.id, &[]).await.rows, 2);
+    world.balanced().await;
 }
 
 /// `keep` makes the database refuse to remove the archived `b`: it stays archived, and is nowhere twice.

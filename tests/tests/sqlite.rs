@@ -170,6 +170,13 @@ fn rows_come_back_into_tables_that_have_changed() {
         undone_rows::what_triggers_have_set_is_told(&world, run, (&on_update, &on_insert)).await;
         let (world, product) = open().await;
         let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        let astray = "CREATE TRIGGER b AFTER INSERT ON things WHEN new.id = 'b'
+                      BEGIN DELETE FROM things WHERE id = 'b'; END;
+                      CREATE TRIGGER c AFTER INSERT ON things WHEN new.id = 'c'
+                      BEGIN UPDATE things SET id = 'x' WHERE id = 'c'; END";
+        undone_rows::rows_that_a_trigger_leads_astray_stay_kept(&world, run, astray).await;
+        let (world, product) = open().await;
+        let run = async |sql: &str| product.execute_batch(sql).expect("a statement of the product");
         let keep = "CREATE TRIGGER keep BEFORE DELETE ON archived WHEN old.id = 'b'
                     BEGIN SELECT raise(ABORT, 'it is kept'); END";
         undone_rows::a_row_whose_copy_cannot_be_removed_stays_archived(&world, run, keep).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use besom::cli::assembly::Assembly;
+use besom::cli::open::Purpose;
 use besom::cli::{Format, Global};
 use besom_config::template::{Template, template};
 use besom_ports::store::Store as _;
@@ -68,8 +69,10 @@ impl Place {
             log: "warn".into(),
             set: set.to_vec(),
         };
-        let mut assembly =
-            Assembly::new(&global, true).await.map_err(|e| anyhow!("{e}")).context("assembly")?;
+        let mut assembly = Assembly::new(&global, Purpose::Serve)
+            .await
+            .map_err(|e| anyhow!("{e}"))
+            .context("assembly")?;
         let tasks: Vec<String> = tasks.iter().map(|task| (*task).to_owned()).collect();
         assembly.only(&tasks).map_err(|e| anyhow!("{e}"))?;
         Ok(assembly)

@@ -113,6 +113,21 @@ fn rows_come_back_into_tables_that_have_changed() {
               $$ BEGIN UPDATE things SET n = n + 100 WHERE id = NEW.id; RETURN NULL; END $$;
             CREATE TRIGGER i AFTER INSERT ON things FOR EACH ROW EXECUTE FUNCTION after()";
         undone_rows::what_triggers_have_set_is_told(&world, run, (on_update, on_insert)).await;
+        for (when, key) in
+            [("AFTER", "UPDATE things SET id = 'x' WHERE id = 'c'"), ("BEFORE", "NEW.id := 'x'")]
+        {
+            let (world, product) = open().await;
+            let run = async |sql: &str| product.batch_execute(sql).await.unwrap();
+            let astray = format!(
+                "CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS
+                   $$ BEGIN DELETE FROM things WHERE id = 'b'; RETURN NULL; END $$;
+                 CREATE TRIGGER b AFTER INSERT ON things FOR EACH ROW EXECUTE FUNCTION again();
+                 CREATE FUNCTION other() RETURNS trigger LANGUAGE plpgsql AS
+                   $$ BEGIN IF NEW.id = 'c' THEN {key}; END IF; RETURN NEW; END $$;
+                 CREATE TRIGGER c {when} INSERT ON things FOR EACH ROW EXECUTE FUNCTION other()"
+            );
+            undone_rows::rows_that_a_trigger_leads_astray_stay_kept(&world, run, &astray).await;
+        }
         for said in ["RAISE EXCEPTION 'it is kept'", "RETURN NULL"] {
             let (world, product) = open().await;
             let run = async |sql: &str| product.batch_execute(sql).await.unwrap();

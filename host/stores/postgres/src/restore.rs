@@ -27,8 +27,8 @@ use super::whole::of_kept;
 use besom_ports::store::{BeforeImage, KeptItem, Restored};
 use besom_record::images::{Images, outline, unpack};
 use besom_record::restore::{
-    Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent, compared,
-    lost, nothing, unmapped,
+    ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
+    compared, lost, nothing, unmapped,
 };
 
 /// What is kept of an item.
@@ -189,17 +189,40 @@ impl Back<'_> {
             }
             Ask::Put { rows, exact } => {
                 let Some(first) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
-                self.put(self.table(&first.collection)?, &rows, exact).await
+                let table = self.table(&first.collection)?;
+                self.settled(table, self.put(table, &rows, exact)).await
             }
             Ask::Set { rows } => {
                 let Some((first, _)) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
-                self.set(self.table(&first.collection)?, &rows).await
+                let table = self.table(&first.collection)?;
+                self.settled(table, self.set(table, &rows)).await
             }
             Ask::Remove { collection, rows } => self.remove(self.table(collection)?, &rows).await,
             Ask::Mark => self.turn("SAVEPOINT whole").await,
             Ask::Back => self.turn("ROLLBACK TO whole").await,
             Ask::Keep => self.turn("RELEASE whole").await,
         }
+    }
+
+    /// What writes rows; if it is refused, also after its statement because of what triggers have done, it has changed
+    /// nothing.
+    async fn settled(
+        &self,
+        table: &Table,
+        writes: impl Future<Output = Job<Answer>>,
+    ) -> Job<Answer> {
+        if !self.scene.has_triggers(table) {
+            return writes.await;
+        }
+        self.session.batch("SAVEPOINT written").await?;
+        let answer = writes.await?;
+        self.session
+            .batch(match answer {
+                Answer::Refused(_) => "ROLLBACK TO written; RELEASE written",
+                _ => "RELEASE written",
+            })
+            .await?;
+        Ok(answer)
     }
 
     async fn turn(&self, sql: &str) -> Job<Answer> {
@@ -266,18 +289,22 @@ impl Back<'_> {
     }
 
     /// The rows as they are after their statement, if a trigger may have changed them since.
-    async fn again(&self, table: &Table, rows: &[&BeforeImage], did: &mut [Did]) -> Job<()> {
+    async fn again(&self, table: &Table, rows: &[&BeforeImage], mut did: Vec<Did>) -> Job<Answer> {
         if !self.scene.is_triggered(table) {
-            return Ok(());
+            return Ok(Answer::Done(did));
         }
         // Whoever may write rows and not look at them does not learn what triggers have set.
-        let found = self.look(table, rows).await?.unwrap_or_default();
+        let Ok(found) = self.look(table, rows).await? else { return Ok(Answer::Done(did)) };
         for (did, found) in did.iter_mut().zip(found) {
-            if let (Did::Put(after) | Did::Set(after), Some(found)) = (did, found) {
-                *after = Some(found.row);
+            match (did, found) {
+                (Did::Put(after) | Did::Set(after), Some(found)) => *after = Some(found.row),
+                (Did::Put(_) | Did::Set(_), None) => {
+                    return Ok(Answer::Refused(ASTRAY.to_owned()));
+                }
+                _ => {}
             }
         }
-        Ok(())
+        Ok(Answer::Done(did))
     }
 
     async fn put(&self, table: &Table, rows: &[&BeforeImage], exact: bool) -> Job<Answer> {
@@ -316,12 +343,14 @@ impl Back<'_> {
             Ok(put) => put,
             Err(said) => return Ok(Answer::Refused(said)),
         };
-        let mut did = match in_order(table, rows, &put)? {
-            Some(did) => did,
+        let did = match in_order(table, rows, &put)? {
+            Some(did) => Some(did),
             None => assigned(table, rows, exact, &put)?,
         };
-        self.again(table, rows, &mut did).await?;
-        Ok(Answer::Done(did))
+        match did {
+            Some(did) => self.again(table, rows, did).await,
+            None => Ok(Answer::Refused(ASTRAY.to_owned())),
+        }
     }
 
     async fn set(&self, table: &Table, rows: &[(&BeforeImage, Vec<Field>)]) -> Job<Answer> {
@@ -365,8 +394,7 @@ impl Back<'_> {
             did[row.try_get::<_, i32>(0)? as usize] = Did::Set(after);
         }
         let images: Vec<&BeforeImage> = rows.iter().map(|(image, _)| *image).collect();
-        self.again(table, &images, &mut did).await?;
-        Ok(Answer::Done(did))
+        self.again(table, &images, did).await
     }
 
     async fn remove(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Answer> {
@@ -506,31 +534,30 @@ fn in_order(table: &Table, rows: &[&BeforeImage], put: &[Row]) -> Job<Option<Vec
     Ok(Some(did))
 }
 
-/// Like [`in_order`], for rows of which some are missing: each is found by its key.
-fn assigned(table: &Table, rows: &[&BeforeImage], exact: bool, put: &[Row]) -> Job<Vec<Did>> {
+/// Like [`in_order`], for rows of which some are missing: each is found by its key. `None`: a key has changed.
+fn assigned(
+    table: &Table,
+    rows: &[&BeforeImage],
+    exact: bool,
+    put: &[Row],
+) -> Job<Option<Vec<Did>>> {
     let mut back: HashMap<String, Vec<Field>> = HashMap::with_capacity(put.len());
-    let mut strange = Vec::new();
     let known: HashSet<String> = rows.iter().map(|image| place(table, &image.stored)).collect();
     for row in put {
         let fields = fields_of(table, row, 0)?;
         let place = place(table, &fields);
-        match known.contains(&place) {
-            true => drop(back.insert(place, fields)),
-            // A trigger has changed its key.
-            false => strange.push(fields),
+        if !known.contains(&place) {
+            return Ok(None);
         }
+        back.insert(place, fields);
     }
-    let mut strange = strange.into_iter();
-    let did = rows.iter().map(|image| {
-        let fields = back.remove(&place(table, &image.stored)).or_else(|| strange.next());
-        match fields {
-            Some(fields) if fields == image.stored => Did::Put(None),
-            Some(fields) => Did::Put(Some(fields)),
-            None if exact => Did::Refused("a trigger or a rule prevents it".to_owned()),
-            None => Did::Taken,
-        }
+    let did = rows.iter().map(|image| match back.remove(&place(table, &image.stored)) {
+        Some(fields) if fields == image.stored => Did::Put(None),
+        Some(fields) => Did::Put(Some(fields)),
+        None if exact => Did::Refused("a trigger or a rule prevents it".to_owned()),
+        None => Did::Taken,
     });
-    Ok(did.collect())
+    Ok(Some(did.collect()))
 }
 
 /// The values of rows, column by column, as they were kept.

@@ -17,8 +17,8 @@ const AHEAD_BYTES: i64 = 4 << 20;
 pub(super) struct Scene {
     /// Defers again the constraints that are checked after each statement.
     pub(super) deferred: String,
-    /// Tables, by number, whose triggers fire after a row was inserted or updated.
-    triggered: HashSet<u32>,
+    /// Tables, by number, with triggers that fire when a row is inserted or updated, and whether one fires after that.
+    triggered: HashMap<u32, bool>,
     /// Tables, by number, with a key or unique constraint that may be deferred: no statement can pass over it.
     deferrable: HashSet<u32>,
     /// What refers to each table, by its number, and would be deleted or changed with a row of it.
@@ -60,7 +60,7 @@ impl Scene {
             .collect();
         let oids: Vec<u32> = tables.keys().copied().collect();
         for row in session.query(TRIGGERED, params![oids.clone()]).await? {
-            scene.triggered.insert(row.try_get(0)?);
+            scene.triggered.insert(row.try_get(0)?, row.try_get(1)?);
         }
         for row in session.query(DEFERRABLE, params![oids.clone()]).await? {
             scene.deferrable.insert(row.try_get(0)?);
@@ -114,7 +114,13 @@ impl Scene {
 
     /// Whether a row of a table may be different as soon as the statement that has written it has ended.
     pub(super) fn is_triggered(&self, table: &Table) -> bool {
-        table.found.as_ref().is_some_and(|found| self.triggered.contains(&found.oid))
+        let found = table.found.as_ref().and_then(|found| self.triggered.get(&found.oid));
+        found.is_some_and(|after| *after)
+    }
+
+    /// Whether a row of a table may be written otherwise than a statement says, or not at all.
+    pub(super) fn has_triggers(&self, table: &Table) -> bool {
+        table.found.as_ref().is_some_and(|found| self.triggered.contains_key(&found.oid))
     }
 
     /// Whether `ON CONFLICT` is refused for the table.
@@ -130,9 +136,9 @@ impl Scene {
 }
 
 /// The bits of a trigger's type are documented in the catalog: not before, not instead; insert or update.
-const TRIGGERED: &str = "SELECT DISTINCT t.tgrelid FROM pg_trigger t
+const TRIGGERED: &str = "SELECT t.tgrelid, bool_or(t.tgtype & 66 = 0) FROM pg_trigger t
   WHERE t.tgrelid = ANY($1::oid[]) AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
-    AND t.tgtype & 66 = 0 AND t.tgtype & 20 <> 0";
+    AND t.tgtype & 20 <> 0 GROUP BY t.tgrelid";
 
 const DEFERRABLE: &str = "SELECT DISTINCT c.conrelid FROM pg_constraint c
   WHERE c.conrelid = ANY($1::oid[]) AND c.condeferrable AND c.contype IN ('p', 'u', 'x')";

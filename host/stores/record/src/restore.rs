@@ -277,6 +277,9 @@ struct Mark {
 /// How often parts are excluded one after the other; then all that belongs to others stays.
 const TIMES_MAX: u32 = 4;
 
+/// Why a row stays that is not to be found under its key after it was written.
+pub const ASTRAY: &str = "a trigger of the database removes it again, or gives it another key";
+
 const LATE: &str = "it was not tried, because finding the rows that the database refuses takes too long; undo it again";
 
 impl Restoring {

@@ -20,8 +20,8 @@ use super::writer::Tx;
 use besom_ports::store::{BeforeImage, Error, KeptItem, Restored};
 use besom_record::images::{outline, unhex, unpack};
 use besom_record::restore::{
-    Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent, compared,
-    lost, nothing, unmapped,
+    ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
+    compared, lost, nothing, unmapped,
 };
 
 /// Maximum number of rows that one statement inserts. SQLite copies each page that a statement changes, to be able to
@@ -187,7 +187,7 @@ impl Effects<'_> {
         let was_violated = deferred_violation(self.conn);
         self.conn.prepare_cached("SAVEPOINT back")?.execute([])?;
         let done = match ask {
-            Ask::Look { .. } | Ask::Mark | Ask::Back | Ask::Keep => Ok(Vec::new()),
+            Ask::Look { .. } | Ask::Mark | Ask::Back | Ask::Keep => Ok(Answer::Done(Vec::new())),
             Ask::Put { rows, exact } => self
                 .put_all(&rows, exact, scene)
                 .and_then(|did| self.again(rows.iter().copied(), did, scene)),
@@ -199,7 +199,8 @@ impl Effects<'_> {
                 did.and_then(|did| self.again(rows.iter().map(|(image, _)| *image), did, scene))
             }
             Ask::Remove { collection, rows } => {
-                rows.iter().map(|image| self.remove(collection, image, scene)).collect()
+                let did = rows.iter().map(|image| self.remove(collection, image, scene));
+                did.collect::<Result<Vec<_>, Stop>>().map(Answer::Done)
             }
         };
         // The user's schema may roll back the whole transaction.
@@ -211,14 +212,14 @@ impl Effects<'_> {
             });
         }
         let is_violated = done.is_ok() && !was_violated && deferred_violation(self.conn);
-        if is_violated || done.is_err() {
+        if is_violated || !matches!(done, Ok(Answer::Done(_))) {
             self.conn.prepare_cached("ROLLBACK TO back")?.execute([])?;
         }
         self.conn.prepare_cached("RELEASE back")?.execute([])?;
-        Ok(match is_violated {
-            true => Answer::Refused("FOREIGN KEY constraint failed".to_owned()),
-            false => Answer::Done(done?),
-        })
+        match is_violated {
+            true => Ok(Answer::Refused("FOREIGN KEY constraint failed".to_owned())),
+            false => done,
+        }
     }
 
     fn look(&self, collection: &str, image: &BeforeImage) -> Result<Option<Found>, Stop> {
@@ -246,22 +247,25 @@ impl Effects<'_> {
         Ok(Some(Found { row: fields, holds }))
     }
 
-    /// The rows as they are after their statements, if a trigger may have changed them since.
+    /// The rows as they are after their statements, if a trigger may have changed them since; refused if one is not
+    /// there.
     fn again<'r>(
         &self,
         rows: impl Iterator<Item = &'r BeforeImage>,
         mut did: Vec<Did>,
         scene: &Scene,
-    ) -> Result<Vec<Did>, Stop> {
+    ) -> Result<Answer, Stop> {
         for (did, image) in did.iter_mut().zip(rows) {
             if let Did::Put(after) | Did::Set(after) = did
                 && scene[&image.collection].triggered
-                && let Some(found) = self.look(&image.collection, image)?
             {
-                *after = Some(found.row);
+                match self.look(&image.collection, image)? {
+                    Some(found) => *after = Some(found.row),
+                    None => return Ok(Answer::Refused(ASTRAY.to_owned())),
+                }
             }
         }
-        Ok(did)
+        Ok(Answer::Done(did))
     }
 
     fn put_all(&self, rows: &[&BeforeImage], exact: bool, scene: &Scene) -> Result<Vec<Did>, Stop> {
