@@ -7,7 +7,7 @@ use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
 
 use crate::conformance::World;
-use crate::conformance::tables::{child, dependent, fields, parent, text};
+use crate::conformance::tables::{child, collections, dependent, fields, parent, text};
 use crate::conformance::world::{apply, candidate};
 
 const PARENTS: u64 = 60;
@@ -110,6 +110,25 @@ async fn clear(world: &World, kept: &[u64]) {
         key: vec![text(&name(*number))],
     });
     world.write(children.chain(parents).collect()).await;
+}
+
+/// A row that a trigger of the product keeps (`p13`) without an error is told, and not called held by others.
+pub async fn a_row_that_is_kept_is_told(world: &World) {
+    // Triggers are looked for with the mapping.
+    world.store().set_collections(collections());
+    write(world, &[]).await;
+    let range = || apply(vec![], vec![Change::DeleteRange(all())]);
+    let committed = world.settle(candidate("range"), range()).await;
+    assert_eq!(committed.outcomes, [Outcome::Committed]);
+    assert_eq!(world.rows("parents", &["id"]).await, [[text("p13")]]);
+    let row = world.history().await.pop().unwrap();
+    let reason = row.reason.unwrap_or_default();
+    assert_eq!((row.rows, world.latest_images().await.len()), (PARENTS - 1, 59));
+    assert!(reason.contains("1 row could not") && reason.contains("a trigger"), "{reason}");
+    let alone = world.settle(candidate("only"), range()).await;
+    let [Outcome::Dead(said)] = &alone.outcomes[..] else { panic!("{alone:?}") };
+    assert!(format!("{said:?}").contains("a trigger"), "{said:?}");
+    world.balanced().await;
 }
 
 /// A row that a trigger of the product keeps (`p13`) stays with what refers to it; the others go with theirs.

@@ -99,6 +99,9 @@ fn rows_that_the_database_refuses_stay_alone() {
         let trigger = "CREATE TRIGGER p13 BEFORE DELETE ON parents WHEN old.id = 'p13'
                        BEGIN SELECT raise(IGNORE); END";
         product.execute_batch(trigger).expect("the product's trigger");
+        refused_rows::a_row_that_is_kept_is_told(&world).await;
+        product.execute_batch("DROP TRIGGER p13; DELETE FROM parents").expect("the rows");
+        product.execute_batch(trigger).expect("the product's trigger");
         refused_rows::a_row_that_is_kept_stays_with_its_dependants(&world).await;
         refused_rows::a_row_that_cannot_be_moved_stays(&world).await;
         product.execute_batch("DELETE FROM things; DELETE FROM archived").expect("the rows");

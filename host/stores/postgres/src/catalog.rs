@@ -50,6 +50,8 @@ pub(super) struct TableFound {
     pub(super) inherited: bool,
     /// The tables of which it is a partition.
     pub(super) within: Vec<u32>,
+    /// Whether a trigger may keep a row from being deleted.
+    pub(super) keeps_rows: bool,
     pub(super) columns: Vec<ColumnFound>,
     pub(super) indexes: Vec<Index>,
     pub(super) foreign_keys: Vec<ForeignKey>,
@@ -73,7 +75,9 @@ pub(super) async fn tables(
         .query(
             "SELECT n, c.oid, c.relkind::text, format('%I.%I', s.nspname, c.relname),
                c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
-               ARRAY(SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a WHERE a.relid <> c.oid)
+               ARRAY(SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a WHERE a.relid <> c.oid),
+               EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal
+                 AND g.tgenabled IN ('O', 'A') AND g.tgtype & 11 = 11)
              FROM unnest($1::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
              JOIN pg_namespace s ON s.oid = c.relnamespace",
             params![names.to_vec()],
@@ -88,6 +92,7 @@ pub(super) async fn tables(
             name: row.try_get(3)?,
             inherited: row.try_get(4)?,
             within: row.try_get(5)?,
+            keeps_rows: row.try_get(6)?,
             ..TableFound::default()
         };
         found.insert(name, table);

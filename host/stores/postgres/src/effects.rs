@@ -247,7 +247,7 @@ impl One {
         let table = mapping.table(&set.collection)?;
         let readset::Rows { from, on, params, .. } = readset::rows(table, work.tenant, set)?;
         let name = &table.name;
-        let (sql, together) = if table.collection.dependants.is_empty() {
+        let (sql, together) = if table.is_plain() {
             let returned = if work.undo { table.whole.sql().join(", ") } else { "1".to_owned() };
             let sql = format!("DELETE FROM {name} t USING {from} WHERE {on} RETURNING {returned}");
             (sql, None)

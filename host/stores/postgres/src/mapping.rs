@@ -153,6 +153,13 @@ impl Table {
         Ok(columns)
     }
 
+    /// Whether nothing goes with its rows and no trigger keeps one: the rows that a statement does not delete are
+    /// those that others hold.
+    pub(super) fn is_plain(&self) -> bool {
+        self.collection.dependants.is_empty()
+            && !self.found.as_ref().is_some_and(|found| found.keeps_rows)
+    }
+
     /// Whether its rows are in several tables: partitions, or tables that inherit from it.
     pub(super) fn is_several(&self) -> bool {
         self.found.as_ref().is_some_and(|found| found.kind == "p" || found.inherited)

@@ -56,7 +56,7 @@ pub(super) fn statement(
             together = Some(all);
             sql
         }
-        Fate::Deleted if !table.collection.dependants.is_empty() => {
+        Fate::Deleted if !table.is_plain() => {
             let (sql, all) = Together::cascade(mapping, table, &held(), (true, work.undo))?;
             together = Some(all);
             sql

@@ -63,13 +63,18 @@ impl Together {
         let Steps { before, sql: locks, tables, .. } = steps;
         let bytes = |table: &Arc<Table>| if undo { table.whole.sql().len() - 1 } else { 0 };
         let width = tables.iter().map(bytes).max().unwrap_or_default();
+        // There may be no dependants.
+        let busy = (1..tables.len()).map(|at| format!("SELECT no FROM b{at}"));
         let busy: Vec<String> =
-            (1..tables.len()).map(|at| format!("SELECT no FROM b{at}")).collect();
+            std::iter::once("SELECT 0::bigint WHERE false".to_owned()).chain(busy).collect();
         // A row may go with several.
         let of = if skips { "free" } else { "numbered" };
         let each = (1..tables.len())
             .map(|at| format!("SELECT part, place FROM l{at} WHERE no IN (SELECT no FROM {of})"));
-        let each: Vec<String> = each.collect();
+        let mut each: Vec<String> = each.collect();
+        if each.is_empty() {
+            each.push("SELECT WHERE false".to_owned());
+        }
         let mut deletes = String::new();
         let nulls = ", NULL::bytea".repeat(width);
         let mut selects = vec![

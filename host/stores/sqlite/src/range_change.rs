@@ -17,6 +17,7 @@ use super::fits;
 use super::hint;
 use super::mapping::{DIALECT, Params, Table, push_quoted, quote};
 use super::range::{raw_cell, raw_value};
+use super::restore::is_triggered;
 use super::values::decode;
 use besom_ports::store::{Error, Left, Range};
 use besom_record::kept;
@@ -185,8 +186,12 @@ impl Effects<'_> {
         self.dirty = true;
         let is_together = match fate {
             Fate::Moved(_) => true,
+            // A trigger may keep rows, which are then found one by one.
             Fate::Deleted => {
-                !table.collection.dependants.is_empty() || table.collection.accept_cascades
+                let of = &table.collection;
+                !of.dependants.is_empty()
+                    || of.accept_cascades
+                    || is_triggered(self.conn, &of.table)?
             }
             Fate::Set(_) => false,
         };

@@ -502,8 +502,8 @@ const REFERRING: &str = "SELECT s.name, f.id, f.\"from\",
     AND upper(f.on_delete) IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
   ORDER BY s.name, f.id, f.seq";
 
-/// Whether a table has triggers. What they change after a statement is not in its answer.
-fn is_triggered(conn: &Connection, table: &str) -> Job<bool> {
+/// Whether a table has triggers: what they change after a statement is not in its answer, and they may keep rows.
+pub(super) fn is_triggered(conn: &Connection, table: &str) -> Job<bool> {
     let mut statement = conn.prepare_cached(
         "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)",
     )?;
