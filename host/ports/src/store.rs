@@ -463,8 +463,9 @@ pub enum CommandEffect {
     /// Nothing blocks planning them again. A batch that is being executed is left out of its commit. Takes
     /// as many items in one transaction as dead letters.
     DiscardPlanned(TaskName, String),
-    /// Approves a held run whose review waits: the run is held no longer. The end of its scan follows.
-    Approve(RunId),
+    /// Approves a held run whose review waits: the run is held no longer, and its brakes become what
+    /// [`Brake::resumed`] says. The end of its scan follows.
+    Approve(RunId, Brakes),
     /// Rejects a held run whose review waits or is not opened yet, with this state: ends its scan with the error, and discards
     /// its items in the log and its timers as [`CommandEffect::DiscardPlanned`] does. The run stays held.
     Reject {

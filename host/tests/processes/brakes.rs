@@ -298,6 +298,20 @@ fn a_brake_that_is_raised_in_the_file_lets_the_planned_run_go_on() {
 }
 
 #[test]
+fn a_plan_that_is_approved_is_judged_by_the_limit_of_the_file() {
+    let site = site("mode = \"approve\"\nmax_delete = 300");
+    let (code, said) = site.json(&["run"]);
+    assert_eq!(code, 0, "{said:#}");
+    let run = said[0]["review"]["run"].as_u64().expect("a review").to_string();
+    site.configure(&old_sessions("mode = \"approve\"\nmax_delete = 1000"));
+    assert_eq!(site.json(&["review", "approve", &run, "--wait", "0s"]).0, 0);
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(sessions(&site), ALL - OLD);
+    site.balanced();
+}
+
+#[test]
 fn too_many_items_that_are_set_aside_pause_the_task() {
     let site = poisoned("max_dead_letters = 2");
     let mut host = site.serve();

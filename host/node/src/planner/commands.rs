@@ -376,7 +376,7 @@ impl Planner {
                 // The store has decided from when the schedule counts.
                 self.doubt = true;
             }
-            CommandEffect::Approve(run) if applied.refused.is_none() => self.approved(run, out),
+            CommandEffect::Approve(run, _) if applied.refused.is_none() => self.approved(run, out),
             // Its runs may have ended with it.
             CommandEffect::DiscardPlanned(..) | CommandEffect::Reject { .. } => {
                 self.doubt = true;
@@ -398,7 +398,7 @@ impl Planner {
                 self.stop_in_pass(task);
             }
             // The courier and the executor discover these changes themselves.
-            CommandEffect::Approve(_)
+            CommandEffect::Approve(..)
             | CommandEffect::RetryMessages(_)
             | CommandEffect::DiscardMessages(_)
             | CommandEffect::RepairStreams(_)

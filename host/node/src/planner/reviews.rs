@@ -193,7 +193,10 @@ impl Planner {
         }
         match active.outdated(self.tasks.get(&active.run.task)) {
             Some(why) => Err(format!("{why} since run {id} began to plan: its review lapses")),
-            None => Ok(CommandEffect::Approve(id)),
+            // The limits may have changed since it began to plan.
+            None => {
+                Ok(CommandEffect::Approve(id, self.brakes_of(&active.run.task).unwrap_or_default()))
+            }
         }
     }
 

@@ -82,19 +82,19 @@ pub(super) async fn of_task(session: &Session, task: &TaskName, limit: u32) -> J
             params![task.as_str().to_owned(), i64::from(limit)],
         )
         .await?;
-    let number = |row: &Row, at| -> Job<Option<u64>> {
-        Ok(row.try_get::<_, Option<i64>>(at)?.map(|n| n as u64))
-    };
-    let brake = |row: &Row| -> Job<Brake> {
-        Ok(Brake {
-            run: RunId(row.try_get::<_, i64>(0)? as u64),
-            what: row.try_get(1)?,
-            used: row.try_get::<_, i64>(2)? as u64,
-            allowed: number(row, 3)?,
-            estimate: number(row, 4)?,
-        })
-    };
-    rows.iter().map(brake).collect()
+    rows.iter().map(read).collect()
+}
+
+fn read(row: &Row) -> Job<Brake> {
+    let number =
+        |at| -> Job<Option<u64>> { Ok(row.try_get::<_, Option<i64>>(at)?.map(|n| n as u64)) };
+    Ok(Brake {
+        run: RunId(row.try_get::<_, i64>(0)? as u64),
+        what: row.try_get(1)?,
+        used: row.try_get::<_, i64>(2)? as u64,
+        allowed: number(3)?,
+        estimate: number(4)?,
+    })
 }
 
 /// Adds what a commit uses, in one order. Returns whether all of it is allowed; otherwise the
@@ -130,7 +130,18 @@ pub(super) async fn add(session: &Session, used: &BTreeMap<(RunId, &str), u64>) 
 
 /// Sets the brakes of a task's newest runs anew.
 pub(super) async fn resume(tx: &Tx, task: &TaskName, brakes: &Brakes) -> Job<()> {
-    for brake in of_task(&tx.session, task, BRAKES_RESUMED).await? {
+    renew(tx, of_task(&tx.session, task, BRAKES_RESUMED).await?, brakes).await
+}
+
+/// Sets the brakes of a run anew.
+pub(super) async fn approve(tx: &Tx, run: RunId, brakes: &Brakes) -> Job<()> {
+    let of_run = "SELECT run, what, used, allowed, estimate FROM @.brake WHERE run = $1";
+    let rows = tx.session.query(of_run, params![run.0 as i64]).await?;
+    renew(tx, rows.iter().map(read).collect::<Job<_>>()?, brakes).await
+}
+
+async fn renew(tx: &Tx, found: Vec<Brake>, brakes: &Brakes) -> Job<()> {
+    for brake in found {
         let resumed = brake.clone().resumed(brakes);
         if resumed == brake {
             continue;

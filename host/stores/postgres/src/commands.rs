@@ -183,8 +183,11 @@ async fn applied(
                 Err(why) => applied.refused = Some(why),
             }
         }
-        CommandEffect::Approve(run) => {
+        CommandEffect::Approve(run, brakes) => {
             applied.refused = reviews::decide(tx, *run, State::Approved, &row).await?.err();
+            if applied.refused.is_none() {
+                brakes::approve(tx, *run, brakes).await?;
+            }
         }
         CommandEffect::Reject { task, run, state, error } => {
             if begun.is_none() {

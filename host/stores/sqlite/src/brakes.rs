@@ -56,10 +56,7 @@ pub(super) fn of_task(conn: &Connection, task: &TaskName, limit: u32) -> Job<Vec
          JOIN besom_run r ON r.task = t.id JOIN besom_brake b ON b.run = r.id
          WHERE t.name = ?1 ORDER BY r.id DESC, b.what LIMIT ?2",
     )?;
-    let brakes = statement.query_map(params![task.as_str(), limit], |r| {
-        let (run, what) = (RunId(r.get(0)?), r.get(1)?);
-        Ok(Brake { run, what, used: r.get(2)?, allowed: r.get(3)?, estimate: r.get(4)? })
-    })?;
+    let brakes = statement.query_map(params![task.as_str(), limit], read)?;
     Ok(brakes.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -84,7 +81,24 @@ pub(super) fn add(tx: &Tx<'_>, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool>
 
 /// Sets the brakes of a task's newest runs anew.
 pub(super) fn resume(tx: &Tx<'_>, task: &TaskName, brakes: &Brakes) -> Job<()> {
-    for brake in of_task(tx.conn, task, BRAKES_RESUMED)? {
+    renew(tx, of_task(tx.conn, task, BRAKES_RESUMED)?, brakes)
+}
+
+/// Sets the brakes of a run anew.
+pub(super) fn approve(tx: &Tx<'_>, run: RunId, brakes: &Brakes) -> Job<()> {
+    let of_run = "SELECT run, what, used, allowed, estimate FROM besom_brake WHERE run = ?1";
+    let mut statement = tx.conn.prepare_cached(of_run)?;
+    let found = statement.query_map([run.0], read)?.collect::<rusqlite::Result<_>>()?;
+    renew(tx, found, brakes)
+}
+
+fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Brake> {
+    let (run, what) = (RunId(row.get(0)?), row.get(1)?);
+    Ok(Brake { run, what, used: row.get(2)?, allowed: row.get(3)?, estimate: row.get(4)? })
+}
+
+fn renew(tx: &Tx<'_>, found: Vec<Brake>, brakes: &Brakes) -> Job<()> {
+    for brake in found {
         let resumed = brake.clone().resumed(brakes);
         if resumed == brake {
             continue;

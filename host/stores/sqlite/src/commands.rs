@@ -136,8 +136,11 @@ pub(super) fn apply(
                 Err(why) => applied.refused = Some(why),
             }
         }
-        CommandEffect::Approve(run) => {
+        CommandEffect::Approve(run, brakes) => {
             applied.refused = reviews::decide(tx, *run, State::Approved, &row)?.err();
+            if applied.refused.is_none() {
+                brakes::approve(tx, *run, brakes)?;
+            }
         }
         CommandEffect::Reject { task, run, state, error } => {
             if begun.is_none() {

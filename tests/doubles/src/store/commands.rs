@@ -84,8 +84,11 @@ impl State {
                     Err(why) => applied.refused = Some(why),
                 }
             }
-            CommandEffect::Approve(run) => {
+            CommandEffect::Approve(run, brakes) => {
                 applied.refused = self.decide_review(*run, Standing::Approved, &row, now).err();
+                if applied.refused.is_none() {
+                    self.approve_brakes(*run, brakes);
+                }
             }
             CommandEffect::Reject { task, run, state, error } => {
                 if begun.is_none() {

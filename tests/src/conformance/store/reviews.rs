@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use besom_core::brake::{Brake, Brakes, DeletesMax};
 use besom_core::ids::RunId;
 use besom_core::mode::Mode;
 use besom_core::proposal::Change;
@@ -96,12 +97,22 @@ pub async fn an_approval_releases_a_run(world: &mut World) {
     world.write(vec![thing("a", 1)]).await;
     let run = run_in(world, Mode::Approve).await;
     world.plan("task", run, vec![candidate("x")]).await;
-    let refused = decide(world, CommandEffect::Approve(run), 10).await.refused;
+    let other = run_in(world, Mode::Live).await;
+    let brake = |run, allowed| {
+        let (what, estimate) = ("things".to_owned(), Some(9));
+        Brake { run, what, used: 0, allowed: Some(allowed), estimate }
+    };
+    world.store().set_brakes(&world.fence, &[brake(run, 1), brake(other, 1)]).await.unwrap();
+    let brakes = Brakes { deletes: Some(DeletesMax::Rows(5)), ..Brakes::default() };
+    let set = async |world: &World| world.store().brakes(&task("task"), 10).await.unwrap();
+    let refused = decide(world, CommandEffect::Approve(run, brakes), 10).await.refused;
     assert_eq!(refused, Some(format!("there is no review of run {run}")));
+    assert_eq!(set(world).await, [brake(other, 1), brake(run, 1)]);
     open(world, run, Some(Duration::from_secs(60))).await;
     assert_eq!(state_of(world, run).await, Some(State::Waiting));
     world.advance(Duration::from_secs(5));
-    assert_eq!(decide(world, CommandEffect::Approve(run), 10).await.refused, None);
+    assert_eq!(decide(world, CommandEffect::Approve(run, brakes), 10).await.refused, None);
+    assert_eq!(set(world).await, [brake(other, 1), brake(run, 5)], "only those of this run");
     let query = ReviewQuery { limit: 10, ..ReviewQuery::default() };
     let review = world.store().reviews(&query).await.unwrap().remove(0);
     let decided = (review.state, review.by.as_str(), review.reason.as_str(), review.decided_at);
@@ -110,7 +121,7 @@ pub async fn an_approval_releases_a_run(world: &mut World) {
     let at = world.now;
     let already = format!("the review of run {run} is approved already, by ann at {at}: because");
     let late = CommandEffect::NotWaiting(run, "it does not wait".into());
-    for effect in [CommandEffect::Approve(run), reject(run), late] {
+    for effect in [CommandEffect::Approve(run, Brakes::default()), reject(run), late] {
         assert_eq!(decide(world, effect, 10).await.refused.as_ref(), Some(&already));
     }
     let other = CommandEffect::NotWaiting(RunId(987), "it does not wait".into());
@@ -185,7 +196,10 @@ pub async fn a_discard_of_everything_rejects_reviews(world: &mut World) {
     let run = run_in(world, Mode::Approve).await;
     world.plan("task", run, vec![candidate("x")]).await;
     open(world, run, Some(Duration::from_secs(60))).await;
-    assert_eq!(decide(world, CommandEffect::Approve(run), 10).await.refused, None);
+    assert_eq!(
+        decide(world, CommandEffect::Approve(run, Brakes::default()), 10).await.refused,
+        None
+    );
     let effect = CommandEffect::DiscardPlanned(task("task"), "cut".into());
     assert_eq!(decide(world, effect, 10).await.dead, 1);
     let query = ReviewQuery { run: Some(run), limit: 1, ..ReviewQuery::default() };
@@ -221,8 +235,10 @@ pub async fn reviews_are_listed_newest_first(world: &mut World) {
     assert_eq!((found.opened_at, found.state), (opened_at, State::Waiting));
     assert_eq!(found.expires_at, Some(opened_at + Duration::from_secs(60)), "it is opened once");
     assert_eq!(found.plan.words(), "3 rows of things deleted");
-    let refused =
-        decide(world, CommandEffect::Approve(shown), 10).await.refused.expect("a refusal");
+    let refused = decide(world, CommandEffect::Approve(shown, Brakes::default()), 10)
+        .await
+        .refused
+        .expect("a refusal");
     assert!(refused.contains("nothing to decide"), "{refused}");
     let none = NewReview { run: RunId(987), within: None, plan: Plan::default() };
     let said = world.store().open_review(&world.fence, &none).await;

@@ -86,10 +86,24 @@ fn a_plan_waits_and_its_task_executes_nothing_until_it_is_approved() {
     let approve = Asked::Approve { run: RunId(7) };
     step(&mut planner, at(61), Event::Commands(Ok(vec![asked(1, approve)])));
     let first = applying(&plan(&mut planner, at(61))).expect("it is applied");
-    assert_eq!(first.effect, CommandEffect::Approve(RunId(7)));
+    assert_eq!(first.effect, CommandEffect::Approve(RunId(7), Brakes::default()));
     let out = step(&mut planner, at(61), Event::Applied(first, Ok(Applied::default())));
     assert!(ends(&out), "{out:?}");
     assert_eq!(planner.changed_pauses(), Some(BTreeSet::new()));
+}
+
+/// Whoever approves has the limits of the file in mind, and not those of the time at which the run began.
+#[test]
+fn an_approved_run_is_judged_by_the_present_brakes() {
+    let mut planner = waiting();
+    let mut all = in_mode(&["sweep"], Mode::Approve);
+    let scheduled = all.get_mut(&TaskName::from("sweep")).expect("a task");
+    let old = &scheduled.definition;
+    let raised = TaskDefinition { brakes: brakes_of_other(), ..(**old).clone() };
+    scheduled.definition = Arc::new(raised);
+    planner.redefine(at(13), &all);
+    let effect = applies(&mut planner, at(14), Asked::Approve { run: RunId(7) });
+    assert_eq!(effect, CommandEffect::Approve(RunId(7), brakes_of_other()));
 }
 
 #[test]
@@ -177,7 +191,7 @@ fn an_approval_counts_by_the_time_of_its_submission() {
         step(&mut planner, at(120), Event::Commands(Ok(vec![row])));
         applying(&plan(&mut planner, at(120))).expect("it is applied").effect.clone()
     };
-    assert_eq!(approve(at(99)), CommandEffect::Approve(RunId(7)));
+    assert_eq!(approve(at(99)), CommandEffect::Approve(RunId(7), Brakes::default()));
     let late = approve(at(100));
     let CommandEffect::NotWaiting(RunId(7), why) = late else { panic!("{late:?}") };
     assert!(why.contains("approve_within") && why.contains("came later"), "{why}");
@@ -267,7 +281,7 @@ fn a_plan_waits_under_the_next_leader_too() {
     assert_eq!((scan_of(&out), examines(&out)), (None, None));
     assert_eq!(planner.changed_pauses(), Some(["sweep".into()].into()));
     let effect = applies(&mut planner, at(31), Asked::Approve { run: RunId(7) });
-    assert_eq!(effect, CommandEffect::Approve(RunId(7)));
+    assert_eq!(effect, CommandEffect::Approve(RunId(7), Brakes::default()));
     // Without a review, the scan goes on, and the plan is examined at its end.
     let (mut planner, out) = lead(vec![]);
     assert!(scan_of(&out).is_some(), "{out:?}");
@@ -326,6 +340,6 @@ fn a_pass_begins_no_run_of_a_task_whose_plan_waits() {
     assert!(planner.pass_is_complete());
     let (planner, out) = begin(vec![asked(1, Asked::Approve { run: RunId(7) })]);
     let effect = applying(&out).expect("it is applied").effect.clone();
-    assert_eq!(effect, CommandEffect::Approve(RunId(7)));
+    assert_eq!(effect, CommandEffect::Approve(RunId(7), Brakes::default()));
     assert!(!planner.pass_is_complete());
 }
