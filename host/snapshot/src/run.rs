@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use besom_core::mode::Mode;
 use besom_core::plan::{self, Scan, ScanEnd, Trigger};
+use besom_core::review::State;
 use besom_core::time::Time;
 
 /// The state of a run.
@@ -17,6 +18,10 @@ pub enum RunState {
     Executing,
     /// It has ended without an error.
     Ok,
+    /// Nothing of it was executed: what it had planned was rejected.
+    Rejected,
+    /// Nothing of it was executed: what it had planned was not approved in time, or is of a rule before.
+    Lapsed,
     /// Its scan has failed, or the run was cancelled.
     Failed,
     /// Of a later version of this model.
@@ -31,8 +36,21 @@ impl RunState {
             RunState::Scanning => "scanning",
             RunState::Executing => "executing",
             RunState::Ok => "ok",
+            RunState::Rejected => "rejected",
+            RunState::Lapsed => "lapsed",
             RunState::Failed => "failed",
             RunState::Unknown => "unknown",
+        }
+    }
+
+    /// How a run stands that was never released, by the end of its review.
+    #[must_use]
+    pub fn by_review(self, review: State) -> RunState {
+        match (self, review) {
+            (RunState::Rejected, State::Lapsed) => RunState::Lapsed,
+            // Nothing would have been changed.
+            (RunState::Rejected, State::Done) => RunState::Ok,
+            (state, _) => state,
         }
     }
 
@@ -95,6 +113,8 @@ impl From<&plan::Run> for Run {
             ended_at: run.ended_at,
             state: match (run.ended_at, &run.error, run.scan_done) {
                 (_, Some(_), _) => RunState::Failed,
+                // Without a plan there was nothing to decide.
+                (Some(_), None, _) if run.held && run.planned > 0 => RunState::Rejected,
                 (Some(_), None, _) => RunState::Ok,
                 (None, None, false) => RunState::Scanning,
                 (None, None, true) => RunState::Executing,
@@ -117,7 +137,9 @@ impl Run {
         let ended = match self.state {
             RunState::Scanning | RunState::Unknown => None,
             RunState::Failed => Some(ScanEnd::Failed),
-            RunState::Executing | RunState::Ok => Some(ScanEnd::Complete),
+            RunState::Executing | RunState::Ok | RunState::Rejected | RunState::Lapsed => {
+                Some(ScanEnd::Complete)
+            }
         };
         Scan { slot: self.slot, started_at: self.started_at, ended }
     }

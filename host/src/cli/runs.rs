@@ -14,8 +14,9 @@ use super::output::{self, Facts, Stamp, Table};
 use super::printed::{self, Printed};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open, task};
+use besom_engine::gather::refused::standing;
 use besom_engine::gather::rows;
-use besom_ports::store::{Command, HistoryQuery, ReviewQuery, Store};
+use besom_ports::store::{self, Command, HistoryQuery, ReviewQuery, Store};
 
 /// `besom runs`.
 #[derive(Debug, Subcommand)]
@@ -137,7 +138,7 @@ impl Verb {
                 let runs = store.runs(task.as_ref(), limit).await?;
                 let name = task.as_ref().map(TaskName::as_str);
                 task::known_if_none(&*store, &outline, runs.len(), name).await?;
-                let runs: Vec<Run> = runs.iter().map(Run::from).collect();
+                let runs = standings(&*store, &runs).await?;
                 let waiting = waiting(&*store, &runs).await?;
                 let row = |run: &Run| {
                     let mut fields = json(run);
@@ -180,7 +181,16 @@ async fn known(store: &dyn Store, number: u64) -> Result<Run, Failure> {
     let run = store.run(RunId(number)).await?.ok_or_else(|| {
         Failure::Usage(format!("there is no run {number}; list runs with `besom runs ls`"))
     })?;
-    Ok(Run::from(&run))
+    Ok(standing(store, &run).await?)
+}
+
+/// Runs as they stand by their reviews.
+pub async fn standings(store: &dyn Store, runs: &[store::Run]) -> Result<Vec<Run>, Failure> {
+    let mut shown = Vec::new();
+    for run in runs {
+        shown.push(standing(store, run).await?);
+    }
+    Ok(shown)
 }
 
 fn text(run: &Run, items: &[ItemRow], waiting: &BTreeSet<u64>) -> String {

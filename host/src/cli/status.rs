@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use besom_core::command::counted;
 use besom_core::cron::Schedule;
-use besom_core::ids::TaskName;
+use besom_core::ids::{RunId, TaskName};
 use besom_core::mode::Mode;
 use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
 use besom_core::time::Time;
 use besom_snapshot::{
-    Cause, ClockReport, Cut, Depth, Held, LeftOut, Paced, RefusedPlan, WaitingReview, unlike_leader,
+    Cause, ClockReport, Cut, Depth, Held, LeftOut, Paced, RefusedPlan, RunState, WaitingReview,
+    unlike_leader,
 };
 use serde::{Serialize, Serializer};
 
@@ -20,7 +21,7 @@ use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
 use besom_config::{TaskOutline, printable};
 use besom_engine::api::host::HostStatus;
-use besom_engine::gather::refused::refused_of;
+use besom_engine::gather::refused::{refused_of, standing};
 use besom_engine::gather::resumed::resumed_at;
 use besom_engine::gather::rows;
 use besom_ports::members::MemberState;
@@ -154,6 +155,8 @@ pub struct TaskStatus {
     pub paused: Option<Printed<Pause>>,
     /// How far its runs go by themselves: `preview`, `approve`, `live`; `None`: the task is orphaned.
     pub mode: Option<Mode>,
+    /// Whether there is a review of one of its runs.
+    pub previewed: bool,
     /// What one of its runs has planned and waits for an approval.
     pub review: Option<Printed<WaitingReview>>,
     /// When its next window opens; `None`: one is open, or the task has no windows.
@@ -279,6 +282,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         }
         let mut runs = store.runs(Some(name), UNUSUAL_RUNS).await?;
         let unusual = Unusual::of(runs.iter().map(|run| (run.id.0, run.planned)));
+        let own: Vec<RunId> = runs.iter().map(|run| run.id).collect();
         runs.truncate(1);
         match store.last_scanned(name).await? {
             Some(complete) if runs.first().is_none_or(|run| run.id != complete.id) => {
@@ -297,9 +301,12 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let never_led = TaskState::initial(name.clone());
         let state = states.get(name).unwrap_or(&never_led);
         let review = reviews.iter().find(|review| review.task == *name);
+        let newest = ReviewQuery { task: Some(name.clone()), limit: 1, ..ReviewQuery::default() };
+        let previewed = review.is_some() || !store.reviews(&newest).await?.is_empty();
         let stop = paused.clone().or_else(|| closed.clone());
         let state = &TaskState { paused: stop, ..state.clone() };
-        let works_since = resumed_at(&commands, name).max(windows.opened_at(now));
+        let works_since =
+            resumed_at(&commands, name, |run| own.contains(&run)).max(windows.opened_at(now));
         let unscanned = defined
             .and_then(|task| unscanned(task, state, &scans, !held.is_empty(), (now, works_since)));
         let ended = runs.iter().find(|run| run.ended_at.is_some()).filter(|run| run.held);
@@ -308,6 +315,10 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             None => None,
         };
         let run = runs.into_iter().next();
+        let ended_as = match &run {
+            Some(run) => standing(store, run).await?.state,
+            None => RunState::Ok,
+        };
         // What is planned waits on purpose while the task may not work.
         let works = state.paused.is_none() && review.is_none();
         let oldest = depth.oldest.filter(|_| works).max(
@@ -324,7 +335,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             last: run.as_ref().map(|r| Stamp(r.started_at)),
             last_result: run.map(|r| match (r.ended_at, r.error) {
                 (_, Some(error)) => error,
-                (Some(_), None) => "ok".to_owned(),
+                (Some(_), None) => ended_as.as_str().to_owned(),
                 (None, None) => match &paused {
                     Some(pause) if pause.is_brake() => "braked".to_owned(),
                     Some(_) => "paused".to_owned(),
@@ -337,6 +348,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             depth: Printed(depth),
             paused: paused.map(Printed),
             mode: defined.map(|task| task.mode),
+            previewed,
             review: review.map(WaitingReview::from).map(Printed),
             opens: windows.opens_at(now).map(Stamp),
             orphaned: defined.is_none(),
@@ -694,9 +706,10 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
             }
             (None, false, None) => match (t.cut.as_ref(), t.mode) {
                 (Some(cut), _) => cut.words(),
-                (None, Some(Mode::Preview)) => {
-                    format!("previews only: besom review show {}", t.task)
-                }
+                (None, Some(Mode::Preview)) => match t.previewed {
+                    true => format!("previews only: besom review show {}", t.task),
+                    false => format!("previews only: besom run {}", t.task),
+                },
                 (None, _) => String::new(),
             },
         };

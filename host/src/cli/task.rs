@@ -6,7 +6,7 @@ use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
-use besom_snapshot::{Explained, Run};
+use besom_snapshot::Explained;
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -135,8 +135,10 @@ impl Verb {
                 let time = super::schedule::instant(time)
                     .map_err(|e| Failure::Usage(format!("`{time}`: {e}")))?;
                 let task = known(store, &outline, task).await?;
-                let schedule = outline.tasks.get(&task).and_then(schedule_of);
-                let found = explain(store, schedule.as_ref(), &task, time).await?;
+                let defined = outline.tasks.get(&task);
+                let schedule = defined.and_then(schedule_of);
+                let windows = defined.map(|task| task.windows.clone()).unwrap_or_default();
+                let found = explain(store, schedule.as_ref(), &windows, &task, time).await?;
                 output::show(global.output, &explained_json(&found), || explained_text(&found))?;
                 Ok(Exit::Fine)
             }
@@ -237,7 +239,7 @@ async fn show(
     let upcoming = schedule.map(|s| windows.upcoming(&s, now, 5)).unwrap_or_default();
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
-    let runs: Vec<Run> = runs.iter().map(Run::from).collect();
+    let runs = super::runs::standings(store, &runs).await?;
     let waiting = super::runs::waiting(store, &runs).await?;
     let retried = status::retried(store, task).await?;
     let forecast = match defined {

@@ -2,7 +2,7 @@
 
 use besom_core::command::{Action, Command, DeadSelector, Undo};
 use besom_core::ids::{RunId, TaskName};
-use besom_snapshot::{DEAD_GROUPS_MAX, Snapshot};
+use besom_snapshot::{DEAD_GROUPS_MAX, Snapshot, Task};
 
 use super::confirm::{Confirm, quoted};
 use super::text::grouped;
@@ -53,11 +53,35 @@ pub fn discard_planned(task: &str) -> Confirm {
 }
 
 /// Asks to plan runs of a task again.
-pub fn resume(task: &str) -> Confirm {
-    let command = Command::Resume { task: TaskName::from(task), release: false };
-    let verb = format!("besom task resume {}", quoted(task));
-    ask(format!("Resume {task}?"), "Resume", command, verb)
-        .line("Runs are planned again from now on, and what is planned is executed.")
+pub fn resume(task: &Task) -> Confirm {
+    let name = &task.name;
+    let command = Command::Resume { task: TaskName::from(name.as_str()), release: false };
+    let verb = format!("besom task resume {}", quoted(name));
+    let confirm = ask(format!("Resume {name}?"), "Resume", command, verb);
+    match task.paused.as_ref().filter(|pause| pause.is_brake()) {
+        None => {
+            confirm.line("Runs are planned again from now on, and what is planned is executed.")
+        }
+        Some(brake) => confirm
+            .line(format!("A brake has stopped it: {}", brake.reason))
+            .line(
+                "What is planned is judged by the limit of the file, and stopped again beyond it;",
+            )
+            .line("`release` (R) lets the runs that are planned go beyond it."),
+    }
+}
+
+/// Asks to resume a task that a brake has stopped, and to let the runs that are planned go beyond it.
+pub fn release(task: &Task) -> Confirm {
+    let name = &task.name;
+    let command = Command::Resume { task: TaskName::from(name.as_str()), release: true };
+    let verb = format!("besom task resume {} --release", quoted(name));
+    let title = format!("Resume {name}, and release it from its brakes?");
+    let brake = task.paused.as_ref().map(|pause| pause.reason.clone()).unwrap_or_default();
+    ask(title, "Release", command, verb)
+        .line(format!("A brake has stopped it: {brake}"))
+        .line("The runs that are planned delete what they want; the next run has its brakes again.")
+        .because()
 }
 
 /// Asks to cancel a run.

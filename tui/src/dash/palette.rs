@@ -182,10 +182,13 @@ fn changes(cx: &Context<'_>) -> Vec<Entry> {
     for task in cx.snap.tasks.iter().filter(|task| !task.orphaned) {
         let name = &task.name;
         add(format!("trigger {name}"), actions::trigger(name));
-        match task.paused {
+        match &task.paused {
             None => add(format!("pause {name}"), actions::pause(name)),
-            Some(_) => {
-                add(format!("resume {name}"), actions::resume(name));
+            Some(pause) => {
+                add(format!("resume {name}"), actions::resume(task));
+                if pause.is_brake() {
+                    add(format!("release {name} from its brakes"), actions::release(task));
+                }
                 add(format!("discard what is planned of {name}"), actions::discard_planned(name));
             }
         }

@@ -201,6 +201,13 @@ fn runs(before: &Known, now: &Known, snap: &Snapshot, lines: &mut Vec<String>) {
                 let why = run.error.as_deref().unwrap_or("unknown reason");
                 lines.push(format!("run {} of {} has failed: {why}", run.id, run.task));
             }
+            RunState::Rejected | RunState::Lapsed => {
+                let state = run.state.as_str();
+                lines.push(format!(
+                    "run {} of {} has ended: its plan was {state}",
+                    run.id, run.task
+                ));
+            }
             RunState::Scanning | RunState::Executing | RunState::Unknown => {}
         }
     }

@@ -16,6 +16,7 @@ use besom_snapshot::{
 use super::Gatherer;
 use super::cache::last_run;
 use super::explain::explain;
+use super::refused::standing;
 use super::rows;
 use crate::host::asking;
 use crate::host::editing::Desk;
@@ -219,7 +220,7 @@ impl Gatherer {
             let query = ReviewQuery { run: Some(run.id), limit: 1, ..ReviewQuery::default() };
             review = self.store().reviews(&query).await.map_err(refused)?.pop();
         }
-        let run = Run::from(&run);
+        let run = standing(self.store(), &run).await.map_err(refused)?;
         let detail = RunDetail { run, outcomes, rows, items, definition, review };
         Ok(Answer::Run(Box::new(detail)))
     }
@@ -245,8 +246,10 @@ impl Gatherer {
         }
         let more = found.iter().any(|runs| runs.len() > limit as usize);
         let of_task = |runs: Vec<_>| runs.into_iter().take(limit as usize);
-        let mut runs: Vec<Run> =
-            found.into_iter().flat_map(of_task).map(|run| Run::from(&run)).collect();
+        let mut runs: Vec<Run> = Vec::new();
+        for run in found.into_iter().flat_map(of_task) {
+            runs.push(standing(self.store(), &run).await.map_err(refused)?);
+        }
         runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
         let more = more || runs.len() > RUNS_PAGE as usize;
         runs.truncate(RUNS_PAGE as usize);
@@ -264,7 +267,11 @@ impl Gatherer {
         let mut slots = slots;
         let more = slots.len() > SLOTS_PAGE as usize;
         slots.truncate(SLOTS_PAGE as usize);
-        let runs = runs.iter().map(|run| last_run(&Run::from(run))).collect();
+        let mut last = Vec::new();
+        for run in &runs {
+            last.push(last_run(&standing(store, run).await.map_err(refused)?));
+        }
+        let runs = last;
         Ok(Answer::Past(TaskPast { task, from, slots, more, runs }))
     }
 
@@ -273,7 +280,8 @@ impl Gatherer {
         let defined = self.sources().defined.borrow().clone();
         let scheduled = defined.work.tasks.get(&name);
         let schedule = scheduled.and_then(|task| task.schedule.as_ref());
-        let found = explain(self.store(), schedule, &name, at).await.map_err(refused)?;
+        let windows = scheduled.map(|task| task.definition.windows.clone()).unwrap_or_default();
+        let found = explain(self.store(), schedule, &windows, &name, at).await.map_err(refused)?;
         Ok(Answer::Explained(Box::new(found)))
     }
 }

@@ -14,7 +14,7 @@ use besom_snapshot::{
 
 use super::Sources;
 use super::reading::{Reading, SetAside};
-use super::refused::refused_of;
+use super::refused::{refused_of, standing};
 use besom_ports::store::{self, DeadSelector, Letters, ReviewQuery, Run, Store};
 
 /// Maximum number of runs kept of all tasks together.
@@ -123,14 +123,14 @@ impl Cache {
         let was_active: Vec<u64> =
             self.runs.iter().filter(|(_, run)| run.state.is_active()).map(|(id, _)| *id).collect();
         for run in newest.iter().chain(&active) {
-            self.note(run);
+            self.note(store, run).await?;
         }
         // Runs that have ended since and are not among the newest.
         for id in was_active {
             let read = newest.iter().chain(&active).any(|run| run.id.0 == id);
             if !read {
                 match store.run(RunId(id)).await? {
-                    Some(run) => self.note(&run),
+                    Some(run) => self.note(store, &run).await?,
                     None => drop(self.runs.remove(&id)),
                 }
             }
@@ -148,7 +148,7 @@ impl Cache {
         for task in tasks {
             if !self.tasks.contains(&task) {
                 for run in store.runs(Some(&task), RUNS_JUDGED).await? {
-                    self.note(&run);
+                    self.note(store, &run).await?;
                 }
                 self.tasks.insert(task);
             }
@@ -219,12 +219,20 @@ impl Cache {
         }
     }
 
-    fn note(&mut self, run: &Run) {
-        let run = besom_snapshot::Run::from(run);
-        let known = self.runs.get(&run.id);
+    async fn note(&mut self, store: &dyn Store, run: &Run) -> store::Result<()> {
+        let known = self.runs.get(&run.id.0);
+        let run = match known.filter(|known| known.ended_at == run.ended_at) {
+            // Its review does not change any more.
+            Some(known) if run.ended_at.is_some() => {
+                let state = known.state;
+                besom_snapshot::Run { state, ..besom_snapshot::Run::from(run) }
+            }
+            _ => standing(store, run).await?,
+        };
         if known.is_none_or(|known| **known != run) {
             self.runs.insert(run.id, Arc::new(run));
         }
+        Ok(())
     }
 
     async fn read_slots(

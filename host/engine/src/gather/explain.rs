@@ -6,21 +6,24 @@ use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::plan;
 use besom_core::time::Time;
-use besom_snapshot::{Explained, Run};
+use besom_core::window::Windows;
+use besom_snapshot::Explained;
 
+use super::refused::standing;
 use besom_ports::store::{Result, Store};
 
 /// Maximum number of records read about one slot.
 const RECORDS_MAX: u32 = 64;
 
 /// Explains why a slot ran or did not run. `schedule` is the task's current one; `None`: it runs only
-/// when triggered.
+/// when triggered. Outside the task's windows, a slot does not run.
 ///
 /// # Errors
 /// Those of the store.
 pub async fn explain(
     store: &dyn Store,
     schedule: Option<&Schedule>,
+    windows: &Windows,
     task: &TaskName,
     at: Time,
 ) -> Result<Explained> {
@@ -40,10 +43,15 @@ pub async fn explain(
             || record.to == at
             || on_schedule != Some(false)
     });
+    let closed = windows.opens_at(at).filter(|_| decided.is_none() && on_schedule == Some(true));
+    let closed = closed.map(|opens| {
+        format!(", but outside the windows of the task, which opens at {opens}: it will not run")
+    });
     let (outcome, reason) = match (decided, on_schedule) {
         (Some(record), _) => (record.outcome.as_str(), record.reason.clone()),
         (None, Some(true)) if at > now => {
-            ("to_come", "the schedule has a slot at that time".to_owned())
+            let closed = closed.as_deref().unwrap_or_default();
+            ("to_come", format!("the schedule has a slot at that time{closed}"))
         }
         (None, Some(true)) => (
             "undecided",
@@ -59,13 +67,18 @@ pub async fn explain(
         }
     };
     let run = match decided.and_then(|record| record.run) {
-        Some(id) => store.run(id).await?.as_ref().map(Run::from),
+        Some(id) => match store.run(id).await? {
+            Some(run) => Some(standing(store, &run).await?),
+            None => None,
+        },
         None => None,
     };
+    let mut text = plan::explain(at, now, schedule, &records);
+    text.push_str(closed.as_deref().filter(|_| at > now).unwrap_or_default());
     Ok(Explained {
         task: task.to_string(),
         at,
-        text: plan::explain(at, now, schedule, &records),
+        text,
         outcome: outcome.to_owned(),
         reason,
         records,

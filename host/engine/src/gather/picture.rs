@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use besom_core::ids::TaskName;
+use besom_core::ids::{RunId, TaskName};
 use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Pause, Scan, TaskState, unscanned_since};
 use besom_core::ring::Assignment;
 use besom_core::time::Time;
@@ -154,7 +154,10 @@ impl Picture {
             let slots = reading.slots.get(name).cloned().unwrap_or_default();
             let depth = depths.get(name);
             // What was planned before could not be executed until then.
-            let resumed = resumed_at(&reading.commands, name);
+            let is_own = |id: RunId| {
+                reading.runs.iter().any(|run| run.id == id.0 && run.task == name.as_str())
+            };
+            let resumed = resumed_at(&reading.commands, name, is_own);
             let works_since = resumed.max(windows.opened_at(reading.now));
             let unscanned_since = scheduled.zip(state).and_then(|(task, state)| {
                 let runs: Vec<Scan> = reading

@@ -1,7 +1,8 @@
-//! Plans that have ended by themselves because the database refuses them.
+//! Runs whose plans were never released: how they stand, and what the database refuses of them.
 
 use besom_core::ids::RunId;
-use besom_snapshot::RefusedPlan;
+use besom_core::review::{Review, State};
+use besom_snapshot::{RefusedPlan, Run, RunState};
 
 use besom_ports::store::{self, ReviewQuery, Store};
 
@@ -10,6 +11,23 @@ use besom_ports::store::{self, ReviewQuery, Store};
 /// # Errors
 /// Those of the store.
 pub async fn refused_of(store: &dyn Store, run: RunId) -> store::Result<Option<RefusedPlan>> {
+    Ok(review_of(store, run).await?.as_ref().and_then(RefusedPlan::of))
+}
+
+/// A run as it stands by its review: whether it was rejected is known there.
+///
+/// # Errors
+/// Those of the store.
+pub async fn standing(store: &dyn Store, run: &store::Run) -> store::Result<Run> {
+    let mut shown = Run::from(run);
+    if shown.state == RunState::Rejected {
+        let review = review_of(store, run.id).await?.map(|review| review.state);
+        shown.state = shown.state.by_review(review.unwrap_or(State::Done));
+    }
+    Ok(shown)
+}
+
+async fn review_of(store: &dyn Store, run: RunId) -> store::Result<Option<Review>> {
     let query = ReviewQuery { run: Some(run), limit: 1, ..ReviewQuery::default() };
-    Ok(store.reviews(&query).await?.first().and_then(RefusedPlan::of))
+    Ok(store.reviews(&query).await?.pop())
 }

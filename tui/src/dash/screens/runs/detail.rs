@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::item::End;
-use besom_core::review::Review;
+use besom_core::review::{Review, State};
 use besom_core::time::Time;
 use besom_snapshot::{Answer, ItemRow, LogLine, Query, Run, RunDetail, Snapshot};
 use serde::Serialize;
@@ -13,6 +13,8 @@ use super::log::Log;
 
 /// How often the items of an active run are requested.
 const ASK_EVERY: Duration = Duration::from_secs(5);
+/// How often they are requested after a decision that the latest answer does not have yet.
+const DECIDED_EVERY: Duration = Duration::from_secs(1);
 /// A question without an answer is repeated after this time.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
@@ -163,7 +165,12 @@ impl Detail {
         // An ended run does not change, but the latest answer may be older than its end.
         let over = self.answer.as_ref().is_some_and(|detail| detail.run.ended_at.is_some());
         let ended = snapshot.run(self.id).is_some_and(|run| run.ended_at.is_some());
-        !over && (ended || now.since(at) >= ASK_EVERY)
+        // It is decided, and the latest answer says that it waits.
+        let waits = self.review().is_some_and(|review| review.state == State::Waiting);
+        let task = snapshot.run(self.id).and_then(|run| snapshot.task(&run.task));
+        let decided = waits && task.is_some_and(|task| task.review.is_none());
+        let every = if decided { DECIDED_EVERY } else { ASK_EVERY };
+        !over && (ended || now.since(at) >= every)
     }
 
     /// Handles an answer; returns whether it was for this run.

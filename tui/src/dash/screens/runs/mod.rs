@@ -51,10 +51,10 @@ const COLUMNS: &[Col] = &[
         .descending(),
     Col::left("TASK", Width::Fill(14), 0, |run, _| plain(&run.task))
         .by(|run, _| SortKey::Text(&run.task)),
-    Col::left("STATE", Width::Fixed(9), 0, |run, _| {
-        (run_word(run).to_owned(), state_emphasis(run.state))
+    Col::left("STATE", Width::Fixed(9), 0, |run, cx| {
+        (run_word(run, cx.snap).to_owned(), emphasis(run, cx.snap))
     })
-    .by(|run, _| SortKey::Text(run_word(run))),
+    .by(|run, cx| SortKey::Text(run_word(run, cx.snap))),
     Col::left("STARTED (UTC)", Width::Fixed(14), 3, |run, _| {
         plain(run.started_at.to_jiff().strftime("%m-%d %H:%M:%S").to_string())
     })
@@ -118,25 +118,34 @@ fn state_word(state: RunState) -> &'static str {
         RunState::Executing => "RUNNING",
         RunState::Ok => "ok",
         RunState::Failed => "FAILED",
+        RunState::Rejected | RunState::Lapsed => state.as_str(),
         RunState::Unknown => "?",
     }
 }
 
+/// Whether what a run has planned waits for an approval; until then it plans.
+fn waits(run: &Run, snap: &Snapshot) -> bool {
+    let review = snap.task(&run.task).and_then(|task| task.review.as_ref());
+    run.state.is_active() && review.is_some_and(|review| review.run.0 == run.id)
+}
+
 /// The state of a run in a word, as far as its mode matters.
-fn run_word(run: &Run) -> &'static str {
+fn run_word(run: &Run, snap: &Snapshot) -> &'static str {
     match (run.state, run.mode) {
-        (state, _) if run.held && state.is_active() => "WAITS",
+        _ if waits(run, snap) => "WAITS",
         (RunState::Ok, Mode::Preview) => "preview",
         (state, _) => state_word(state),
     }
 }
 
-/// How a state is emphasised.
-fn state_emphasis(state: RunState) -> Emphasis {
-    match state {
+/// How the state of a run is emphasised.
+fn emphasis(run: &Run, snap: &Snapshot) -> Emphasis {
+    match run.state {
+        _ if waits(run, snap) => Emphasis::Warn,
         RunState::Scanning | RunState::Executing => Emphasis::Accent,
         RunState::Ok => Emphasis::Good,
         RunState::Failed => Emphasis::Bad,
+        RunState::Rejected | RunState::Lapsed => Emphasis::Warn,
         RunState::Unknown => Emphasis::Dim,
     }
 }
@@ -155,7 +164,7 @@ impl RunsScreen {
             wanted.is_empty()
                 || run.task.to_lowercase().contains(&wanted)
                 || run.id.to_string().contains(&wanted)
-                || run_word(run).to_lowercase().contains(&wanted)
+                || run_word(run, cx.snap).to_lowercase().contains(&wanted)
         };
         let runs = self.older.with(cx.snap).into_iter();
         let mut runs: Vec<&Run> = runs.filter(shown).collect();
@@ -458,7 +467,7 @@ impl Detail {
     fn paged(&self, snapshot: &Snapshot) -> String {
         let mut lines = Vec::new();
         if let Some(run) = self.run(snapshot) {
-            let state = run_word(run);
+            let state = run_word(run, snapshot);
             let started = date_clock(run.started_at);
             lines.push(format!("run {} of {}: {state}, started {started}Z", run.id, run.task));
             lines.extend(run.error.iter().map(|error| format!("error: {error}")));

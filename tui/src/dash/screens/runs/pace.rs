@@ -90,7 +90,7 @@ impl Watch {
                 }
             }
             // The way it ended does not show whether the scan had ended.
-            RunState::Failed | RunState::Unknown => {}
+            RunState::Rejected | RunState::Lapsed | RunState::Failed | RunState::Unknown => {}
         }
         if !run.state.is_active() {
             return;

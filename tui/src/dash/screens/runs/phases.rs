@@ -49,6 +49,7 @@ impl Phases {
         // A change of state that was seen late must not fall outside the run.
         let scanned = scanned_at.map(|at| at.clamp(run.started_at, until.max(run.started_at)));
         let (scanning, executing) = match (run.state, scanned) {
+            (RunState::Rejected | RunState::Lapsed, _) => (Length::Unseen, Length::Never),
             (RunState::Scanning, _) => (Length::Goes(elapsed), Length::Ahead),
             (RunState::Executing, Some(at)) => {
                 (Length::Took(at.since(run.started_at)), Length::Goes(until.since(at)))

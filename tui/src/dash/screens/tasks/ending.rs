@@ -12,7 +12,7 @@ pub(in crate::dash) fn took(run: &LastRun) -> Option<Duration> {
 }
 
 /// The newest `n` runs, oldest first: each duration relative to the longest, `✕` for a failed run,
-/// `▶` for an active one.
+/// `–` for one whose plan was discarded, `▶` for an active one.
 pub(in crate::dash) fn curve(runs: &[LastRun], n: usize) -> String {
     let shown = &runs[runs.len().saturating_sub(n)..];
     let length = |run: &LastRun| took(run).map(|took| took.as_millis() as u64);
@@ -21,6 +21,7 @@ pub(in crate::dash) fn curve(runs: &[LastRun], n: usize) -> String {
         RunState::Failed => '✕',
         RunState::Scanning | RunState::Executing => '▶',
         RunState::Unknown => '?',
+        RunState::Rejected | RunState::Lapsed => '–',
         RunState::Ok => step(length(run).unwrap_or(0), most),
     };
     shown.iter().map(sign).collect()

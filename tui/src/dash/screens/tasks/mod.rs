@@ -9,6 +9,7 @@ pub(in crate::dash) mod row;
 mod slots;
 mod view;
 
+use besom_core::plan::Pause;
 use besom_core::time::Time;
 use besom_snapshot::{Answer, Query, RunState, Subject, Task};
 
@@ -153,8 +154,16 @@ impl Bound for TasksScreen {
         Bind::new("p", "pause/resume", &[Code::Char('p')], |screen, _, cx, out| {
             screen.with(cx, out, |task, out| match &task.paused {
                 None => out.confirm(actions::pause(&task.name)),
-                Some(_) => out.confirm(actions::resume(&task.name)),
+                Some(_) => out.confirm(actions::resume(task)),
             });
+        })
+        .changes(),
+        Bind::new("R", "release", &[Code::Char('R')], |screen, _, cx, out| {
+            screen.with(cx, out, |task, out| out.confirm(actions::release(task)));
+        })
+        .when(|screen, cx| {
+            let paused = screen.task(cx).and_then(|task| task.paused.as_ref());
+            paused.is_some_and(Pause::is_brake)
         })
         .changes(),
         Bind::new("e", "edit", &[Code::Char('e')], |screen, _, cx, out| {
@@ -294,11 +303,12 @@ impl Screen for TasksScreen {
 
     fn words(&self) -> &'static [Hint] {
         &[
+            ("MODE", "preview, approve or live: how far its runs go by themselves"),
             ("NEXT", "the next slot of the schedule"),
             ("LAST", "how the newest run ended, or how long it has run"),
             ("p99", "99th percentile of the last 200 runs"),
             ("OVLP", "overlap: what a slot does while a run is active"),
-            ("LAST 8", "lengths of the newest runs; ✕ failed, ▶ active"),
+            ("LAST 8", "lengths of the newest runs; ✕ failed, – rejected, ▶ active"),
             ("lane", "priority: due before normal before heavy"),
             ("█ ▒ ▶ ✕", "run succeeded, result unknown, active, failed"),
             ("» ~ «", "skipped, queued, coalesced into a later run"),

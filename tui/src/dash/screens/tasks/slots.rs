@@ -259,7 +259,8 @@ pub(super) fn zone(task: &Task) -> &str {
 
 fn of_run(state: RunState) -> Fate {
     match state {
-        RunState::Ok => Fate::Ok,
+        // What was planned is another matter: the slot has run.
+        RunState::Ok | RunState::Rejected | RunState::Lapsed => Fate::Ok,
         RunState::Failed => Fate::Failed,
         RunState::Scanning | RunState::Executing => Fate::Runs,
         RunState::Unknown => Fate::Ran,

@@ -15,7 +15,7 @@ use super::super::detail::Detail;
 use super::super::pace::Pace;
 use super::super::phases::{Length, Phases, Progress};
 use super::super::work::{Use, Work};
-use super::super::{by, state_emphasis, state_word, took};
+use super::super::{by, emphasis, run_word, took, waits};
 use crate::dash::context::Context;
 use crate::dash::screens::figure::{UNKNOWN, count};
 use crate::dash::text;
@@ -82,7 +82,10 @@ impl Figures<'_> {
         vec![
             (format!("Run {}  ", run.id), theme.title),
             (run.task.clone(), theme.text),
-            (format!("  {} ", state_word(run.state)), theme.style(state_emphasis(run.state))),
+            (
+                format!("  {} ", run_word(run, self.cx.snap)),
+                theme.style(emphasis(run, self.cx.snap)),
+            ),
             (text::took_span(took(run, self.cx.now)), theme.text),
             (format!("  term {}", run.term), theme.dim),
         ]
@@ -90,7 +93,10 @@ impl Figures<'_> {
 
     fn phases(&self) -> Line {
         let (run, theme) = (self.run, self.theme);
-        let phases = Phases::of(run, self.pace.scanned_at(run.id), self.cx.now);
+        let mut phases = Phases::of(run, self.pace.scanned_at(run.id), self.cx.now);
+        if waits(run, self.cx.snap) {
+            phases.scanning = Length::Unseen;
+        }
         let length = |name: &str, length| match length {
             Length::Took(span) => (format!(" ─ {name} {}", text::took_span(span)), theme.text),
             Length::Goes(span) => (format!(" ─ {name} {} ▶", text::span(span)), theme.accent),
@@ -138,14 +144,17 @@ impl Figures<'_> {
             };
             return vec![("progress ".into(), theme.dim), (words, theme.text)];
         };
-        let grows = if progress.grows { "+" } else { "" };
+        // A plan that waits is complete.
+        let grows = if progress.grows && !waits(run, self.cx.snap) { "+" } else { "" };
         let figures = format!(
             " {:.0}%  {}/{}{grows} items",
             (part * 100.0).floor(),
             text::grouped(progress.done),
             text::grouped(progress.planned)
         );
-        let speed = if run.state.is_active() {
+        let speed = if waits(run, self.cx.snap) {
+            "  waits for an approval".to_owned()
+        } else if run.state.is_active() {
             let rate = self.pace.rate(run.id);
             let eta = match (self.pace.eta(run), progress.grows) {
                 (Some(eta), _) => format!("eta {}", text::span(eta)),
