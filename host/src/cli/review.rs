@@ -8,11 +8,13 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use super::output::{self, Facts, Stamp, Table};
-use super::submit::Asking;
+use super::submit::{Asking, caller};
 use super::{Exit, Failure, Global, open, printed, task};
 use besom_config::printable;
-use besom_ports::store::{Command, ReviewQuery, Store, not_waiting};
+use besom_ports::store::{Command, CommandRow, ReviewQuery, Store, not_waiting};
 
+/// Maximum number of commands that no leader has applied yet that are read.
+const PENDING_READ: u32 = 1_000;
 /// Maximum number of columns of a row that are printed for people, unless only these change.
 const COLUMNS_SHOWN: usize = 8;
 
@@ -73,9 +75,16 @@ impl Verb {
                 let found = store.reviews(&query).await?;
                 let name = task.as_ref().map(TaskName::as_str);
                 task::known_if_none(&*store, &outline, found.len(), name).await?;
-                let rows: Vec<Value> = found.iter().map(head).collect();
+                let pending = store.pending_commands(PENDING_READ).await?;
+                let decisions: Vec<_> =
+                    found.iter().map(|review| decision(&pending, review)).collect();
+                let rows: Vec<Value> = found
+                    .iter()
+                    .zip(&decisions)
+                    .map(|(review, asked)| head(review, *asked))
+                    .collect();
                 let now = store.now().await?;
-                let text = || list(&found, now);
+                let text = || list(&found, &decisions, now);
                 output::show_list(global.output, &rows, (rows.len(), limit), text)?;
                 Ok(Exit::Fine)
             }
@@ -88,7 +97,11 @@ impl Verb {
                     }
                 };
                 let now = store.now().await?;
-                output::show(global.output, &printed::json(&review), || text(&review, now, full))?;
+                let pending = store.pending_commands(PENDING_READ).await?;
+                let asked = decision(&pending, &review);
+                let mut json = printed::json(&review);
+                add(&mut json, asked);
+                output::show(global.output, &json, || text(&review, asked, now, full))?;
                 Ok(Exit::Fine)
             }
             Verb::Approve { run, asking } => {
@@ -134,7 +147,51 @@ async fn decide(
     if review.state != State::Waiting {
         return Err(Failure::Failed(not_waiting(run, Some(&Standing::from(&review)))));
     }
+    let pending = store.pending_commands(PENDING_READ).await?;
+    if let Some(first) = decision(&pending, &review) {
+        let is_same = first.command == *command && first.by == caller();
+        if !is_same || first.reason != asking.reason {
+            return Err(Failure::Failed(format!(
+                "run {run} is decided already: {}. The first decision counts; the next `besom serve`, \
+                 or a `besom run` of the task, applies it (command {})",
+                asked(first),
+                first.id
+            )));
+        }
+    }
     asking.run(global, store, command).await
+}
+
+/// The first decision about a review that no leader has applied yet.
+fn decision<'a>(pending: &'a [CommandRow], review: &Review) -> Option<&'a CommandRow> {
+    let decides = |command: &Command| match command {
+        Command::Approve { run } | Command::Reject { run } | Command::Cancel { run } => {
+            *run == review.run
+        }
+        _ => false,
+    };
+    let waits = review.state == State::Waiting;
+    pending.iter().find(|row| decides(&row.command)).filter(|_| waits)
+}
+
+/// A decision that no leader has applied yet, in words.
+fn asked(row: &CommandRow) -> String {
+    let because = if row.reason.is_empty() { "" } else { ": " };
+    let (by, what, reason) = (&row.by, row.command.verb(), &row.reason);
+    format!("{by} has asked to {what} it at {}{because}{reason}", Stamp(row.at))
+}
+
+/// Adds a decision that no leader has applied yet.
+fn add(json: &mut Value, asked: Option<&CommandRow>) {
+    if let Some(row) = asked {
+        json["decision"] = serde_json::json!({
+            "command": row.id,
+            "what": row.command.verb(),
+            "by": row.by,
+            "reason": row.reason,
+            "at": Stamp(row.at),
+        });
+    }
 }
 
 async fn known(store: &dyn Store, run: RunId) -> Result<Review, Failure> {
@@ -157,12 +214,13 @@ async fn latest(store: &dyn Store, task: TaskName) -> Result<Review, Failure> {
 }
 
 /// A review as JSON, without its examples.
-fn head(review: &Review) -> Value {
+fn head(review: &Review, asked: Option<&CommandRow>) -> Value {
     let mut fields = printed::json(review);
     fields["summary"] = review.plan.words().into();
     if let Some(plan) = fields["plan"].as_object_mut() {
         plan.remove("samples");
     }
+    add(&mut fields, asked);
     fields
 }
 
@@ -184,12 +242,12 @@ fn decided(review: &Review) -> String {
     }
 }
 
-fn list(reviews: &[Review], now: Time) -> String {
+fn list(reviews: &[Review], decisions: &[Option<&CommandRow>], now: Time) -> String {
     let mut table = Table::new(
         &[">RUN", "TASK", "OPENED", "STATE", "EXPIRES", ">ITEMS", "WOULD CHANGE", "DECIDED BY"],
         "There are no reviews: only runs with mode = \"preview\" or \"approve\" have one.",
     );
-    for review in reviews {
+    for (review, decision) in reviews.iter().zip(decisions) {
         let waits = review.state == State::Waiting;
         table.row([
             review.run.to_string(),
@@ -199,13 +257,13 @@ fn list(reviews: &[Review], now: Time) -> String {
             output::text(review.expires_at.filter(|_| waits).map(Stamp)),
             found(review),
             review.plan.words(),
-            decided(review),
+            decision.map_or_else(|| decided(review), asked),
         ]);
     }
     table.render()
 }
 
-fn text(review: &Review, now: Time, full: bool) -> String {
+fn text(review: &Review, decision: Option<&CommandRow>, now: Time, full: bool) -> String {
     let plan = &review.plan;
     let mut facts = Facts::default();
     facts.add("run", review.run).add("task", &review.task).add("state", standing(review, now));
@@ -215,6 +273,9 @@ fn text(review: &Review, now: Time, full: bool) -> String {
     }
     if let Some(at) = review.decided_at {
         facts.add("decided", format!("{} by {}", Stamp(at), decided(review)));
+    }
+    if let Some(row) = decision {
+        facts.add("decision", format!("{}; not applied yet", asked(row)));
     }
     facts.add("would change", plan.words());
     facts.add("items", items(review));
@@ -241,7 +302,7 @@ fn text(review: &Review, now: Time, full: bool) -> String {
     }
     if standing(review, now) == "expired" {
         out.push_str("\nIt cannot be approved any more; the next `besom serve`, or `besom run` of the task, ends it.\n");
-    } else if review.state == State::Waiting {
+    } else if review.state == State::Waiting && decision.is_none() {
         let run = review.run;
         out.push_str(&format!(
             "\nNothing of it is committed until somebody decides:\n    besom review approve {run}\n    \
