@@ -14,6 +14,7 @@ use besom_core::collection::Collections;
 use besom_core::cron::{self, Schedule};
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
+use besom_core::window::Window;
 use serde::{Deserialize, Serialize};
 
 use super::diagnostic::{Diagnostic, Place, Problems, Source};
@@ -41,6 +42,12 @@ pub enum Field {
     CatchUpMax,
     /// Maximum delay of a run after its slot.
     Jitter,
+    /// How long rows are kept as they were.
+    KeepRemoved,
+    /// Maximum number, or part, of the rows that one run may delete.
+    MaxDelete,
+    /// When the task may scan and execute.
+    Windows,
     /// How far a run goes by itself.
     Mode,
     /// Maximum wall-clock time of one call of the plugin.
@@ -49,13 +56,16 @@ pub enum Field {
 
 impl Field {
     /// All fields, in the order in which they are written to the file.
-    pub const ALL: [Field; 8] = [
+    pub const ALL: [Field; 11] = [
         Field::Schedule,
         Field::Timezone,
         Field::Overlap,
         Field::CatchUp,
         Field::CatchUpMax,
         Field::Jitter,
+        Field::KeepRemoved,
+        Field::MaxDelete,
+        Field::Windows,
         Field::Mode,
         Field::Wall,
     ];
@@ -69,6 +79,9 @@ impl Field {
             Field::CatchUp => &["catch_up"],
             Field::CatchUpMax => &["catch_up_max"],
             Field::Jitter => &["jitter"],
+            Field::KeepRemoved => &["keep_removed"],
+            Field::MaxDelete => &["max_delete"],
+            Field::Windows => &["windows"],
             Field::Mode => &["mode"],
             Field::Wall => &["limits", "wall"],
         }
@@ -98,7 +111,8 @@ impl Field {
 pub struct Change {
     /// The key to change.
     pub field: Field,
-    /// The new value without quotes; `None` removes the key, so that its default applies.
+    /// The new value without quotes, of several windows separated by `;`; `None` removes the key, so that its default
+    /// applies.
     pub value: Option<String>,
 }
 
@@ -210,6 +224,14 @@ pub fn current(text: &str, task: &TaskName) -> Option<BTreeMap<Field, String>> {
         match &table.get(last)?.node {
             Node::Text(text) => Some(text.clone()),
             Node::Integer(number) => Some(number.to_string()),
+            Node::Array(entries) => {
+                let text = |(_, node): &(_, Node)| match node {
+                    Node::Text(text) => Some(text.clone()),
+                    _ => None,
+                };
+                let texts: Option<Vec<String>> = entries.iter().map(text).collect();
+                texts.map(|texts| texts.join(BETWEEN))
+            }
             _ => None,
         }
     };
@@ -238,6 +260,17 @@ pub fn faults(changes: &[Change], timezone: &str) -> Vec<Fault> {
     let mut faults = Vec::new();
     for field in Field::ALL {
         let Some(text) = value(field) else { continue };
+        if field == Field::Windows {
+            let zone = value(Field::Timezone).unwrap_or(timezone);
+            let fault = parts(text).into_iter().find_map(|window| Window::read(window, zone).err());
+            faults.extend(fault.map(|message| Fault {
+                field,
+                range: 0..text.len(),
+                message,
+                fix: None,
+            }));
+            continue;
+        }
         let error = match field {
             Field::Schedule => Schedule::parse(text, value(Field::Timezone).unwrap_or(timezone))
                 .err()
@@ -248,9 +281,7 @@ pub fn faults(changes: &[Change], timezone: &str) -> Vec<Fault> {
         if let Some(error) = error {
             let (message, fix) = (error.message, Some(error.fix));
             faults.push(Fault { field, range: error.range, message, fix });
-        } else if let Err(fault) =
-            field.judge(&as_written(field, text).unwrap_or_else(str::to_owned))
-        {
+        } else if let Err(fault) = field.judge(&normal(field, text)) {
             let (message, fix) = (fault.message, fault.fix);
             faults.push(Fault { field, range: 0..text.len(), message, fix });
         }
@@ -353,10 +384,14 @@ fn changed(text: &str, task: &TaskName, changes: &[Change]) -> Result<String, Re
     for field in Field::ALL {
         let last = changes.iter().rev().find(|change| change.field == field);
         if let Some(Change { value: Some(value), .. }) = last {
-            let value = as_written(field, value);
-            let value = match &value {
-                Ok(number) => Written::Number(number),
-                Err(text) => Written::Text(text),
+            let value = normal(field, value);
+            let list = parts(&value);
+            let value = match field {
+                Field::Windows => Written::List(&list),
+                Field::CatchUpMax | Field::MaxDelete if value.parse::<i64>().is_ok() => {
+                    Written::Number(&value)
+                }
+                _ => Written::Text(&value),
             };
             let done = splice::set(&new, &path(task, field), value, &anchors(task, field));
             new = done.map_err(|Nowhere| layout(field))?;
@@ -376,12 +411,21 @@ fn changed(text: &str, task: &TaskName, changes: &[Change]) -> Result<String, Re
     }
 }
 
-/// Returns `Ok` with a value to write as a number, or `Err` with a value to write as a string. An invalid
-/// number becomes a string, and validation then refuses it.
-fn as_written(field: Field, value: &str) -> Result<String, &str> {
+/// What separates windows in a value.
+const BETWEEN: &str = "; ";
+
+/// The windows of a value.
+fn parts(value: &str) -> Vec<&str> {
+    value.split(';').map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
+/// A value as [`current`] returns it once it is in the file. An invalid number is written as a string, and
+/// validation then refuses it.
+fn normal(field: Field, value: &str) -> String {
     match (field, value.trim().parse::<i64>()) {
-        (Field::CatchUpMax, Ok(number)) => Ok(number.to_string()),
-        _ => Err(value),
+        (Field::CatchUpMax | Field::MaxDelete, Ok(number)) => number.to_string(),
+        (Field::Windows, _) => parts(value).join(BETWEEN),
+        _ => value.to_owned(),
     }
 }
 
@@ -414,7 +458,7 @@ fn anchors(task: &TaskName, field: Field) -> Vec<Vec<&str>> {
 fn is_so(text: &str, task: &TaskName, change: &Change) -> bool {
     let Some(current) = current(text, task) else { return false };
     let wanted = change.value.as_deref();
-    let wanted = wanted.map(|value| as_written(change.field, value).unwrap_or_else(str::to_owned));
+    let wanted = wanted.map(|value| normal(change.field, value));
     current.get(&change.field) == wanted.as_ref()
 }
 

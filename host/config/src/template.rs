@@ -222,9 +222,14 @@ const TASKS: &str = r#"
 #   catch_up = "coalesce"     # "skip", "coalesce" or "all" (catch_up_max = 10): slots that no host led
 #   mode = "live"             # "preview" shows what a run would change, "approve" waits for an approval of what
 #                             # it has planned, "live" executes it (default: host.default_mode)
+#   approve_within = "7d"     # a plan that nobody has approved by then is discarded
+#   windows = ["Mon-Fri 22:00-05:00 Europe/Berlin"]   # when it may work (default: always)
+#   max_delete = "5%"         # or a number of rows: a run that wants more of a collection is stopped (default:
+#                             # no limit); max_dead_letters and max_failed_runs stop it as well
+#   rows_per_second = 20000   # how fast it changes rows (default: no limit)
 #   jitter = "0s"             # maximum delay of a run after its slot
 #   at_start = false          # also run when a leader starts
-#   keep_removed = "7d"     # how long before-images of rows are kept
+#   keep_removed = "7d"       # how long rows are kept as they were, for `besom undo`
 #   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
 #   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
 #   [tasks.NAME.yield]        latency, lag, floor: change fewer rows while the product is served late

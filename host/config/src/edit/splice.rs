@@ -16,6 +16,8 @@ pub enum Written<'a> {
     Text(&'a str),
     /// A number, written unchanged.
     Number(&'a str),
+    /// An array of strings.
+    List(&'a [&'a str]),
 }
 
 /// The key cannot be set in this text: its table does not exist, or a new key has no place in it.
@@ -42,7 +44,12 @@ pub fn set(
     let document = Document::parse(text).map_err(|_| Nowhere)?;
     let root = document.as_item();
     if let Some(found) = find(root, path) {
-        let new = write(value, Some(&text[found.value.clone()]));
+        let old = &text[found.value.clone()];
+        // Comments within an array would be lost.
+        if matches!(value, Written::List(_)) && old.contains('\n') && old.contains('#') {
+            return Err(Nowhere);
+        }
+        let new = write(value, Some(old));
         return Ok(splice(text, found.value, &new));
     }
     let (key, table) = path.split_last().ok_or(Nowhere)?;
@@ -103,6 +110,11 @@ fn write(value: Written<'_>, before: Option<&str>) -> String {
     let text = match value {
         Written::Number(number) => return number.to_owned(),
         Written::Text(text) => text,
+        Written::List(texts) => {
+            let texts: Vec<String> =
+                texts.iter().map(|text| write(Written::Text(text), None)).collect();
+            return format!("[{}]", texts.join(", "));
+        }
     };
     let literal = before.is_some_and(|old| old.starts_with('\'') && !old.starts_with("'''"));
     if literal && !text.chars().any(|c| c == '\'' || (c.is_control() && c != '\t')) {

@@ -328,6 +328,31 @@ fn the_values_that_stand_are_told_without_their_quotes() {
     assert_eq!(current(text, &TaskName::from("other")), None);
 }
 
+#[test]
+fn windows_and_brakes_are_written_as_the_file_has_them() {
+    let text =
+        "[tasks.sweep]\nplugin = 'compaction'\nschedule = '@hourly'\nwindows = ['22:00-05:00']\n";
+    let edited = edited(
+        text,
+        &[
+            set(Field::Windows, "Mon-Fri 22:00-05:00 ;Sat,Sun 00:00-24:00"),
+            set(Field::MaxDelete, "900"),
+            set(Field::KeepRemoved, "1d"),
+        ],
+    );
+    let windows = "windows = [\"Mon-Fri 22:00-05:00\", \"Sat,Sun 00:00-24:00\"]\n";
+    assert!(edited.text.contains(windows), "{}", edited.text);
+    assert!(edited.text.contains("max_delete = 900\n"), "{}", edited.text);
+    let part = try_edit(&edited.text, &[set(Field::MaxDelete, "5%")]).expect("a text").text;
+    assert!(part.contains("max_delete = \"5%\"\n"), "{part}");
+    let faults = faults(&[set(Field::Windows, "22:00-05:00; 25:00-26:00")], "UTC");
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    // Comments would be lost.
+    let commented = text.replace("['22", "[\n  # nights\n  '22");
+    let refused = try_edit(&commented, &[set(Field::Windows, "23:00-05:00")]);
+    assert!(matches!(refused, Err(Refusal::Layout { .. })), "{refused:?}");
+}
+
 /// A task in one of its possible notations, with comments everywhere.
 fn task_text() -> impl Strategy<Value = String> {
     let keys = prop::sample::subsequence(
@@ -341,8 +366,10 @@ fn task_text() -> impl Strategy<Value = String> {
             ("limits.wall", "\"9s\""),
             ("limits.batch_items", "5"),
             ("keep_removed", "\"1d\""),
+            ("max_delete", "\"5%\""),
+            ("windows", "[ \"22:00-05:00\", 'Sat,Sun 00:00-24:00' ]"),
         ],
-        0..=9,
+        0..=11,
     );
     (keys.prop_shuffle(), 0..5, prop::bool::ANY, prop::bool::ANY, "[ \t]{0,3}").prop_map(
         |(keys, form, crlf, ended, space)| {
@@ -378,11 +405,14 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         Field::CatchUp => "coalesce",
         Field::CatchUpMax => "12",
         Field::Jitter => "3m",
+        Field::KeepRemoved => "2d",
+        Field::MaxDelete => "700",
+        Field::Windows => "Mon-Fri 22:00-06:00;Sat,Sun 00:00-24:00 Europe/Berlin",
         Field::Mode => "approve",
         Field::Wall => "30s",
     };
-    let fields = prop::sample::subsequence(Field::ALL.to_vec(), 0..=8);
-    (fields, prop::collection::vec(prop::bool::ANY, 8)).prop_map(move |(fields, keep)| {
+    let fields = prop::sample::subsequence(Field::ALL.to_vec(), 0..=11);
+    (fields, prop::collection::vec(prop::bool::ANY, 11)).prop_map(move |(fields, keep)| {
         let change = |(field, keep): (Field, bool)| Change {
             field,
             value: keep.then(|| value(field).to_owned()),

@@ -49,6 +49,15 @@ pub struct Args {
     /// Maximum delay of a run after its slot; delays are distributed evenly.
     #[arg(long, value_name = "SPAN")]
     jitter: Option<String>,
+    /// How long rows are kept for undo.
+    #[arg(long, value_name = "SPAN")]
+    keep_removed: Option<String>,
+    /// Maximum number of rows, or part of a collection such as 5%, that one run may delete.
+    #[arg(long, value_name = "ROWS|PART")]
+    max_delete: Option<String>,
+    /// When the task may work, such as `Mon-Fri 22:00-05:00 Europe/Berlin`; repeatable. Replaces all windows.
+    #[arg(long, value_name = "WINDOW")]
+    windows: Vec<String>,
     /// How far a run goes by itself: preview, approve or live.
     #[arg(long, value_name = "WORD")]
     mode: Option<String>,
@@ -128,6 +137,7 @@ impl Args {
     }
 
     fn changes(&self) -> Result<Vec<Change>, Failure> {
+        let windows = (!self.windows.is_empty()).then(|| self.windows.join(";"));
         let set = [
             (Field::Schedule, &self.schedule),
             (Field::Timezone, &self.timezone),
@@ -135,6 +145,9 @@ impl Args {
             (Field::CatchUp, &self.catch_up),
             (Field::CatchUpMax, &self.catch_up_max),
             (Field::Jitter, &self.jitter),
+            (Field::KeepRemoved, &self.keep_removed),
+            (Field::MaxDelete, &self.max_delete),
+            (Field::Windows, &windows),
             (Field::Mode, &self.mode),
             (Field::Wall, &self.wall),
         ];
@@ -153,7 +166,7 @@ impl Args {
         }
         if changes.is_empty() {
             return Err(Failure::Usage(
-                "no changes given: add --schedule, --timezone, --overlap, --catch-up, --catch-up-max, --jitter, --mode, --wall or --unset KEY".into(),
+                "no changes given: add --schedule, --timezone, --overlap, --catch-up, --catch-up-max, --jitter, --keep-removed, --max-delete, --windows, --mode, --wall or --unset KEY".into(),
             ));
         }
         Ok(changes)
