@@ -50,6 +50,8 @@ pub enum Phase {
     Working,
     /// It has ended successfully.
     Finished,
+    /// It was stopped before all of its items had ended, for this reason.
+    Stopped(String),
     /// It has failed, for this reason.
     Failed(String),
 }
@@ -61,6 +63,7 @@ impl Phase {
             Phase::Waiting => "waiting",
             Phase::Working => "working",
             Phase::Finished => "done",
+            Phase::Stopped(_) => "stopped",
             Phase::Failed(_) => "failed",
         }
     }
@@ -71,6 +74,7 @@ impl Phase {
             Phase::Waiting => Emphasis::Dim,
             Phase::Working => Emphasis::Accent,
             Phase::Finished => Emphasis::Good,
+            Phase::Stopped(_) => Emphasis::Warn,
             Phase::Failed(_) => Emphasis::Bad,
         }
     }
@@ -134,10 +138,20 @@ impl Task {
     /// How many items were set aside, or why the task has failed.
     fn aside(&self) -> Cell {
         match (&self.phase, self.counts.dead) {
-            (Phase::Failed(reason), _) => (reason.clone(), Emphasis::Bad),
+            (Phase::Failed(reason) | Phase::Stopped(reason), _) => {
+                (reason.clone(), self.phase.emphasis())
+            }
+            (Phase::Finished, 0) if self.remaining() > 0 => {
+                plain(format!("{} wait", text::grouped(self.remaining())))
+            }
             (_, 0) => plain(""),
             (_, dead) => (format!("{} set aside", text::grouped(dead)), Emphasis::Warn),
         }
+    }
+
+    /// The number of its items that wait.
+    fn remaining(&self) -> u64 {
+        self.counts.planned.saturating_sub(self.through())
     }
 
     fn through(&self) -> u64 {
@@ -167,7 +181,10 @@ impl Task {
         if let Some(rate) = self.per_second() {
             line += &format!(", {rate}");
         }
-        if let Phase::Failed(reason) = &self.phase {
+        if self.phase == Phase::Finished && self.remaining() > 0 {
+            line += &format!(", {} wait", text::grouped(self.remaining()));
+        }
+        if let Phase::Failed(reason) | Phase::Stopped(reason) = &self.phase {
             line += &format!(": {reason}");
         }
         line
@@ -226,10 +243,10 @@ impl Progress {
         }
     }
 
-    /// Every task that has not failed has ended successfully, except these, each with its reason.
-    pub fn finish(&mut self, failed: impl Fn(&str) -> Option<String>) {
+    /// Every task has ended successfully, except these, each with how it has ended.
+    pub fn finish(&mut self, otherwise: impl Fn(&str) -> Option<Phase>) {
         for task in &mut self.tasks {
-            task.phase = failed(&task.name).map_or(Phase::Finished, Phase::Failed);
+            task.phase = otherwise(&task.name).unwrap_or(Phase::Finished);
         }
     }
 
@@ -278,6 +295,24 @@ mod tests {
         progress.enter("a", Phase::Finished);
         progress.count("a", counts(3, 3, 0));
         assert_eq!(progress.tasks[0].phase, Phase::Finished);
+    }
+
+    #[test]
+    fn the_last_line_says_why_items_are_left() {
+        let mut progress = Progress::new(["a", "b", "c"]);
+        for task in ["a", "b", "c"] {
+            progress.count(task, counts(7, 5, 0));
+        }
+        progress.count("c", counts(7, 7, 0));
+        let stopped = Phase::Stopped("a brake has stopped it".into());
+        progress.finish(|task| (task == "a").then(|| stopped.clone()));
+        let lines = progress.lines();
+        let expected = [
+            "a: stopped, 5 of 7: a brake has stopped it",
+            "b: done, 5 of 7, 2 wait",
+            "c: done, 7 of 7",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

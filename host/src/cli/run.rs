@@ -10,7 +10,7 @@ use besom_core::item::End;
 use besom_core::mode::Mode;
 use besom_core::plan::Pause;
 use besom_core::queue::CONTENDED;
-use besom_core::review::{Review, State};
+use besom_core::review::{Plan, Review, State};
 use besom_core::time::Time;
 use besom_snapshot::LeftOut;
 use serde::Serialize;
@@ -108,14 +108,16 @@ pub struct Reviewed {
     pub run: u64,
     /// `shown`, `waiting`, `done` or another state of a review.
     pub state: &'static str,
-    /// What the run would change; of a review that is done, why nobody has to decide.
+    /// What the run would change; if that is nothing, why.
     pub summary: String,
+    /// Whether everything was examined and nothing would be changed.
+    pub nothing: bool,
 }
 
 impl Passed {
     /// Says what would be changed, and how to decide; none: the task is live, or nothing was found.
     fn reviewed(&self) -> Option<String> {
-        let Reviewed { run, state, summary } = self.review.as_ref()?;
+        let Reviewed { run, state, summary, nothing } = self.review.as_ref()?;
         let task = &self.task;
         Some(match *state {
             "waiting" => format!(
@@ -123,6 +125,14 @@ impl Passed {
                  `besom review approve {run}` or `besom review reject {run}`)"
             ),
             "done" => format!("{task}: run {run}: {summary} (`besom review show {run}`)"),
+            _ if *nothing => {
+                let refers = summary.to_lowercase().contains("foreign key");
+                let fix = match refers {
+                    true => "; `besom check --store` says which tables refer to these rows",
+                    false => "",
+                };
+                format!("{task}: a preview: {summary} (`besom review show {run}`{fix})")
+            }
             _ => format!(
                 "{task}: a preview, nothing was committed: {summary} (`besom review show {run}`; \
                  mode = \"live\" in [tasks.{task}] executes it)"
@@ -138,7 +148,7 @@ impl Passed {
         let least = if *pending > 0 { "at least " } else { "" };
         let were = if carried == 1 { "was" } else { "were" };
         let items = counted(carried, "finished item");
-        Some(format!("{task}: {least}{items} {were} carried over: planned before this pass"))
+        Some(format!("{task}: {least}{items} {were} planned by an earlier pass"))
     }
 
     /// Says which rows the database refuses to change; none: there are none.
@@ -248,9 +258,17 @@ impl Args {
                 to_stderr!("{words}");
             }
         }
-        for Passed { task, .. } in passed.iter().filter(|task| task.braked.is_some()) {
+        for Passed { task, rows, pending, .. } in passed.iter().filter(|task| task.braked.is_some())
+        {
+            if *pending == 0 {
+                to_stderr!(
+                    "{task}: a brake has stopped it, and nothing of it waits: `besom task resume {task}`"
+                );
+                continue;
+            }
+            let rows = counted(*rows, "row");
             let words = format!(
-                "{task}: what is planned waits. Look at it; then correct the rule and discard what is \
+                "{task}: {rows} changed before it was stopped; what is planned waits. Look at it; then correct the rule and discard what is \
                  planned (`besom task discard {task} --reason ...`), or raise the limit in the file; and \
                  resume the task with `besom task resume {task}`. To let this run go on once: `besom task \
                  resume {task} --release`"
@@ -469,10 +487,12 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     let mut watch = Watch::begin(store, assembly.config.tasks.keys()).await;
     work_off(assembly, assembly.start(true), &mut watch).await?;
     let mut braked = braked(store, since).await?;
+    let mut stopped: BTreeMap<String, String> = BTreeMap::new();
     for (task, reason) in &braked {
         if assembly.config.tasks.contains_key(task) {
             let words = format!("{task} was stopped during the pass by a brake: {reason}");
             to_stderr!("{}", printable(&words));
+            stopped.insert(task.to_string(), "a brake; what is planned waits".to_owned());
         }
     }
     for state in store.task_states().await? {
@@ -484,12 +504,19 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
                  further run was started"
             );
             to_stderr!("{}", printable(&words));
+            stopped.insert(task.to_string(), format!("paused by {by}"));
         }
+    }
+    let mut reviews = reviews(store, &assembly.config.tasks, since).await?;
+    for (task, Reviewed { run, .. }) in
+        reviews.iter().filter(|(_, review)| review.state == State::Waiting.as_str())
+    {
+        stopped.insert(task.to_string(), format!("run {run} waits for an approval"));
     }
     let runs = store.runs(None, RUNS).await?;
     let mut failed = failed(&runs, since);
     let mut dead = set_aside(store, since).await?;
-    watch.finish(store, &failed).await;
+    watch.finish(store, &failed, &stopped).await;
     let after = counts(store).await?;
     let blocked = blocked(&runs, since);
     let open = open_letters(store).await?;
@@ -507,7 +534,6 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             refused.insert(task.clone(), found);
         }
     }
-    let mut reviews = reviews(store, &assembly.config.tasks, since).await?;
     let left_out = assembly.ports.recorder.report().left_out;
     let passed = assembly.config.tasks.keys().map(|task| {
         let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
@@ -586,10 +612,12 @@ async fn reviews(
         let of_the_pass =
             |review: &Review| review.state == State::Waiting || review.opened_at >= since;
         if let Some(review) = found.filter(of_the_pass) {
-            let (run, why) = (review.run.0, review.plan.why_nothing());
-            let summary = why.unwrap_or_else(|| review.plan.words());
-            let state = review.state.as_str();
-            reviews.insert(name.clone(), Reviewed { run, state, summary });
+            let Plan { partial, rows, messages, .. } = &review.plan;
+            let nothing = partial.is_none() && rows.is_empty() && messages.is_empty();
+            let (run, state) = (review.run.0, review.state.as_str());
+            let plan = Plan { nothing, ..review.plan };
+            let summary = plan.why_nothing().unwrap_or_else(|| plan.words());
+            reviews.insert(name.clone(), Reviewed { run, state, summary, nothing });
         }
     }
     Ok(reviews)
@@ -843,11 +871,11 @@ mod tests {
             ..Passed::default()
         };
         let carried = text(&[passed(36_000, 36_244, 0)]);
-        let line = "compaction: 244 finished items were carried over: planned before this pass\n";
+        let line = "compaction: 244 finished items were planned by an earlier pass\n";
         assert!(carried.ends_with(line), "{carried}");
         let carried = text(&[passed(10, 11, 2)]);
         assert!(
-            carried.contains("compaction: at least 1 finished item was carried over"),
+            carried.contains("compaction: at least 1 finished item was planned by an earlier pass"),
             "{carried}"
         );
         assert!(!text(&[passed(10, 8, 2)]).contains("carried over"));

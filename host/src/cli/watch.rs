@@ -67,10 +67,18 @@ impl Watch {
         self.draw();
     }
 
-    /// Draws the final state: every task is finished, except those in `failed`.
-    pub async fn finish(mut self, store: &dyn Store, failed: &BTreeMap<String, String>) {
+    /// Draws the final state: every task is finished, except those in `failed` and in `stopped`.
+    pub async fn finish(
+        mut self,
+        store: &dyn Store,
+        failed: &BTreeMap<String, String>,
+        stopped: &BTreeMap<String, String>,
+    ) {
         self.look(store).await;
-        self.progress.finish(|task| failed.get(task).cloned());
+        self.progress.finish(|task| {
+            let stopped = || stopped.get(task).cloned().map(Phase::Stopped);
+            failed.get(task).cloned().map(Phase::Failed).or_else(stopped)
+        });
         self.draw();
     }
 
