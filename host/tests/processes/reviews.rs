@@ -33,6 +33,41 @@ fn a_decision_by_the_name_of_a_task_is_told_its_number() {
     }
 }
 
+/// Nobody leads, so nothing is applied yet: the second decision is refused all the same.
+#[test]
+fn a_decision_that_is_recorded_is_the_one_that_counts() {
+    let (site, run) = waiting("");
+    let decide =
+        |verb: &str, why: &str| site.said(&["review", verb, &run, "--reason", why, "--wait", "0s"]);
+    assert_eq!(decide("reject", "no").0, 0);
+    for (verb, why) in [("approve", "yes"), ("reject", "never")] {
+        let (code, said) = decide(verb, why);
+        let first = format!("run {run} is decided already: ");
+        let words = said.contains(&first) && said.contains("has asked to reject it at");
+        assert!(code == 1 && words && said.contains(": no. The first decision counts"), "{said}");
+    }
+    assert_eq!(decide("reject", "no").0, 0, "the same once more is no second decision");
+    let shown = text(&site, &["review", "show", &run]);
+    assert!(
+        shown.contains("has asked to reject it") && shown.contains("not applied yet"),
+        "{shown}"
+    );
+    assert!(!shown.contains("besom review approve"), "{shown}");
+    let (_, json) = site.json(&["review", "ls"]);
+    let decision = &json[0]["decision"];
+    assert_eq!((&decision["what"], &decision["reason"]), (&"reject".into(), &"no".into()));
+    let commands = site.json(&["commands", "ls"]).1;
+    assert_eq!(commands.as_array().map(Vec::len), Some(1), "{commands:#}");
+    let sql = "UPDATE sessions SET at = unixepoch()";
+    site.database().execute(sql, []).expect("nothing is old any more");
+    site.json(&["run"]);
+    let (_, json) = site.json(&["review", "show", &run]);
+    assert_eq!((&json["state"], &json["decision"]), (&"rejected".into(), &Value::Null));
+    for verb in [&["runs", "ls"][..], &["runs", "show", &run], &["task", "show", "old"]] {
+        assert!(text(&site, verb).contains("rejected"), "{verb:?}");
+    }
+}
+
 #[test]
 fn a_run_that_waits_is_told_from_one_that_scans() {
     let (site, run) = waiting("");
@@ -77,6 +112,47 @@ fn a_plan_beyond_the_brake_of_its_task_says_so() {
         let (_, json) = site.json(&["review", "show", &run]);
         assert_eq!(json["plan"]["brake"].is_string(), trips, "{json:#}");
     }
+}
+
+/// Rows that go with others come before them, and would be all that is shown.
+#[test]
+fn examples_have_rows_of_each_table() {
+    let site = Site::new(
+        "[collections.users]\nkey = [\"id\"]\nindexes = { by_at = [\"at\"] }\ndependants = [\"notes\"]\n\
+         columns = { id = \"integer\", at = { type = \"timestamp\", encoding = \"seconds\" } }\n\
+         [collections.notes]\nkey = [\"id\"]\nindexes = { by_user = [\"user_id\"] }\n\
+         columns = { id = \"integer\", user_id = \"integer\" }\n\
+         anchor = { collection = \"users\", columns = [\"user_id\"] }\n\
+         [tasks.old]\nplugin = \"retention\"\nmode = \"preview\"\ncollections = { rows = \"users\" }\n\
+         settings = { by = \"at\", older_than = \"1d\" }\n",
+    );
+    site.database()
+        .execute_batch(
+            "CREATE TABLE users (id INTEGER PRIMARY KEY, at INTEGER NOT NULL);
+             CREATE INDEX by_at ON users (at, id);
+             CREATE TABLE notes (id INTEGER PRIMARY KEY, user_id INTEGER NOT NULL REFERENCES users (id));
+             CREATE INDEX by_user ON notes (user_id, id);
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20)
+             INSERT INTO users SELECT i, i FROM n;
+             INSERT INTO notes SELECT id, id FROM users;",
+        )
+        .expect("tables");
+    assert_eq!(site.json(&["run"]).0, 0);
+    let (_, json) = site.json(&["review", "show", "old"]);
+    let changes = json["plan"]["samples"][0]["changes"].as_array().expect("rows");
+    let collections: Vec<_> = changes.iter().map(|row| row["collection"].as_str()).collect();
+    let (users, notes) = (Some("users"), Some("notes"));
+    assert_eq!(collections, [users, notes, users, notes, users], "{json:#}");
+    // Without the line, the database refuses all of them, and `besom run` says so.
+    let file = std::fs::read_to_string(site.path("besom.toml")).expect("a file");
+    site.configure(&file.split("[runtime]").next().expect("a part").replace("dependants", "# "));
+    let (code, said) = site.said(&["run"]);
+    assert!(code == 0 && said.contains("the database refuses 1 item"), "{said}");
+    assert!(said.contains("FOREIGN KEY") && !said.contains("executes it"), "{said}");
+    let (code, said) = site.said(&["check", "--store"]);
+    let line = "stays if rows of notes (user_id) refer to it (a foreign key). To delete those as well, write \
+                dependants = [\"notes\"] in [collections.users]";
+    assert!(code == 0 && said.contains(line), "{said}");
 }
 
 #[test]

@@ -465,7 +465,7 @@ impl Examination<'_> {
             key: item.identity.key.clone(),
             due: item.identity.due,
             rows,
-            changes: shown.iter().take(CHANGES_MAX).map(|image| row_change(image)).collect(),
+            changes: examples(&shown).into_iter().map(row_change).collect(),
         });
     }
 }
@@ -501,6 +501,21 @@ fn bound(proposal: &mut Proposal, rows: u64) {
             Arc::make_mut(range).rows = most;
         }
     }
+}
+
+/// Rows of each collection in turn, at most [`CHANGES_MAX`]. What goes with a row is changed before it, and the row
+/// itself comes first here.
+fn examples<'i>(images: &[&'i BeforeImage]) -> Vec<&'i BeforeImage> {
+    let mut of: Vec<Vec<&BeforeImage>> = Vec::new();
+    for image in images {
+        match of.iter_mut().find(|some| some[0].collection == image.collection) {
+            Some(some) => some.push(image),
+            None => of.push(vec![image]),
+        }
+    }
+    let most = of.iter().map(Vec::len).max().unwrap_or(0);
+    let turn = |at: usize| of.iter().rev().filter_map(move |some| some.get(at).copied());
+    (0..most).flat_map(turn).take(CHANGES_MAX).collect()
 }
 
 fn operation(image: &BeforeImage) -> Operation {
