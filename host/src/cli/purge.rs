@@ -1,5 +1,6 @@
 //! `besom quarantine purge`: removes the rows of a person from what is kept.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom_core::command::counted;
@@ -10,9 +11,9 @@ use serde::Serialize;
 use super::assembly::Assembly;
 use super::open::Purpose;
 use super::output::{self, Facts, Table};
-use super::quarantine::search;
+use super::quarantine::{NOT_FOUND, search};
 use super::submit::{self, Asking};
-use super::{Exit, Failure, Global, open, run};
+use super::{Exit, Failure, Global, open, run, task};
 use besom_engine::host::asking::{ask, submit_once};
 use besom_ports::store::{Command, CommandRow, Left, Store};
 use besom_ports::undone::key_of;
@@ -27,7 +28,8 @@ const RECORDED: u32 = 1_000;
 /// `besom quarantine purge`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The value in the key of the rows, or the key of their item, as for `besom quarantine find`.
+    /// The value in the key of the rows, or the key of their item, as for `besom quarantine find`; or one row, with its
+    /// collection, as `users (38)`.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     key: String,
     /// Only rows of this task, and what undoing them has kept.
@@ -50,6 +52,8 @@ struct Report {
     items: Vec<Item>,
     /// Number of rows that were found.
     rows: u64,
+    /// The same, by collection.
+    collections: BTreeMap<String, u64>,
     /// The commands that were recorded.
     commands: Vec<u64>,
     /// What was said of those that were refused.
@@ -70,6 +74,8 @@ struct Item {
     rows: u64,
     /// Number of its rows that were kept before.
     of: u64,
+    /// Number of its rows that are removed, by collection.
+    collections: BTreeMap<String, u64>,
     #[serde(skip)]
     place: Place,
 }
@@ -85,14 +91,18 @@ impl Args {
         if self.key.is_empty() {
             return Err(Failure::Usage("--key must not be empty".into()));
         }
-        let task = self.task.as_deref().map(TaskName::from);
+        let (store, outline) = open::reading(global).await?;
+        let task = match &self.task {
+            Some(name) => Some(task::known(&*store, &outline, name).await?),
+            None => None,
+        };
         if self.dry_run {
-            let (store, _) = open::reading(global).await?;
             let items = found(&*store, &self.key, task.as_ref()).await?;
             let report = Report { dry_run: true, left: rows(&items), ..Report::of(items) };
             output::show(global.output, &report, || report.text())?;
             return Ok(if report.items.is_empty() { Exit::Failed } else { Exit::Fine });
         }
+        drop(store);
         if reason.is_empty() {
             return Err(Failure::Usage("purge requires a reason: add --reason TEXT".into()));
         }
@@ -149,11 +159,14 @@ async fn found(
         let of = images.len() as u64;
         let mut place = Place { history: row.id, bytes: row.undo_bytes, of, ..Place::default() };
         let positions = (0..).zip(&*images).filter(|(_, image)| wanted.row(image));
-        let mut rows = 0;
+        let (mut rows, mut collections) = (0, BTreeMap::new());
         for (at, image) in positions {
             place.add(at);
             // A row that was moved is one row.
-            rows += u64::from(image.left != Left::Copy);
+            if image.left != Left::Copy {
+                rows += 1;
+                *collections.entry(image.collection.clone()).or_default() += 1;
+            }
         }
         // What the item itself was given is of that key as well.
         if wanted.is_item() {
@@ -162,7 +175,7 @@ async fn found(
         if !place.rows.is_empty() || wanted.is_item() {
             let (item, task) = (key_of(row.run, row.id), row.identity.task.to_string());
             let of = images.iter().filter(|image| image.left != Left::Copy).count() as u64;
-            items.push(Item { item, task, rows, of, place });
+            items.push(Item { item, task, rows, of, collections, place });
         }
         true
     })
@@ -172,7 +185,11 @@ async fn found(
 
 impl Report {
     fn of(items: Vec<Item>) -> Report {
-        Report { rows: rows(&items), items, ..Report::default() }
+        let mut collections: BTreeMap<String, u64> = BTreeMap::new();
+        for (name, rows) in items.iter().flat_map(|item| &item.collections) {
+            *collections.entry(name.clone()).or_default() += rows;
+        }
+        Report { rows: rows(&items), collections, items, ..Report::default() }
     }
 
     /// Records commands for these items, and has them carried out: by the leader, or by a pass of this process if
@@ -213,7 +230,7 @@ impl Report {
 
     fn text(&self) -> String {
         if self.items.is_empty() {
-            return "No such rows are kept.\n".to_owned();
+            return NOT_FOUND.to_owned();
         }
         let mut table = Table::new(&["ITEM", "TASK", ">ROWS", ">OF"], "");
         for item in self.items.iter().take(SHOWN) {
@@ -229,18 +246,32 @@ impl Report {
             let more = self.items.len() - SHOWN;
             text.push_str(&format!("... and {more} more (--output json lists them)\n"));
         }
-        let found = format!(
+        let mut found = format!(
             "{} of {}",
             counted(self.rows, "row"),
             counted(self.items.len() as u64, "item")
         );
+        if self.collections.len() > 1 {
+            let each = self.collections.iter().map(|(name, rows)| format!("{name} {rows}"));
+            let each: Vec<String> = each.collect();
+            found.push_str(&format!(" ({})", each.join(", ")));
+        }
         if self.dry_run {
-            text.push_str(&format!("{found} would be purged.\nNothing was changed.\n"));
+            text.push_str(&format!("{found} would be purged.\n"));
+            if let (true, Some(name)) = (self.collections.len() > 1, self.collections.keys().next())
+            {
+                text.push_str(&format!(
+                    "One value can be the key of rows of several tables. To purge only a row of one of them, name \
+                     it: --key '{name} (...)', as `besom quarantine find` prints it.\n"
+                ));
+            }
+            text.push_str("Nothing was changed.\n");
             return text;
         }
         let mut facts = Facts::default();
         let numbers: Vec<String> = self.commands.iter().map(u64::to_string).collect();
-        facts.add("found", found).add("rows still kept", self.left);
+        let purged = self.rows.saturating_sub(self.left);
+        facts.add("found", found).add("rows purged", purged).add("rows still kept", self.left);
         facts.add("commands", numbers.join(", "));
         for why in &self.refused {
             facts.add("refused", why);

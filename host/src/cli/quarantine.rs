@@ -1,6 +1,6 @@
 //! `besom quarantine`: what is kept of rows that were removed or changed, so that they can be put back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use besom_core::command::counted;
@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 
 use super::output::{self, Facts, Stamp, Table};
 use super::undo::no_such_item;
-use super::{Exit, Failure, Global, open, spelling};
+use super::{Exit, Failure, Global, open, spelling, task};
 use besom_engine::gather::rows;
 use besom_engine::host::undo::{is_candidate, page};
-use besom_ports::store::{BeforeImage, HistoryQuery, HistoryRow, Left, Run, Store};
+use besom_ports::store::{BeforeImage, Command, HistoryQuery, HistoryRow, Left, Run, Store};
 use besom_ports::task::TaskDefinition;
 use besom_ports::undone::{Recorded, Undone, key_of};
 
@@ -51,9 +51,11 @@ pub enum Verb {
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
     },
-    /// Find the kept rows with this value in their key, or with this text as their item's key.
+    /// Find the kept rows with this value in their key, or with this text as their item's key. Other columns are not
+    /// searched.
     Find {
-        /// The value, in a spelling that the database accepts for the type of the column, or that Besom prints.
+        /// The value, in a spelling that the database accepts for the type of the column, or that Besom prints; or a
+        /// row, as `users (38)`.
         #[arg(allow_hyphen_values = true)]
         key: String,
         /// Only rows of this task.
@@ -65,6 +67,42 @@ pub enum Verb {
     },
     /// Remove the rows with this value in their key, and of items with this key, from what is kept.
     Purge(super::purge::Args),
+}
+
+/// What is said if no kept row has a key.
+pub(super) const NOT_FOUND: &str = "No such rows are kept. Only keys are searched: of kept rows, and of items; not \
+                                    other columns, such as an e-mail address that is no key.\n";
+/// Number of commands read at a time.
+const COMMANDS: u32 = 1_000;
+
+/// The items of which rows were purged, by their numbers in the history.
+pub(super) struct Purges(BTreeSet<u64>);
+
+impl Purges {
+    /// Reads them from the commands, which are kept as long as the history.
+    pub(super) async fn read(store: &dyn Store) -> Result<Purges, Failure> {
+        let (mut found, mut before) = (BTreeSet::new(), None);
+        loop {
+            let rows = store.commands(before, COMMANDS).await?;
+            let purges = rows.iter().filter_map(|row| match &row.command {
+                Command::Purge(purge) if !row.refused => Some(&purge.places),
+                _ => None,
+            });
+            found.extend(purges.flatten().map(|place| place.history));
+            before = rows.last().map(|row| row.id);
+            if rows.len() < COMMANDS as usize {
+                return Ok(Purges(found));
+            }
+        }
+    }
+
+    /// The number of rows of an item that were purged, while others of it are kept.
+    pub(super) async fn of(&self, store: &dyn Store, history: u64) -> Result<u64, Failure> {
+        match self.0.contains(&history) {
+            true => Ok(store.kept(history).await?.map_or(0, |kept| kept.purged)),
+            false => Ok(0),
+        }
+    }
 }
 
 /// A run of which rows are kept.
@@ -80,8 +118,10 @@ struct KeptRun {
     from: Stamp,
     to: Stamp,
     items: u64,
-    /// Rows that its kept items have changed.
+    /// Rows that its kept items have changed, without those that were purged.
     rows: u64,
+    /// Rows of these items that were purged.
+    purged: u64,
     /// Size of what is kept, in bytes.
     bytes: u64,
     /// Until when it is kept; `None`: the task is not in the configuration, and it is kept with its history.
@@ -103,7 +143,10 @@ struct KeptItem {
     tenant: Option<String>,
     key: String,
     at: Stamp,
+    /// Rows that it has changed, without those that were purged.
     rows: u64,
+    /// Rows of it that were purged.
+    purged: u64,
     bytes: u64,
     until: Option<Stamp>,
     /// `no`, `partly` or `yes`: whether it is undone.
@@ -149,8 +192,10 @@ impl Verb {
         let kept = outline.tasks.iter().map(|(name, task)| (name.clone(), task.keep_removed));
         let kept = Retentions(kept.collect());
         match self {
-            Verb::Ls { task, limit } => {
-                let runs = runs(&*store, &kept, task.map(TaskName::from), limit as usize).await?;
+            Verb::Ls { task: name, limit } => {
+                let of = name.as_deref().map(TaskName::from);
+                let runs = runs(&*store, &kept, of, limit as usize).await?;
+                task::known_if_none(&*store, &outline, runs.len(), name.as_deref()).await?;
                 output::show_list(global.output, &runs, (runs.len(), limit), || table(&runs))?;
             }
             Verb::Show { what, limit } => {
@@ -182,10 +227,13 @@ impl Verb {
                 }
                 output::show_list(global.output, &rows, (rows.len(), limit), || of_rows(&rows))?;
             }
-            Verb::Find { key, task, limit } => {
-                let rows =
-                    found(&*store, &kept, &key, task.map(TaskName::from), limit as usize).await?;
-                output::show_list(global.output, &rows, (rows.len(), limit), || of_rows(&rows))?;
+            Verb::Find { key, task: name, limit } => {
+                let of = name.as_deref().map(TaskName::from);
+                let rows = found(&*store, &kept, &key, of, limit as usize).await?;
+                task::known_if_none(&*store, &outline, rows.len(), name.as_deref()).await?;
+                output::show_list(global.output, &rows, (rows.len(), limit), || {
+                    if rows.is_empty() { NOT_FOUND.to_owned() } else { of_rows(&rows) }
+                })?;
                 return Ok(if rows.is_empty() { Exit::Failed } else { Exit::Fine });
             }
             Verb::Purge(args) => return args.run(global).await,
@@ -202,6 +250,7 @@ async fn runs(
 ) -> Result<Vec<KeptRun>, Failure> {
     let mut found: Vec<KeptRun> = Vec::new();
     let undos = Recorded::read(store, SEARCHED).await?;
+    let purges = Purges::read(store).await?;
     for run in store.runs(task.as_ref(), RUNS).await? {
         if found.len() >= limit {
             break;
@@ -221,6 +270,7 @@ async fn runs(
                     to: Stamp(row.at),
                     items: 0,
                     rows: 0,
+                    purged: 0,
                     bytes: 0,
                     until: kept.until(&run.task, row.at),
                     undone: "no",
@@ -232,8 +282,10 @@ async fn runs(
                 all.partly |= undone == Undone::Partly;
                 // Newest first.
                 all.from = Stamp(row.at);
+                let purged = purges.of(store, row.id).await?;
                 all.items += 1;
-                all.rows += row.rows;
+                all.rows += row.rows.saturating_sub(purged);
+                all.purged += purged;
                 all.bytes += row.undo_bytes;
             }
             before = rows.last().map(|row| row.id);
@@ -265,24 +317,28 @@ async fn items(
 ) -> Result<Vec<KeptItem>, Failure> {
     let (mut found, mut before) = (Vec::new(), None);
     let undos = Recorded::read(store, SEARCHED).await?;
+    let purges = Purges::read(store).await?;
     loop {
         let (rows, more) = page(store, target, before, PAGE).await?;
-        let items = rows.iter().filter(|row| is_candidate(row) && row.undo_bytes > 0);
-        found.extend(items.map(|row| KeptItem {
-            item: key_of(row.run, row.id),
-            task: row.identity.task.to_string(),
-            tenant: row.identity.tenant.as_ref().map(ToString::to_string),
-            key: row.identity.key.clone(),
-            at: Stamp(row.at),
-            rows: row.rows,
-            bytes: row.undo_bytes,
-            until: kept.until(&row.identity.task, row.at),
-            undone: match undos.of(row.run, row.id) {
-                Undone::No => "no",
-                Undone::Partly => "partly",
-                Undone::Whole => "yes",
-            },
-        }));
+        for row in rows.iter().filter(|row| is_candidate(row) && row.undo_bytes > 0) {
+            let purged = purges.of(store, row.id).await?;
+            found.push(KeptItem {
+                item: key_of(row.run, row.id),
+                task: row.identity.task.to_string(),
+                tenant: row.identity.tenant.as_ref().map(ToString::to_string),
+                key: row.identity.key.clone(),
+                at: Stamp(row.at),
+                rows: row.rows.saturating_sub(purged),
+                purged,
+                bytes: row.undo_bytes,
+                until: kept.until(&row.identity.task, row.at),
+                undone: match undos.of(row.run, row.id) {
+                    Undone::No => "no",
+                    Undone::Partly => "partly",
+                    Undone::Whole => "yes",
+                },
+            });
+        }
         before = rows.last().map(|row| row.id);
         if !more || found.len() >= limit {
             found.truncate(limit);

@@ -231,8 +231,8 @@ async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failur
     let active = |run: &Run| {
         let (id, task) = (run.id, &run.task);
         let stop = match (run.held, run.scan_done) {
-            (true, true) => format!("reject its plan with `besom review reject {id}`"),
-            (_, false) => format!("stop it with `besom runs cancel {id}`"),
+            (true, _) => format!("reject its plan with `besom review reject {id}`"),
+            (false, false) => format!("stop it with `besom runs cancel {id}`"),
             (false, true) => format!(
                 "discard what waits of it with `besom task pause {task}` and `besom task discard {task}`"
             ),
@@ -310,6 +310,9 @@ async fn look(
     let proposal = match undoing.propose(request, row, plugins).await? {
         Verdict::Propose(proposal) => proposal,
         Verdict::Skip { reason, .. } | Verdict::Retry { reason, .. } | Verdict::Dead { reason } => {
+            if reason.starts_with(ALREADY) {
+                report.purged(&**store, row.id).await?;
+            }
             *report.skipped.entry(reason).or_default() += 1;
             return Ok(());
         }
@@ -443,6 +446,11 @@ async fn summed(
                 }
                 (_, reason) => {
                     let reason = reason.clone().unwrap_or_else(|| row.outcome.to_string());
+                    if reason.starts_with(ALREADY)
+                        && let Some(undone) = undone_by(&**store, row).await?
+                    {
+                        report.purged(&**store, undone.id).await?;
+                    }
                     *report.skipped.entry(reason).or_default() += 1;
                 }
             }
@@ -504,6 +512,13 @@ impl Report {
                 None => *self.notes.entry(note).or_default() += 1,
             }
         }
+    }
+
+    /// Notes the rows of an item that was undone before which were purged: they have not come back.
+    async fn purged(&mut self, store: &dyn Store, history: u64) -> Result<(), Failure> {
+        let purged = store.kept(history).await?.map_or(0, |kept| kept.purged);
+        self.note(purge::note(purged).into_iter().collect());
+        Ok(())
     }
 
     /// Sums up the rows that came back with other values.

@@ -337,6 +337,17 @@ fn rows_of_a_person_are_purged_and_the_others_come_back() {
     }
     let (code, dry) = site.json(&[&purge[..], &["--dry-run"]].concat());
     assert_eq!((code, &dry["rows"], &dry["left"]), (0, &1.into(), &1.into()));
+    assert_eq!(dry["collections"]["sessions"], 1, "{dry:#}");
+    // A row can be named with its collection, as `--force-keys` names it.
+    for (table, code, rows) in [("sessions", 0, 1), ("accounts", 1, 0)] {
+        let row = format!("{table} ({key:?})");
+        let dry = site.json(&["quarantine", "purge", "--key", &row, "--dry-run"]);
+        assert_eq!((dry.0, &dry.1["rows"]), (code, &rows.into()), "{row}: {:#}", dry.1);
+    }
+    for verb in [&["ls"][..], &["find", key], &["purge", "--dry-run", "--key", key]] {
+        let (code, said) = site.said(&[&["quarantine"], verb, &["--task", "nosuchtask"]].concat());
+        assert!(code == 2 && said.contains("there is no task `nosuchtask`"), "{verb:?}: {said}");
+    }
     let before = kept_bytes(&site);
     let (code, done) = site.json(&[&purge[..], &["--reason", "ticket 12"]].concat());
     assert_eq!((code, &done["rows"], &done["left"]), (0, &1.into(), &0.into()), "{done:#}");
@@ -362,10 +373,17 @@ fn rows_of_a_person_are_purged_and_the_others_come_back() {
         let has = |text: &str| bytes.windows(text.len()).any(|some| some == text.as_bytes());
         assert!(!has(key) && !has(address), "{file}");
     }
+    let said = String::from_utf8(site.besom(&["quarantine", "find", key]).stdout).expect("a text");
+    assert!(said.contains("Only keys are searched"), "{said}");
     let (_, kept) = site.json(&["quarantine", "ls"]);
-    let (code, undone) = site.json(&["undo", &kept[0]["run"].to_string()]);
-    assert_eq!((code, &undone["rows"]), (1, &39.into()), "{undone:#}");
-    assert!(undone["notes"].to_string().contains("1 row was purged, and not kept any longer"));
+    assert_eq!((&kept[0]["rows"], &kept[0]["purged"]), (&39.into(), &1.into()), "{kept:#}");
+    let run = kept[0]["run"].to_string();
+    let words = "1 row was purged, and not kept any longer";
+    for (rows, more) in [(39, &[][..]), (0, &[]), (0, &["--dry-run"])] {
+        let (code, undone) = site.json(&[&["undo", &run], more].concat());
+        assert_eq!((code, &undone["rows"]), (1, &rows.into()), "{undone:#}");
+        assert!(undone["notes"].to_string().contains(words), "{undone:#}");
+    }
     let back: u32 =
         db.query_row("SELECT count(*) FROM sessions WHERE id <> ?1", [key], |r| r.get(0)).unwrap();
     assert_eq!(back, 39);
