@@ -26,6 +26,24 @@ pub fn needed(task: &TaskDefinition) -> Option<(String, Operations)> {
     Some((name.to_owned(), operations))
 }
 
+/// Whether a task reads rows of a collection by an index with these columns; `None`: the plugin decides that itself.
+pub fn reads(
+    task: &TaskDefinition,
+    collection: &str,
+    index: &str,
+    columns: &[String],
+) -> Option<bool> {
+    if task.plugin != RETENTION {
+        return None;
+    }
+    let rows = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    let named = match text(task, "index") {
+        "" => columns.first().is_some_and(|first| first == text(task, "by")),
+        named => named == index,
+    };
+    Some(rows == collection && named)
+}
+
 /// The collections between which a task moves rows: from the first into the second.
 pub fn moved(task: &TaskDefinition) -> Option<(String, String)> {
     if task.plugin != RETENTION || text(task, "action") != "archive" {

@@ -10,7 +10,7 @@ use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
 use besom_core::value::Value;
 
-use super::open::{Loader, STORE_RISK_FIX, is_there, no_file, open_store, store_risk};
+use super::open::{Loader, STORE_RISK_FIX, is_there, no_file, open_looking, store_risk};
 use super::output;
 use super::{Exit, Failure, Global, endpoints, exposed, open, status};
 use besom_config::diagnostic::Place;
@@ -72,9 +72,15 @@ impl Args {
                 unreachable = Some(open::absent(resolved.partial()).to_string());
             } else {
                 let used = resolved.used_collections();
+                let lack = open::lack(resolved.partial()).await.unwrap_or_default();
+                if let Some(lack) = &lack {
+                    resolved.store_fault(lack.is_error, &*lack.message, &lack.fix);
+                }
+                let unusable = lack.is_some_and(|lack| lack.is_error);
                 match looked(resolved.partial(), &used, loader.runtime()).await {
                     Ok(Looked { faults, remarks, refused, kept }) => {
                         kept_bytes = Some(kept);
+                        let faults = open::needed(resolved.partial(), faults);
                         resolved.mapping_faults(&faults);
                         absences(&mut resolved);
                         for (task, message, fix) in remarks {
@@ -85,6 +91,7 @@ impl Args {
                             resolved.task_fault(&task, message, READS_FIX);
                         }
                     }
+                    Err(_) if unusable => {}
                     Err(error) => unreachable = Some(error.to_string()),
                 }
             }
@@ -160,7 +167,7 @@ async fn looked(
     used: &Collections,
     guests: &dyn Guests,
 ) -> Result<Looked, Failure> {
-    let store = open_store(config).await?;
+    let store = open_looking(config).await?;
     let mut faults = store.check(used).await?;
     if faults.iter().any(|fault| !fault.warning) {
         // Nothing can be read from tables that do not match the mapping.

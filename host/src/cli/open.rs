@@ -3,7 +3,7 @@
 
 mod activity;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +76,25 @@ pub async fn open_reading(config: &Config) -> Result<Arc<dyn Embedded>, Failure>
     Ok(open_within(config, sqlite::Options::default().check_max, false).await?.0)
 }
 
+/// Opens the store to compare it with the mapping: on a server, nothing is created.
+///
+/// # Errors
+/// As for [`open_store`].
+pub async fn open_looking(config: &Config) -> Result<Arc<dyn Embedded>, Failure> {
+    let check_max = sqlite::Options::default().check_max;
+    Ok(open_as(config, check_max, true, config.store.url.is_some()).await?.0)
+}
+
+/// What a host would miss of Besom's own tables on a server.
+///
+/// # Errors
+/// The server cannot be reached.
+pub async fn lack(config: &Config) -> Result<Option<postgres::Lack>, Failure> {
+    let Some(url) = &config.store.url else { return Ok(None) };
+    let (options, _) = of_server(config, url)?;
+    Ok(postgres::lack(url, &options).await?)
+}
+
 /// Describes a table of the product. Reads only: it needs no tables of the engine, and creates none.
 ///
 /// # Errors
@@ -100,6 +119,16 @@ async fn open_within(
     check_max: Duration,
     creates: bool,
 ) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), Failure> {
+    open_as(config, check_max, creates, false).await
+}
+
+/// Like [`open_within`]; whether it only `looks` at a server.
+async fn open_as(
+    config: &Config,
+    check_max: Duration,
+    creates: bool,
+    looks: bool,
+) -> Result<(Arc<dyn Embedded>, Arc<dyn Scripts>), Failure> {
     let timeouts = Timeouts {
         idle: config.activity.idle_timeout,
         heartbeat: config.activity.heartbeat_timeout,
@@ -107,7 +136,7 @@ async fn open_within(
     let (store, scripts): (Arc<dyn Embedded>, Arc<dyn Scripts>) = match &config.store.url {
         Some(url) => {
             let (options, _) = of_server(config, url)?;
-            let options = postgres::Options { activity: timeouts, creates, ..options };
+            let options = postgres::Options { activity: timeouts, creates, looks, ..options };
             let store = postgres::PostgresStore::open(url, options).await?;
             (Arc::clone(&store) as _, store)
         }
@@ -670,7 +699,7 @@ pub async fn checked(
         Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error)),
     };
     let used = resolved.used_collections();
-    let mut faults = store.check(&used).await?;
+    let mut faults = needed(resolved.partial(), store.check(&used).await?);
     match purpose {
         Purpose::Serve | Purpose::Pass if faults.iter().all(|fault| fault.warning) => {
             faults.extend(cascades(&*store, resolved.partial(), &used).await?);
@@ -706,6 +735,41 @@ pub async fn cascades(
     let mut found = store.check_granted(used, &check::granted(config, used)).await?;
     found.retain(|fault| fault.place == MappingFault::CASCADES);
     Ok(found)
+}
+
+/// Faults of the mapping without warnings that concern no task: about a collection that none uses, or an index that
+/// none reads by.
+pub fn needed(config: &Config, faults: Vec<MappingFault>) -> Vec<MappingFault> {
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    let mut open: Vec<&str> = Vec::new();
+    for task in config.tasks.values() {
+        open.extend(task.grants.keys().map(String::as_str));
+    }
+    while let Some(name) = open.pop() {
+        if used.insert(name)
+            && let Some(collection) = config.collections.get(name)
+        {
+            open.extend(collection.anchors.iter().map(|anchor| anchor.collection.as_str()));
+            open.extend(collection.dependants.iter().map(String::as_str));
+        }
+    }
+    let is_read = |fault: &MappingFault, index: &str| {
+        let collection = config.collections.get(&fault.collection);
+        let columns = collection.and_then(|of| of.indexes.get(index));
+        let mut tasks =
+            config.tasks.values().filter(|task| task.grants.contains_key(&fault.collection));
+        tasks.any(|task| {
+            let own = columns
+                .and_then(|columns| retention::reads(task, &fault.collection, index, columns));
+            own.unwrap_or(true)
+        })
+    };
+    let matters = |fault: &MappingFault| {
+        !fault.warning
+            || used.contains(fault.collection.as_str())
+                && fault.place.strip_prefix("indexes.").is_none_or(|index| is_read(fault, index))
+    };
+    faults.into_iter().filter(matters).collect()
 }
 
 fn warn(warnings: &Problems) {

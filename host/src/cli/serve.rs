@@ -530,7 +530,7 @@ async fn cascades(store: &dyn Store, new: &Config, resolved: &Resolved) -> Resul
 async fn say_mapping(store: &dyn Store, resolved: &Resolved) {
     match store.check(&resolved.used_collections()).await {
         Ok(faults) => {
-            let found = resolved.placed(&faults);
+            let found = resolved.placed(&open::needed(resolved.partial(), faults));
             if !found.is_empty() {
                 tracing::warn!("the mapping differs from the database\n{}", Problems(found));
             }

@@ -286,7 +286,10 @@ fn what_the_database_does_beside_a_granted_operation_is_named() {
         };
         assert!(cascade.contains("also deletes rows of other.uses:"), "{cascade}");
         assert!(changed.contains("also changes rows of notes:"), "{changed}");
-        assert!(keepers.contains("stays if rows of kept refer to it"), "{keepers}");
+        assert!(keepers.contains("stays if rows of kept (session) refer to it"), "{keepers}");
+        let fix = "map them with `besom config map kept --write`, which writes their anchors, and write \
+                   dependants = [\"kept\"] in [collections.sessions]";
+        assert!(keepers.contains(fix), "{keepers}");
         assert!(triggers.contains("its triggers run (deleted):"), "{triggers}");
         let writes = beside(Operations { insert: true, update: true, ..none }).await;
         let [triggers] = writes.as_slice() else { panic!("{writes:?}") };
@@ -483,5 +486,30 @@ fn besoms_own_tables_and_the_catalog_cannot_be_mapped() {
             });
             assert!(refused, "{table}: {found:?}");
         }
+    });
+}
+
+/// Whoever checks may be another role than the later host: what it created would be in the host's way.
+#[test]
+fn a_look_at_the_mapping_creates_nothing_and_says_what_is_missing() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let looks = || Options { schema: "apart".into(), looks: true, ..patient() };
+        let url = fixture.database().url();
+        product.batch_execute(SESSIONS).await.unwrap();
+        let store = PostgresStore::open(&url, looks()).await.unwrap();
+        let faults = store.check(&sessions()).await.unwrap();
+        assert!(faults.iter().all(|fault| !fault.message.contains("apart")), "{faults:?}");
+        let lack = besom_postgres::lack(&url, &looks()).await.unwrap().expect("no schema");
+        assert!(
+            lack.message.contains("there is no schema \"apart\"") && !lack.is_error,
+            "{lack:?}"
+        );
+        let there = "SELECT to_regnamespace('apart') IS NOT NULL";
+        let there: bool = product.query_one(there, &[]).await.unwrap().get(0);
+        assert!(!there);
+        drop(PostgresStore::open(&url, Options { looks: false, ..looks() }).await.unwrap());
+        assert_eq!(besom_postgres::lack(&url, &looks()).await.unwrap(), None);
     });
 }

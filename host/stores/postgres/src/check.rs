@@ -15,7 +15,7 @@ use super::snapshot::View;
 use super::together::misfit;
 use super::units;
 use besom_ports::store::MappingFault;
-use besom_tables::check::{Check, Reaction};
+use besom_tables::check::{Check, Keeper, Reaction};
 use besom_tables::plan::Good;
 use besom_tables::qualified;
 
@@ -152,12 +152,17 @@ async fn reactions(session: &Session) -> Job<Vec<Reaction>> {
 
 /// All foreign keys that keep the rows that they refer to, as pairs of tables; those of partitions are their
 /// tables', and a row may refer to its own table.
-async fn keepers(session: &Session) -> Job<Vec<(String, String)>> {
-    let sql = "SELECT f.conrelid::regclass::text, f.confrelid::regclass::text FROM pg_constraint f
+async fn keepers(session: &Session) -> Job<Vec<Keeper>> {
+    let sql = "SELECT f.conrelid::regclass::text, f.confrelid::regclass::text,
+                 ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
+                   JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at)
+               FROM pg_constraint f
                WHERE f.contype = 'f' AND f.confdeltype IN ('a', 'r') AND f.conparentid = 0
                  AND f.conrelid <> f.confrelid";
-    let pair = |row: Row| Ok((row.try_get(0)?, row.try_get(1)?));
-    session.query(sql, params![]).await?.into_iter().map(pair).collect()
+    let keeper = |row: Row| {
+        Ok(Keeper { of: row.try_get(0)?, to: row.try_get(1)?, columns: row.try_get(2)? })
+    };
+    session.query(sql, params![]).await?.into_iter().map(keeper).collect()
 }
 
 /// The triggers and rules that run when one of these operations is performed on a table.
@@ -237,10 +242,10 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
 
 /// Whether a table does not belong to the product: it is Besom's own, or the catalog's.
 async fn is_of_others(session: &Session, table: u32) -> Job<bool> {
-    let sql = "SELECT c.relnamespace IN ('pg_catalog'::regnamespace,
-                        'information_schema'::regnamespace,
-                        (SELECT relnamespace FROM pg_class WHERE oid = '@.meta'::regclass))
-               FROM pg_class c WHERE c.oid = $1::oid";
+    // The schema may be missing, or closed to this role.
+    let sql = "SELECT n.nspname IN ('pg_catalog', 'information_schema')
+                 OR '\"' || replace(n.nspname, '\"', '\"\"') || '\".' = '@.'
+               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid";
     let row = session.row(sql, params![table]).await?;
     Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
 }
@@ -373,7 +378,8 @@ async fn compare_pages(
 ) -> Job<()> {
     let collection = found.collection;
     for (name, columns) in &collection.indexes {
-        if found.is_begun(&table.indexes, &collection.order_of(columns)) {
+        let order = collection.order_of(columns);
+        if found.is_begun(&table.indexes, &order) || found.is_unique(&table.indexes, columns) {
             continue;
         }
         let done = match fault_of_next_page(view, mapped, name).await? {

@@ -89,7 +89,7 @@ pub use self::clock::TimeSource;
 pub use self::connect::is_unchecked;
 pub use self::fault::{Fault, Faults};
 pub use self::options::{Options, PARTITIONS_DEFAULT, Password, ReadPassword, SCHEMA_DEFAULT};
-pub use self::shape::describe;
+pub use self::shape::{Lack, describe, lack};
 
 use self::clock::{Clock, NOW};
 use self::commit::Attempted;

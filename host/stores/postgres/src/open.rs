@@ -47,6 +47,7 @@ impl PostgresStore {
         let wanted = Wanted {
             schema: &schema,
             creates: options.creates,
+            looks: options.looks,
             partitions: options.partitions,
             cluster: &options.cluster,
         };

@@ -41,6 +41,9 @@ pub struct Options {
     /// Whether missing tables of the engine are created; otherwise a database without them is
     /// refused.
     pub creates: bool,
+    /// Whether only the product's tables are looked at: neither the schema nor a table of the engine is created or
+    /// migrated, and they may be missing.
+    pub looks: bool,
     /// The number of partitions of a new store; an existing one keeps its own.
     pub partitions: u32,
     /// Connections for commits.
@@ -84,6 +87,7 @@ impl Default for Options {
             schema: SCHEMA_DEFAULT.to_owned(),
             cluster: String::new(),
             creates: true,
+            looks: false,
             partitions: PARTITIONS_DEFAULT,
             writers_max: 16,
             snapshots_max: 16,

@@ -26,6 +26,8 @@ pub(super) struct Wanted<'a> {
     pub(super) schema: &'a str,
     /// Whether missing tables are created.
     pub(super) creates: bool,
+    /// Whether nothing is created or migrated, and the tables may be missing.
+    pub(super) looks: bool,
     /// The number of partitions of a new store.
     pub(super) partitions: u32,
     /// The cluster that it belongs to.
@@ -76,6 +78,9 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     session.query("SELECT pg_advisory_xact_lock($1)", params![LOCK]).await?;
     let there = session.query("SELECT to_regclass('@.meta') IS NOT NULL", params![]).await?;
     if !only::<bool>(&there)? {
+        if wanted.looks {
+            return Ok(Foundation { partitions: wanted.partitions, identity: String::new() });
+        }
         if !wanted.creates {
             return Err(Error::Unavailable(NO_TABLES.into()).into());
         }
@@ -95,10 +100,11 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
              {VERSION}: use the version of besom that wrote it, or a newer one"
         )));
     }
-    for sql in &MIGRATIONS[usize::try_from(found).unwrap_or(0)..] {
+    let applied = if wanted.looks { VERSION } else { found };
+    for sql in &MIGRATIONS[usize::try_from(applied).unwrap_or(0)..] {
         session.batch(sql).await?;
     }
-    if found < VERSION {
+    if found < VERSION && !wanted.looks {
         set_meta(session, "schema_version", &VERSION.to_string()).await?;
     }
     if found == 0 {

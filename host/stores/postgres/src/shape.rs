@@ -31,6 +31,81 @@ pub async fn describe(url: &str, options: &Options, table: &str) -> Result<Descr
     Ok(shape(&session, table).await?)
 }
 
+/// What a host would miss of the engine's own tables, and how to correct it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// What is missing.
+    pub message: String,
+    /// What to do.
+    pub fix: String,
+    /// Whether the tables are there and cannot be used, rather than being still to be created.
+    pub is_error: bool,
+}
+
+/// Looks for the engine's schema and tables, as the role of the URL sees them. Reads only the catalog.
+///
+/// # Errors
+/// The server cannot be reached.
+pub async fn lack(url: &str, options: &Options) -> Result<Option<Lack>> {
+    let target = Target::parse(url, options)?;
+    let dial = Dial::new(&target, options)?;
+    let pools = Pools::new(&dial, options, &quote(&options.schema))?;
+    let session = pools.first().await?;
+    Ok(lacking(&session, &options.schema).await?)
+}
+
+async fn lacking(session: &Session, schema: &str) -> Job<Option<Lack>> {
+    let sql = "SELECT current_user::text, pg_get_userbyid(n.nspowner)::text,
+                 coalesce(has_schema_privilege(n.oid, 'CREATE'), false), c.oid IS NOT NULL,
+                 coalesce(pg_get_userbyid(c.relowner)::text, ''),
+                 coalesce(has_schema_privilege(n.oid, 'USAGE')
+                   AND has_table_privilege(c.oid, 'SELECT'), false)
+               FROM (SELECT 1) one LEFT JOIN pg_namespace n ON n.nspname = $1
+                 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'meta'";
+    let rows = session.query(sql, params![schema]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let role: String = row.try_get(0)?;
+    let (creates, exists, owner, reads): (bool, bool, String, bool) =
+        (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+    let name = quote(schema);
+    Ok(match row.try_get::<_, Option<String>>(1)? {
+        None => Some(Lack {
+            message: format!(
+                "there is no schema {name} for Besom's own tables, and nothing was created"
+            ),
+            fix: format!(
+                "an administrator runs the statements that `besom grants` prints; otherwise the first host \
+                 creates it as its own role, with this configuration {}, if that may",
+                quote(&role)
+            ),
+            is_error: false,
+        }),
+        Some(of) if !exists && !creates => Some(Lack {
+            message: format!(
+                "the role {} may not create Besom's own tables in the schema {name}, which belongs to {}: a host \
+                 with this role does not start",
+                quote(&role),
+                quote(&of)
+            ),
+            fix: format!("for the role of the host: ALTER SCHEMA {name} OWNER TO {}", quote(&role)),
+            is_error: false,
+        }),
+        Some(_) if exists && !reads => Some(Lack {
+            message: format!(
+                "Besom's own tables in the schema {name} belong to {}, and the role {} may not use them",
+                quote(&owner),
+                quote(&role)
+            ),
+            fix: format!(
+                "use the role that owns them; or if nothing is recorded there yet, an administrator runs DROP \
+                 SCHEMA {name} CASCADE, and then the statements that `besom grants` prints"
+            ),
+            is_error: true,
+        }),
+        Some(_) => None,
+    })
+}
+
 async fn shape(session: &Session, table: &str) -> Job<Described> {
     let found = tables(session, &[qualified(table)]).await?.into_values().next();
     let Some(found) = found else {

@@ -11,7 +11,7 @@ use super::range::{NextPage, fault_of_next_page};
 use super::range_change::common;
 use super::stored::{self, Declared, Sample};
 use besom_ports::store::MappingFault;
-use besom_tables::check::{Check, Index, Reaction, Reference};
+use besom_tables::check::{Check, Index, Keeper, Reaction, Reference};
 
 /// All faults of all collections, in the order of their names.
 pub(super) fn check(conn: &Connection, collections: &Collections) -> Job<Vec<MappingFault>> {
@@ -95,14 +95,19 @@ fn reactions(conn: &Connection) -> Job<Vec<Reaction>> {
 
 /// All foreign keys that keep the rows that they refer to, as pairs of tables in small letters; a row may refer to its
 /// own table.
-fn keepers(conn: &Connection) -> Job<Vec<(String, String)>> {
+fn keepers(conn: &Connection) -> Job<Vec<Keeper>> {
     let mut statement = conn.prepare(
-        "SELECT lower(s.name), lower(f.\"table\")
+        "SELECT lower(s.name), lower(f.\"table\"), group_concat(f.\"from\", char(0) ORDER BY f.seq)
          FROM sqlite_schema s JOIN pragma_foreign_key_list(s.name) f
          WHERE s.type = 'table' AND upper(f.on_delete) IN ('NO ACTION', 'RESTRICT')
-           AND lower(s.name) <> lower(f.\"table\")",
+           AND lower(s.name) <> lower(f.\"table\")
+         GROUP BY s.name, f.id",
     )?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = statement.query_map([], |row| {
+        let columns: String = row.get(2)?;
+        let columns = columns.split('\0').map(str::to_owned).collect();
+        Ok(Keeper { of: row.get(0)?, to: row.get(1)?, columns })
+    })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -139,7 +144,7 @@ fn compare_indexes(found: &mut Check<'_>, conn: &Connection, indexes: &[Index]) 
     let is_whole = found.is_whole();
     let table = Table::new(found.collection);
     for (name, columns) in &found.collection.indexes {
-        if !found.index(indexes, name, columns) || !is_whole {
+        if !found.index(indexes, name, columns) || !is_whole || found.is_unique(indexes, columns) {
             continue;
         }
         let done = match fault_of_next_page(conn, &table, name)? {

@@ -116,8 +116,16 @@ pub(super) fn fault(declared: &Declared, column: Column, sample: &Sample) -> Opt
         (1, values) => format!("1 of {values} values looked at is"),
         (odd, values) => format!("{odd} of {values} values looked at are"),
     };
-    let message =
-        format!("the column is {ty}mapped as {mapped}, but {found} stored as {stored}: {fix}");
+    let message = match sample.is_spelt_in(column.encoding) {
+        // Texts are what the mapping expects, and most of them are right.
+        true => format!(
+            "the column is mapped as {mapped}, but {found} not spelt as one: correct the rows, or map the \
+             column as text. No task takes such a row by this column"
+        ),
+        false => {
+            format!("the column is {ty}mapped as {mapped}, but {found} stored as {stored}: {fix}")
+        }
+    };
     // Comparisons never find such values: the task would do nothing, and say nothing.
     let certain = odd == values && (unlike || values >= CERTAIN);
     Some(Fault { message, warning: !certain })
@@ -198,6 +206,13 @@ impl Sample {
             }
             _ => {}
         }
+    }
+
+    /// Whether the odd values are texts, and most others are instants in this encoding.
+    fn is_spelt_in(&self, encoding: Encoding) -> bool {
+        let most = self.texts.iter().max_by_key(|(_, count)| **count);
+        self.classes.keys().all(|class| class == "text")
+            && most.is_some_and(|(name, _)| TEXTS.contains(&(*name, encoding)))
     }
 
     fn classes(&self) -> String {

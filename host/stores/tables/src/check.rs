@@ -68,6 +68,17 @@ pub struct Reaction {
     pub deletes: bool,
 }
 
+/// A foreign key by which rows keep those that they refer to from being deleted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Keeper {
+    /// The table whose rows refer.
+    pub of: String,
+    /// The columns that refer.
+    pub columns: Vec<String>,
+    /// The table that they refer to.
+    pub to: String,
+}
+
 /// What is said of changes that the database makes by itself.
 const UNSEEN: &str = "are not guarded, not counted and not among the before-images";
 
@@ -183,23 +194,58 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// No row of this table, which `keepers` call `table`, is kept by rows of other tables that refer to it:
-    /// `keepers` are pairs of such a table and the one that it refers to.
-    pub fn keepers(&mut self, table: &str, keepers: &[(String, String)], all: &Collections) {
+    /// No row of this table, which `keepers` call `table`, is kept by rows of other tables that refer to it.
+    pub fn keepers(&mut self, table: &str, keepers: &[Keeper], all: &Collections) {
+        let own = &self.collection.name;
         let dependants = self.dependant_tables(all);
-        let keepers = keepers.iter().filter(|(_, to)| to == table).map(|(of, _)| of.as_str());
-        let mut keepers: Vec<&str> =
-            keepers.filter(|keeper| !dependants.contains(&last(keeper))).collect();
+        let mut keepers: Vec<&Keeper> = keepers
+            .iter()
+            .filter(|keeper| keeper.to == table && !dependants.contains(&last(&keeper.of)))
+            .collect();
         keepers.sort_unstable();
         keepers.dedup();
         if keepers.is_empty() {
             return;
         }
-        let (table, names) = (&self.collection.table, keepers.join(", "));
+        let named = |keeper: &&Keeper| format!("{} ({})", keeper.of, keeper.columns.join(", "));
+        let names: Vec<String> = keepers.iter().map(named).collect();
+        // The mapped ones, and those that `config map` maps with their anchors.
+        let (mut mapped, mut others) = (self.collection.dependants.clone(), Vec::new());
+        for keeper in &keepers {
+            let (table, columns) = (last(&keeper.of), &keeper.columns);
+            let refers = |anchor: &&Anchor| {
+                let same = |a: &String, b: &String| self.dialect.same(a, b);
+                let ends = columns.len().checked_sub(anchor.columns.len());
+                ends.is_some_and(|at| {
+                    anchor.collection == *own
+                        && anchor.columns.iter().zip(&columns[at..]).all(|(a, b)| same(a, b))
+                })
+            };
+            let found = all.values().find(|of| {
+                last(&of.table) == table && of.anchors.iter().any(|anchor| refers(&anchor))
+            });
+            match found {
+                Some(found) if !mapped.contains(&found.name) => mapped.push(found.name.clone()),
+                Some(_) => {}
+                None if !others.contains(&keeper.of) => others.push(keeper.of.clone()),
+                None => {}
+            }
+        }
+        let map: Vec<String> =
+            others.iter().map(|table| format!("`besom config map {table} --write`")).collect();
+        let first = match map.is_empty() {
+            true => String::new(),
+            false => {
+                format!("map them with {}, which writes their anchors, and ", map.join(" and "))
+            }
+        };
+        mapped.extend(others.iter().map(|table| last(table)));
+        let (table, names) = (&self.collection.table, names.join(", "));
+        let list: Vec<String> = mapped.iter().map(|name| format!("{name:?}")).collect();
         let said = format!(
-            "a row of {table:?} stays if rows of {names} refer to it (a foreign key). To delete those as well, map \
-             their table, and name it in `dependants` of [collections.{}]",
-            self.collection.name
+            "a row of {table:?} stays if rows of {names} refer to it (a foreign key). To delete those as well, \
+             {first}write dependants = [{}] in [collections.{own}]",
+            list.join(", ")
         );
         self.warning("table", said);
     }
@@ -220,8 +266,7 @@ impl<'a> Check<'a> {
     /// The key, with the tenant, identifies at most one row.
     pub fn key(&mut self, indexes: &[Index]) {
         let wanted = self.whole(&self.collection.key);
-        let known = |column: &String| wanted.iter().any(|name| self.dialect.same(name, column));
-        if indexes.iter().any(|index| index.unique && index.columns.iter().all(known)) {
+        if self.is_unique(indexes, &self.collection.key) {
             return;
         }
         let table = &self.collection.table;
@@ -240,6 +285,13 @@ impl<'a> Check<'a> {
             index.columns.len() >= wanted.len()
                 && index.columns.iter().zip(&wanted).all(|(a, b)| self.dialect.same(a, b))
         })
+    }
+
+    /// Whether no two rows have the same values in these columns, so that a read by them has no equal rows.
+    pub fn is_unique(&self, indexes: &[Index], columns: &[String]) -> bool {
+        let wanted = self.whole(columns);
+        let known = |column: &String| wanted.iter().any(|name| self.dialect.same(name, column));
+        indexes.iter().any(|index| index.unique && index.columns.iter().all(known))
     }
 
     /// A declared index is covered by an index of the database that begins with it; returns whether
