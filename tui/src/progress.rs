@@ -138,20 +138,10 @@ impl Task {
     /// How many items were set aside, or why the task has failed.
     fn aside(&self) -> Cell {
         match (&self.phase, self.counts.dead) {
-            (Phase::Failed(reason) | Phase::Stopped(reason), _) => {
-                (reason.clone(), self.phase.emphasis())
-            }
-            (Phase::Finished, 0) if self.remaining() > 0 => {
-                plain(format!("{} wait", text::grouped(self.remaining())))
-            }
+            (Phase::Failed(why) | Phase::Stopped(why), _) => (why.clone(), self.phase.emphasis()),
             (_, 0) => plain(""),
             (_, dead) => (format!("{} set aside", text::grouped(dead)), Emphasis::Warn),
         }
-    }
-
-    /// The number of its items that wait.
-    fn remaining(&self) -> u64 {
-        self.counts.planned.saturating_sub(self.through())
     }
 
     fn through(&self) -> u64 {
@@ -181,8 +171,9 @@ impl Task {
         if let Some(rate) = self.per_second() {
             line += &format!(", {rate}");
         }
-        if self.phase == Phase::Finished && self.remaining() > 0 {
-            line += &format!(", {} wait", text::grouped(self.remaining()));
+        let wait = self.counts.planned.saturating_sub(self.through());
+        if self.phase == Phase::Finished && wait > 0 {
+            line += &format!(", {} wait", text::grouped(wait));
         }
         if let Phase::Failed(reason) | Phase::Stopped(reason) = &self.phase {
             line += &format!(": {reason}");
@@ -299,20 +290,10 @@ mod tests {
 
     #[test]
     fn the_last_line_says_why_items_are_left() {
-        let mut progress = Progress::new(["a", "b", "c"]);
-        for task in ["a", "b", "c"] {
-            progress.count(task, counts(7, 5, 0));
-        }
-        progress.count("c", counts(7, 7, 0));
-        let stopped = Phase::Stopped("a brake has stopped it".into());
-        progress.finish(|task| (task == "a").then(|| stopped.clone()));
-        let lines = progress.lines();
-        let expected = [
-            "a: stopped, 5 of 7: a brake has stopped it",
-            "b: done, 5 of 7, 2 wait",
-            "c: done, 7 of 7",
-        ];
-        assert_eq!(lines, expected);
+        let mut progress = Progress::new(["a", "b"]);
+        ["a", "b"].map(|task| progress.count(task, counts(7, 5, 0)));
+        progress.finish(|task| (task == "a").then(|| Phase::Stopped("a brake".into())));
+        assert_eq!(progress.lines(), ["a: stopped, 5 of 7: a brake", "b: done, 5 of 7, 2 wait"]);
     }
 
     #[test]

@@ -128,6 +128,11 @@ impl Snapshot {
         self.tasks.iter().find(|task| task.name == name)
     }
 
+    /// Whether what a run has planned waits for an approval.
+    pub fn waits(&self, run: &Run) -> bool {
+        run.state.is_active() && self.task(&run.task).is_some_and(|task| task.waits(run.id))
+    }
+
     /// The run of that number.
     pub fn run(&self, id: u64) -> Option<&Arc<Run>> {
         self.runs.iter().find(|run| run.id == id)

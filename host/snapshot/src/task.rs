@@ -77,6 +77,18 @@ pub struct Task {
     pub slots: Vec<SlotRecord>,
 }
 
+impl Task {
+    /// Whether a brake has stopped it.
+    pub fn is_braked(&self) -> bool {
+        self.paused.as_ref().is_some_and(Pause::is_brake)
+    }
+
+    /// Whether what this run has planned waits for an approval; until then, a held run plans.
+    pub fn waits(&self, run: u64) -> bool {
+        self.review.as_ref().is_some_and(|review| review.run.0 == run)
+    }
+}
+
 /// A review that waits for a decision, in short.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingReview {

@@ -52,36 +52,22 @@ pub fn discard_planned(task: &str) -> Confirm {
         .because()
 }
 
-/// Asks to plan runs of a task again.
-pub fn resume(task: &Task) -> Confirm {
+/// Asks to plan runs of a task again; to `release` it lets those that are planned go beyond its brakes.
+pub fn resume(task: &Task, release: bool) -> Confirm {
     let name = &task.name;
-    let command = Command::Resume { task: TaskName::from(name.as_str()), release: false };
-    let verb = format!("besom task resume {}", quoted(name));
-    let confirm = ask(format!("Resume {name}?"), "Resume", command, verb);
-    match task.paused.as_ref().filter(|pause| pause.is_brake()) {
-        None => {
-            confirm.line("Runs are planned again from now on, and what is planned is executed.")
-        }
-        Some(brake) => confirm
-            .line(format!("A brake has stopped it: {}", brake.reason))
-            .line(
-                "What is planned is judged by the limit of the file, and stopped again beyond it;",
-            )
-            .line("`release` (R) lets the runs that are planned go beyond it."),
+    let command = Command::Resume { task: TaskName::from(name.as_str()), release };
+    let (button, flag) = if release { ("Release", " --release") } else { ("Resume", "") };
+    let verb = format!("besom task resume {}{flag}", quoted(name));
+    let confirm = ask(format!("{button} {name}?"), button, command, verb);
+    let Some(brake) = task.paused.as_ref().filter(|pause| pause.is_brake()) else {
+        return confirm
+            .line("Runs are planned again from now on, and what is planned is executed.");
+    };
+    let confirm = confirm.line(format!("A brake has stopped it: {}", brake.reason));
+    match release {
+        true => confirm.line("The runs that are planned delete what they want.").because(),
+        false => confirm.line("Beyond the limit of the file it is stopped again; R releases it."),
     }
-}
-
-/// Asks to resume a task that a brake has stopped, and to let the runs that are planned go beyond it.
-pub fn release(task: &Task) -> Confirm {
-    let name = &task.name;
-    let command = Command::Resume { task: TaskName::from(name.as_str()), release: true };
-    let verb = format!("besom task resume {} --release", quoted(name));
-    let title = format!("Resume {name}, and release it from its brakes?");
-    let brake = task.paused.as_ref().map(|pause| pause.reason.clone()).unwrap_or_default();
-    ask(title, "Release", command, verb)
-        .line(format!("A brake has stopped it: {brake}"))
-        .line("The runs that are planned delete what they want; the next run has its brakes again.")
-        .because()
 }
 
 /// Asks to cancel a run.

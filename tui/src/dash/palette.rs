@@ -182,12 +182,12 @@ fn changes(cx: &Context<'_>) -> Vec<Entry> {
     for task in cx.snap.tasks.iter().filter(|task| !task.orphaned) {
         let name = &task.name;
         add(format!("trigger {name}"), actions::trigger(name));
-        match &task.paused {
+        match task.paused {
             None => add(format!("pause {name}"), actions::pause(name)),
-            Some(pause) => {
-                add(format!("resume {name}"), actions::resume(task));
-                if pause.is_brake() {
-                    add(format!("release {name} from its brakes"), actions::release(task));
+            Some(_) => {
+                add(format!("resume {name}"), actions::resume(task, false));
+                if task.is_braked() {
+                    add(format!("release {name} from its brakes"), actions::resume(task, true));
                 }
                 add(format!("discard what is planned of {name}"), actions::discard_planned(name));
             }

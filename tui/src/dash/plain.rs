@@ -202,11 +202,8 @@ fn runs(before: &Known, now: &Known, snap: &Snapshot, lines: &mut Vec<String>) {
                 lines.push(format!("run {} of {} has failed: {why}", run.id, run.task));
             }
             RunState::Rejected | RunState::Lapsed => {
-                let state = run.state.as_str();
-                lines.push(format!(
-                    "run {} of {} has ended: its plan was {state}",
-                    run.id, run.task
-                ));
+                let (id, state) = (run.id, run.state.as_str());
+                lines.push(format!("the plan of run {id} of {} was {state}", run.task));
             }
             RunState::Scanning | RunState::Executing | RunState::Unknown => {}
         }

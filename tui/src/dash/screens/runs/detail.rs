@@ -13,8 +13,6 @@ use super::log::Log;
 
 /// How often the items of an active run are requested.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// How often they are requested after a decision that the latest answer does not have yet.
-const DECIDED_EVERY: Duration = Duration::from_secs(1);
 /// A question without an answer is repeated after this time.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
@@ -165,11 +163,10 @@ impl Detail {
         // An ended run does not change, but the latest answer may be older than its end.
         let over = self.answer.as_ref().is_some_and(|detail| detail.run.ended_at.is_some());
         let ended = snapshot.run(self.id).is_some_and(|run| run.ended_at.is_some());
-        // It is decided, and the latest answer says that it waits.
+        // It is decided, and the latest answer does not know.
         let waits = self.review().is_some_and(|review| review.state == State::Waiting);
-        let task = snapshot.run(self.id).and_then(|run| snapshot.task(&run.task));
-        let decided = waits && task.is_some_and(|task| task.review.is_none());
-        let every = if decided { DECIDED_EVERY } else { ASK_EVERY };
+        let decided = waits && snapshot.run(self.id).is_some_and(|run| !snapshot.waits(run));
+        let every = if decided { ASK_EVERY / 5 } else { ASK_EVERY };
         !over && (ended || now.since(at) >= every)
     }
 

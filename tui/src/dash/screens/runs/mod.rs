@@ -123,16 +123,10 @@ fn state_word(state: RunState) -> &'static str {
     }
 }
 
-/// Whether what a run has planned waits for an approval; until then it plans.
-fn waits(run: &Run, snap: &Snapshot) -> bool {
-    let review = snap.task(&run.task).and_then(|task| task.review.as_ref());
-    run.state.is_active() && review.is_some_and(|review| review.run.0 == run.id)
-}
-
 /// The state of a run in a word, as far as its mode matters.
 fn run_word(run: &Run, snap: &Snapshot) -> &'static str {
     match (run.state, run.mode) {
-        _ if waits(run, snap) => "WAITS",
+        _ if snap.waits(run) => "WAITS",
         (RunState::Ok, Mode::Preview) => "preview",
         (state, _) => state_word(state),
     }
@@ -141,7 +135,7 @@ fn run_word(run: &Run, snap: &Snapshot) -> &'static str {
 /// How the state of a run is emphasised.
 fn emphasis(run: &Run, snap: &Snapshot) -> Emphasis {
     match run.state {
-        _ if waits(run, snap) => Emphasis::Warn,
+        _ if snap.waits(run) => Emphasis::Warn,
         RunState::Scanning | RunState::Executing => Emphasis::Accent,
         RunState::Ok => Emphasis::Good,
         RunState::Failed => Emphasis::Bad,

@@ -9,7 +9,6 @@ pub(in crate::dash) mod row;
 mod slots;
 mod view;
 
-use besom_core::plan::Pause;
 use besom_core::time::Time;
 use besom_snapshot::{Answer, Query, RunState, Subject, Task};
 
@@ -154,17 +153,14 @@ impl Bound for TasksScreen {
         Bind::new("p", "pause/resume", &[Code::Char('p')], |screen, _, cx, out| {
             screen.with(cx, out, |task, out| match &task.paused {
                 None => out.confirm(actions::pause(&task.name)),
-                Some(_) => out.confirm(actions::resume(task)),
+                Some(_) => out.confirm(actions::resume(task, false)),
             });
         })
         .changes(),
         Bind::new("R", "release", &[Code::Char('R')], |screen, _, cx, out| {
-            screen.with(cx, out, |task, out| out.confirm(actions::release(task)));
+            screen.with(cx, out, |task, out| out.confirm(actions::resume(task, true)));
         })
-        .when(|screen, cx| {
-            let paused = screen.task(cx).and_then(|task| task.paused.as_ref());
-            paused.is_some_and(Pause::is_brake)
-        })
+        .when(|screen, cx| screen.task(cx).is_some_and(Task::is_braked))
         .changes(),
         Bind::new("e", "edit", &[Code::Char('e')], |screen, _, cx, out| {
             screen.with(cx, out, |task, out| {

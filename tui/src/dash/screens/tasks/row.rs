@@ -1,7 +1,6 @@
 //! The rows of the tasks: their columns and their order.
 
 use besom_core::mode::Mode;
-use besom_core::plan::Pause;
 use besom_core::time::Time;
 use besom_snapshot::{RunState, Task};
 
@@ -23,14 +22,13 @@ pub(super) const COLUMNS: &[Col] = &[
     Col::left("MODE", Width::Fixed(7), 2, mode).by(|task, _| SortKey::Text(task.mode.as_str())),
     Col::left("NEXT (UTC)", Width::Fixed(18), 0, next)
         .by(|task, _| SortKey::number(task.next.map(|at| at.0 as f64))),
-    // Active, failed, rejected, succeeded, never run.
+    // Active, failed or rejected, succeeded, never run.
     Col::left("LAST", Width::Fixed(8), 1, last).by(|task, _| {
         SortKey::number(task.last.last().map(|run| match run.state {
             RunState::Scanning | RunState::Executing => 0.0,
-            RunState::Failed => 1.0,
-            RunState::Rejected | RunState::Lapsed => 2.0,
-            RunState::Unknown => 3.0,
-            RunState::Ok => 4.0,
+            RunState::Failed | RunState::Rejected | RunState::Lapsed => 1.0,
+            RunState::Unknown => 2.0,
+            RunState::Ok => 3.0,
         }))
     }),
     Col::right("p99", Width::Fixed(6), 4, |task, _| {
@@ -63,11 +61,9 @@ pub(super) fn order<'a>(screen: &TasksScreen, cx: &Context<'a>) -> Vec<&'a Task>
 
 /// How far the runs of a task go by themselves.
 fn mode(task: &Task, _: &Context<'_>) -> Cell {
-    match task.mode {
-        _ if task.orphaned => ("-".to_owned(), Emphasis::Dim),
-        Mode::Live => plain(Mode::Live.as_str()),
-        mode => (mode.as_str().to_owned(), Emphasis::Accent),
-    }
+    let emphasis = if task.mode == Mode::Live { Emphasis::Text } else { Emphasis::Accent };
+    let word = if task.orphaned { "-" } else { task.mode.as_str() };
+    (word.to_owned(), emphasis)
 }
 
 /// The names of tasks.
@@ -120,15 +116,11 @@ pub(in crate::dash) fn last(task: &Task, cx: &Context<'_>) -> Cell {
             RunState::Ok => ("ok".to_owned(), Emphasis::Good),
             RunState::Failed => ("FAIL".to_owned(), Emphasis::Bad),
             RunState::Unknown => ("?".to_owned(), Emphasis::Dim),
-            RunState::Rejected | RunState::Lapsed => {
-                (run.state.as_str().to_owned(), Emphasis::Warn)
+            state @ (RunState::Rejected | RunState::Lapsed) => {
+                (state.as_str().to_owned(), Emphasis::Warn)
             }
-            _ if task.paused.as_ref().is_some_and(Pause::is_brake) => {
-                ("BRAKED".to_owned(), Emphasis::Bad)
-            }
-            _ if task.review.as_ref().is_some_and(|review| review.run.0 == run.id) => {
-                ("WAITS".to_owned(), Emphasis::Warn)
-            }
+            _ if task.is_braked() => ("BRAKED".to_owned(), Emphasis::Bad),
+            _ if task.waits(run.id) => ("WAITS".to_owned(), Emphasis::Warn),
             _ if task.paused.is_some() => ("STOPPED".to_owned(), Emphasis::Warn),
             RunState::Scanning | RunState::Executing => {
                 let going = text::short(cx.now.since(run.started_at));

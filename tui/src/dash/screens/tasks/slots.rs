@@ -259,7 +259,6 @@ pub(super) fn zone(task: &Task) -> &str {
 
 fn of_run(state: RunState) -> Fate {
     match state {
-        // What was planned is another matter: the slot has run.
         RunState::Ok | RunState::Rejected | RunState::Lapsed => Fate::Ok,
         RunState::Failed => Fate::Failed,
         RunState::Scanning | RunState::Executing => Fate::Runs,

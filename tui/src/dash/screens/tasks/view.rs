@@ -412,14 +412,13 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
     put(buf, area, 21, y, "TOOK", theme.title);
     put(buf, area, 29, y, "ITEMS", theme.title);
     put(buf, area, 38, y, "STATE", theme.title);
-    let is_held = |run| task.review.as_ref().is_some_and(|review| review.run.0 == run);
     for run in task.last.iter().rev() {
         y += 1;
         let (state, style) = match run.state {
             RunState::Ok => ("ok", theme.good),
             RunState::Failed => ("FAIL", theme.bad),
             RunState::Rejected | RunState::Lapsed => (run.state.as_str(), theme.warn),
-            _ if is_held(run.id) => ("waits for an approval", theme.warn),
+            _ if task.waits(run.id) => ("waits for an approval", theme.warn),
             RunState::Scanning => ("scans", theme.accent),
             RunState::Executing => ("executes", theme.accent),
             RunState::Unknown => ("?", theme.dim),

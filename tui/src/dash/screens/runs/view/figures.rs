@@ -15,7 +15,7 @@ use super::super::detail::Detail;
 use super::super::pace::Pace;
 use super::super::phases::{Length, Phases, Progress};
 use super::super::work::{Use, Work};
-use super::super::{by, emphasis, run_word, took, waits};
+use super::super::{by, emphasis, run_word, took};
 use crate::dash::context::Context;
 use crate::dash::screens::figure::{UNKNOWN, count};
 use crate::dash::text;
@@ -78,14 +78,11 @@ impl Figures<'_> {
     }
 
     fn heading(&self) -> Line {
-        let (run, theme) = (self.run, self.theme);
+        let (run, theme, snap) = (self.run, self.theme, self.cx.snap);
         vec![
             (format!("Run {}  ", run.id), theme.title),
             (run.task.clone(), theme.text),
-            (
-                format!("  {} ", run_word(run, self.cx.snap)),
-                theme.style(emphasis(run, self.cx.snap)),
-            ),
+            (format!("  {} ", run_word(run, snap)), theme.style(emphasis(run, snap))),
             (text::took_span(took(run, self.cx.now)), theme.text),
             (format!("  term {}", run.term), theme.dim),
         ]
@@ -94,7 +91,7 @@ impl Figures<'_> {
     fn phases(&self) -> Line {
         let (run, theme) = (self.run, self.theme);
         let mut phases = Phases::of(run, self.pace.scanned_at(run.id), self.cx.now);
-        if waits(run, self.cx.snap) {
+        if self.cx.snap.waits(run) {
             phases.scanning = Length::Unseen;
         }
         let length = |name: &str, length| match length {
@@ -144,15 +141,14 @@ impl Figures<'_> {
             };
             return vec![("progress ".into(), theme.dim), (words, theme.text)];
         };
-        // A plan that waits is complete.
-        let grows = if progress.grows && !waits(run, self.cx.snap) { "+" } else { "" };
+        let grows = if progress.grows && !self.cx.snap.waits(run) { "+" } else { "" };
         let figures = format!(
             " {:.0}%  {}/{}{grows} items",
             (part * 100.0).floor(),
             text::grouped(progress.done),
             text::grouped(progress.planned)
         );
-        let speed = if waits(run, self.cx.snap) {
+        let speed = if self.cx.snap.waits(run) {
             "  waits for an approval".to_owned()
         } else if run.state.is_active() {
             let rate = self.pace.rate(run.id);
