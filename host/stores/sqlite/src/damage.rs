@@ -20,6 +20,8 @@ use super::error::{Failure, Job};
 use super::place::Place;
 use besom_ports::store::{Error, Result};
 
+/// The page cache of the check, in KiB.
+const CACHE_KIB: u32 = 2_000;
 /// Instructions of SQLite's virtual machine between two checks of the clock.
 const STEPS: i32 = 1_000;
 
@@ -135,10 +137,12 @@ pub(super) fn examine(conn: &mut Connection, max: Duration) -> Job<()> {
     let until = Instant::now() + max;
     let expired = move || Instant::now() >= until;
     conn.progress_handler(STEPS, Some(expired))?;
+    // The pages are not needed again. In a large cache they would leave memory behind that the allocator keeps.
+    let cache: i64 = conn.query_row("PRAGMA cache_size", [], |r| r.get(0))?;
+    conn.execute_batch(&format!("PRAGMA cache_size = -{CACHE_KIB}"))?;
     let examined = examine_all(conn);
     conn.progress_handler(0, None::<fn() -> bool>)?;
-    // The pages are not needed again; they would fill the cache of this connection.
-    let _ = conn.execute_batch("PRAGMA shrink_memory");
+    conn.execute_batch(&format!("PRAGMA shrink_memory; PRAGMA cache_size = {cache}"))?;
     match examined {
         Err(Failure::Sql(e)) if e.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
             tracing::debug!(?max, "the database was not checked as a whole");

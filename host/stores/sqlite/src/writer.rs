@@ -39,6 +39,9 @@ const SHORT_FRACTION: u32 = 8;
 /// Time for other processes to write. SQLite does not queue them: one that waits tries again every
 /// 100 ms.
 const LONG_PAUSE: Duration = Duration::from_millis(110);
+/// A host that has nothing to do renews its lease, and looks for work.
+const QUIET: Duration = Duration::from_secs(20);
+const QUIET_JOBS_MAX: u32 = 200;
 /// The steps of waiting for another process's writer.
 const BUSY_STEPS: Backoff = Backoff::new(Duration::from_micros(500), Duration::from_millis(10));
 
@@ -100,10 +103,15 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("besom-sqlite".into())
             .spawn(move || {
+                let mut quiet = Quiet::since(Instant::now());
                 while let Some(job) = jobs.pop() {
                     // A panic is a bug in one job: the next one gets a clean connection.
                     if catch_unwind(AssertUnwindSafe(|| job(&mut writing))).is_err() {
                         writing.clean();
+                    }
+                    if quiet.is_over(Instant::now()) {
+                        // It gives pages of the cache back, and fails for no reason that matters here.
+                        let _ = writing.conn.execute_batch("PRAGMA shrink_memory");
                     }
                 }
                 seen.spare(&writing.conn);
@@ -179,6 +187,28 @@ pub(super) struct Writing {
     wal: Watch,
     questions: Arc<Questions>,
     held: Held,
+}
+
+/// Counts jobs, to find that there is little to do.
+struct Quiet {
+    since: Instant,
+    jobs: u32,
+}
+
+impl Quiet {
+    fn since(since: Instant) -> Quiet {
+        Quiet { since, jobs: 0 }
+    }
+
+    /// Adds a job; whether [`QUIET`] is over, with at most [`QUIET_JOBS_MAX`] of them.
+    fn is_over(&mut self, now: Instant) -> bool {
+        self.jobs += 1;
+        if now.duration_since(self.since) < QUIET {
+            return false;
+        }
+        let jobs = std::mem::replace(self, Quiet::since(now)).jobs;
+        jobs <= QUIET_JOBS_MAX
+    }
 }
 
 /// How long transactions have kept other processes waiting.
@@ -398,6 +428,19 @@ mod tests {
             let begun = start + (took + between) * u32::try_from(*number).expect("a small number");
             held.is_enough(begun, begun + took)
         })
+    }
+
+    #[test]
+    fn it_is_quiet_after_a_while_with_few_jobs() {
+        let start = Instant::now();
+        let over = |jobs: u32, end: Duration| {
+            let mut quiet = Quiet::since(start);
+            let early = (1..jobs).map(|_| quiet.is_over(start)).filter(|over| *over).count();
+            (early, quiet.is_over(start + end), quiet.jobs)
+        };
+        assert_eq!(over(QUIET_JOBS_MAX, QUIET), (0, true, 0));
+        assert_eq!(over(QUIET_JOBS_MAX + 1, QUIET), (0, false, 0), "there is much to do");
+        assert_eq!(over(1, QUIET - Duration::from_millis(1)), (0, false, 1));
     }
 
     #[test]
