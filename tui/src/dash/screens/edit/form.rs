@@ -222,16 +222,18 @@ mod tests {
     fn focus_goes_round_and_goes_on_typing_in_text() {
         let mut form = form();
         let mut seen = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..7 {
             seen.push((form.focus, form.field().is_some()));
             form.go(true, true);
         }
         assert_eq!(seen[1], (Name::Timezone, true));
         assert_eq!(seen[2], (Name::Overlap, false), "a choice is not typed");
         assert_eq!(seen[4], (Name::Jitter, true), "past the choices it is typed again");
-        assert_eq!(seen[5].0, Name::Schedule);
+        assert_eq!((seen[5].0, seen[6].0), (Name::Mode, Name::Schedule));
         form.go(false, false);
         assert_eq!(form.focus, Name::Schedule);
+        form.go(false, false);
+        assert_eq!(form.focus, Name::Mode);
     }
 
     #[test]

@@ -481,10 +481,14 @@ impl Screen for EditScreen {
             ("OVERLAP", "skip, queue or allow a slot during a run"),
             ("CATCH-UP", "slots missed without a leader: skip, coalesce, N"),
             ("JITTER", "how much later than its slot a run may start"),
+            ("MODE", "preview shows, approve waits for a person, live executes"),
         ]
     }
 }
 
 /// The fields of the form, by rows of the screen.
-const ROWS: [&[Name]; 2] =
-    [&[Name::Schedule, Name::Timezone], &[Name::Overlap, Name::CatchUp, Name::Jitter]];
+const ROWS: [&[Name]; 3] = [
+    &[Name::Schedule, Name::Timezone],
+    &[Name::Overlap, Name::CatchUp, Name::Jitter],
+    &[Name::Mode],
+];

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use besom_core::mode;
 use besom_core::plan::{CATCH_UP_RUNS_MAX, CatchUp, GRACE_DEFAULT, Overlap, Policy};
 use besom_snapshot::Task;
 
@@ -21,12 +22,14 @@ pub enum Name {
     CatchUp,
     /// The maximum random delay of a run after its slot.
     Jitter,
+    /// How far a run goes by itself.
+    Mode,
 }
 
 impl Name {
     /// All keys, in the order of the form.
-    pub const ALL: [Name; 5] =
-        [Name::Schedule, Name::Timezone, Name::Overlap, Name::CatchUp, Name::Jitter];
+    pub const ALL: [Name; 6] =
+        [Name::Schedule, Name::Timezone, Name::Overlap, Name::CatchUp, Name::Jitter, Name::Mode];
 
     /// The key in the file.
     pub fn key(self) -> &'static str {
@@ -36,6 +39,7 @@ impl Name {
             Name::Overlap => "overlap",
             Name::CatchUp => "catch_up",
             Name::Jitter => "jitter",
+            Name::Mode => "mode",
         }
     }
 
@@ -45,6 +49,7 @@ impl Name {
             Name::Schedule | Name::Timezone | Name::Jitter => None,
             Name::Overlap => Some(&["skip", "queue", "allow"]),
             Name::CatchUp => Some(&["skip", "coalesce", "all"]),
+            Name::Mode => Some(mode::NAMES),
         }
     }
 }
@@ -52,7 +57,7 @@ impl Name {
 /// The values of the keys, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Values {
-    values: [String; 5],
+    values: [String; 6],
 }
 
 impl Values {
@@ -67,6 +72,7 @@ impl Values {
             Name::CatchUp if task.catch_up.parse::<u32>().is_ok() => "all".to_owned(),
             Name::CatchUp => task.catch_up.clone(),
             Name::Jitter => span_text(task.jitter_ms),
+            Name::Mode => task.mode.as_str().to_owned(),
         };
         let value = |name: Name| {
             let written = section.and_then(|section| section.value(name.key()));
