@@ -407,7 +407,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         Field::Jitter => "3m",
         Field::KeepRemoved => "2d",
         Field::MaxDelete => "700",
-        Field::Windows => "Mon-Fri 22:00-06:00;Sat,Sun 00:00-24:00 Europe/Berlin",
+        Field::Windows => "Mon-Fri 22:00-06:00; Sat,Sun 00:00-24:00 Europe/Berlin",
         Field::Mode => "approve",
         Field::Wall => "30s",
     };

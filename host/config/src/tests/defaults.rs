@@ -36,7 +36,8 @@ fn the_manual_names_the_defaults() {
             let name = if key.contains('.') { (*key).to_owned() } else { format!("{table}.{key}") };
             // The settings belong to the plugins.
             if table != "settings" {
-                let expected = known.get(&name).or_else(|| known.get(*key));
+                let of_task = key.strip_prefix("tasks.NAME.").unwrap_or(key);
+                let expected = known.get(&name).or_else(|| known.get(of_task));
                 assert_eq!(Some(&default.replace(' ', "")), expected, "{name}");
                 compared += 1;
             }

@@ -8,6 +8,7 @@ mod connection;
 mod edit;
 mod hostile;
 mod modes;
+mod path;
 mod plain;
 mod screens;
 

@@ -159,7 +159,7 @@ fn walk(columns: u16, rows: u16) {
     path.trigger();
     path.newest("preview");
     path.terminal.keys(&["Enter"]);
-    path.terminal.shows("nothing would be changed");
+    path.terminal.shows("Nothing would be changed.");
     let Path { site, terminal, .. } = path;
     drop(terminal);
     host.stop();

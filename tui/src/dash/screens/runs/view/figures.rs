@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use besom_core::item::End;
+use besom_core::mode::Mode;
 use besom_core::plan::Trigger;
 use besom_snapshot::{Limits, Run, RunState};
 
@@ -135,8 +136,9 @@ impl Figures<'_> {
         let wide = (width / 4).clamp(6, BAR_MAX);
         let Some(part) = progress.part() else {
             let scanned = text::grouped(run.scanned);
-            let words = match run.state {
-                RunState::Scanning => format!("nothing planned yet, {scanned} rows scanned"),
+            let words = match (run.state, run.mode) {
+                (_, Mode::Preview) => "none: a preview plans nothing".to_owned(),
+                (RunState::Scanning, _) => format!("nothing planned yet, {scanned} rows scanned"),
                 _ => format!("nothing to do: {scanned} rows scanned"),
             };
             return vec![("progress ".into(), theme.dim), (words, theme.text)];
