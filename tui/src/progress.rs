@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn the_last_line_says_why_items_are_left() {
         let mut progress = Progress::new(["a", "b"]);
-        ["a", "b"].map(|task| progress.count(task, counts(7, 5, 0)));
+        ["a", "b"].iter().for_each(|task| progress.count(task, counts(7, 5, 0)));
         progress.finish(|task| (task == "a").then(|| Phase::Stopped("a brake".into())));
         assert_eq!(progress.lines(), ["a: stopped, 5 of 7: a brake", "b: done, 5 of 7, 2 wait"]);
     }
