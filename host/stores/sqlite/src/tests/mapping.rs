@@ -98,7 +98,7 @@ async fn what_the_database_does_beside_a_granted_operation_is_named() {
     assert!(cascade.contains("also deletes rows of notes:"), "{cascade}");
     assert!(changed.contains("also changes rows of likes:"), "{changed}");
     assert!(
-        keepers.contains("stays if rows of attachments (project_id, document_id), changes ("),
+        keepers.contains("stays if rows of attachments (project_id, doc_id), changes ("),
         "{keepers}"
     );
     assert!(triggers.contains("its triggers run (told):"), "{triggers}");
