@@ -69,9 +69,31 @@ impl BuiltIn {
     fn unpack(&self) -> Vec<u8> {
         let size = self.code_bytes + self.component_bytes;
         let both = zstd::bulk::decompress(self.packed, size);
+        release(self.packed);
         // Compressed by the build script of this binary.
         both.ok().filter(|both| both.len() == size).expect("this binary is damaged")
     }
+}
+
+/// Gives the memory of bytes back that are part of this program's file: they are read once, and would stay resident.
+fn release(packed: &'static [u8]) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{Advice, madvise};
+        let page = rustix::param::page_size();
+        let start = packed.as_ptr().addr();
+        let first = start.next_multiple_of(page) - start;
+        let bytes = packed.len().saturating_sub(first) / page * page;
+        if bytes > 0 {
+            // SAFETY: these are whole pages within the bytes, which are mapped from the file of this program and are
+            // never written. The next read maps them from the file again.
+            let pages = unsafe { packed.as_ptr().add(first) };
+            // SAFETY: as above. Advice that is not taken changes nothing.
+            let _ = unsafe { madvise(pages.cast_mut().cast(), bytes, Advice::LinuxDontNeed) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = packed;
 }
 
 impl AsRef<[u8]> for BuiltIn {
@@ -103,6 +125,8 @@ mod tests {
             assert_eq!(plugin.counts, entry.counts);
             assert!(plugin.component().starts_with(b"\0asm"));
             assert_eq!(plugin.digest, crate::digest(plugin.component()));
+            // What was given back is read again.
+            assert_eq!(plugin.unpack().split_off(plugin.code_bytes), plugin.component());
             assert!(plugin.code(!entry.counts).is_none());
         }
     }
