@@ -10,6 +10,7 @@
 //!      └────────────── lost, silent ─────────────────────────────> Cease
 //! ```
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use besom_core::ids::{Incarnation, OwnerEpoch, Partition, TaskName, Term};
 use besom_core::membership;
 use besom_core::ownership::{self, Claim, Ownership, PartitionRow, RingPosition};
 use besom_core::plan::Run;
-use besom_core::ring::Assignment;
+use besom_core::ring::{Assignment, RingMember};
 use besom_core::time::Mono;
 
 use besom_ports::members::Membership;
@@ -110,6 +111,9 @@ pub struct Holdings {
     ownership: Ownership,
     /// The members and the position of their ring; `None`: not known yet.
     members: Option<(RingPosition, Membership)>,
+    /// The members of the last ring, and the partitions that it gives this node: it changes less often than the
+    /// revision.
+    ring: Option<(Vec<RingMember>, BTreeSet<Partition>)>,
     mark: u64,
     look_at: Mono,
     looking: bool,
@@ -125,6 +129,7 @@ impl Holdings {
             lease: membership::Membership::new(timing, now),
             ownership: Ownership::new(node.clone(), settings.verify_every),
             members: None,
+            ring: None,
             mark: 0,
             look_at: now,
             looking: false,
@@ -244,8 +249,12 @@ impl Holdings {
         let Some(own) = members.members.iter().find(|m| m.incarnation == self.node) else {
             return;
         };
-        let ring = Assignment::of(&members.ring(), self.settings.partitions);
-        let mine = ring.owned_by(own.name.as_str()).collect();
+        let of = members.ring();
+        if self.ring.as_ref().is_none_or(|(known, _)| *known != of) {
+            let ring = Assignment::of(&of, self.settings.partitions);
+            self.ring = Some((of, ring.owned_by(own.name.as_str()).collect()));
+        }
+        let mine = self.ring.as_ref().map(|(_, mine)| mine.clone()).unwrap_or_default();
         let event = ownership::Event::Ring(*at, mine);
         self.of_ownership(now, event, notices, out);
     }

@@ -98,7 +98,7 @@ impl State {
             return Ok(batch.all_left(LeftOut::Braked, now));
         }
         // Until the brakes are judged, only these are changed.
-        let copy = || (self.tables.clone(), self.sequences.clone(), self.brakes.clone());
+        let copy = || (self.tables.clone(), self.brakes.clone());
         let before = batch.braked.then(copy);
         let commit = Commit { batch, collections, now };
         let mut found = Found { state: self, node: &batch.node };
@@ -118,7 +118,7 @@ impl State {
             let used = brake::used(&batch.entries, &outcomes, |at| applied[at].rows);
             if !self.uses(&used) {
                 if let Some(before) = before {
-                    (self.tables, self.sequences, self.brakes) = before;
+                    (self.tables, self.brakes) = before;
                 }
                 return Ok(batch.all_left(LeftOut::Braked, now));
             }

@@ -24,7 +24,7 @@ use super::outbox::Origin;
 use super::state::State;
 use super::tables::Violation;
 use super::view::View;
-use super::{MemoryStore, On, mapping};
+use super::{Broken, MemoryStore, On, mapping};
 use besom_ports::activity::{self, Activity};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
@@ -45,8 +45,10 @@ impl MemoryStore {
     pub fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
         let (collections, now) = (self.collections(), self.time());
         self.perform(On::Write, |state| {
-            let (tables, messages) = (state.tables.clone(), state.outbox.len());
-            let sequences = state.sequences.clone();
+            let messages = state.outbox.len();
+            let emits = changes.iter().any(|(_, change)| matches!(change, Change::Emit { .. }));
+            let sequences = emits.then(|| state.sequences.clone());
+            let mut touched = Vec::new();
             for (tenant, change) in changes {
                 let origin =
                     Origin { task: None, run: None, history: None, tenant: tenant.as_ref(), now };
@@ -55,10 +57,16 @@ impl MemoryStore {
                 if let Change::Emit { topic, key, payload } = change {
                     state.emit(origin, topic, key, payload, None);
                 }
-                if let Err(Violation(said)) = applied {
-                    (state.tables, state.sequences) = (tables, sequences);
-                    Arc::make_mut(&mut state.outbox).truncate(messages);
-                    return Err(Error::Invalid(said));
+                match applied {
+                    Ok(more) => touched.extend(more),
+                    Err(Violation(said)) => {
+                        state.tables.restore(&touched);
+                        if let Some(sequences) = sequences {
+                            state.sequences = sequences;
+                            Arc::make_mut(&mut state.outbox).truncate(messages);
+                        }
+                        return Err(Error::Invalid(said));
+                    }
                 }
             }
             Ok(())
@@ -200,7 +208,7 @@ impl Store for MemoryStore {
 
     async fn open_review(&self, fence: &FencingToken, review: &NewReview) -> Result<()> {
         let now = self.time();
-        self.perform(On::Write, |state| state.open_review(fence, review, now))
+        self.write_as("open_review", |state| state.open_review(fence, review, now))
     }
 
     async fn reviews(&self, query: &ReviewQuery) -> Result<Vec<Review>> {
@@ -296,6 +304,7 @@ impl Store for MemoryStore {
         let now = self.time();
         self.write_as("take_rows", |state| {
             let free_at = state.free_at.get(task).copied();
+            let free_at = free_at.filter(|_| !state.is_broken(Broken::Budget));
             let (grant, after) = budget::take(free_at, now, rows, per_second);
             if let Some(after) = after {
                 state.free_at.insert(task.clone(), after);

@@ -47,7 +47,7 @@ pub(super) struct Table {
     pub(super) key: Vec<String>,
     pub(super) columns: BTreeMap<String, Kind>,
     pub(super) not_null: BTreeSet<String>,
-    pub(super) rows: BTreeMap<RowId, Arc<Columns>>,
+    pub(super) rows: BTreeMap<Arc<RowId>, Arc<Columns>>,
 }
 
 /// The previous state of a row that a change has touched.
@@ -55,7 +55,7 @@ pub(super) struct Table {
 pub(super) struct Touched {
     collection: String,
     table: String,
-    id: RowId,
+    id: Arc<RowId>,
     before: Option<Arc<Columns>>,
     /// Whether it is the other place of a row that was moved.
     pub(super) is_copy: bool,
@@ -155,13 +155,29 @@ impl Tables {
         Ok(matching.take(limit).count())
     }
 
-    /// Applies a change in the tenant.
+    /// Applies a change in the tenant entirely, or not at all.
     pub(super) fn apply(
         &mut self,
         collections: &Collections,
         tenant: Option<&Tenant>,
         change: &Change,
     ) -> Result<Vec<Touched>, Violation> {
+        let mut touched = Vec::new();
+        let applied = self.apply_to(collections, tenant, change, &mut touched);
+        if applied.is_err() {
+            self.restore(&touched);
+        }
+        applied.map(|()| touched)
+    }
+
+    /// Applies a change, and adds what it touches up to a violation.
+    fn apply_to(
+        &mut self,
+        collections: &Collections,
+        tenant: Option<&Tenant>,
+        change: &Change,
+        touched: &mut Vec<Touched>,
+    ) -> Result<(), Violation> {
         match change {
             Change::Insert { collection: name, fields } => {
                 let collection = collection(collections, name)?;
@@ -169,64 +185,57 @@ impl Tables {
                 if self.of(collection)?.rows.contains_key(&id) {
                     return Err(Violation(format!("a row with this key exists in {name}")));
                 }
-                self.put(collection, id, None, fields)
+                touched.extend(self.put(collection, id, None, fields)?);
             }
             Change::Upsert { collection: name, fields } => {
                 let collection = collection(collections, name)?;
                 let id = id_of_fields(collection, tenant, fields)?;
                 let before = self.of(collection)?.rows.get(&id).cloned();
-                self.put(collection, id, before, fields)
+                touched.extend(self.put(collection, id, before, fields)?);
             }
             Change::Update { collection: name, key, fields } => {
                 let collection = collection(collections, name)?;
                 let (id, before) = self.existing(collection, tenant, key)?;
-                self.put(collection, id, Some(before), fields)
+                touched.extend(self.put(collection, id, Some(before), fields)?);
             }
             Change::Increment { collection: name, key, fields } => {
                 let collection = collection(collections, name)?;
                 let (id, before) = self.existing(collection, tenant, key)?;
                 let sums = fields.iter().map(|field| sum(&before, field));
                 let sums = sums.collect::<Result<Vec<_>, _>>()?;
-                self.put(collection, id, Some(before), &sums)
+                touched.extend(self.put(collection, id, Some(before), &sums)?);
             }
             Change::Delete { collection: name, key } => {
                 let id = row_id(collection(collections, name)?, tenant, key)?;
-                self.remove_all(collections, name, id)
+                touched.extend(self.remove_all(collections, name, id)?);
             }
             Change::DeleteReadSet(set) => {
                 let collection = collection(collections, &set.collection)?;
-                let mut touched = Vec::new();
                 for key in set.keys() {
                     let id = row_id(collection, tenant, &key)?;
                     touched.extend(self.remove_all(collections, &set.collection, id)?);
                 }
-                Ok(touched)
             }
             Change::DeleteRange(range) => {
                 let keys = keys_of(self, collections, tenant, range)?;
                 let collection = collection(collections, &range.collection)?;
-                let mut touched = Vec::new();
                 for key in keys {
                     let id = row_id(collection, tenant, &key)?;
                     touched.extend(self.remove_all(collections, &range.collection, id)?);
                 }
-                Ok(touched)
             }
             Change::UpdateRange { range, fields } => {
                 let keys = keys_of(self, collections, tenant, range)?;
                 let collection = collection(collections, &range.collection)?;
-                let mut touched = Vec::new();
                 for key in keys {
                     let (id, before) = self.existing(collection, tenant, &key)?;
                     touched.extend(self.put(collection, id, Some(before), fields)?);
                 }
-                Ok(touched)
             }
             Change::MoveRange { range, into } => {
                 let keys = keys_of(self, collections, tenant, range)?;
                 let from = collection(collections, &range.collection)?;
                 let other = collection(collections, into)?;
-                let (mut gone, mut put) = (Vec::new(), Vec::new());
                 for key in keys {
                     let (id, row) = self.existing(from, tenant, &key)?;
                     let fields: Vec<Field> =
@@ -236,16 +245,18 @@ impl Tables {
                         return Err(Violation(format!("a row with this key exists in {into}")));
                     }
                     let left = Left::Moved(into.clone());
-                    gone.extend(self.remove(from, id)?.map(|gone| Touched { left, ..gone }));
-                    put.extend(self.put(other, new, None, &fields)?);
+                    touched.extend(self.remove(from, id)?.map(|gone| Touched { left, ..gone }));
+                    let put = self.put(other, new, None, &fields)?.into_iter();
+                    let copy = |put| Touched { is_copy: true, left: Left::Copy, ..put };
+                    touched.extend(put.map(copy));
                 }
-                let copy = |put| Touched { is_copy: true, left: Left::Copy, ..put };
-                gone.extend(put.into_iter().map(copy));
-                Ok(gone)
+                // The images of the copies follow.
+                touched.sort_by_key(|touched| touched.is_copy);
             }
             // The outbox is not one of the user's tables, and rows are put back by the store.
-            Change::Emit { .. } | Change::Restore(_) => Ok(Vec::new()),
+            Change::Emit { .. } | Change::Restore(_) => {}
         }
+        Ok(())
     }
 
     /// Executes a statement that puts rows back.
@@ -341,7 +352,7 @@ impl Tables {
         for dependant in &own.dependants {
             let other = collection(collections, dependant)?;
             let Some(anchor) = other.anchor_in(&own.name) else { continue };
-            let refers = |(of, row): (&RowId, &Arc<Columns>)| {
+            let refers = |(of, row): (&Arc<RowId>, &Arc<Columns>)| {
                 let values = anchor.columns.iter().map(|column| row.get(column));
                 of.tenant == id.tenant && values.eq(id.key.iter().map(|value| Some(&value.0)))
             };
@@ -358,7 +369,7 @@ impl Tables {
             let Some(table) = self.0.get_mut(table) else { continue };
             let rows = &mut Arc::make_mut(table).rows;
             match before {
-                Some(row) => rows.insert(id.clone(), Arc::clone(row)),
+                Some(row) => rows.insert(Arc::clone(id), Arc::clone(row)),
                 None => rows.remove(id),
             };
         }
@@ -410,7 +421,8 @@ impl Tables {
                 collection.name
             )));
         }
-        self.table_mut(collection).rows.insert(id.clone(), Arc::new(row));
+        let id = Arc::new(id);
+        self.table_mut(collection).rows.insert(Arc::clone(&id), Arc::new(row));
         Ok(vec![touched(collection, id, before, Left::Set(fields.to_vec()))])
     }
 
@@ -435,7 +447,7 @@ impl Tables {
             };
             let rows = self.of(other)?.rows.iter();
             let ids = rows.filter(|(other, row)| other.tenant == id.tenant && refers(row));
-            let ids: Vec<RowId> = ids.map(|(id, _)| id.clone()).collect();
+            let ids: Vec<RowId> = ids.map(|(id, _)| RowId::clone(id)).collect();
             for id in ids {
                 touched.extend(self.remove_all(collections, dependant, id)?);
             }
@@ -449,7 +461,7 @@ impl Tables {
             return Ok(None);
         }
         let before = self.table_mut(collection).rows.remove(&id);
-        Ok(Some(touched(collection, id, before, Left::Gone)))
+        Ok(Some(touched(collection, Arc::new(id), before, Left::Gone)))
     }
 
     /// The table of a collection for which [`Tables::of`] has found one.
@@ -460,7 +472,7 @@ impl Tables {
 
 fn touched(
     collection: &Collection,
-    id: RowId,
+    id: Arc<RowId>,
     before: Option<Arc<Columns>>,
     left: Left,
 ) -> Touched {

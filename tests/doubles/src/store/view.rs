@@ -1,7 +1,8 @@
 //! Reads of the user's tables as of one instant.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{self, AtomicU64};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -41,6 +42,9 @@ pub(super) struct View {
     pub(super) bytes_max: AtomicU64,
 }
 
+/// A row of a table.
+type Found<'t> = (&'t RowId, &'t Columns);
+
 /// The position of a row in a range: the tenant, the index, the key.
 type Position = (Option<Tenant>, Vec<Ordered>, Vec<Ordered>);
 
@@ -56,9 +60,20 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    fn position(&self, id: &RowId, row: &Columns) -> Position {
+    fn position(&self, (id, row): Found<'_>) -> Position {
         let value = |column: &String| Ordered(row.get(column).cloned().unwrap_or(Value::Null));
         (id.tenant.clone(), self.index.iter().map(value).collect(), id.key.clone())
+    }
+
+    /// The order of positions, without copies.
+    fn order(&self, (a, x): Found<'_>, (b, y): Found<'_>) -> Ordering {
+        let of = |column: &String| {
+            order(x.get(column).unwrap_or(&Value::Null), y.get(column).unwrap_or(&Value::Null))
+        };
+        let index = || self.index.iter().map(of).find(|order| order.is_ne());
+        (a.tenant.cmp(&b.tenant))
+            .then_with(|| index().unwrap_or(Ordering::Equal))
+            .then_with(|| a.key.cmp(&b.key))
     }
 
     /// Whether the row is within prefix and bounds.
@@ -90,14 +105,14 @@ impl View {
     }
 
     fn room(&self) -> Room {
-        Room::new(self.bytes_max.load(Ordering::Relaxed))
+        Room::new(self.bytes_max.load(atomic::Ordering::Relaxed))
     }
 
     fn check<'a>(&'a self, range: &'a Range) -> Result<Scan<'a>> {
         checked(&self.collections, range)
     }
 
-    fn rows(&self, tenant: Option<&Tenant>, scan: &Scan<'_>) -> Result<Vec<(Position, &Columns)>> {
+    fn rows(&self, tenant: Option<&Tenant>, scan: &Scan<'_>) -> Result<Vec<Found<'_>>> {
         Ok(rows(&self.tables, tenant, scan)?)
     }
 }
@@ -135,15 +150,16 @@ fn rows<'t>(
     tables: &'t Tables,
     tenant: Option<&Tenant>,
     scan: &Scan<'_>,
-) -> Result<Vec<(Position, &'t Columns)>, Violation> {
+) -> Result<Vec<Found<'t>>, Violation> {
     let mut found: Vec<_> = tables
         .of(scan.collection)?
         .rows
         .iter()
         .filter(|(id, row)| visible(scan.collection, tenant, id) && scan.includes(row))
-        .map(|(id, row)| (scan.position(id, row), row.as_ref()))
+        .map(|(id, row)| (id.as_ref(), row.as_ref()))
         .collect();
-    found.sort_by(|a, b| a.0.cmp(&b.0));
+    // They are in the order of the table already, and often in that of the index.
+    found.sort_by(|a, b| scan.order(*a, *b));
     Ok(found)
 }
 
@@ -171,13 +187,12 @@ pub(super) fn keys_of(
         }
     };
     let (after, until) = (position(&range.after)?, position(&range.until)?);
-    let among = rows(tables, tenant, &scan)?.into_iter().filter(|(at, row)| {
-        after.as_ref().is_none_or(|after| at > after)
-            && until.as_ref().is_none_or(|until| at <= until)
-            && meets(row, &range.conditions)
+    let among = rows(tables, tenant, &scan)?.into_iter().filter(|found| {
+        after.as_ref().is_none_or(|after| scan.position(*found) > *after)
+            && until.as_ref().is_none_or(|until| scan.position(*found) <= *until)
+            && meets(found.1, &range.conditions)
     });
-    let key = |at: Position| at.2.into_iter().map(|value| value.0).collect();
-    Ok(among.take(range.rows as usize).map(|(at, _)| key(at)).collect())
+    Ok(among.take(range.rows as usize).map(|(id, _)| id.key()).collect())
 }
 
 /// The requested columns of a row, in the requested order.
@@ -207,7 +222,7 @@ impl ReadView for View {
     fn read_by(&self, _deadline: Instant) {}
 
     fn read_at_most(&self, bytes: u64) {
-        self.bytes_max.store(bytes, Ordering::Relaxed);
+        self.bytes_max.store(bytes, atomic::Ordering::Relaxed);
     }
 
     async fn get_many(
@@ -243,15 +258,15 @@ impl ReadView for View {
         if range.descending {
             rows.reverse();
         }
-        let passed = |position: &Position| match &after {
+        let passed = |found: &Found<'_>| match &after {
             None => false,
-            Some(after) if range.descending => position >= after,
-            Some(after) => position <= after,
+            Some(after) if range.descending => scan.position(*found) >= *after,
+            Some(after) => scan.position(*found) <= *after,
         };
-        let mut rows = rows.into_iter().skip_while(|(position, _)| passed(position)).peekable();
+        let mut rows = rows.into_iter().skip_while(passed).peekable();
         let (mut page, mut bytes, room) = (RangePage::default(), 0, self.room());
         let bytes_max = range.bytes_max.min(usize::try_from(room.max()).unwrap_or(usize::MAX));
-        while let Some((position, row)) = rows.next() {
+        while let Some((id, row)) = rows.next() {
             page.scanned += 1;
             if meets(row, &range.conditions) {
                 let projected = project(row, &range.columns);
@@ -259,13 +274,13 @@ impl ReadView for View {
                 bytes += weight(&projected);
                 page.rows.push(projected);
                 if range.keys {
-                    page.keys.push(position.2.iter().map(|value| value.0.clone()).collect());
+                    page.keys.push(id.key());
                 }
             }
             let full = page.rows.len() >= range.limit as usize || bytes >= bytes_max;
             let looked = range.scan_max > 0 && page.scanned >= range.scan_max;
             if (looked || (full && !page.rows.is_empty())) && rows.peek().is_some() {
-                page.next = Some(encode(&position)?);
+                page.next = Some(encode(&scan.position((id, row)))?);
                 break;
             }
         }
@@ -305,7 +320,7 @@ impl ReadView for View {
             .rows(None, &scan)?
             .into_iter()
             .filter(|(_, row)| meets(row, &range.conditions))
-            .filter_map(|((tenant, ..), _)| tenant)
+            .filter_map(|(id, _)| id.tenant.clone())
             .filter(|tenant| after.is_none_or(|after| tenant > after))
             .collect();
         tenants.dedup();
