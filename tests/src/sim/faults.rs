@@ -5,19 +5,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use besom_core::ids::Term;
+use besom_core::pace::{INTERVAL, Strain};
 use besom_core::time::{Mono, Time};
-use besom_doubles::store::Fault;
-use besom_node::{Bar, Command, Event, Role, executor, holdings};
-use besom_ports::store::Error;
+use besom_doubles::store::{Fault, READ};
+use besom_node::{Bar, Command, Event, Now, Role, executor, holdings};
+use besom_ports::store::{Error, Store as _};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::invariants::{self, now};
 use super::world::{Coming, World};
 
 /// One in this many of the usual writes fails.
 const USUAL_ONE_IN: u32 = 120;
 /// One in this many of the rare writes fails, so that a few hundred worlds hit each.
 const RARE_ONE_IN: u32 = 4;
+/// One in this many reads fails.
+const READ_ONE_IN: u32 = 400;
 /// The writes that a world has few of.
 const RARE: [&str; 11] = [
     "abandon",
@@ -55,14 +59,15 @@ pub const WRITES: [&str; 17] = [
     "take_rows",
 ];
 
-/// The kinds of faults beside those of writes.
-pub const TROUBLES: [&str; 20] = [
+/// The kinds of faults beside those of writes and reads.
+pub const TROUBLES: [&str; 22] = [
     "backup",
     "bad plugin",
     "clock set",
     "connected",
     "crash",
     "cut off",
+    "cut off from the store",
     "disk full",
     "doubled message",
     "good plugin",
@@ -77,7 +82,15 @@ pub const TROUBLES: [&str; 20] = [
     "shutdown",
     "store restored",
     "store's clock jumps",
+    "strain",
 ];
+
+/// The strain of a database without load.
+pub(super) const CALM: Strain = Strain {
+    latency: Some(Duration::from_millis(1)),
+    lock_wait: Some(Duration::ZERO),
+    lag: Some(Duration::ZERO),
+};
 
 /// How often a write failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,14 +127,19 @@ impl Luck {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault of a write.
+    /// The fault of a write or a read.
     pub(super) fn of(&self, write: &'static str, now: Time) -> Option<Fault> {
         let mut chances = self.chances();
         if now >= chances.ends {
             return None;
         }
-        let one_in = if RARE.contains(&write) { RARE_ONE_IN } else { USUAL_ONE_IN };
-        let fault = if now < chances.full_until {
+        let is_read = write == READ;
+        let one_in = match is_read {
+            true => READ_ONE_IN,
+            false if RARE.contains(&write) => RARE_ONE_IN,
+            false => USUAL_ONE_IN,
+        };
+        let fault = if now < chances.full_until && !is_read {
             Fault::Unavailable
         } else if !chances.random.random_ratio(1, one_in) {
             return None;
@@ -129,6 +147,8 @@ impl Luck {
             match chances.random.random_range(0..8) {
                 0 => Fault::Busy,
                 1 => Fault::Unavailable,
+                // A read has no result that could be unknown.
+                _ if is_read => Fault::Unavailable,
                 2..=4 => Fault::UnknownNotApplied,
                 _ => Fault::UnknownApplied,
             }
@@ -175,7 +195,7 @@ impl World<'_> {
             .iter()
             .position(|host| host.as_ref().is_some_and(|host| host.node.role() == Role::Leading));
         let node = if self.chance(2) { leader.unwrap_or(node) } else { node };
-        match self.random.random_range(0..24) {
+        match self.random.random_range(0..28) {
             0..=2 => {
                 self.note_trouble("crash", node);
                 self.crash(node);
@@ -239,6 +259,18 @@ impl World<'_> {
                 let life = self.lives[node];
                 self.deliver(node, life, Event::Shutdown);
             }
+            20..=21 => {
+                self.note_trouble("cut off from the store", node);
+                let (life, wait) = (self.lives[node], self.random_millis(500, 30_000));
+                if let Some(host) = &self.hosts[node] {
+                    host.store.set_away(true);
+                }
+                self.schedule(wait, Coming::Reconnect { node, life });
+            }
+            22..=23 => {
+                self.note_trouble("strain", node);
+                self.strain();
+            }
             _ => {
                 self.note_trouble("killed at a command", node);
                 let dies = if self.chance(2) { Dies::Before } else { Dies::After };
@@ -256,10 +288,41 @@ impl World<'_> {
     fn end_trouble(&mut self) {
         for host in self.hosts.iter_mut().flatten() {
             host.coordination.set_away(false);
+            host.store.set_away(false);
             host.dies = None;
         }
+        self.root.set_strain(CALM);
         self.jump_store_clock(0);
         self.set_bad(false);
+    }
+
+    /// The product feels the load of the database for a while.
+    fn strain(&mut self) {
+        let late = self.random_millis(0, 1_000);
+        let strain = match self.random.random_range(0..3) {
+            0 => Strain { latency: Some(late), ..CALM },
+            1 => Strain { lock_wait: Some(late), ..CALM },
+            _ => Strain { lag: Some(late * 60), ..CALM },
+        };
+        self.root.set_strain(strain);
+        let wait = self.random_millis(1_000, 40_000);
+        self.schedule(wait, Coming::Calm);
+    }
+
+    /// A host measures the strain, as its pacing does.
+    pub(super) fn pace(&mut self, node: usize, life: u64) {
+        let now_at = self.now();
+        let Some(host) = self.alive(node, life) else { return };
+        let wait = host.paused_until.since(now_at);
+        if wait.is_zero() {
+            let Now { wall, mono } = host.ports.clock.now();
+            if let Some(collections) = host.ports.pacing.worked_on(mono) {
+                // What cannot be measured strains nobody.
+                let strain = now(host.store.strain(&collections)).unwrap_or_default();
+                host.ports.pacing.step(&strain, (wall, mono));
+            }
+        }
+        self.schedule(wait + INTERVAL, Coming::Pace { node, life });
     }
 
     /// The host dies, and starts again after a while.
@@ -301,7 +364,7 @@ impl World<'_> {
         let Some(host) = self.alive(node, life) else { return };
         let wait = host.paused_until.since(now);
         if wait.is_zero() {
-            let read = super::invariants::now(host.ports.clock.read(host.store.as_ref()));
+            let read = invariants::now(host.ports.clock.read(host.store.as_ref()));
             if let Ok(skew) = read {
                 let event = Event::Barred(Bar::Clock, skew == Skew::TooLarge);
                 self.deliver(node, life, event);

@@ -9,11 +9,13 @@ use besom_core::activity::Timeouts;
 use besom_core::clock::{Skew, SkewBounds};
 use besom_core::cron::Schedule;
 use besom_core::ids::{Incarnation, Term};
+use besom_core::pace::INTERVAL;
 use besom_core::time::{Mono, Time};
 use besom_doubles::activity::MemoryActivity;
 use besom_doubles::coordination::MemoryCoordination;
 use besom_doubles::store::MemoryStore;
 use besom_engine::host::clock::StoreTime;
+use besom_engine::host::health::Health;
 use besom_engine::host::perform::{Cluster, Ports};
 use besom_engine::host::{keep_removed, setup, undo};
 use besom_node::planner::Scheduled;
@@ -116,7 +118,7 @@ impl World<'_> {
             clock_read_every: READ_CLOCK_EVERY,
             activity: Arc::new(MemoryActivity::new(Timeouts::default(), time)),
             guests: Arc::new(undo::Undoing::new(plugins, undo::Proposer::new(store.clone(), []))),
-            health: Arc::default(),
+            health: Arc::new(self.health_of(node)),
             node: name.clone(),
             snapshot_max: self.config.host.act_snapshot_max,
             history_retention: Duration::from_secs(3_600),
@@ -140,7 +142,7 @@ impl World<'_> {
         let mut seed = [0; 32];
         self.random.fill_bytes(&mut seed);
         // A host that cannot read the store's clock does not start.
-        let skew = now(ports.clock.read(store.as_ref())).expect("no read fails");
+        let Ok(skew) = now(ports.clock.read(store.as_ref())) else { return self.crash(node) };
         let machine = Node::new(settings, work, seed, ports.clock.now());
         self.hosts[node] = Some(Host {
             node: machine,
@@ -161,6 +163,7 @@ impl World<'_> {
         self.deliver(node, life, first);
         self.schedule(READ_CLOCK_EVERY, Coming::ReadClock { node, life });
         self.schedule(REPORT_EVERY, Coming::Report { node, life });
+        self.schedule(INTERVAL, Coming::Pace { node, life });
         if self.plan.cluster {
             self.look(node, life);
         }
@@ -195,6 +198,14 @@ impl World<'_> {
         Arc::new(StoreTime::by(SkewBounds::DEFAULT, mono, wall))
     }
 
+    fn health_of(&self, node: usize) -> Health {
+        let clock = self.clock_of(node);
+        Health::by(move || {
+            let now = clock.now();
+            (now.wall, now.mono)
+        })
+    }
+
     /// A host writes its row, as [`besom_engine::host`] does, and learns by it that the store was restored. It
     /// also writes a line of a run's log.
     pub(super) fn report_node(&mut self, node: usize, life: u64) {
@@ -223,7 +234,7 @@ impl World<'_> {
             if host.rows.len() < UNANSWERED_MAX {
                 host.rows.push(row.seen_at);
             }
-            if let Some(run) = now(host.store.runs(None, 1)).expect("no read fails").first() {
+            if let Some(run) = now(host.store.runs(None, 1)).unwrap_or_default().first() {
                 let line = RunLine {
                     run: run.id,
                     at: row.seen_at,

@@ -18,7 +18,7 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use besom_doubles::store::Broken;
+pub use besom_doubles::store::{Broken, READ};
 pub use faults::{Hits, TROUBLES, WRITES};
 pub use invariants::Violation;
 pub use world::{simulate, simulate_traced};

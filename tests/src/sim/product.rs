@@ -20,15 +20,17 @@ impl World<'_> {
         if !self.troubled() {
             return;
         }
-        // Now and then a burst for one tenant, so that a run wants to delete more than it may.
+        // Now and then a burst for one tenant, so that a run wants to delete more than it may, or to change
+        // more rows per second.
         let burst = self.chance(25);
         let most = if burst { 25 } else { 6 };
         let tenant = self.random.random_range(0..TENANTS.len());
+        let burst_of = if self.chance(3) { "grind" } else { "purge" };
         for _ in 0..self.random.random_range(1..most) {
             let of = if burst { tenant } else { self.random.random_range(0..TENANTS.len()) };
             let tenant = Tenant::from(TENANTS[of]);
             let task = match burst {
-                true => "purge",
+                true => burst_of,
                 false => script::TASKS[self.random.random_range(0..script::TASKS.len())],
             };
             self.create(tenant, task);

@@ -14,6 +14,7 @@ use besom_core::collection::{Collection, Collections, Column, Encoding, Operatio
 use besom_core::ids::{RunId, TaskName, Tenant};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::mode::Mode;
+use besom_core::pace::Yielding;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Verdict};
 use besom_core::queue::RetryPolicy;
@@ -36,6 +37,14 @@ pub const DELETES_MAX: u64 = 8;
 pub const LETTERS_MAX: NonZeroU32 = NonZeroU32::new(2).unwrap();
 /// The number of runs of `grind` that may fail in a row.
 pub const FAILURES_MAX: NonZeroU32 = NonZeroU32::new(3).unwrap();
+/// The most rows per second that `grind` may change.
+pub const ROWS_MAX: NonZeroU32 = NonZeroU32::new(6).unwrap();
+/// When `grind` yields.
+pub const YIELDING: Yielding = Yielding {
+    latency: Duration::from_millis(50),
+    lag: Duration::from_secs(5),
+    floor: NonZeroU32::new(1).unwrap(),
+};
 
 /// The states of a thing. Only an open one is a candidate; the product has changed one that is kept.
 pub const OPEN: &str = "open";
@@ -212,8 +221,8 @@ pub fn definition(task: &str, version: u32) -> TaskDefinition {
         queue_max: besom_ports::task::QUEUE_MAX_DEFAULT,
         timers_max: Lane::Normal.row().timers_max,
         dead_max: besom_ports::task::DEAD_MAX_DEFAULT,
-        rows_per_second: NonZeroU32::new(50).filter(|_| task == "grind"),
-        yields: None,
+        rows_per_second: Some(ROWS_MAX).filter(|_| task == "grind"),
+        yields: Some(YIELDING).filter(|_| task == "grind"),
         brakes: Brakes {
             deletes: (task == "purge").then_some(DeletesMax::Rows(DELETES_MAX)),
             letters: Some(LETTERS_MAX).filter(|_| task == "sweep"),

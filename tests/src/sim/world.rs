@@ -23,7 +23,7 @@ use besom_ports::store::Store as _;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::faults::{Dies, Luck, repeatable, unanswered};
+use super::faults::{CALM, Dies, Luck, repeatable, unanswered};
 use super::host::Host;
 use super::invariants::{self, Invariant, Made, NodeAtRest, Rest, Step, Violation, now};
 use super::script::{self, Stage};
@@ -51,6 +51,12 @@ pub(super) enum Coming {
     ReadClock { node: usize, life: u64 },
     /// A node writes its row.
     Report { node: usize, life: u64 },
+    /// A node measures the strain.
+    Pace { node: usize, life: u64 },
+    /// A host reaches the store again.
+    Reconnect { node: usize, life: u64 },
+    /// The load of the database has passed.
+    Calm,
     /// A host starts (again).
     Start { node: usize },
     /// The product creates things.
@@ -74,6 +80,9 @@ impl Coming {
             }
             Coming::Deliver { node, life, event } => format!("node-{node}-{life} <- {event:?}"),
             Coming::Wake { .. } | Coming::Look { .. } | Coming::ReadClock { .. } => return None,
+            Coming::Pace { .. } => return None,
+            Coming::Reconnect { node, .. } => format!("host {node} reaches the store again"),
+            Coming::Calm => "the load of the database has passed".to_owned(),
             Coming::Report { .. } | Coming::Product | Coming::Operate | Coming::Trouble => {
                 return None;
             }
@@ -91,6 +100,8 @@ impl Coming {
             | Coming::Look { node, .. }
             | Coming::ReadClock { node, .. }
             | Coming::Report { node, .. }
+            | Coming::Pace { node, .. }
+            | Coming::Reconnect { node, .. }
             | Coming::Start { node } => *node,
             _ => usize::MAX,
         }
@@ -160,6 +171,7 @@ impl<'t> World<'t> {
         };
         let collections = Arc::new(script::collections());
         root.set_collections(Arc::clone(&collections));
+        root.set_strain(CALM);
         for collection in collections.values() {
             root.create_table(collection, &[]);
         }
@@ -276,6 +288,7 @@ impl<'t> World<'t> {
 
     pub(super) fn jump_store_clock(&mut self, offset: i64) {
         self.store_offset.store(offset, Ordering::Relaxed);
+        self.check(|invariant| invariant.step(&Step::ClockJumped));
     }
 
     pub(super) fn schedule(&mut self, wait: Duration, coming: Coming) {
@@ -301,6 +314,13 @@ impl<'t> World<'t> {
             Coming::Look { node, life } => self.look(node, life),
             Coming::ReadClock { node, life } => self.read_clock(node, life),
             Coming::Report { node, life } => self.report_node(node, life),
+            Coming::Pace { node, life } => self.pace(node, life),
+            Coming::Reconnect { node, life } => {
+                if let Some(host) = self.alive(node, life) {
+                    host.store.set_away(false);
+                }
+            }
+            Coming::Calm => self.root.set_strain(CALM),
             Coming::Deliver { node, life, event } => self.deliver(node, life, event),
             Coming::Perform { node, life, command, sent, stop } => {
                 self.perform(node, life, command, sent, &stop);
@@ -476,7 +496,14 @@ impl<'t> World<'t> {
         let answer = now(ports.perform(command.clone(), sent, stop));
         let called = self.stage.take_called();
         let root = self.root.handle();
-        let step = Step::Performed { command: &command, store: &root, called: &called };
+        let (at, answer_seen) = (self.now(), answer.as_ref());
+        let step = Step::Performed {
+            command: &command,
+            answer: answer_seen,
+            at,
+            store: &root,
+            called: &called,
+        };
         self.check(|invariant| invariant.step(&step));
         if dies == Some(Dies::After) {
             return self.crash(node);

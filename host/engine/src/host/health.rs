@@ -69,6 +69,22 @@ pub struct Health {
     store_lost_now: Notify,
     /// The term of the last leader that this node was told to wait for.
     awaited: AtomicU64,
+    clocks: Clocks,
+}
+
+/// Reads the wall clock and the monotonic clock.
+struct Clocks(Box<dyn Fn() -> (Time, Mono) + Send + Sync>);
+
+impl Default for Clocks {
+    fn default() -> Clocks {
+        Clocks(Box::new(|| (clock::wall(), clock::mono())))
+    }
+}
+
+impl fmt::Debug for Clocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clocks").finish_non_exhaustive()
+    }
 }
 
 /// A current or recent hold.
@@ -105,6 +121,15 @@ impl Away {
 }
 
 impl Health {
+    /// Uses the given clocks in place of the machine's.
+    pub fn by(clocks: impl Fn() -> (Time, Mono) + Send + Sync + 'static) -> Health {
+        Health { clocks: Clocks(Box::new(clocks)), ..Health::default() }
+    }
+
+    fn now(&self) -> (Time, Mono) {
+        (self.clocks.0)()
+    }
+
     /// Records the result of a call to a service.
     pub fn note<T, E: fmt::Display>(&self, part: Part, answer: &Result<T, E>) {
         match answer {
@@ -115,7 +140,8 @@ impl Health {
 
     /// Records that the service has answered.
     pub fn answered(&self, part: Part) {
-        self.answered_at(part, clock::wall(), clock::mono());
+        let (wall, mono) = self.now();
+        self.answered_at(part, wall, mono);
     }
 
     /// Whether the store has answered any call since then.
@@ -168,7 +194,8 @@ impl Health {
 
     /// Records that the service did not answer.
     pub fn missed(&self, part: Part, error: &dyn fmt::Display) {
-        self.missed_at(part, error, clock::wall(), clock::mono());
+        let (wall, mono) = self.now();
+        self.missed_at(part, error, wall, mono);
     }
 
     fn missed_at(&self, part: Part, error: &dyn fmt::Display, wall: Time, now: Mono) {
@@ -211,33 +238,35 @@ impl Health {
     /// Holds a part of a task: it is retried later, and no item uses an attempt. `what` names the
     /// part (`scan`, `stream 17`). Called at each failed attempt.
     pub fn hold(&self, task: &TaskName, what: &str, cause: Cause, why: &str) {
-        self.hold_at(Some(task), what, (cause, why), RENEWED_MAX, (clock::wall(), clock::mono()));
+        self.hold_at(Some(task), what, (cause, why), RENEWED_MAX, self.now());
     }
 
     /// Holds a part of a task that is retried after `pause` only.
     pub fn hold_for(&self, task: &TaskName, what: &str, said: (Cause, &str), pause: Duration) {
         let lasts = pause + RENEWED_MAX;
-        self.hold_at(Some(task), what, said, lasts, (clock::wall(), clock::mono()));
+        self.hold_at(Some(task), what, said, lasts, self.now());
     }
 
     /// Ends a hold.
     pub fn free(&self, task: &TaskName, what: &str) {
-        self.free_at(Some(task), what, clock::wall(), clock::mono());
+        let (wall, mono) = self.now();
+        self.free_at(Some(task), what, wall, mono);
     }
 
     /// Holds the whole node. Has to be repeated at least every [`RENEWED_MAX`].
     pub fn hold_node(&self, what: &str, cause: Cause, why: &str) {
-        self.hold_at(None, what, (cause, why), RENEWED_MAX, (clock::wall(), clock::mono()));
+        self.hold_at(None, what, (cause, why), RENEWED_MAX, self.now());
     }
 
     /// Holds a part of the whole node that is retried after `pause` only.
     pub fn hold_node_for(&self, what: &str, said: (Cause, &str), pause: Duration) {
-        self.hold_at(None, what, said, pause + RENEWED_MAX, (clock::wall(), clock::mono()));
+        self.hold_at(None, what, said, pause + RENEWED_MAX, self.now());
     }
 
     /// Ends a hold of the whole node.
     pub fn free_node(&self, what: &str) {
-        self.free_at(None, what, clock::wall(), clock::mono());
+        let (wall, mono) = self.now();
+        self.free_at(None, what, wall, mono);
     }
 
     fn hold_at(
@@ -304,7 +333,7 @@ impl Health {
     /// among the holds until they are set again.
     pub fn refuse(&self, tasks: BTreeMap<TaskName, String>) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = |task: &TaskName| refused.get(task).map_or_else(clock::wall, |(at, _)| *at);
+        let since = |task: &TaskName| refused.get(task).map_or_else(|| self.now().0, |(at, _)| *at);
         let with_time = |(task, why)| {
             let since = since(&task);
             (task, (since, why))
@@ -320,7 +349,7 @@ impl Health {
 
     /// The current holds.
     pub fn held(&self) -> Vec<Held> {
-        self.held_at(clock::mono())
+        self.held_at(self.now().1)
     }
 
     fn held_at(&self, now: Mono) -> Vec<Held> {

@@ -71,7 +71,7 @@ impl Pacing {
     }
 
     /// The collections of the tasks that work; none: no task does.
-    fn worked_on(&self, now: Mono) -> Option<Vec<String>> {
+    pub fn worked_on(&self, now: Mono) -> Option<Vec<String>> {
         let tasks = self.tasks();
         let works = tasks.values().filter(|tracked| tracked.works_until > now);
         let mut works = works.peekable();
@@ -80,8 +80,8 @@ impl Pacing {
         Some(all.into_iter().cloned().collect())
     }
 
-    /// Ends an interval of the tasks that work.
-    fn step(&self, strain: &Strain, (wall, now): (Time, Mono)) {
+    /// Ends an interval of the tasks that work, in which they strained the database so.
+    pub fn step(&self, strain: &Strain, (wall, now): (Time, Mono)) {
         for (task, tracked) in self.tasks().iter_mut() {
             if tracked.works_until <= now {
                 continue;

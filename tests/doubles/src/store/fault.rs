@@ -34,7 +34,10 @@ pub enum Fault {
     UnknownApplied,
 }
 
-/// Decides which write fails. It is given the name of the operation of the port.
+/// The name of every read for [`Chance`].
+pub const READ: &str = "read";
+
+/// Decides which operation fails. It is given the name of the write of the port, or [`READ`].
 pub type Chance = Arc<dyn Fn(&'static str) -> Option<Fault> + Send + Sync>;
 
 /// The faults of one handle.
@@ -68,17 +71,20 @@ pub enum Broken {
     Slots,
     /// Rows are put back whatever has happened to them since.
     Undo,
+    /// What a task has taken of its rows per second is forgotten.
+    Budget,
 }
 
 impl Broken {
     /// All defects.
-    pub const ALL: [Broken; 6] = [
+    pub const ALL: [Broken; 7] = [
         Broken::Fence,
         Broken::Epoch,
         Broken::PurgeFirst,
         Broken::EarlyNumbers,
         Broken::Slots,
         Broken::Undo,
+        Broken::Budget,
     ];
 
     /// Its name on a command line.
@@ -90,6 +96,7 @@ impl Broken {
             Broken::EarlyNumbers => "early-numbers",
             Broken::Slots => "slots",
             Broken::Undo => "undo",
+            Broken::Budget => "budget",
         }
     }
 }
@@ -110,7 +117,7 @@ impl MemoryStore {
         self.faults().queue(on).push_back(fault);
     }
 
-    /// Lets each write of this handle fail as `chance` decides, beside [`MemoryStore::fail_next`].
+    /// Lets each write and read of this handle fail as `chance` decides, beside [`MemoryStore::fail_next`].
     pub fn fail_by(&self, chance: Chance) {
         self.faults().chance = Some(chance);
     }
@@ -164,6 +171,7 @@ impl MemoryStore {
             }
             (faults.queue(on).pop_front(), faults.chance.clone())
         };
+        let name = name.or((on == On::Read).then_some(READ));
         let fault = fault.or_else(|| chance?(name?));
         match fault {
             None => operation(&mut self.lock()),

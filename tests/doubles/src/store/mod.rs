@@ -42,7 +42,7 @@ use besom_core::time::Time;
 
 use besom_ports::store::Offered;
 
-pub use fault::{Broken, Chance, Corruption, Fault, On};
+pub use fault::{Broken, Chance, Corruption, Fault, On, READ};
 pub use outbox::Message;
 
 use fault::Faults;

@@ -14,6 +14,7 @@ mod leader;
 mod leader_per_term;
 mod messages;
 mod owners;
+mod paces;
 mod pauses;
 mod rings;
 mod silence;
@@ -27,10 +28,11 @@ use std::fmt;
 use std::time::Duration;
 
 use besom_core::ids::{Incarnation, OwnerEpoch, Partition, RunId, TaskName, Tenant, Term};
+use besom_core::time::Time;
 use besom_core::undo::Target;
 use besom_core::value::{Row, Value};
 use besom_doubles::store::MemoryStore;
-use besom_node::Command;
+use besom_node::{Command, Event};
 use besom_ports::store::{HistoryQuery, HistoryRow, ReadView, Store as _};
 use futures::FutureExt as _;
 
@@ -57,6 +59,10 @@ pub enum Step<'a> {
     Performed {
         /// What was carried out.
         command: &'a Command,
+        /// The answer, whether or not its sender receives it.
+        answer: Option<&'a Event>,
+        /// When, by the true time.
+        at: Time,
         /// The store after it.
         store: &'a MemoryStore,
         /// The calls of plugins that belong to it.
@@ -71,6 +77,8 @@ pub enum Step<'a> {
     },
     /// The store's content was replaced by that of a backup.
     Restored,
+    /// The store's clock was set.
+    ClockJumped,
 }
 
 /// What an invariant sees at the end.
@@ -137,6 +145,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(streams::Streams::default()),
         Box::new(definitions::Definitions),
         Box::new(brakes::Brakes),
+        Box::new(paces::Paces::default()),
         Box::new(pauses::Pauses),
         Box::new(commands::Commands),
         Box::new(undo::Undo),
