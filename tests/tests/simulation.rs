@@ -197,6 +197,11 @@ fn numbers_that_are_drawn_before_the_lock_are_found() {
 }
 
 #[test]
+fn messages_that_are_numbered_before_the_lock_are_found() {
+    is_found(Broken::EarlyMessages, &["deliveries"]);
+}
+
+#[test]
 fn slots_that_are_decided_twice_are_found() {
     is_found(Broken::Slots, &["slots"]);
 }

@@ -11,8 +11,8 @@ usage: simulate [--seed N] [--seeds COUNT] [--cluster] [--broken DEFECT] [--step
   --seed N         the first seed (default: 0)
   --seeds COUNT    the number of seeds (default: 1)
   --cluster        the nodes share the partitions; otherwise the leader owns all of them
-  --broken DEFECT  a defect of the store: fence, epoch, purge-first, early-numbers, slots, undo
-                   or budget
+  --broken DEFECT  a defect of the store: fence, epoch, purge-first, early-numbers,
+                   early-messages, slots, undo or budget
   --steps          print every step: its number, the time in seconds, and what happens
 
 Exit code 1: an invariant was violated. 2: invalid usage.

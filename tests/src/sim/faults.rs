@@ -37,16 +37,18 @@ const RARE: [&str; 11] = [
     "take_rows",
 ];
 
-/// The writes of the store's port that a world carries out. The others belong to the delivery of messages, which
-/// has its own tests.
-pub const WRITES: [&str; 17] = [
+/// The writes of the store's port that a world carries out. The others belong to reviews, to brokers and to messages
+/// of the product, which have their own tests.
+pub const WRITES: [&str; 19] = [
     "abandon",
     "apply_command",
     "begin",
     "bury",
+    "claim_messages",
     "claim_partitions",
     "commit",
     "decide_slots",
+    "end_attempts",
     "end_scan",
     "find_commit",
     "forget_node",

@@ -26,6 +26,7 @@ use besom_ports::members::{Announcement, MemberState, Members as _};
 use besom_ports::store::{NodeRow, RunLine, Store as _};
 use rand::RngCore as _;
 
+use super::delivery::Outbox;
 use super::faults::Dies;
 use super::invariants::now;
 use super::script;
@@ -51,6 +52,8 @@ pub(super) struct Host {
     term: Term,
     /// The term that it leads under.
     pub(super) leads: Option<Term>,
+    /// The delivery of messages while it leads.
+    pub(super) outbox: Option<Outbox>,
     /// The wake-up that is planned: earlier ones than this are not repeated.
     pub(super) wake_at: Option<Time>,
     /// The rows that it has written since the last answer.
@@ -154,6 +157,7 @@ impl World<'_> {
             dies: None,
             term: Term(0),
             leads: None,
+            outbox: None,
             wake_at: None,
             rows: Vec::new(),
             is_confirmed: false,

@@ -4,9 +4,10 @@
 //! queue, and one seed determines what goes wrong: nodes that crash or are paused for longer than the lease,
 //! answers that are lost or repeated, clocks that jump, writes with an unknown result, and databases that are
 //! restored ([`faults`]). Meanwhile the product writes ([`product`]) and operators ask for pauses, undos and
-//! more ([`operator`]). After a while the faults stop and the world comes to rest. The [`invariants`] are
+//! more ([`operator`]), and messages are delivered ([`delivery`]). After a while the faults stop and the world comes to rest. The [`invariants`] are
 //! checked at each step and at the end.
 
+mod delivery;
 mod faults;
 mod host;
 pub mod invariants;

@@ -46,6 +46,9 @@ pub const YIELDING: Yielding = Yielding {
     floor: NonZeroU32::new(1).unwrap(),
 };
 
+/// The topic of the messages about what is done.
+pub const TOPIC: &str = "done";
+
 /// The states of a thing. Only an open one is a candidate; the product has changed one that is kept.
 pub const OPEN: &str = "open";
 /// See [`OPEN`].
@@ -199,7 +202,7 @@ pub fn definition(task: &str, version: u32) -> TaskDefinition {
             log_bytes: 1_024,
         },
         grants: [("things".to_owned(), all), ("ledger".to_owned(), all)].into(),
-        topics: vec!["done".into()],
+        topics: vec![TOPIC.into()],
         columns: Default::default(),
         all_tenants: true,
         aliases: Default::default(),
@@ -285,7 +288,7 @@ impl Guests for Script {
             doc: String::new(),
             settings: Vec::new(),
             collections: vec![request("things"), request("ledger")],
-            topics: vec!["done".into()],
+            topics: vec![TOPIC.into()],
             activity: false,
             per_tenant: true,
             lane: definition(task_of(digest), 1).lane,
@@ -421,6 +424,11 @@ fn verdict(item: &Item, due: Option<Time>) -> Result<Verdict, Fault> {
     }
 }
 
+/// The key of the messages about a thing: its task.
+fn stream_of(key: &str) -> &str {
+    key.split_once('-').map_or(key, |(task, _)| task)
+}
+
 /// The effect: counted in the ledger, so that a second one would show. Only every other key has a
 /// guard; the others rely on the engine alone. Due things are guarded by the due time that was
 /// read.
@@ -452,7 +460,12 @@ fn effect(key: &str, due: Option<Time>) -> Proposal {
                 key: row,
                 fields: vec![Field::new("effects", Value::Integer(1))],
             },
-            Change::Emit { topic: "done".into(), key: key.into(), payload: Vec::new() },
+            // Its key is that of many messages, so that their order matters.
+            Change::Emit {
+                topic: TOPIC.into(),
+                key: stream_of(key).into(),
+                payload: key.as_bytes().to_vec(),
+            },
         ],
         on_guard_failed: OnGuardFailed::Skip("done already".into()),
         notes: Vec::new(),

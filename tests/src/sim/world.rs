@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use besom_config::{Config, Overrides, RawConfig};
 use besom_core::activity::Timeouts;
-use besom_core::ids::{Incarnation, Tenant};
+use besom_core::delivery;
+use besom_core::ids::{FencingToken, Incarnation, Tenant, Term};
 use besom_core::time::{Mono, Time};
 use besom_doubles::coordination::MemoryLease;
 use besom_doubles::store::{Backup, MemoryStore};
@@ -51,6 +52,10 @@ pub(super) enum Coming {
     ReadClock { node: usize, life: u64 },
     /// A node writes its row.
     Report { node: usize, life: u64 },
+    /// Delivery of a leader handles an event.
+    Outbox { node: usize, life: u64, term: Term, event: delivery::Event },
+    /// A command of delivery reaches the store or the receiver.
+    Ask { node: usize, life: u64, fence: FencingToken, command: delivery::Command },
     /// A node measures the strain.
     Pace { node: usize, life: u64 },
     /// A host reaches the store again.
@@ -80,7 +85,10 @@ impl Coming {
             }
             Coming::Deliver { node, life, event } => format!("node-{node}-{life} <- {event:?}"),
             Coming::Wake { .. } | Coming::Look { .. } | Coming::ReadClock { .. } => return None,
-            Coming::Pace { .. } => return None,
+            Coming::Pace { .. } | Coming::Outbox { .. } => return None,
+            Coming::Ask { node, life, command, .. } => {
+                format!("node-{node}-{life} -> {command:?}")
+            }
             Coming::Reconnect { node, .. } => format!("host {node} reaches the store again"),
             Coming::Calm => "the load of the database has passed".to_owned(),
             Coming::Report { .. } | Coming::Product | Coming::Operate | Coming::Trouble => {
@@ -101,6 +109,8 @@ impl Coming {
             | Coming::ReadClock { node, .. }
             | Coming::Report { node, .. }
             | Coming::Pace { node, .. }
+            | Coming::Outbox { node, .. }
+            | Coming::Ask { node, .. }
             | Coming::Reconnect { node, .. }
             | Coming::Start { node } => *node,
             _ => usize::MAX,
@@ -315,6 +325,8 @@ impl<'t> World<'t> {
             Coming::ReadClock { node, life } => self.read_clock(node, life),
             Coming::Report { node, life } => self.report_node(node, life),
             Coming::Pace { node, life } => self.pace(node, life),
+            Coming::Outbox { node, life, term, event } => self.step_outbox(node, life, term, event),
+            Coming::Ask { node, life, fence, command } => self.ask(node, life, &fence, command),
             Coming::Reconnect { node, life } => {
                 if let Some(host) = self.alive(node, life) {
                     host.store.set_away(false);
@@ -345,7 +357,7 @@ impl<'t> World<'t> {
     // ---- invariants
 
     /// Asks every invariant, and keeps what is wrong.
-    fn check(&mut self, mut ask: impl FnMut(&mut dyn Invariant) -> Vec<String>) {
+    pub(super) fn check(&mut self, mut ask: impl FnMut(&mut dyn Invariant) -> Vec<String>) {
         let (seed, step) = (self.plan.seed, self.report.events);
         for invariant in &mut self.invariants {
             let name = invariant.name();
@@ -398,6 +410,9 @@ impl<'t> World<'t> {
         let leading = host.node.role() == Role::Leading;
         let term = host.node.fence().map(|fence| fence.term).filter(|_| leading);
         let before = std::mem::replace(&mut host.leads, term);
+        if before != term {
+            self.begin_delivery(node, life);
+        }
         if let Some(term) = term.filter(|_| before != term) {
             self.report.terms = self.report.terms.max(term.0);
             let step = Step::Leads { node: &name, term };

@@ -67,6 +67,8 @@ pub enum Broken {
     PurgeFirst,
     /// Numbers of a stream are drawn before it is locked: from the state of some milliseconds ago.
     EarlyNumbers,
+    /// The same of messages: one of two transactions that emit at a time has not seen the other's numbers.
+    EarlyMessages,
     /// A slot decision whose answer was lost is carried out again when it is repeated.
     Slots,
     /// Rows are put back whatever has happened to them since.
@@ -77,11 +79,12 @@ pub enum Broken {
 
 impl Broken {
     /// All defects.
-    pub const ALL: [Broken; 7] = [
+    pub const ALL: [Broken; 8] = [
         Broken::Fence,
         Broken::Epoch,
         Broken::PurgeFirst,
         Broken::EarlyNumbers,
+        Broken::EarlyMessages,
         Broken::Slots,
         Broken::Undo,
         Broken::Budget,
@@ -94,6 +97,7 @@ impl Broken {
             Broken::Epoch => "epoch",
             Broken::PurgeFirst => "purge-first",
             Broken::EarlyNumbers => "early-numbers",
+            Broken::EarlyMessages => "early-messages",
             Broken::Slots => "slots",
             Broken::Undo => "undo",
             Broken::Budget => "budget",

@@ -130,6 +130,11 @@ impl MemoryStore {
         self.lock().outbox.to_vec()
     }
 
+    /// Looks at the emitted messages, oldest first.
+    pub fn look_into_outbox<T>(&self, look: impl FnOnce(&[Message]) -> T) -> T {
+        look(&self.lock().outbox)
+    }
+
     /// Inserts rows into the table `feed`, as the product does.
     pub fn insert_messages(&self, offered: &[Offered]) {
         self.lock().feed.extend_from_slice(offered);

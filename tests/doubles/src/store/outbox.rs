@@ -10,8 +10,12 @@ use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stag
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 
+use super::fault::Broken;
 use super::state::{Numbered, State};
 use besom_ports::store::{self, Entered, MessageQuery, MessageSelector, Offered, Result};
+
+/// How long after another a commit does not see its messages, with [`Broken::EarlyMessages`].
+const EARLY: Duration = Duration::from_millis(250);
 
 /// A message in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +57,16 @@ pub(super) struct Origin<'a> {
 }
 
 impl Message {
+    /// Its number among those of its topic, tenant and key.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether it is delivered.
+    pub fn state(&self) -> Stage {
+        self.stage
+    }
+
     /// The sequence: messages that share it are delivered in order.
     fn stream(&self) -> (&str, Option<&Tenant>, &str) {
         (&self.topic, self.tenant.as_ref(), &self.key)
@@ -107,9 +121,20 @@ impl State {
         let own = (topic, origin.tenant, key);
         let waits = self.outbox.iter().any(|m| m.stage == Stage::Pending && m.stream() == own);
         let stream = (topic.to_owned(), origin.tenant.cloned(), key.to_owned());
-        let last = self.sequences.entry(stream).or_default();
-        *last += 1;
-        let sequence = *last;
+        let is_early = self.is_broken(Broken::EarlyMessages);
+        let last = self.sequences.entry(stream.clone()).or_default();
+        let mut sequence = *last + 1;
+        if is_early {
+            let (at, seen) = self.early_messages.entry(stream).or_insert((origin.now, *last));
+            let wait = origin.now.since(*at);
+            if wait > EARLY {
+                (*at, *seen) = (origin.now, *last);
+            } else if !wait.is_zero() {
+                // A transaction that has not seen the messages of the one before.
+                sequence = *seen + 1;
+            }
+        }
+        *last = (*last).max(sequence);
         Arc::make_mut(&mut self.outbox).push(Message {
             topic: topic.to_owned(),
             key: key.to_owned(),

@@ -93,6 +93,8 @@ pub(super) struct State {
     pub(super) broken: Option<Broken>,
     /// The last number of each stream some milliseconds ago, for [`Broken::EarlyNumbers`].
     pub(super) early: BTreeMap<(TaskName, Partition), (Time, Seq)>,
+    /// The same of messages, for [`Broken::EarlyMessages`].
+    pub(super) early_messages: BTreeMap<(String, Option<Tenant>, String), (Time, u64)>,
 
     pub(super) tasks: BTreeMap<TaskName, TaskState>,
     pub(super) runs: BTreeMap<RunId, Run>,
@@ -152,6 +154,7 @@ impl State {
             arrivals: Vec::new(),
             broken: None,
             early: BTreeMap::new(),
+            early_messages: BTreeMap::new(),
             tasks: BTreeMap::new(),
             runs: BTreeMap::new(),
             brakes: BTreeMap::new(),

@@ -15,7 +15,8 @@ impl Invariant for Messages {
     fn rest(&mut self, rest: &Rest<'_>) -> Vec<String> {
         let mut emitted: BTreeMap<String, u64> = BTreeMap::new();
         for message in rest.store.outbox() {
-            *emitted.entry(message.key).or_default() += 1;
+            let key = String::from_utf8(message.payload).expect("the key of an item");
+            *emitted.entry(key).or_default() += 1;
         }
         let mut wrong = Vec::new();
         for (_, key) in &rest.made.things {

@@ -7,6 +7,7 @@ mod brakes;
 mod commands;
 mod conservation;
 mod definitions;
+mod deliveries;
 mod drained;
 mod early;
 mod effects;
@@ -27,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use besom_core::delivery::Claimed;
 use besom_core::ids::{Incarnation, OwnerEpoch, Partition, RunId, TaskName, Tenant, Term};
 use besom_core::time::Time;
 use besom_core::undo::Target;
@@ -79,6 +81,13 @@ pub enum Step<'a> {
     Restored,
     /// The store's clock was set.
     ClockJumped,
+    /// The receiver has taken a message, whether or not its sender learns it.
+    Received {
+        /// The message.
+        message: &'a Claimed,
+        /// The store.
+        store: &'a MemoryStore,
+    },
 }
 
 /// What an invariant sees at the end.
@@ -144,6 +153,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(owners::Owners),
         Box::new(streams::Streams::default()),
         Box::new(definitions::Definitions),
+        Box::new(deliveries::Deliveries::default()),
         Box::new(brakes::Brakes),
         Box::new(paces::Paces::default()),
         Box::new(pauses::Pauses),
