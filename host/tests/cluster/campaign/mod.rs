@@ -3,12 +3,12 @@
 //!
 //! After each fault everything due is executed within a bound; after the last one nothing was
 //! early, doubled, lost or set aside, and every lasting fault was reported. `scripts/campaign` runs
-//! any number of faults; the gate runs a few.
+//! any number of faults, or for a chosen time; the gate runs a few. At the end it prints a report.
 
 mod faults;
 mod load;
+mod report;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use besom_demo::cluster::Host;
@@ -18,6 +18,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use self::faults::{Disk, Fault};
 use self::load::Load;
+use self::report::Report;
 use crate::proxy::Proxy;
 use crate::site::Site;
 use crate::wait::{wait_at_most, wait_for};
@@ -30,6 +31,8 @@ const ROLE: &str = "housekeeper";
 const LATE_MAX_S: u32 = 3;
 /// How long it may take after a fault until everything due is executed.
 const DRAIN_MAX: Duration = Duration::from_secs(90);
+/// The most faults of a campaign that runs for a chosen time: a fault takes 5 s at least.
+const SOAK_FAULTS_MAX: usize = 100_000;
 
 /// The end of each share, and when it was due at that moment.
 const LEDGER: &str = "
@@ -79,12 +82,15 @@ fn faults_leave_nothing_early_doubled_lost_set_aside_or_untold() {
     let seed: u64 = number("BESOM_SEED").unwrap_or(42);
     let mut campaign = Campaign::new(seed);
     let named = std::env::var("BESOM_CAMPAIGN_KINDS").unwrap_or_default();
+    let span = number("BESOM_CAMPAIGN_SECONDS").map(Duration::from_secs);
     let faults = match number("BESOM_CAMPAIGN_FAULTS") {
         _ if !named.is_empty() => named.split(',').map(Fault::named).collect(),
+        // More than any time has room for.
+        _ if span.is_some() => campaign.plan(SOAK_FAULTS_MAX),
         Some(count) => campaign.plan(count as usize),
         None => Fault::GATE.to_vec(),
     };
-    campaign.run(&faults);
+    campaign.run(&faults, span.unwrap_or(Duration::MAX));
 }
 
 impl Campaign {
@@ -143,27 +149,32 @@ impl Campaign {
 
     /// A plan of this many faults: every kind once before any is repeated, in random order.
     fn plan(&mut self, count: usize) -> Vec<Fault> {
+        let mut kinds = Fault::ALL.to_vec();
+        if self.disk.is_none() {
+            eprintln!("a full disk is left out: this user may not mount one");
+            kinds.retain(|fault| *fault != Fault::DiskFull);
+        }
         let mut faults = Vec::new();
         while faults.len() < count {
-            let mut all = Fault::ALL.to_vec();
-            if self.disk.is_none() {
-                eprintln!("a full disk is left out: this user may not mount one");
-                all.retain(|fault| *fault != Fault::DiskFull);
-            }
-            all.shuffle(&mut self.random);
-            faults.extend(all);
+            kinds.shuffle(&mut self.random);
+            faults.extend_from_slice(&kinds);
         }
         faults.truncate(count);
         faults
     }
 
-    fn run(&mut self, faults: &[Fault]) {
+    /// Injects the faults, as many of them as begin within this time, and prints the report.
+    fn run(&mut self, faults: &[Fault], span: Duration) {
         let mut product = self.site.servers.connection();
         product.application_name("product");
         let load = Load::start(product);
         self.wait(Duration::from_secs(3));
-        let mut seen: BTreeMap<Fault, Vec<(f64, f64)>> = BTreeMap::new();
+        let mut report = Report::new();
+        report.measure(&self.site.hosts);
         for (index, fault) in faults.iter().enumerate() {
+            if report.elapsed() >= span {
+                break;
+            }
             let begun = Instant::now();
             self.strike(*fault);
             let healed = Instant::now();
@@ -173,15 +184,16 @@ impl Campaign {
                 assert!(host.is_alive(), "{} has ended after {fault:?}", host.name());
             }
             self.site.shared_out();
-            let took = (begun.elapsed().as_secs_f64(), healed.elapsed().as_secs_f64());
+            let (took, drain) = (begun.elapsed(), healed.elapsed());
             eprintln!(
                 "{:>3} of {} {fault:?}: {:.1} s, of these {:.1} s until nothing was late",
                 index + 1,
-                faults.len(),
-                took.0,
-                took.1
+                if span == Duration::MAX { faults.len().to_string() } else { "many".to_owned() },
+                took.as_secs_f64(),
+                drain.as_secs_f64()
             );
-            seen.entry(*fault).or_default().push(took);
+            report.add(*fault, begun, drain);
+            report.measure(&self.site.hosts);
             self.judge(fault);
         }
         drop(load);
@@ -191,13 +203,32 @@ impl Campaign {
             (self.site.number(open) == 0).then_some(())
         });
         self.judge(&"the end");
-        self.balanced();
-        eprintln!("{:<24}{:>4}{:>12}", "fault", "n", "drain max s");
-        for (fault, took) in &seen {
-            let drain = took.iter().map(|(_, drain)| *drain).fold(0.0, f64::max);
-            eprintln!("{:<24}{:>4}{drain:>12.1}", format!("{fault:?}"), took.len());
-        }
-        eprintln!("shares ended: {}", self.site.number("SELECT count(*) FROM ledger"));
+        let unknown = self.unknown();
+        report.measure(&self.site.hosts);
+        let (audit, late) = (self.audit(), self.latenesses());
+        let mut violations = self.violations().to_vec();
+        violations.push(("ended shares that the ledger lacks", unknown));
+        eprintln!("{}{}", report.faults(), report.figures(&audit, &violations, late));
+        report.stays_within_bounds();
+        assert_eq!(unknown, 0, "shares that ended, and those that the ledger knows");
+    }
+
+    /// When each share was due that a host has ended, and how late it ended, in seconds.
+    fn latenesses(&mut self) -> Vec<(f64, f64)> {
+        let sql = "SELECT concat_ws(' ', extract(epoch FROM clock_timestamp() - due),
+                                    extract(epoch FROM at - due))
+                   FROM ledger WHERE by LIKE 'besom%'";
+        let number = |text: &str| text.parse::<f64>().expect("seconds");
+        let rows = self.site.text(sql).into_iter().map(|row| {
+            let (ago, late) = row.split_once(' ').expect("two numbers");
+            (number(ago), number(late))
+        });
+        rows.collect()
+    }
+
+    fn audit(&self) -> serde_json::Value {
+        let out = self.site.command(&self.observer, &["audit", "--output", "json"]).output();
+        serde_json::from_slice(&out.expect("it runs").stdout).expect("JSON")
     }
 
     /// Shares that should have ended by now.
@@ -223,22 +254,29 @@ impl Campaign {
     /// No effect in the ledger is early or doubled, and no item was set aside.
     #[track_caller]
     fn judge(&mut self, after: &impl std::fmt::Debug) {
-        let early = "SELECT count(*) FROM ledger WHERE at < due AND by LIKE 'besom%'";
-        assert_eq!(self.number(early), 0, "early effects after {after:?}");
-        let doubled = "SELECT count(*) FROM (SELECT share FROM ledger WHERE by LIKE 'besom%'
-                       GROUP BY share HAVING count(*) > 1) AS doubled";
-        assert_eq!(self.number(doubled), 0, "doubled effects after {after:?}");
-        let dead = self.number("SELECT count(*) FROM besom.dead");
-        assert_eq!(dead, 0, "dead letters after {after:?}");
+        for (what, count) in self.violations() {
+            assert_eq!(count, 0, "{what} after {after:?}");
+        }
     }
 
-    /// The books balance, and no share ended without an entry in the ledger.
-    fn balanced(&mut self) {
+    /// What must not have happened, and how often it has.
+    fn violations(&mut self) -> [(&'static str, i64); 3] {
+        let early = "SELECT count(*) FROM ledger WHERE at < due AND by LIKE 'besom%'";
+        let doubled = "SELECT count(*) FROM (SELECT share FROM ledger WHERE by LIKE 'besom%'
+                       GROUP BY share HAVING count(*) > 1) AS doubled";
+        [
+            ("early effects", self.number(early)),
+            ("doubled effects", self.number(doubled)),
+            ("dead letters", self.number("SELECT count(*) FROM besom.dead")),
+        ]
+    }
+
+    /// The shares that ended without an entry in the ledger, after the audit has found no difference in the books.
+    fn unknown(&mut self) -> i64 {
         let audit = self.site.command(&self.observer, &["audit"]).output().expect("it runs");
         assert!(audit.status.success(), "{}", String::from_utf8_lossy(&audit.stdout));
         let ended = self.number("SELECT count(*) FROM shares WHERE unshared_at IS NOT NULL");
-        let known = self.number("SELECT count(DISTINCT share) FROM ledger");
-        assert_eq!(ended, known, "shares that ended, and those that the ledger knows");
+        ended - self.number("SELECT count(DISTINCT share) FROM ledger")
     }
 
     /// The index of the leader, by the store's fence.
