@@ -15,6 +15,9 @@ const DESCRIPTORS_MORE_MAX: usize = 200;
 /// By how much memory a host may exceed its first measurement, in KiB.
 const MEMORY_MORE_MAX: u64 = 256 << 10;
 
+/// What is due so shortly before a fault may be under way as the fault begins.
+const SOON: Duration = Duration::from_secs(3);
+
 /// A fault as it happened.
 struct Struck {
     fault: Fault,
@@ -114,7 +117,8 @@ impl Report {
         line(format!("violations: {}", violations.join(", ")));
         let during = |ago: f64| {
             let due = now.checked_sub(Duration::from_secs_f64(ago.max(0.0)));
-            due.is_some_and(|due| self.struck.iter().any(|s| s.begun <= due && due <= s.over))
+            let hits = |s: &Struck, due| s.begun <= due + SOON && due <= s.over;
+            due.is_some_and(|due| self.struck.iter().any(|struck| hits(struck, due)))
         };
         let (disturbed, quiet): (Vec<_>, Vec<_>) = late.iter().partition(|(ago, _)| during(*ago));
         for (what, late) in [("between faults", quiet), ("during faults", disturbed)] {
