@@ -37,13 +37,14 @@ pub const DELETES_MAX: u64 = 8;
 pub const LETTERS_MAX: NonZeroU32 = NonZeroU32::new(2).unwrap();
 /// The number of runs of `grind` that may fail in a row.
 pub const FAILURES_MAX: NonZeroU32 = NonZeroU32::new(3).unwrap();
-/// The most rows per second that `grind` may change.
-pub const ROWS_MAX: NonZeroU32 = NonZeroU32::new(6).unwrap();
+/// The most rows per second that `grind` may change: each of its things changes two, and a batch up to 16.
+pub const ROWS_MAX: NonZeroU32 = NonZeroU32::new(12).unwrap();
 /// When `grind` yields.
 pub const YIELDING: Yielding = Yielding {
     latency: Duration::from_millis(50),
     lag: Duration::from_secs(5),
-    floor: NonZeroU32::new(1).unwrap(),
+    // So that a world comes to rest in time whatever is behind after a late restore.
+    floor: NonZeroU32::new(4).unwrap(),
 };
 
 /// The topic of the messages about what is done.
