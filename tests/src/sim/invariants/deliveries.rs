@@ -70,12 +70,13 @@ impl Deliveries {
     /// The number of a message that should have been received before this one; none: there is none, or this
     /// one is of a time that a backup has replaced.
     fn passed(&self, message: &Claimed, all: &[Message]) -> Option<u64> {
-        all.iter().find(|known| known.payload == message.payload)?;
+        let number = message.sequence;
+        all.iter().find(|known| known.payload == message.payload && known.sequence() == number)?;
         let of = |known: &&Message| {
             (&known.topic, &known.tenant, &known.key)
                 == (&message.topic, &message.tenant, &message.key)
         };
-        let mut earlier = all.iter().filter(of).filter(|known| known.sequence() < message.sequence);
+        let mut earlier = all.iter().filter(of).filter(|known| known.sequence() < number);
         let waits = earlier.find(|known| {
             known.state() == State::Pending && !self.received.contains(&known.payload)
         });
