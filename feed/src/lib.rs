@@ -1,0 +1,3 @@
+//! The consuming half of a feed of events: see docs/feed.md.
+
+pub mod order;
