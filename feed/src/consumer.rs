@@ -1,0 +1,547 @@
+//! Reads a topic as a member of a group, and hands batches to a sink.
+//!
+//! A batch is read, decided and committed before the next one is read. So nothing is in a transaction
+//! while partitions change hands: what was read of a partition that is taken away is dropped, and its next
+//! owner reads it again. After any failed commit the feed begins anew from what is committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaRespErr;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::Error;
+use crate::message::{Message, Numbering};
+use crate::order::{Arrival, Bounds, Decision, Key, Order};
+use crate::sink::{Batch, Kept, Progress, SetAside, Sink, Start};
+
+/// How long an answer of the brokers is awaited.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How long the feed waits for a first message before it looks at other things.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The shortest and longest pause before the feed begins anew.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// What is read, by whom.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `host:port`, separated by commas.
+    pub brokers: String,
+    /// The topic.
+    pub topic: String,
+    /// The group: its members share the partitions.
+    pub group: String,
+    /// The member's own name in the group, the same after each restart. Of two that run with one name, the
+    /// broker refuses the older.
+    pub instance: String,
+    /// How messages are told apart.
+    pub numbering: Numbering,
+    /// How many messages are committed at once, at most.
+    pub batch_max: usize,
+    /// What may wait in memory.
+    pub bounds: Bounds,
+    /// Numbers that will never come, with all below them.
+    pub skip: BTreeMap<Key, u64>,
+    /// Further settings of librdkafka, for example `security.protocol`.
+    pub kafka: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// With the defaults: 100 messages at once, told apart by their numbers.
+    pub fn new(brokers: &str, topic: &str, group: &str, instance: &str) -> Settings {
+        Settings {
+            brokers: brokers.to_owned(),
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+            instance: instance.to_owned(),
+            numbering: Numbering::Sequence,
+            batch_max: 100,
+            bounds: Bounds::default(),
+            skip: BTreeMap::new(),
+            kafka: BTreeMap::new(),
+        }
+    }
+
+    /// A client's configuration: the addresses and the settings of the user.
+    pub(crate) fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.brokers);
+        for (name, value) in &self.kafka {
+            config.set(name, value);
+        }
+        config
+    }
+}
+
+/// What a person may want to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// These messages were committed.
+    Committed {
+        /// How many.
+        messages: usize,
+    },
+    /// Messages came again, and were dropped.
+    Duplicates {
+        /// How many.
+        messages: usize,
+    },
+    /// A message was set aside.
+    SetAside {
+        /// Its key.
+        key: Key,
+        /// Its number.
+        number: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A message waits for missing ones.
+    Gap {
+        /// Its key.
+        key: Key,
+        /// The missing numbers.
+        missing: RangeInclusive<u64>,
+    },
+    /// Messages will not come: the topic's retention removed them, or the settings skip them.
+    Lost {
+        /// Their key.
+        key: Key,
+        /// The numbers.
+        missing: RangeInclusive<u64>,
+    },
+    /// The topic begins above the offset that is next.
+    Behind {
+        /// The partition.
+        partition: i32,
+        /// The offset that is next.
+        next: i64,
+        /// The first one there is.
+        first: i64,
+    },
+    /// A partition was given to this consumer.
+    Assigned {
+        /// The partition.
+        partition: i32,
+    },
+    /// A partition was taken away.
+    Revoked {
+        /// The partition.
+        partition: i32,
+    },
+    /// A passing error of the brokers.
+    Trouble(String),
+    /// The feed begins anew.
+    Anew(String),
+}
+
+/// Reads and commits until `stop` is set.
+///
+/// # Errors
+/// [`Error::Stop`]: trying again cannot help.
+pub fn run(
+    settings: &Settings,
+    sink: &mut impl Sink,
+    tell: &mut dyn FnMut(Notice),
+    stop: &AtomicBool,
+) -> Result<(), Error> {
+    let mut pause = PAUSE.0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut committed = false;
+        let mut told = |notice: Notice| {
+            committed |= matches!(notice, Notice::Committed { .. });
+            tell(notice);
+        };
+        let ended = sink.begin().and_then(|()| {
+            let mut session = Session::open(settings, sink)?;
+            session.run(&mut told, stop)
+        });
+        match ended {
+            Ok(()) => break,
+            Err(Error::Again(why)) => tell(Notice::Anew(why)),
+            Err(error @ Error::Stop(_)) => return Err(error),
+        }
+        pause = if committed { PAUSE.0 } else { (pause * 2).min(PAUSE.1) };
+        let since = Instant::now();
+        while since.elapsed() < pause && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK_EVERY.min(pause));
+        }
+    }
+    Ok(())
+}
+
+/// Partitions that were given or taken.
+struct Change {
+    given: bool,
+    partitions: TopicPartitionList,
+}
+
+/// Notes what the group decides: the session applies it between two batches.
+#[derive(Default)]
+struct Changes {
+    all: Mutex<Vec<Change>>,
+    closing: AtomicBool,
+}
+
+impl ClientContext for Changes {}
+
+impl ConsumerContext for Changes {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Changes>,
+        code: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        if self.closing.load(Ordering::Relaxed) {
+            // The consumer ends, whether or not it had these.
+            let _ = consumer.incremental_unassign(partitions);
+            return;
+        }
+        let given = code == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        let change = Change { given, partitions: partitions.clone() };
+        self.all.lock().expect("no holder panics").push(change);
+    }
+}
+
+struct Session<'a, S: Sink> {
+    settings: &'a Settings,
+    sink: &'a mut S,
+    consumer: BaseConsumer<Changes>,
+    order: Order<Message>,
+    begun: Instant,
+    /// What is committed of each partition that this consumer has.
+    kept: BTreeMap<i32, (Option<Kept>, i64)>,
+}
+
+impl<S: Sink> Drop for Session<'_, S> {
+    fn drop(&mut self) {
+        self.consumer.context().closing.store(true, Ordering::Relaxed);
+        let waiting = std::mem::take(&mut *self.changes());
+        for change in waiting {
+            let _ = self.consumer.incremental_unassign(&change.partitions);
+        }
+    }
+}
+
+impl<'a, S: Sink> Session<'a, S> {
+    fn open(settings: &'a Settings, sink: &'a mut S) -> Result<Session<'a, S>, Error> {
+        let mut config = settings.client();
+        config
+            .set("group.id", &settings.group)
+            .set("group.instance.id", &settings.instance)
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("auto.offset.reset", "error")
+            .set("isolation.level", "read_committed")
+            .set("allow.auto.create.topics", "false");
+        if !settings.kafka.contains_key("session.timeout.ms") {
+            config.set("session.timeout.ms", "10000");
+        }
+        let consumer: BaseConsumer<Changes> = config
+            .create_with_context(Changes::default())
+            .map_err(|error| Error::Stop(error.to_string()))?;
+        consumer.subscribe(&[&settings.topic])?;
+        let mut order = Order::new(settings.bounds.clone());
+        for (key, number) in &settings.skip {
+            order.skip(key.clone(), *number);
+        }
+        let (begun, kept) = (Instant::now(), BTreeMap::new());
+        Ok(Session { settings, sink, consumer, order, begun, kept })
+    }
+
+    fn changes(&self) -> std::sync::MutexGuard<'_, Vec<Change>> {
+        self.consumer.context().all.lock().expect("no holder panics")
+    }
+
+    fn run(&mut self, tell: &mut dyn FnMut(Notice), stop: &AtomicBool) -> Result<(), Error> {
+        while !stop.load(Ordering::Relaxed) {
+            let read = self.read(tell)?;
+            self.commit(read, tell)?;
+        }
+        Ok(())
+    }
+
+    /// The next messages: all that are there, up to the bound.
+    fn read(
+        &mut self,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<Vec<Result<Message, (Message, String)>>, Error> {
+        let mut all: Vec<Result<Message, (Message, String)>> = Vec::new();
+        while all.len() < self.settings.batch_max {
+            let patience = if all.is_empty() { LOOK_EVERY } else { Duration::ZERO };
+            let record = match self.consumer.poll(patience) {
+                None => None,
+                Some(Ok(record)) => Some(Message::read(&record, self.settings.numbering)),
+                Some(Err(error)) => {
+                    trouble(&error, tell)?;
+                    None
+                }
+            };
+            let changes = std::mem::take(&mut *self.changes());
+            let is_last = record.is_none() && changes.is_empty();
+            all.extend(record);
+            for change in changes {
+                let of = change.partitions.elements();
+                let of: Vec<i32> = of.iter().map(|one| one.partition()).collect();
+                all.retain(|one| {
+                    let (Ok(message) | Err((message, _))) = one;
+                    !of.contains(&message.partition)
+                });
+                self.apply(change, tell)?;
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn apply(&mut self, change: Change, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
+        let Change { given, mut partitions } = change;
+        let of: Vec<i32> = partitions.elements().iter().map(|one| one.partition()).collect();
+        if !given {
+            for partition in of {
+                self.order.end(partition);
+                self.sink.end(partition);
+                self.kept.remove(&partition);
+                tell(Notice::Revoked { partition });
+            }
+            return Ok(self.consumer.incremental_unassign(&partitions)?);
+        }
+        // The broker answers once no transaction has undecided offsets of these partitions.
+        let committed = self.consumer.committed_offsets(partitions.clone(), ANSWER_MAX)?;
+        for partition in of {
+            let next = self.begin(partition, &committed, tell)?;
+            let offset = Offset::Offset(next);
+            partitions.set_partition_offset(&self.settings.topic, partition, offset)?;
+            tell(Notice::Assigned { partition });
+        }
+        match self.consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&partitions)?,
+            _ => self.consumer.assign(&partitions)?,
+        }
+        Ok(())
+    }
+
+    /// Begins with a partition: the offset to read from.
+    fn begin(
+        &mut self,
+        partition: i32,
+        committed: &TopicPartitionList,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<i64, Error> {
+        let topic = &self.settings.topic;
+        let (kept, positions) = match self.sink.start(topic, partition)? {
+            Start::Kept(kept) => (kept, Vec::new()),
+            Start::Broker { positions } => {
+                let found = committed.find_partition(topic, partition);
+                let kept = found.and_then(|found| match found.offset() {
+                    Offset::Offset(next) => {
+                        Some(Kept { next, lost_below: found.metadata().parse().unwrap_or(0) })
+                    }
+                    _ => None,
+                });
+                (kept, positions)
+            }
+        };
+        let (first, end) = self.consumer.fetch_watermarks(topic, partition, ANSWER_MAX)?;
+        let wanted = kept.map_or(0, |kept| kept.next);
+        if wanted > end {
+            return Err(Error::Stop(format!(
+                "{topic}, partition {partition}: offset {wanted} is next, and the topic ends at {end}: \
+                 was it created again? A consumer of another topic has another group"
+            )));
+        }
+        let mut lost_below = kept.map_or(0, |kept| kept.lost_below);
+        if wanted < first {
+            lost_below = first;
+            tell(Notice::Behind { partition, next: wanted, first });
+        }
+        let next = wanted.max(first);
+        self.order.begin(partition, next, lost_below);
+        for (key, position) in positions {
+            self.order.learn(partition, key, position);
+        }
+        self.kept.insert(partition, (kept, lost_below));
+        Ok(next)
+    }
+
+    /// Decides about messages, and commits what follows.
+    fn commit(
+        &mut self,
+        read: Vec<Result<Message, (Message, String)>>,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<(), Error> {
+        let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut outcome = Outcome::default();
+        self.learn(&read)?;
+        for one in read {
+            match one {
+                Err((message, reason)) => {
+                    self.order.pass(message.partition, message.offset);
+                    outcome.touched.insert(message.partition);
+                    outcome.set_aside.push(SetAside { message, reason });
+                }
+                Ok(message) if self.settings.numbering == Numbering::Offsets => {
+                    self.order.pass(message.partition, message.offset);
+                    outcome.touched.insert(message.partition);
+                    outcome.accepted.push(message);
+                }
+                Ok(message) => {
+                    let partition = message.partition;
+                    let arrival = Arrival {
+                        key: message.key.clone(),
+                        number: message.number,
+                        digest: xxh3_64(&message.payload),
+                        bytes: message.bytes(),
+                        offset: message.offset,
+                        message,
+                    };
+                    for decision in self.order.offer(partition, arrival, now_ms) {
+                        outcome.add(partition, decision, tell);
+                    }
+                }
+            }
+        }
+        for (partition, decision) in self.order.expire(now_ms) {
+            outcome.add(partition, decision, tell);
+        }
+        let positions: Vec<_> = outcome
+            .changed
+            .iter()
+            .filter_map(|(partition, key)| {
+                Some((*partition, key.clone(), self.order.position(*partition, key)?.clone()))
+            })
+            .collect();
+        let progress: Vec<_> = self
+            .kept
+            .iter()
+            .filter_map(|(&partition, &(from, lost_below))| {
+                let to = Kept { next: self.order.resume(partition)?, lost_below };
+                let unread = from.is_none() && to.next == lost_below;
+                let moved = from != Some(to) && !unread;
+                // Also where an early message holds the offset: who has lost the partition is refused by it.
+                (moved || outcome.touched.contains(&partition)).then_some(Progress {
+                    partition,
+                    from,
+                    to,
+                })
+            })
+            .collect();
+        if outcome.duplicates > 0 {
+            tell(Notice::Duplicates { messages: outcome.duplicates });
+        }
+        let nothing = outcome.accepted.is_empty() && outcome.set_aside.is_empty();
+        if nothing && progress.is_empty() {
+            return Ok(());
+        }
+        let group = self
+            .consumer
+            .group_metadata()
+            .ok_or_else(|| Error::Again("the consumer is in no group".into()))?;
+        self.sink.commit(&Batch {
+            topic: &self.settings.topic,
+            accepted: &outcome.accepted,
+            set_aside: &outcome.set_aside,
+            positions: &positions,
+            progress: &progress,
+            group: &group,
+        })?;
+        for Progress { partition, to, .. } in progress {
+            self.kept.insert(partition, (Some(to), to.lost_below));
+        }
+        for SetAside { message, reason } in outcome.set_aside {
+            tell(Notice::SetAside { key: message.key, number: message.number, reason });
+        }
+        if !outcome.accepted.is_empty() {
+            tell(Notice::Committed { messages: outcome.accepted.len() });
+        }
+        Ok(())
+    }
+
+    /// Asks the sink for the positions of keys that are new here.
+    fn learn(&mut self, read: &[Result<Message, (Message, String)>]) -> Result<(), Error> {
+        if self.settings.numbering == Numbering::Offsets {
+            return Ok(());
+        }
+        let mut unknown = BTreeMap::new();
+        for message in read.iter().flatten() {
+            if !self.order.knows(message.partition, &message.key) {
+                unknown.insert(message.key.clone(), message.partition);
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<Key> = unknown.keys().cloned().collect();
+        for (key, position) in self.sink.positions(&self.settings.topic, &keys)? {
+            if let Some(&partition) = unknown.get(&key) {
+                self.order.learn(partition, key, position);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Outcome {
+    accepted: Vec<Message>,
+    set_aside: Vec<SetAside>,
+    changed: BTreeSet<(i32, Key)>,
+    touched: BTreeSet<i32>,
+    duplicates: usize,
+}
+
+impl Outcome {
+    fn add(&mut self, partition: i32, decision: Decision<Message>, tell: &mut dyn FnMut(Notice)) {
+        let is_held = matches!(decision, Decision::Early { .. });
+        let is_dropped = matches!(decision, Decision::Duplicate { .. } | Decision::Back { .. });
+        if !is_held && !is_dropped {
+            self.touched.insert(partition);
+        }
+        match decision {
+            Decision::Accept { key, message, .. } => {
+                self.changed.insert((partition, key));
+                self.accepted.push(message);
+            }
+            Decision::Duplicate { .. } | Decision::Back { .. } => self.duplicates += 1,
+            Decision::Differs { number, message, .. } => {
+                let reason = format!("number {number} came before with another payload");
+                self.set_aside.push(SetAside { message, reason });
+            }
+            Decision::Early { key, missing, .. } => tell(Notice::Gap { key, missing }),
+            Decision::Lost { key, missing } => tell(Notice::Lost { key, missing }),
+            Decision::Dead { message, missing, .. } => {
+                let reason =
+                    format!("numbers {} to {} are missing", missing.start(), missing.end());
+                self.set_aside.push(SetAside { message, reason });
+            }
+        }
+    }
+}
+
+/// Whether an error of the consumer passes by itself.
+fn trouble(error: &KafkaError, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
+    use RDKafkaErrorCode::{AutoOffsetReset, FencedInstanceId, PollExceeded};
+    match error.rdkafka_error_code() {
+        Some(FencedInstanceId) => Err(Error::Stop(
+            "another consumer runs with this instance: give each its own name".into(),
+        )),
+        Some(AutoOffsetReset | PollExceeded) => Err(Error::Again(error.to_string())),
+        _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
+            Err(Error::Again(error.to_string()))
+        }
+        _ => {
+            tell(Notice::Trouble(error.to_string()));
+            Ok(())
+        }
+    }
+}

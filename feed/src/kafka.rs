@@ -1,0 +1,294 @@
+//! Output to Kafka, in one transaction with the offsets.
+//!
+//! What a consumer knows of each key, its position and a text of the application, is a record in a
+//! compacted *state topic*, in the partition with the number of the one that is read, written in the same
+//! transaction. The next owner of a partition reads it from there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use rdkafka::Message as _;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::consumer::{ANSWER_MAX, Settings};
+use crate::message::Message;
+use crate::order::{Key, Position};
+use crate::sink::{Batch, SetAside, Sink, Start};
+
+/// A record that the application writes.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// The topic.
+    pub topic: String,
+    /// The key, which decides the partition.
+    pub key: String,
+    /// The value.
+    pub payload: Vec<u8>,
+    /// The headers.
+    pub headers: Vec<(String, Vec<u8>)>,
+}
+
+/// What the state topic has of a key.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct State {
+    /// How far the key was taken.
+    pub position: Position,
+    /// The application's own text.
+    pub text: String,
+}
+
+/// Writes the records that `handle` makes of a message and of the text that the application keeps for the
+/// message's key. An error of `handle` sets the message aside.
+pub struct KafkaSink<F> {
+    settings: Settings,
+    state_topic: String,
+    dead_topic: String,
+    handle: F,
+    producer: Option<BaseProducer>,
+    states: BTreeMap<i32, HashMap<Key, State>>,
+}
+
+impl<F> KafkaSink<F>
+where
+    F: FnMut(&Message, &mut String) -> Result<Vec<Record>, String>,
+{
+    /// Both topics have to exist; the state topic with as many partitions as the one that is read, and with
+    /// `cleanup.policy=compact`.
+    pub fn new(settings: &Settings, state_topic: &str, dead_topic: &str, handle: F) -> Self {
+        KafkaSink {
+            settings: settings.clone(),
+            state_topic: state_topic.to_owned(),
+            dead_topic: dead_topic.to_owned(),
+            handle,
+            producer: None,
+            states: BTreeMap::new(),
+        }
+    }
+
+    fn write(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        let producer = self.producer.as_ref().expect("the feed has begun");
+        producer.begin_transaction()?;
+        let mut changed: BTreeSet<(i32, &Key)> = BTreeSet::new();
+        for message in batch.accepted {
+            let states = self.states.entry(message.partition).or_default();
+            let state = states.entry(message.key.clone()).or_default();
+            let mut text = state.text.clone();
+            match (self.handle)(message, &mut text) {
+                Ok(records) => {
+                    state.text = text;
+                    for record in &records {
+                        send(
+                            producer,
+                            &record.topic,
+                            None,
+                            &record.key,
+                            &record.payload,
+                            &record.headers,
+                        )?;
+                    }
+                }
+                Err(reason) => {
+                    let aside = SetAside { message: message.clone(), reason };
+                    set_aside(producer, &self.dead_topic, batch.topic, &aside)?;
+                }
+            }
+            changed.insert((message.partition, &message.key));
+        }
+        for aside in batch.set_aside {
+            set_aside(producer, &self.dead_topic, batch.topic, aside)?;
+        }
+        for (partition, key, position) in batch.positions {
+            let states = self.states.entry(*partition).or_default();
+            states.entry(key.clone()).or_default().position = position.clone();
+            changed.insert((*partition, key));
+        }
+        for (partition, key) in changed {
+            let state = &self.states[&partition][key];
+            let (key, state) = (serde_json::to_string(key), serde_json::to_vec(state));
+            let (key, state) = (key.expect("text"), state.expect("text"));
+            send(producer, &self.state_topic, Some(partition), &key, &state, &[])?;
+        }
+        let mut offsets = TopicPartitionList::new();
+        for progress in batch.progress {
+            let mut one = offsets.add_partition(batch.topic, progress.partition);
+            one.set_offset(Offset::Offset(progress.to.next))?;
+            one.set_metadata(progress.to.lost_below.to_string());
+        }
+        producer.flush(ANSWER_MAX)?;
+        producer.send_offsets_to_transaction(&offsets, batch.group, ANSWER_MAX)?;
+        let begun = Instant::now();
+        loop {
+            match producer.commit_transaction(ANSWER_MAX) {
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && begun.elapsed() < ANSWER_MAX => {}
+                ended => return Ok(ended?),
+            }
+        }
+    }
+}
+
+impl<F> Sink for KafkaSink<F>
+where
+    F: FnMut(&Message, &mut String) -> Result<Vec<Record>, String>,
+{
+    fn begin(&mut self) -> Result<(), Error> {
+        self.states.clear();
+        self.producer = None;
+        let mut config = self.settings.client();
+        config
+            .set("transactional.id", format!("{}-{}", self.settings.group, self.settings.instance))
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("linger.ms", "0");
+        if !self.settings.kafka.contains_key("transaction.timeout.ms") {
+            config.set("transaction.timeout.ms", "30000");
+        }
+        config.remove("session.timeout.ms");
+        let producer: BaseProducer = config.create().map_err(|e| Error::Stop(e.to_string()))?;
+        // What a former life has left open is aborted, and that life can commit no more.
+        producer.init_transactions(ANSWER_MAX)?;
+        self.producer = Some(producer);
+        Ok(())
+    }
+
+    fn start(&mut self, _: &str, partition: i32) -> Result<Start, Error> {
+        let states = read_state(&self.settings, &self.state_topic, partition)?;
+        let positions = states.iter().map(|(key, state)| (key.clone(), state.position.clone()));
+        let positions = positions.collect();
+        self.states.insert(partition, states);
+        Ok(Start::Broker { positions })
+    }
+
+    fn end(&mut self, partition: i32) {
+        self.states.remove(&partition);
+    }
+
+    fn positions(&mut self, _: &str, _: &[Key]) -> Result<Vec<(Key, Position)>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn commit(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        self.write(batch).inspect_err(|_| {
+            if let Some(producer) = &self.producer {
+                // If this fails as well, the next life's begin aborts it.
+                let _ = producer.abort_transaction(ANSWER_MAX);
+            }
+        })
+    }
+}
+
+fn set_aside(
+    producer: &BaseProducer,
+    dead_topic: &str,
+    topic: &str,
+    aside: &SetAside,
+) -> Result<(), Error> {
+    let SetAside { message, reason } = aside;
+    let mut headers = message.headers.clone();
+    for (name, value) in [
+        ("feed_reason", reason.clone()),
+        ("feed_topic", topic.to_owned()),
+        ("feed_partition", message.partition.to_string()),
+        ("feed_offset", message.offset.to_string()),
+    ] {
+        headers.push((name.to_owned(), value.into_bytes()));
+    }
+    send(producer, dead_topic, None, &message.key.key, &message.payload, &headers)
+}
+
+fn send(
+    producer: &BaseProducer,
+    topic: &str,
+    partition: Option<i32>,
+    key: &str,
+    payload: &[u8],
+    headers: &[(String, Vec<u8>)],
+) -> Result<(), Error> {
+    let all = headers.iter().fold(OwnedHeaders::new(), |all, (name, value)| {
+        all.insert(Header { key: name, value: Some(value.as_slice()) })
+    });
+    let mut record = BaseRecord::<str, [u8]>::to(topic).key(key).payload(payload).headers(all);
+    if let Some(partition) = partition {
+        record = record.partition(partition);
+    }
+    loop {
+        match producer.send(record) {
+            Ok(()) => return Ok(()),
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), again)) => {
+                record = again;
+                producer.poll(Duration::from_millis(10));
+            }
+            Err((error, _)) => return Err(error.into()),
+        }
+    }
+}
+
+/// What a partition of a state topic has, as soon as no transaction of it is undecided.
+///
+/// # Errors
+/// The brokers' errors; a record that is no state.
+pub fn read_state(
+    settings: &Settings,
+    topic: &str,
+    partition: i32,
+) -> Result<HashMap<Key, State>, Error> {
+    let reader = |isolation: &str| -> Result<BaseConsumer, Error> {
+        let mut config = settings.client();
+        config
+            .set("group.id", format!("{}-state", settings.group))
+            .set("enable.auto.commit", "false")
+            .set("enable.partition.eof", "true")
+            .set("auto.offset.reset", "error")
+            .set("allow.auto.create.topics", "false")
+            .set("isolation.level", isolation);
+        config.create().map_err(|e| Error::Stop(e.to_string()))
+    };
+    let (first, end) = reader("read_uncommitted")?
+        .fetch_watermarks(topic, partition, ANSWER_MAX)
+        .map_err(|error| {
+        Error::Again(format!("{topic}, partition {partition}: {error}: does it exist?"))
+    })?;
+    let committed = reader("read_committed")?;
+    let begun = Instant::now();
+    while committed.fetch_watermarks(topic, partition, ANSWER_MAX)?.1 < end {
+        if begun.elapsed() > ANSWER_MAX * 2 {
+            let why = format!("{topic}, partition {partition}: a transaction does not end");
+            return Err(Error::Again(why));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut states = HashMap::new();
+    if first == end {
+        return Ok(states);
+    }
+    let mut from = TopicPartitionList::new();
+    from.add_partition_offset(topic, partition, Offset::Offset(first))?;
+    committed.assign(&from)?;
+    let mut heard = Instant::now();
+    loop {
+        match committed.poll(Duration::from_millis(100)) {
+            Some(Ok(record)) => {
+                let key = serde_json::from_slice(record.key().unwrap_or_default());
+                let state = serde_json::from_slice(record.payload().unwrap_or_default());
+                let (Ok(key), Ok(state)) = (key, state) else {
+                    return Err(Error::Stop(format!(
+                        "{topic}, partition {partition}, offset {}: this is no state of a feed",
+                        record.offset()
+                    )));
+                };
+                states.insert(key, state);
+                heard = Instant::now();
+            }
+            Some(Err(KafkaError::PartitionEOF(_))) => return Ok(states),
+            Some(Err(_)) | None if heard.elapsed() < ANSWER_MAX => {}
+            Some(Err(error)) => return Err(error.into()),
+            None => return Err(Error::Again(format!("{topic}, partition {partition}: no answer"))),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A message of Besom as it is in a topic of Kafka.
+
+use rdkafka::Message as _;
+use rdkafka::message::{BorrowedMessage, Headers as _};
+
+use crate::order::Key;
+
+/// How messages are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbering {
+    /// By the header `ce_sequence`: each (tenant, key) counts from 1.
+    Sequence,
+    /// By the offset alone: every record is new. For topics that one transaction fills, as those of a
+    /// [`KafkaSink`](crate::kafka::KafkaSink).
+    Offsets,
+}
+
+/// A message.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// Its partition.
+    pub partition: i32,
+    /// Its place in the partition.
+    pub offset: i64,
+    /// Tenant and key.
+    pub key: Key,
+    /// Its number among those of the key; 0 if offsets number it.
+    pub number: u64,
+    /// The value of the record.
+    pub payload: Vec<u8>,
+    /// The headers of the record.
+    pub headers: Vec<(String, Vec<u8>)>,
+}
+
+impl Message {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// What is missing, with as much of the message as there is.
+    pub(crate) fn read(
+        record: &BorrowedMessage<'_>,
+        numbering: Numbering,
+    ) -> Result<Message, (Message, String)> {
+        let headers = record.headers().into_iter().flat_map(|headers| {
+            headers.iter().map(|one| (one.key.to_owned(), one.value.unwrap_or_default().to_vec()))
+        });
+        let mut message = Message {
+            partition: record.partition(),
+            offset: record.offset(),
+            key: Key {
+                tenant: String::new(),
+                key: String::from_utf8_lossy(record.key().unwrap_or_default()).into_owned(),
+            },
+            number: 0,
+            payload: record.payload().unwrap_or_default().to_vec(),
+            headers: headers.collect(),
+        };
+        if numbering == Numbering::Offsets {
+            return Ok(message);
+        }
+        message.key.tenant = message.text("ce_besomtenant").unwrap_or_default().to_owned();
+        let number = match message.text("ce_sequence").map(str::parse::<u64>) {
+            Some(Ok(number)) if number > 0 => number,
+            Some(_) => return Err((message, "the header ce_sequence is no number".into())),
+            None => {
+                let why = "there is no header ce_sequence: is the topic's `envelope` binary?";
+                return Err((message, why.into()));
+            }
+        };
+        message.number = number;
+        Ok(message)
+    }
+
+    /// A header that is text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.headers.iter().find(|(header, _)| header == name)?;
+        std::str::from_utf8(value).ok()
+    }
+
+    /// The memory that it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        size_of::<Message>() + self.key.key.len() + self.payload.len() + headers.sum::<usize>()
+    }
+}

@@ -1,0 +1,94 @@
+//! Where output, positions and offsets are committed together.
+
+use rdkafka::consumer::ConsumerGroupMetadata;
+
+use crate::Error;
+use crate::message::Message;
+use crate::order::{Key, Position};
+
+/// From where a partition is read.
+#[derive(Debug)]
+pub enum Start {
+    /// From the offset that the group has committed to the broker.
+    Broker {
+        /// The positions of all keys of the partition.
+        positions: Vec<(Key, Position)>,
+    },
+    /// From the offset that the sink keeps; none: from the first message.
+    Kept(Option<Kept>),
+}
+
+/// How far a partition was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// The next offset.
+    pub next: i64,
+    /// Messages below this offset may have been removed before they were read.
+    pub lost_below: i64,
+}
+
+/// How far a batch brings a partition.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// The partition.
+    pub partition: i32,
+    /// What was committed before; the commit fails if it is something else now.
+    pub from: Option<Kept>,
+    /// What is committed with the batch.
+    pub to: Kept,
+}
+
+/// A message that is set aside, and why.
+#[derive(Debug)]
+pub struct SetAside {
+    /// The message.
+    pub message: Message,
+    /// The reason, with the numbers that are missing.
+    pub reason: String,
+}
+
+/// What is committed together.
+pub struct Batch<'a> {
+    /// The topic that is read.
+    pub topic: &'a str,
+    /// The messages, in the order of their keys.
+    pub accepted: &'a [Message],
+    /// Those that go to the dead letters.
+    pub set_aside: &'a [SetAside],
+    /// The positions that changed, with their partitions.
+    pub positions: &'a [(i32, Key, Position)],
+    /// How far the partitions were read.
+    pub progress: &'a [Progress],
+    /// The consumer, as the broker knows it.
+    pub group: &'a ConsumerGroupMetadata,
+}
+
+/// Commits output, positions and offsets together, or nothing of them.
+pub trait Sink {
+    /// Begins anew: a former life of this consumer can no longer commit, and nothing of it is remembered.
+    ///
+    /// # Errors
+    /// As [`Sink::commit`] has them.
+    fn begin(&mut self) -> Result<(), Error>;
+
+    /// From where to read a partition that this consumer was given.
+    ///
+    /// # Errors
+    /// As [`Sink::commit`] has them.
+    fn start(&mut self, topic: &str, partition: i32) -> Result<Start, Error>;
+
+    /// The partition belongs to another consumer now.
+    fn end(&mut self, partition: i32);
+
+    /// The positions of keys that were not in [`Start::Broker`].
+    ///
+    /// # Errors
+    /// As [`Sink::commit`] has them.
+    fn positions(&mut self, topic: &str, keys: &[Key]) -> Result<Vec<(Key, Position)>, Error>;
+
+    /// Commits a batch.
+    ///
+    /// # Errors
+    /// [`Error::Again`]: the feed begins anew from what is committed. [`Error::Stop`]: it ends.
+    fn commit(&mut self, batch: &Batch<'_>) -> Result<(), Error>;
+}

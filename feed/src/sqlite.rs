@@ -1,0 +1,200 @@
+//! Output to SQLite, in one transaction with positions and offsets.
+//!
+//! The tables `feed_offset`, `feed_position` and `feed_dead` are created in the database of the output. A
+//! consumer that has lost a partition without knowing it finds another offset than its own in
+//! `feed_offset`, and commits nothing.
+
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+
+use crate::Error;
+use crate::message::Message;
+use crate::order::{Key, Position};
+use crate::sink::{Batch, Kept, SetAside, Sink, Start};
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS feed_offset (
+    consumer TEXT NOT NULL, topic TEXT NOT NULL, \"partition\" INTEGER NOT NULL,
+    next INTEGER NOT NULL, lost_below INTEGER NOT NULL,
+    PRIMARY KEY (consumer, topic, \"partition\")) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS feed_position (
+    consumer TEXT NOT NULL, topic TEXT NOT NULL, tenant TEXT NOT NULL, key TEXT NOT NULL,
+    position TEXT NOT NULL,
+    PRIMARY KEY (consumer, topic, tenant, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS feed_dead (
+    id INTEGER PRIMARY KEY, consumer TEXT NOT NULL, topic TEXT NOT NULL,
+    \"partition\" INTEGER NOT NULL, offset INTEGER NOT NULL, tenant TEXT NOT NULL,
+    key TEXT NOT NULL, number INTEGER NOT NULL, payload BLOB NOT NULL, reason TEXT NOT NULL);";
+
+/// Why a message was not applied.
+#[derive(Debug)]
+pub enum Failure {
+    /// The message cannot be applied: it is set aside with this reason.
+    Refused(String),
+    /// The database failed: the batch is tried again.
+    Database(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Failure {
+        Failure::Database(error)
+    }
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Error {
+        Error::Again(error.to_string())
+    }
+}
+
+/// Applies messages with `handle`, whose statements are part of the transaction.
+pub struct SqliteSink<F> {
+    connection: Connection,
+    consumer: String,
+    handle: F,
+}
+
+impl<F> SqliteSink<F>
+where
+    F: FnMut(&Connection, &Message) -> Result<(), Failure>,
+{
+    /// Creates the tables that are missing. `consumer` names who reads, so that several can keep their
+    /// offsets in one database.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn new(connection: Connection, consumer: &str, handle: F) -> Result<Self, Error> {
+        connection.busy_timeout(std::time::Duration::from_secs(10))?;
+        connection.execute_batch(TABLES)?;
+        Ok(SqliteSink { connection, consumer: consumer.to_owned(), handle })
+    }
+}
+
+impl<F> Sink for SqliteSink<F>
+where
+    F: FnMut(&Connection, &Message) -> Result<(), Failure>,
+{
+    fn begin(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn start(&mut self, topic: &str, partition: i32) -> Result<Start, Error> {
+        let found = kept(&self.connection, &self.consumer, topic, partition)?;
+        Ok(Start::Kept(found))
+    }
+
+    fn end(&mut self, _: i32) {}
+
+    fn positions(&mut self, topic: &str, keys: &[Key]) -> Result<Vec<(Key, Position)>, Error> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT position FROM feed_position
+             WHERE consumer = ?1 AND topic = ?2 AND tenant = ?3 AND key = ?4",
+        )?;
+        let mut all = Vec::new();
+        for key in keys {
+            let found = statement
+                .query_row(params![self.consumer, topic, key.tenant, key.key], |row| {
+                    row.get::<_, String>(0)
+                })
+                .optional()?;
+            if let Some(text) = found {
+                let position = serde_json::from_str(&text).map_err(|error| {
+                    Error::Stop(format!("feed_position of the key {}: {error}", key.key))
+                })?;
+                all.push((key.clone(), position));
+            }
+        }
+        Ok(all)
+    }
+
+    fn commit(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        let mut transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for progress in batch.progress {
+            let found = kept(&transaction, &self.consumer, batch.topic, progress.partition)?;
+            if found != progress.from {
+                return Err(Error::Again(format!(
+                    "{}, partition {}: another consumer has committed",
+                    batch.topic, progress.partition
+                )));
+            }
+            transaction.execute(
+                "INSERT INTO feed_offset VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT DO UPDATE SET next = excluded.next, lost_below = excluded.lost_below",
+                params![
+                    self.consumer,
+                    batch.topic,
+                    progress.partition,
+                    progress.to.next,
+                    progress.to.lost_below
+                ],
+            )?;
+        }
+        for message in batch.accepted {
+            let part = transaction.savepoint()?;
+            match (self.handle)(&part, message) {
+                Ok(()) => part.commit()?,
+                Err(Failure::Database(error)) => return Err(error.into()),
+                Err(Failure::Refused(reason)) => {
+                    // Dropped: what it did is undone.
+                    drop(part);
+                    let aside = SetAside { message: message.clone(), reason };
+                    set_aside(&transaction, &self.consumer, batch.topic, &aside)?;
+                }
+            }
+        }
+        for aside in batch.set_aside {
+            set_aside(&transaction, &self.consumer, batch.topic, aside)?;
+        }
+        for (_, key, position) in batch.positions {
+            let position = serde_json::to_string(position).expect("numbers");
+            transaction.execute(
+                "INSERT INTO feed_position VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT DO UPDATE SET position = excluded.position",
+                params![self.consumer, batch.topic, key.tenant, key.key, position],
+            )?;
+        }
+        Ok(transaction.commit()?)
+    }
+}
+
+fn kept(
+    connection: &Connection,
+    consumer: &str,
+    topic: &str,
+    partition: i32,
+) -> Result<Option<Kept>, rusqlite::Error> {
+    connection
+        .query_row(
+            "SELECT next, lost_below FROM feed_offset
+             WHERE consumer = ?1 AND topic = ?2 AND \"partition\" = ?3",
+            params![consumer, topic, partition],
+            |row| Ok(Kept { next: row.get(0)?, lost_below: row.get(1)? }),
+        )
+        .optional()
+}
+
+fn set_aside(
+    transaction: &Transaction<'_>,
+    consumer: &str,
+    topic: &str,
+    aside: &SetAside,
+) -> Result<(), rusqlite::Error> {
+    let SetAside { message, reason } = aside;
+    let number = i64::try_from(message.number).unwrap_or(i64::MAX);
+    transaction.execute(
+        "INSERT INTO feed_dead (consumer, topic, \"partition\", offset, tenant, key, number, payload,
+             reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            consumer,
+            topic,
+            message.partition,
+            message.offset,
+            message.key.tenant,
+            message.key.key,
+            number,
+            message.payload,
+            reason
+        ],
+    )?;
+    Ok(())
+}
