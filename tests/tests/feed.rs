@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -336,70 +336,6 @@ fn sqlite_has_the_dead_letters_with_their_reasons() {
     let broker = broker();
     broker.create("dead-s", 1, &[]);
     what_cannot_be_taken_is_set_aside(&address(&broker), &ToSqlite::new(), "dead-s");
-}
-
-/// Members come and go while messages arrive.
-fn rebalances(brokers: &str, place: &dyn Place, name: &str) {
-    let sum = 4_000;
-    let (stop, revoked) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for begin in (1..=1_000).step_by(50) {
-                let numbers = begin..begin + 50;
-                produce(brokers, name, numbers.flat_map(|number| KEYS.map(|key| (key, number))));
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        });
-        for (instance, lives) in [("steady", 1), ("first", 4), ("second", 4)] {
-            let (stop, revoked) = (&stop, &revoked);
-            scope.spawn(move || {
-                let settings = Settings::new(brokers, name, name, instance);
-                for life in 0..lives {
-                    let end = AtomicBool::new(false);
-                    let begun = Instant::now();
-                    let mut tell = |notice: Notice| {
-                        if let Notice::Revoked { .. } = notice {
-                            revoked.fetch_add(1, Ordering::Relaxed);
-                        }
-                        let over = life + 1 < lives && begun.elapsed() > Duration::from_millis(900);
-                        if over || stop.load(Ordering::Relaxed) {
-                            end.store(true, Ordering::Relaxed);
-                        }
-                    };
-                    std::thread::scope(|inner| {
-                        inner.spawn(|| {
-                            while !stop.load(Ordering::Relaxed) && !end.load(Ordering::Relaxed) {
-                                std::thread::sleep(Duration::from_millis(20));
-                            }
-                            end.store(true, Ordering::Relaxed);
-                        });
-                        let ended = place.run(&settings, &mut tell, &end);
-                        end.store(true, Ordering::Relaxed);
-                        ended.unwrap();
-                    });
-                }
-            });
-        }
-        let begun = Instant::now();
-        while place.output().len() < sum && begun.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-    assert!(revoked.load(Ordering::Relaxed) > 0, "partitions changed hands");
-    let found = by_key(place.output());
-    for key in KEYS {
-        assert_eq!(found[key], (1..=1_000).collect::<Vec<u64>>(), "{key}");
-    }
-    assert_eq!(place.dead(), []);
-}
-
-#[test]
-fn members_that_come_and_go_lose_and_double_nothing() {
-    let broker = broker();
-    broker.create("members-k", 4, &[]);
-    let place = ToKafka::new(&broker, "members-k", 4);
-    rebalances(&address(&broker), &place, "members-k");
 }
 
 #[test]

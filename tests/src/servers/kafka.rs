@@ -130,6 +130,9 @@ impl Kafka {
              log.dirs={}\n\
              auto.create.topics.enable=true\n\
              offsets.topic.replication.factor=1\n\
+             transaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\n\
+             group.initial.rebalance.delay.ms=0\n\
              num.network.threads=1\n\
              num.io.threads=2\n\
              log.cleaner.enable=false\n\
