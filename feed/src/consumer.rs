@@ -19,7 +19,7 @@ use rdkafka::types::RDKafkaRespErr;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Error;
-use crate::message::{Message, Numbering};
+use crate::message::{Message, Numbering, Read};
 use crate::order::{Arrival, Bounds, Decision, Key, Order};
 use crate::sink::{Batch, Kept, Progress, SetAside, Sink, Start};
 
@@ -270,11 +270,8 @@ impl<'a, S: Sink> Session<'a, S> {
     }
 
     /// The next messages: all that are there, up to the bound.
-    fn read(
-        &mut self,
-        tell: &mut dyn FnMut(Notice),
-    ) -> Result<Vec<Result<Message, (Message, String)>>, Error> {
-        let mut all: Vec<Result<Message, (Message, String)>> = Vec::new();
+    fn read(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<Vec<Read>, Error> {
+        let mut all: Vec<Read> = Vec::new();
         while all.len() < self.settings.batch_max {
             let patience = if all.is_empty() { LOOK_EVERY } else { Duration::ZERO };
             let record = match self.consumer.poll(patience) {
@@ -292,7 +289,7 @@ impl<'a, S: Sink> Session<'a, S> {
                 let of = change.partitions.elements();
                 let of: Vec<i32> = of.iter().map(|one| one.partition()).collect();
                 all.retain(|one| {
-                    let (Ok(message) | Err((message, _))) = one;
+                    let message = one.as_ref().unwrap_or_else(|aside| &aside.message);
                     !of.contains(&message.partition)
                 });
                 self.apply(change, tell)?;
@@ -375,20 +372,16 @@ impl<'a, S: Sink> Session<'a, S> {
     }
 
     /// Decides about messages, and commits what follows.
-    fn commit(
-        &mut self,
-        read: Vec<Result<Message, (Message, String)>>,
-        tell: &mut dyn FnMut(Notice),
-    ) -> Result<(), Error> {
+    fn commit(&mut self, read: Vec<Read>, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
         let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut outcome = Outcome::default();
         self.learn(&read)?;
         for one in read {
             match one {
-                Err((message, reason)) => {
-                    self.order.pass(message.partition, message.offset);
-                    outcome.touched.insert(message.partition);
-                    outcome.set_aside.push(SetAside { message, reason });
+                Err(aside) => {
+                    self.order.pass(aside.message.partition, aside.message.offset);
+                    outcome.touched.insert(aside.message.partition);
+                    outcome.set_aside.push(*aside);
                 }
                 Ok(message) if self.settings.numbering == Numbering::Offsets => {
                     self.order.pass(message.partition, message.offset);
@@ -468,7 +461,7 @@ impl<'a, S: Sink> Session<'a, S> {
     }
 
     /// Asks the sink for the positions of keys that are new here.
-    fn learn(&mut self, read: &[Result<Message, (Message, String)>]) -> Result<(), Error> {
+    fn learn(&mut self, read: &[Read]) -> Result<(), Error> {
         if self.settings.numbering == Numbering::Offsets {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use rdkafka::Message as _;
 use rdkafka::message::{BorrowedMessage, Headers as _};
 
 use crate::order::Key;
+use crate::sink::SetAside;
 
 /// How messages are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +33,15 @@ pub struct Message {
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
+/// A message, or one whose number cannot be read.
+pub(crate) type Read = Result<Message, Box<SetAside>>;
+
 impl Message {
     /// Reads a record.
     ///
     /// # Errors
     /// What is missing, with as much of the message as there is.
-    pub(crate) fn read(
-        record: &BorrowedMessage<'_>,
-        numbering: Numbering,
-    ) -> Result<Message, (Message, String)> {
+    pub(crate) fn read(record: &BorrowedMessage<'_>, numbering: Numbering) -> Read {
         let headers = record.headers().into_iter().flat_map(|headers| {
             headers.iter().map(|one| (one.key.to_owned(), one.value.unwrap_or_default().to_vec()))
         });
@@ -61,10 +62,13 @@ impl Message {
         message.key.tenant = message.text("ce_besomtenant").unwrap_or_default().to_owned();
         let number = match message.text("ce_sequence").map(str::parse::<u64>) {
             Some(Ok(number)) if number > 0 => number,
-            Some(_) => return Err((message, "the header ce_sequence is no number".into())),
+            Some(_) => {
+                let reason = "the header ce_sequence is no number".into();
+                return Err(Box::new(SetAside { message, reason }));
+            }
             None => {
                 let why = "there is no header ce_sequence: is the topic's `envelope` binary?";
-                return Err((message, why.into()));
+                return Err(Box::new(SetAside { message, reason: why.into() }));
             }
         };
         message.number = number;

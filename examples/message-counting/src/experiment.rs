@@ -92,6 +92,7 @@ impl Drop for Part {
 /// One row of the table: what it should be and what it is.
 struct Row(String, u64, u64);
 
+#[expect(clippy::print_stdout, reason = "the table is what the command is for")]
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     let begun = Instant::now();
     let lines = text::lines(arguments.text.as_deref(), arguments.lines)?;

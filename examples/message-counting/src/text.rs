@@ -25,7 +25,7 @@ fn made_up(number: usize) -> String {
     if number % 10 == 9 {
         return String::new();
     }
-    let words = if number % 3 == 0 { 2 } else { 9 };
+    let words = if number.is_multiple_of(3) { 2 } else { 9 };
     let mut seed = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let word = |_| {
         seed = seed.rotate_left(23).wrapping_mul(0xD6E8_FEB8_6659_FD93);
