@@ -14,9 +14,9 @@ use super::output::{self, Facts, Stamp, Table};
 use super::printed::{self, Printed};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open, task};
-use besom_engine::gather::refused::standing;
+use besom_engine::gather::refused::{standing, standings};
 use besom_engine::gather::rows;
-use besom_ports::store::{self, Command, HistoryQuery, ReviewQuery, Store};
+use besom_ports::store::{Command, HistoryQuery, ReviewQuery, Store};
 
 /// `besom runs`.
 #[derive(Debug, Subcommand)]
@@ -182,15 +182,6 @@ async fn known(store: &dyn Store, number: u64) -> Result<Run, Failure> {
         Failure::Usage(format!("there is no run {number}; list runs with `besom runs ls`"))
     })?;
     Ok(standing(store, &run).await?)
-}
-
-/// Runs as they stand by their reviews.
-pub async fn standings(store: &dyn Store, runs: &[store::Run]) -> Result<Vec<Run>, Failure> {
-    let mut shown = Vec::new();
-    for run in runs {
-        shown.push(standing(store, run).await?);
-    }
-    Ok(shown)
 }
 
 fn text(run: &Run, items: &[ItemRow], waiting: &BTreeSet<u64>) -> String {

@@ -17,6 +17,7 @@ use super::{Exit, Failure, Global, open, plugin, printed, status};
 use besom_config::TaskOutline;
 use besom_config::keys::suggestion;
 use besom_engine::gather::explain::explain;
+use besom_engine::gather::refused::standings;
 use besom_ports::store::{Command, SlotRecord, Store, Waiting};
 
 /// Maximum number of slot records and runs shown for a task.
@@ -239,7 +240,7 @@ async fn show(
     let upcoming = schedule.map(|s| windows.upcoming(&s, now, 5)).unwrap_or_default();
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
-    let runs = super::runs::standings(store, &runs).await?;
+    let runs = standings(store, &runs).await?;
     let waiting = super::runs::waiting(store, &runs).await?;
     let retried = status::retried(store, task).await?;
     let forecast = match defined {

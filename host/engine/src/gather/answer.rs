@@ -16,7 +16,7 @@ use besom_snapshot::{
 use super::Gatherer;
 use super::cache::last_run;
 use super::explain::explain;
-use super::refused::standing;
+use super::refused::{by_review, standings};
 use super::rows;
 use crate::host::asking;
 use crate::host::editing::Desk;
@@ -220,7 +220,7 @@ impl Gatherer {
             let query = ReviewQuery { run: Some(run.id), limit: 1, ..ReviewQuery::default() };
             review = self.store().reviews(&query).await.map_err(refused)?.pop();
         }
-        let run = standing(self.store(), &run).await.map_err(refused)?;
+        let run = by_review(Run::from(&run), review.as_ref());
         let detail = RunDetail { run, outcomes, rows, items, definition, review };
         Ok(Answer::Run(Box::new(detail)))
     }
@@ -246,13 +246,11 @@ impl Gatherer {
         }
         let more = found.iter().any(|runs| runs.len() > limit as usize);
         let of_task = |runs: Vec<_>| runs.into_iter().take(limit as usize);
-        let mut runs: Vec<Run> = Vec::new();
-        for run in found.into_iter().flat_map(of_task) {
-            runs.push(standing(self.store(), &run).await.map_err(refused)?);
-        }
+        let mut runs: Vec<_> = found.into_iter().flat_map(of_task).collect();
         runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
         let more = more || runs.len() > RUNS_PAGE as usize;
         runs.truncate(RUNS_PAGE as usize);
+        let runs = standings(self.store(), &runs).await.map_err(refused)?;
         Ok(Answer::Runs(RunPage { runs, more }))
     }
 
@@ -267,11 +265,8 @@ impl Gatherer {
         let mut slots = slots;
         let more = slots.len() > SLOTS_PAGE as usize;
         slots.truncate(SLOTS_PAGE as usize);
-        let mut last = Vec::new();
-        for run in &runs {
-            last.push(last_run(&standing(store, run).await.map_err(refused)?));
-        }
-        let runs = last;
+        let runs = standings(store, &runs).await.map_err(refused)?;
+        let runs = runs.iter().map(last_run).collect();
         Ok(Answer::Past(TaskPast { task, from, slots, more, runs }))
     }
 

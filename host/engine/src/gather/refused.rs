@@ -19,12 +19,29 @@ pub async fn refused_of(store: &dyn Store, run: RunId) -> store::Result<Option<R
 /// # Errors
 /// Those of the store.
 pub async fn standing(store: &dyn Store, run: &store::Run) -> store::Result<Run> {
-    let mut shown = Run::from(run);
-    if shown.state == RunState::Rejected {
-        let review = review_of(store, run.id).await?.map(|review| review.state);
-        shown.state = shown.state.by_review(review.unwrap_or(State::Done));
+    let shown = Run::from(run);
+    Ok(match shown.state {
+        RunState::Rejected => by_review(shown, review_of(store, run.id).await?.as_ref()),
+        _ => shown,
+    })
+}
+
+/// Runs as they stand by their reviews, in the same order.
+///
+/// # Errors
+/// Those of the store.
+pub async fn standings(store: &dyn Store, runs: &[store::Run]) -> store::Result<Vec<Run>> {
+    let mut shown = Vec::with_capacity(runs.len());
+    for run in runs {
+        shown.push(standing(store, run).await?);
     }
     Ok(shown)
+}
+
+/// A run as it stands by its review, which was read before.
+pub fn by_review(run: Run, review: Option<&Review>) -> Run {
+    let state = run.state.by_review(review.map_or(State::Done, |review| review.state));
+    Run { state, ..run }
 }
 
 async fn review_of(store: &dyn Store, run: RunId) -> store::Result<Option<Review>> {
