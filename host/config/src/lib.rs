@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use besom_core::collection::Collections;
+use besom_core::collection::{Collection, Collections};
 use besom_core::ids::TaskName;
 
 pub use diagnostic::{Diagnostic, Problems, Severity, is_unprintable, printable};
@@ -104,6 +104,24 @@ pub struct Config {
 }
 
 impl Config {
+    /// The collections of these names, with their anchors and dependants, the anchors and dependants of these, and so
+    /// on.
+    pub fn related<'a>(
+        &'a self,
+        names: impl Iterator<Item = &'a String>,
+    ) -> BTreeMap<&'a String, &'a Collection> {
+        let (mut names, mut found): (Vec<&String>, _) = (names.collect(), BTreeMap::new());
+        while let Some(name) = names.pop() {
+            if let Some(collection) = self.collections.get(name)
+                && found.insert(name, collection).is_none()
+            {
+                names.extend(collection.anchors.iter().map(|anchor| &anchor.collection));
+                names.extend(&collection.dependants);
+            }
+        }
+        found
+    }
+
     fn from_sections(origin: PathBuf, s: Sections, collections: Collections) -> Config {
         Config {
             origin,

@@ -592,18 +592,8 @@ impl Resolved {
     /// and their anchors and dependants. The rest of the entity model need not exist.
     pub fn used_collections(&self) -> Collections {
         let granted = self.config.tasks.values().flat_map(|task| task.grants.keys());
-        let mut names: Vec<&String> = self.places.keys().chain(granted).collect();
-        let mut used = Collections::new();
-        while let Some(name) = names.pop() {
-            if let Some(collection) = self.config.collections.get(name)
-                && !used.contains_key(name)
-            {
-                used.insert(name.clone(), collection.clone());
-                names.extend(collection.anchors.iter().map(|anchor| &anchor.collection));
-                names.extend(&collection.dependants);
-            }
-        }
-        used
+        let used = self.config.related(self.places.keys().chain(granted));
+        used.into_iter().map(|(name, collection)| (name.clone(), collection.clone())).collect()
     }
 
     /// Adds an error about the token file of a topic.

@@ -3,7 +3,7 @@
 
 mod activity;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -740,19 +740,7 @@ pub async fn cascades(
 /// Faults of the mapping without warnings that concern no task: about a collection that none uses, or an index that
 /// none reads by.
 pub fn needed(config: &Config, faults: Vec<MappingFault>) -> Vec<MappingFault> {
-    let mut used: BTreeSet<&str> = BTreeSet::new();
-    let mut open: Vec<&str> = Vec::new();
-    for task in config.tasks.values() {
-        open.extend(task.grants.keys().map(String::as_str));
-    }
-    while let Some(name) = open.pop() {
-        if used.insert(name)
-            && let Some(collection) = config.collections.get(name)
-        {
-            open.extend(collection.anchors.iter().map(|anchor| anchor.collection.as_str()));
-            open.extend(collection.dependants.iter().map(String::as_str));
-        }
-    }
+    let used = config.related(config.tasks.values().flat_map(|task| task.grants.keys()));
     let is_read = |fault: &MappingFault, index: &str| {
         let collection = config.collections.get(&fault.collection);
         let columns = collection.and_then(|of| of.indexes.get(index));
@@ -766,7 +754,7 @@ pub fn needed(config: &Config, faults: Vec<MappingFault>) -> Vec<MappingFault> {
     };
     let matters = |fault: &MappingFault| {
         !fault.warning
-            || used.contains(fault.collection.as_str())
+            || used.contains_key(&fault.collection)
                 && fault.place.strip_prefix("indexes.").is_none_or(|index| is_read(fault, index))
     };
     faults.into_iter().filter(matters).collect()
