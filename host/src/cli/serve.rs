@@ -376,11 +376,8 @@ async fn reload(
             Err(problems) => Err(problems),
         };
         let loaded = match loaded {
-            Ok((new, resolved, unused)) => {
-                match cascades(told.store.as_ref(), &new, &resolved).await {
-                    Ok(()) => Ok((new, resolved, unused)),
-                    Err(problems) => Err(problems),
-                }
+            Ok(loaded) => {
+                cascades(told.store.as_ref(), &loaded.0, &loaded.1).await.map(|()| loaded)
             }
             Err(problems) => Err(problems),
         };

@@ -135,7 +135,7 @@ impl Scene {
     }
 }
 
-/// The bits of a trigger's type are documented in the catalog: not before, not instead; insert or update.
+/// The bits of a trigger's type are documented in the catalog: insert or update; and neither before nor instead of it.
 const TRIGGERED: &str = "SELECT t.tgrelid, bool_or(t.tgtype & 66 = 0) FROM pg_trigger t
   WHERE t.tgrelid = ANY($1::oid[]) AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
     AND t.tgtype & 20 <> 0 GROUP BY t.tgrelid";

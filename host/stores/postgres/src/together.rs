@@ -71,10 +71,8 @@ impl Together {
         let of = if skips { "free" } else { "numbered" };
         let each = (1..tables.len())
             .map(|at| format!("SELECT part, place FROM l{at} WHERE no IN (SELECT no FROM {of})"));
-        let mut each: Vec<String> = each.collect();
-        if each.is_empty() {
-            each.push("SELECT WHERE false".to_owned());
-        }
+        let none = "SELECT NULL::oid, NULL::tid WHERE false".to_owned();
+        let each: Vec<String> = std::iter::once(none).chain(each).collect();
         let mut deletes = String::new();
         let nulls = ", NULL::bytea".repeat(width);
         let mut selects = vec![

@@ -134,12 +134,12 @@ fn told(path: &Path, said: &str) -> String {
 /// Checks the structure of the file for at most `max`. What cannot be checked within that time counts
 /// as intact.
 pub(super) fn examine(conn: &mut Connection, max: Duration) -> Job<()> {
-    let until = Instant::now() + max;
-    let expired = move || Instant::now() >= until;
-    conn.progress_handler(STEPS, Some(expired))?;
     // The pages are not needed again. In a large cache they would leave memory behind that the allocator keeps.
     let cache: i64 = conn.query_row("PRAGMA cache_size", [], |r| r.get(0))?;
     conn.execute_batch(&format!("PRAGMA cache_size = -{CACHE_KIB}"))?;
+    let until = Instant::now() + max;
+    let expired = move || Instant::now() >= until;
+    conn.progress_handler(STEPS, Some(expired))?;
     let examined = examine_all(conn);
     conn.progress_handler(0, None::<fn() -> bool>)?;
     conn.execute_batch(&format!("PRAGMA shrink_memory; PRAGMA cache_size = {cache}"))?;

@@ -39,7 +39,8 @@ const SHORT_FRACTION: u32 = 8;
 /// Time for other processes to write. SQLite does not queue them: one that waits tries again every
 /// 100 ms.
 const LONG_PAUSE: Duration = Duration::from_millis(110);
-/// A host that has nothing to do renews its lease, and looks for work.
+/// After how long the number of jobs is looked at, and how many of them mean that there is little to do: a host
+/// without work renews its lease, and looks for work.
 const QUIET: Duration = Duration::from_secs(20);
 const QUIET_JOBS_MAX: u32 = 200;
 /// The steps of waiting for another process's writer.
