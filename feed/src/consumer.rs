@@ -35,7 +35,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub struct Settings {
     /// `host:port`, separated by commas.
     pub brokers: String,
-    /// The topic.
+    /// The topic that is read, which has to exist.
     pub topic: String,
     /// The group: its members share the partitions.
     pub group: String,
@@ -86,40 +86,40 @@ impl Settings {
 pub enum Notice {
     /// These messages were committed.
     Committed {
-        /// How many.
+        /// How many of them, in one commit.
         messages: usize,
     },
     /// Messages came again, and were dropped.
     Duplicates {
-        /// How many.
+        /// How many of them, in one commit.
         messages: usize,
     },
     /// A message was set aside.
     SetAside {
-        /// Its key.
+        /// Whose message it is.
         key: Key,
-        /// Its number.
+        /// Its number among those of the key; 0 if it has none.
         number: u64,
-        /// Why.
+        /// Why, with the missing numbers if there are any.
         reason: String,
     },
     /// A message waits for missing ones.
     Gap {
-        /// Its key.
+        /// Whose message it is.
         key: Key,
         /// The missing numbers.
         missing: RangeInclusive<u64>,
     },
     /// Messages will not come: the topic's retention removed them, or the settings skip them.
     Lost {
-        /// Their key.
+        /// Whose messages they are.
         key: Key,
-        /// The numbers.
+        /// The numbers that were not read, first to last.
         missing: RangeInclusive<u64>,
     },
     /// The topic begins above the offset that is next.
     Behind {
-        /// The partition.
+        /// Its number within the topic.
         partition: i32,
         /// The offset that is next.
         next: i64,
@@ -128,12 +128,12 @@ pub enum Notice {
     },
     /// A partition was given to this consumer.
     Assigned {
-        /// The partition.
+        /// Its number within the topic.
         partition: i32,
     },
     /// A partition was taken away.
     Revoked {
-        /// The partition.
+        /// Its number within the topic.
         partition: i32,
     },
     /// A passing error of the brokers.

@@ -24,13 +24,13 @@ use crate::sink::{Batch, SetAside, Sink, Start};
 /// A record that the application writes.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
-    /// The topic.
+    /// The topic that it is written to, which has to exist.
     pub topic: String,
     /// The key, which decides the partition.
     pub key: String,
-    /// The value.
+    /// The value, of any bytes.
     pub payload: Vec<u8>,
-    /// The headers.
+    /// Names and values of the headers, in their order.
     pub headers: Vec<(String, Vec<u8>)>,
 }
 

@@ -109,54 +109,54 @@ pub struct Arrival<M> {
 pub enum Decision<M> {
     /// It is the next of its key.
     Accept {
-        /// The key.
+        /// Whose message it is.
         key: Key,
-        /// The number.
+        /// Its number among those of the key, from 1.
         number: u64,
-        /// The message.
+        /// What was handed in with it.
         message: M,
     },
     /// It was taken before, and is dropped.
     Duplicate {
-        /// The key.
+        /// Whose message it is.
         key: Key,
-        /// The number.
+        /// Its number among those of the key, from 1.
         number: u64,
     },
     /// Its number is further back than payloads are remembered: it is dropped as a repetition.
     Back {
-        /// The key.
+        /// Whose message it is.
         key: Key,
-        /// The number.
+        /// Its number among those of the key, from 1.
         number: u64,
         /// The last one that was taken.
         last: u64,
     },
     /// Its number came before with another payload: it is set aside.
     Differs {
-        /// The key.
+        /// Whose message it is.
         key: Key,
-        /// The number.
+        /// Its number among those of the key, from 1.
         number: u64,
-        /// The message.
+        /// What was handed in with it.
         message: M,
     },
     /// It waits in memory for the missing ones.
     Early {
-        /// The key.
+        /// Whose message it is.
         key: Key,
-        /// The number.
+        /// Its number among those of the key, from 1.
         number: u64,
         /// What is missing before it.
         missing: RangeInclusive<u64>,
     },
     /// It waited for too long or with too many others, and is set aside.
     Dead {
-        /// The key.
+        /// Whose message it is.
         key: Key,
-        /// The number.
+        /// Its number among those of the key, from 1.
         number: u64,
-        /// The message.
+        /// What was handed in with it.
         message: M,
         /// What was missing before it.
         missing: RangeInclusive<u64>,
@@ -164,9 +164,9 @@ pub enum Decision<M> {
     /// These numbers will not come: the broker removed them before they were read, or they were given
     /// up by [`Order::skip`]. The next decision accepts the message after them.
     Lost {
-        /// The key.
+        /// Whose message it is.
         key: Key,
-        /// The numbers.
+        /// The numbers that were not read, first to last.
         missing: RangeInclusive<u64>,
     },
 }

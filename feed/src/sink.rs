@@ -30,7 +30,7 @@ pub struct Kept {
 /// How far a batch brings a partition.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
-    /// The partition.
+    /// Its number within the topic.
     pub partition: i32,
     /// What was committed before; the commit fails if it is something else now.
     pub from: Option<Kept>,
@@ -41,7 +41,7 @@ pub struct Progress {
 /// A message that is set aside, and why.
 #[derive(Debug)]
 pub struct SetAside {
-    /// The message.
+    /// As much of the message as could be read.
     pub message: Message,
     /// The reason, with the numbers that are missing.
     pub reason: String,
