@@ -156,8 +156,17 @@ fn an_undo_that_is_killed_goes_on_when_it_is_repeated() {
         }
     }
     assert!(cut > KILLS / 3, "{cut} of {KILLS} were killed before their end");
-    let (code, _) = site.json(&["undo", &run]);
-    assert!(code == 0 && dump(&db) == before, "{code}");
+    let (mut code, mut undone) = site.json(&["undo", &run]);
+    // An item during which three of them were killed is set aside by the next one.
+    if code != 0 {
+        let (_, letters) = site.json(&["dead", "ls"]);
+        let letters = letters.as_array().expect("dead letters");
+        let deadly =
+            |letter: &Value| letter["reason"] == "its host died 3 times while executing it";
+        assert!(!letters.is_empty() && letters.iter().all(deadly), "{undone:#} {letters:#?}");
+        (code, undone) = site.json(&["undo", &run]);
+    }
+    assert!(code == 0 && dump(&db) == before, "{code}: {undone:#}");
     site.balanced();
 }
 
