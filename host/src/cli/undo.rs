@@ -131,7 +131,8 @@ impl Args {
         let forced = self.force_keys.as_deref().map(named).transpose()?.unwrap_or_default();
         let assembly = Assembly::new(global, Purpose::Restore).await?;
         let store = Arc::clone(&assembly.ports.store);
-        refuse_unknown(&*store, &target).await?;
+        let leads = assembly.ports.coordination.leader().await?.is_some();
+        refuse_unknown(&*store, &target, leads).await?;
         let names: Vec<String> = forced.iter().map(|(_, name)| name.clone()).collect();
         let plan_again = self.plan_again;
         let mut request = Undo { target: target.to_string(), forced: Vec::new(), plan_again };
@@ -227,23 +228,29 @@ pub(super) fn no_such_item(run: RunId) -> Failure {
     ))
 }
 
-async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failure> {
-    let active = |run: &Run| {
-        let (id, task) = (run.id, &run.task);
-        let stop = match (run.held, run.scan_done) {
-            (true, _) => format!("reject its plan with `besom review reject {id}`"),
-            (false, false) => format!("stop it with `besom runs cancel {id}`"),
-            (false, true) => format!(
-                "discard what waits of it with `besom task pause {task}` and `besom task discard {task}`"
-            ),
-        };
-        Failure::Failed(format!(
-            "run {id} has not ended: wait for its end, or {stop}; nothing was undone"
-        ))
+/// The refusal of a run that has not ended, and what ends it.
+fn active(run: &Run, leads: bool) -> Failure {
+    let (id, task) = (run.id, &run.task);
+    let stop = match (run.held, run.scan_done) {
+        (true, _) => format!("reject its plan with `besom review reject {id}`"),
+        (false, false) => format!("stop it with `besom runs cancel {id}`"),
+        (false, true) => format!(
+            "discard what waits of it with `besom task pause {task}` and `besom task discard {task}`"
+        ),
     };
+    let settings = TaskDefinition::of_run(run).map(|definition| definition.settings);
+    let end = match undo::requested(&settings.unwrap_or_default()) {
+        _ if leads => format!("wait for its end, or {stop}"),
+        Some((of, _)) => format!("no host runs, so end it with `besom undo {}`", of.target),
+        None => format!("no host runs, so end it with `besom run`, or {stop}"),
+    };
+    Failure::Failed(format!("run {id} has not ended: {end}; nothing was undone"))
+}
+
+async fn refuse_unknown(store: &dyn Store, target: &Target, leads: bool) -> Result<(), Failure> {
     match target {
         Target::Run(id) | Target::Item(id, _) => match store.run(*id).await? {
-            Some(run) if run.ended_at.is_none() => Err(active(&run)),
+            Some(run) if run.ended_at.is_none() => Err(active(&run, leads)),
             Some(_) if matches!(target, Target::Item(..)) => {
                 match page(store, target, None, 1).await?.0.is_empty() {
                     true => Err(no_such_item(*id)),
@@ -258,7 +265,7 @@ async fn refuse_unknown(store: &dyn Store, target: &Target) -> Result<(), Failur
         Target::Span { task, .. } => {
             let runs = store.active_runs().await?;
             if let Some(run) = runs.iter().find(|run| run.task == *task) {
-                return Err(active(run));
+                return Err(active(run, leads));
             }
             let states = store.task_states().await?;
             if states.iter().any(|state| state.task == *task) {

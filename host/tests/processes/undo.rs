@@ -152,7 +152,14 @@ fn an_undo_that_is_killed_goes_on_when_it_is_repeated() {
         // The next one begins anew.
         if back == ROWS as usize {
             let (_, kept) = site.json(&["quarantine", "ls", "--task", "undo"]);
-            assert_eq!(site.json(&["undo", &kept[0]["run"].to_string()]).0, 0);
+            let of_it = kept[0]["run"].to_string();
+            let (mut code, mut said) = site.said(&["undo", &of_it]);
+            // Every row is back, but the run was killed before its end.
+            if said.contains(&format!("no host runs, so end it with `besom undo {run}`")) {
+                assert_eq!(site.json(&["undo", &run]).0, 0);
+                (code, said) = site.said(&["undo", &of_it]);
+            }
+            assert_eq!(code, 0, "{said}");
         }
     }
     assert!(cut > KILLS / 3, "{cut} of {KILLS} were killed before their end");
