@@ -2,6 +2,7 @@
 //! real process, `besom serve`.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -35,17 +36,22 @@ pub async fn run() -> Result<()> {
     Ok(())
 }
 
+/// The real binary, beside this one.
+pub fn binary() -> Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    let built = here.parent().and_then(|deps| deps.parent()).context("no target directory")?;
+    let binary = built.join("besom");
+    if !binary.exists() {
+        bail!("{}: build it with `cargo build --release -p besom`", binary.display());
+    }
+    Ok(binary)
+}
+
 struct Serving(Child);
 
 impl Serving {
     fn start(place: &place::Place) -> Result<Serving> {
-        let here = std::env::current_exe()?;
-        let binary = here.parent().and_then(|deps| deps.parent()).context("no target directory")?;
-        let binary = binary.join("besom");
-        if !binary.exists() {
-            bail!("{}: build it with `cargo build --release -p besom`", binary.display());
-        }
-        let child = Command::new(binary)
+        let child = Command::new(binary()?)
             .arg("--config")
             .arg(place.config())
             .args(["--log", "info", "serve"])

@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p besom-tests --bench engine [-- NAME...]`; without a name all of them run,
 //! which takes several minutes. Run `cargo plugins` first, and `cargo build --release -p besom`
-//! for `idle`. Every figure is one line for a person and one line of JSON on stdout.
+//! for `idle` and `undo`. Every figure is one line for a person and one line of JSON on stdout.
 
 mod bare;
 mod compaction;
@@ -17,11 +17,12 @@ mod scan;
 mod server_cpu;
 mod steps;
 mod tasks;
+mod undo;
 
 use anyhow::{Result, bail};
 
-const NAMES: [&str; 8] =
-    ["steps", "queue", "pgqueue", "tasks", "compaction", "scan", "lateness", "idle"];
+const NAMES: [&str; 9] =
+    ["steps", "queue", "pgqueue", "tasks", "compaction", "scan", "lateness", "idle", "undo"];
 
 fn main() -> Result<()> {
     // `cargo bench` adds `--bench`, `cargo test --benches` nothing: then only the build counts.
@@ -47,7 +48,8 @@ fn main() -> Result<()> {
                 "compaction" => compaction::run().await?,
                 "scan" => scan::run().await?,
                 "lateness" => lateness::run(&returned).await?,
-                _ => idle::run().await?,
+                "idle" => idle::run().await?,
+                _ => undo::run().await?,
             }
         }
         Ok(())
