@@ -67,7 +67,7 @@ VACUUM ANALYZE things;",
         table: "things",
         sqlite: "
 CREATE TABLE things (id INTEGER PRIMARY KEY, at INTEGER, token TEXT UNIQUE, price REAL,
-  amount NUMERIC, data BLOB, anything, flag BOOLEAN, day DATE, nothing TEXT,
+  amount NUMERIC, data BLOB, anything, flag BOOLEAN, day DATE, absent TEXT,
   twice INTEGER GENERATED ALWAYS AS (id * 2) VIRTUAL,
   thrice INTEGER GENERATED ALWAYS AS (id * 3) STORED);
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
