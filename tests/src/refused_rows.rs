@@ -54,6 +54,8 @@ pub async fn refused_rows_of_a_range_stay_alone(world: &World) {
                 assert!(said.starts_with(&format!("{rows} could not be changed")), "{said}");
                 assert!(said.contains(&name(kept[0])), "{said}");
                 assert!(said.to_lowercase().contains("foreign key"), "{said}");
+                // The rows that a key keeps are found at once, with the table that refers to them.
+                assert!(said.contains("\"children\""), "{said}");
             }
             (count, None) => panic!("{count} rows without a reason"),
         }

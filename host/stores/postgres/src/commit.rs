@@ -951,7 +951,8 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Changes the rows of ranges in halves, and leaves those that are refused alone.
+    /// Changes the rows of ranges but those that foreign keys keep; if they are refused, in halves. Leaves those that
+    /// are refused alone.
     async fn bisected(
         &self,
         session: &Session,
@@ -962,8 +963,12 @@ impl<'a> Attempt<'a> {
         let mut all = Done { images: work.undo.then(Images::default), ..Done::default() };
         let mut refused = Refused::default();
         for (range, fate) in ranges {
-            let keys = range_change::keys(session, self.setting.mapping, work, range).await?;
-            let mut open = vec![keys];
+            let mapping = self.setting.mapping;
+            let sorted = range_change::sorted(session, mapping, work, (range, fate)).await?;
+            for (key, said) in sorted.kept {
+                refused.push(&key, said);
+            }
+            let mut open = vec![sorted.open];
             while let Some(mut keys) = open.pop() {
                 if keys.is_empty() || !refused.goes_on() {
                     continue;

@@ -10,7 +10,7 @@ use super::conditions::Conditions;
 use super::error::{Job, invalid};
 use super::lookup::selected;
 use super::mapping::{DIALECT, Mapping, Refusal, Table, quote};
-use super::session::{Param, Session};
+use super::session::{Param, Session, params};
 use super::together::Together;
 use super::values::Cell;
 use super::work::Work;
@@ -98,17 +98,81 @@ pub(super) fn statement(
     Ok(Statement { table: Arc::clone(table), sql, params, together })
 }
 
+/// Foreign keys that keep the rows that they refer to; those of partitions are their tables'. Rows of the same table
+/// may be deleted together.
+const KEEPERS: &str = "SELECT f.conrelid, f.conname::text, c.relname::text, f.conrelid::regclass::text,
+    ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
+      JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at),
+    ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, at)
+      JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at)
+  FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid
+  WHERE f.contype = 'f' AND f.confdeltype IN ('a', 'r') AND f.conparentid = 0 AND f.confrelid = $1::oid
+    AND f.conrelid <> f.confrelid AND has_table_privilege(f.conrelid, 'SELECT')
+  ORDER BY f.conname";
+
+/// A foreign key that keeps rows, as a condition on the alias `t`, and in the words of the database.
+struct Keeper {
+    condition: String,
+    said: String,
+}
+
+/// The foreign keys that keep rows which are to be deleted.
+async fn keepers(session: &Session, mapping: &Mapping, table: &Table) -> Job<Vec<Keeper>> {
+    let Some(found) = &table.found else { return Ok(Vec::new()) };
+    let dependants = table.collection.dependants.iter();
+    let goes: Vec<u32> =
+        dependants.filter_map(|name| Some(mapping.table(name).ok()?.found.as_ref()?.oid)).collect();
+    let mut keepers = Vec::new();
+    for row in session.query(KEEPERS, params![found.oid]).await? {
+        if goes.contains(&row.try_get(0)?) {
+            continue;
+        }
+        let (name, relation): (&str, &str) = (row.try_get(1)?, row.try_get(2)?);
+        let of: &str = row.try_get(3)?;
+        let (own, theirs): (Vec<&str>, Vec<&str>) = (row.try_get(4)?, row.try_get(5)?);
+        let pairs = own.iter().zip(&theirs);
+        let equal: Vec<String> =
+            pairs.map(|(own, their)| format!("o.{} = t.{}", quote(own), quote(their))).collect();
+        let equal = equal.join(" AND ");
+        keepers.push(Keeper {
+            condition: format!("EXISTS (SELECT 1 FROM {of} o WHERE {equal})"),
+            said: format!(
+                "update or delete on table {:?} violates foreign key constraint {name:?} on table {relation:?}",
+                table.collection.table
+            ),
+        });
+    }
+    Ok(keepers)
+}
+
+/// The rows of a range, by their keys.
+#[derive(Default)]
+pub(super) struct Sorted {
+    /// Those that may be changed.
+    pub(super) open: Vec<Vec<Value>>,
+    /// Those that a foreign key keeps, and in which words.
+    pub(super) kept: Vec<(Vec<Value>, String)>,
+}
+
 /// The keys of the rows, which are locked until the transaction ends.
-pub(super) async fn keys(
+pub(super) async fn sorted(
     session: &Session,
     mapping: &Mapping,
     work: &Work<'_>,
-    range: &RowRange,
-) -> Job<Vec<Vec<Value>>> {
+    (range, fate): (&RowRange, Fate<'_>),
+) -> Job<Sorted> {
     let table = mapping.table(&range.collection).map_err(invalid)?;
+    let keepers = match fate {
+        Fate::Deleted | Fate::Moved(_) => keepers(session, mapping, table).await?,
+        Fate::Set(_) => Vec::new(),
+    };
     let mut params = Vec::new();
     let wheres = judged(table, work, range, &mut params).map_err(invalid)?;
-    let (select, forms) = selected(table, &table.collection.key).map_err(invalid)?;
+    let (mut select, forms) = selected(table, &table.collection.key).map_err(invalid)?;
+    let cases = keepers.iter().enumerate();
+    let cases: String =
+        cases.map(|(at, keeper)| format!(" WHEN {} THEN {at}", keeper.condition)).collect();
+    select.push(format!("(CASE{cases} WHEN false THEN -1 END)::int4"));
     params.push(Box::new(i64::from(range.rows)));
     let sql = format!(
         "SELECT {} FROM {} t WHERE {wheres} LIMIT ${} FOR UPDATE SKIP LOCKED",
@@ -116,11 +180,18 @@ pub(super) async fn keys(
         table.name,
         params.len()
     );
-    let rows = session.query(&sql, params).await?;
-    let key = |row: &tokio_postgres::Row| -> Job<Vec<Value>> {
-        forms.iter().enumerate().map(|(at, form)| Ok(form.value_in(row, at)?)).collect()
-    };
-    rows.iter().map(key).collect()
+    let mut sorted = Sorted::default();
+    for row in session.query(&sql, params).await? {
+        let cells = forms.iter().enumerate();
+        let key: Vec<Value> =
+            cells.map(|(at, form)| Ok(form.value_in(&row, at)?)).collect::<Job<_>>()?;
+        let by: Option<i32> = row.try_get(forms.len())?;
+        match by.and_then(|at| keepers.get(usize::try_from(at).ok()?)) {
+            Some(keeper) => sorted.kept.push((key, keeper.said.clone())),
+            None => sorted.open.push(key),
+        }
+    }
+    Ok(sorted)
 }
 
 /// The rows that another transaction has locked: their number, and the key of the first. Those that it has not are

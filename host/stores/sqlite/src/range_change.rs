@@ -1,8 +1,10 @@
 //! Changes of the rows of a range: each is judged by the bounds and the conditions when it is changed. There is
 //! one writer, so nobody else holds a row.
 //!
-//! All rows are changed by one statement. If the database refuses it, the rows are changed in halves, until those
-//! that it refuses are alone.
+//! All rows are changed by one statement. If the database refuses it, those that no foreign key keeps are changed; if
+//! that is refused as well, they are changed in halves, until those that it refuses are alone.
+
+use std::collections::BTreeMap;
 
 use besom_core::collection::Collection;
 use besom_core::proposal::{Fate, RowRange};
@@ -41,10 +43,18 @@ struct Sweep<'a> {
 
 /// The columns of [`Sweep::place`] in a row.
 type Place = Vec<Cell>;
+/// The place of a row, and its key.
+type Named = (Place, Vec<Value>);
+
+/// A foreign key that keeps rows, as a condition on them, and in words.
+struct Keeper {
+    condition: String,
+    said: String,
+}
 
 impl Sweep<'_> {
     /// `place IN (the rows)`, or among those of them at these places.
-    fn among<'p>(&'p self, places: Option<&'p [(Place, Vec<Value>)]>) -> (String, Params<'p>) {
+    fn among<'p>(&'p self, places: Option<&'p [Named]>) -> (String, Params<'p>) {
         let place = self.place.join(", ");
         let mut sql = format!("({place}) IN (SELECT {place}{})", self.rows);
         let mut params = self.params.clone();
@@ -103,9 +113,9 @@ impl Effects<'_> {
         }
     }
 
-    /// Changes the rows in halves, and leaves those that are refused alone.
+    /// Changes the rows that no foreign key keeps; if they are refused, in halves. Leaves those that are refused alone.
     fn bisected(&mut self, sweep: &Sweep<'_>) -> Result<(), Stop> {
-        let mut open = vec![self.places(sweep)?];
+        let mut open = vec![self.unkept(sweep)?];
         while let Some(mut places) = open.pop() {
             if places.is_empty() || !self.refused.goes_on() {
                 continue;
@@ -125,32 +135,95 @@ impl Effects<'_> {
         Ok(())
     }
 
+    /// The rows that no foreign key keeps; the others are refused.
+    fn unkept(&mut self, sweep: &Sweep<'_>) -> Result<Vec<Named>, Stop> {
+        let keepers = match sweep.fate {
+            Fate::Deleted | Fate::Moved(_) => self.keepers(sweep.table)?,
+            Fate::Set(_) => Vec::new(),
+        };
+        let mut open = Vec::new();
+        for (named, by) in self.sorted(sweep, &keepers)? {
+            match by.and_then(|at| keepers.get(at)) {
+                Some(keeper) => self.refused.push(&named.1, keeper.said.clone()),
+                None => open.push(named),
+            }
+        }
+        Ok(open)
+    }
+
+    /// The foreign keys that keep rows of a table which are to be deleted. Rows of the same table may be deleted
+    /// together.
+    fn keepers(&self, table: &Table) -> Result<Vec<Keeper>, Stop> {
+        let of = &table.collection;
+        // Without columns, the key refers to the primary key.
+        let sql = "SELECT m.name, f.id, f.\"from\", coalesce(f.\"to\", k.name)
+                   FROM pragma_table_list m JOIN pragma_foreign_key_list(m.name) f
+                   LEFT JOIN pragma_table_xinfo(?1) k ON k.pk = f.seq + 1
+                   WHERE m.schema = 'main' AND m.type = 'table' AND lower(f.\"table\") = lower(?1)
+                     AND lower(m.name) <> lower(?1) AND f.on_delete IN ('NO ACTION', 'RESTRICT')
+                   ORDER BY m.name, f.id, f.seq";
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let rows = statement.query_map([&of.table], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get(2)?, row.get(3)?))
+        })?;
+        let mut found: BTreeMap<(String, i64), Vec<String>> = BTreeMap::new();
+        for row in rows {
+            let (name, id, own, their): (_, _, String, Option<String>) = row?;
+            // A key that refers to nothing fails for itself.
+            let their = their.unwrap_or_default();
+            // The collation is that of the row that is referred to.
+            let equal = format!("{}.{} = o.{}", table.name, quote(&their), quote(&own));
+            found.entry((name, id)).or_default().push(equal);
+        }
+        let dependants = of.dependants.iter().filter_map(|name| self.mapping.table(name).ok());
+        let goes: Vec<&str> = dependants.map(|table| &*table.collection.table).collect();
+        found.retain(|(name, _), _| !goes.iter().any(|goes| goes.eq_ignore_ascii_case(name)));
+        let keeper = |((name, _), equal): ((String, i64), Vec<String>)| Keeper {
+            condition: format!(
+                "EXISTS (SELECT 1 FROM {} o WHERE {})",
+                quote(&name),
+                equal.join(" AND ")
+            ),
+            said: format!("FOREIGN KEY constraint failed: {name:?} refers to it"),
+        };
+        Ok(found.into_iter().map(keeper).collect())
+    }
+
     /// The places of the rows, with their keys.
-    fn places(&self, sweep: &Sweep<'_>) -> Result<Vec<(Place, Vec<Value>)>, Stop> {
+    fn places(&self, sweep: &Sweep<'_>) -> Result<Vec<Named>, Stop> {
+        Ok(self.sorted(sweep, &[])?.into_iter().map(|(named, _)| named).collect())
+    }
+
+    /// The rows, each with the first foreign key that keeps it.
+    fn sorted(
+        &self,
+        sweep: &Sweep<'_>,
+        keepers: &[Keeper],
+    ) -> Result<Vec<(Named, Option<usize>)>, Stop> {
         let key = &sweep.table.collection.key;
+        let cases = keepers.iter().enumerate();
+        let cases: String =
+            cases.map(|(at, keeper)| format!(" WHEN {} THEN {at}", keeper.condition)).collect();
+        let by = format!("CASE{cases} WHEN 0 THEN -1 END");
         let columns = sweep.place.iter().cloned().chain(key.iter().map(|name| quote(name)));
-        let columns: Vec<String> = columns.collect();
+        let columns: Vec<String> = columns.chain([by]).collect();
+        let last = columns.len() - 1;
         let sql = format!("SELECT {}{}", columns.join(", "), sweep.rows);
         let mut statement = self.conn.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(sweep.params.iter()))?;
-        let mut places = Vec::new();
+        let mut sorted = Vec::new();
         while let Some(row) = rows.next()? {
             let place: rusqlite::Result<Place> =
                 (0..sweep.place.len()).map(|at| row.get(at)).collect();
-            let key: rusqlite::Result<Vec<Value>> = (sweep.place.len()..columns.len())
-                .map(|at| Ok(raw_value(row.get_ref(at)?)))
-                .collect();
-            places.push((place?, key?));
+            let key: rusqlite::Result<Vec<Value>> =
+                (sweep.place.len()..last).map(|at| Ok(raw_value(row.get_ref(at)?))).collect();
+            sorted.push(((place?, key?), row.get(last)?));
         }
-        Ok(places)
+        Ok(sorted)
     }
 
     /// Changes the rows, or those of them at these places; all, or none.
-    fn tried(
-        &mut self,
-        sweep: &Sweep<'_>,
-        places: Option<&[(Place, Vec<Value>)]>,
-    ) -> Result<(), Stop> {
+    fn tried(&mut self, sweep: &Sweep<'_>, places: Option<&[Named]>) -> Result<(), Stop> {
         let savepoint = |effects: &Effects<'_>, sql: &str| -> Result<(), Stop> {
             effects.conn.prepare_cached(sql)?.execute([])?;
             Ok(())
@@ -177,11 +250,7 @@ impl Effects<'_> {
         done
     }
 
-    fn change(
-        &mut self,
-        sweep: &Sweep<'_>,
-        places: Option<&[(Place, Vec<Value>)]>,
-    ) -> Result<(), Stop> {
+    fn change(&mut self, sweep: &Sweep<'_>, places: Option<&[Named]>) -> Result<(), Stop> {
         let Sweep { table, fate, .. } = *sweep;
         self.dirty = true;
         let is_together = match fate {
@@ -232,11 +301,7 @@ impl Effects<'_> {
 
     /// Deletes rows that were found and judged a moment ago, after the rows that go with them, or after they were
     /// inserted elsewhere. They are named by their places: chosen again, they could be others.
-    fn delete_together(
-        &mut self,
-        sweep: &Sweep<'_>,
-        places: &[(Place, Vec<Value>)],
-    ) -> Result<(), Stop> {
+    fn delete_together(&mut self, sweep: &Sweep<'_>, places: &[Named]) -> Result<(), Stop> {
         let (table, place) = (sweep.table, sweep.place.join(", "));
         let into = match sweep.fate {
             Fate::Moved(into) => Some(self.mapping.table(into)?),
