@@ -252,6 +252,11 @@ impl Planner {
         } else {
             cycle.step(event, &mut next);
         }
+        if !next.is_empty() {
+            // An earlier command that waits to be repeated would replace the next one while the task is
+            // stopped, and its answer would be ignored.
+            (active.again, active.stopped) = (None, None);
+        }
         self.go_on(id, next, out);
     }
 

@@ -125,6 +125,48 @@ fn a_scan_that_is_slow_each_time_is_passed_over() {
     assert_eq!(said, "tenant costly: the reads take all the time");
 }
 
+/// A page is sent twice, and only the second answer says that it was planned. The first one's repetition
+/// came due while the task was paused and took the place of the next command, so that the run stayed active
+/// forever (seed 317 of a cluster).
+#[test]
+fn a_page_that_was_planned_is_not_repeated_in_place_of_the_next_command() {
+    let mut planner = Planner::new(Settings::default());
+    let definition =
+        TaskDefinition { per_tenant: true, tenants_per_run: 9, ..(*definition()).clone() };
+    let scheduled = Scheduled { definition: Arc::new(definition), schedule: None };
+    let task = TaskName::from("task");
+    let tasks = BTreeMap::from([(task.clone(), scheduled)]);
+    let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let run = Run { scan_done: false, ..forgotten() };
+    let mut state = TaskState::initial(task.clone());
+    state.tenant_cursor = Some("before".into());
+    let loaded = Loaded { states: vec![state], runs: vec![run], ..Loaded::default() };
+    planner.lead(BEGIN, fence, loaded, &tasks, &mut notices, &mut out);
+    let found = Ok(vec![Tenant::from("only")]);
+    planner.step(BEGIN, Event::Tenants(RUN, found), &mut notices, &mut out);
+    assert!(matches!(out.last(), Some(Command::Scan(_))), "{out:?}");
+
+    let unknown = ScanError::Unknown("no answer".into());
+    planner.step(BEGIN, Event::Planned(RUN, Err(unknown)), &mut notices, &mut out);
+    let pause = Pause { by: "ana".into(), reason: "INC-7".into(), since: BEGIN };
+    planner.note_pause(&task, Some(&pause));
+    out.clear();
+    let planned = (Planned::default(), false);
+    planner.step(BEGIN, Event::Planned(RUN, Ok(planned)), &mut notices, &mut out);
+    let later = BEGIN + HOLDS.max;
+    planner.plan(later, false, &mut out);
+    assert_eq!(ends(&out), 0, "{out:?}");
+    planner.note_pause(&task, None);
+    planner.plan(later, false, &mut out);
+    // The cycle began in the middle: its first half is next.
+    let asks = |c: &Command| matches!(c, Command::Tenants { run: RUN, after: None, .. });
+    assert!(out.iter().any(asks), "{out:?}");
+    out.clear();
+    planner.step(later, Event::Tenants(RUN, Ok(vec![])), &mut notices, &mut out);
+    assert_eq!(ends(&out), 1, "{out:?}");
+}
+
 #[test]
 fn a_run_has_what_it_began_with_and_is_still_granted() {
     let all = Operations { read: true, insert: true, update: true, delete: true };
