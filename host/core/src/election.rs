@@ -47,6 +47,9 @@ pub enum Event {
     /// The store was restored to an older state: it knows only an earlier term than this leader's,
     /// or other owners of its partitions.
     StoreWentBack,
+    /// Partitions of the store were claimed under this term. If it is higher than that of this leader, the
+    /// lease service has lost it, or another node leads under it.
+    ClaimedUnder(Term),
     /// Resign the leadership and do not campaign until [`Event::Rejoin`].
     Resign,
     /// Campaign again.
@@ -213,6 +216,7 @@ impl Election {
                     self.state = State::Raising { fence, lease, raise_at: None };
                 }
             }
+            Event::ClaimedUnder(term) => self.claimed_under(now, term, out),
             Event::Resign => {
                 self.retired = true;
                 match std::mem::replace(&mut self.state, State::Retired) {
@@ -355,12 +359,28 @@ impl Election {
                 // This lease belongs to a past that the store has moved beyond: return it and
                 // campaign under a term above the one the store knows.
                 let fence = fence.clone();
-                self.at_least = Some(term);
+                self.at_least = self.at_least.max(Some(term));
                 out.push(Command::Resign(fence));
                 self.state = State::Resigning;
             }
             RaiseResult::Failed => *raise_at = Some(now + self.timing.retry()),
         }
+    }
+
+    /// A ring under the term of this leader never takes a partition that was claimed under a higher one: the
+    /// node campaigns for a term above it.
+    fn claimed_under(&mut self, now: Mono, term: Term, out: &mut Vec<Command>) {
+        let (State::Leading { fence, .. } | State::Raising { fence, .. }) = &self.state else {
+            return;
+        };
+        if fence.term >= term {
+            return;
+        }
+        let fence = fence.clone();
+        self.at_least = self.at_least.max(Some(term));
+        self.cease(now, "partitions were claimed under a later term", out);
+        out.push(Command::Resign(fence));
+        self.state = State::Resigning;
     }
 
     fn renewed(&mut self, now: Mono, sent: Mono, kept: Option<bool>, out: &mut Vec<Command>) {

@@ -98,6 +98,8 @@ pub enum Notice {
     /// The store is older than an earlier read: it was restored from a copy, or a failover to a
     /// lagging standby took place.
     StoreWentBack,
+    /// The highest term under which a partition of the store was claimed.
+    ClaimedUnder(Term),
     /// Members have disappeared; the deaths of the items that they had begun have to be counted.
     Gone,
 }
@@ -208,6 +210,8 @@ impl Holdings {
             Event::Left => self.of_lease(now, membership::Event::Left, notices, out),
             Event::Members(term, members) => self.on_members(now, term, members, notices, out),
             Event::Table(rows) => {
+                let claimed = rows.iter().flatten().map(|row| row.at.term).max();
+                notices.extend(claimed.map(Notice::ClaimedUnder));
                 self.of_ownership(now, ownership::Event::Table(rows.ok()), notices, out);
             }
             Event::Claimed(won) => {
@@ -325,3 +329,6 @@ impl Holdings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

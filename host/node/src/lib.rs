@@ -672,6 +672,12 @@ impl Node {
                 holdings::Notice::Disown(lost) => self.executor.lose(&lost),
                 holdings::Notice::Cease(reason) => self.abandon_work(reason, out),
                 holdings::Notice::StoreWentBack => self.store_went_back(out),
+                holdings::Notice::ClaimedUnder(term) => {
+                    let mut elected = Vec::new();
+                    let event = election::Event::ClaimedUnder(term);
+                    self.election.step(now.mono, event, &mut elected);
+                    self.apply_election(now, elected, notices, out);
+                }
                 holdings::Notice::Arrived(arrived) => self.arrived(now, arrived, notices),
                 holdings::Notice::Gone if self.loaded => self.burial.look(now.mono),
                 // The leader counts their deaths.

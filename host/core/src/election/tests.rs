@@ -100,6 +100,30 @@ fn a_fence_above_the_lease_is_overtaken_by_a_higher_term() {
     );
 }
 
+/// Otherwise nobody could take over the partitions of a node that is gone (seed 266 of a cluster).
+#[test]
+fn a_leader_below_the_term_of_a_claim_campaigns_for_a_higher_one() {
+    let mut election = leader();
+    assert_eq!(step(&mut election, 1.0, Event::ClaimedUnder(Term(1))), []);
+    assert_eq!(
+        step(&mut election, 1.1, Event::ClaimedUnder(Term(4))),
+        [
+            Command::Cease { reason: "partitions were claimed under a later term" },
+            Command::Resign(fence(1))
+        ]
+    );
+    assert_eq!(election.leading(), None);
+    step(&mut election, 1.2, Event::Resigned);
+    let campaign = Command::Campaign { at_least: Some(Term(4)) };
+    assert_eq!(step(&mut election, 1.2, Event::Tick), [campaign]);
+    // The store's fence is lower, but the term stays above that of the claims.
+    step(&mut election, 1.3, won(1.2, 5));
+    step(&mut election, 1.4, Event::Raised(RaiseResult::Fenced(Term(2))));
+    step(&mut election, 1.5, Event::Resigned);
+    let campaign = Command::Campaign { at_least: Some(Term(4)) };
+    assert_eq!(step(&mut election, 1.5, Event::Tick), [campaign]);
+}
+
 #[test]
 fn a_follower_campaigns_when_the_lease_is_free_and_at_the_latest_each_renewal() {
     let mut election = Election::new(TIMING, at(0.0));
