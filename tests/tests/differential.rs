@@ -212,7 +212,8 @@ async fn batch(world: &World, picks: &[(usize, Decision)], stale: bool) -> Batch
 async fn command(world: &World, effect: CommandEffect) -> Result {
     let command = Command::RetryDead(DeadSelector::default());
     let id = world.store().submit(&command, "ann", "why").await.unwrap();
-    let applied = world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await;
+    let asked = world.asked(id).await;
+    let applied = world.store().apply_command(&world.fence, &asked, &effect, "done", LETTERS).await;
     Result::Count(applied.unwrap().dead)
 }
 

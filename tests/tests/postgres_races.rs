@@ -525,12 +525,13 @@ fn a_command_repeated_beside_its_first_copy_is_applied_once() {
         let command = Command::DiscardDead(selector.clone());
         let id = stage.world.store().submit(&command, "ann", "useless").await.unwrap();
         let effect = CommandEffect::DiscardDead(selector);
+        let asked = stage.world.asked(id).await;
         let apply = || {
             let (store, leader) = (stage.world.store(), stage.world.fence.clone());
-            let effect = effect.clone();
-            tokio::spawn(
-                async move { store.apply_command(&leader, id, &effect, "done", LETTERS).await },
-            )
+            let (asked, effect) = (asked.clone(), effect.clone());
+            tokio::spawn(async move {
+                store.apply_command(&leader, &asked, &effect, "done", LETTERS).await
+            })
         };
         stage.product("BEGIN; LOCK TABLE besom.history IN SHARE MODE").await;
         let first = apply();
@@ -557,9 +558,10 @@ fn a_dead_letter_resolved_beside_its_discard_is_counted_once() {
         let command = Command::DiscardDead(selector.clone());
         let id = stage.world.store().submit(&command, "ann", "useless").await.unwrap();
         let (store, leader) = (stage.world.store(), stage.world.fence.clone());
+        let asked = stage.world.asked(id).await;
         let discard = tokio::spawn(async move {
             let effect = CommandEffect::DiscardDead(selector);
-            store.apply_command(&leader, id, &effect, "done", LETTERS).await
+            store.apply_command(&leader, &asked, &effect, "done", LETTERS).await
         });
         stage.until_waiting(1).await;
         stage.product("COMMIT").await;

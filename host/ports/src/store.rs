@@ -437,6 +437,20 @@ pub struct CommandRow {
 }
 
 impl CommandRow {
+    /// Checks that the command that the store has under its number is this one: a restored store gives the
+    /// numbers of commands that it has lost to others.
+    ///
+    /// # Errors
+    /// It has another one.
+    pub fn check_is(&self, found: &CommandRow) -> Result<()> {
+        let of = |row: &CommandRow| (row.id, row.at, row.by.clone(), row.command.clone());
+        if of(self) == of(found) {
+            return Ok(());
+        }
+        let id = self.id;
+        Err(Error::Invalid(format!("the store was restored: the command {id} is another one now")))
+    }
+
     /// Why a review is decided by it: the requester's reason, or what was requested.
     pub fn why(&self) -> &str {
         match (&self.command, self.reason.as_str()) {
@@ -1312,7 +1326,8 @@ pub trait Store: Send + Sync {
     async fn command(&self, id: u64) -> Result<Option<CommandRow>>;
 
     /// Applies the effect of a command and marks the command as applied, with the result. A command
-    /// that is already marked is not applied again; its earlier result is returned.
+    /// that is already marked is not applied again; its earlier result is returned. If the number belongs
+    /// to another command ([`CommandRow::check_is`]), nothing is applied.
     ///
     /// One call is one transaction and takes at most `letters` dead letters. If more may be left, it
     /// records its progress instead of the mark ([`Applied::progress`]): the command stays pending,
@@ -1320,7 +1335,7 @@ pub trait Store: Send + Sync {
     async fn apply_command(
         &self,
         fence: &FencingToken,
-        id: u64,
+        command: &CommandRow,
         effect: &CommandEffect,
         result: &str,
         letters: NonZeroU32,

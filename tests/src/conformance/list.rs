@@ -72,6 +72,7 @@ macro_rules! store_conformance {
                 a_command_waits_until_a_leader_applies_it,
                 commands_are_listed_newest_first,
                 a_command_is_applied_once,
+                a_command_that_was_lost_is_not_applied_in_place_of_another,
                 a_trigger_starts_a_run,
                 a_pause_holds_until_it_is_resumed,
                 a_cancelled_run_ends_with_its_last_item,

@@ -17,8 +17,9 @@ use besom_core::time::Time;
 use besom_core::value::{Row, Value};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
-    Audit, Batch, BeforeImage, Committed, Decision, Entry, Error, HistoryQuery, HistoryRow, NewRun,
-    Outcome, PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
+    Audit, Batch, BeforeImage, CommandRow, Committed, Decision, Entry, Error, HistoryQuery,
+    HistoryRow, NewRun, Outcome, PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store,
+    Trigger, Waiting,
 };
 use besom_snapshot::Cause;
 
@@ -66,6 +67,11 @@ impl World {
     /// The store.
     pub fn store(&self) -> Arc<dyn Store> {
         self.fixture.store()
+    }
+
+    /// The command with that number.
+    pub async fn asked(&self, id: u64) -> CommandRow {
+        self.store().command(id).await.unwrap().expect("the command")
     }
 
     /// Another leader takes everything over.

@@ -158,7 +158,8 @@ async fn a_message_that_redis_cannot_take_is_discarded_and_the_others_arrive() {
     let id = way.store.submit(&command, "ann", "too large").await.expect("it is submitted");
     let effect = CommandEffect::DiscardMessages(which);
     let (fence, letters) = (fence(1), NonZeroU32::MIN);
-    let applied = way.store.apply_command(&fence, id, &effect, "given up", letters).await;
+    let asked = way.store.command(id).await.expect("it is read").expect("it is there");
+    let applied = way.store.apply_command(&fence, &asked, &effect, "given up", letters).await;
     assert_eq!(applied.expect("it is applied").messages, 1);
     way.until_delivered(3).await;
     let mut arrived: Vec<_> = entries(&mut server.connect(), "t");

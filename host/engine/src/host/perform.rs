@@ -787,7 +787,7 @@ impl Ports {
                 let (row, effect, letters) = (&applying.row, &applying.effect, applying.letters);
                 let (id, verb, subject) = (row.id, row.command.verb(), row.command.subject());
                 let result =
-                    store.apply_command(&fence, id, effect, &applying.result, letters).await;
+                    store.apply_command(&fence, row, effect, &applying.result, letters).await;
                 self.heard(&result);
                 match &result {
                     Ok(applied) if applied.progress.is_some() => {

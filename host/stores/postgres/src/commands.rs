@@ -103,7 +103,7 @@ fn read(r: &Row) -> Job<CommandRow> {
 /// A command to be applied, with the leader's decision about it.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
-    pub(super) id: u64,
+    pub(super) command: &'a CommandRow,
     pub(super) effect: &'a CommandEffect,
     pub(super) result: &'a str,
     /// Maximum number of dead letters that the transaction takes.
@@ -147,8 +147,9 @@ async fn applied(
     tasks: &HashMap<TaskName, i32>,
     cache: &Tasks,
     fence: &FencingToken,
-    Asked { id, effect, result, letters }: Asked<'_>,
+    Asked { command, effect, result, letters }: Asked<'_>,
 ) -> Job<Applied> {
+    let id = command.id;
     // Waits for a copy of this that has not finished its COMMIT.
     let sql = format!("{COMMAND} WHERE id = $1 FOR UPDATE");
     let number = i64::try_from(id).unwrap_or(i64::MAX);
@@ -157,6 +158,7 @@ async fn applied(
     };
     let done: Option<String> = row.try_get(8)?;
     let row = read(&row)?;
+    command.check_is(&row)?;
     let done: Applied = done.map_or_else(|| Ok(Applied::default()), |done| parse(&done))?;
     if row.applied_at.is_some() {
         return Ok(done);

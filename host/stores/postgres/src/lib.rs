@@ -404,14 +404,14 @@ impl Store for PostgresStore {
     async fn apply_command(
         &self,
         fence: &FencingToken,
-        id: u64,
+        command: &CommandRow,
         effect: &CommandEffect,
         result: &str,
         letters: NonZeroU32,
     ) -> Result<Applied> {
         let session = self.pools.take(Use::Lead).await?;
         let (clock, tasks) = (&self.clock, &self.tasks);
-        let asked = commands::Asked { id, effect, result, letters };
+        let asked = commands::Asked { command, effect, result, letters };
         let applied = commands::apply(session, clock, tasks, fence, asked).await?;
         if applied.dead > 0 {
             self.nudges.say();

@@ -98,15 +98,17 @@ fn read(r: &Row<'_>) -> Job<CommandRow> {
 pub(super) fn apply(
     tx: &mut Tx<'_>,
     fence: &FencingToken,
-    id: u64,
+    asked: &CommandRow,
     effect: &CommandEffect,
     result: &str,
     letters: NonZeroU32,
 ) -> Job<Applied> {
     check_fence(tx, fence)?;
+    let id = asked.id;
     let Some(row) = command(tx.conn, id)? else {
         return Err(Error::Invalid(format!("there is no command {id}")).into());
     };
+    asked.check_is(&row)?;
     let done: Option<String> = tx
         .conn
         .prepare_cached("SELECT done FROM besom_command WHERE id = ?1")?

@@ -419,15 +419,16 @@ impl Store for SqliteStore {
     async fn apply_command(
         &self,
         fence: &FencingToken,
-        id: u64,
+        command: &CommandRow,
         effect: &CommandEffect,
         result: &str,
         letters: NonZeroU32,
     ) -> Result<Applied> {
-        let (fence, effect, result) = (fence.clone(), effect.clone(), result.to_owned());
+        let (fence, command) = (fence.clone(), command.clone());
+        let (effect, result) = (effect.clone(), result.to_owned());
         self.writer
             .run(Priority::Normal, move |tx| {
-                commands::apply(tx, &fence, id, &effect, &result, letters)
+                commands::apply(tx, &fence, &command, &effect, &result, letters)
             })
             .await
     }

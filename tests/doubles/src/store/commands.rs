@@ -40,18 +40,22 @@ impl State {
     pub(super) fn apply_command(
         &mut self,
         fence: &FencingToken,
-        id: u64,
+        command: &CommandRow,
         (effect, result): (&CommandEffect, &str),
         letters: NonZeroU32,
         now: Time,
     ) -> Result<Applied> {
         self.check_fence(fence)?;
+        let id = command.id;
         let done = self.done.get(&id).cloned().unwrap_or_default();
         let row = match self.commands.get(&id) {
             None => return Err(Error::Invalid(format!("there is no command {id}"))),
-            Some(row) if row.applied_at.is_some() => return Ok(done),
             Some(row) => row.clone(),
         };
+        command.check_is(&row)?;
+        if row.applied_at.is_some() {
+            return Ok(done);
+        }
         let mut applied = Applied { dead: done.dead, purged: done.purged, ..Applied::default() };
         let begun = done.progress;
         match effect {

@@ -243,14 +243,14 @@ impl Store for MemoryStore {
     async fn apply_command(
         &self,
         fence: &FencingToken,
-        id: u64,
+        command: &CommandRow,
         effect: &CommandEffect,
         result: &str,
         letters: NonZeroU32,
     ) -> Result<Applied> {
         let now = self.time();
         self.write_as("apply_command", |state| {
-            state.apply_command(fence, id, (effect, result), letters, now)
+            state.apply_command(fence, command, (effect, result), letters, now)
         })
     }
 

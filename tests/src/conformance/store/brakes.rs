@@ -138,7 +138,11 @@ async fn command(world: &World, effect: &CommandEffect, limit: u32) -> Applied {
     let mut applied = None;
     for _ in 0..100 {
         let fence = &world.fence;
-        let step = world.store().apply_command(fence, id, effect, "done", limit).await.unwrap();
+        let step = world
+            .store()
+            .apply_command(fence, &world.asked(id).await, effect, "done", limit)
+            .await
+            .unwrap();
         let over = step.progress.is_none();
         applied = Some(step);
         if over {

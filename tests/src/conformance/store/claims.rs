@@ -109,7 +109,10 @@ pub async fn arrivals_tell_what_was_planned_or_revived_since(world: &mut World) 
     let command = Command::RetryDead(selector.clone());
     let id = store.submit(&command, "ann", "mended").await.unwrap();
     let effect = CommandEffect::RetryDead(selector);
-    store.apply_command(&world.fence, id, &effect, "tried again", LETTERS).await.unwrap();
+    store
+        .apply_command(&world.fence, &world.asked(id).await, &effect, "tried again", LETTERS)
+        .await
+        .unwrap();
     let retry = store.arrivals(before).await.unwrap();
     assert!(retry.retry.is_some_and(|earliest| earliest <= world.now), "{retry:?}");
 }

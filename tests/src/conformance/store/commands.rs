@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use besom_core::ids::Term;
 use besom_ports::store::{
-    Applied, Brakes, Command, CommandEffect, DeadSelector, Error, SlotDecision, SlotOutcome,
-    SlotRecord, TaskState,
+    Applied, Brakes, Command, CommandEffect, CommandRow, DeadSelector, Error, SlotDecision,
+    SlotOutcome, SlotRecord, TaskState,
 };
 
 use crate::conformance::World;
@@ -16,7 +16,11 @@ async fn submit(world: &World, command: Command) -> u64 {
 }
 
 async fn apply(world: &World, id: u64, effect: CommandEffect) -> Applied {
-    world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap()
+    world
+        .store()
+        .apply_command(&world.fence, &world.asked(id).await, &effect, "done", LETTERS)
+        .await
+        .unwrap()
 }
 
 fn pause() -> Command {
@@ -88,9 +92,38 @@ pub async fn a_command_is_applied_once(world: &mut World) {
     let before = Applied { dead: 1, ..Applied::default() };
     assert_eq!(apply(world, id, effect()).await, before, "what it has done is told again");
     assert!(world.retries().await.is_empty());
+    let unknown = CommandRow { id: 9_999, ..world.asked(id).await };
     let nothing =
-        world.store().apply_command(&world.fence, 9_999, &effect(), "done", LETTERS).await;
+        world.store().apply_command(&world.fence, &unknown, &effect(), "done", LETTERS).await;
     assert!(matches!(nothing, Err(Error::Invalid(_))), "{nothing:?}");
+}
+
+/// A restored store has given the number of a command that it has lost to another one, which is neither
+/// applied in its place nor marked (seed 341 of a cluster).
+pub async fn a_command_that_was_lost_is_not_applied_in_place_of_another(world: &mut World) {
+    let id = submit(world, pause()).await;
+    let found = world.asked(id).await;
+    let earlier = found.at - Duration::from_secs(1);
+    let other = Command::Trigger { task: task("task") };
+    for lost in [
+        CommandRow { at: earlier, ..found.clone() },
+        CommandRow { by: "bob".into(), ..found.clone() },
+        CommandRow { command: other, ..found.clone() },
+    ] {
+        let effect = CommandEffect::Pause(task("task"));
+        let store = world.store();
+        let applied = store.apply_command(&world.fence, &lost, &effect, "done", LETTERS).await;
+        let said = applied.expect_err("nothing is applied").to_string();
+        assert!(said.contains(&format!("the command {id} is another one now")), "{said}");
+    }
+    assert_eq!(world.asked(id).await, found, "it waits");
+    apply(world, id, CommandEffect::Pause(task("task"))).await;
+    assert!(state(world).await.paused.is_some());
+    // Its result is told to nobody else.
+    let lost = CommandRow { at: earlier, ..found };
+    let effect = CommandEffect::Pause(task("task"));
+    let applied = world.store().apply_command(&world.fence, &lost, &effect, "done", LETTERS).await;
+    assert!(matches!(applied, Err(Error::Invalid(_))), "{applied:?}");
 }
 
 /// A trigger starts a run in the transaction that marks the command as applied.

@@ -25,7 +25,11 @@ async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
 async fn apply(world: &World, effect: CommandEffect) -> Applied {
     let command = Command::RetryDead(DeadSelector::default());
     let id = world.store().submit(&command, "ann", "fixed it").await.unwrap();
-    world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap()
+    world
+        .store()
+        .apply_command(&world.fence, &world.asked(id).await, &effect, "done", LETTERS)
+        .await
+        .unwrap()
 }
 
 fn by_task(name: &str) -> DeadSelector {
@@ -135,10 +139,14 @@ pub async fn another_number_of_dead_letters_than_expected_is_refused(world: &mut
     let asked = async |effect: CommandEffect| {
         let command = Command::DiscardDead(DeadSelector::default());
         let id = world.store().submit(&command, "ann", "all of them").await.unwrap();
-        let applied =
-            world.store().apply_command(&world.fence, id, &effect, "so be it", LETTERS).await;
-        let again =
-            world.store().apply_command(&world.fence, id, &effect, "so be it", LETTERS).await;
+        let applied = world
+            .store()
+            .apply_command(&world.fence, &world.asked(id).await, &effect, "so be it", LETTERS)
+            .await;
+        let again = world
+            .store()
+            .apply_command(&world.fence, &world.asked(id).await, &effect, "so be it", LETTERS)
+            .await;
         assert_eq!(again.unwrap(), *applied.as_ref().unwrap(), "it is told again");
         let row = world.store().command(id).await.unwrap().unwrap();
         (applied.unwrap(), row.refused, row.result.unwrap())
@@ -170,7 +178,11 @@ async fn begun(world: &World, effect: &CommandEffect) -> (u64, Applied) {
 
 async fn step(world: &World, id: u64, effect: &CommandEffect) -> Applied {
     let three = NonZeroU32::new(3).unwrap();
-    world.store().apply_command(&world.fence, id, effect, "will be retried", three).await.unwrap()
+    world
+        .store()
+        .apply_command(&world.fence, &world.asked(id).await, effect, "will be retried", three)
+        .await
+        .unwrap()
 }
 
 async fn letters_of_keys(world: &World, keys: &[&str]) {
@@ -281,8 +293,10 @@ pub async fn a_command_that_is_given_up_tells_what_it_has_done(world: &mut World
     let (id, _) = begun(world, &CommandEffect::RetryDead(DeadSelector::default())).await;
     let given_up = CommandEffect::Refuse("too slow".into());
     let store = world.store();
-    let applied =
-        store.apply_command(&world.fence, id, &given_up, "too slow", LETTERS).await.unwrap();
+    let applied = store
+        .apply_command(&world.fence, &world.asked(id).await, &given_up, "too slow", LETTERS)
+        .await
+        .unwrap();
     assert_eq!((applied.dead, applied.progress), (3, None));
     let row = store.command(id).await.unwrap().unwrap();
     assert_eq!(row.result.as_deref(), Some("stopped after 3 dead letters: too slow"));
@@ -361,10 +375,10 @@ pub async fn a_discard_beside_a_commit_of_its_item_blocks_nothing(world: &mut Wo
             .await
             .unwrap();
         let effect = CommandEffect::DiscardDead(DeadSelector::default());
-        let store = world.store();
+        let (store, asked) = (world.store(), world.asked(id).await);
         let (committed, discarded) = tokio::join!(
             store.commit(&batch),
-            store.apply_command(&world.fence, id, &effect, "done", LETTERS)
+            store.apply_command(&world.fence, &asked, &effect, "done", LETTERS)
         );
         assert_eq!(committed.unwrap().outcomes, [Outcome::Committed]);
         let all = DeadSelector::default();

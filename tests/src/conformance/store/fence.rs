@@ -61,7 +61,9 @@ pub async fn a_stale_leader_can_write_nothing(world: &mut World) {
     is_fenced(store.plan_page(&stale, &page("task", run, vec![candidate("k")])).await);
     is_fenced(store.end_scan(&stale, run, None, None).await);
     let effect = CommandEffect::Pause(task("task"));
-    is_fenced(store.apply_command(&stale, id, &effect, "paused", LETTERS).await);
+    is_fenced(
+        store.apply_command(&stale, &world.asked(id).await, &effect, "paused", LETTERS).await,
+    );
     let keep =
         Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO, routed: None };
     is_fenced(store.prune(&stale, keep, 10).await);

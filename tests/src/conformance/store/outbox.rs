@@ -310,10 +310,16 @@ async fn retried(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
     let command = Command::RetryMessages(which.clone());
     let id = world.store().submit(&command, "ann", "it is back").await.unwrap();
     let effect = CommandEffect::RetryMessages(which);
-    let applied =
-        world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap();
-    let twice =
-        world.store().apply_command(&world.fence, id, &effect, "done", LETTERS).await.unwrap();
+    let applied = world
+        .store()
+        .apply_command(&world.fence, &world.asked(id).await, &effect, "done", LETTERS)
+        .await
+        .unwrap();
+    let twice = world
+        .store()
+        .apply_command(&world.fence, &world.asked(id).await, &effect, "done", LETTERS)
+        .await
+        .unwrap();
     assert_eq!(twice, applied, "it takes effect once, and says what that was");
     let row = world.store().command(id).await.unwrap().expect("it is kept");
     let said = row.result.unwrap_or_default();
@@ -448,8 +454,10 @@ async fn discarded(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
     let id = world.store().submit(&command, "ann", "too large").await.unwrap();
     let effect = CommandEffect::DiscardMessages(which);
     let store = world.store();
-    let applied =
-        store.apply_command(&world.fence, id, &effect, "given up", LETTERS).await.unwrap();
+    let applied = store
+        .apply_command(&world.fence, &world.asked(id).await, &effect, "given up", LETTERS)
+        .await
+        .unwrap();
     let row = world.store().command(id).await.unwrap().expect("it is kept");
     let said = row.result.unwrap_or_default();
     assert_eq!(row.refused, applied.messages == 0, "{said}");

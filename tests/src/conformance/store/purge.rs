@@ -46,7 +46,10 @@ async fn submitted(world: &World, places: Vec<Place>) -> (u64, CommandEffect) {
 
 async fn step(world: &World, (id, effect): &(u64, CommandEffect), limit: NonZeroU32) -> Applied {
     let store = world.store();
-    store.apply_command(&world.fence, *id, effect, "purged", limit).await.unwrap()
+    store
+        .apply_command(&world.fence, &world.asked(*id).await, effect, "purged", limit)
+        .await
+        .unwrap()
 }
 
 async fn purged(world: &World, places: Vec<Place>) -> (Applied, String) {

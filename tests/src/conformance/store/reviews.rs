@@ -40,7 +40,11 @@ async fn decide(world: &World, effect: CommandEffect, limit: u32) -> Applied {
     let limit = NonZeroU32::new(limit).expect("a limit");
     for _ in 0..100 {
         let fence = &world.fence;
-        let step = world.store().apply_command(fence, id, &effect, "done", limit).await.unwrap();
+        let step = world
+            .store()
+            .apply_command(fence, &world.asked(id).await, &effect, "done", limit)
+            .await
+            .unwrap();
         if step.progress.is_none() {
             return step;
         }

@@ -230,10 +230,16 @@ async fn repair(world: &World) -> Applied {
     let command = Command::RepairStreams { task: task("task") };
     let id = store.submit(&command, "ada", "a row was deleted").await.unwrap();
     let effect = CommandEffect::RepairStreams(task("task"));
-    let applied = store.apply_command(fence, id, &effect, "numbered anew", LETTERS).await.unwrap();
+    let applied = store
+        .apply_command(fence, &world.asked(id).await, &effect, "numbered anew", LETTERS)
+        .await
+        .unwrap();
     // Repeating it changes nothing and returns the same result.
     assert_eq!(
-        store.apply_command(fence, id, &effect, "numbered anew", LETTERS).await.unwrap(),
+        store
+            .apply_command(fence, &world.asked(id).await, &effect, "numbered anew", LETTERS)
+            .await
+            .unwrap(),
         applied
     );
     applied

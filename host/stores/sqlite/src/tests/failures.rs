@@ -179,9 +179,10 @@ async fn a_row_that_cannot_be_read_is_named_and_removed_by_a_repair() {
     let command = Command::RepairStreams { task: f.task.clone() };
     let id = f.store.submit(&command, "ada", "").await.expect("asks");
     let effect = CommandEffect::RepairStreams(f.task.clone());
+    let asked = f.store.command(id).await.expect("reads").expect("it is there");
     let applied = f
         .store
-        .apply_command(&f.fence, id, &effect, "numbered anew", std::num::NonZeroU32::MAX)
+        .apply_command(&f.fence, &asked, &effect, "numbered anew", std::num::NonZeroU32::MAX)
         .await;
     assert_eq!(applied.expect("applies").repaired, Repaired { streams: 1, lost: 1 });
     let row = f.store.command(id).await.expect("reads").expect("it is there");
