@@ -230,6 +230,8 @@ fn taken_back(row: &HistoryRow) -> Option<(RunId, u64)> {
 fn undone(history: &[HistoryRow]) -> BTreeSet<u64> {
     use besom_ports::store::End;
     let undo = history.iter().filter(|row| is_of_undo(row) && row.outcome == End::Committed);
+    // One that has put nothing back says why: see `undo`.
+    let undo = undo.filter(|row| row.rows > 0);
     undo.filter_map(taken_back).map(|(_, row)| row).collect()
 }
 

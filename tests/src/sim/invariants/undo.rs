@@ -7,8 +7,11 @@ use besom_core::command::Command;
 use besom_core::undo::Target;
 use besom_core::value::Value;
 use besom_ports::store::{DeadSelector, End, HistoryRow, Letters, Store as _};
+use besom_record::restore::REMOVED;
 
-use super::{CLOCK_SLACK, Invariant, Rest, history, is_of_undo, now, row, taken_back, view};
+use super::{
+    CLOCK_SLACK, Invariant, Rest, history, is_of_undo, now, row, taken_back, undone, view,
+};
 use crate::sim::script::KEPT;
 
 pub(super) struct Undo;
@@ -21,6 +24,7 @@ impl Invariant for Undo {
     fn rest(&mut self, rest: &Rest<'_>) -> Vec<String> {
         let mut wrong = kept(rest);
         wrong.extend(asked(rest));
+        wrong.extend(in_vain(rest));
         wrong
     }
 }
@@ -37,6 +41,20 @@ fn kept(rest: &Rest<'_>) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Something of every item can be put back in these worlds, unless another undo has done it, or what was kept
+/// of it was pruned between the verdict and the commit.
+fn in_vain(rest: &Rest<'_>) -> Vec<String> {
+    let mut rows = history(rest.store);
+    let undone = undone(&rows);
+    rows.retain(|row| taken_back(row).is_none_or(|(_, of)| !undone.contains(&of)));
+    rows.retain(|row| is_of_undo(row) && row.outcome == End::Committed && row.rows == 0);
+    rows.retain(|row| !row.reason.as_deref().is_some_and(|reason| reason.contains(REMOVED)));
+    let said = rows.into_iter().map(|row| {
+        format!("the undo of {} has put nothing back: {:?}", row.identity.key, row.reason)
+    });
+    said.collect()
 }
 
 fn asked(rest: &Rest<'_>) -> Vec<String> {
