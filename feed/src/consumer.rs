@@ -3,16 +3,22 @@
 //! A batch is read, decided and committed before the next one is read. So nothing is in a transaction
 //! while partitions change hands: what was read of a partition that is taken away is dropped, and its next
 //! owner reads it again. After any failed commit the feed begins anew from what is committed.
+//!
+//! The group gives a partition to nobody else before this consumer has returned it, unless it removes the
+//! consumer because it was not heard of for too long. Then its commit is refused: by the broker, which knows
+//! the generation of the group, or by the owner's number in the database.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
+use rdkafka::bindings::{rd_kafka_mem_free, rd_kafka_memberid};
 use rdkafka::client::ClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, RebalanceProtocol};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
@@ -30,6 +36,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The shortest and longest pause before the feed begins anew.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// Why a batch is not committed.
+const REMOVED: &str = "the group has removed this consumer, which it had not heard of for too long";
+
 /// What is read, by whom.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -39,9 +48,10 @@ pub struct Settings {
     pub topic: String,
     /// The group: its members share the partitions.
     pub group: String,
-    /// The member's own name in the group, the same after each restart. Of two that run with one name, the
-    /// broker refuses the older.
-    pub instance: String,
+    /// The member's own name in the group, the same after each restart (`group.instance.id`). Of two that
+    /// run with one name, the broker refuses the older. None: a member that stops leaves its partitions to
+    /// the others at once.
+    pub instance: Option<String>,
     /// How messages are told apart.
     pub numbering: Numbering,
     /// How many messages are committed at once, at most.
@@ -55,13 +65,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// With the defaults: 100 messages at once, told apart by their numbers.
-    pub fn new(brokers: &str, topic: &str, group: &str, instance: &str) -> Settings {
+    /// With the defaults: a member without a name of its own, 100 messages at once, told apart by their
+    /// numbers.
+    pub fn new(brokers: &str, topic: &str, group: &str) -> Settings {
         Settings {
             brokers: brokers.to_owned(),
             topic: topic.to_owned(),
             group: group.to_owned(),
-            instance: instance.to_owned(),
+            instance: None,
             numbering: Numbering::Sequence,
             batch_max: 100,
             bounds: Bounds::default(),
@@ -183,7 +194,7 @@ struct Change {
     partitions: TopicPartitionList,
 }
 
-/// Notes what the group decides: the session applies it between two batches.
+/// Notes what the group decides: the session applies it between two batches. The group waits for that.
 #[derive(Default)]
 struct Changes {
     all: Mutex<Vec<Change>>,
@@ -217,7 +228,9 @@ struct Session<'a, S: Sink> {
     order: Order<Message>,
     begun: Instant,
     /// What is committed of each partition that this consumer has.
-    kept: BTreeMap<i32, (Option<Kept>, i64)>,
+    kept: BTreeMap<i32, Kept>,
+    /// The id under which the group gave them.
+    member: String,
 }
 
 impl<S: Sink> Drop for Session<'_, S> {
@@ -235,13 +248,15 @@ impl<'a, S: Sink> Session<'a, S> {
         let mut config = settings.client();
         config
             .set("group.id", &settings.group)
-            .set("group.instance.id", &settings.instance)
             .set("partition.assignment.strategy", "cooperative-sticky")
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("auto.offset.reset", "error")
             .set("isolation.level", "read_committed")
             .set("allow.auto.create.topics", "false");
+        if let Some(instance) = &settings.instance {
+            config.set("group.instance.id", instance);
+        }
         if !settings.kafka.contains_key("session.timeout.ms") {
             config.set("session.timeout.ms", "10000");
         }
@@ -253,8 +268,8 @@ impl<'a, S: Sink> Session<'a, S> {
         for (key, number) in &settings.skip {
             order.skip(key.clone(), *number);
         }
-        let (begun, kept) = (Instant::now(), BTreeMap::new());
-        Ok(Session { settings, sink, consumer, order, begun, kept })
+        let (begun, kept, member) = (Instant::now(), BTreeMap::new(), String::new());
+        Ok(Session { settings, sink, consumer, order, begun, kept, member })
     }
 
     fn changes(&self) -> std::sync::MutexGuard<'_, Vec<Change>> {
@@ -284,14 +299,10 @@ impl<'a, S: Sink> Session<'a, S> {
             };
             let changes = std::mem::take(&mut *self.changes());
             let is_last = record.is_none() && changes.is_empty();
-            all.extend(record);
+            all.extend(record.filter(|one| self.kept.contains_key(&partition(one))));
             for change in changes {
-                let of = change.partitions.elements();
-                let of: Vec<i32> = of.iter().map(|one| one.partition()).collect();
-                all.retain(|one| {
-                    let message = one.as_ref().unwrap_or_else(|aside| &aside.message);
-                    !of.contains(&message.partition)
-                });
+                let topic = &self.settings.topic;
+                all.retain(|one| change.partitions.find_partition(topic, partition(one)).is_none());
                 self.apply(change, tell)?;
             }
             if is_last {
@@ -313,6 +324,14 @@ impl<'a, S: Sink> Session<'a, S> {
             }
             return Ok(self.consumer.incremental_unassign(&partitions)?);
         }
+        let member = member(&self.consumer);
+        if !self.kept.is_empty() && member != self.member {
+            return Err(Error::Again(REMOVED.into()));
+        }
+        self.member = member;
+        if of.is_empty() {
+            return Ok(self.consumer.incremental_assign(&partitions)?);
+        }
         // The broker answers once no transaction has undecided offsets of these partitions.
         let committed = self.consumer.committed_offsets(partitions.clone(), ANSWER_MAX)?;
         for partition in of {
@@ -321,11 +340,7 @@ impl<'a, S: Sink> Session<'a, S> {
             partitions.set_partition_offset(&self.settings.topic, partition, offset)?;
             tell(Notice::Assigned { partition });
         }
-        match self.consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => self.consumer.incremental_assign(&partitions)?,
-            _ => self.consumer.assign(&partitions)?,
-        }
-        Ok(())
+        Ok(self.consumer.incremental_assign(&partitions)?)
     }
 
     /// Begins with a partition: the offset to read from.
@@ -346,18 +361,17 @@ impl<'a, S: Sink> Session<'a, S> {
                     }
                     _ => None,
                 });
-                (kept, positions)
+                (kept.unwrap_or_default(), positions)
             }
         };
         let (first, end) = self.consumer.fetch_watermarks(topic, partition, ANSWER_MAX)?;
-        let wanted = kept.map_or(0, |kept| kept.next);
+        let Kept { next: wanted, mut lost_below } = kept;
         if wanted > end {
             return Err(Error::Stop(format!(
                 "{topic}, partition {partition}: offset {wanted} is next, and the topic ends at {end}: \
                  was it created again? A consumer of another topic has another group"
             )));
         }
-        let mut lost_below = kept.map_or(0, |kept| kept.lost_below);
         if wanted < first {
             lost_below = first;
             tell(Notice::Behind { partition, next: wanted, first });
@@ -367,7 +381,7 @@ impl<'a, S: Sink> Session<'a, S> {
         for (key, position) in positions {
             self.order.learn(partition, key, position);
         }
-        self.kept.insert(partition, (kept, lost_below));
+        self.kept.insert(partition, Kept { next: wanted, lost_below });
         Ok(next)
     }
 
@@ -417,16 +431,11 @@ impl<'a, S: Sink> Session<'a, S> {
         let progress: Vec<_> = self
             .kept
             .iter()
-            .filter_map(|(&partition, &(from, lost_below))| {
-                let to = Kept { next: self.order.resume(partition)?, lost_below };
-                let unread = from.is_none() && to.next == lost_below;
-                let moved = from != Some(to) && !unread;
+            .filter_map(|(&partition, kept)| {
+                let to = Kept { next: self.order.resume(partition)?, ..*kept };
                 // Also where an early message holds the offset: who has lost the partition is refused by it.
-                (moved || outcome.touched.contains(&partition)).then_some(Progress {
-                    partition,
-                    from,
-                    to,
-                })
+                let told = to != *kept || outcome.touched.contains(&partition);
+                told.then_some(Progress { partition, to })
             })
             .collect();
         if outcome.duplicates > 0 {
@@ -436,10 +445,14 @@ impl<'a, S: Sink> Session<'a, S> {
         if nothing && progress.is_empty() {
             return Ok(());
         }
-        let group = self
-            .consumer
-            .group_metadata()
-            .ok_or_else(|| Error::Again("the consumer is in no group".into()))?;
+        let (consumer, id) = (&self.consumer, &self.member);
+        let group = || {
+            let group = consumer.group_metadata();
+            // Asked after it: an id that is gone does not come back.
+            let now = member(consumer);
+            let removed = || Error::Again(REMOVED.into());
+            group.filter(|_| !now.is_empty() && now == *id).ok_or_else(removed)
+        };
         self.sink.commit(&Batch {
             topic: &self.settings.topic,
             accepted: &outcome.accepted,
@@ -449,7 +462,7 @@ impl<'a, S: Sink> Session<'a, S> {
             group: &group,
         })?;
         for Progress { partition, to, .. } in progress {
-            self.kept.insert(partition, (Some(to), to.lost_below));
+            self.kept.insert(partition, to);
         }
         for SetAside { message, reason } in outcome.set_aside {
             tell(Notice::SetAside { key: message.key, number: message.number, reason });
@@ -518,6 +531,25 @@ impl Outcome {
                 self.set_aside.push(SetAside { message, reason });
             }
         }
+    }
+}
+
+fn partition(read: &Read) -> i32 {
+    read.as_ref().unwrap_or_else(|aside| &aside.message).partition
+}
+
+/// The id under which the group knows a consumer; empty: it has removed it.
+fn member(consumer: &BaseConsumer<Changes>) -> String {
+    let client = consumer.client().native_ptr();
+    // SAFETY: the client lives as long as the consumer, and gives a text that its caller frees.
+    unsafe {
+        let id = rd_kafka_memberid(client);
+        if id.is_null() {
+            return String::new();
+        }
+        let copy = CStr::from_ptr(id).to_string_lossy().into_owned();
+        rd_kafka_mem_free(client, id.cast());
+        copy
     }
 }
 

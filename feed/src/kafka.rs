@@ -5,6 +5,7 @@
 //! transaction. The next owner of a partition reads it from there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
 
 use rdkafka::Message as _;
@@ -47,6 +48,8 @@ pub struct State {
 /// message's key. An error of `handle` sets the message aside.
 pub struct KafkaSink<F> {
     settings: Settings,
+    /// The same as long as this sink lives, so that its new producer ends the transaction of the former one.
+    transactional_id: String,
     state_topic: String,
     dead_topic: String,
     handle: F,
@@ -61,8 +64,12 @@ where
     /// Both topics have to exist; the state topic with as many partitions as the one that is read, and with
     /// `cleanup.policy=compact`.
     pub fn new(settings: &Settings, state_topic: &str, dead_topic: &str, handle: F) -> Self {
+        // Without a name, another one in each process.
+        let unique = || format!("{:016x}", RandomState::new().build_hasher().finish());
+        let instance = settings.instance.clone().unwrap_or_else(unique);
         KafkaSink {
             settings: settings.clone(),
+            transactional_id: format!("{}-{instance}", settings.group),
             state_topic: state_topic.to_owned(),
             dead_topic: dead_topic.to_owned(),
             handle,
@@ -71,9 +78,9 @@ where
         }
     }
 
-    fn write(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
-        let producer = self.producer.as_ref().expect("the feed has begun");
-        producer.begin_transaction()?;
+    /// The records of a batch, each with its partition if that is fixed.
+    fn records(&mut self, batch: &Batch<'_>) -> Vec<(Option<i32>, Record)> {
+        let mut all = Vec::new();
         let mut changed: BTreeSet<(i32, &Key)> = BTreeSet::new();
         for message in batch.accepted {
             let states = self.states.entry(message.partition).or_default();
@@ -82,26 +89,17 @@ where
             match (self.handle)(message, &mut text) {
                 Ok(records) => {
                     state.text = text;
-                    for record in &records {
-                        send(
-                            producer,
-                            &record.topic,
-                            None,
-                            &record.key,
-                            &record.payload,
-                            &record.headers,
-                        )?;
-                    }
+                    all.extend(records.into_iter().map(|record| (None, record)));
                 }
                 Err(reason) => {
                     let aside = SetAside { message: message.clone(), reason };
-                    set_aside(producer, &self.dead_topic, batch.topic, &aside)?;
+                    all.push((None, letter(&self.dead_topic, batch.topic, &aside)));
                 }
             }
             changed.insert((message.partition, &message.key));
         }
         for aside in batch.set_aside {
-            set_aside(producer, &self.dead_topic, batch.topic, aside)?;
+            all.push((None, letter(&self.dead_topic, batch.topic, aside)));
         }
         for (partition, key, position) in batch.positions {
             let states = self.states.entry(*partition).or_default();
@@ -111,25 +109,66 @@ where
         for (partition, key) in changed {
             let state = &self.states[&partition][key];
             let (key, state) = (serde_json::to_string(key), serde_json::to_vec(state));
-            let (key, state) = (key.expect("text"), state.expect("text"));
-            send(producer, &self.state_topic, Some(partition), &key, &state, &[])?;
+            let (key, payload) = (key.expect("text"), state.expect("text"));
+            let record = Record { topic: self.state_topic.clone(), key, payload, headers: vec![] };
+            all.push((Some(partition), record));
         }
+        all
+    }
+
+    /// Commits records and offsets. False: a rebalance has ended meanwhile, so the group has a new generation.
+    fn transact(
+        &self,
+        records: &[(Option<i32>, Record)],
+        offsets: &TopicPartitionList,
+        batch: &Batch<'_>,
+    ) -> Result<bool, Error> {
+        let producer = self.producer.as_ref().expect("the feed has begun");
+        producer.begin_transaction()?;
+        for (partition, record) in records {
+            send(producer, *partition, record)?;
+        }
+        producer.flush(ANSWER_MAX)?;
+        match producer.send_offsets_to_transaction(offsets, &(batch.group)()?, ANSWER_MAX) {
+            Err(KafkaError::Transaction(error))
+                if error.code() == RDKafkaErrorCode::IllegalGeneration =>
+            {
+                producer.abort_transaction(ANSWER_MAX)?;
+                return Ok(false);
+            }
+            ended => ended?,
+        }
+        let begun = Instant::now();
+        loop {
+            match producer.commit_transaction(ANSWER_MAX) {
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable() && begun.elapsed() < ANSWER_MAX => {}
+                ended => return Ok(ended.map(|()| true)?),
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
         let mut offsets = TopicPartitionList::new();
         for progress in batch.progress {
             let mut one = offsets.add_partition(batch.topic, progress.partition);
             one.set_offset(Offset::Offset(progress.to.next))?;
             one.set_metadata(progress.to.lost_below.to_string());
         }
-        producer.flush(ANSWER_MAX)?;
-        producer.send_offsets_to_transaction(&offsets, batch.group, ANSWER_MAX)?;
+        // Before the transaction begins: readers of the output wait for what is open.
+        let records = self.records(batch);
         let begun = Instant::now();
-        loop {
-            match producer.commit_transaction(ANSWER_MAX) {
-                Err(KafkaError::Transaction(error))
-                    if error.is_retriable() && begun.elapsed() < ANSWER_MAX => {}
-                ended => return Ok(ended?),
+        // The partitions of a member that the group still knows are its own until it returns them, also in
+        // the next generation.
+        while !self.transact(&records, &offsets, batch)? {
+            if begun.elapsed() > ANSWER_MAX {
+                return Err(Error::Again(
+                    "the group does not come to an end with a rebalance".into(),
+                ));
             }
+            std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(())
     }
 }
 
@@ -142,12 +181,12 @@ where
         self.producer = None;
         let mut config = self.settings.client();
         config
-            .set("transactional.id", format!("{}-{}", self.settings.group, self.settings.instance))
+            .set("transactional.id", &self.transactional_id)
             .set("enable.idempotence", "true")
             .set("acks", "all")
             .set("linger.ms", "0");
         if !self.settings.kafka.contains_key("transaction.timeout.ms") {
-            config.set("transaction.timeout.ms", "30000");
+            config.set("transaction.timeout.ms", "10000");
         }
         config.remove("session.timeout.ms");
         let producer: BaseProducer = config.create().map_err(|e| Error::Stop(e.to_string()))?;
@@ -183,12 +222,8 @@ where
     }
 }
 
-fn set_aside(
-    producer: &BaseProducer,
-    dead_topic: &str,
-    topic: &str,
-    aside: &SetAside,
-) -> Result<(), Error> {
+/// What the dead-letter topic has of a message.
+fn letter(dead_topic: &str, topic: &str, aside: &SetAside) -> Record {
     let SetAside { message, reason } = aside;
     let mut headers = message.headers.clone();
     for (name, value) in [
@@ -199,21 +234,17 @@ fn set_aside(
     ] {
         headers.push((name.to_owned(), value.into_bytes()));
     }
-    send(producer, dead_topic, None, &message.key.key, &message.payload, &headers)
+    let (key, payload) = (message.key.key.clone(), message.payload.clone());
+    Record { topic: dead_topic.to_owned(), key, payload, headers }
 }
 
-fn send(
-    producer: &BaseProducer,
-    topic: &str,
-    partition: Option<i32>,
-    key: &str,
-    payload: &[u8],
-    headers: &[(String, Vec<u8>)],
-) -> Result<(), Error> {
+fn send(producer: &BaseProducer, partition: Option<i32>, record: &Record) -> Result<(), Error> {
+    let Record { topic, key, payload, headers } = record;
     let all = headers.iter().fold(OwnedHeaders::new(), |all, (name, value)| {
         all.insert(Header { key: name, value: Some(value.as_slice()) })
     });
-    let mut record = BaseRecord::<str, [u8]>::to(topic).key(key).payload(payload).headers(all);
+    let mut record =
+        BaseRecord::<str, [u8]>::to(topic).key(key).payload(payload.as_slice()).headers(all);
     if let Some(partition) = partition {
         record = record.partition(partition);
     }
@@ -245,6 +276,8 @@ pub fn read_state(
             .set("enable.auto.commit", "false")
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error")
+            // The end is known from an answer without records.
+            .set("fetch.wait.max.ms", "10")
             .set("allow.auto.create.topics", "false")
             .set("isolation.level", isolation);
         config.create().map_err(|e| Error::Stop(e.to_string()))

@@ -14,12 +14,12 @@ pub enum Start {
         /// The positions of all keys of the partition.
         positions: Vec<(Key, Position)>,
     },
-    /// From the offset that the sink keeps; none: from the first message.
-    Kept(Option<Kept>),
+    /// From the offset that the sink keeps.
+    Kept(Kept),
 }
 
-/// How far a partition was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far a partition was read; the default: not at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The next offset.
     pub next: i64,
@@ -32,8 +32,6 @@ pub struct Kept {
 pub struct Progress {
     /// Its number within the topic.
     pub partition: i32,
-    /// What was committed before; the commit fails if it is something else now.
-    pub from: Option<Kept>,
     /// What is committed with the batch.
     pub to: Kept,
 }
@@ -59,8 +57,9 @@ pub struct Batch<'a> {
     pub positions: &'a [(i32, Key, Position)],
     /// How far the partitions were read.
     pub progress: &'a [Progress],
-    /// The consumer, as the broker knows it.
-    pub group: &'a ConsumerGroupMetadata,
+    /// The consumer, as the broker knows it: asked for as the last thing before a commit to Kafka. An error:
+    /// the group has removed it.
+    pub group: &'a dyn Fn() -> Result<ConsumerGroupMetadata, Error>,
 }
 
 /// Commits output, positions and offsets together, or nothing of them.
@@ -71,7 +70,8 @@ pub trait Sink {
     /// As [`Sink::commit`] has them.
     fn begin(&mut self) -> Result<(), Error>;
 
-    /// From where to read a partition that this consumer was given.
+    /// From where to read a partition that this consumer was given. Its former owner, which may not know
+    /// yet that it has lost the partition, can no longer commit.
     ///
     /// # Errors
     /// As [`Sink::commit`] has them.

@@ -1,8 +1,10 @@
 //! Output to SQLite, in one transaction with positions and offsets.
 //!
-//! The tables `feed_offset`, `feed_position` and `feed_dead` are created in the database of the output. A
-//! consumer that has lost a partition without knowing it finds another offset than its own in
-//! `feed_offset`, and commits nothing.
+//! The tables `feed_offset`, `feed_position` and `feed_dead` are created in the database of the output. Who
+//! begins with a partition raises its `owner` in `feed_offset`. A consumer that has lost the partition without
+//! knowing it finds another number than its own, and commits nothing.
+
+use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
@@ -14,7 +16,7 @@ use crate::sink::{Batch, Kept, SetAside, Sink, Start};
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS feed_offset (
     consumer TEXT NOT NULL, topic TEXT NOT NULL, \"partition\" INTEGER NOT NULL,
-    next INTEGER NOT NULL, lost_below INTEGER NOT NULL,
+    next INTEGER NOT NULL, lost_below INTEGER NOT NULL, owner INTEGER NOT NULL,
     PRIMARY KEY (consumer, topic, \"partition\")) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS feed_position (
     consumer TEXT NOT NULL, topic TEXT NOT NULL, tenant TEXT NOT NULL, key TEXT NOT NULL,
@@ -51,6 +53,8 @@ pub struct SqliteSink<F> {
     connection: Connection,
     consumer: String,
     handle: F,
+    /// The owner's number of each partition that this consumer has.
+    owners: BTreeMap<i32, i64>,
 }
 
 impl<F> SqliteSink<F>
@@ -65,7 +69,8 @@ where
     pub fn new(connection: Connection, consumer: &str, handle: F) -> Result<Self, Error> {
         connection.busy_timeout(std::time::Duration::from_secs(10))?;
         connection.execute_batch(TABLES)?;
-        Ok(SqliteSink { connection, consumer: consumer.to_owned(), handle })
+        let (consumer, owners) = (consumer.to_owned(), BTreeMap::new());
+        Ok(SqliteSink { connection, consumer, handle, owners })
     }
 }
 
@@ -74,15 +79,24 @@ where
     F: FnMut(&Connection, &Message) -> Result<(), Failure>,
 {
     fn begin(&mut self) -> Result<(), Error> {
+        self.owners.clear();
         Ok(())
     }
 
     fn start(&mut self, topic: &str, partition: i32) -> Result<Start, Error> {
-        let found = kept(&self.connection, &self.consumer, topic, partition)?;
-        Ok(Start::Kept(found))
+        let (kept, owner) = self.connection.query_row(
+            "INSERT INTO feed_offset VALUES (?1, ?2, ?3, 0, 0, 1)
+             ON CONFLICT DO UPDATE SET owner = owner + 1 RETURNING next, lost_below, owner",
+            params![self.consumer, topic, partition],
+            |row| Ok((Kept { next: row.get(0)?, lost_below: row.get(1)? }, row.get(2)?)),
+        )?;
+        self.owners.insert(partition, owner);
+        Ok(Start::Kept(kept))
     }
 
-    fn end(&mut self, _: i32) {}
+    fn end(&mut self, partition: i32) {
+        self.owners.remove(&partition);
+    }
 
     fn positions(&mut self, topic: &str, keys: &[Key]) -> Result<Vec<(Key, Position)>, Error> {
         let mut statement = self.connection.prepare_cached(
@@ -110,24 +124,24 @@ where
         let mut transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for progress in batch.progress {
-            let found = kept(&transaction, &self.consumer, batch.topic, progress.partition)?;
-            if found != progress.from {
-                return Err(Error::Again(format!(
-                    "{}, partition {}: another consumer has committed",
-                    batch.topic, progress.partition
-                )));
-            }
-            transaction.execute(
-                "INSERT INTO feed_offset VALUES (?1, ?2, ?3, ?4, ?5)
-                 ON CONFLICT DO UPDATE SET next = excluded.next, lost_below = excluded.lost_below",
+            let mine = transaction.execute(
+                "UPDATE feed_offset SET next = ?1, lost_below = ?2
+                 WHERE consumer = ?3 AND topic = ?4 AND \"partition\" = ?5 AND owner = ?6",
                 params![
+                    progress.to.next,
+                    progress.to.lost_below,
                     self.consumer,
                     batch.topic,
                     progress.partition,
-                    progress.to.next,
-                    progress.to.lost_below
+                    self.owners.get(&progress.partition)
                 ],
             )?;
+            if mine == 0 {
+                return Err(Error::Again(format!(
+                    "{}, partition {}: another consumer has it",
+                    batch.topic, progress.partition
+                )));
+            }
         }
         for message in batch.accepted {
             let part = transaction.savepoint()?;
@@ -155,22 +169,6 @@ where
         }
         Ok(transaction.commit()?)
     }
-}
-
-fn kept(
-    connection: &Connection,
-    consumer: &str,
-    topic: &str,
-    partition: i32,
-) -> Result<Option<Kept>, rusqlite::Error> {
-    connection
-        .query_row(
-            "SELECT next, lost_below FROM feed_offset
-             WHERE consumer = ?1 AND topic = ?2 AND \"partition\" = ?3",
-            params![consumer, topic, partition],
-            |row| Ok(Kept { next: row.get(0)?, lost_below: row.get(1)? }),
-        )
-        .optional()
 }
 
 fn set_aside(

@@ -3,6 +3,7 @@
 
 pub mod adapters;
 pub mod conformance;
+pub mod feed;
 pub mod measured;
 mod plugin;
 pub mod refused_rows;

@@ -2,24 +2,27 @@
 //! example that counts messages.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use besom_feed::kafka::{KafkaSink, Record};
+use besom_feed::kafka::read_state;
 use besom_feed::order::{Bounds, Key};
 use besom_feed::rdkafka::consumer::{BaseConsumer, Consumer as _};
 use besom_feed::rdkafka::error::KafkaError;
 use besom_feed::rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
 use besom_feed::rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use besom_feed::rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use besom_feed::sink::{Batch, Kept, Progress, Sink as _, Start};
-use besom_feed::sqlite::{Failure, SqliteSink};
+use besom_feed::sink::{Batch, Kept, Progress, Sink, Start};
 use besom_feed::{Error, Message, Notice, Settings};
+use besom_tests::feed::{to_kafka, to_sqlite};
 use besom_tests::servers::kafka::Kafka;
 use rusqlite::Connection;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -106,6 +109,8 @@ trait Place: Sync {
     fn output(&self) -> Vec<(String, String)>;
     /// Payload and reason.
     fn dead(&self) -> Vec<(String, String)>;
+    /// Where the output is, if it is a database.
+    fn database(&self) -> Option<PathBuf>;
 }
 
 struct ToKafka {
@@ -129,18 +134,7 @@ impl Place for ToKafka {
         tell: &mut dyn FnMut(Notice),
         stop: &AtomicBool,
     ) -> Result<(), Error> {
-        let (state, dead) = (format!("{}-state", self.name), format!("{}-dead", self.name));
-        let topic = format!("{}-out", self.name);
-        let handle = |message: &Message, seen: &mut String| {
-            if message.payload == b"poison" {
-                return Err("it cannot be applied".to_owned());
-            }
-            seen.push('.');
-            let (key, payload) = (message.key.key.clone(), message.payload.clone());
-            Ok(vec![Record { topic: topic.clone(), key, payload, headers: Vec::new() }])
-        };
-        let mut sink = KafkaSink::new(settings, &state, &dead, handle);
-        besom_feed::run(settings, &mut sink, tell, stop)
+        besom_feed::run(settings, &mut to_kafka(settings, &self.name), tell, stop)
     }
 
     fn output(&self) -> Vec<(String, String)> {
@@ -152,6 +146,10 @@ impl Place for ToKafka {
         let all = committed(&self.brokers, &format!("{}-dead", self.name), 1);
         all.into_iter().map(|(_, payload, reason)| (payload, reason)).collect()
     }
+
+    fn database(&self) -> Option<PathBuf> {
+        None
+    }
 }
 
 struct ToSqlite(tempfile::TempDir);
@@ -159,33 +157,21 @@ struct ToSqlite(tempfile::TempDir);
 impl ToSqlite {
     fn new() -> ToSqlite {
         let place = ToSqlite(tempfile::tempdir().unwrap());
-        let table =
-            "PRAGMA journal_mode = wal; CREATE TABLE output (id INTEGER PRIMARY KEY, key, payload)";
-        place.open().execute_batch(table).unwrap();
+        place.sink();
         place
     }
 
     fn open(&self) -> Connection {
-        let connection = Connection::open(self.0.path().join("out.db")).unwrap();
-        connection.busy_timeout(PATIENCE).unwrap();
-        connection
+        Connection::open(self.0.path().join("out.db")).unwrap()
     }
 
-    fn sink(&self) -> SqliteSink<impl FnMut(&Connection, &Message) -> Result<(), Failure> + use<>> {
-        let insert = "INSERT INTO output (key, payload) VALUES (?1, ?2)";
-        let handle = |database: &Connection, message: &Message| {
-            let payload = String::from_utf8_lossy(&message.payload).into_owned();
-            database.prepare_cached(insert)?.execute([&message.key.key, &payload])?;
-            match payload.as_str() {
-                "poison" => Err(Failure::Refused("it cannot be applied".into())),
-                _ => Ok(()),
-            }
-        };
-        SqliteSink::new(self.open(), "test", handle).unwrap()
+    fn sink(&self) -> impl Sink + use<> {
+        to_sqlite(self.open()).unwrap()
     }
 
     fn pairs(&self, sql: &str) -> Vec<(String, String)> {
         let database = self.open();
+        database.busy_timeout(PATIENCE).unwrap();
         let mut statement = database.prepare(sql).unwrap();
         let text = |row: &rusqlite::Row<'_>, place| {
             Ok::<String, rusqlite::Error>(match row.get_ref(place)? {
@@ -215,8 +201,11 @@ impl Place for ToSqlite {
     }
 
     fn dead(&self) -> Vec<(String, String)> {
-        self.sink();
         self.pairs("SELECT payload, reason FROM feed_dead ORDER BY id")
+    }
+
+    fn database(&self) -> Option<PathBuf> {
+        Some(self.0.path().join("out.db"))
     }
 }
 
@@ -250,9 +239,14 @@ fn by_key(output: Vec<(String, String)>) -> BTreeMap<String, Vec<u64>> {
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
+/// The settings of a member with a name of its own.
+fn named(brokers: &str, name: &str, instance: &str) -> Settings {
+    Settings { instance: Some(instance.into()), ..Settings::new(brokers, name, name) }
+}
+
 /// What every sink has to do; `name` is that of topic and group.
 fn each_message_once(brokers: &str, place: &dyn Place, name: &str) {
-    let settings = Settings::new(brokers, name, name, "one");
+    let settings = named(brokers, name, "one");
     // In order; again from the middle, as after a restart of the producer; with two that change places.
     let first = (1..=150).flat_map(|number| KEYS.map(|key| (key, number)));
     produce(brokers, name, first);
@@ -261,7 +255,7 @@ fn each_message_once(brokers: &str, place: &dyn Place, name: &str) {
     produce(brokers, name, again);
     produce(brokers, name, [("a", 202), ("a", 203), ("a", 201)]);
     consume(place, &settings, || place.output().len() >= 803);
-    let other = Settings::new(brokers, name, name, "two");
+    let other = named(brokers, name, "two");
     produce(brokers, name, [("a", 203), ("b", 201)]);
     consume(place, &other, || place.output().len() >= 804);
     let found = by_key(place.output());
@@ -273,7 +267,7 @@ fn each_message_once(brokers: &str, place: &dyn Place, name: &str) {
 
 /// What every sink does with messages that cannot be taken.
 fn what_cannot_be_taken_is_set_aside(brokers: &str, place: &dyn Place, name: &str) {
-    let mut settings = Settings::new(brokers, name, name, "one");
+    let mut settings = named(brokers, name, "one");
     settings.bounds = Bounds { gap_ms_max: 500, ..Bounds::default() };
     let message = |key, number, payload: &str| (key, number, payload.to_owned());
     produce_as_they_are(
@@ -338,6 +332,312 @@ fn sqlite_has_the_dead_letters_with_their_reasons() {
     what_cannot_be_taken_is_set_aside(&address(&broker), &ToSqlite::new(), "dead-s");
 }
 
+/// The partitions of the topics in which members come and go.
+const PARTITIONS: i32 = 4;
+/// Some in each of these partitions.
+const FLOWING: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+
+/// Produces one message of each key after the other, until it ends.
+struct Flow {
+    open: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Flow {
+    fn start(brokers: &str, topic: &str) -> Flow {
+        let (brokers, topic) = (brokers.to_owned(), topic.to_owned());
+        let open = Arc::new(AtomicBool::new(true));
+        let is_open = Arc::clone(&open);
+        let thread = std::thread::spawn(move || {
+            let mut number = 0;
+            while is_open.load(Ordering::Relaxed) {
+                let numbers = number + 1..=number + 5;
+                produce(&brokers, &topic, numbers.flat_map(|one| FLOWING.map(|key| (key, one))));
+                number += 5;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            number
+        });
+        Flow { open, thread: Some(thread) }
+    }
+
+    /// The last number of each key.
+    fn end(mut self) -> u64 {
+        self.open.store(false, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.open.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A consumer in a process of its own, without a name.
+struct Member {
+    child: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Member {
+    fn start(brokers: &str, place: &dyn Place, name: &str) -> Member {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_feed-member"));
+        command.args([brokers, name]).args(place.database());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let saying = Arc::clone(&said);
+        std::thread::spawn(move || {
+            let mut lines = output.lines();
+            while let Some(Ok(line)) = lines.next() {
+                saying.lock().unwrap().push(line);
+            }
+        });
+        Member { child, said }
+    }
+
+    /// The partitions that it has, and how many messages it has committed.
+    fn state(&self) -> (BTreeSet<i32>, usize) {
+        let (mut has, mut committed) = (BTreeSet::new(), 0);
+        for line in self.said.lock().unwrap().iter() {
+            match line.split_once(' ').unwrap() {
+                ("assigned", partition) => _ = has.insert(partition.parse().unwrap()),
+                ("revoked", partition) => _ = has.remove(&partition.parse().unwrap()),
+                ("committed", messages) => committed += messages.parse::<usize>().unwrap(),
+                ("anew", _) => has.clear(),
+                _ => {}
+            }
+        }
+        (has, committed)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops the process, but not while it has the lock of the database: that would stop all others, too.
+    fn freeze(&self, place: &dyn Place) {
+        wait("the member is frozen without a lock", || {
+            self.signal(Signal::STOP);
+            let is_free = place.database().is_none_or(|path| {
+                let database = Connection::open(path).unwrap();
+                database.busy_timeout(Duration::from_secs(1)).unwrap();
+                database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok()
+            });
+            if !is_free {
+                self.signal(Signal::CONT);
+            }
+            is_free
+        });
+    }
+
+    fn leave(mut self) {
+        drop(self.child.stdin.take());
+        wait("the member ends", || self.child.try_wait().unwrap().is_some());
+        assert!(self.child.wait().unwrap().success(), "{:?}", self.said.lock().unwrap());
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until these members have all partitions, each some of them, and commit.
+fn share(what: &str, members: &[&Member]) {
+    let said =
+        || -> Vec<_> { members.iter().map(|one| one.said.lock().unwrap().clone()).collect() };
+    let parted = || {
+        let each: Vec<_> = members.iter().map(|one| one.state().0).collect();
+        let all: BTreeSet<i32> = each.iter().flatten().copied().collect();
+        let count: usize = each.iter().map(BTreeSet::len).sum();
+        let some = each.iter().all(|has| !has.is_empty());
+        some && all == (0..PARTITIONS).collect() && count == all.len()
+    };
+    let begun = Instant::now();
+    let mut before: Option<Vec<usize>> = None;
+    loop {
+        let now: Vec<usize> = members.iter().map(|one| one.state().1).collect();
+        let more = |before: &Vec<usize>| before.iter().zip(&now).all(|(before, now)| before < now);
+        match (&before, parted()) {
+            (Some(before), true) if more(before) => return,
+            (None, true) => before = Some(now),
+            (_, true) => {}
+            (_, false) => before = None,
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Members join, leave, are killed and frozen while messages flow.
+fn members_come_and_go(brokers: &str, place: &dyn Place, name: &str) {
+    let member = || Member::start(brokers, place, name);
+    let flow = Flow::start(brokers, name);
+    let one = member();
+    share("the first has all", &[&one]);
+    let two = member();
+    share("the second has joined", &[&one, &two]);
+    let three = member();
+    share("the third has joined", &[&one, &two, &three]);
+    one.leave();
+    share("the first has left", &[&two, &three]);
+    two.signal(Signal::KILL);
+    share("the second was killed", &[&three]);
+    let four = member();
+    share("the fourth has joined", &[&three, &four]);
+    let before = three.said.lock().unwrap().len();
+    three.freeze(place);
+    share("the third is frozen", &[&four]);
+    three.signal(Signal::CONT);
+    share("the third goes on", &[&three, &four]);
+    let since = three.said.lock().unwrap()[before..].to_vec();
+    let lost = |line: &String| line.starts_with("revoked") || line.starts_with("anew");
+    assert!(since.iter().any(lost), "it had lost its partitions: {since:?}");
+    for member in [&three, &four] {
+        let said = member.said.lock().unwrap();
+        assert!(!said.iter().any(|line| line.contains("generation")), "{said:?}");
+    }
+    let last = flow.end();
+    let all = FLOWING.len() * usize::try_from(last).unwrap();
+    wait("all is there", || {
+        three.state().0.len() + four.state().0.len() == 4 && place.output().len() >= all
+    });
+    three.leave();
+    four.leave();
+    let found = by_key(place.output());
+    assert_eq!(found.keys().map(String::as_str).collect::<Vec<_>>(), FLOWING);
+    for (key, numbers) in found {
+        assert_eq!(numbers, (1..=last).collect::<Vec<u64>>(), "{key}");
+    }
+    assert_eq!(place.dead(), []);
+}
+
+#[test]
+fn members_come_and_go_and_kafka_has_each_message_once() {
+    let broker = broker();
+    broker.create("members-k", PARTITIONS, &[]);
+    let place = ToKafka::new(&broker, "members-k", PARTITIONS);
+    let brokers = address(&broker);
+    members_come_and_go(&brokers, &place, "members-k");
+    let last = by_key(place.output())["a"].len();
+    let settings = Settings::new(&brokers, "members-k", "members-k");
+    let mut counted = BTreeMap::new();
+    for partition in 0..PARTITIONS {
+        let states = read_state(&settings, "members-k-state", partition).unwrap();
+        counted.extend(states.into_iter().map(|(key, state)| (key.key, state.text.len())));
+    }
+    assert_eq!(counted, FLOWING.map(|key| (key.to_owned(), last)).into());
+}
+
+#[test]
+fn members_come_and_go_and_sqlite_has_each_message_once() {
+    let broker = broker();
+    broker.create("members-s", PARTITIONS, &[]);
+    members_come_and_go(&address(&broker), &ToSqlite::new(), "members-s");
+}
+
+/// A member that stalls with a batch until the group has removed it; `refusal` is what it then hears.
+fn who_stalls_commits_nothing(brokers: &str, place: &dyn Place, name: &str, refusal: &str) {
+    let mut settings = Settings::new(brokers, name, name);
+    for (setting, value) in [
+        ("session.timeout.ms", "1000"),
+        ("heartbeat.interval.ms", "200"),
+        ("max.poll.interval.ms", "1000"),
+    ] {
+        settings.kafka.insert(setting.into(), value.into());
+    }
+    let mut patient = Settings::new(brokers, name, name);
+    patient.kafka.insert("heartbeat.interval.ms".into(), "200".into());
+    // An early message holds the offset, which is the same before and after the commit.
+    produce(brokers, name, [("a", 2), ("b", 1), ("b", 1), ("b", 2)]);
+    let (stop, told) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let (stalled, free) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            let mut tell = |notice: Notice| {
+                let decided = matches!(notice, Notice::Duplicates { .. });
+                told.lock().unwrap().push(notice);
+                if decided && !stalled.swap(true, Ordering::Relaxed) {
+                    while !free.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                }
+            };
+            place.run(&settings, &mut tell, &stop)
+        });
+        let begun = Instant::now();
+        let await_that = |done: &dyn Fn() -> bool| {
+            while !done() && begun.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
+        await_that(&|| stalled.load(Ordering::Relaxed));
+        let other = scope.spawn(|| place.run(&patient, &mut |_| {}, &stop));
+        await_that(&|| place.output().len() >= 2);
+        free.store(true, Ordering::Relaxed);
+        let refused = || {
+            let told = told.lock().unwrap();
+            told.iter().any(|one| matches!(one, Notice::Anew(why) if why.contains(refusal)))
+        };
+        await_that(&refused);
+        produce(brokers, name, [("a", 1), ("b", 3)]);
+        await_that(&|| place.output().len() >= 5);
+        let in_time = begun.elapsed() < PATIENCE;
+        stop.store(true, Ordering::Relaxed);
+        late.join().unwrap().unwrap();
+        other.join().unwrap().unwrap();
+        assert!(in_time && refused(), "{:?}", told.lock().unwrap());
+    });
+    assert_eq!(
+        by_key(place.output()),
+        [("a".into(), vec![1, 2]), ("b".into(), vec![1, 2, 3])].into()
+    );
+    assert_eq!(place.dead(), []);
+}
+
+#[test]
+fn who_stalls_until_the_group_removes_it_commits_nothing_to_kafka() {
+    let broker = broker();
+    broker.create("stall-k", 1, &[]);
+    let place = ToKafka::new(&broker, "stall-k", 1);
+    let refusal = "the group has removed this consumer";
+    who_stalls_commits_nothing(&address(&broker), &place, "stall-k", refusal);
+}
+
+#[test]
+fn who_stalls_until_the_group_removes_it_commits_nothing_to_sqlite() {
+    let broker = broker();
+    broker.create("stall-s", 1, &[]);
+    let refusal = "another consumer has it";
+    who_stalls_commits_nothing(&address(&broker), &ToSqlite::new(), "stall-s", refusal);
+}
+
+#[test]
+fn a_strange_record_in_the_state_topic_ends_the_feed_with_its_place() {
+    let broker = broker();
+    broker.create("strange", 1, &[]);
+    let place = ToKafka::new(&broker, "strange", 1);
+    let brokers = address(&broker);
+    produce(&brokers, "strange-state", [("a", 1)]);
+    let settings = Settings::new(&brokers, "strange", "strange");
+    let ended = place.run(&settings, &mut |_| {}, &AtomicBool::new(false)).unwrap_err();
+    let expected = "strange-state, partition 0, offset 0: this is no state of a feed";
+    assert_eq!(ended.to_string(), expected);
+}
+
 #[test]
 fn who_has_lost_a_partition_commits_nothing_to_sqlite() {
     let place = ToSqlite::new();
@@ -348,7 +648,7 @@ fn who_has_lost_a_partition_commits_nothing_to_sqlite() {
         .set("group.id", "zombie")
         .create()
         .unwrap();
-    let group = consumer.group_metadata().unwrap();
+    let group = || Ok(consumer.group_metadata().unwrap());
     let message = |number: u64| Message {
         partition: 0,
         offset: i64::try_from(number).unwrap() - 1,
@@ -357,24 +657,30 @@ fn who_has_lost_a_partition_commits_nothing_to_sqlite() {
         payload: number.to_string().into_bytes(),
         headers: Vec::new(),
     };
-    let commit = |sink: &mut dyn FnMut(&Batch<'_>) -> Result<(), Error>, from, next| {
+    let commit = |sink: &mut dyn Sink, next| {
         let to = Kept { next, lost_below: 0 };
         let accepted = [message(u64::try_from(next).unwrap())];
-        sink(&Batch {
+        sink.commit(&Batch {
             topic: "t",
             accepted: &accepted,
             set_aside: &[],
             positions: &[],
-            progress: &[Progress { partition: 0, from, to }],
+            progress: &[Progress { partition: 0, to }],
             group: &group,
         })
     };
-    commit(&mut |batch| zombie.commit(batch), None, 1).unwrap();
-    let one = Some(Kept { next: 1, lost_below: 0 });
-    assert!(matches!(owner.start("t", 0), Ok(Start::Kept(found)) if found == one));
-    commit(&mut |batch| owner.commit(batch), one, 2).unwrap();
-    let refused = commit(&mut |batch| zombie.commit(batch), one, 2).unwrap_err();
-    assert!(refused.to_string().contains("another consumer has committed"), "{refused}");
+    let start = |sink: &mut dyn Sink| match sink.start("t", 0).unwrap() {
+        Start::Kept(kept) => kept.next,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(start(&mut zombie), 0);
+    commit(&mut zombie, 1).unwrap();
+    assert_eq!(start(&mut owner), 1);
+    let refused = commit(&mut zombie, 2).unwrap_err();
+    assert!(refused.to_string().contains("another consumer has it"), "{refused}");
+    commit(&mut owner, 2).unwrap();
+    let refused = commit(&mut zombie, 3).unwrap_err();
+    assert!(refused.to_string().contains("another consumer has it"), "{refused}");
     assert_eq!(by_key(place.output())["a"], [1, 2]);
 }
 

@@ -29,10 +29,11 @@ pub(crate) fn open(path: &Path) -> Result<Connection> {
 }
 
 pub(crate) fn run(consuming: &Consuming, path: &Path) -> Result<()> {
-    let mut settings = Settings::new(&consuming.brokers, TEXTS, "aggregator", &consuming.instance);
+    let mut settings = Settings::new(&consuming.brokers, TEXTS, "aggregator");
+    settings.instance.clone_from(&consuming.instance);
     // The counter writes each line once, so offsets tell the records apart.
     settings.numbering = Numbering::Offsets;
     let mut sink = SqliteSink::new(open(path)?, "aggregator", count)?;
-    let mut tell = crate::tell(&consuming.instance);
+    let mut tell = crate::tell(&settings);
     Ok(feed(&settings, &mut sink, &mut tell, &AtomicBool::new(false))?)
 }

@@ -10,7 +10,8 @@ use besom_feed::{Message, Settings, run as feed};
 use crate::{COUNTS, Consuming, DEAD, LINES, TEXTS};
 
 pub(crate) fn settings(consuming: &Consuming) -> Settings {
-    Settings::new(&consuming.brokers, LINES, "counter", &consuming.instance)
+    let settings = Settings::new(&consuming.brokers, LINES, "counter");
+    Settings { instance: consuming.instance.clone(), ..settings }
 }
 
 fn count(message: &Message, count: &mut String) -> Result<Vec<Record>, String> {
@@ -26,6 +27,6 @@ fn count(message: &Message, count: &mut String) -> Result<Vec<Record>, String> {
 pub(crate) fn run(consuming: &Consuming) -> Result<()> {
     let settings = settings(consuming);
     let mut sink = KafkaSink::new(&settings, COUNTS, DEAD, count);
-    let mut tell = crate::tell(&consuming.instance);
+    let mut tell = crate::tell(&settings);
     Ok(feed(&settings, &mut sink, &mut tell, &AtomicBool::new(false))?)
 }

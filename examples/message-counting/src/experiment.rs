@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use besom_feed::Settings;
 use besom_feed::kafka::read_state;
 use besom_feed::rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use besom_feed::rdkafka::client::DefaultClientContext;
@@ -15,6 +14,7 @@ use besom_feed::rdkafka::consumer::{BaseConsumer, Consumer as _};
 use besom_feed::rdkafka::error::KafkaError;
 use besom_feed::rdkafka::message::{Headers as _, Message as _};
 use besom_feed::rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use besom_feed::{Error, Settings};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -150,11 +150,21 @@ fn rows(
     let (each, clients) = (lines.len() as u64, arguments.clients as u64);
     let socket = place.join("besom-activity.sock");
     let mut rows = Vec::new();
-    let consuming = Consuming { brokers: arguments.brokers.clone(), instance: "reader".into() };
+    let consuming = Consuming { brokers: arguments.brokers.clone(), instance: None };
     let settings = counter::settings(&consuming);
     let mut counted = BTreeMap::new();
     for partition in 0..arguments.partitions {
-        for (key, state) in read_state(&settings, COUNTS, partition)? {
+        let begun = Instant::now();
+        let states = loop {
+            match read_state(&settings, COUNTS, partition) {
+                // The broker may just have begun.
+                Err(Error::Again(_)) if begun.elapsed() < Duration::from_secs(60) => {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                ended => break ended?,
+            }
+        };
+        for (key, state) in states {
             counted.insert(key.key, state.text.parse::<u64>().context("no count")?);
         }
     }

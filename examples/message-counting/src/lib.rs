@@ -52,9 +52,9 @@ struct Consuming {
     /// The brokers of Kafka: host:port, separated by commas.
     #[arg(long)]
     brokers: String,
-    /// The consumer's own name, the same after each restart.
+    /// The consumer's own name, the same after each restart: its partitions wait for it.
     #[arg(long)]
-    instance: String,
+    instance: Option<String>,
 }
 
 /// The program.
@@ -78,8 +78,9 @@ pub fn main() -> ExitCode {
 }
 
 /// Names what a person should look at.
-fn tell(who: &str) -> impl FnMut(besom_feed::Notice) {
+fn tell(settings: &besom_feed::Settings) -> impl FnMut(besom_feed::Notice) {
     use besom_feed::Notice;
+    let who = settings.instance.as_ref().unwrap_or(&settings.group);
     move |notice| match notice {
         Notice::Committed { .. } | Notice::Duplicates { .. } => {}
         other => eprintln!("{who}: {other:?}"),

@@ -133,6 +133,8 @@ impl Kafka {
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n\
              group.initial.rebalance.delay.ms=0\n\
+             group.min.session.timeout.ms=500\n\
+             transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n\
              num.network.threads=1\n\
              num.io.threads=2\n\
              log.cleaner.enable=false\n\
