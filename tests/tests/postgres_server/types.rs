@@ -1,12 +1,12 @@
 //! Columns of types that only PostgreSQL has, and tenants in the order of an ordinary collation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::ids::Tenant;
-use besom_core::proposal::Change;
+use besom_core::proposal::{Change, RowRange};
 use besom_core::time::Time;
 use besom_core::value::{Kind, Value};
 use besom_ports::store::{Error, MappingFault, Outcome};
@@ -276,4 +276,86 @@ async fn in_order(table: &str) {
         }
     }
     assert_eq!(found, ordered);
+}
+
+/// A text column holds anything, and many texts are before the text of an instant without being an earlier one. No
+/// range takes their rows.
+#[test]
+fn a_text_that_is_none_of_its_kind_is_taken_by_no_range() {
+    let odd = [
+        "",
+        "-",
+        "0",
+        " ",
+        "never",
+        "1796000000",
+        " 2020-01-01 00:00:00",
+        "2020-13-01 00:00:00",
+        "2019-02-29 00:00:00",
+        "1900-02-29",
+        "0000-00-00 00:00:00",
+        "2020-01-01 24:00:00",
+        "1 Dec 2099",
+        "2020-01-01T00:00:00-10:00",
+        "2020-01-01T00:00:00+00:00",
+        "2020-01-01 00:00:00.5",
+        "2020-01-01 00:00:00.000000 ",
+        "2020-01-01 00:00:00\n",
+        "2020-01-01T00:00:00.1234567Z",
+    ];
+    let later = ["2099-01-01T00:00:00Z", "2099-01-01 00:00:00", "2099-01-01"];
+    let cases: [(Kind, Encoding, &[&str]); 4] = [
+        (
+            Kind::Timestamp,
+            Encoding::Rfc3339,
+            &["2020-01-01T00:00:00Z", "2020-02-29T23:59:59.5Z", "2000-02-29T00:00:00.000001Z"],
+        ),
+        (
+            Kind::Timestamp,
+            Encoding::Datetime,
+            &["2020-01-01 00:00:00", "2020-01-01 00:00:00.500000", "2020-12-31 23:59:59"],
+        ),
+        (
+            Kind::Timestamp,
+            Encoding::Datetime6,
+            &["2020-01-01 00:00:00.000000", "2020-01-01 00:00:00.500000"],
+        ),
+        (Kind::Date, Encoding::Native, &["2020-01-01", "2020-02-29", "2020-04-30"]),
+    ];
+    block_on(async {
+        let all: BTreeSet<&str> =
+            odd.iter().chain(&later).chain(cases.iter().flat_map(|case| case.2)).copied().collect();
+        for (kind, encoding, due) in cases {
+            let mut times = collection("times", "id", &[("id", Kind::Integer)]);
+            times.tenant = None;
+            times.columns.insert("at".into(), Column { kind, encoding });
+            times.indexes.insert("by_at".into(), vec!["at".into()]);
+            let table = "CREATE TABLE times (id int PRIMARY KEY, at text COLLATE \"C\");
+                         CREATE INDEX ON times (at, id)";
+            let (world, product) = world(table, &times).await;
+            for (id, text) in all.iter().enumerate() {
+                let insert = "INSERT INTO times VALUES ($1, $2)";
+                let id = i32::try_from(id).expect("few");
+                product.execute(insert, &[&id, text]).await.unwrap();
+            }
+            let upper = match kind {
+                Kind::Date => Value::Date(20_000),
+                _ => Value::Timestamp(Time::from_secs(1_700_000_000)),
+            };
+            let range = RowRange {
+                collection: "times".into(),
+                index: Some("by_at".into()),
+                upper: Some(upper),
+                rows: 1_000,
+                ..RowRange::default()
+            };
+            let gone = vec![Change::DeleteRange(Arc::new(range))];
+            assert_eq!(world.unqueued(None, gone).await, Outcome::Committed);
+            let left = product.query("SELECT at FROM times", &[]).await.unwrap();
+            let left: BTreeSet<String> = left.iter().map(|row| row.get(0)).collect();
+            let taken: BTreeSet<&str> =
+                all.iter().copied().filter(|text| !left.contains(*text)).collect();
+            assert_eq!(taken, due.iter().copied().collect(), "{kind:?} {encoding:?}");
+        }
+    });
 }

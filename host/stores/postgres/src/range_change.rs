@@ -275,6 +275,16 @@ fn judged(
         Page::new(table, &read, Room::new(u64::MAX), &DIALECT, |name| table.nullable(name))?;
     let terms = Conditions::of(table, of_range(&read, page.index))?;
     wheres.push_str(&terms.numbered(params));
+    let mut named: Vec<&str> = Vec::new();
+    for name in of_range(&read, page.index).flat_map(|term| term.columns()) {
+        if !named.contains(&name) {
+            named.push(name);
+            if let Some(fits) = table.form(name)?.fits(&format!("t.{}", quote(name))) {
+                wheres.push_str(" AND ");
+                wheres.push_str(&fits);
+            }
+        }
+    }
     let (after, until) = ends::<Cell>(range)?;
     let mut refused = None;
     for test in page.between(after.as_deref(), until.as_deref())? {

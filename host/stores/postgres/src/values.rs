@@ -133,6 +133,17 @@ impl Stored for Cell {
     }
 }
 
+/// A day that exists.
+const DAY: &str = "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|\
+                   02-(0[1-9]|1[0-9]|2[0-8]))|\
+                   ([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)";
+/// A time of a day.
+const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]";
+/// As many decimals as are needed, at most six.
+const DECIMALS: &str = "[.][0-9]{0,5}[1-9]";
+/// A UUID in groups.
+const UUID: &str = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}";
+
 /// How a column is written and read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Form {
@@ -254,6 +265,30 @@ impl Form {
         } else {
             format!("{column}::text = {value}")
         }
+    }
+
+    /// The condition that a column's value is one of its kind in the form in which texts are in the order of what they
+    /// mean, or NULL; none: its type has no others. A text column holds anything, and an empty text is before every
+    /// instant.
+    pub(super) fn fits(&self, column: &str) -> Option<String> {
+        let second =
+            format!("{DAY}{}{TIME}", if self.encoding == Encoding::Rfc3339 { "T" } else { " " });
+        let text = match (self.kind, self.wire, self.encoding) {
+            (Kind::Timestamp, Wire::Text, Encoding::Rfc3339) => format!("{second}({DECIMALS})?Z"),
+            (Kind::Timestamp, Wire::Text, Encoding::Datetime6) => format!("{second}[.][0-9]{{6}}"),
+            (Kind::Timestamp, Wire::Text, Encoding::Datetime) => {
+                format!("{second}([.](?!000000)[0-9]{{6}})?")
+            }
+            // Another encoding writes no text.
+            (Kind::Timestamp, Wire::Text, _) => return Some(format!("{column} IS NULL")),
+            (Kind::Date, Wire::Text, _) => DAY.to_owned(),
+            (Kind::Uuid, Wire::Text, _) => UUID.to_owned(),
+            (Kind::Bool, Wire::Integer, _) => {
+                return Some(format!("({column} IS NULL OR {column} IN (0, 1))"));
+            }
+            _ => return None,
+        };
+        Some(format!("({column} IS NULL OR {column}::text ~ '^({text})$')"))
     }
 
     /// Encodes the value, or returns why it does not fit.
