@@ -407,7 +407,7 @@ impl Effects<'_> {
         let Some(row) = rows.next()? else {
             let name = &table.collection.name;
             return Err(Stop::Violation(format!(
-                "{name:?} is no table: its rows are changed one by one"
+                "{name:?} is no table: its rows can only be changed one by one, with `chunk = 0` of retention"
             )));
         };
         // A column may have each of these names.
