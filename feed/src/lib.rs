@@ -5,6 +5,8 @@ pub mod consumer;
 pub mod kafka;
 pub mod message;
 pub mod order;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod sink;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -1,6 +1,7 @@
 //! The sinks of the tests of `besom-feed`: they write each message again, except "poison".
 
 use besom_feed::kafka::{KafkaSink, Record};
+use besom_feed::postgres::{Failure as PostgresFailure, PostgresSink};
 use besom_feed::sink::Sink;
 use besom_feed::sqlite::{Failure, SqliteSink};
 use besom_feed::{Message, Settings};
@@ -42,4 +43,20 @@ pub fn to_sqlite(database: Connection) -> Result<impl Sink, besom_feed::Error> {
         }
     };
     SqliteSink::new(database, "test", handle)
+}
+
+/// Writes to the table `output`, which exists.
+pub fn to_postgres(url: &str) -> impl Sink + use<> {
+    let url = url.to_owned();
+    let connect = move || postgres::Client::connect(&url, postgres::NoTls);
+    let insert = "INSERT INTO output (key, payload) VALUES ($1, $2)";
+    let handle = move |database: &mut postgres::Transaction<'_>, message: &Message| {
+        let payload = String::from_utf8_lossy(&message.payload).into_owned();
+        database.execute(insert, &[&message.key.key, &payload])?;
+        match payload.as_str() {
+            "poison" => Err(PostgresFailure::Refused(REFUSED.into())),
+            _ => Ok(()),
+        }
+    };
+    PostgresSink::new(connect, "test", handle)
 }

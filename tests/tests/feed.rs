@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use besom_feed::kafka::read_state;
 use besom_feed::order::{Bounds, Key};
+use besom_feed::postgres::PostgresSink;
 use besom_feed::rdkafka::consumer::{BaseConsumer, Consumer as _};
 use besom_feed::rdkafka::error::KafkaError;
 use besom_feed::rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
@@ -19,8 +20,9 @@ use besom_feed::rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use besom_feed::rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use besom_feed::sink::{Batch, Kept, Progress, Sink, Start};
 use besom_feed::{Error, Message, Notice, Settings};
-use besom_tests::feed::{to_kafka, to_sqlite};
+use besom_tests::feed::{to_kafka, to_postgres, to_sqlite};
 use besom_tests::servers::kafka::Kafka;
+use besom_tests::servers::postgres::{Database, Server};
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -109,8 +111,14 @@ trait Place: Sync {
     fn output(&self) -> Vec<(String, String)>;
     /// Payload and reason.
     fn dead(&self) -> Vec<(String, String)>;
-    /// Where the output is, if it is a database.
-    fn database(&self) -> Option<PathBuf>;
+    /// Where the output is, if it is a database: a file or a URL.
+    fn database(&self) -> Option<String> {
+        None
+    }
+    /// Whether somebody is within a transaction that all others have to wait for.
+    fn is_locked(&self) -> bool {
+        false
+    }
 }
 
 struct ToKafka {
@@ -145,10 +153,6 @@ impl Place for ToKafka {
     fn dead(&self) -> Vec<(String, String)> {
         let all = committed(&self.brokers, &format!("{}-dead", self.name), 1);
         all.into_iter().map(|(_, payload, reason)| (payload, reason)).collect()
-    }
-
-    fn database(&self) -> Option<PathBuf> {
-        None
     }
 }
 
@@ -204,8 +208,68 @@ impl Place for ToSqlite {
         self.pairs("SELECT payload, reason FROM feed_dead ORDER BY id")
     }
 
-    fn database(&self) -> Option<PathBuf> {
-        Some(self.0.path().join("out.db"))
+    fn database(&self) -> Option<String> {
+        Some(self.0.path().join("out.db").display().to_string())
+    }
+
+    fn is_locked(&self) -> bool {
+        let database = self.open();
+        database.busy_timeout(Duration::from_secs(1)).unwrap();
+        database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err()
+    }
+}
+
+struct ToPostgres(Database);
+
+impl ToPostgres {
+    fn new() -> ToPostgres {
+        let place = ToPostgres(Server::shared().empty());
+        let table = "CREATE TABLE output (id bigserial PRIMARY KEY, key text, payload text)";
+        place.open().batch_execute(table).unwrap();
+        place
+    }
+
+    /// The server ends who is frozen within a transaction after a second.
+    fn url(&self) -> String {
+        let url = self.0.url().replace("&sslmode=disable", "");
+        format!("{url}&options=-c%20idle_in_transaction_session_timeout%3D1s")
+    }
+
+    fn open(&self) -> postgres::Client {
+        postgres::Client::connect(&self.url(), postgres::NoTls).unwrap()
+    }
+
+    fn pairs(&self, sql: &str) -> Vec<(String, String)> {
+        let rows = self.open().query(sql, &[]).unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+}
+
+impl Place for ToPostgres {
+    fn run(
+        &self,
+        settings: &Settings,
+        tell: &mut dyn FnMut(Notice),
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        besom_feed::run(settings, &mut to_postgres(&self.url()), tell, stop)
+    }
+
+    fn output(&self) -> Vec<(String, String)> {
+        self.pairs("SELECT key, payload FROM output ORDER BY id")
+    }
+
+    fn dead(&self) -> Vec<(String, String)> {
+        // The sink makes it when it begins.
+        let found = "SELECT relname::text, '' FROM pg_class WHERE relname = 'feed_dead'";
+        if self.pairs(found).is_empty() {
+            return Vec::new();
+        }
+        self.pairs("SELECT convert_from(payload, 'UTF8'), reason FROM feed_dead ORDER BY id")
+    }
+
+    fn database(&self) -> Option<String> {
+        Some(self.url())
     }
 }
 
@@ -318,6 +382,13 @@ fn sqlite_has_each_message_once_and_in_order() {
 }
 
 #[test]
+fn postgres_has_each_message_once_and_in_order() {
+    let broker = broker();
+    broker.create("once-p", 3, &[]);
+    each_message_once(&address(&broker), &ToPostgres::new(), "once-p");
+}
+
+#[test]
 fn kafka_has_the_dead_letters_with_their_reasons() {
     let broker = broker();
     broker.create("dead-k", 1, &[]);
@@ -330,6 +401,13 @@ fn sqlite_has_the_dead_letters_with_their_reasons() {
     let broker = broker();
     broker.create("dead-s", 1, &[]);
     what_cannot_be_taken_is_set_aside(&address(&broker), &ToSqlite::new(), "dead-s");
+}
+
+#[test]
+fn postgres_has_the_dead_letters_with_their_reasons() {
+    let broker = broker();
+    broker.create("dead-p", 1, &[]);
+    what_cannot_be_taken_is_set_aside(&address(&broker), &ToPostgres::new(), "dead-p");
 }
 
 /// The partitions of the topics in which members come and go.
@@ -420,15 +498,11 @@ impl Member {
     fn freeze(&self, place: &dyn Place) {
         wait("the member is frozen without a lock", || {
             self.signal(Signal::STOP);
-            let is_free = place.database().is_none_or(|path| {
-                let database = Connection::open(path).unwrap();
-                database.busy_timeout(Duration::from_secs(1)).unwrap();
-                database.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok()
-            });
-            if !is_free {
+            let is_locked = place.is_locked();
+            if is_locked {
                 self.signal(Signal::CONT);
             }
-            is_free
+            !is_locked
         });
     }
 
@@ -549,6 +623,13 @@ fn members_come_and_go_and_sqlite_has_each_message_once() {
     members_come_and_go(&address(&broker), &ToSqlite::new(), "members-s");
 }
 
+#[test]
+fn members_come_and_go_and_postgres_has_each_message_once() {
+    let broker = broker();
+    broker.create("members-p", PARTITIONS, &[]);
+    members_come_and_go(&address(&broker), &ToPostgres::new(), "members-p");
+}
+
 /// A member that stalls with a batch until the group has removed it; `refusal` is what it then hears.
 fn who_stalls_commits_nothing(brokers: &str, place: &dyn Place, name: &str, refusal: &str) {
     let mut settings = Settings::new(brokers, name, name);
@@ -626,6 +707,14 @@ fn who_stalls_until_the_group_removes_it_commits_nothing_to_sqlite() {
 }
 
 #[test]
+fn who_stalls_until_the_group_removes_it_commits_nothing_to_postgres() {
+    let broker = broker();
+    broker.create("stall-p", 1, &[]);
+    let refusal = "another consumer has it";
+    who_stalls_commits_nothing(&address(&broker), &ToPostgres::new(), "stall-p", refusal);
+}
+
+#[test]
 fn a_strange_record_in_the_state_topic_ends_the_feed_with_its_place() {
     let broker = broker();
     broker.create("strange", 1, &[]);
@@ -641,7 +730,37 @@ fn a_strange_record_in_the_state_topic_ends_the_feed_with_its_place() {
 #[test]
 fn who_has_lost_a_partition_commits_nothing_to_sqlite() {
     let place = ToSqlite::new();
-    let (mut zombie, mut owner) = (place.sink(), place.sink());
+    who_has_lost_a_partition_commits_nothing(&place, &mut place.sink(), &mut place.sink());
+}
+
+#[test]
+fn who_has_lost_a_partition_commits_nothing_to_postgres() {
+    let place = ToPostgres::new();
+    let url = place.0.url().replace("&sslmode=disable", "");
+    let mut timeouts = Vec::new();
+    let connect = || postgres::Client::connect(&url, postgres::NoTls);
+    let handle = |database: &mut postgres::Transaction<'_>, message: &Message| {
+        let shown = database.query_one("SHOW idle_in_transaction_session_timeout", &[])?;
+        timeouts.push(shown.get::<_, String>(0));
+        let payload = String::from_utf8_lossy(&message.payload).into_owned();
+        let insert = "INSERT INTO output (key, payload) VALUES ($1, $2)";
+        database.execute(insert, &[&message.key.key, &payload])?;
+        Ok(())
+    };
+    let mut owner = PostgresSink::new(connect, "test", handle);
+    let mut zombie = to_postgres(&place.url());
+    who_has_lost_a_partition_commits_nothing(&place, &mut zombie, &mut owner);
+    drop(owner);
+    assert_eq!(timeouts, ["10s"], "the server ends who is frozen within a transaction");
+}
+
+fn who_has_lost_a_partition_commits_nothing(
+    place: &dyn Place,
+    zombie: &mut dyn Sink,
+    owner: &mut dyn Sink,
+) {
+    zombie.begin().unwrap();
+    owner.begin().unwrap();
     let brokers = address(&broker());
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &brokers)
@@ -673,13 +792,13 @@ fn who_has_lost_a_partition_commits_nothing_to_sqlite() {
         Start::Kept(kept) => kept.next,
         other => panic!("{other:?}"),
     };
-    assert_eq!(start(&mut zombie), 0);
-    commit(&mut zombie, 1).unwrap();
-    assert_eq!(start(&mut owner), 1);
-    let refused = commit(&mut zombie, 2).unwrap_err();
+    assert_eq!(start(zombie), 0);
+    commit(zombie, 1).unwrap();
+    assert_eq!(start(owner), 1);
+    let refused = commit(zombie, 2).unwrap_err();
     assert!(refused.to_string().contains("another consumer has it"), "{refused}");
-    commit(&mut owner, 2).unwrap();
-    let refused = commit(&mut zombie, 3).unwrap_err();
+    commit(owner, 2).unwrap();
+    let refused = commit(zombie, 3).unwrap_err();
     assert!(refused.to_string().contains("another consumer has it"), "{refused}");
     assert_eq!(by_key(place.output())["a"], [1, 2]);
 }

@@ -2,14 +2,15 @@
 //!
 //!     feed-member BROKERS NAME [DATABASE]
 //!
-//! It reads the topic NAME in the group NAME, and writes to topics or to the database. It says what it is
+//! It reads the topic NAME in the group NAME, and writes to topics or to the database: a file of SQLite, or a
+//! URL of PostgreSQL. It says what it is
 //! told on standard output, and leaves the group when its standard input ends.
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use besom_feed::{Notice, Settings};
-use besom_tests::feed::{to_kafka, to_sqlite};
+use besom_tests::feed::{to_kafka, to_postgres, to_sqlite};
 
 #[expect(clippy::print_stdout, reason = "the test reads it")]
 fn main() -> anyhow::Result<()> {
@@ -38,6 +39,9 @@ fn main() -> anyhow::Result<()> {
         other => println!("told {other:?}"),
     };
     match database {
+        [url] if url.starts_with("postgres:") => {
+            besom_feed::run(&settings, &mut to_postgres(url), &mut tell, &STOP)?;
+        }
         [path] => {
             let mut sink = to_sqlite(rusqlite::Connection::open(path)?)?;
             besom_feed::run(&settings, &mut sink, &mut tell, &STOP)?;

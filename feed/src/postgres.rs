@@ -1,0 +1,219 @@
+//! Output to PostgreSQL, in one transaction with positions and offsets.
+//!
+//! The tables `feed_offset`, `feed_position` and `feed_dead` are created in the first schema of the search
+//! path. Who begins with a partition raises its `owner` in `feed_offset`. A consumer that has lost the
+//! partition without knowing it finds another number than its own, and commits nothing.
+
+use std::collections::BTreeMap;
+
+use postgres::{Client, Transaction};
+
+use crate::Error;
+use crate::message::Message;
+use crate::order::{Key, Position};
+use crate::sink::{Batch, Kept, SetAside, Sink, Start};
+
+const TABLES: &str = "
+CREATE TABLE feed_offset (
+    consumer text NOT NULL, topic text NOT NULL, partition integer NOT NULL,
+    next bigint NOT NULL, lost_below bigint NOT NULL, owner bigint NOT NULL,
+    PRIMARY KEY (consumer, topic, partition));
+CREATE TABLE feed_position (
+    consumer text NOT NULL, topic text NOT NULL, tenant text NOT NULL, key text NOT NULL,
+    position text NOT NULL,
+    PRIMARY KEY (consumer, topic, tenant, key));
+CREATE TABLE feed_dead (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer text NOT NULL, topic text NOT NULL,
+    partition integer NOT NULL, \"offset\" bigint NOT NULL, tenant text NOT NULL,
+    key text NOT NULL, number bigint NOT NULL, payload bytea NOT NULL, reason text NOT NULL);";
+
+/// Ends the session of a consumer that freezes within a transaction, which has the lock of its partitions.
+const TIMEOUT: &str = "SELECT set_config('idle_in_transaction_session_timeout', '10s', false)
+    WHERE current_setting('idle_in_transaction_session_timeout') = '0'";
+
+/// Why a message was not applied.
+#[derive(Debug)]
+pub enum Failure {
+    /// The message cannot be applied: it is set aside with this reason.
+    Refused(String),
+    /// The database failed: the batch is tried again.
+    Database(postgres::Error),
+}
+
+impl From<postgres::Error> for Failure {
+    fn from(error: postgres::Error) -> Failure {
+        Failure::Database(error)
+    }
+}
+
+impl From<postgres::Error> for Error {
+    fn from(error: postgres::Error) -> Error {
+        let said = error.as_db_error().map(ToString::to_string);
+        Error::Again(said.unwrap_or_else(|| error.to_string()))
+    }
+}
+
+/// Applies messages with `handle`, whose statements are part of the transaction.
+pub struct PostgresSink<C, F> {
+    connect: C,
+    consumer: String,
+    handle: F,
+    client: Option<Client>,
+    /// The owner's number of each partition that this consumer has.
+    owners: BTreeMap<i32, i64>,
+}
+
+impl<C, F> PostgresSink<C, F>
+where
+    C: FnMut() -> Result<Client, postgres::Error>,
+    F: FnMut(&mut Transaction<'_>, &Message) -> Result<(), Failure>,
+{
+    /// `connect` is called whenever the feed begins anew. `consumer` names who reads, so that several can
+    /// keep their offsets in one database.
+    pub fn new(connect: C, consumer: &str, handle: F) -> Self {
+        let (consumer, owners) = (consumer.to_owned(), BTreeMap::new());
+        PostgresSink { connect, consumer, handle, client: None, owners }
+    }
+
+    fn client(&mut self) -> &mut Client {
+        self.client.as_mut().expect("the feed has begun")
+    }
+}
+
+impl<C, F> Sink for PostgresSink<C, F>
+where
+    C: FnMut() -> Result<Client, postgres::Error>,
+    F: FnMut(&mut Transaction<'_>, &Message) -> Result<(), Failure>,
+{
+    fn begin(&mut self) -> Result<(), Error> {
+        self.owners.clear();
+        // The former connection ends first, and with it what it has not committed.
+        self.client = None;
+        let mut client = (self.connect)()?;
+        client.query(TIMEOUT, &[])?;
+        if client.query_one("SELECT to_regclass('feed_dead') IS NULL", &[])?.get(0) {
+            client.batch_execute(TABLES)?;
+        }
+        self.client = Some(client);
+        Ok(())
+    }
+
+    fn start(&mut self, topic: &str, partition: i32) -> Result<Start, Error> {
+        let consumer = self.consumer.clone();
+        let row = self.client().query_one(
+            "INSERT INTO feed_offset AS kept VALUES ($1, $2, $3, 0, 0, 1)
+             ON CONFLICT (consumer, topic, partition) DO UPDATE SET owner = kept.owner + 1
+             RETURNING next, lost_below, owner",
+            &[&consumer, &topic, &partition],
+        )?;
+        self.owners.insert(partition, row.get(2));
+        Ok(Start::Kept(Kept { next: row.get(0), lost_below: row.get(1) }))
+    }
+
+    fn end(&mut self, partition: i32) {
+        self.owners.remove(&partition);
+    }
+
+    fn positions(&mut self, topic: &str, keys: &[Key]) -> Result<Vec<(Key, Position)>, Error> {
+        let consumer = self.consumer.clone();
+        let (tenants, names): (Vec<&str>, Vec<&str>) =
+            keys.iter().map(|key| (key.tenant.as_str(), key.key.as_str())).unzip();
+        let rows = self.client().query(
+            "SELECT tenant, key, position FROM feed_position
+             JOIN unnest($3::text[], $4::text[]) AS wanted (tenant, key) USING (tenant, key)
+             WHERE consumer = $1 AND topic = $2",
+            &[&consumer, &topic, &tenants, &names],
+        )?;
+        let read = |row: &postgres::Row| {
+            let key = Key { tenant: row.get(0), key: row.get(1) };
+            let position = serde_json::from_str(row.get(2)).map_err(|error| {
+                Error::Stop(format!("feed_position of the key {}: {error}", key.key))
+            })?;
+            Ok((key, position))
+        };
+        rows.iter().map(read).collect()
+    }
+
+    fn commit(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        let PostgresSink { client, consumer, handle, owners, .. } = self;
+        let mut transaction = client.as_mut().expect("the feed has begun").transaction()?;
+        for progress in batch.progress {
+            let mine = transaction.execute(
+                "UPDATE feed_offset SET next = $1, lost_below = $2
+                 WHERE consumer = $3 AND topic = $4 AND partition = $5 AND owner = $6",
+                &[
+                    &progress.to.next,
+                    &progress.to.lost_below,
+                    consumer,
+                    &batch.topic,
+                    &progress.partition,
+                    &owners.get(&progress.partition),
+                ],
+            )?;
+            if mine == 0 {
+                return Err(Error::Again(format!(
+                    "{}, partition {}: another consumer has it",
+                    batch.topic, progress.partition
+                )));
+            }
+        }
+        for message in batch.accepted {
+            let mut part = transaction.transaction()?;
+            match handle(&mut part, message) {
+                Ok(()) => part.commit()?,
+                Err(Failure::Database(error)) => return Err(error.into()),
+                Err(Failure::Refused(reason)) => {
+                    // What it did is undone.
+                    part.rollback()?;
+                    let aside = SetAside { message: message.clone(), reason };
+                    set_aside(&mut transaction, consumer, batch.topic, &aside)?;
+                }
+            }
+        }
+        for aside in batch.set_aside {
+            set_aside(&mut transaction, consumer, batch.topic, aside)?;
+        }
+        let texts = batch
+            .positions
+            .iter()
+            .map(|(_, key, position)| (key, serde_json::to_string(position).expect("numbers")));
+        // Each key once, as PostgreSQL demands it of one statement.
+        let texts: BTreeMap<&Key, String> = texts.collect();
+        let tenants: Vec<&str> = texts.keys().map(|key| key.tenant.as_str()).collect();
+        let names: Vec<&str> = texts.keys().map(|key| key.key.as_str()).collect();
+        let positions: Vec<&String> = texts.values().collect();
+        transaction.execute(
+            "INSERT INTO feed_position
+             SELECT $1, $2, * FROM unnest($3::text[], $4::text[], $5::text[])
+             ON CONFLICT (consumer, topic, tenant, key) DO UPDATE SET position = excluded.position",
+            &[consumer, &batch.topic, &tenants, &names, &positions],
+        )?;
+        Ok(transaction.commit()?)
+    }
+}
+
+fn set_aside(
+    transaction: &mut Transaction<'_>,
+    consumer: &str,
+    topic: &str,
+    aside: &SetAside,
+) -> Result<(), postgres::Error> {
+    let SetAside { message, reason } = aside;
+    let number = i64::try_from(message.number).unwrap_or(i64::MAX);
+    transaction.execute(
+        "INSERT INTO feed_dead (consumer, topic, partition, \"offset\", tenant, key, number, payload,
+             reason) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        &[
+            &consumer,
+            &topic,
+            &message.partition,
+            &message.offset,
+            &message.key.tenant,
+            &message.key.key,
+            &number,
+            &message.payload,
+            reason,
+        ],
+    )?;
+    Ok(())
+}
