@@ -619,7 +619,13 @@ impl<'a> Reader<'a> {
             Sort::Name | Sort::Quoted => {}
             _ => return Ok(None),
         }
-        let (other, of_other, range) = self.column()?;
+        let (other, of_other, range) = self.column().map_err(|mut fault| {
+            if kind == Kind::Text && token.sort == Sort::Name {
+                let hint = format!("; a text is written in single quotes: '{}'", token.text);
+                fault.message.push_str(&hint);
+            }
+            fault
+        })?;
         if of_other == kind && !matches!(kind, Kind::Bytes | Kind::Json) {
             return Ok(Some(other));
         }

@@ -112,6 +112,7 @@ fn a_condition_holds_as_in_sql() {
 fn a_fault_names_its_bytes() {
     for (text, at, words) in [
         ("colour = 'red'", 0..6, "there is no column `colour`; the columns are ok, n"),
+        ("state = closed", 8..14, "; a text is written in single quotes: 'closed'"),
         ("n = 'red'", 4..9, "`n` is an integer, and this is a text"),
         ("n = 1.5", 4..7, "no integer of 64 bits"),
         ("n = 99999999999999999999", 4..24, "no integer of 64 bits"),
