@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cause, Held, HotKey, Node, NodeState, Pause, RunState, Snapshot, Task};
+use super::{CODE_KEPT, Cause, Held, HotKey, Node, NodeState, Pause, RunState, Snapshot, Task};
 use besom_core::plan::{SlotOutcome, Unusual};
 use besom_core::time::Time;
 
@@ -281,9 +281,16 @@ impl Found {
             }
         }
         if let Some(fault) = node.report.as_ref().and_then(|report| report.config_fault.as_ref()) {
-            let text = format!("{} keeps its old configuration: the file is invalid", node.name);
+            let of_plugins = fault.strip_prefix(CODE_KEPT);
+            let text = match of_plugins {
+                Some(_) => {
+                    format!("{} keeps the code of plugins whose files are refused", node.name)
+                }
+                None => format!("{} keeps its old configuration: the file is invalid", node.name),
+            };
             self.add(Urgency::Warning, Subject::Config, text);
-            self.because(fault.lines().next().unwrap_or_default().to_owned());
+            let why = of_plugins.unwrap_or(fault).trim_start().lines().next();
+            self.because(why.unwrap_or_default().to_owned());
         }
     }
 

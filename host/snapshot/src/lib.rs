@@ -56,8 +56,8 @@ pub use node::{Missing, Node, NodeState, Role};
 pub use paced::Paced;
 pub use patch::{Frame, Mismatch, Patch, Rows, diff};
 pub use report::{
-    ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, LeftOut, RATE_SAMPLE_S, RATE_SAMPLES,
-    Report, RunAtNode,
+    CODE_KEPT, ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, LeftOut, RATE_SAMPLE_S,
+    RATE_SAMPLES, Report, RunAtNode,
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};

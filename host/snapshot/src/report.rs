@@ -39,6 +39,10 @@ pub const LATENCY_BOUNDS_US: [u64; 19] = [
     300_000_000,
 ];
 
+/// The first line of a [`Report::config_fault`] about plugins alone, whose files cannot be used.
+pub const CODE_KEPT: &str = "the files of the plugins named here are refused, and these plugins keep the code that \
+                             they run with; all other changes of the configuration have taken effect";
+
 /// A node's report about itself.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -64,7 +68,8 @@ pub struct Report {
     pub hot_of: u64,
     /// Its work for active runs.
     pub runs: Vec<RunAtNode>,
-    /// Why the last change of its configuration file was rejected; none: it was loaded.
+    /// Why the last change of its configuration file was rejected, or which plugins keep their code
+    /// ([`CODE_KEPT`]); none: it was loaded.
     pub config_fault: Option<String>,
     /// The path of its configuration file.
     pub config_path: String,
@@ -80,6 +85,13 @@ pub struct Report {
     pub clock: Option<ClockReport>,
     /// The paces of its tasks that yield.
     pub paces: Vec<Paced>,
+}
+
+impl Report {
+    /// Why it runs with another configuration than its file.
+    pub fn file_refused(&self) -> Option<&str> {
+        self.config_fault.as_deref().filter(|fault| !fault.starts_with(CODE_KEPT))
+    }
 }
 
 /// Candidates that a run has left for the next one, because it had planned as many as it may.

@@ -28,6 +28,7 @@ use besom_engine::host::wake::Wake;
 use besom_engine::host::{Control, Reconfigured, clock, setup, undo};
 use besom_ports::store::Store;
 use besom_ports::task::TaskDefinition;
+use besom_snapshot::CODE_KEPT;
 
 /// Interval at which a host retries a socket that another host uses.
 const SOCKET_RETRY: Duration = Duration::from_secs(1);
@@ -395,20 +396,25 @@ async fn reload(
             }
         };
         let mut changes = config.diff(&new);
-        if sign == Sign::Changed && changes.is_empty() && new.refused == config.refused {
-            told.recorder.config_stands();
+        let unused = unused.map(|problems| format!("{CODE_KEPT}\n{problems}"));
+        let is_same = sign == Sign::Changed && changes.is_empty() && new.refused == config.refused;
+        match is_same {
+            true => told.recorder.config_stands(),
+            false => told.recorder.config_taken(&global.config.display().to_string()),
+        }
+        if let Some(fault) = &unused {
+            told.recorder.config_refused(fault.clone());
+            tracing::error!("{fault}");
+        }
+        if is_same {
             told.defined.send_if_modified(|now| {
-                now.fault.is_some() && Arc::make_mut(now).fault.take().is_some()
+                let changes = now.fault != unused;
+                if changes {
+                    Arc::make_mut(now).fault = unused;
+                }
+                changes
             });
             continue;
-        }
-        told.recorder.config_taken(&global.config.display().to_string());
-        if let Some(problems) = &unused {
-            told.recorder.config_refused(problems.to_string());
-            tracing::error!(
-                "the plugins named here keep the code that they run with; the other changes of the \
-                 configuration are taken up\n{problems}"
-            );
         }
         open::say_refused(&new, &config.refused);
         told.health.refuse(refusals(&new));
@@ -463,7 +469,7 @@ async fn reload(
             work: configured,
             digest: reconfigured.digest.clone(),
             at: clock::wall(),
-            fault: unused.map(|problems| problems.to_string()),
+            fault: unused,
         }));
         config = new;
         if control.send(Control::Reconfigure(Box::new(reconfigured))).await.is_err() {
@@ -502,10 +508,8 @@ async fn taken_up(
     let code = running.tasks.values().map(of_task).collect();
     loader.keep_running(&mut found, &code);
     match usable(Loader::resolve_with(parsed, &found)) {
-        Ok((new, resolved)) if !running.diff(&new).is_empty() => {
-            Ok((new, resolved, Some(problems)))
-        }
-        Ok(_) | Err(_) => Err(problems),
+        Ok((new, resolved)) => Ok((new, resolved, Some(problems))),
+        Err(_) => Err(problems),
     }
 }
 

@@ -10,8 +10,8 @@ use besom_core::mode::Mode;
 use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
 use besom_core::time::Time;
 use besom_snapshot::{
-    Cause, ClockReport, Cut, Depth, Held, LeftOut, Paced, RefusedPlan, RunState, WaitingReview,
-    unlike_leader,
+    CODE_KEPT, Cause, ClockReport, Cut, Depth, Held, LeftOut, Paced, RefusedPlan, RunState,
+    WaitingReview, unlike_leader,
 };
 use serde::{Serialize, Serializer};
 
@@ -576,6 +576,13 @@ fn text(report: &Report) -> String {
         .iter()
         .filter_map(|node| Some((node, node.config_fault.as_ref()?)))
         .map(|(node, fault)| {
+            let (what, fault) = match fault.strip_prefix(CODE_KEPT) {
+                Some(problems) => (format!(": {CODE_KEPT}"), problems.trim_start()),
+                None => {
+                    let words = " keeps its earlier configuration: the changed file is invalid";
+                    (words.to_owned(), fault.as_str())
+                }
+            };
             let lines: Vec<String> =
                 fault.lines().map(|line| format!("  {}", printable(line))).collect();
             format!(

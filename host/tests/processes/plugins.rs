@@ -172,7 +172,14 @@ fn a_task_is_removed_although_the_file_of_another_was_replaced() {
     });
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(runs(&db, "share-expiry"), before, "the removed task runs no more");
+    let listed = String::from_utf8(site.besom(&["status"]).stdout).expect("a text");
+    for words in ["keep the code that they run with; all other changes", "have taken effect"] {
+        assert!(listed.contains(words), "{words}: {listed}");
+    }
+    assert!(!listed.contains("the changed file is invalid"), "{listed}");
+    assert!(!host.log().contains("the changed configuration was refused"), "{}", host.log());
     let (_, status) = site.json(&["status"]);
+    assert_eq!(status["file_refused"], false, "{status:#}");
     let fault = status["nodes"][0]["config_fault"].as_str().expect("the fault");
     assert!(fault.contains("sweep.wasm"), "{fault}");
     host.stop();
@@ -310,7 +317,7 @@ fn a_file_needs_the_signature_of_a_trusted_key_where_that_is_required() {
     // Replaced without a new signature: the code that runs stays.
     replace(&site);
     refused_for("of another content");
-    host.says("the changed configuration was refused");
+    host.says("are refused, and these plugins keep the code that they run with");
     let session = over(&site, "two");
     wait_for("the old code to go on", || (!session()).then_some(()));
     host.stop();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom_core::time::Time;
-use besom_snapshot::{EVENTS_MAX, Event, EventKind, NodeState, RunState, Snapshot};
+use besom_snapshot::{CODE_KEPT, EVENTS_MAX, Event, EventKind, NodeState, RunState, Snapshot};
 
 use super::reading::Reading;
 use besom_ports::store::{Command, CommandRow, NodeRow, Role};
@@ -226,8 +226,13 @@ impl Events {
                 node.report.as_ref().and_then(|report| report.config_fault.clone())
             };
             if let Some(fault) = fault(node).filter(|new| fault(old).as_ref() != Some(new)) {
-                let line = fault.lines().next().unwrap_or_default();
-                let text = format!("keeps its old configuration: {line}");
+                let of_plugins = fault.strip_prefix(CODE_KEPT).map(str::trim_start);
+                let line = of_plugins.unwrap_or(&fault).lines().next().unwrap_or_default();
+                let what = match of_plugins {
+                    Some(_) => "the code of plugins whose files are refused",
+                    None => "its old configuration",
+                };
+                let text = format!("keeps {what}: {line}");
                 let event = event(now.at, EventKind::Config, &node.name, text);
                 self.tell(format!("fault {} {}", node.name, now.at.0), 0, event);
             }

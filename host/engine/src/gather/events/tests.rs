@@ -125,7 +125,7 @@ fn leaderships_are_told_with_who_led_before() {
 #[test]
 fn nodes_come_go_and_change() {
     type Case = (fn(&mut Snapshot), &'static [&'static str]);
-    let cases: [Case; 9] = [
+    let cases: [Case; 10] = [
         (|now| change_node(now, 1).state = NodeState::Lost, &["Node b: is lost"]),
         (|now| change_node(now, 2).state = NodeState::Active, &["Node c: is back"]),
         (|now| change_node(now, 1).state = NodeState::Draining, &["Node b: drains"]),
@@ -143,6 +143,15 @@ fn nodes_come_go_and_change() {
                 change_node(now, 1).report = Some(Report { config_fault, ..Report::default() });
             },
             &["Config b: keeps its old configuration: besom.toml:3: no such key"],
+        ),
+        (
+            |now| {
+                let config_fault = Some(format!("{CODE_KEPT}\nbesom.toml:9: not the pinned file"));
+                change_node(now, 1).report = Some(Report { config_fault, ..Report::default() });
+            },
+            &[
+                "Config b: keeps the code of plugins whose files are refused: besom.toml:9: not the pinned file",
+            ],
         ),
     ];
     for (change, expected) in cases {

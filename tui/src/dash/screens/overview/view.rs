@@ -279,7 +279,11 @@ pub(super) fn detail(node: &Node, cx: &Context<'_>, theme: &Theme, area: Rect, b
             let path = &report.config_path;
             lines.push((format!("configuration {digest}, loaded {taken} ago, {path}"), plain));
             if let Some(fault) = &report.config_fault {
-                lines.push((format!("! the file is invalid: {fault}"), theme.warn));
+                let what = match report.file_refused() {
+                    Some(_) => "the file is invalid: ",
+                    None => "",
+                };
+                lines.push((format!("! {what}{fault}"), theme.warn));
             }
             for hot in report.hot.iter().take(3) {
                 let part = 100.0 * hot.count as f64 / report.hot_of.max(1) as f64;
