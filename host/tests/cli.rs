@@ -396,6 +396,36 @@ fn a_task_is_edited_in_its_file_without_a_host_and_without_a_store() {
     assert!(!site.dir().join("besom.db").exists());
 }
 
+/// A task that is to be stopped goes on while the host refuses the file for another reason.
+#[test]
+fn an_edit_names_the_errors_for_which_a_host_refuses_the_file() {
+    let site = Site::new(EDITABLE);
+    let edit = ["task", "edit", "sweep", "--mode", "preview", "--dry-run"];
+    let (code, dry) = site.json(&edit);
+    assert_eq!((code, &dry["errors"]), (0, &serde_json::json!([])), "{dry:#}");
+    for (added, words) in [
+        ("plugin = \"share-expiri\"\nschedule = \"@daily\"", "did you mean `share-expiry`?"),
+        ("plugin = \"share-expiry\"\nschedule = \"0 0 99 * *\"", "`99` is out of bounds"),
+        ("plugin = \"share-expiry\"\nsettings = { colour = 1 }", "unknown key `colour`"),
+        ("plugin = \"share-expiry\"\ngrants.nowhere = [\"read\"]", "nowhere"),
+        ("plugin = \"share-expiry\"\n[bogus]\na = 1", "unknown key `bogus`"),
+    ] {
+        let faulty = format!("{EDITABLE}\n[tasks.bad]\n{added}\n");
+        std::fs::write(site.dir().join("besom.toml"), &faulty).expect("written");
+        let (code, json) = site.json(&edit);
+        let errors = json["errors"].as_array().cloned().unwrap_or_default();
+        assert_eq!(code, 0, "{json:#}");
+        let named = errors.iter().filter_map(Value::as_str).any(|error| error.contains(words));
+        assert!(named, "{words}: {errors:#?}");
+        let out = site.besom(&edit[..5]);
+        let text = [&out.stdout[..], &out.stderr].map(String::from_utf8_lossy);
+        assert_eq!(out.status.code(), Some(0), "{text:?}");
+        assert!(text[1].contains(words), "{words}: {}", text[1]);
+        assert!(text[0].contains("A running host refuses it, and goes on with what it runs"));
+        assert!(!text[0].contains("reloads it"), "{}", text[0]);
+    }
+}
+
 #[test]
 fn an_edit_that_cannot_be_leaves_the_file_and_says_where_and_why() {
     let site = Site::new(EDITABLE);

@@ -32,6 +32,7 @@ use besom_product::model::{collections_for, product};
 use besom_product::retention::{self, Wrong};
 use besom_runtime::{LoadError, Metering, Runtime, Settings};
 use besom_services::coordination::store_lease::{LeaseClock, StoreLease};
+use besom_snapshot::Snapshot;
 use besom_sqlite as sqlite;
 use besom_system::child;
 use besom_system::secret;
@@ -293,12 +294,20 @@ pub struct Outline {
     pub lease_ttl: std::time::Duration,
     /// How long a vanished node is shown.
     pub nodes_shown: std::time::Duration,
+    /// The leader refuses the file, and these tasks are only there; the inner `None`: which is unknown.
+    pub refused: Option<Option<Vec<TaskName>>>,
     /// The current leader; `None` if there is none, or if it is unknown.
     pub leader: Option<LeaderRecord>,
     /// Why the leader is unknown.
     pub leader_fault: Option<String>,
     /// The members of the cluster; `None` without a cluster, or if they could not be read.
     pub members: Option<Membership>,
+}
+
+/// Returns the state of the deployment as the local host sees it, or `None` if no host answers on this machine.
+pub async fn snapshot(global: &Global) -> Option<Snapshot> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone())).ok()?;
+    ask::host(&parsed.sections().api.socket, "/v1/snapshot").await
 }
 
 /// Returns the status that the local host reports, or `None` if no host answers on this machine.
@@ -337,8 +346,16 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
         Ok((leader, members)) => (leader, members, None),
         Err(failure) => (None, None, Some(failure.to_string())),
     };
-    let outline =
-        Outline { tasks, problems, lease_ttl, nodes_shown, leader, leader_fault, members };
+    let outline = Outline {
+        tasks,
+        problems,
+        lease_ttl,
+        nodes_shown,
+        leader,
+        leader_fault,
+        members,
+        refused: None,
+    };
     Ok((store, outline))
 }
 

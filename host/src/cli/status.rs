@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use besom_core::brake::Brakes;
 use besom_core::command::counted;
 use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::mode::Mode;
-use besom_core::plan::{Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
+use besom_core::plan::{Policy, Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
 use besom_core::time::Time;
 use besom_snapshot::{
     CODE_KEPT, Cause, ClockReport, Cut, Depth, Held, LeftOut, Paced, RefusedPlan, RunState,
@@ -50,6 +51,12 @@ pub struct Report {
     pub all_paused: Option<Printed<Pause>>,
     /// Number of commands that no leader has applied yet, up to 1,000.
     pub commands_waiting: usize,
+    /// Whether the leader refuses the changed file, and runs the configuration before.
+    pub file_refused: bool,
+    /// Whether the tasks are shown as in a refused file, because no host on this machine says how they run.
+    pub as_in_file: bool,
+    /// Tasks of a refused file that the leader does not run.
+    pub only_in_file: Vec<String>,
     /// Errors of the configuration, as printed; and which nodes run a different configuration from the
     /// leader.
     pub problems: Vec<String>,
@@ -425,6 +432,9 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             let pending = store.pending_commands(1_000).await?;
             pending.iter().filter(|row| !row.command.is_record()).count()
         },
+        file_refused: outline.refused.is_some(),
+        as_in_file: matches!(outline.refused, Some(None)),
+        only_in_file: outline.refused.iter().flatten().flatten().map(ToString::to_string).collect(),
         problems: outline.problems.clone(),
         kept_bytes: kept_bytes(&depths),
         unconfigured: states
@@ -482,11 +492,54 @@ fn unscanned(
     unscanned_since(now, &schedule, &task.policy, state, runs, held, works_since)
 }
 
+/// If the leader refuses the changed file, replaces its tasks by those that run, as a host on this machine
+/// says.
+async fn as_it_runs(
+    global: &Global,
+    store: &dyn Store,
+    outline: &mut Outline,
+) -> Result<(), Failure> {
+    let Some(leader) = &outline.leader else { return Ok(()) };
+    let nodes = store.nodes().await?;
+    let reports = nodes.iter().filter(|row| row.node == leader.node).flat_map(|row| &row.report);
+    if reports.filter_map(besom_snapshot::Report::file_refused).next().is_none() {
+        return Ok(());
+    }
+    outline.refused = Some(None);
+    if let Some(snapshot) = open::snapshot(global).await {
+        let run: BTreeMap<TaskName, _> = snapshot
+            .tasks
+            .iter()
+            .filter(|task| !task.orphaned)
+            .map(|task| (TaskName::from(task.name.as_str()), task))
+            .collect();
+        let only = outline.tasks.keys().filter(|name| !run.contains_key(*name)).cloned();
+        outline.refused = Some(Some(only.collect()));
+        let outlined = |(name, task): (TaskName, &std::sync::Arc<besom_snapshot::Task>)| {
+            let outlined = TaskOutline {
+                plugin: task.plugin.clone(),
+                schedule: task.schedule.clone(),
+                timezone: task.timezone.clone(),
+                policy: outline.tasks.get(&name).map_or(Policy::PLAIN, |task| task.policy),
+                windows: task.windows.clone(),
+                mode: task.mode,
+                keep_removed: Duration::ZERO,
+                brakes: Brakes::default(),
+                rate: None,
+            };
+            (name, outlined)
+        };
+        outline.tasks = run.into_iter().map(outlined).collect();
+    }
+    Ok(())
+}
+
 impl Args {
     /// Gathers the status and prints it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let gathered = async {
-            let (store, outline) = open::reading(global).await?;
+            let (store, mut outline) = open::reading(global).await?;
+            as_it_runs(global, &*store, &mut outline).await?;
             Ok(report(&*store, &outline).await?)
         };
         let report = match gathered.await {
@@ -585,13 +638,10 @@ fn text(report: &Report) -> String {
             };
             let lines: Vec<String> =
                 fault.lines().map(|line| format!("  {}", printable(line))).collect();
-            format!(
-                "{} keeps its earlier configuration: the changed file is invalid\n{}\n",
-                node.node,
-                lines.join("\n")
-            )
+            format!("{}{what}\n{}\n", node.node, lines.join("\n"))
         })
         .collect();
+    let refused = refused + &of_file(report);
     let unlike = report.unlike().map(|words| format!("{}\n", printable(&words)));
     let unlike = unlike.unwrap_or_default();
     let node_held = report
@@ -662,6 +712,23 @@ fn text(report: &Report) -> String {
         out.push_str(&format!("\n{held}"));
     }
     out
+}
+
+/// Where the listed tasks come from while the leader refuses the file; empty: from the file.
+fn of_file(report: &Report) -> String {
+    if !report.file_refused {
+        return String::new();
+    }
+    if report.as_in_file {
+        return "The tasks are listed as in the file. The leader runs them as before its last change: `besom top` \
+                shows how.\n"
+            .to_owned();
+    }
+    let only = match report.only_in_file.as_slice() {
+        [] => String::new(),
+        names => format!(" Only in the file: {}.", names.join(", ")),
+    };
+    format!("The tasks are listed as they run, which is not as in the file.{}\n", printable(&only))
 }
 
 /// The tasks of which rows are kept for undo, with the bytes of these.

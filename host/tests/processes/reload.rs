@@ -106,8 +106,28 @@ fn a_bad_file_is_refused_with_its_faults_and_the_old_one_goes_on() {
         (runs(&db, "share-expiry") > before + 1).then_some(())
     });
 
+    // What is listed is what runs, and not what the file says.
+    let edited = shares_every("@every 9h") + "mode = \"preview\"\n[tasks.bad]\nplugin = \"no\"\n";
+    site.configure(&edited);
+    let status = wait_for("the refusal in the status", || {
+        let (_, status) = site.json(&["status"]);
+        (status["file_refused"] == true && status["only_in_file"][0] == "bad").then_some(status)
+    });
+    assert_eq!(status["tasks"].as_array().map(Vec::len), Some(1), "{status:#}");
+    assert_eq!(status["tasks"][0]["mode"], "live", "{status:#}");
+    assert_eq!(status["as_in_file"], false, "{status:#}");
+    let listed = String::from_utf8(site.besom(&["status"]).stdout).expect("a text");
+    assert!(listed.contains("as they run, which is not as in the file. Only in the file: bad."));
+    assert!(!listed.contains("previews only"), "{listed}");
+    // From another machine, only the file is known.
+    let elsewhere = ["status", "--set", "api.socket=elsewhere.sock"];
+    let (_, status) = site.json(&elsewhere);
+    assert_eq!((&status["file_refused"], &status["as_in_file"]), (&true.into(), &true.into()));
+    let listed = String::from_utf8(site.besom(&elsewhere).stdout).expect("a text");
+    assert!(listed.contains("The tasks are listed as in the file. The leader runs them as before"));
+
     std::fs::write(site.path("besom.toml"), b"[tasks.\xff").expect("written");
-    wait_for("the second refusal", || (host.lines(&["refused"]).len() >= 2).then_some(()));
+    wait_for("the second refusal", || (host.lines(&["refused"]).len() >= 3).then_some(()));
     site.configure(&shares_every("@every 2s"));
     host.says(" reloaded");
     host.stop();

@@ -34,6 +34,14 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Of a task whose policy is not known: with nothing but its slots.
+    pub const PLAIN: Policy = Policy {
+        overlap: Overlap::Skip,
+        catch_up: CatchUp::Skip,
+        jitter: Duration::ZERO,
+        grace: GRACE_DEFAULT,
+    };
+
     /// The effective grace.
     pub(super) fn grace(&self) -> Duration {
         self.grace.max(GRACE_MIN)

@@ -6,18 +6,20 @@
 
 use std::fmt::Write as _;
 
+use besom_core::command::counted;
 use besom_core::cron::{PreviewRow, Schedule};
 use besom_core::ids::TaskName;
 use besom_core::plan::forecast::{self, Forecast};
 use besom_core::time::Time;
 use serde_json::json;
 
+use crate::cli::open::{self, Loader};
 use crate::cli::output::{self, Stamp, Table};
-use crate::cli::{Exit, Failure, Global, open, submit};
+use crate::cli::{Exit, Failure, Global, submit};
 use besom_config::edit::{self, Base, Change, Edited, Field, Finding, Refusal};
 use besom_config::file::{self, FileDigest};
 use besom_config::hunk::{Fate, Hunk};
-use besom_config::{Overrides, Problems, TaskOutline, printable, read};
+use besom_config::{Diagnostic, Overrides, Problems, RawConfig, TaskOutline, printable, read};
 use besom_ports::store::{Command, Store};
 use besom_product::model::collections_for;
 
@@ -110,16 +112,23 @@ impl Args {
         })?;
         let in_the_way = edited.in_the_way();
         let others = edited.findings.iter().filter(|finding| !finding.is_in_the_way());
-        let others: Vec<_> = others.map(|finding| finding.diagnostic.clone()).collect();
-        if !others.is_empty() {
-            to_stderr!("{}", Problems(others));
+        let mut others: Vec<_> = others.map(|finding| finding.diagnostic.clone()).collect();
+        if in_the_way.is_empty() {
+            let mut found = others_of_a_host(&edited.text, global, &overrides).await?;
+            found.retain(|error| !others.contains(error));
+            others.extend(found);
         }
+        if !others.is_empty() {
+            to_stderr!("{}", Problems(others.clone()));
+        }
+        let errors = others.iter().filter(|other| other.is_error()).map(ToString::to_string);
+        let errors = errors.collect();
         let store = open::beside(global).await;
         let forecast = match &store {
             Some(store) => forecast_of(&**store, &task, &edited.after, now).await?,
             None => None,
         };
-        let mut report = Report { edited: &edited, task, now, forecast, saved: None };
+        let mut report = Report { edited: &edited, task, now, forecast, errors, saved: None };
         if !in_the_way.is_empty() {
             // A preview of a schedule that is invalid would contradict the error.
             if global.output == output::Format::Json {
@@ -190,6 +199,20 @@ impl Args {
     }
 }
 
+/// The errors for which a running host would refuse a text, those that only plugins find as well. A plugin
+/// whose file is refused is no such error: the host keeps its code, and takes up the rest.
+async fn others_of_a_host(
+    text: &str,
+    global: &Global,
+    overrides: &Overrides,
+) -> Result<Vec<Diagnostic>, Failure> {
+    let parsed = RawConfig::parse(text, &global.config, overrides);
+    let loader = Loader::start(&parsed)?;
+    let mut resolved = loader.resolve(parsed).await;
+    resolved.leave_out_refused(|_| true);
+    Ok(resolved.problems().iter().filter(|found| found.is_error()).cloned().collect())
+}
+
 fn refused(error: file::Error) -> Failure {
     Failure::Failed(error.to_string())
 }
@@ -219,6 +242,8 @@ struct Report<'a> {
     task: TaskName,
     now: Time,
     forecast: Option<Forecast>,
+    /// Errors that the new text has nevertheless, as a host would print them: it refuses the file.
+    errors: Vec<String>,
     saved: Option<FileDigest>,
 }
 
@@ -231,6 +256,7 @@ impl Report<'_> {
             "digest": self.saved,
             "diff": self.edited.hunks,
             "faults": self.edited.faults,
+            "errors": self.errors,
             "findings": self.edited.findings.iter().map(found).collect::<Vec<_>>(),
             "before": self.side(&self.edited.before),
             "after": self.side(&self.edited.after),
@@ -272,7 +298,16 @@ impl Report<'_> {
         }
         text += &match &self.saved {
             Some(digest) => {
-                format!("\nSaved {file} ({}). A running host reloads it.\n", digest.short())
+                let then = match self.errors.len() as u64 {
+                    0 => "A running host reloads it.".to_owned(),
+                    n => format!(
+                        "A running host refuses it, and goes on with what it runs, until {} of the file {} \
+                         corrected (`besom check`).",
+                        counted(n, "error"),
+                        if n == 1 { "is" } else { "are" }
+                    ),
+                };
+                format!("\nSaved {file} ({}). {then}\n", digest.short())
             }
             None => "\nNothing was written.\n".to_owned(),
         };
