@@ -442,6 +442,11 @@ fn an_edit_that_cannot_be_leaves_the_file_and_says_where_and_why() {
         (&["swep", "--jitter", "1s"], 2, "did you mean `sweep`?"),
         (&["sweep", "--jitter", "1s", "--unset", "jitter"], 2, "do only one of them"),
         (&["sweep", "--unset", "plugin"], 2, "choose one of schedule"),
+        (
+            &["sweep", "--unset", "max_delete_floor"],
+            2,
+            "remove any other key from the file by hand",
+        ),
         (&["sweep", "--overlap", "skpi"], 78, "did you mean \"skip\"?"),
         (&["sweep", "--wall", "9h"], 78, "besom.toml:4:15"),
     ] {

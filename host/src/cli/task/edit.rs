@@ -66,7 +66,7 @@ pub struct Args {
     /// Maximum wall-clock time of one call of the plugin.
     #[arg(long, value_name = "SPAN")]
     wall: Option<String>,
-    /// Remove a key, so that its default applies; repeatable.
+    /// Remove one of these keys, so that its default applies; repeatable.
     #[arg(long, value_name = "KEY", value_parser = field)]
     unset: Vec<Field>,
     /// Show the changes without writing them.
@@ -80,7 +80,7 @@ pub struct Args {
 fn field(name: &str) -> Result<Field, String> {
     Field::named(name).ok_or_else(|| {
         let names: Vec<String> = Field::ALL.iter().map(|field| field.name()).collect();
-        format!("choose one of {}", names.join(", "))
+        format!("choose one of {}; remove any other key from the file by hand", names.join(", "))
     })
 }
 
