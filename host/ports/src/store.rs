@@ -43,8 +43,8 @@ use super::guests::Lane;
 pub const DISCARDED: &str = "discarded by an operator: `besom commands` says by whom and why";
 
 /// Why a database without the engine's tables is refused where it is only read.
-pub const NO_TABLES: &str = "the database has no tables of Besom; `besom serve`, `besom run` and \
-                             `besom check --store` create them";
+pub const NO_TABLES: &str =
+    "the database has no tables of Besom; `besom serve` and `besom run` create them";
 
 /// The infrastructure failed, or the store rejected the writer.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -705,7 +705,9 @@ pub async fn checked(
         // A new file has none of the tables that the tasks need: the path is misspelt.
         return Err(absent(resolved.partial()));
     }
-    let open = async || Ok(open_within(resolved.partial(), CHECK_MAX, true).await?.0);
+    // Without Besom's tables, nothing was removed that could be put back.
+    let creates = purpose != Purpose::Restore;
+    let open = async || Ok(open_within(resolved.partial(), CHECK_MAX, creates).await?.0);
     let opened = match resolved.partial().store.url.is_some() && !faulty {
         true => patiently(max, open).await,
         false => open().await,

@@ -284,6 +284,20 @@ fn a_database_that_cannot_be_used_is_named_and_69_says_so() {
         assert_eq!(code, 69, "{verb}: {said}");
         assert!(said.contains("not a database") && said.contains("besom.db"), "{verb}: {said}");
     }
+    // Without Besom's tables there is nothing to put back, and the file stays as it is.
+    std::fs::remove_file(site.path("besom.db")).expect("removed");
+    site.database().execute_batch("CREATE TABLE mine (id INTEGER PRIMARY KEY)").expect("a table");
+    let before = std::fs::read(site.path("besom.db")).expect("the file");
+    for args in [
+        &["undo", "1", "--dry-run"][..],
+        &["undo", "1", "--reason", "wrong"],
+        &["quarantine", "purge", "--key", "ann", "--dry-run"],
+    ] {
+        let (code, said) = site.said(args);
+        assert_eq!(code, 69, "{args:?}: {said}");
+        assert!(said.contains("has no tables of Besom; `besom serve` and `besom run`"), "{said}");
+        assert!(std::fs::read(site.path("besom.db")).expect("the file") == before, "{args:?}");
+    }
     let (code, said) = site.said(&["serve", "--set", "store.path=besom.toml/besom.db"]);
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("besom.toml/besom.db"), "{said}");

@@ -103,6 +103,11 @@ fn a_table_without_candidates_is_checked_whatever_the_type_of_its_tenants() {
         assert_eq!((&new["errors"], &new["warnings"]), (&0.into(), &1.into()), "{ty}: {new:#}");
         let said = new["diagnostics"][0]["message"].as_str().unwrap_or_default();
         assert!(said.starts_with("there is no schema \"besom\""), "{said}");
+        let refused = site.besom(SUPERUSER, &["undo", "1", "--dry-run"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(69), "{said}");
+        assert!(said.contains("no tables of Besom") && !said.contains("check --store"), "{said}");
+        assert_eq!(site.json(SUPERUSER, &["check", "--store"])["warnings"], 1, "it is as it was");
         let ran = site.besom(SUPERUSER, &["run"]);
         assert_eq!(ran.status.code(), Some(0), "{ty}: {ran:?}");
         let checked = site.json(SUPERUSER, &["check", "--store"]);
