@@ -144,7 +144,7 @@ pub struct Plan {
     pub brake: Option<String>,
     /// The rows that the examined items would change.
     pub rows: Vec<Rows>,
-    /// Size of these rows as they would be kept for undo, in bytes.
+    /// Size of these rows as they would be kept for undo, in bytes; 0 if the task keeps none.
     pub bytes: u64,
     /// The messages that the examined items would emit.
     pub messages: Vec<Messages>,
@@ -276,6 +276,11 @@ pub const CHANGES_MAX: usize = 5;
 pub const OTHERS_MAX: usize = 20;
 
 impl Plan {
+    /// Whether it deletes, moves or changes rows of which nothing is kept for undo.
+    pub fn is_final(&self) -> bool {
+        self.bytes == 0 && self.rows.iter().any(|rows| rows.operation != Operation::Insert)
+    }
+
     /// Adds rows of a collection.
     pub fn add_rows(&mut self, collection: &str, operation: Operation, rows: u64) {
         if rows == 0 {

@@ -285,7 +285,9 @@ fn text(review: &Review, decision: Option<&CommandRow>, now: Time, full: bool) -
     if let Some(brake) = &plan.brake {
         facts.add("brake", brake);
     }
-    if plan.bytes > 0 {
+    if plan.is_final() {
+        facts.add("kept for undo", "nothing (keep_removed = \"0s\"): this cannot be undone");
+    } else if plan.bytes > 0 {
         facts.add("kept for undo", counted(plan.bytes, "byte"));
     }
     let mut out = facts.render();

@@ -49,8 +49,16 @@ fn a_preview_shows_what_would_go_and_changes_nothing() {
     assert_eq!(whole["plan"]["rows"][0]["operation"], "delete", "{whole:#}");
     assert!(whole["plan"]["bytes"].as_u64() > Some(0), "{whole:#}");
     assert_eq!(whole["plan"]["samples"].as_array().map(Vec::len), Some(10));
+    assert!(text.contains("kept for undo") && !text.contains("cannot be undone"), "{text}");
     assert_eq!(sessions(&site), ALL);
     site.balanced();
+    let forever = crate::brakes::site("mode = \"preview\"\nkeep_removed = \"0s\"");
+    assert_eq!(forever.json(&["run"]).0, 0);
+    let (_, whole) = forever.json(&["review", "show", "old"]);
+    assert_eq!(whole["plan"]["bytes"], 0, "{whole:#}");
+    let text = forever.besom(&["review", "show", "old"]).stdout;
+    let text = String::from_utf8(text).expect("a text");
+    assert!(text.contains("nothing (keep_removed = \"0s\"): this cannot be undone"), "{text}");
     let (code, said) = site.said(&["review", "approve", &run_of(&shown)]);
     assert!(code == 1 && said.contains("nothing to decide"), "{said}");
     let (code, said) = site.said(&["review", "show", "987"]);

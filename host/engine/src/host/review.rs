@@ -446,7 +446,9 @@ impl Examination<'_> {
             return self.plan.add_other("skip", &why);
         }
         self.plan.changing += 1;
-        self.plan.bytes += bytes;
+        if !self.definition.keep_removed.is_zero() {
+            self.plan.bytes += bytes;
+        }
         if let Some(said) = said {
             self.plan.add_other("partial", &said);
         }

@@ -93,7 +93,9 @@ fn standing(review: &Review) -> PlanLine {
 
 fn examined(plan: &Plan) -> String {
     let mut words = format!("{} examined of {}", grouped(plan.examined), grouped(plan.items));
-    if plan.bytes > 0 {
+    if plan.is_final() {
+        words.push_str(", nothing kept (keep_removed = \"0s\"): it cannot be undone");
+    } else if plan.bytes > 0 {
         words.push_str(&format!(", {} bytes kept for undo", grouped(plan.bytes)));
     }
     words
@@ -174,6 +176,11 @@ mod tests {
                 "  update sessions (7): state on -> off",
                 "  and 2 rows more",
             ]
+        );
+        let plan = Plan { bytes: 0, ..review.plan };
+        assert_eq!(
+            examined(&plan),
+            "3 examined of 3, nothing kept (keep_removed = \"0s\"): it cannot be undone"
         );
     }
 }
