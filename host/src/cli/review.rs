@@ -159,6 +159,16 @@ async fn decide(
             )));
         }
     }
+    if matches!(command, Command::Approve { .. })
+        && decision(&pending, &review).is_none()
+        && standing(&review, store.now().await?) == EXPIRED
+    {
+        let (at, task) = (output::text(review.expires_at.map(Stamp)), &review.task);
+        return Err(Failure::Failed(format!(
+            "run {run} can no longer be approved: its plan expired at {at}. The next `besom serve`, or `besom run \
+             {task}`, ends it, and a later run of {task} plans again"
+        )));
+    }
     asking.run(global, store, command).await
 }
 
@@ -224,11 +234,13 @@ fn head(review: &Review, asked: Option<&CommandRow>) -> Value {
     fields
 }
 
+const EXPIRED: &str = "expired";
+
 /// How it stands, in a word. Without a host, nobody ends what has lapsed.
 fn standing(review: &Review, now: Time) -> &'static str {
     let is_late = review.expires_at.is_some_and(|at| at <= now);
     match review.state {
-        State::Waiting if is_late => "expired",
+        State::Waiting if is_late => EXPIRED,
         state => state.as_str(),
     }
 }
@@ -302,7 +314,7 @@ fn text(review: &Review, decision: Option<&CommandRow>, now: Time, full: bool) -
         out.push_str("\nExamples, the first and the last among them:\n");
         plan.samples.iter().for_each(|sample| out.push_str(&example(sample, full)));
     }
-    if standing(review, now) == "expired" {
+    if standing(review, now) == EXPIRED {
         out.push_str("\nIt cannot be approved any more; the next `besom serve`, or `besom run` of the task, ends it.\n");
     } else if review.state == State::Waiting && decision.is_none() {
         let run = review.run;

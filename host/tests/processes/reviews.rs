@@ -100,6 +100,10 @@ fn a_plan_whose_time_is_over_does_not_seem_to_wait() {
     let shown = text(&site, &["review", "show", &run]);
     assert!(shown.contains("It cannot be approved any more"), "{shown}");
     assert!(!shown.contains("besom review approve"), "{shown}");
+    let (code, said) = site.said(&["review", "approve", &run]);
+    assert!(code == 1 && said.contains("can no longer be approved: its plan expired at"), "{said}");
+    let (_, commands) = site.json(&["commands", "ls"]);
+    assert_eq!(commands.as_array().map(Vec::len), Some(0), "{commands:#}");
 }
 
 #[test]
