@@ -99,6 +99,9 @@ pub enum Error {
 
 /// What a privilege that is missing takes, in [`Error::Refused`].
 pub const GRANTS: &str = "`besom grants` prints what the role needs";
+/// What a privilege that is missing takes when rows are put back: a task needs it not.
+pub const UNDO_GRANTS: &str =
+    "uncomment the statements for `besom undo` in what `besom grants` prints, and run them";
 /// Promises in [`Error::Refused`] that hold for a host, which tries again, and not for a verb.
 pub const UNTIL_GRANTED: &str = "; work continues once it is granted";
 /// See [`UNTIL_GRANTED`].

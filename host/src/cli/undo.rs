@@ -24,7 +24,7 @@ use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::asking::submit_once;
 use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_candidate, page};
-use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store};
+use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store, UNDO_GRANTS};
 use besom_ports::task::TaskDefinition;
 use besom_ports::undone::is_only_planned_again;
 
@@ -589,11 +589,18 @@ impl Report {
         for (topic, count) in &self.told {
             facts.add(told, format!("{} to {topic}", counted(*count, "message")));
         }
+        // Said once, and not for each of the rows.
+        let ungranted =
+            |why: &str| Some(why.strip_suffix(UNDO_GRANTS)?.trim_end_matches("; ").to_owned());
+        if self.stay.iter().any(|stay| ungranted(&stay.why).is_some()) {
+            facts.add("fix", UNDO_GRANTS);
+        }
         let mut text = facts.render();
         if !self.stay.is_empty() {
             let mut table = Table::new(&["ROW THAT STAYS", "WHY", "WAS -> IS"], "");
             for stay in self.stay.iter().take(SHOWN) {
-                table.row([stay.row.clone(), stay.why.clone(), stay.difference()]);
+                let why = ungranted(&stay.why).unwrap_or_else(|| stay.why.clone());
+                table.row([stay.row.clone(), why, stay.difference()]);
             }
             text.push_str(&format!("\n{}", table.render()));
             if self.staying > SHOWN as u64 {
@@ -605,5 +612,24 @@ impl Report {
             text.push_str("Nothing was changed.\n");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_grant_is_told_once_with_its_fix() {
+        let stays = |key: u32| Stays {
+            row: format!("sessions ({key})"),
+            why: format!("permission denied for table sessions; {UNDO_GRANTS}"),
+            was: None,
+            now: None,
+        };
+        let report = Report { stay: vec![stays(1), stays(2)], staying: 2, ..Report::default() };
+        let text = report.text();
+        assert_eq!(text.matches(UNDO_GRANTS).count(), 1, "{text}");
+        assert_eq!(text.matches("permission denied for table sessions\n").count(), 2, "{text}");
     }
 }

@@ -24,7 +24,7 @@ use super::session::{Param, Pipeline, Session, params};
 use super::set::Set;
 use super::values::{Cell, Wire};
 use super::whole::of_kept;
-use besom_ports::store::{BeforeImage, KeptItem, Restored};
+use besom_ports::store::{BeforeImage, KeptItem, Restored, UNDO_GRANTS};
 use besom_record::images::{Images, outline, unpack};
 use besom_record::restore::{
     ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
@@ -161,8 +161,6 @@ pub(super) fn images_of(mapping: &Mapping, tenant: Option<&Tenant>, ended: Ended
     Ok(images)
 }
 
-const GRANTS: &str = "; `besom grants` prints what the role needs";
-
 /// Whether this role lacks a privilege. That keeps the rows away, and nothing else: others wait in the same stream.
 fn is_denied(e: &tokio_postgres::Error) -> bool {
     e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
@@ -246,8 +244,10 @@ impl Back<'_> {
             Ok(mut answers) => Ok(Ok(std::mem::take(&mut answers[place]))),
             Err(Failure::Sql(e)) if fault(&e) == Fault::Item || is_denied(&e) => {
                 self.session.batch("ROLLBACK TO back; RELEASE back").await?;
-                let hint = if is_denied(&e) { GRANTS } else { "" };
-                Ok(Err(format!("{}{hint}", words(&e))))
+                Ok(Err(match is_denied(&e) {
+                    true => format!("{}; {UNDO_GRANTS}", words(&e)),
+                    false => words(&e),
+                }))
             }
             Err(failure) => Err(failure),
         }
