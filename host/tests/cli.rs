@@ -1,6 +1,6 @@
 //! The real binary: the names, exit codes and JSON shapes that scripts rely on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -1155,4 +1155,40 @@ fn a_condition_that_few_rows_meet_is_read_in_several_calls() {
         let kept = (1..=rows_left).filter(|id| id % 5_000 >= 30).count() as i64;
         assert_eq!(left(), kept, "{chunk}");
     }
+}
+
+/// Whoever copies a command from a message or a page gets no answer about an option that it lacks.
+#[test]
+fn commands_that_require_a_reason_are_printed_with_one() {
+    fn files(dir: &Path, all: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let is_text = path.extension().is_some_and(|end| end == "rs" || end == "md");
+            match path.is_dir() {
+                true if !path.ends_with("tests") && !path.ends_with("target") => files(&path, all),
+                false if is_text && !path.ends_with("tests.rs") => all.push(path),
+                _ => {}
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let mut all = Vec::new();
+    ["host", "tui/src", "docs"].iter().for_each(|dir| files(&root.join(dir), &mut all));
+    let verbs = ["task pause ", "task discard ", "review reject ", "stream repair "];
+    let (mut seen, mut faults) = (0, Vec::new());
+    for path in all {
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let words = lines.flat_map(|line| line.trim_end_matches('\\').split_whitespace());
+        let text = words.collect::<Vec<_>>().join(" ");
+        for printed in text.split("`besom ").skip(1).filter_map(|rest| rest.split('`').next()) {
+            if verbs.iter().any(|verb| printed.starts_with(verb)) {
+                seen += 1;
+                if !printed.contains("--reason") {
+                    faults.push(format!("{}: `besom {printed}`", path.display()));
+                }
+            }
+        }
+    }
+    assert!(seen >= 10 && faults.is_empty(), "{seen} commands: {faults:#?}");
 }

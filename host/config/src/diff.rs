@@ -89,8 +89,8 @@ impl Config {
         };
         let place = Place::File { file: file.display().to_string() };
         Err(Problems(vec![Diagnostic::error(place, message).fix(
-            "restore the content of the file; to run without any task, pause them with `besom task \
-             pause`, or restart the host with this file",
+            "restore the content of the file; to run without any task, pause them with `besom pause \
+             --all --reason TEXT`, or restart the host with this file",
         )]))
     }
 

@@ -663,7 +663,7 @@ impl Applied {
 
 /// Why planned items are not discarded: a stream of the task cannot be read.
 pub fn broken(task: &TaskName, why: &str) -> String {
-    format!("{why}: repair it with `besom stream repair {task}`, then discard again")
+    format!("{why}: repair it with `besom stream repair {task} --reason TEXT`, then discard again")
 }
 
 /// The result of repairing streams.

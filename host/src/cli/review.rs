@@ -123,10 +123,11 @@ async fn numbered(store: &dyn Store, verb: &str, run: &str) -> Result<RunId, Fai
     }
     let task = Some(TaskName::from(run));
     let query = ReviewQuery { task, waiting: true, limit: 1, ..ReviewQuery::default() };
+    let reason = if verb == "reject" { " --reason TEXT" } else { "" };
     let words = match store.reviews(&query).await?.pop() {
         Some(Review { run: number, .. }) => format!(
             "`{run}` is a task, of which run {number} waits: `besom review show {number}`, then \
-             `besom review {verb} {number}`"
+             `besom review {verb} {number}{reason}`"
         ),
         None => format!(
             "`{run}` is not the number of a run; list what waits with `besom review ls --waiting`"

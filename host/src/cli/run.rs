@@ -122,7 +122,7 @@ impl Passed {
         Some(match *state {
             "waiting" => format!(
                 "{task}: run {run} waits for an approval: {summary} (`besom review show {run}`, then \
-                 `besom review approve {run}` or `besom review reject {run}`)"
+                 `besom review approve {run}` or `besom review reject {run} --reason TEXT`)"
             ),
             "done" => format!("{task}: run {run}: {summary} (`besom review show {run}`)"),
             _ if *nothing => {

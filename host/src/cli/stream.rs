@@ -132,7 +132,7 @@ fn list(rows: &[Row], none: &'static str) -> String {
     let mut out = table.render();
     if let Some(row) = rows.iter().find(|row| row.broken.is_some()) {
         out.push_str(&format!(
-            "`besom stream repair {}` renumbers the remaining items and counts the lost ones as discarded.\n",
+            "`besom stream repair {} --reason TEXT` renumbers the remaining items and counts the lost ones as discarded.\n",
             row.task
         ));
     }
@@ -158,7 +158,7 @@ mod tests {
         let gap = Row::new(&row(2, 5, 1), None);
         let text = list(&[whole, gap], "");
         assert!(text.contains("broken: 2 of its items are missing"), "{text}");
-        assert!(text.contains("`besom stream repair sweep`"), "{text}");
+        assert!(text.contains("`besom stream repair sweep --reason TEXT`"), "{text}");
         let damaged = Row::new(&row(2, 5, 3), Some("3 cannot be read".into()));
         assert_eq!(damaged.broken.as_deref(), Some("3 cannot be read"));
     }

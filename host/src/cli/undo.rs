@@ -215,8 +215,8 @@ async fn taken_again(
     let is_live = definition.mode == Mode::Live && !is_stopped;
     Ok(is_live.then(|| {
         format!(
-            "{task} is live: it may take the rows again with its next run; pause it (`besom task pause {task}`) or \
-             correct its rule"
+            "{task} is live: it may take the rows again with its next run; pause it (`besom task pause {task} --reason TEXT`) \
+             or correct its rule"
         )
     }))
 }
@@ -232,10 +232,11 @@ pub(super) fn no_such_item(run: RunId) -> Failure {
 fn active(run: &Run, leads: bool) -> Failure {
     let (id, task) = (run.id, &run.task);
     let stop = match (run.held, run.scan_done) {
-        (true, _) => format!("reject its plan with `besom review reject {id}`"),
+        (true, _) => format!("reject its plan with `besom review reject {id} --reason TEXT`"),
         (false, false) => format!("stop it with `besom runs cancel {id}`"),
         (false, true) => format!(
-            "discard what waits of it with `besom task pause {task}` and `besom task discard {task}`"
+            "discard what waits of it with `besom task pause {task} --reason TEXT` and `besom task discard {task} \
+             --reason TEXT`"
         ),
     };
     let settings = TaskDefinition::of_run(run).map(|definition| definition.settings);

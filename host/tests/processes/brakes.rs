@@ -421,7 +421,7 @@ fn what_is_planned_of_a_paused_task_waits_until_it_is_resumed() {
     assert_eq!(site.task("old")["last_result"], "running");
     wait_for("further rows to go", || (sessions(&site) < left).then_some(()));
     let why = refused(&site, &["task", "discard", "old", "--reason", "x"]);
-    assert!(why.contains("pause it first with `besom task pause old`"), "{why}");
+    assert!(why.contains("pause it first with `besom task pause old --reason TEXT`"), "{why}");
     host.stop();
     site.balanced();
 }

@@ -286,7 +286,7 @@ fn note_fates(topic: &str, fates: &[Fate], health: &Health) {
 fn note_given_up(topic: &str, error: &str, health: &Health) {
     let why = format!(
         "{error}; `besom outbox ls --state given-up --topic {topic}` lists the messages, and \
-         `besom outbox retry` sends them again"
+         `besom outbox retry --topic {topic}` sends them again"
     );
     let messages = format!("messages of the topic {topic}");
     health.hold_node_for(&messages, (Cause::GivenUp, &why), GIVEN_UP_SHOWN);

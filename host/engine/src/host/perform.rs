@@ -665,7 +665,7 @@ impl Ports {
                         IMAGES,
                         Cause::Full,
                         "Its items have to change fewer or smaller rows, or the limit to grow. Items \
-                         that were set aside are executed again with `besom dead retry`",
+                         that were set aside are executed again with `besom dead retry --task TASK`",
                     ),
                 };
                 let why = format!(

@@ -224,8 +224,8 @@ impl Planner {
             Asked::DiscardPlanned { task } => match self.own_pause(task) {
                 None => refuse(unknown(task)),
                 Some(None) if self.all_paused.is_none() => refuse(format!(
-                    "{task} is not paused: pause it first with `besom task pause {task}`, so that \
-                         nothing of it is executed or planned in the meantime"
+                    "{task} is not paused: pause it first with `besom task pause {task} --reason TEXT`, so \
+                         that nothing of it is executed or planned in the meantime"
                 )),
                 Some(_) => {
                     let words = format!("cancelled by {}: {}", row.by, row.reason);

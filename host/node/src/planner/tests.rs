@@ -505,7 +505,7 @@ fn planned_items_are_discarded_only_of_a_task_that_stands_still() {
     let discard = || Asked::DiscardPlanned { task: "sweep".into() };
     let effect = applies(&mut planner, at(12), discard());
     let CommandEffect::Refuse(why) = effect else { panic!("{effect:?}") };
-    assert!(why.contains("`besom task pause sweep`"), "{why}");
+    assert!(why.contains("`besom task pause sweep --reason TEXT`"), "{why}");
     let trip = besom_core::brake::Trip::Failures { run: RunId(7), wanted: 3, allowed: 3 };
     applies(&mut planner, at(12), Asked::Brake { task: "sweep".into(), trip });
     let effect = applies(&mut planner, at(12), discard());
