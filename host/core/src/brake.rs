@@ -216,7 +216,10 @@ impl Wanted {
 /// in the order newest first.
 pub fn usual(brakes: &[Brake], what: &str, except: RunId) -> Option<u64> {
     let of_others = |brake: &&Brake| {
-        brake.what == what && brake.run != except && brake.used > 0 && brake.allowed.is_some()
+        brake.what == what
+            && brake.run != except
+            && brake.used > 0
+            && brake.allowed.is_some_and(|allowed| !Brake::forbids(brake.used, Some(allowed)))
     };
     let newest = brakes.iter().filter(of_others).take(USUAL_RUNS);
     let mut used: Vec<u64> = newest.map(|brake| brake.used).collect();

@@ -472,8 +472,8 @@ pub enum CommandEffect {
     /// Pauses the task ([`TaskName::ALL`]: all tasks), with the requester, the reason and the time of the
     /// command.
     Pause(TaskName),
-    /// Resumes the task. Its schedule counts from now on, and the newest [`BRAKES_RESUMED`] brakes of its
-    /// runs become what [`Brake::resumed`] says.
+    /// Resumes the task. Its schedule counts from now on, and the newest [`BRAKES_RESUMED`] brakes of those
+    /// of its runs that scan or have items left become what [`Brake::resumed`] says.
     Resume(TaskName, Brakes),
     /// Ends the scans of the task's active runs with the given error, and discards the items that wait in
     /// the log, as timers and as retries, each with a history row that names the requester and the reason.
@@ -890,7 +890,7 @@ pub struct NodeRow {
     pub report: Option<Report>,
 }
 
-/// How many brakes of a task's newest runs a resumption sets anew.
+/// How many brakes of a task's newest unfinished runs a resumption sets anew.
 pub const BRAKES_RESUMED: u32 = 1_000;
 
 /// The number of newest terms that are kept regardless of their age.

@@ -141,7 +141,38 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
         .expect("more old rows");
     let reason = braked(&site);
     assert!(reason.contains("; usual: unknown"), "{reason}");
+    // A later resumption does not make it usual.
+    applied(&site, &["task", "discard", "old", "--reason", "a wrong rule"]);
+    applied(&site, &["task", "resume", "old"]);
+    let reason = braked(&site);
+    assert!(reason.contains("; usual: unknown"), "{reason}");
     host.stop();
+    site.balanced();
+}
+
+#[test]
+fn a_release_leaves_what_earlier_runs_tell_of_the_usual() {
+    let site = site("max_delete = 50");
+    let age = |rows: u64| {
+        let sql = "UPDATE sessions SET at = CASE WHEN id > ?1 THEN 1 ELSE unixepoch() END";
+        site.database().execute(sql, [ALL - rows]).expect("old rows");
+    };
+    let pass = || {
+        let (_, row) = passed(&site, &["run", "old", "--even-paused"]);
+        row["braked"].as_str().unwrap_or_default().to_owned()
+    };
+    age(5);
+    assert_eq!(pass(), "");
+    age(200);
+    let reason = pass();
+    assert!(reason.contains("; usual: 5"), "{reason}");
+    let release = ["task", "resume", "old", "--release", "--reason", "it is right"];
+    assert_eq!(site.said(&[release.as_slice(), &["--wait", "0s"]].concat()).0, 0);
+    assert_eq!(pass(), "");
+    assert_eq!(sessions(&site), ALL - 200);
+    age(400);
+    let reason = pass();
+    assert!(reason.contains("; usual: 5"), "{reason}");
     site.balanced();
 }
 

@@ -35,6 +35,7 @@ macro_rules! store_conformance {
                 a_brake_is_set_once_and_under_the_fence,
                 a_commit_that_would_set_aside_too_many_items_changes_nothing,
                 a_resumption_sets_the_brakes_anew,
+                a_resumption_leaves_the_brakes_of_runs_that_are_over,
                 a_collection_is_estimated,
                 brakes_are_pruned_with_their_run,
                 planned_items_are_discarded_and_may_be_planned_again,

@@ -78,6 +78,8 @@ fn usual_is_the_median_of_earlier_runs_that_counted_any() {
     assert_eq!(usual(&[brake(9, "rows", 5, 9), released.clone()], "rows", RunId(9)), None);
     let both = [brake(9, "rows", 5, 9), released, brake(6, "rows", 10, 1_000)];
     assert_eq!(usual(&both, "rows", RunId(9)), Some(10), "what a person has let go is not usual");
+    let limited_again = [brake(8, "rows", 9_000, 1_000), brake(6, "rows", 10, 1_000)];
+    assert_eq!(usual(&limited_again, "rows", RunId(9)), Some(10), "it was released");
 }
 
 fn deletes(rows: u64) -> Wanted {

@@ -128,9 +128,20 @@ pub(super) async fn add(session: &Session, used: &BTreeMap<(RunId, &str), u64>) 
     Ok(true)
 }
 
-/// Sets the brakes of a task's newest runs anew.
+/// Sets the brakes of a task's newest unfinished runs anew.
 pub(super) async fn resume(tx: &Tx, task: &TaskName, brakes: &Brakes) -> Job<()> {
-    renew(tx, of_task(&tx.session, task, BRAKES_RESUMED).await?, brakes).await
+    let rows = tx
+        .session
+        .query(
+            "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM @.task t
+             JOIN @.run r ON r.task = t.id JOIN @.brake b ON b.run = r.id
+             WHERE t.name = $1 AND (r.ended_at IS NULL OR r.planned >
+               coalesce((SELECT sum(s.ended) FROM @.run_share s WHERE s.run = r.id), 0))
+             ORDER BY r.id DESC, b.what LIMIT $2",
+            params![task.as_str().to_owned(), i64::from(BRAKES_RESUMED)],
+        )
+        .await?;
+    renew(tx, rows.iter().map(read).collect::<Job<_>>()?, brakes).await
 }
 
 /// Sets the brakes of a run anew.

@@ -79,9 +79,16 @@ pub(super) fn add(tx: &Tx<'_>, used: &BTreeMap<(RunId, &str), u64>) -> Job<bool>
     Ok(true)
 }
 
-/// Sets the brakes of a task's newest runs anew.
+/// Sets the brakes of a task's newest unfinished runs anew.
 pub(super) fn resume(tx: &Tx<'_>, task: &TaskName, brakes: &Brakes) -> Job<()> {
-    renew(tx, of_task(tx.conn, task, BRAKES_RESUMED)?, brakes)
+    let mut statement = tx.conn.prepare_cached(
+        "SELECT b.run, b.what, b.used, b.allowed, b.estimate FROM besom_task t
+         JOIN besom_run r ON r.task = t.id JOIN besom_brake b ON b.run = r.id
+         WHERE t.name = ?1 AND (r.ended_at IS NULL OR r.items > 0)
+         ORDER BY r.id DESC, b.what LIMIT ?2",
+    )?;
+    let found = statement.query_map(params![task.as_str(), BRAKES_RESUMED], read)?;
+    renew(tx, found.collect::<rusqlite::Result<_>>()?, brakes)
 }
 
 /// Sets the brakes of a run anew.

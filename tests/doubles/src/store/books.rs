@@ -236,14 +236,15 @@ impl State {
         pruned
     }
 
+    /// The runs of which items wait, or are set aside.
+    pub(super) fn runs_with_items(&self) -> BTreeSet<RunId> {
+        let open = self.dead.values().filter(|letter| letter.is_open());
+        self.all_waiting().chain(open.map(|letter| &letter.item)).map(|item| item.run).collect()
+    }
+
     fn prune_others(&mut self, before: Time, limit: u32) -> u64 {
         let resolved = self.prune_resolved(before, limit);
-        let open = self.dead.values().filter(|letter| letter.is_open());
-        let referred: BTreeSet<RunId> = self
-            .all_waiting()
-            .chain(open.map(|letter| &letter.item))
-            .map(|item| item.run)
-            .collect();
+        let referred = self.runs_with_items();
         let told: BTreeSet<CommitId> =
             self.history.values().map(|recorded| recorded.row.commit).collect();
         let ended = |run: &Run| run.ended_at.is_some_and(|at| at < before);

@@ -36,9 +36,17 @@ impl State {
         })
     }
 
-    /// Sets the brakes of a task's newest runs anew.
+    /// Sets the brakes of a task's newest unfinished runs anew.
     pub(super) fn resume_brakes(&mut self, task: &TaskName, brakes: &Brakes) {
-        for brake in self.list_brakes(task, BRAKES_RESUMED) {
+        let with_items = self.runs_with_items();
+        let is_unfinished = |brake: &Brake| {
+            let scans = self.runs.get(&brake.run).is_some_and(|run| run.ended_at.is_none());
+            scans || with_items.contains(&brake.run)
+        };
+        let mut found = self.list_brakes(task, u32::MAX);
+        found.retain(is_unfinished);
+        found.truncate(BRAKES_RESUMED as usize);
+        for brake in found {
             let place = (brake.run, brake.what.clone());
             self.brakes.insert(place, brake.resumed(brakes));
         }

@@ -175,6 +175,33 @@ pub async fn a_resumption_sets_the_brakes_anew(world: &mut World) {
     world.balanced().await;
 }
 
+/// The brakes of runs that are over stay as they are, with their counts.
+pub async fn a_resumption_leaves_the_brakes_of_runs_that_are_over(world: &mut World) {
+    write_things(world).await;
+    let over = world.planned("task", vec![candidate("k1")]).await;
+    set(world, &[brake(over, "things", 3), brake(over, LETTERS, 3)]).await;
+    let item = world.only("task").await;
+    commit(world, vec![(&item, delete(2))]).await;
+    let open = world.planned("task", vec![candidate("k2")]).await;
+    set(world, &[brake(open, "things", 3)]).await;
+    let item = world.only("task").await;
+    let later = world.now + std::time::Duration::from_secs(60);
+    commit(world, vec![(&item, retry(later, 1, "again"))]).await;
+    let ended = world.store().run(open).await.unwrap().expect("a run").ended_at;
+    assert!(ended.is_some(), "only its retry is left");
+    let brakes = async || {
+        let found = world.store().brakes(&task("task"), 100).await.unwrap();
+        found.into_iter().map(|b| (b.run, b.used, b.allowed)).collect::<Vec<_>>()
+    };
+    let of_over = [(over, 0, Some(3)), (over, 2, Some(3))];
+    command(world, &CommandEffect::Resume(task("task"), Brakes::default()), 10).await;
+    assert_eq!(brakes().await, [[(open, 0, None)].as_slice(), &of_over].concat(), "released");
+    let deletes = Some(DeletesMax::Rows(1));
+    let lower = Brakes { deletes, letters: NonZeroU32::new(1), failures: None };
+    command(world, &CommandEffect::Resume(task("task"), lower), 10).await;
+    assert_eq!(brakes().await, [[(open, 0, Some(1))].as_slice(), &of_over].concat());
+}
+
 /// A collection has about as many rows as it has; counting ends at the bound.
 pub async fn a_collection_is_estimated(world: &mut World) {
     let rows = async |max| world.store().estimate("things", max).await.unwrap();
