@@ -1,6 +1,7 @@
 //! The delivery loop: it runs while its node leads, calls the routes, and respects its concurrency.
 //! Over the store in memory and real HTTP.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -118,6 +119,42 @@ async fn whoever_leads_delivers_and_nobody_else() {
     assert_eq!(way.orchestrator.seen().len(), 20);
     way.emit(20..21).await;
     until("and what comes later", async || way.in_state(State::Delivered).await == 21).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_cannot_be_read_gives_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    std::fs::write(&token, "secret").unwrap();
+    let chmod = |mode| std::fs::set_permissions(&token, std::fs::Permissions::from_mode(mode));
+    chmod(0o600).unwrap();
+    let keys = format!(
+        "token_file = \"{}\"\nattempts_max = 1\nbackoff = \"10ms\"\nbackoff_max = \"20ms\"",
+        token.display()
+    );
+    let way = Way::new(&keys).await;
+    chmod(0o644).unwrap();
+    way.emit(0..3).await;
+    way.lead(1).await;
+    let all = async || {
+        let query = MessageQuery { limit: 10, ..MessageQuery::default() };
+        let all = way.store.messages(&query).await.unwrap();
+        all.into_iter().map(|message| message.delivery).collect::<Vec<_>>()
+    };
+    let says = |error: &Option<String>| error.as_ref().is_some_and(|e| e.contains("chmod 600"));
+    until("all have failed", async || all().await.iter().all(|of| says(&of.error))).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(all().await.iter().all(|of| of.state == State::Pending), "{:?}", all().await);
+    assert!(way.orchestrator.seen().is_empty());
+    chmod(0o600).unwrap();
+    let mut now = besom_core::time::Time::from_secs(1_900_000_000);
+    until("all are delivered", async || {
+        now = now + Duration::from_secs(1);
+        way.fixture.set_now(now);
+        way.in_state(State::Delivered).await == 3
+    })
+    .await;
+    assert!(all().await.iter().all(|of| of.attempts == 1), "{:?}", all().await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

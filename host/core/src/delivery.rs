@@ -19,6 +19,9 @@
 //! that kills its host is counted, and one that its host abandoned becomes visible again by itself.
 //! While a result cannot be recorded, nothing is claimed; otherwise messages that are being
 //! delivered would be claimed again.
+//!
+//! Where no request can be made, because of a token that cannot be read for example, the attempt is given
+//! back: no message is given up for it, and the topic waits as a whole.
 
 pub mod broker;
 pub mod event;
@@ -58,6 +61,12 @@ pub struct Rules {
     pub concurrency: u32,
 }
 
+impl Rules {
+    fn waits(&self) -> Backoff {
+        Backoff { first: self.backoff, max: self.backoff_max, jitter: Jitter::HalfShorter }
+    }
+}
+
 /// What is delivered, and how much of it concurrently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -81,6 +90,8 @@ pub enum Answer {
     },
     /// The message may not have been received, for this reason.
     Failed(String),
+    /// No request could be made of it, for a reason on this side. Nothing was sent.
+    Unsent(String),
 }
 
 /// Why the store did not do what it was asked.
@@ -145,6 +156,10 @@ pub struct Machine {
     note_at: Mono,
     /// Index of the topic with the first choice; each claim advances it by one.
     turn: usize,
+    /// The topics of which no request could be made: the number of times in a row.
+    unsent: BTreeMap<String, u32>,
+    /// Of these, the ones that are not claimed before a time.
+    waiting: BTreeMap<String, Mono>,
     fenced: bool,
 }
 
@@ -161,6 +176,8 @@ impl Machine {
             look_at: now,
             note_at: now,
             turn: 0,
+            unsent: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             fenced: false,
         }
     }
@@ -182,7 +199,7 @@ impl Machine {
         }
         let note = (!self.ended.is_empty() && self.noting.is_empty()).then_some(self.note_at);
         let look = self.may_claim().then_some(self.look_at);
-        note.into_iter().chain(look).min()
+        note.into_iter().chain(look).chain(self.waiting.values().copied()).min()
     }
 
     /// Handles an event and pushes the resulting commands. `random` is uniformly distributed.
@@ -193,17 +210,11 @@ impl Machine {
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) {
+        self.waiting.retain(|_, until| *until > now);
         match event {
             Event::Tick => {}
             Event::Claimed(claimed) => self.on_claimed(now, claimed, out),
-            Event::Answered(id, answer) => {
-                if let Some(sent) = self.under_way.get(&id)
-                    && let Some(rules) = self.settings.topics.get(&sent.topic)
-                {
-                    let end = judge(rules, sent.attempt, answer, random());
-                    self.ended.push(Attempt { id, attempt: sent.attempt, end });
-                }
-            }
+            Event::Answered(id, answer) => self.on_answered(now, id, answer, random()),
             Event::Noted(noted) => self.on_noted(now, noted),
         }
         if self.fenced {
@@ -241,6 +252,27 @@ impl Machine {
             Err(Refused::Fenced) => self.fenced = true,
             Err(Refused::Later) => self.look_again(now + STORE_RETRY.max(self.settings.poll)),
         }
+    }
+
+    fn on_answered(&mut self, now: Mono, id: u64, answer: Answer, random: u64) {
+        let Some(sent) = self.under_way.get(&id) else { return };
+        let Some(rules) = self.settings.topics.get(&sent.topic) else { return };
+        let end = match answer {
+            Answer::Unsent(error) => {
+                // Those that were claimed together fail together, and count once.
+                let times = self.unsent.entry(sent.topic.clone()).or_default();
+                let until = self.waiting.entry(sent.topic.clone()).or_insert_with(|| {
+                    *times = times.saturating_add(1);
+                    now + rules.waits().pause(*times - 1, random)
+                });
+                End::Unsent { after: until.since(now), error: bounded(error) }
+            }
+            answer => {
+                self.unsent.remove(&sent.topic);
+                judge(rules, sent.attempt, answer, random)
+            }
+        };
+        self.ended.push(Attempt { id, attempt: sent.attempt, end });
     }
 
     fn on_noted(&mut self, now: Mono, noted: Result<(), Refused>) {
@@ -284,13 +316,14 @@ impl Machine {
         let count = |topic: &str| under_way.get(topic).copied().unwrap_or_default();
         let all: u32 = under_way.values().sum();
         let mut left = self.settings.concurrency.saturating_sub(all);
-        let mut kept = self.settings.topics.keys().filter(|topic| count(topic) == 0).count() as u32;
+        let is_idle = |topic: &&String| count(topic) == 0 && !self.waiting.contains_key(*topic);
+        let mut kept = self.settings.topics.keys().filter(is_idle).count() as u32;
         let topics = self.settings.topics.len().max(1);
         let mut room = Vec::new();
         for (topic, rules) in
             self.settings.topics.iter().cycle().skip(self.turn % topics).take(topics)
         {
-            if self.asked.contains(topic) {
+            if self.asked.contains(topic) || self.waiting.contains_key(topic) {
                 continue;
             }
             let busy = count(topic);
@@ -322,7 +355,7 @@ impl Machine {
 /// 5xx) and silence are retried; any other answer would be the same every time.
 pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
     let (error, reply, again, asked) = match answer {
-        Answer::Failed(error) => (error, None, true, None),
+        Answer::Failed(error) | Answer::Unsent(error) => (error, None, true, None),
         Answer::Replied { reply, .. } if (200..300).contains(&reply.status) => {
             return End::Delivered(Some(reply));
         }
@@ -336,8 +369,7 @@ pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
             (error, Some(reply), again, retry_after)
         }
     };
-    let mut error = error;
-    error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
+    let error = bounded(error);
     if !again {
         return End::GivenUp { error, reply };
     }
@@ -345,9 +377,12 @@ pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
         let error = format!("{error} (attempt {attempt} of {})", rules.attempts_max);
         return End::GivenUp { error, reply };
     }
-    let jitter = Jitter::HalfShorter;
-    let waits = Backoff { first: rules.backoff, max: rules.backoff_max, jitter };
-    let own = waits.pause(attempt.saturating_sub(1), random);
+    let own = rules.waits().pause(attempt.saturating_sub(1), random);
     let after = asked.map_or(own, |asked| asked.max(own).min(rules.backoff_max.max(own)));
     End::Again { after, error }
+}
+
+fn bounded(mut error: String) -> String {
+    error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
+    error
 }

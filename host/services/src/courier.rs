@@ -118,7 +118,10 @@ impl HttpCourier {
     }
 
     async fn attempt(&self, way: &Way, message: &Claimed, key: &str) -> Result<Answer, String> {
-        let request = request::build(way, &self.store, message, key)?;
+        let request = match request::build(way, &self.store, message, key) {
+            Ok(request) => request,
+            Err(error) => return Ok(Answer::Unsent(error)),
+        };
         let host = way.target.host.trim_matches(['[', ']']).to_owned();
         let stream = TcpStream::connect((host.as_str(), way.target.port))
             .await

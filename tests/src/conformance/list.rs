@@ -182,6 +182,7 @@ macro_rules! store_conformance {
             }
             outbox {
                 a_claimed_message_is_hidden_for_the_hold,
+                an_attempt_that_could_not_be_made_is_given_back,
                 messages_of_a_key_go_one_after_the_other,
                 messages_of_a_key_are_numbered_without_gaps,
                 messages_of_two_tasks_share_the_sequence_of_their_key,

@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 use super::message::{Claimed, End, Fate};
-use super::{ERROR_BYTES_MAX, Refused, STORE_RETRY};
+use super::{Refused, STORE_RETRY, bounded};
 use crate::backoff::{Backoff, Jitter};
 use crate::time::Mono;
 
@@ -213,7 +213,7 @@ impl Machine {
             match fates.next() {
                 Some(Fate::Accepted) => self.ended.push((id, End::Delivered(None))),
                 Some(Fate::Refused(error)) => {
-                    self.ended.push((id, End::GivenUp { error: cut(error), reply: None }));
+                    self.ended.push((id, End::GivenUp { error: bounded(error), reply: None }));
                 }
                 Some(Fate::Unknown(error)) => {
                     failed = Some((id, error));
@@ -237,7 +237,7 @@ impl Machine {
         self.most = (many / 2).max(1);
         self.send_at = now + pause;
         // Shown with the message; the pause is the machine's own.
-        self.ended.push((id, End::Again { after: Duration::ZERO, error: cut(error) }));
+        self.ended.push((id, End::Again { after: Duration::ZERO, error: bounded(error) }));
         self.ahead.clear();
         self.read_void = self.reading;
     }
@@ -253,11 +253,6 @@ impl Machine {
             }
         }
     }
-}
-
-fn cut(mut error: String) -> String {
-    error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
-    error
 }
 
 #[cfg(test)]

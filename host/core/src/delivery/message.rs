@@ -81,6 +81,13 @@ pub enum End {
         /// What went wrong.
         error: String,
     },
+    /// No request could be made. As [`End::Again`], but the attempt does not count.
+    Unsent {
+        /// The wait.
+        after: Duration,
+        /// What went wrong.
+        error: String,
+    },
     /// The message is given up. Messages behind it are delivered.
     GivenUp {
         /// What went wrong.

@@ -148,6 +148,39 @@ fn a_fenced_machine_begins_nothing_any_more() {
     }
 }
 
+/// A token that cannot be read, for example. The topic waits as a whole, not each of its messages in turn.
+#[test]
+fn what_cannot_be_sent_uses_no_attempt_and_its_topic_waits() {
+    let unsent = |id| Event::Answered(id, Answer::Unsent("token_file t: no".into()));
+    let ended = |id, half_seconds| Attempt {
+        id,
+        attempt: 4,
+        end: End::Unsent { after: SEC * half_seconds / 2, error: "token_file t: no".into() },
+    };
+    let last = |id| Claimed { attempt: 4, ..message(id, "t") };
+    let mut m = machine(&[("t", 2), ("u", 2)], 8);
+    step(&mut m, at(0), Event::Tick);
+    step(&mut m, at(0), Event::Claimed(Ok(vec![last(1), last(2)])));
+    assert_eq!(step(&mut m, at(0), unsent(1)), [Command::Note(vec![ended(1, 1)])]);
+    assert_eq!(step(&mut m, at(0), unsent(2)), [], "both count once");
+    assert_eq!(step(&mut m, at(0), Event::Noted(Ok(()))), [Command::Note(vec![ended(2, 1)])]);
+    let others = step(&mut m, at(0), Event::Noted(Ok(())));
+    assert_eq!(others, [claim(&[("u", 2)])], "only its own topic waits");
+    assert_eq!(step(&mut m, at(0), Event::Claimed(Ok(vec![]))), []);
+    assert_eq!(m.deadline(), Some(Mono::START + SEC / 2));
+    assert_eq!(step(&mut m, at(1), Event::Tick), [claim(&[("t", 2), ("u", 2)])]);
+    step(&mut m, at(1), Event::Claimed(Ok(vec![last(1)])));
+    assert_eq!(step(&mut m, at(1), unsent(1)), [Command::Note(vec![ended(1, 2)])], "twice as long");
+    step(&mut m, at(1), Event::Noted(Ok(())));
+    step(&mut m, at(1), Event::Claimed(Ok(vec![])));
+    step(&mut m, at(2), Event::Tick);
+    step(&mut m, at(2), Event::Claimed(Ok(vec![last(1)])));
+    step(&mut m, at(2), Event::Answered(1, replied(200)));
+    step(&mut m, at(2), Event::Noted(Ok(())));
+    step(&mut m, at(2), Event::Claimed(Ok(vec![last(2)])));
+    assert_eq!(step(&mut m, at(2), unsent(2)), [Command::Note(vec![ended(2, 1)])], "anew");
+}
+
 #[test]
 fn a_store_that_is_away_is_asked_again_after_a_while() {
     let mut m = machine(&[("t", 1)], 8);

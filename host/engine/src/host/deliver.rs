@@ -187,6 +187,12 @@ impl Receivers {
                 health.hold_node_for(&what, (Cause::Broker, &why), *after);
                 return;
             }
+            End::Unsent { after, error } => {
+                failing.insert(attempt.id);
+                let why = format!("{error}; its messages wait, and no attempt counts");
+                health.hold_node_for(&what, (Cause::Broker, &why), *after);
+                return;
+            }
             End::Delivered(_) => {}
             End::GivenUp { error, .. } => {
                 tracing::warn!(

@@ -258,7 +258,9 @@ async fn ended_read(tx: &Tx, ends: &[(u64, End)]) -> Job<()> {
         given_up.push(matches!(end, End::GivenUp { .. }));
         errors.push(match end {
             End::Delivered(_) => None,
-            End::Again { error, .. } | End::GivenUp { error, .. } => Some(escaped(error)),
+            End::Again { error, .. } | End::Unsent { error, .. } | End::GivenUp { error, .. } => {
+                Some(escaped(error))
+            }
         });
     }
     let sql = "UPDATE @.outbox o SET attempts = o.attempts + 1,
@@ -344,7 +346,7 @@ async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
     for Attempt { id, attempt, end } in attempts {
         let (delivered, given_up, next, error, reply) = match end {
             End::Delivered(reply) => (Some(tx.now.0), None, None, None, reply.as_ref()),
-            End::Again { after, error } => {
+            End::Again { after, error } | End::Unsent { after, error } => {
                 (None, None, Some((tx.now + *after).0), Some(error), None)
             }
             End::GivenUp { error, reply } => {
@@ -354,7 +356,8 @@ async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
         let recorded = tx
             .query(
                 "WITH o AS (UPDATE @.outbox SET delivered_at = $3, given_up_at = $4, error = $6,
-                   reply_status = $7, reply_body = $8, reply_cut = $9
+                   reply_status = $7, reply_body = $8, reply_cut = $9,
+                   attempts = attempts - CASE WHEN $10 THEN 1 ELSE 0 END
                  WHERE id = $1 AND attempts = $2 AND delivered_at IS NULL AND given_up_at IS NULL
                  RETURNING sequence),
                  due AS (UPDATE @.outbox_sequence s SET due = $5 FROM o
@@ -369,7 +372,8 @@ async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
                     error.map(|text| escaped(text).into_owned()),
                     reply.map(|r| i32::from(r.status)),
                     reply.map(|r| r.body.clone()),
-                    reply.map(|r| r.cut)
+                    reply.map(|r| r.cut),
+                    matches!(end, End::Unsent { .. })
                 ],
             )
             .await?;

@@ -210,7 +210,7 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
     for Attempt { id, attempt, end } in attempts {
         let (delivered, given_up, next, error, reply) = match end {
             End::Delivered(reply) => (Some(tx.now.0), None, None, None, reply.as_ref()),
-            End::Again { after, error } => {
+            End::Again { after, error } | End::Unsent { after, error } => {
                 (None, None, Some((tx.now + *after).0), Some(error), None)
             }
             End::GivenUp { error, reply } => {
@@ -219,7 +219,7 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
         };
         let mut update = tx.conn.prepare_cached(
             "UPDATE besom_outbox SET delivered_at = ?3, given_up_at = ?4, error = ?5,
-               reply_status = ?6, reply_body = ?7, reply_cut = ?8
+               reply_status = ?6, reply_body = ?7, reply_cut = ?8, attempts = attempts - ?9
              WHERE id = ?1 AND attempts = ?2 AND delivered_at IS NULL AND given_up_at IS NULL
              RETURNING topic, key, tenant",
         )?;
@@ -231,7 +231,8 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
             error,
             reply.map(|r| r.status),
             reply.map(|r| &r.body),
-            reply.map(|r| r.cut)
+            reply.map(|r| r.cut),
+            matches!(end, End::Unsent { .. })
         ];
         let Some(sequence) = update.query_row(recorded, sequence).optional()? else { continue };
         let Some(next) = next else {
@@ -292,7 +293,7 @@ pub(super) fn end_read(tx: &mut Tx<'_>, fence: &FencingToken, ends: &[(u64, End)
     for (id, end) in ends {
         let (delivered, given_up, error) = match end {
             End::Delivered(_) => (Some(tx.now.0), None, None),
-            End::Again { error, .. } => (None, None, Some(error)),
+            End::Again { error, .. } | End::Unsent { error, .. } => (None, None, Some(error)),
             End::GivenUp { error, .. } => (None, Some(tx.now.0), Some(error)),
         };
         update.execute(params![*id as i64, delivered, given_up, error])?;

@@ -336,8 +336,9 @@ impl State {
                     (message.stage, message.error) = (Stage::Delivered, None);
                     (message.reply, message.ended_at) = (reply.clone(), Some(now));
                 }
-                End::Again { after, error } => {
+                End::Again { after, error } | End::Unsent { after, error } => {
                     (message.next_at, message.error) = (now + *after, Some(error.clone()));
+                    message.attempts -= u32::from(matches!(end, End::Unsent { .. }));
                 }
                 End::GivenUp { error, reply } => {
                     (message.stage, message.error) = (Stage::GivenUp, Some(error.clone()));
@@ -390,7 +391,9 @@ impl State {
                     (message.stage, message.error) = (Stage::Delivered, None);
                     message.ended_at = Some(now);
                 }
-                End::Again { error, .. } => message.error = Some(error.clone()),
+                End::Again { error, .. } | End::Unsent { error, .. } => {
+                    message.error = Some(error.clone());
+                }
                 End::GivenUp { error, .. } => {
                     (message.stage, message.error) = (Stage::GivenUp, Some(error.clone()));
                     message.ended_at = Some(now);

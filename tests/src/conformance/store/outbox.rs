@@ -103,6 +103,27 @@ pub async fn a_claimed_message_is_hidden_for_the_hold(world: &mut World) {
     assert_eq!((again[0].id, again[0].attempt), (message.id, 2), "the attempt was counted");
 }
 
+/// An attempt that could not be made is given back; the message waits as after any other.
+pub async fn an_attempt_that_could_not_be_made_is_given_back(world: &mut World) {
+    emitted(world, &[("t", "a", "a1")]).await;
+    let first = claim(world, "t", 10).await;
+    end(world, &first[0], End::Again { after: MINUTE, error: "away".into() }).await;
+    world.advance(MINUTE);
+    let second = claim(world, "t", 10).await;
+    end(world, &second[0], End::Unsent { after: MINUTE * 10, error: "no token".into() }).await;
+    let query = MessageQuery { limit: 10, ..MessageQuery::default() };
+    let read = world.store().messages(&query).await.expect("messages").remove(0).delivery;
+    assert_eq!((read.attempts, read.error.as_deref()), (1, Some("no token")));
+    world.advance(MINUTE * 5);
+    assert!(claim(world, "t", 10).await.is_empty());
+    world.advance(MINUTE * 5);
+    let third = claim(world, "t", 10).await;
+    assert_eq!(third[0].attempt, 2);
+    delivered(world, &third[0]).await;
+    let read = world.store().messages(&query).await.expect("messages").remove(0).delivery;
+    assert_eq!((read.attempts, read.state), (2, State::Delivered));
+}
+
 /// Of one topic, tenant and key only the first message can be claimed; other sequences are
 /// independent.
 pub async fn messages_of_a_key_go_one_after_the_other(world: &mut World) {
