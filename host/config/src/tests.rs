@@ -214,6 +214,18 @@ besom.toml:3:1: error: duplicate key
     | ^^^ remove one of them
 "#,
     );
+    check(
+        "[lease]\nttl = \"15s\"\nrenew = \"5s\"\n[lease]\nttl = \"16s\"\nrenew = \"5s\"\n[host]\n\
+         batch_items = 1\nbatch_items = 2\n",
+        r#"
+besom.toml:4:2: error: duplicate key
+  4 | [lease]
+    |  ^^^^^ remove one of them
+besom.toml:9:1: error: duplicate key
+  9 | batch_items = 2
+    | ^^^^^^^^^^^ remove one of them
+"#,
+    );
 }
 
 #[test]

@@ -78,8 +78,16 @@ pub fn parse(source: &Source) -> (Table, Vec<Diagnostic>) {
     let (root, errors) = DeTable::parse_recoverable(source.text());
     let mut problems = Vec::new();
     let mut broken_lines = std::collections::BTreeSet::new();
+    let mut repeated = 0..0;
     for error in errors {
         let span = error.span().unwrap_or(0..0);
+        // The keys of a table that is there twice are consequences of its header.
+        if error.message().contains("duplicate") {
+            if repeated.contains(&span.start) {
+                continue;
+            }
+            repeated = rest_of_table(source.text(), &span);
+        }
         let diagnostic = Diagnostic::error(source.at(&span), error.message());
         // After an error, the parser continues in the middle of the line: further errors in the same
         // line are consequences of the first.
@@ -93,6 +101,15 @@ pub fn parse(source: &Source) -> (Table, Vec<Diagnostic>) {
     }
     let table = table(source, root.get_ref(), &mut problems);
     (table, problems)
+}
+
+/// What follows a header up to the next one; empty: the place is not in a header.
+fn rest_of_table(text: &str, span: &Range<usize>) -> Range<usize> {
+    let line = text.get(..span.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+    let is_header = text.get(line..).is_some_and(|line| line.trim_start().starts_with('['));
+    let next = text.get(span.end..).and_then(|rest| rest.find("\n["));
+    let end = if is_header { next.map_or(text.len(), |at| span.end + at) } else { span.end };
+    span.end..end
 }
 
 fn syntax_fix(message: &str) -> Option<&'static str> {
