@@ -17,12 +17,13 @@ const LINES_MAX: usize = 1_024;
 
 static DIVERTED: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
 
-/// Starts logging with a level or with `tracing` directives.
+/// Starts logging with a level or with `tracing` directives; without what plugins log, unless the directives name
+/// it.
 ///
 /// # Errors
 /// Directives that cannot be parsed.
-pub fn start(directives: &str) -> Result<(), String> {
-    let filter = tracing_subscriber::EnvFilter::try_new(own(directives))
+pub fn start(directives: &str, of_plugins: bool) -> Result<(), String> {
+    let filter = tracing_subscriber::EnvFilter::try_new(own(directives, of_plugins))
         .map_err(|e| format!("--log `{directives}`: {e}; write, for example, `debug`"))?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
@@ -51,13 +52,17 @@ fn field(to: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Res
 /// Applies a plain `debug` or `trace` level only to Besom's own events: the plugin compiler alone would log
 /// ten thousand lines at `debug`. The database driver logs each failed connection, which the health of
 /// the host already reports once.
-fn own(directives: &str) -> String {
+fn own(directives: &str, of_plugins: bool) -> String {
     const DRIVER: &str = "tokio_postgres=warn,deadpool=error";
-    match directives.trim() {
+    let mut own = match directives.trim() {
         level @ ("debug" | "trace") => format!("info,besom={level},{DRIVER}"),
         "info" | "warn" => format!("{},{DRIVER}", directives.trim()),
         other => other.to_owned(),
+    };
+    if !of_plugins && !own.contains("besom::task") {
+        own.push_str(",besom::task=off");
     }
+    own
 }
 
 /// Whether a screen can be drawn on this terminal.
@@ -188,8 +193,13 @@ mod tests {
             ("info,besom_node=debug", "info,besom_node=debug"),
             ("debug,hyper=warn", "debug,hyper=warn"),
         ] {
-            assert_eq!(own(given), meant);
-            assert!(tracing_subscriber::EnvFilter::try_new(own(given)).is_ok(), "{meant}");
+            assert_eq!(own(given, true), meant);
+            let quiet = own(given, false);
+            assert_eq!(quiet, format!("{meant},besom::task=off"));
+            for directives in [meant, &quiet] {
+                assert!(tracing_subscriber::EnvFilter::try_new(directives).is_ok(), "{directives}");
+            }
         }
+        assert_eq!(own("besom::task=debug", false), "besom::task=debug", "it is asked for");
     }
 }

@@ -167,7 +167,9 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     // Databases, leases and logs hold data of other people: only this user may read them.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    if let Err(message) = log::start(&cli.global.log) {
+    // What a plugin says of items that it decides again has been logged by their run.
+    let of_plugins = !matches!(cli.verb, Verb::Runs(runs::Verb::Replay(_)));
+    if let Err(message) = log::start(&cli.global.log, of_plugins) {
         return Exit::from(Failure::Usage(message)).into();
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
