@@ -39,19 +39,56 @@ impl fmt::Display for Paced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = |us: u64| us as f64 / 1_000.0;
         write!(f, "{} rows/s", self.rows_per_second)?;
+        let felt = [
+            (Sign::Latency, self.latency_us, self.latency_max_us),
+            (Sign::LockWaits, self.lock_wait_us, self.latency_max_us),
+            (Sign::Lag, self.lag_us, self.lag_max_us),
+        ];
         if let Some(sign) = self.reason {
             write!(f, ", less because of {sign}")?;
-        }
-        let felt = [("latency", self.latency_us), ("lock waits", self.lock_wait_us)];
-        for (what, us) in felt {
-            if let Some(us) = us {
-                write!(f, "; {what} {:.1} ms", millis(us))?;
+            let now = felt.iter().find(|(of, ..)| *of == sign);
+            if now.is_none_or(|(_, us, most)| us.is_none_or(|us| us <= *most)) {
+                f.write_str(" before the last measurement")?;
             }
         }
-        write!(f, " (at most {:.1} ms)", millis(self.latency_max_us))?;
-        if let Some(us) = self.lag_us {
-            write!(f, "; replication lag {:.1} ms", millis(us))?;
+        for (what, us, most) in felt {
+            if let Some(us) = us {
+                write!(f, "; {what} {:.1} ms, at most {:.1} ms", millis(us), millis(most))?;
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_measure_is_shown_with_its_bound_and_a_reason_that_has_passed_as_such() {
+        let pace = |reason, lock_wait_us| Paced {
+            rows_per_second: 500,
+            reason,
+            lock_wait_us,
+            lag_us: Some(2_000),
+            latency_max_us: 20_000,
+            lag_max_us: 10_000_000,
+            ..Paced::default()
+        };
+        let lag = "replication lag 2.0 ms, at most 10000.0 ms";
+        for (paced, said) in [
+            (pace(None, None), "500 rows/s"),
+            (
+                pace(Some(Sign::LockWaits), Some(30_000)),
+                "500 rows/s, less because of lock waits; lock waits 30.0 ms, at most 20.0 ms",
+            ),
+            (
+                pace(Some(Sign::LockWaits), Some(0)),
+                "500 rows/s, less because of lock waits before the last measurement; lock waits 0.0 ms, at \
+                 most 20.0 ms",
+            ),
+        ] {
+            assert_eq!(paced.to_string(), format!("{said}; {lag}"));
+        }
     }
 }

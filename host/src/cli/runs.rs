@@ -184,6 +184,18 @@ async fn known(store: &dyn Store, number: u64) -> Result<Run, Failure> {
     Ok(standing(store, &run).await?)
 }
 
+/// Why a run has no items in the history.
+fn nothing(run: &Run) -> &'static str {
+    match (run.ended_at, run.blocked) {
+        (None, _) => "No items of this run have ended yet.",
+        (Some(_), 0) => "The history has no items of this run.",
+        (Some(_), _) => {
+            "The history has no items of this run. What it found is blocked: these versions were decided or set \
+             aside before."
+        }
+    }
+}
+
 fn text(run: &Run, items: &[ItemRow], waiting: &BTreeSet<u64>) -> String {
     let mut facts = Facts::default();
     facts.add("run", run.id).add("task", &run.task).add("slot", Stamp(run.slot));
@@ -200,10 +212,8 @@ fn text(run: &Run, items: &[ItemRow], waiting: &BTreeSet<u64>) -> String {
     if let Some(error) = &run.error {
         facts.add("error", error);
     }
-    let mut table = Table::new(
-        &["TENANT", "KEY", "AT", "OUTCOME", ">ROWS", "REASON", "NOTES"],
-        "No items of this run have ended yet.",
-    );
+    let mut table =
+        Table::new(&["TENANT", "KEY", "AT", "OUTCOME", ">ROWS", "REASON", "NOTES"], nothing(run));
     for item in items {
         table.row([
             output::text(item.tenant.as_ref()),
