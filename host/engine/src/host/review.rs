@@ -505,8 +505,8 @@ fn bound(proposal: &mut Proposal, rows: u64) {
     }
 }
 
-/// Rows of each collection in turn, at most [`CHANGES_MAX`]. What goes with a row is changed before it, and the row
-/// itself comes first here.
+/// Rows of each collection, at most [`CHANGES_MAX`], one collection after the other: rows that stand below each
+/// other need not belong together. What goes with a row is changed before it, and the row itself comes first here.
 fn examples<'i>(images: &[&'i BeforeImage]) -> Vec<&'i BeforeImage> {
     let mut of: Vec<Vec<&BeforeImage>> = Vec::new();
     for image in images {
@@ -517,7 +517,12 @@ fn examples<'i>(images: &[&'i BeforeImage]) -> Vec<&'i BeforeImage> {
     }
     let most = of.iter().map(Vec::len).max().unwrap_or(0);
     let turn = |at: usize| of.iter().rev().filter_map(move |some| some.get(at).copied());
-    (0..most).flat_map(turn).take(CHANGES_MAX).collect()
+    let mut chosen: Vec<_> = (0..most).flat_map(turn).take(CHANGES_MAX).collect();
+    let place = |image: &&BeforeImage| {
+        of.iter().rev().position(|some| some[0].collection == image.collection)
+    };
+    chosen.sort_by_key(place);
+    chosen
 }
 
 fn operation(image: &BeforeImage) -> Operation {
