@@ -71,6 +71,8 @@ pub struct Report {
     /// Why the last change of its configuration file was rejected, or which plugins keep their code
     /// ([`CODE_KEPT`]); none: it was loaded.
     pub config_fault: Option<String>,
+    /// The keys of its configuration file whose changes take effect at its next start.
+    pub needs_restart: Vec<String>,
     /// The path of its configuration file.
     pub config_path: String,
     /// When it loaded its configuration.

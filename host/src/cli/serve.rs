@@ -426,6 +426,7 @@ async fn reload(
             }
             is_pending
         });
+        told.recorder.config_waits(pending);
         for key in &changes.needs_restart {
             match key.as_str() {
                 "store.path" | "store.url" | "store.schema" => tracing::warn!(

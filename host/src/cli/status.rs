@@ -95,6 +95,8 @@ pub struct NodeStatus {
     pub clock: Option<ClockReport>,
     /// Why the node rejected the last change of its configuration file; it keeps the configuration before.
     pub config_fault: Option<String>,
+    /// The keys of its configuration file whose changes take effect at its next start.
+    pub needs_restart: Vec<String>,
     /// Number of earlier incarnations of the node that vanished.
     pub earlier: usize,
 }
@@ -404,6 +406,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             held: node_held.iter().filter(|h| h.node == n.node.as_str()).cloned().collect(),
             clock: n.report.as_ref().and_then(|report| report.clock).filter(|_| alive(n)),
             config_fault: n.report.as_ref().and_then(|report| report.config_fault.clone()),
+            needs_restart: n.report.as_ref().map(|r| r.needs_restart.clone()).unwrap_or_default(),
             earlier: if is_latest(n) {
                 let same = |other: &&&NodeRow| {
                     other.node.node_name() == n.node.node_name() && other.node != n.node
@@ -642,6 +645,13 @@ fn text(report: &Report) -> String {
         })
         .collect();
     let refused = refused + &of_file(report);
+    let waiting = report.nodes.iter().filter(|node| !node.needs_restart.is_empty());
+    let waiting: String = waiting
+        .map(|node| {
+            let keys = printable(&node.needs_restart.join(", "));
+            format!("{}: changes that wait for a restart: {keys}\n", node.node)
+        })
+        .collect();
     let unlike = report.unlike().map(|words| format!("{}\n", printable(&words)));
     let unlike = unlike.unwrap_or_default();
     let node_held = report
@@ -672,7 +682,7 @@ fn text(report: &Report) -> String {
         })
         .collect();
     let mut out = format!(
-        "{}\n{}{missing}{clocks}{refused}{unlike}\n{}",
+        "{}\n{}{missing}{clocks}{refused}{waiting}{unlike}\n{}",
         facts.render(),
         nodes.render(),
         tasks(&report.tasks, report.now)

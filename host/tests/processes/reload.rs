@@ -171,6 +171,42 @@ fn a_truncated_file_is_refused_and_every_task_goes_on() {
 }
 
 #[test]
+fn what_waits_for_a_restart_is_named_until_the_file_is_as_it_was() {
+    let tasks = shares_every("@every 1h");
+    let site = Site::new(&tasks);
+    let mut host = site.serve();
+    host.leads();
+    let topic = "[delivery]\nhosts = [\"localhost:1\"]\n\
+                 [topics.\"orders.paid\"]\nurl = \"http://localhost:1/\"\n";
+    let waits = |keys: &[&str]| {
+        wait_for("the keys", || {
+            let (_, status) = site.json(&["status"]);
+            (status["nodes"][0]["needs_restart"] == serde_json::json!(keys)).then_some(())
+        });
+        let said = String::from_utf8(site.besom(&["status"]).stdout).expect("a text");
+        said.lines().find(|line| line.contains("wait for a restart")).map(str::to_owned)
+    };
+    assert_eq!(waits(&[]), None);
+    site.configure(&format!("{tasks}{topic}"));
+    let keys = ["delivery.hosts", "topics.orders.paid"];
+    let said = waits(&keys).expect("a line");
+    assert!(
+        said.ends_with(": changes that wait for a restart: delivery.hosts, topics.orders.paid"),
+        "{said}"
+    );
+    // A change that takes effect at once, and a file that is refused, leave it as it is.
+    site.configure(&format!("{}{topic}", shares_every("@every 2h")));
+    wait_for("the reload", || {
+        let (_, status) = site.json(&["status"]);
+        (status["tasks"][0]["next"] != Value::Null).then_some(())
+    });
+    assert!(waits(&keys).is_some());
+    site.configure(&tasks);
+    assert_eq!(waits(&[]), None);
+    host.stop();
+}
+
+#[test]
 fn a_plugin_dropped_in_is_loaded_on_reload_and_at_start() {
     let site = Site::new(&shares_every("@every 1h"));
     site.create_tables();

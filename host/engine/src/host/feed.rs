@@ -119,7 +119,8 @@ impl Feed {
             return Ok(());
         }
         Err(Refused::Topic(format!(
-            "the topic `{topic}` takes no messages of the product: set feed = true in its [topics] section"
+            "the topic `{topic}` takes no messages of the product: set feed = true in its [topics] section, and \
+             restart the host: it reads the topics when it starts"
         )))
     }
 

@@ -49,6 +49,7 @@ struct Taken {
     path: String,
     at: Time,
     fault: Option<String>,
+    needs_restart: Vec<String>,
 }
 
 impl Default for Recorder {
@@ -179,7 +180,13 @@ impl Recorder {
 
     /// A configuration file was loaded.
     pub fn config_taken(&self, path: &str) {
-        *locked(&self.config) = Taken { path: path.to_owned(), at: clock::wall(), fault: None };
+        let (path, at) = (path.to_owned(), clock::wall());
+        *locked(&self.config) = Taken { path, at, ..Taken::default() };
+    }
+
+    /// The keys of the loaded file that take effect at the next start.
+    pub fn config_waits(&self, needs_restart: Vec<String>) {
+        locked(&self.config).needs_restart = needs_restart;
     }
 
     /// The configuration file again equals the active configuration.
@@ -194,13 +201,14 @@ impl Recorder {
 
     /// The current report of the node.
     pub fn report(&self) -> Report {
-        let Taken { path, at, fault } = locked(&self.config).clone();
+        let Taken { path, at, fault, needs_restart } = locked(&self.config).clone();
         let mut report = Report {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: self.started_at,
             config_path: path,
             config_at: at,
             config_fault: fault,
+            needs_restart,
             cut: locked(&self.cut).values().cloned().collect(),
             left_out: {
                 let all = locked(&self.left_out);

@@ -95,7 +95,7 @@ async fn what_cannot_be_stored_is_refused_with_the_reason() {
     let large = "x".repeat(BODY_BYTES_MAX + 1);
     let number = "numbers start at 1";
     for (line, body, status, words) in [
-        ("POST /feed/u/k", "x", 404, "set feed = true in its [topics] section"),
+        ("POST /feed/u/k", "x", 404, "in its [topics] section, and restart the host"),
         ("GET /feed/u/k", "", 404, "takes no messages of the product"),
         ("POST /feed/t/k?number=0", "x", 400, number),
         ("POST /feed/t/k?number=-1", "x", 400, "invalid query"),
