@@ -1,9 +1,13 @@
 //! What requires an operator's attention, most urgent first.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CODE_KEPT, Cause, Held, HotKey, Node, NodeState, Pause, RunState, Snapshot, Task};
-use besom_core::plan::{SlotOutcome, Unusual};
+use super::{
+    CODE_KEPT, Cause, Held, HotKey, Node, NodeState, Pause, Run, RunState, Snapshot, Task,
+};
+use besom_core::plan::{SlotOutcome, Trigger, Unusual};
 use besom_core::time::Time;
 
 /// A node that has been silent for longer is reported.
@@ -188,10 +192,14 @@ impl Found {
         }
     }
 
-    /// Reports a leadership that changes too often.
+    /// Reports a leadership that changes too often. Each pass leads under a term of its own, as a person wants it.
     fn leaders(&mut self, snapshot: &Snapshot, limits: &Thresholds) {
-        let terms = &snapshot.leadership.terms;
-        let recent = terms.iter().filter(|term| self.now.since(term.since) < HOUR).count();
+        let of_pass = |run: &&Arc<Run>| run.trigger == Trigger::Pass;
+        let passes: BTreeSet<u64> =
+            snapshot.runs.iter().filter(of_pass).map(|run| run.term).collect();
+        let terms = snapshot.leadership.terms.iter();
+        let recent = terms.filter(|term| self.now.since(term.since) < HOUR);
+        let recent = recent.filter(|term| !passes.contains(&term.term)).count();
         if recent > limits.leaders_max {
             let text = format!("the leadership has changed {recent} times in the last hour");
             self.add(Urgency::Warning, Subject::Leader, text);
