@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use admit::{Admission, admit};
 pub use decide::{Decision, decide};
 pub use explain::explain;
-pub use forecast::{Forecast, forecast};
+pub use forecast::{Forecast, forecast, took};
 pub use policy::{
     ActiveRun, CATCH_UP_RUNS_MAX, CLOCK_BACK_MAX, GRACE_DEFAULT, GRACE_MIN, Leadership, Policy,
     Start, start_of,

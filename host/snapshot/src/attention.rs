@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    CODE_KEPT, Cause, Held, HotKey, Node, NodeState, Pause, Run, RunState, Snapshot, Task,
+    CODE_KEPT, Cause, Held, HotKey, LastRun, Node, NodeState, Pause, Run, RunState, Snapshot, Task,
 };
 use besom_core::plan::{SlotOutcome, Trigger, Unusual};
 use besom_core::time::Time;
@@ -451,7 +451,7 @@ impl Found {
             self.add(urgency, subject(), text);
         }
         let took = |at: Time, end: Time| end.since(at);
-        let longest = ended.filter_map(|run| Some(took(run.started_at, run.ended_at?))).max();
+        let longest = ended.filter_map(LastRun::took).max();
         let active = task.last.iter().rev().find(|run| run.state.is_active());
         // A run that waits for an approval takes as long as people do.
         let active = active.filter(|_| task.review.is_none());

@@ -1,5 +1,7 @@
 //! A run as the snapshot shows it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use besom_core::mode::Mode;
@@ -132,6 +134,11 @@ impl From<&plan::Run> for Run {
 }
 
 impl Run {
+    /// How long it took; none: it is active, or it waited for an approval, which takes as long as people do.
+    pub fn took(&self) -> Option<Duration> {
+        plan::took(self.started_at, self.ended_at, self.mode)
+    }
+
     /// What the run says about whether the tables were scanned.
     pub fn scan(&self) -> Scan {
         let ended = match self.state {

@@ -1,11 +1,13 @@
 //! A task, its next slot and its waiting items.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::run::RunState;
 use besom_core::ids::RunId;
 use besom_core::mode::Mode;
-use besom_core::plan::{Pause, SlotRecord};
+use besom_core::plan::{self, Pause, SlotRecord};
 use besom_core::review::{Review, State};
 use besom_core::time::Time;
 use besom_core::window::Windows;
@@ -195,4 +197,13 @@ pub struct LastRun {
     pub state: RunState,
     /// Items it planned.
     pub planned: u64,
+    /// How far it went by itself.
+    pub mode: Mode,
+}
+
+impl LastRun {
+    /// How long it took; none: it is active, or it waited for an approval, which takes as long as people do.
+    pub fn took(&self) -> Option<Duration> {
+        plan::took(self.started_at, self.ended_at, self.mode)
+    }
 }

@@ -231,7 +231,7 @@ fn what_is_wrong_is_named_with_its_urgency() {
 }
 
 #[test]
-fn passes_are_no_changes_of_leadership() {
+fn passes_are_no_changes_of_leadership_and_waiting_for_an_approval_is_no_duration() {
     let mut snapshot = healthy();
     let term = |term| TermRow { term, node: "a".into(), since: ago(term as i64 * 60) };
     Arc::make_mut(&mut snapshot.leadership).terms = (1..=6).map(term).collect();
@@ -259,6 +259,20 @@ fn passes_are_no_changes_of_leadership() {
     snapshot.runs.pop();
     let four = "the leadership has changed 4 times in the last hour";
     assert_eq!(texts(&snapshot), [(Urgency::Warning, four.to_owned())]);
+
+    let mut snapshot = healthy();
+    let ended = |mode, took: i64| LastRun {
+        mode,
+        started_at: ago(5_000),
+        ended_at: Some(ago(5_000 - took)),
+        state: RunState::Ok,
+        ..LastRun::default()
+    };
+    let active = LastRun { id: 8, started_at: ago(600), ..LastRun::default() };
+    let last = vec![ended(Mode::Live, 40), ended(Mode::Approve, 4_000), active];
+    set(&mut snapshot.tasks, 0, |t| t.last = last.clone());
+    let words = "sweep: run 8 active for 10m00s, 15.0 times the longest";
+    assert_eq!(texts(&snapshot), [(Urgency::Warning, words.to_owned())]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Overlap, Policy, Run, start_of};
 use crate::cron::Schedule;
 use crate::ids::TaskName;
+use crate::mode::Mode;
 use crate::time::Time;
 
 /// The maximum number of slots in a forecast.
@@ -103,7 +104,12 @@ pub fn forecast(
 /// lists them.
 pub fn durations(runs: &[Run]) -> Vec<Duration> {
     let ended = runs.iter().rev().filter(|run| run.error.is_none());
-    ended.filter_map(|run| Some(run.ended_at?.since(run.started_at))).collect()
+    ended.filter_map(|run| took(run.started_at, run.ended_at, run.mode)).collect()
+}
+
+/// How long a run took; none: it is active, or it waited for an approval, which takes as long as people do.
+pub fn took(started_at: Time, ended_at: Option<Time>, mode: Mode) -> Option<Duration> {
+    ended_at.filter(|_| mode != Mode::Approve).map(|ended| ended.since(started_at))
 }
 
 fn count(n: usize) -> u32 {
@@ -225,6 +231,14 @@ mod tests {
         let durations: Vec<_> = seconds.iter().map(|s| Duration::from_secs(*s)).collect();
         let task = TaskName::from("sweep");
         forecast(&task, &schedule, &policy, &durations, FROM, slots).expect("durations")
+    }
+
+    #[test]
+    fn a_run_that_waited_for_an_approval_has_no_duration() {
+        let end = Some(FROM + Duration::from_secs(9));
+        assert_eq!(took(FROM, end, Mode::Live), Some(Duration::from_secs(9)));
+        assert_eq!(took(FROM, end, Mode::Approve), None);
+        assert_eq!(took(FROM, None, Mode::Live), None);
     }
 
     #[test]

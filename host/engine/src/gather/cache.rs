@@ -267,9 +267,9 @@ pub fn p99_ms(runs: &[Arc<besom_snapshot::Run>]) -> BTreeMap<&str, u64> {
         *seen += 1;
         if *seen <= RUNS_JUDGED as usize
             && run.error.is_none()
-            && let Some(ended_at) = run.ended_at
+            && let Some(took) = run.took()
         {
-            of_task.push(ended_at.since(run.started_at).as_millis() as u64);
+            of_task.push(took.as_millis() as u64);
         }
     }
     let rank = |(_, mut took): (usize, Vec<u64>)| {
@@ -282,6 +282,7 @@ pub fn p99_ms(runs: &[Arc<besom_snapshot::Run>]) -> BTreeMap<&str, u64> {
 /// The summary of a run for its task.
 pub fn last_run(run: &besom_snapshot::Run) -> besom_snapshot::LastRun {
     besom_snapshot::LastRun {
+        mode: run.mode,
         id: run.id,
         slot: run.slot,
         started_at: run.started_at,

@@ -109,8 +109,7 @@ impl Open {
         let valid = self.check.valid.as_ref()?;
         let past = self.past(cx)?;
         let ended = past.runs.iter().rev().filter(|run| run.state == RunState::Ok);
-        let took = ended.filter_map(|run| Some(run.ended_at?.since(run.started_at)));
-        let durations: Vec<Duration> = took.collect();
+        let durations: Vec<Duration> = ended.filter_map(|run| run.took()).collect();
         let name = TaskName::from(self.form.task.as_str());
         let policy = self.form.values().policy();
         forecast(&name, &valid.schedule, &policy, &durations, cx.now, FORECAST_SLOTS)

@@ -19,7 +19,7 @@ impl Durations {
     pub fn of(task: &Task, without: u64) -> Durations {
         let took = |run: &LastRun| {
             let counted = run.id != without && run.state == RunState::Ok;
-            run.ended_at.filter(|_| counted).map(|ended| ended.since(run.started_at))
+            run.took().filter(|_| counted)
         };
         let mut sorted: Vec<Duration> = task.last.iter().filter_map(took).collect();
         sorted.sort_unstable();

@@ -15,7 +15,7 @@ pub(in crate::dash) fn took(run: &LastRun) -> Option<Duration> {
 /// `–` for one whose plan was discarded, `▶` for an active one.
 pub(in crate::dash) fn curve(runs: &[LastRun], n: usize) -> String {
     let shown = &runs[runs.len().saturating_sub(n)..];
-    let length = |run: &LastRun| took(run).map(|took| took.as_millis() as u64);
+    let length = |run: &LastRun| run.took().map(|took| took.as_millis() as u64);
     let most = shown.iter().filter_map(length).max().unwrap_or(0);
     let sign = |run: &LastRun| match run.state {
         RunState::Failed => '✕',

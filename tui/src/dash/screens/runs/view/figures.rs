@@ -226,6 +226,10 @@ impl Figures<'_> {
                 theme.dim,
             )];
         };
+        if run.mode == Mode::Approve {
+            let words = "a run that waits for an approval is not compared with others".into();
+            return vec![(words, theme.dim)];
+        }
         let factor = durations.factor(here);
         let slow = factor.is_some_and(|factor| factor > 1.0);
         let factor = factor.map_or(UNKNOWN.to_owned(), |factor| format!("{factor:.1}x p99"));
