@@ -943,6 +943,8 @@ pub struct Message {
     pub delivery: Delivery,
     /// A pending message is not attempted before this time.
     pub next_at: Time,
+    /// Whether a later one of its topic, tenant and key has followed: it is not retried once it is given up.
+    pub superseded: bool,
 }
 
 /// The topics of rows in the table `feed`.

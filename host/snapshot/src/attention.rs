@@ -240,7 +240,10 @@ impl Found {
         let held = node.report.iter().flat_map(|report| &report.held);
         for held in held.filter(|held| held.task.is_none()) {
             let since = self.since(held.since);
-            let text = format!("{} has been held for {since}: {}", node.name, held.what);
+            let text = match held.cause.holds() {
+                true => format!("{} has been held for {since}: {}", node.name, held.what),
+                false => format!("{}: {} {} for {since}", node.name, held.what, held.cause),
+            };
             self.add(Urgency::Alarm, subject(), text);
             self.because(held.why.clone());
         }

@@ -22,6 +22,9 @@ pub struct Message {
     pub tenant: Option<String>,
     /// The state of its delivery.
     pub state: State,
+    /// Whether a later one of its topic, tenant and key has followed: it is not retried once it is given up.
+    #[serde(default)]
+    pub superseded: bool,
     /// When it was committed.
     pub emitted_at: Time,
     /// Attempts begun, including the current one.

@@ -152,6 +152,12 @@ async fn exists(store: &dyn Store, of: &MessageSelector, state: State) -> Result
     Ok(!is_all || found.iter().any(|message| of.ids.contains(&message.delivery.id)))
 }
 
+/// The state in words. Nothing can be done for what was given up and superseded.
+fn state(message: &Message) -> String {
+    let superseded = message.state == State::GivenUp && message.superseded;
+    format!("{}{}", message.state.word(), if superseded { ", superseded" } else { "" })
+}
+
 fn list(messages: &[Message]) -> String {
     let mut table = Table::new(
         &[">ID", "TOPIC", "TENANT", "KEY", ">SEQUENCE", "EMITTED", "STATE", ">ATTEMPTS", "ANSWER"],
@@ -170,7 +176,7 @@ fn list(messages: &[Message]) -> String {
             message.key.clone(),
             message.sequence.to_string(),
             Stamp(message.emitted_at).to_string(),
-            message.state.word().to_owned(),
+            state(message),
             message.attempts.to_string(),
             answer,
         ]);

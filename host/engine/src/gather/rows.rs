@@ -66,6 +66,7 @@ pub fn message(message: &Message) -> besom_snapshot::Message {
         task: message.task.as_ref().map(ToString::to_string),
         tenant: message.tenant.as_ref().map(ToString::to_string),
         state: of.state,
+        superseded: message.superseded,
         emitted_at: of.emitted_at,
         attempts: of.attempts,
         next_at: waits.then_some(message.next_at),

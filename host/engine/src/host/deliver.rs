@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::delivery::{
-    Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Settings, broker,
+    Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Settings, State, broker,
 };
 use besom_core::ids::FencingToken;
 use besom_snapshot::Cause;
@@ -24,10 +24,14 @@ use super::clock;
 use super::feed::Feed;
 use super::health::Health;
 use besom_ports::courier::{Broker, Courier};
-use besom_ports::store::{self, Store};
+use besom_ports::store::{self, DISCARDED, MessageQuery, Store};
 
 /// How long a message that is given up is shown as a problem of the node.
 const GIVEN_UP_SHOWN: Duration = Duration::from_secs(3600);
+/// How often it is examined whether a message that was given up can still be delivered.
+const GIVEN_UP_LOOK: Duration = Duration::from_secs(5);
+/// Maximum number of messages of a topic that are examined, the newest first.
+const GIVEN_UP_READ: u32 = 100;
 /// The pause before delivery is restarted after a bug.
 const BEGIN_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum time without any event before the machine is stepped anyway.
@@ -97,6 +101,12 @@ async fn until_fenced(
         topics.push(Box::pin(again(move || publish(store, to, health, fence))));
     }
     topics.push(Box::pin(delivery.feed.collect(fence, health)));
+    topics.push(Box::pin(async {
+        loop {
+            tokio::time::sleep(GIVEN_UP_LOOK).await;
+            look_at_given_up(store.as_ref(), health).await;
+        }
+    }));
     futures::future::join_all(topics).await;
 }
 
@@ -288,13 +298,38 @@ fn note_fates(topic: &str, fates: &[Fate], health: &Health) {
     }
 }
 
+/// What is shown of a topic whose messages are given up begins so.
+const MESSAGES: &str = "messages of the topic ";
+
+/// Ends what is shown of topics once each message that was given up is delivered, discarded, or superseded:
+/// nobody can do anything about it.
+async fn look_at_given_up(store: &dyn Store, health: &Health) {
+    for held in health.held().iter().filter(|held| held.cause == Cause::GivenUp) {
+        let Some(topic) = held.what.strip_prefix(MESSAGES) else { continue };
+        let query = MessageQuery {
+            topic: Some(topic.to_owned()),
+            state: Some(State::GivenUp),
+            limit: GIVEN_UP_READ,
+            ..MessageQuery::default()
+        };
+        // The store's own trouble is shown elsewhere.
+        let Ok(messages) = store.messages(&query).await else { continue };
+        let waits = |message: &store::Message| {
+            !message.superseded && message.delivery.error.as_deref() != Some(DISCARDED)
+        };
+        if !messages.iter().any(waits) {
+            health.free_node(&held.what);
+        }
+    }
+}
+
 /// Shows that messages of a topic are given up, to an HTTP receiver or a broker.
 fn note_given_up(topic: &str, error: &str, health: &Health) {
     let why = format!(
         "{error}; `besom outbox ls --state given-up --topic {topic}` lists the messages, and \
          `besom outbox retry --topic {topic}` sends them again"
     );
-    let messages = format!("messages of the topic {topic}");
+    let messages = format!("{MESSAGES}{topic}");
     health.hold_node_for(&messages, (Cause::GivenUp, &why), GIVEN_UP_SHOWN);
 }
 
@@ -324,7 +359,11 @@ pub fn idempotency_key(identity: &str, message: &Claimed) -> String {
 
 #[cfg(test)]
 mod tests {
+    use besom_core::activity::Timeouts;
+    use besom_core::ids::Term;
+    use besom_core::proposal::Change;
     use besom_core::time::Time;
+    use besom_doubles::store::MemoryStore;
 
     use super::*;
 
@@ -352,6 +391,46 @@ mod tests {
         end(1, None);
         let given_up = Some(End::GivenUp { error: "404".into(), reply: None });
         assert_eq!(end(1, given_up), [gone]);
+    }
+
+    /// An alarm that nobody can answer would stay for an hour.
+    #[tokio::test]
+    async fn what_is_given_up_is_shown_only_while_it_can_be_delivered() {
+        let fence = FencingToken { term: Term(1), token_hash: [1; 32] };
+        let clock = Arc::new(|| Time::from_secs(1_750_000_000));
+        let store = MemoryStore::new(1, Timeouts::default(), clock);
+        store.raise_fence(&fence, &"n".into(), None).await.expect("a fence");
+        let emit = |key: &str| {
+            let (topic, payload) = ("t".to_owned(), b"{}".to_vec());
+            let change = Change::Emit { topic, key: key.to_owned(), payload };
+            store.write(&[(None, change)]).expect("a message");
+        };
+        let give_up = async || {
+            let room = [("t".to_owned(), 9)];
+            let claimed = store.claim_messages(&fence, &room, Duration::from_secs(9)).await;
+            let message = claimed.expect("a claim").remove(0);
+            let end = End::GivenUp { error: "no".into(), reply: None };
+            let attempt = Attempt { id: message.id, attempt: message.attempt, end };
+            store.end_attempts(&fence, &[attempt]).await.expect("noted");
+        };
+        let health = Health::default();
+        let shown = async || {
+            look_at_given_up(&store, &health).await;
+            health.held().len()
+        };
+        emit("a");
+        give_up().await;
+        note_given_up("t", "no", &health);
+        assert_eq!(shown().await, 1);
+        emit("a");
+        assert_eq!(shown().await, 0, "a later one has superseded it");
+        emit("b");
+        // The later one of the other key is delivered first.
+        let room = [("t".to_owned(), 1)];
+        store.claim_messages(&fence, &room, Duration::from_secs(9)).await.expect("a claim");
+        give_up().await;
+        note_given_up("t", "no", &health);
+        assert_eq!(shown().await, 1);
     }
 
     #[test]

@@ -523,7 +523,9 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
             &format!(
                 "SELECT {DELIVERY}, (SELECT name FROM @.task WHERE id = o.task), o.tenant,
                    o.topic, o.key, coalesce((SELECT s.due FROM @.outbox_sequence s
-                     WHERE s.sequence = o.sequence AND s.head = o.no), 0)
+                     WHERE s.sequence = o.sequence AND s.head = o.no), 0),
+                   EXISTS (SELECT 1 FROM @.outbox l
+                     WHERE l.sequence = o.sequence AND l.no > o.no)
                  FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state} AND {of}
                  ORDER BY o.id DESC LIMIT $2"
             ),
@@ -542,6 +544,7 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
             topic: plain(r.try_get(13)?),
             key: plain(r.try_get(14)?),
             next_at: Time(r.try_get(15)?),
+            superseded: r.try_get(16)?,
         })
     };
     rows.iter().map(row).collect()

@@ -459,7 +459,9 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
     let mut select = conn.prepare_cached(&format!(
         "SELECT {DELIVERY}, (SELECT name FROM besom_task WHERE id = o.task), o.tenant, o.topic,
            o.key, coalesce((SELECT s.due FROM besom_outbox_sequence s WHERE s.topic = o.topic
-             AND s.key = o.key AND s.tenant = o.tenant AND s.head = o.no), 0)
+             AND s.key = o.key AND s.tenant = o.tenant AND s.head = o.no), 0),
+           EXISTS (SELECT 1 FROM besom_outbox l
+             WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.no > o.no)
          FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state} AND {of}
          ORDER BY o.id DESC LIMIT ?2"
     ))?;
@@ -471,6 +473,7 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
             topic: r.get(13)?,
             key: r.get(14)?,
             next_at: Time(r.get(15)?),
+            superseded: r.get(16)?,
         })
     })?;
     Ok(rows.collect::<Result<Vec<_>, _>>()?)

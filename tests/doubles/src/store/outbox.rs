@@ -284,14 +284,16 @@ impl State {
         }
     }
 
+    fn is_followed(&self, of: &Message) -> bool {
+        self.outbox.iter().any(|later| later.id > of.id && later.stream() == of.stream())
+    }
+
     /// See [`store::CommandEffect::RetryMessages`].
     pub(super) fn retry_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
-        let followed =
-            |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.stream() == m.stream());
         let again: BTreeSet<u64> = self
             .outbox
             .iter()
-            .filter(|m| m.stage == Stage::GivenUp && m.is_chosen(selector) && !followed(m))
+            .filter(|m| m.stage == Stage::GivenUp && m.is_chosen(selector) && !self.is_followed(m))
             .map(|m| m.id)
             .collect();
         for message in Arc::make_mut(&mut self.outbox) {
@@ -417,6 +419,7 @@ impl State {
             key: m.key.clone(),
             delivery: m.delivery(),
             next_at: m.next_at,
+            superseded: self.is_followed(m),
         };
         found.map(row).collect()
     }

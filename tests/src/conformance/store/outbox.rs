@@ -290,6 +290,10 @@ pub async fn what_is_given_up_makes_way(world: &mut World) {
     assert_eq!(one.delivery.error.as_deref(), Some("answered 400"));
     assert_eq!(one.delivery.reply, Some(reply(400, "no")));
     assert_eq!(one.delivery.ended_at, Some(world.now));
+    let all = MessageQuery { state: None, ..query };
+    let superseded: Vec<_> =
+        world.store().messages(&all).await.unwrap().iter().map(|one| one.superseded).collect();
+    assert_eq!(superseded, [false, true], "newest first");
 }
 
 /// Retried messages are due at once, with fresh attempts; a message that a later one of its key has
