@@ -39,7 +39,10 @@ pub(super) fn statement(
     let table = mapping.table(&range.collection)?;
     // A row of a view has no place that could be named.
     if table.found.as_ref().is_some_and(|found| !matches!(found.kind.as_str(), "r" | "p")) {
-        return Err(format!("{:?} is no table: its rows can only be changed one by one, with `chunk = 0` of retention", range.collection));
+        return Err(format!(
+            "{:?} is no table: its rows can only be changed one by one, with `chunk = 0` of retention",
+            range.collection
+        ));
     }
     let mut params = Vec::new();
     let wheres = judged(table, work, range, &mut params)?;
