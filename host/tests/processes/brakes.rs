@@ -153,7 +153,7 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
 #[test]
 fn a_release_leaves_what_earlier_runs_tell_of_the_usual() {
     let site = site("max_delete = 50");
-    let age = |rows: u64| {
+    let age = |rows: u32| {
         let sql = "UPDATE sessions SET at = CASE WHEN id > ?1 THEN 1 ELSE unixepoch() END";
         site.database().execute(sql, [ALL - rows]).expect("old rows");
     };
