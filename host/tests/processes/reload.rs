@@ -174,6 +174,7 @@ fn a_truncated_file_is_refused_and_every_task_goes_on() {
 fn what_waits_for_a_restart_is_named_until_the_file_is_as_it_was() {
     let tasks = shares_every("@every 1h");
     let site = Site::new(&tasks);
+    site.create_tables();
     let mut host = site.serve();
     host.leads();
     let topic = "[delivery]\nhosts = [\"localhost:1\"]\n\

@@ -279,10 +279,7 @@ pub(super) fn detail(node: &Node, cx: &Context<'_>, theme: &Theme, area: Rect, b
             let path = &report.config_path;
             lines.push((format!("configuration {digest}, loaded {taken} ago, {path}"), plain));
             if let Some(fault) = &report.config_fault {
-                let what = match report.file_refused() {
-                    Some(_) => "the file is invalid: ",
-                    None => "",
-                };
+                let what = report.file_refused().map_or("", |_| "the file is invalid: ");
                 lines.push((format!("! {what}{fault}"), theme.warn));
             }
             for hot in report.hot.iter().take(3) {

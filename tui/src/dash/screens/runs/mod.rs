@@ -526,13 +526,7 @@ impl Screen for RunsScreen {
                 self.set_filter(task, cx);
                 self.follow(cx, out);
             }
-            Subject::Leader
-            | Subject::Tasks
-            | Subject::Node(_)
-            | Subject::Queue(_)
-            | Subject::Dead(_)
-            | Subject::Ring
-            | Subject::Config => {}
+            _ => {}
         }
     }
 

@@ -178,9 +178,6 @@ mod tests {
             ]
         );
         let plan = Plan { bytes: 0, ..review.plan };
-        assert_eq!(
-            examined(&plan),
-            "3 examined of 3, nothing kept (keep_removed = \"0s\"): it cannot be undone"
-        );
+        assert!(examined(&plan).ends_with("(keep_removed = \"0s\"): it cannot be undone"));
     }
 }

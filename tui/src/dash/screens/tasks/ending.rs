@@ -1,15 +1,8 @@
 //! The durations of a task's latest runs as a curve.
 
-use std::time::Duration;
-
 use besom_snapshot::{LastRun, RunState};
 
 use crate::dash::widgets::spark::step;
-
-/// How long a run took; none: it is active.
-pub(in crate::dash) fn took(run: &LastRun) -> Option<Duration> {
-    Some(run.ended_at?.since(run.started_at))
-}
 
 /// The newest `n` runs, oldest first: each duration relative to the longest, `✕` for a failed run,
 /// `–` for one whose plan was discarded, `▶` for an active one.

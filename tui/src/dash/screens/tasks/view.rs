@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::slots::{self, Fate, Slot, Span};
-use super::{TasksScreen, ending, row};
+use super::{TasksScreen, row};
 use crate::dash::context::Context;
 use crate::dash::text;
 use crate::dash::theme::Theme;
@@ -423,7 +423,7 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
             RunState::Executing => ("executes", theme.accent),
             RunState::Unknown => ("?", theme.dim),
         };
-        let took = ending::took(run).unwrap_or_else(|| cx.now.since(run.started_at));
+        let took = run.ended_at.unwrap_or(cx.now).since(run.started_at);
         put(buf, area, 1, y, &run.id.to_string(), theme.text);
         put(buf, area, 10, y, &text::clock(run.started_at), theme.text);
         put(buf, area, 21, y, &text::took_span(took), theme.text);
