@@ -9,7 +9,7 @@
 //! ```
 //! use besom_core::time::Mono;
 //! use besom_tui::dash::ThemeChoice;
-//! use besom_tui::{Counts, Progress, Screen};
+//! use besom_tui::{Counts, Phase, Progress, Screen};
 //!
 //! # fn main() -> std::io::Result<()> {
 //! let mut progress = Progress::new(["compaction", "share-expiry"]);
@@ -23,7 +23,8 @@
 //! // A permanent line above the drawing; log lines are printed in the same way.
 //! screen.say("share-expiry: reloaded")?;
 //!
-//! progress.finish(|task| (task == "share-expiry").then(|| "the scan failed".to_owned()));
+//! let failed = || Phase::Failed("the scan failed".to_owned());
+//! progress.finish(|task| (task == "share-expiry").then(failed));
 //! screen.draw(&mut progress)?;
 //! drop(screen); // The last drawing stays, and the cursor is on the line below it.
 //! # Ok(())
