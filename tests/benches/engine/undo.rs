@@ -88,13 +88,13 @@ CREATE TABLE things (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at time
   who uuid, day date, clock time, zoned timetz, lasts interval, host inet, net cidr,
   card macaddr, bits bit(3), more varbit(9), money money, place point, words tsvector,
   twice bigint GENERATED ALWAYS AS (id * 2) STORED);
-INSERT INTO things
+INSERT INTO things OVERRIDING SYSTEM VALUE
 SELECT i, to_timestamp(i), i % 1000, i / 7.0, i / 3.0,
   CASE i % 3 WHEN 0 THEN 'NaN' WHEN 1 THEN 'Infinity' ELSE i / 11.0 END, i % 2 = 0,
   'token ' || i, 'c' || i % 1000, int8send(i), ARRAY[i, NULL, 3], ARRAY['a', 'b,\"c', NULL],
   CASE i % 2 WHEN 0 THEN 'well' ELSE 'it''s so' END::mood, ROW(i, 'x, ' || i)::pair, i,
-  tstzrange(to_timestamp(i), NULL), '{[1,3), [7,9)}', '{\"b\" : 1, \"a\": ' || i || '}',
-  '{\"b\" : 1, \"a\": ' || i || '}', md5(i::text)::uuid,
+  tstzrange(to_timestamp(i), NULL), '{[1,3), [7,9)}', ('{\"b\" : 1, \"a\": ' || i || '}')::json,
+  ('{\"b\" : 1, \"a\": ' || i || '}')::jsonb, md5(i::text)::uuid,
   CASE i % 2 WHEN 0 THEN 'infinity' ELSE date '2000-01-01' + i % 9999 END, '12:34:56.789',
   '12:34:56+02', make_interval(months => i % 30, secs => i), '10.0.0.1/24', '10.0.0.0/8',
   '08:00:2b:01:02:03', B'101', B'10101', 12.34, point(i, -i), to_tsvector('simple', 'w' || i)
@@ -118,6 +118,8 @@ CREATE TABLE shares (project_id TEXT NOT NULL, share_id TEXT NOT NULL, file_id T
   start_date INTEGER NOT NULL, limit_seconds INTEGER, unshared_at INTEGER,
   PRIMARY KEY (project_id, share_id)) STRICT, WITHOUT ROWID;
 CREATE INDEX shares_by_unshared_start ON shares (project_id, unshared_at, start_date);
+CREATE INDEX shares_by_unshared_limit
+  ON shares (project_id, unshared_at, limit_seconds, start_date);
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
 INSERT INTO shares SELECT 'bench', printf('share-%07d', i), 'file', i, NULL, NULL FROM n;",
         postgres: "
@@ -128,6 +130,8 @@ CREATE TABLE shares (project_id text NOT NULL, share_id text NOT NULL, file_id t
   PRIMARY KEY (project_id, share_id));
 CREATE INDEX shares_by_unshared_start
   ON shares (project_id, unshared_at, start_date, share_id);
+CREATE INDEX shares_by_unshared_limit
+  ON shares (project_id, unshared_at, limit_seconds, start_date, share_id);
 INSERT INTO shares
 SELECT 'bench', 'share-' || lpad(i::text, 7, '0'), 'file', to_timestamp(i), NULL, NULL
 FROM generate_series(1, {rows}) i;
