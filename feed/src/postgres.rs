@@ -11,7 +11,7 @@ use postgres::{Client, Transaction};
 use crate::Error;
 use crate::message::Message;
 use crate::order::{Key, Position};
-use crate::sink::{Batch, Kept, SetAside, Sink, Start};
+use crate::sink::{self, Batch, Kept, SetAside, Sink, Start, lost};
 
 const TABLES: &str = "
 CREATE TABLE feed_offset (
@@ -32,19 +32,7 @@ const TIMEOUT: &str = "SELECT set_config('idle_in_transaction_session_timeout', 
     WHERE current_setting('idle_in_transaction_session_timeout') = '0'";
 
 /// Why a message was not applied.
-#[derive(Debug)]
-pub enum Failure {
-    /// The message cannot be applied: it is set aside with this reason.
-    Refused(String),
-    /// The database failed: the batch is tried again.
-    Database(postgres::Error),
-}
-
-impl From<postgres::Error> for Failure {
-    fn from(error: postgres::Error) -> Failure {
-        Failure::Database(error)
-    }
-}
+pub type Failure = sink::Failure<postgres::Error>;
 
 impl From<postgres::Error> for Error {
     fn from(error: postgres::Error) -> Error {
@@ -126,9 +114,7 @@ where
         )?;
         let read = |row: &postgres::Row| {
             let key = Key { tenant: row.get(0), key: row.get(1) };
-            let position = serde_json::from_str(row.get(2)).map_err(|error| {
-                Error::Stop(format!("feed_position of the key {}: {error}", key.key))
-            })?;
+            let position = sink::position(&key, row.get(2))?;
             Ok((key, position))
         };
         rows.iter().map(read).collect()
@@ -151,10 +137,7 @@ where
                 ],
             )?;
             if mine == 0 {
-                return Err(Error::Again(format!(
-                    "{}, partition {}: another consumer has it",
-                    batch.topic, progress.partition
-                )));
+                return Err(lost(batch.topic, progress.partition));
             }
         }
         for message in batch.accepted {

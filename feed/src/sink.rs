@@ -62,6 +62,37 @@ pub struct Batch<'a> {
     pub group: &'a dyn Fn() -> Result<ConsumerGroupMetadata, Error>,
 }
 
+/// Why a message was not applied to a database with that error.
+#[derive(Debug)]
+pub enum Failure<E> {
+    /// The message cannot be applied: it is set aside with this reason.
+    Refused(String),
+    /// The database failed: the batch is tried again.
+    Database(E),
+}
+
+impl<E> From<E> for Failure<E> {
+    fn from(error: E) -> Failure<E> {
+        Failure::Database(error)
+    }
+}
+
+/// The error of a commit whose partition has another owner in the database.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn lost(topic: &str, partition: i32) -> Error {
+    Error::Again(format!("{topic}, partition {partition}: another consumer has it"))
+}
+
+/// The position that a database keeps of a key.
+///
+/// # Errors
+/// The text is none.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn position(key: &Key, text: &str) -> Result<Position, Error> {
+    let unreadable = |error| Error::Stop(format!("feed_position of the key {}: {error}", key.key));
+    serde_json::from_str(text).map_err(unreadable)
+}
+
 /// Commits output, positions and offsets together, or nothing of them.
 pub trait Sink {
     /// Begins anew: a former life of this consumer can no longer commit, and nothing of it is remembered.

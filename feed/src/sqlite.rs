@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehav
 use crate::Error;
 use crate::message::Message;
 use crate::order::{Key, Position};
-use crate::sink::{Batch, Kept, SetAside, Sink, Start};
+use crate::sink::{self, Batch, Kept, SetAside, Sink, Start, lost};
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS feed_offset (
@@ -28,19 +28,7 @@ CREATE TABLE IF NOT EXISTS feed_dead (
     key TEXT NOT NULL, number INTEGER NOT NULL, payload BLOB NOT NULL, reason TEXT NOT NULL);";
 
 /// Why a message was not applied.
-#[derive(Debug)]
-pub enum Failure {
-    /// The message cannot be applied: it is set aside with this reason.
-    Refused(String),
-    /// The database failed: the batch is tried again.
-    Database(rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Failure {
-        Failure::Database(error)
-    }
-}
+pub type Failure = sink::Failure<rusqlite::Error>;
 
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Error {
@@ -111,10 +99,7 @@ where
                 })
                 .optional()?;
             if let Some(text) = found {
-                let position = serde_json::from_str(&text).map_err(|error| {
-                    Error::Stop(format!("feed_position of the key {}: {error}", key.key))
-                })?;
-                all.push((key.clone(), position));
+                all.push((key.clone(), sink::position(key, &text)?));
             }
         }
         Ok(all)
@@ -137,10 +122,7 @@ where
                 ],
             )?;
             if mine == 0 {
-                return Err(Error::Again(format!(
-                    "{}, partition {}: another consumer has it",
-                    batch.topic, progress.partition
-                )));
+                return Err(lost(batch.topic, progress.partition));
             }
         }
         for message in batch.accepted {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    CODE_KEPT, Cause, Held, HotKey, LastRun, Node, NodeState, Pause, Run, RunState, Snapshot, Task,
+    Cause, Held, HotKey, LastRun, Node, NodeState, Pause, Run, RunState, Snapshot, Task, of_code,
 };
 use besom_core::plan::{SlotOutcome, Trigger, Unusual};
 use besom_core::time::Time;
@@ -292,7 +292,7 @@ impl Found {
             }
         }
         if let Some(fault) = node.report.as_ref().and_then(|report| report.config_fault.as_ref()) {
-            let of_plugins = fault.strip_prefix(CODE_KEPT);
+            let of_plugins = of_code(fault);
             let text = match of_plugins {
                 Some(_) => {
                     format!("{} keeps the code of plugins whose files are refused", node.name)

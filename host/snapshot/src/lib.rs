@@ -57,7 +57,7 @@ pub use paced::Paced;
 pub use patch::{Frame, Mismatch, Patch, Rows, diff};
 pub use report::{
     CODE_KEPT, ClockReport, Cut, HotKey, LATENCY_BOUNDS_US, Latency, LeftOut, RATE_SAMPLE_S,
-    RATE_SAMPLES, Report, RunAtNode,
+    RATE_SAMPLES, Report, RunAtNode, of_code,
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};

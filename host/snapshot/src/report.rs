@@ -43,6 +43,11 @@ pub const LATENCY_BOUNDS_US: [u64; 19] = [
 pub const CODE_KEPT: &str = "the files of the plugins named here are refused, and these plugins keep the code that \
                              they run with; all other changes of the configuration have taken effect";
 
+/// What a [`Report::config_fault`] says of plugins after [`CODE_KEPT`]; none: it is about the whole file.
+pub fn of_code(fault: &str) -> Option<&str> {
+    fault.strip_prefix(CODE_KEPT).map(str::trim_start)
+}
+
 /// A node's report about itself.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -92,7 +97,7 @@ pub struct Report {
 impl Report {
     /// Why it runs with another configuration than its file.
     pub fn file_refused(&self) -> Option<&str> {
-        self.config_fault.as_deref().filter(|fault| !fault.starts_with(CODE_KEPT))
+        self.config_fault.as_deref().filter(|fault| of_code(fault).is_none())
     }
 }
 

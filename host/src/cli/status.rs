@@ -12,7 +12,7 @@ use besom_core::plan::{Policy, Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned
 use besom_core::time::Time;
 use besom_snapshot::{
     CODE_KEPT, Cause, ClockReport, Cut, Depth, Held, LeftOut, Paced, RefusedPlan, RunState,
-    WaitingReview, unlike_leader,
+    WaitingReview, of_code, unlike_leader,
 };
 use serde::{Serialize, Serializer};
 
@@ -632,8 +632,8 @@ fn text(report: &Report) -> String {
         .iter()
         .filter_map(|node| Some((node, node.config_fault.as_ref()?)))
         .map(|(node, fault)| {
-            let (what, fault) = match fault.strip_prefix(CODE_KEPT) {
-                Some(problems) => (format!(": {CODE_KEPT}"), problems.trim_start()),
+            let (what, fault) = match of_code(fault) {
+                Some(problems) => (format!(": {CODE_KEPT}"), problems),
                 None => {
                     let words = " keeps its earlier configuration: the changed file is invalid";
                     (words.to_owned(), fault.as_str())

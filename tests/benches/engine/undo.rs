@@ -158,11 +158,8 @@ async fn one(case: &Case, server: Option<&'static Server>) -> Result<()> {
     let (before, bytes) = (site.dump(case.table).await?, site.bytes(case.table).await?);
     let removed = site.besom(&["run"])?;
     ensure!(site.dump(case.table).await? != before, "{}: nothing was removed", case.name);
-    let status = Command::new(super::idle::binary()?)
-        .args(["status", "--output", "json", "--config"])
-        .arg(site.config())
-        .output()?;
-    let status: Value = serde_json::from_slice(&status.stdout).context("besom status")?;
+    let (_, status) = site.said(&["status", "--output", "json"])?;
+    let status: Value = serde_json::from_slice(&status).context("besom status")?;
     let kept = status["tasks"][0]["undo_bytes"].as_f64().context("the bytes that are kept")?;
     let undone = site.besom(&["undo", "1", "--reason", "benchmark"])?;
     ensure!(site.dump(case.table).await? == before, "{}: the rows differ", case.name);
@@ -224,6 +221,11 @@ impl Site {
 
     /// Seconds that a verb takes, from start to exit.
     fn besom(&self, words: &[&str]) -> Result<f64> {
+        Ok(self.said(words)?.0)
+    }
+
+    /// The same, and what it says on standard output.
+    fn said(&self, words: &[&str]) -> Result<(f64, Vec<u8>)> {
         let began = Instant::now();
         let output = Command::new(super::idle::binary()?)
             .args(words)
@@ -234,7 +236,7 @@ impl Site {
         let took = began.elapsed().as_secs_f64();
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "besom {words:?}: {}\n{said}", output.status);
-        Ok(took)
+        Ok((took, output.stdout))
     }
 
     /// A digest of every value of a table, in the order of its key.

@@ -3,8 +3,8 @@
 //!     feed-member BROKERS NAME [DATABASE]
 //!
 //! It reads the topic NAME in the group NAME, and writes to topics or to the database: a file of SQLite, or a
-//! URL of PostgreSQL. It says what it is
-//! told on standard output, and leaves the group when its standard input ends.
+//! URL of PostgreSQL. It says what it is told on standard output, and leaves the group when its standard input
+//! ends.
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};

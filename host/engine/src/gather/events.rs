@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom_core::time::Time;
-use besom_snapshot::{CODE_KEPT, EVENTS_MAX, Event, EventKind, NodeState, RunState, Snapshot};
+use besom_snapshot::{EVENTS_MAX, Event, EventKind, NodeState, RunState, Snapshot, of_code};
 
 use super::reading::Reading;
 use besom_ports::store::{Command, CommandRow, NodeRow, Role};
@@ -226,7 +226,7 @@ impl Events {
                 node.report.as_ref().and_then(|report| report.config_fault.clone())
             };
             if let Some(fault) = fault(node).filter(|new| fault(old).as_ref() != Some(new)) {
-                let of_plugins = fault.strip_prefix(CODE_KEPT).map(str::trim_start);
+                let of_plugins = of_code(&fault);
                 let line = of_plugins.unwrap_or(&fault).lines().next().unwrap_or_default();
                 let what = match of_plugins {
                     Some(_) => "the code of plugins whose files are refused",

@@ -15,7 +15,7 @@ use super::together::Together;
 use super::values::Cell;
 use super::work::Work;
 use besom_ports::store::{LockedRows, Range};
-use besom_tables::conditions::of_range;
+use besom_tables::conditions::{columns_of_range, of_range};
 use besom_tables::range::{Page, Test, ends};
 use besom_tables::room::Room;
 
@@ -278,14 +278,10 @@ fn judged(
         Page::new(table, &read, Room::new(u64::MAX), &DIALECT, |name| table.nullable(name))?;
     let terms = Conditions::of(table, of_range(&read, page.index))?;
     wheres.push_str(&terms.numbered(params));
-    let mut named: Vec<&str> = Vec::new();
-    for name in of_range(&read, page.index).flat_map(|term| term.columns()) {
-        if !named.contains(&name) {
-            named.push(name);
-            if let Some(fits) = table.form(name)?.fits(&format!("t.{}", quote(name))) {
-                wheres.push_str(" AND ");
-                wheres.push_str(&fits);
-            }
+    for name in columns_of_range(&read, page.index) {
+        if let Some(fits) = table.form(name)?.fits(&format!("t.{}", quote(name))) {
+            wheres.push_str(" AND ");
+            wheres.push_str(&fits);
         }
     }
     let (after, until) = ends::<Cell>(range)?;

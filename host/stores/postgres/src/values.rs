@@ -271,13 +271,15 @@ impl Form {
     /// mean, or NULL; none: its type has no others. A text column holds anything, and an empty text is before every
     /// instant.
     pub(super) fn fits(&self, column: &str) -> Option<String> {
-        let second =
-            format!("{DAY}{}{TIME}", if self.encoding == Encoding::Rfc3339 { "T" } else { " " });
         let text = match (self.kind, self.wire, self.encoding) {
-            (Kind::Timestamp, Wire::Text, Encoding::Rfc3339) => format!("{second}({DECIMALS})?Z"),
-            (Kind::Timestamp, Wire::Text, Encoding::Datetime6) => format!("{second}[.][0-9]{{6}}"),
+            (Kind::Timestamp, Wire::Text, Encoding::Rfc3339) => {
+                format!("{DAY}T{TIME}({DECIMALS})?Z")
+            }
+            (Kind::Timestamp, Wire::Text, Encoding::Datetime6) => {
+                format!("{DAY} {TIME}[.][0-9]{{6}}")
+            }
             (Kind::Timestamp, Wire::Text, Encoding::Datetime) => {
-                format!("{second}([.](?!000000)[0-9]{{6}})?")
+                format!("{DAY} {TIME}([.](?!000000)[0-9]{{6}})?")
             }
             // Another encoding writes no text.
             (Kind::Timestamp, Wire::Text, _) => return Some(format!("{column} IS NULL")),

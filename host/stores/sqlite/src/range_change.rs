@@ -23,7 +23,7 @@ use super::restore::is_triggered;
 use super::values::decode;
 use besom_ports::store::{Error, Left, Range};
 use besom_record::kept;
-use besom_tables::conditions::of_range;
+use besom_tables::conditions::{columns_of_range, of_range};
 use besom_tables::range::{Page, Test, ends};
 use besom_tables::room::Room;
 
@@ -87,13 +87,9 @@ impl Effects<'_> {
         let mut params: Params<'_> = Vec::new();
         table.push_tenant(self.tenant, &mut rows, &mut params)?;
         table.push_terms(of_range(&read, page.index), &mut rows, &mut params)?;
-        let mut judged: Vec<&str> = Vec::new();
-        for column in of_range(&read, page.index).flat_map(|term| term.columns()) {
-            if !judged.contains(&column) {
-                judged.push(column);
-                rows.push_str(" AND ");
-                rows.push_str(&fits::condition(*table.form(column)?, &quote(column)));
-            }
+        for column in columns_of_range(&read, page.index) {
+            rows.push_str(" AND ");
+            rows.push_str(&fits::condition(*table.form(column)?, &quote(column)));
         }
         for test in &tests {
             rows.push_str(" AND ");

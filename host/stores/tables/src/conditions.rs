@@ -83,6 +83,17 @@ pub fn within<'v>(range: &'v Range, index: &'v [String]) -> impl Iterator<Item =
         }))
 }
 
+/// The columns that the comparisons of a range name, each once.
+pub fn columns_of_range<'v>(range: &'v Range, index: &'v [String]) -> Vec<&'v str> {
+    let mut named: Vec<&str> = Vec::new();
+    for column in of_range(range, index).flat_map(Term::columns) {
+        if !named.contains(&column) {
+            named.push(column);
+        }
+    }
+    named
+}
+
 /// All comparisons of a range: its prefix, its bounds, its conditions.
 pub fn of_range<'v>(range: &'v Range, index: &'v [String]) -> impl Iterator<Item = Term<'v>> {
     within(range, index).chain(range.conditions.iter().map(Term::from))

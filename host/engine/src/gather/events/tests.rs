@@ -2,7 +2,7 @@
 
 use besom_core::command::Command;
 use besom_core::ids::Incarnation;
-use besom_snapshot::{Depth, Leader, Leadership, Node, Report, Run, Task, TermRow};
+use besom_snapshot::{CODE_KEPT, Depth, Leader, Leadership, Node, Report, Run, Task, TermRow};
 
 use super::*;
 use crate::gather::reading::SetAside;
