@@ -2,14 +2,15 @@
 //!
 //! It is a task like any other, except that the engine itself scans and acts: planning, ownership, the commit, the
 //! history and undo of its own items are those of every task. A request is in the settings of its run. Its
-//! candidates are history rows, newest first and in one stream, so that the last change is taken back first. What
-//! may be put back is decided by the store, inside the commit.
+//! candidates are history rows, newest first and in one stream, so that the last change is taken back first; where no
+//! order matters, they are spread over several. What may be put back is decided by the store, inside the commit.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use besom_core::collection::Operations;
 use besom_core::command::{Undo, counted};
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Candidate, End, Identity, Item};
@@ -52,6 +53,9 @@ const TOGETHER: u32 = 256;
 /// Maximum number of rows that one commit puts back, unless one item has more. There is one stream of items, so that
 /// what a commit costs by itself delays the undo; on SQLite, the product's writers wait for all of them.
 const ROWS_TOGETHER: u64 = 4_000;
+
+/// Number of streams over which items are spread whose order does not matter.
+const STREAMS: u64 = 8;
 
 /// Adds the task to the work of a host that serves every request.
 pub fn add(work: &mut Work) {
@@ -359,11 +363,15 @@ impl Proposer {
             }
             _ => None,
         };
+        let spreads = self.spreads(&target).await.map_err(infrastructure)?;
         let candidate = |row: &HistoryRow| Candidate {
             tenant: row.identity.tenant.clone(),
             key: key_of(row.run, row.id),
             // One stream keeps the order.
-            route: undo::TASK.to_owned(),
+            route: match spreads {
+                true => format!("{} {}", undo::TASK, row.id % STREAMS),
+                false => undo::TASK.to_owned(),
+            },
             due: None,
             version: id.clone(),
             payload: serde_json::to_vec(&Undone::of(row)).unwrap_or_default(),
@@ -374,6 +382,28 @@ impl Proposer {
         let scanned = rows.len() as u64;
         let usage = Usage { rows_read: scanned.max(1), ..usage };
         Ok(Page { candidates, next, scanned, left_out: LeftOut::default(), usage })
+    }
+
+    /// Whether the items of a target may be undone in any order: they are those of one run that could do nothing but
+    /// delete rows of one collection, of which no row belongs to another.
+    async fn spreads(&self, target: &Target) -> store::Result<bool> {
+        let Target::Run(run) = target else { return Ok(false) };
+        let Some(of) = self.store.run(*run).await?.as_ref().and_then(TaskDefinition::of_run) else {
+            return Ok(false);
+        };
+        let reads = Operations { read: true, ..Operations::default() };
+        let mut written = of.grants.iter().filter(|(_, may)| !reads.covers(**may));
+        let (Some((collection, may)), None) = (written.next(), written.next()) else {
+            return Ok(false);
+        };
+        if !(Operations { delete: true, ..reads }).covers(*may) {
+            return Ok(false);
+        }
+        match self.store.is_order_free(collection).await {
+            // The mapping has lost it since.
+            Err(store::Error::Invalid(_)) => Ok(false),
+            free => free,
+        }
     }
 
     async fn act_on(&self, call: &Call, item: &Item, plugins: &Plugins) -> Result<Verdict, Error> {

@@ -494,6 +494,7 @@ mod tests {
             declared: ty.into(),
             readable: true,
             generated: false,
+            exact: false,
             loose: String::new(),
         };
         for (ty, kind, encoding, fits) in [

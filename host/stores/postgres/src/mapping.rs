@@ -96,7 +96,9 @@ impl Table {
         };
         let units = Mutex::default();
         let whole = found.as_ref().map(Whole::of).unwrap_or_default();
-        Table { mapped: Mapped::new(collection, name, form), found, whole, units }
+        let mut mapped = Mapped::new(collection, name, form);
+        mapped.declared = found.as_ref().map(|_| whole.digest());
+        Table { mapped, found, whole, units }
     }
 
     /// Whether the units of its instants were found to be those of the mapping a moment ago.

@@ -25,7 +25,7 @@ use super::set::Set;
 use super::values::{Cell, Wire};
 use super::whole::of_kept;
 use besom_ports::store::{BeforeImage, KeptItem, Restored, UNDO_GRANTS};
-use besom_record::images::{Images, outline, unpack};
+use besom_record::images::{Images, outline, unpack_declared};
 use besom_record::restore::{
     ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
     compared, lost, nothing, unmapped,
@@ -74,18 +74,21 @@ async fn rehearsed(
     Ok(restored)
 }
 
-/// The rows of a packed record.
-pub(super) fn unpacked(packed: Option<Vec<u8>>) -> Job<Option<Vec<BeforeImage>>> {
-    Ok(packed.as_deref().map(|packed| unpack(packed, of_kept)).transpose()?)
+/// What was kept of an item; none: it is kept no longer.
+pub(super) type Kept = Option<(Vec<BeforeImage>, BTreeMap<String, u64>)>;
+
+/// The rows of a packed record, and how the columns of their tables were declared.
+pub(super) fn unpacked(packed: Option<Vec<u8>>) -> Job<Kept> {
+    Ok(packed.as_deref().map(|packed| unpack_declared(packed, of_kept)).transpose()?)
 }
 
-/// Puts back the rows of a history row, as far as nobody has changed them since; `images` are those that were kept,
-/// if they were read already.
+/// Puts back the rows of a history row, as far as nobody has changed them since; `kept` is what was kept of it, if
+/// that was read already.
 pub(super) async fn apply(
     session: &Session,
     (mapping, scene): (&Mapping, &Scene),
     tenant: Option<&Tenant>,
-    (restore, images): (&Restore, Option<Option<Vec<BeforeImage>>>),
+    (restore, kept): (&Restore, Option<Kept>),
 ) -> Job<Ended> {
     let nothing =
         |why: &str| Ok(Ended { restored: nothing(why), undone: Vec::new(), images: Vec::new() });
@@ -93,11 +96,11 @@ pub(super) async fn apply(
         let restored = Restored::default();
         return Ok(Ended { restored, undone: Vec::new(), images: Vec::new() });
     }
-    let images = match images {
-        Some(images) => images,
+    let kept = match kept {
+        Some(kept) => kept,
         None => unpacked(packed(session, restore.history).await?)?,
     };
-    let Some(images) = images else { return nothing(REMOVED) };
+    let Some((images, declared)) = kept else { return nothing(REMOVED) };
     let (mut notes, mut tables) = (Vec::new(), Vec::new());
     for name in &restore.collections {
         let Ok(table) = mapping.table(name) else {
@@ -115,11 +118,11 @@ pub(super) async fn apply(
     let mut earlier = Earlier::default();
     for (history, count) in restore.attempts() {
         let changed = unpacked(packed(session, history).await?)?;
-        earlier.add(&changed.unwrap_or_default(), count);
+        earlier.add(&changed.unwrap_or_default().0, count);
     }
     let kin = Kin::of(tables.into_iter());
     let mut restoring = Restoring::new(images, restore, earlier, kin);
-    let back = Back { session, mapping, scene, tenant };
+    let back = Back { session, mapping, scene, tenant, declared };
     while let Some(ask) = restoring.ask() {
         let answer = back.asked(ask).await?;
         restoring.answer(answer);
@@ -174,6 +177,8 @@ struct Back<'a> {
     mapping: &'a Mapping,
     scene: &'a Scene,
     tenant: Option<&'a Tenant>,
+    /// How the columns of each collection were declared when its rows were kept.
+    declared: BTreeMap<String, u64>,
 }
 
 impl Back<'_> {
@@ -313,7 +318,14 @@ impl Back<'_> {
         }
         // Most groups meet no row, and looking for one costs a third of the statement.
         if !exact && rows.len() >= OPTIMISTIC_MIN {
-            let done = self.insert(table, rows, true).await?;
+            let certain = match self.is_certain(table) {
+                true => self.insert_certain(table, rows).await?,
+                false => None,
+            };
+            let done = match certain {
+                Some(done) => done,
+                None => self.insert(table, rows, true).await?,
+            };
             if matches!(done, Answer::Done(_)) {
                 return Ok(done);
             }
@@ -321,24 +333,47 @@ impl Back<'_> {
         self.insert(table, rows, exact).await
     }
 
+    /// Whether an inserted row is stored as it was kept, except for columns of which that is not certain: the columns
+    /// are declared as they were then, and nothing but the statement writes them.
+    fn is_certain(&self, table: &Table) -> bool {
+        let declared = self.declared.get(&table.collection.name);
+        declared.is_some_and(|declared| table.declared == Some(*declared))
+            && self.scene.is_plain(table)
+    }
+
+    /// Inserts rows of which little has to be read afterwards, which costs as much as to write them; none: some are
+    /// stored otherwise, and nothing was changed.
+    async fn insert_certain(&self, table: &Table, rows: &[&BeforeImage]) -> Job<Option<Answer>> {
+        let Some((sql, arrays)) = inserting(table, rows, "", &table.whole.doubted_sql()) else {
+            return Ok(Some(Answer::Done(Vec::new())));
+        };
+        self.turn("SAVEPOINT certain").await?;
+        let put = match self.tried(sql, arrays.params()).await? {
+            Ok(put) => put,
+            Err(said) => {
+                self.turn("RELEASE certain").await?;
+                return Ok(Some(Answer::Refused(said)));
+            }
+        };
+        let mut is_same = put.len() == rows.len();
+        for (row, image) in put.iter().zip(rows) {
+            is_same &= table.whole.has_doubted(row.try_get(0)?, &image.stored);
+        }
+        self.turn(match is_same {
+            true => "RELEASE certain",
+            false => "ROLLBACK TO certain; RELEASE certain",
+        })
+        .await?;
+        Ok(is_same.then(|| Answer::Done(vec![Did::Put(None); rows.len()])))
+    }
+
     /// Inserts rows; unless `exact`, those stay out whose key or unique value is taken.
     async fn insert(&self, table: &Table, rows: &[&BeforeImage], exact: bool) -> Job<Answer> {
-        let Some(first) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
-        let columns = written(table, first.stored.iter());
-        let arrays = Arrays::of(&columns, &first.stored, rows);
-        let names: Vec<String> = columns.iter().map(|(_, column)| quote(&column.name)).collect();
-        let typed = columns.iter().zip(&arrays.0).enumerate();
-        let values: Vec<String> =
-            typed.map(|(at, ((_, column), array))| value(column, array.wire(), at)).collect();
         let conflict = if exact { "" } else { "ON CONFLICT DO NOTHING" };
-        let sql = format!(
-            "INSERT INTO {} AS t ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ORDER BY u.i {conflict} RETURNING {}",
-            table.name,
-            names.join(", "),
-            values.join(", "),
-            arrays.sql(),
-            table.whole.sql().join(", ")
-        );
+        let all = table.whole.sql().join(", ");
+        let Some((sql, arrays)) = inserting(table, rows, conflict, &all) else {
+            return Ok(Answer::Done(Vec::new()));
+        };
         let put = match self.tried(sql, arrays.params()).await? {
             Ok(put) => put,
             Err(said) => return Ok(Answer::Refused(said)),
@@ -512,6 +547,30 @@ fn key_in(table: &Table, image: &BeforeImage) -> RowKey {
         of_kept(*column, padded, &field.value)
     };
     table.collection.key.iter().map(value).collect()
+}
+
+/// The statement that inserts rows, all with the columns of the first, and their values; none: there are no rows.
+fn inserting<'r>(
+    table: &Table,
+    rows: &[&'r BeforeImage],
+    conflict: &str,
+    returning: &str,
+) -> Option<(String, Arrays<'r>)> {
+    let first = rows.first()?;
+    let columns = written(table, first.stored.iter());
+    let arrays = Arrays::of(&columns, &first.stored, rows);
+    let names: Vec<String> = columns.iter().map(|(_, column)| quote(&column.name)).collect();
+    let typed = columns.iter().zip(&arrays.0).enumerate();
+    let values: Vec<String> =
+        typed.map(|(at, ((_, column), array))| value(column, array.wire(), at)).collect();
+    let sql = format!(
+        "INSERT INTO {} AS t ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} ORDER BY u.i {conflict} RETURNING {returning}",
+        table.name,
+        names.join(", "),
+        values.join(", "),
+        arrays.sql(),
+    );
+    Some((sql, arrays))
 }
 
 /// What became of rows that were inserted in their order; `None`: some were left out, or a key has changed.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use besom_core::proposal::Restore;
 
-use super::error::Job;
+use super::error::{Job, invalid};
 use super::mapping::{Mapping, Table, quote};
 use super::session::{Session, params};
 
@@ -21,6 +21,8 @@ pub(super) struct Scene {
     triggered: HashMap<u32, bool>,
     /// Tables, by number, with a key or unique constraint that may be deferred: no statement can pass over it.
     deferrable: HashSet<u32>,
+    /// Tables, by number, whose rows nothing but a statement writes, in whatever partition they are.
+    plain: HashSet<u32>,
     /// What refers to each table, by its number, and would be deleted or changed with a row of it.
     references: HashMap<u32, Vec<Reference>>,
     /// What was kept of history rows, packed.
@@ -61,6 +63,9 @@ impl Scene {
         let oids: Vec<u32> = tables.keys().copied().collect();
         for row in session.query(TRIGGERED, params![oids.clone()]).await? {
             scene.triggered.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        for row in session.query(PLAIN, params![oids.clone()]).await? {
+            scene.plain.insert(row.try_get(0)?);
         }
         for row in session.query(DEFERRABLE, params![oids.clone()]).await? {
             scene.deferrable.insert(row.try_get(0)?);
@@ -123,6 +128,11 @@ impl Scene {
         table.found.as_ref().is_some_and(|found| self.triggered.contains_key(&found.oid))
     }
 
+    /// Whether rows of a table are written by statements alone.
+    pub(super) fn is_plain(&self, table: &Table) -> bool {
+        table.found.as_ref().is_some_and(|found| self.plain.contains(&found.oid))
+    }
+
     /// Whether `ON CONFLICT` is refused for the table.
     pub(super) fn is_deferrable(&self, table: &Table) -> bool {
         table.found.as_ref().is_some_and(|found| self.deferrable.contains(&found.oid))
@@ -135,10 +145,34 @@ impl Scene {
     }
 }
 
+/// Whether rows of a collection come back the same in any order.
+pub(super) async fn is_order_free(
+    session: &Session,
+    mapping: &Mapping,
+    collection: &str,
+) -> Job<bool> {
+    let table = mapping.table(collection).map_err(invalid)?;
+    let Some(found) = &table.found else { return Ok(false) };
+    Ok(table.collection.dependants.is_empty()
+        && session.row(PLAIN, params![vec![found.oid]]).await?.is_some()
+        && session.row(REFERS_TO_ITSELF, params![found.oid]).await?.is_none())
+}
+
 /// The bits of a trigger's type are documented in the catalog: insert or update; and neither before nor instead of it.
 const TRIGGERED: &str = "SELECT t.tgrelid, bool_or(t.tgtype & 66 = 0) FROM pg_trigger t
   WHERE t.tgrelid = ANY($1::oid[]) AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
     AND t.tgtype & 20 <> 0 GROUP BY t.tgrelid";
+
+/// Those of the tables that have neither triggers nor rules, nor have their partitions.
+const PLAIN: &str = "SELECT c.oid FROM pg_class c
+  WHERE c.oid = ANY($1::oid[]) AND c.relkind IN ('r', 'p') AND NOT EXISTS (
+    SELECT FROM (SELECT c.oid UNION SELECT p.relid FROM pg_partition_tree(c.oid) p) t
+    JOIN pg_class r ON r.oid = t.oid
+    WHERE r.relhasrules OR r.relkind = 'f'
+      OR EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = r.oid AND NOT g.tgisinternal))";
+
+const REFERS_TO_ITSELF: &str = "SELECT 1 FROM pg_constraint f
+  WHERE f.contype = 'f' AND f.conrelid = $1::oid AND f.confrelid = $1::oid";
 
 const DEFERRABLE: &str = "SELECT DISTINCT c.conrelid FROM pg_constraint c
   WHERE c.conrelid = ANY($1::oid[]) AND c.condeferrable AND c.contype IN ('p', 'u', 'x')";

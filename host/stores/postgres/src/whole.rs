@@ -5,18 +5,20 @@
 //! keeps rows asks, while it locks their tables, whether these are still all.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::collection::{Collection, Column, Encoding};
 use besom_core::time::{Time, date_of};
 use besom_core::value::{Field, Kind, RowKey, Value};
 use tokio_postgres::Row;
+use xxhash_rust::xxh3::Xxh3Default;
 
-use super::catalog::TableFound;
+use super::catalog::{ColumnFound, TableFound};
 use super::error::{Failure, Job};
 use super::mapping::{Table, quote};
 use super::session::{Pipeline, params};
 use besom_ports::store::Error;
+use besom_record::images::unhex;
 use besom_tables::encoding::{instant_of, unscaled, uuid_parse};
 
 /// The columns of a table as they are kept.
@@ -26,17 +28,37 @@ pub(super) struct Whole {
     declared: Vec<(String, String)>,
     /// Each that is read, in the table's order; whether it is bytes, and whether its texts are padded.
     read: Vec<(String, bool, bool)>,
+    /// The places in `read` of those that may be spelt otherwise once they were written ([`ColumnFound::exact`]).
+    doubted: Vec<usize>,
 }
 
 impl Whole {
     /// All columns that this role may read.
     pub(super) fn of(found: &TableFound) -> Whole {
-        let readable = found.columns.iter().filter(|column| column.readable);
-        let read = |column: &super::catalog::ColumnFound| {
+        let readable = || found.columns.iter().filter(|column| column.readable);
+        let read = |column: &ColumnFound| {
             (column.name.clone(), column.declared == "bytea", column.ty == "bpchar")
         };
         let declared = found.columns.iter().map(|c| (c.name.clone(), c.declared.clone()));
-        Whole { declared: declared.collect(), read: readable.map(read).collect() }
+        let doubted = readable().enumerate().filter(|(_, column)| !column.exact);
+        Whole {
+            declared: declared.collect(),
+            read: readable().map(read).collect(),
+            doubted: doubted.map(|(at, _)| at).collect(),
+        }
+    }
+
+    /// A digest of the columns as they are declared, and of which are read.
+    pub(super) fn digest(&self) -> u64 {
+        let mut digest = Xxh3Default::new();
+        let read: BTreeSet<&str> = self.names().map(|(name, _)| name).collect();
+        for (name, ty) in &self.declared {
+            let mark = if read.contains(name.as_str()) { "\0" } else { "\x01" };
+            for part in [name, "\0", ty, mark] {
+                digest.update(part.as_bytes());
+            }
+        }
+        digest.digest()
     }
 
     /// The columns' names, and whether their texts are padded.
@@ -52,6 +74,31 @@ impl Whole {
         };
         let record = format!("ROW({})::text", of(false).collect::<Vec<_>>().join(", "));
         std::iter::once(record).chain(of(true)).collect()
+    }
+
+    /// The expressions that read what may be spelt otherwise of a row of the alias `t` that was written by its
+    /// spelling.
+    pub(super) fn doubted_sql(&self) -> String {
+        let of = |at: &usize| format!("t.{}", quote(&self.read[*at].0));
+        format!("ROW({})::text", self.doubted.iter().map(of).collect::<Vec<_>>().join(", "))
+    }
+
+    /// Whether what [`Whole::doubted_sql`] has read is what was kept of the row.
+    pub(super) fn has_doubted(&self, record: &str, stored: &[Field]) -> bool {
+        let Some(mut texts) = Parts::of(record) else { return false };
+        self.read.len() == stored.len()
+            && self.doubted.iter().all(|at| {
+                let field = &stored[*at];
+                field.name == self.read[*at].0
+                    && match (texts.next().flatten(), &field.value) {
+                        (Some(None), Value::Null) => true,
+                        (Some(Some(text)), Value::Text(kept)) => text == kept.as_str(),
+                        (Some(Some(text)), Value::Bytes(kept)) => {
+                            text.strip_prefix("\\x").and_then(unhex).is_some_and(|b| b == *kept)
+                        }
+                        _ => false,
+                    }
+            })
     }
 
     /// The values of a row, read by [`Whole::sql`] from a column on, in the order of the columns.

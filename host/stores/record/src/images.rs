@@ -49,6 +49,8 @@ pub struct Origin<'a> {
     pub key: &'a [String],
     /// The columns of the mapping.
     pub columns: &'a BTreeMap<String, Column>,
+    /// A digest of the names and types of all columns as the database declares them; none: it does not matter.
+    pub declared: Option<u64>,
 }
 
 /// A column of a table.
@@ -152,6 +154,8 @@ enum Record<'a, R> {
     Inserted(R),
     /// So many rows were purged.
     Purged(u64),
+    /// [`Origin::declared`] of the table before it. Records of earlier versions do not have it.
+    Declared(u64),
 }
 
 /// A row of which only the number counts: nothing of it is copied.
@@ -334,7 +338,11 @@ impl Images {
             key: origin.key.into(),
             columns: columns.into_iter().flatten().map(kept).collect(),
         };
-        self.record(&table)
+        self.record(&table)?;
+        match origin.declared.filter(|_| has_columns) {
+            Some(digest) => self.record(&Record::<()>::Declared(digest)),
+            None => Ok(()),
+        }
     }
 
     fn record(&mut self, record: &Record<'_, impl Serialize>) -> Result<(), Broken> {
@@ -379,9 +387,20 @@ pub fn unpack(
     packed: &[u8],
     read: impl Fn(Column, bool, &Value) -> Value,
 ) -> Result<Vec<BeforeImage>, Broken> {
+    Ok(unpack_declared(packed, read)?.0)
+}
+
+/// Like [`unpack`], and [`Origin::declared`] of each collection, if it was recorded.
+///
+/// # Errors
+/// If the record is corrupt.
+pub fn unpack_declared(
+    packed: &[u8],
+    read: impl Fn(Column, bool, &Value) -> Value,
+) -> Result<(Vec<BeforeImage>, BTreeMap<String, u64>), Broken> {
     let bytes = lz4_flex::decompress_size_prepended(packed).map_err(|e| Broken(e.to_string()))?;
     let mut rest = bytes.as_slice();
-    let mut images = Vec::new();
+    let (mut images, mut declared) = (Vec::new(), BTreeMap::new());
     let mut head = (String::new(), None, Vec::new(), Vec::new());
     let mut left = Left::Unknown;
     while !rest.is_empty() {
@@ -397,6 +416,10 @@ pub fn unpack(
             }
             Record::Left(of) => {
                 left = of.into_owned();
+                continue;
+            }
+            Record::Declared(digest) => {
+                declared.insert(head.0.clone(), digest);
                 continue;
             }
             Record::Version(_) | Record::Given(_) | Record::Purged(_) => continue,
@@ -427,7 +450,7 @@ pub fn unpack(
         let left = inserted.unwrap_or_else(|| left.clone());
         images.push(BeforeImage { collection, tenant, key, row, stored, left });
     }
-    Ok(images)
+    Ok((images, declared))
 }
 
 /// The key of a row, from its columns as they are stored.
@@ -463,7 +486,7 @@ pub fn outline(packed: &[u8]) -> Result<KeptItem, Broken> {
                 }
             }
             Record::Row(_) | Record::Absent(_) | Record::Inserted(_) => kept.rows += 1,
-            Record::Left(_) => {}
+            Record::Left(_) | Record::Declared(_) => {}
             Record::Version(version) => kept.version = Some(version.into_owned()),
             Record::Given(given) => kept.given = Some(given.into_owned()),
             Record::Purged(rows) => kept.purged += rows,
@@ -502,7 +525,13 @@ mod tests {
         let values: Vec<Value> = lent.iter().cloned().map(Value::from).collect();
         let names: Vec<String> = (0..values.len()).map(|at| format!("c{at}")).collect();
         let columns = mapped(&["c1", "c3"]);
-        let origin = Origin { collection: "c", tenant: None, key: &names[1..2], columns: &columns };
+        let origin = Origin {
+            collection: "c",
+            tenant: None,
+            key: &names[1..2],
+            columns: &columns,
+            declared: None,
+        };
         let (mut of_lent, mut of_values) = (Images::default(), Images::default());
         let each = || names.iter().map(|name| (name.as_str(), false));
         for _ in 0..2 {
@@ -527,7 +556,8 @@ mod tests {
     fn a_row_behind_a_key_alone_has_its_columns() {
         let columns = mapped(&["id"]);
         let key = ["id".to_owned()];
-        let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
+        let origin =
+            Origin { collection: "c", tenant: None, key: &key, columns: &columns, declared: None };
         let each = || [("id", false), ("more", true)].into_iter();
         let set = Left::Set(vec![Field::new("id", Value::Integer(7))]);
         let mut images = Images::default();
@@ -568,7 +598,8 @@ mod tests {
     fn a_record_without_what_the_item_was_given_is_read() {
         let columns = mapped(&["id"]);
         let key = ["id".to_owned()];
-        let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
+        let origin =
+            Origin { collection: "c", tenant: None, key: &key, columns: &columns, declared: None };
         let mut images = Images::default();
         images
             .push(origin, &Left::Gone, [("id", false)].into_iter(), &[Value::Integer(2)])
@@ -601,7 +632,8 @@ mod tests {
     fn an_inserted_row_has_its_columns_and_its_key() {
         let columns = mapped(&["id"]);
         let key = ["id".to_owned()];
-        let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
+        let origin =
+            Origin { collection: "c", tenant: None, key: &key, columns: &columns, declared: None };
         let each = || [("more", false), ("id", false)].into_iter();
         let values = [Value::Null, Value::Integer(7)];
         let mut images = Images::default();
@@ -633,7 +665,8 @@ mod tests {
         ];
         let key = ["c0".to_owned()];
         let columns = mapped(&["c0"]);
-        let origin = Origin { collection: "c", tenant: None, key: &key, columns: &columns };
+        let origin =
+            Origin { collection: "c", tenant: None, key: &key, columns: &columns, declared: None };
         let names: Vec<String> = (0..all.len()).map(|at| format!("c{at}")).collect();
         let mut images = Images::default();
         for _ in 0..3 {
@@ -656,8 +689,13 @@ mod tests {
         let key = ["id".to_owned()];
         let columns = mapped(&["id", "bytes"]);
         let tenant = Tenant::from("t");
-        let origin =
-            Origin { collection: "c", tenant: Some(&tenant), key: &key, columns: &columns };
+        let origin = Origin {
+            collection: "c",
+            tenant: Some(&tenant),
+            key: &key,
+            columns: &columns,
+            declared: None,
+        };
         let whole = usize::from(u16::MAX);
         let sizes = [whole - 40, 0, whole + 1, 1, whole, 300, 3 * whole, 64, whole - 1];
         for (id, size) in sizes.into_iter().chain(whole - 60..whole - 20).enumerate() {

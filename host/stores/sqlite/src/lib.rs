@@ -406,6 +406,11 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn is_order_free(&self, collection: &str) -> Result<bool> {
+        let (mapping, collection) = (self.mapping(), collection.to_owned());
+        self.inspection.read(move |conn| restore::is_order_free(conn, &mapping, &collection)).await
+    }
+
     async fn set_brakes(&self, fence: &FencingToken, brakes: &[Brake]) -> Result<()> {
         let (fence, brakes) = (fence.clone(), brakes.to_vec());
         self.writer.run(Priority::Normal, move |tx| brakes::set(tx, &fence, &brakes)).await

@@ -17,6 +17,8 @@ pub struct Mapped<F> {
     pub columns: Vec<(String, F)>,
     /// The tenant column, quoted, and its form.
     pub tenant: Option<(String, F)>,
+    /// See [`Origin::declared`].
+    pub declared: Option<u64>,
 }
 
 /// An identifier, quoted.
@@ -54,6 +56,7 @@ impl<F> Mapped<F> {
                 .as_deref()
                 .map(|name| (quote(name), form(name, Collection::TENANT))),
             collection: collection.clone(),
+            declared: None,
         }
     }
 
@@ -64,6 +67,7 @@ impl<F> Mapped<F> {
             tenant: tenant.filter(|_| self.tenant.is_some()),
             key: &self.collection.key,
             columns: &self.collection.columns,
+            declared: self.declared,
         }
     }
 

@@ -38,6 +38,7 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
         start = range.end;
         match record {
             Record::Table { .. } => (table, left, is_copy) = (Some(range), None, false),
+            Record::Declared(_) => table = table.map(|table| table.start..range.end),
             Record::Left(of) => {
                 is_copy = *of == Left::Copy;
                 left = Some(range);
@@ -91,7 +92,13 @@ mod tests {
         let column = Column { kind: Kind::Integer, encoding: Encoding::Native };
         let columns: BTreeMap<String, Column> = [("id".to_owned(), column)].into();
         let key = ["id".to_owned()];
-        let origin = |collection| Origin { collection, tenant: None, key: &key, columns: &columns };
+        let origin = |collection| Origin {
+            collection,
+            tenant: None,
+            key: &key,
+            columns: &columns,
+            declared: Some(7),
+        };
         let each = || [("id", false), ("name", false)].into_iter();
         let row = |id: i64, name: &str| [Value::Integer(id), Value::Text(name.into())];
         let set = |name: &str| Left::Set(vec![Field::new("name", Value::Text(name.into()))]);
