@@ -440,5 +440,5 @@ fn of(name: &str) -> Name {
 /// Notes of a commit, by name.
 pub fn notes(shown: &Shown) -> HashMap<String, besom_core::value::Value> {
     let row = shown.last_compaction.as_ref().expect("it was compacted");
-    row.notes.iter().map(|note| (note.name.clone(), note.value.clone())).collect()
+    row.notes.iter().map(|note| (note.name.to_string(), note.value.clone())).collect()
 }

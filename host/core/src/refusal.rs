@@ -94,7 +94,9 @@ impl<'a> Court<'a> {
             Change::DeleteRange(range) => self.range(range).map(drop),
             Change::UpdateRange { range, fields } => {
                 let collection = self.range(range)?;
-                if let Some(field) = fields.iter().find(|f| collection.key.contains(&f.name)) {
+                if let Some(field) =
+                    fields.iter().find(|f| collection.key.iter().any(|name| f.name == *name))
+                {
                     let (name, column) = (&collection.name, &field.name);
                     let why =
                         format!("{name}.{column} is part of the key, which a range cannot set");

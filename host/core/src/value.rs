@@ -1,5 +1,6 @@
 //! Typed values, as exchanged with plugins and used in guards, changes and before-images.
 
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use crate::command::counted;
@@ -129,15 +130,15 @@ pub fn is_decimal(text: &str) -> bool {
 /// A named value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Field {
-    /// The column's (or setting's, or note's) name.
-    pub name: String,
+    /// The column's (or setting's, or note's) name. One of up to 24 bytes needs no memory of its own.
+    pub name: CompactString,
     /// Its value.
     pub value: Value,
 }
 
 impl Field {
     /// A field of that name and value.
-    pub fn new(name: impl Into<String>, value: Value) -> Field {
+    pub fn new(name: impl Into<CompactString>, value: Value) -> Field {
         Field { name: name.into(), value }
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn values(values: Vec<wit::Value>) -> Result<Vec<Value>, Malformed> {
 /// Converts named values of a guest.
 pub(super) fn fields(fields: Vec<wit::Field>) -> Result<Vec<Field>, Malformed> {
     let field = |f: wit::Field| match value(f.value) {
-        Ok(value) => Ok(Field { name: f.name, value }),
+        Ok(value) => Ok(Field { name: f.name.into(), value }),
         Err(malformed) => Err(format!("{}: {malformed}", f.name)),
     };
     fields.into_iter().map(field).collect()
@@ -130,7 +130,7 @@ pub(super) fn row_to_wit(row: Row) -> Vec<wit::Value> {
 
 /// Converts named values for a guest.
 pub(super) fn fields_to_wit(fields: &[Field]) -> Vec<wit::Field> {
-    let field = |f: &Field| wit::Field { name: f.name.clone(), value: to_wit(f.value.clone()) };
+    let field = |f: &Field| wit::Field { name: f.name.to_string(), value: to_wit(f.value.clone()) };
     fields.iter().map(field).collect()
 }
 

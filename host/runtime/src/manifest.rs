@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use besom_core::collection::Operations;
-use besom_core::value::Value;
+use besom_core::value::{Field, Value};
 
 use super::bounds::shown;
 use besom_ports::guests::{Manifest, Setting, SettingKind};
@@ -37,6 +37,7 @@ pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
 fn weight(manifest: &Manifest) -> usize {
     const ENTRY: usize = 16;
     let text = |text: &String| ENTRY + text.len();
+    let named = |field: &Field| ENTRY + field.name.len() + field.value.weight();
     let value = |value: &Option<Value>| value.as_ref().map_or(0, Value::weight);
     let settings = manifest.settings.iter().map(|s| {
         let bounds = value(&s.default) + value(&s.minimum) + value(&s.maximum);
@@ -46,7 +47,7 @@ fn weight(manifest: &Manifest) -> usize {
         let columns = c.columns.iter().chain(&c.optional_columns);
         text(&c.collection) + columns.map(text).sum::<usize>()
     });
-    let extra = manifest.extra.iter().map(|field| text(&field.name) + field.value.weight());
+    let extra = manifest.extra.iter().map(named);
     [&manifest.name, &manifest.version, &manifest.doc]
         .into_iter()
         .chain(&manifest.topics)

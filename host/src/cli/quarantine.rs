@@ -381,7 +381,7 @@ fn shown_rows(
         until: kept.until(&row.identity.task, row.at),
         was: (!image.stored.is_empty()).then(|| {
             let fields = image.stored.iter();
-            fields.map(|field| (field.name.clone(), rows::plain(&field.value))).collect()
+            fields.map(|field| (field.name.to_string(), rows::plain(&field.value))).collect()
         }),
     });
     images.collect()

@@ -480,7 +480,7 @@ async fn undone_by(store: &dyn Store, row: &HistoryRow) -> Result<Option<History
 impl Stays {
     fn of(of: &Staying) -> Stays {
         let row = |fields: &[Field]| {
-            fields.iter().map(|field| (field.name.clone(), rows::plain(&field.value))).collect()
+            fields.iter().map(|field| (field.name.to_string(), rows::plain(&field.value))).collect()
         };
         Stays {
             row: row_name(&of.collection, &of.key),

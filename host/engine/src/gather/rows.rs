@@ -47,7 +47,7 @@ pub fn item(row: &HistoryRow) -> ItemRow {
         settled: row.settled,
         rows: row.rows,
         reason: row.reason.clone(),
-        notes: row.notes.iter().map(|note| (note.name.clone(), plain(&note.value))).collect(),
+        notes: row.notes.iter().map(|note| (note.name.to_string(), plain(&note.value))).collect(),
         node: row.node.to_string(),
         commit: row.commit.to_string(),
         undo_bytes: row.undo_bytes,

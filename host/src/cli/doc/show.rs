@@ -15,7 +15,7 @@ pub(super) fn print(global: &Global, name: &Name, shown: &doc::Shown) -> Result<
     let rows = shown.edits + shown.presences + shown.snapshots;
     let last = shown.last_compaction.as_ref().map(|row| {
         let notes: serde_json::Map<String, serde_json::Value> =
-            row.notes.iter().map(|field| (field.name.clone(), plain(&field.value))).collect();
+            row.notes.iter().map(|field| (field.name.to_string(), plain(&field.value))).collect();
         serde_json::json!({ "at": row.at.to_string(), "run": row.run, "node": row.node, "notes": notes })
     });
     let json = serde_json::json!({

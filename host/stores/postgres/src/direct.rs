@@ -143,7 +143,7 @@ fn question(condition: &Condition) -> Option<(Question, &Value)> {
 impl Together {
     /// The group with the shape of its first work.
     fn new(table: &Arc<Table>, work: &Work<'_>, plain: &Plain<'_>) -> Option<Together> {
-        let fields: Vec<String> = plain.fields.iter().map(|field| field.name.clone()).collect();
+        let fields: Vec<String> = plain.fields.iter().map(|field| field.name.to_string()).collect();
         // A row whose key changes has no place in the order.
         if fields.is_empty() || fields.iter().any(|name| table.collection.key.contains(name)) {
             return None;

@@ -320,7 +320,7 @@ impl One {
         for field in fields {
             cells.push(table.written(&field.name, &field.value)?);
             forms.push(table.form(&field.name)?.clone());
-            names.push(field.name.clone());
+            names.push(field.name.to_string());
         }
         One::new(table, work, operation, (names, fields), key, (cells, forms))
     }
@@ -344,7 +344,7 @@ impl One {
             }
             cells.push(table.written(&field.name, &field.value)?);
             forms.push(table.form(&field.name)?.clone());
-            names.push(field.name.clone());
+            names.push(field.name.to_string());
         }
         One::new(table, work, operation, (names, fields), Some(key.to_vec()), (cells, forms))
     }

@@ -266,7 +266,7 @@ impl Look<'_> {
     fn updated(&self, collection: &str, key: &[Value], fields: &[Field]) -> Option<Extent> {
         let definition = self.collections.get(collection)?;
         // A row whose key changes may become any row.
-        if fields.iter().any(|field| definition.key.contains(&field.name)) {
+        if fields.iter().any(|field| definition.key.iter().any(|name| field.name == *name)) {
             return self.extent(collection, [], true);
         }
         self.row(collection, key)

@@ -79,7 +79,7 @@ pub fn increased(by: &[Field], names: &[impl AsRef<str>], row: &[Value]) -> Vec<
             _ => return None,
         };
         let Value::Integer(by) = field.value else { return None };
-        Some(Field::new(&field.name, Value::Integer(before.checked_add(by)?)))
+        Some(Field::new(field.name.clone(), Value::Integer(before.checked_add(by)?)))
     };
     by.iter().filter_map(sum).collect()
 }

@@ -763,7 +763,12 @@ impl Restoring {
         match self.seen.get(&at).filter(|_| whole) {
             Some(row) => {
                 let other = differing(&image.stored, row);
-                image.stored.iter().filter(|field| other.contains(&field.name)).cloned().collect()
+                image
+                    .stored
+                    .iter()
+                    .filter(|field| other.iter().any(|name| field.name == *name))
+                    .cloned()
+                    .collect()
             }
             None => columns(image),
         }
@@ -835,7 +840,7 @@ pub fn lost(collection: &str, columns: &[&str]) -> Option<String> {
 pub fn compared(image: &BeforeImage, collection: &str) -> Vec<Condition> {
     match &image.left {
         Left::Set(fields) if image.collection == collection => {
-            fields.iter().map(|f| Condition::equal(&f.name, f.value.clone())).collect()
+            fields.iter().map(|f| Condition::equal(f.name.as_str(), f.value.clone())).collect()
         }
         _ => Vec::new(),
     }
@@ -915,7 +920,7 @@ fn unexpected(
             known.contains(&Some(now.value.clone()))
         }
     };
-    after.iter().filter(|now| !is_expected(now)).map(|now| now.name.clone()).collect()
+    after.iter().filter(|now| !is_expected(now)).map(|now| now.name.to_string()).collect()
 }
 
 /// The columns of an image that the change has set, as they were.
@@ -941,7 +946,7 @@ fn differing(fields: &[Field], row: &[Field]) -> Vec<String> {
             true => row.get(at),
             false => row.iter().find(|now| now.name == field.name),
         };
-        now.filter(|now| now.value != field.value).map(|now| now.name.clone())
+        now.filter(|now| now.value != field.value).map(|now| now.name.to_string())
     };
     fields.iter().enumerate().filter_map(other).collect()
 }

@@ -604,7 +604,7 @@ fn on_conflict(table: &Table, fields: &[Field]) -> String {
     target.extend(table.collection.key.iter().map(|k| quote(k)));
     let set: Vec<String> = fields
         .iter()
-        .filter(|f| !table.collection.key.contains(&f.name))
+        .filter(|f| !table.collection.key.iter().any(|name| f.name == *name))
         .map(|f| format!("{0} = excluded.{0}", quote(&f.name)))
         .collect();
     let action = if set.is_empty() {

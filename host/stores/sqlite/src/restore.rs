@@ -89,6 +89,12 @@ struct Place {
     references: OnceCell<Vec<Reference>>,
 }
 
+impl Place {
+    fn writes(&self, field: &Field) -> bool {
+        self.writable.iter().any(|name| name.eq_ignore_ascii_case(&field.name))
+    }
+}
+
 /// Rows of a table refer to rows of another one.
 struct Reference {
     /// The table that refers.
@@ -129,10 +135,9 @@ impl Effects<'_> {
         for (name, Place { writable: columns, .. }) in &scene {
             let of =
                 images.iter().find(|image| image.collection == *name && !image.stored.is_empty());
-            let gone = of.into_iter().flat_map(|image| &image.stored).map(|field| &field.name);
+            let gone = of.into_iter().flat_map(|image| &image.stored).map(|field| &*field.name);
             let gone: Vec<&str> = gone
                 .filter(|column| *column != ROWID && !self.has_column(name, column, columns))
-                .map(String::as_str)
                 .collect();
             notes.extend(lost(name, &gone));
         }
@@ -275,7 +280,7 @@ impl Effects<'_> {
         let whole = table.whole(self.conn)?;
         let is_written = |field: &Field| match field.name == ROWID {
             true => whole != "*",
-            false => scene[&first.collection].writable.contains(&field.name.to_lowercase()),
+            false => scene[&first.collection].writes(field),
         };
         let insert = |without: Option<&str>, count: usize| -> Result<Insert<'_>, Stop> {
             let each = first.stored.iter().map(|f| is_written(f) && Some(&*f.name) != without);
@@ -345,8 +350,7 @@ impl Effects<'_> {
     fn set_back(&self, image: &BeforeImage, fields: &[Field], scene: &Scene) -> Result<Did, Stop> {
         let table = self.mapping.table(&image.collection)?;
         let (mut set, mut params): (String, Params<'_>) = (String::new(), Vec::new());
-        let known = &scene[&image.collection].writable;
-        let is_known = |field: &&Field| known.contains(&field.name.to_lowercase());
+        let is_known = |field: &&Field| scene[&image.collection].writes(field);
         let garbled: Vec<Option<Vec<u8>>> =
             fields.iter().filter(is_known).map(|field| garbled(&field.value)).collect();
         for (field, bytes) in fields.iter().filter(is_known).zip(&garbled) {

@@ -405,7 +405,7 @@ impl Tables {
         };
         for Field { name, value } in fields {
             check_kind(collection, name, value)?;
-            match row.get_mut(name) {
+            match row.get_mut(name.as_str()) {
                 Some(column) => *column = value.clone(),
                 None => return Err(Violation(format!("no column {name} in {}", collection.table))),
             }
@@ -487,17 +487,19 @@ fn fields_of(row: &Arc<Columns>) -> Vec<Field> {
 /// Whether a row has the values that were set.
 fn has(row: &Columns, left: &Left) -> bool {
     let Left::Set(fields) = left else { return false };
-    let conditions: Vec<Condition> =
-        fields.iter().map(|field| Condition::equal(&field.name, field.value.clone())).collect();
+    let conditions: Vec<Condition> = fields
+        .iter()
+        .map(|field| Condition::equal(field.name.as_str(), field.value.clone()))
+        .collect();
     meets(row, &conditions)
 }
 
 /// The sum of a column and an integer.
 fn sum(row: &Columns, field: &Field) -> Result<Field, Violation> {
     let name = &field.name;
-    match (row.get(name), &field.value) {
+    match (row.get(name.as_str()), &field.value) {
         (Some(Value::Integer(a)), Value::Integer(b)) => match a.checked_add(*b) {
-            Some(sum) => Ok(Field::new(name, Value::Integer(sum))),
+            Some(sum) => Ok(Field::new(name.clone(), Value::Integer(sum))),
             None => Err(Violation(format!("{name} would overflow a 64-bit integer"))),
         },
         (Some(Value::Null), Value::Integer(_)) => {

@@ -48,7 +48,7 @@ fn restore(rows: &mut BTreeMap<String, Vec<(String, Value)>>, images: &[BeforeIm
             None => rows.remove(&id),
             Some(fields) => {
                 let mut columns: Vec<_> =
-                    fields.iter().map(|f: &Field| (f.name.clone(), f.value.clone())).collect();
+                    fields.iter().map(|f: &Field| (f.name.to_string(), f.value.clone())).collect();
                 columns.sort_by(|a, b| a.0.cmp(&b.0));
                 rows.insert(id, columns)
             }

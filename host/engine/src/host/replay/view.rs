@@ -94,8 +94,8 @@ impl AsItWas {
             let of_key = of_key.or_default();
             // The oldest image of a row is how the item has found it.
             if of_key.iter().all(|known| known.tenant != tenant) {
-                let columns =
-                    row.map(|fields| fields.into_iter().map(|f| (f.name, f.value)).collect());
+                let columns = row
+                    .map(|fields| fields.into_iter().map(|f| (f.name.into(), f.value)).collect());
                 of_key.push(Kept { tenant, key, columns });
             }
         }
