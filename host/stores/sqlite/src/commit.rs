@@ -25,6 +25,7 @@ use super::items::Progress;
 use super::leadership::not_above;
 use super::ledger::{Ledger, Named, blocks};
 use super::mapping::Mapping;
+use super::restore::Ahead;
 use super::reviews;
 use super::tally;
 use super::values::of_kept;
@@ -167,6 +168,10 @@ fn apply_all<'a>(
     let mut judged = Vec::with_capacity(batch.entries.len());
     let mut applied: Vec<Changed> = Vec::with_capacity(batch.entries.len());
     let mut room = Room::of_images(setting.undo_bytes);
+    let ahead = Ahead::of(batch.entries.iter().filter_map(|entry| match &entry.decision {
+        Decision::Apply { proposal, .. } => Some(proposal),
+        Decision::Settle(_) => None,
+    }));
     for (i, (entry, left)) in batch.entries.iter().zip(left).enumerate() {
         applied.push(Changed::default());
         if let Some(why) = left {
@@ -192,7 +197,7 @@ fn apply_all<'a>(
             None => {
                 let tenant = entry.item.identity.tenant.as_ref();
                 let images = keep.then(|| Kept::new(room.clone()));
-                let effects = Effects::new(tx, setting.mapping, tenant, images);
+                let effects = Effects::new(tx, setting.mapping, (tenant, &ahead), images);
                 apply(tx, effects, proposal, &activity, care.savepoints, i)?
             }
         };

@@ -13,6 +13,7 @@ use super::lookup::weight;
 use super::mapping::{Mapping, Params, Refusal, Table, push_quoted, quote};
 use super::questions::Questions;
 use super::range_change::affinity;
+use super::restore::Ahead;
 use super::stored;
 use super::values::{lent_cells, names_of};
 use super::writer::Tx;
@@ -72,6 +73,8 @@ pub(super) struct Effects<'a> {
     pub(super) questions: &'a Questions,
     pub(super) mapping: &'a Mapping,
     pub(super) tenant: Option<&'a Tenant>,
+    /// What was kept of the rows that the commit puts back.
+    pub(super) ahead: &'a Ahead,
     /// The before-images; none: they are not kept.
     pub(super) images: Option<Kept<'a>>,
     /// Whether a statement of this item may have changed anything. Even a statement that fails or
@@ -122,7 +125,7 @@ impl<'a> Effects<'a> {
     pub(super) fn new(
         tx: &Tx<'a>,
         mapping: &'a Mapping,
-        tenant: Option<&'a Tenant>,
+        (tenant, ahead): (Option<&'a Tenant>, &'a Ahead),
         images: Option<Kept<'a>>,
     ) -> Effects<'a> {
         Effects {
@@ -130,6 +133,7 @@ impl<'a> Effects<'a> {
             questions: tx.questions,
             mapping,
             tenant,
+            ahead,
             images,
             rows: 0,
             refused: Refused::default(),

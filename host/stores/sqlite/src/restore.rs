@@ -1,11 +1,12 @@
 //! Rows are put back as they were kept ([`besom_record::restore`]): many with one statement if that leaves each
 //! exactly as it was, and row by row otherwise. A statement that fails changes nothing.
 
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::thread::{Builder, JoinHandle};
 
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Again, Restore};
+use besom_core::proposal::{Again, Change, Proposal, Restore};
 use besom_core::purge::note;
 use besom_core::value::{Field, RowKey, Value};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -19,7 +20,7 @@ use super::mapping::{Mapping, Params, Table, push_quoted, quote};
 use super::values::{lent_cells, names_of, of_kept};
 use super::writer::Tx;
 use besom_ports::store::{BeforeImage, Error, KeptItem, Restored};
-use besom_record::images::{outline, unhex, unpack};
+use besom_record::images::{Broken, outline, unhex, unpack};
 use besom_record::restore::{
     ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
     compared, lost, nothing, unmapped,
@@ -51,7 +52,8 @@ pub(super) fn rehearse(
 ) -> Job<Restored> {
     let conn = tx.conn;
     conn.execute_batch("SAVEPOINT rehearsal")?;
-    let mut effects = Effects::new(tx, mapping, tenant, None);
+    let ahead = Ahead::default();
+    let mut effects = Effects::new(tx, mapping, (tenant, &ahead), None);
     let done = effects.restore(restore);
     if conn.is_autocommit() {
         let why = "a trigger or a constraint of the database rolls back the whole transaction";
@@ -74,6 +76,45 @@ pub(super) fn rehearse(
         }
     }
     Ok(restored)
+}
+
+/// Unpacks what was kept of an item while the rows of the one before it are put back.
+#[derive(Default)]
+pub(super) struct Ahead(RefCell<Queue>);
+
+type Unpacking = JoinHandle<Result<Vec<BeforeImage>, Broken>>;
+
+#[derive(Default)]
+struct Queue {
+    /// The history rows of the items that follow.
+    next: VecDeque<u64>,
+    unpacking: Option<(u64, Unpacking)>,
+}
+
+impl Ahead {
+    /// For the items of a commit, in their order.
+    pub(super) fn of<'p>(proposals: impl Iterator<Item = &'p Proposal>) -> Ahead {
+        let restores = proposals.flat_map(|proposal| &proposal.changes).filter_map(Change::restore);
+        let next = restores.map(|restore| restore.history).collect();
+        Ahead(RefCell::new(Queue { next, unpacking: None }))
+    }
+
+    /// What was kept of a history row; none: it was not unpacked. Begins with the next one.
+    fn take(&self, conn: &Connection, history: u64) -> Job<Option<Vec<BeforeImage>>> {
+        let mut queue = self.0.borrow_mut();
+        let ready = queue.unpacking.take_if(|(of, _)| *of == history);
+        let images = ready.and_then(|(_, unpacking)| unpacking.join().ok()).transpose()?;
+        if queue.next.front() == Some(&history) {
+            queue.next.pop_front();
+        }
+        if let (None, Some(next)) = (&queue.unpacking, queue.next.front().copied())
+            && let Some(packed) = packed(conn, next)?
+        {
+            let unpacking = Builder::new().spawn(move || unpack(&packed, of_kept));
+            queue.unpacking = unpacking.ok().map(|unpacking| (next, unpacking));
+        }
+        Ok(images)
+    }
 }
 
 /// The tables of the rows that are put back, by collection.
@@ -111,9 +152,11 @@ impl Effects<'_> {
         if restore.again == Again::Only {
             return Ok(Restored::default());
         }
-        let Some(images) = self.kept_rows(restore.history)? else {
-            return Ok(nothing(REMOVED));
+        let images = match self.ahead.take(self.conn, restore.history)? {
+            Some(images) => Some(images),
+            None => self.kept_rows(restore.history)?,
         };
+        let Some(images) = images else { return Ok(nothing(REMOVED)) };
         let (mut scene, mapping) = (Scene::new(), self.mapping);
         for name in &restore.collections {
             let Ok(table) = self.mapping.table(name) else {
