@@ -54,6 +54,7 @@ pub use template::template;
 
 use activity::Activity;
 use besom_ports::guests::Manifest;
+use besom_ports::store::MappingFault;
 use besom_ports::task::TaskDefinition;
 use cluster::{Coordination, Ring};
 use sections::{Clock, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
@@ -95,6 +96,8 @@ pub struct Config {
     pub tasks: BTreeMap<TaskName, Arc<TaskDefinition>>,
     /// The tasks that are left out because their plugin files are refused, and why.
     pub refused: BTreeMap<TaskName, Diagnostic>,
+    /// The tasks that are left out because tables differ from their mappings, and where.
+    pub unmatched: BTreeMap<TaskName, Vec<(MappingFault, Diagnostic)>>,
     /// The manifests of the plugins, by digest.
     pub manifests: BTreeMap<String, Arc<Manifest>>,
     /// The collections of the entity model, each replaced by the collection of the same name in the file.
@@ -141,6 +144,7 @@ impl Config {
             topics: s.topics,
             tasks: BTreeMap::new(),
             refused: BTreeMap::new(),
+            unmatched: BTreeMap::new(),
             manifests: BTreeMap::new(),
             collections: Arc::new(collections),
             warnings: Vec::new(),

@@ -578,6 +578,21 @@ impl Resolved {
         problems.retain(|problem| !config.refused.values().any(|why| why == problem));
     }
 
+    /// Leaves out tasks because of faults of the mapping, each with the tasks that it concerns. They are
+    /// [`Config::unmatched`].
+    pub fn leave_out_unmatched(&mut self, faults: &[(MappingFault, Vec<TaskName>)]) {
+        for (fault, tasks) in faults {
+            for placed in self.placed(std::slice::from_ref(fault)) {
+                for task in tasks {
+                    let of_task = self.config.unmatched.entry(task.clone()).or_default();
+                    of_task.push((fault.clone(), placed.clone()));
+                }
+            }
+        }
+        let Config { tasks, unmatched, .. } = &mut self.config;
+        tasks.retain(|task, _| !unmatched.contains_key(task));
+    }
+
     /// The configuration despite its problems, for example to open its store.
     pub fn partial(&self) -> &Config {
         &self.config

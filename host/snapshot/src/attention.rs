@@ -345,7 +345,7 @@ impl Found {
         let alive = snapshot.nodes.iter().filter(|node| node.state != NodeState::Lost);
         let held = alive.flat_map(|node| node.report.iter().flat_map(|report| &report.held));
         let is_of_task =
-            |held: &&Held| held.task.as_ref() == Some(&task.name) && held.cause != Cause::Plugin;
+            |held: &&Held| held.task.as_ref() == Some(&task.name) && !held.cause.leaves_out();
         let mut of_task: Vec<&Held> = held.filter(is_of_task).collect();
         of_task.sort_by_key(|held| (held.why.as_str(), held.since));
         of_task.dedup_by_key(|held| held.why.as_str());
@@ -357,15 +357,23 @@ impl Found {
         }
     }
 
-    /// Reports the tasks whose plugin files nodes refuse; a leader that refuses it does not know the task.
+    /// Reports the tasks that nodes leave out, because of their plugin files or their mappings; a leader that does so
+    /// does not know the task.
     fn refused(&mut self, snapshot: &Snapshot) {
         let alive = snapshot.nodes.iter().filter(|node| node.state != NodeState::Lost);
         for node in alive {
             let held = node.report.iter().flat_map(|report| &report.held);
-            for held in held.filter(|held| held.cause == Cause::Plugin) {
+            for held in held.filter(|held| held.cause.leaves_out()) {
                 let (since, name) = (self.since(held.since), &node.name);
                 let task = held.task.clone().unwrap_or_default();
-                let text = format!("{name} has refused the plugin file of {task} for {since}");
+                let text = match held.cause {
+                    Cause::Plugin => {
+                        format!("{name} has refused the plugin file of {task} for {since}")
+                    }
+                    _ => format!(
+                        "{name} has held {task} for {since}: a table differs from its mapping"
+                    ),
+                };
                 self.add(Urgency::Alarm, Subject::Task(task), text);
                 self.because(held.why.clone());
             }

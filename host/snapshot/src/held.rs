@@ -34,6 +34,8 @@ pub enum Cause {
     NotTaken,
     /// The file of the task's plugin is not the pinned one, or no trusted key vouches for it.
     Plugin,
+    /// A table differed from its mapping when the host started.
+    Mapping,
     /// Of a later version of this model.
     #[default]
     #[serde(other)]
@@ -41,6 +43,11 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether the node has left the task out, so that a leader does not know it.
+    pub fn leaves_out(self) -> bool {
+        matches!(self, Cause::Plugin | Cause::Mapping)
+    }
+
     /// Whether it keeps something from going on; the others only tell of messages.
     pub fn holds(self) -> bool {
         !matches!(self, Cause::GivenUp | Cause::NotTaken)
@@ -62,6 +69,7 @@ impl fmt::Display for Cause {
             Cause::GivenUp => "given up",
             Cause::NotTaken => "not taken",
             Cause::Plugin => "refused plugin",
+            Cause::Mapping => "mapping",
             Cause::Unknown => "unknown",
         })
     }

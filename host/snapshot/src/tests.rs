@@ -82,13 +82,17 @@ fn what_is_held_is_an_alarm_with_its_cause_once_for_all_nodes_that_say_so() {
 }
 
 #[test]
-fn a_refused_plugin_file_is_an_alarm_for_each_node_that_has_it_whoever_knows_the_task() {
+fn a_task_that_a_node_has_left_out_is_an_alarm_of_that_node_whoever_knows_the_task() {
     let mut snapshot = healthy();
-    for task in ["sweep", "of another configuration"] {
+    for (task, cause) in [
+        ("sweep", Cause::Plugin),
+        ("of another configuration", Cause::Plugin),
+        ("sweep", Cause::Mapping),
+    ] {
         let held = Held {
             task: Some(task.into()),
             what: "plugin".into(),
-            cause: Cause::Plugin,
+            cause,
             since: ago(90),
             why: "`sweep.wasm` is not the pinned file".into(),
         };
@@ -100,11 +104,13 @@ fn a_refused_plugin_file_is_an_alarm_for_each_node_that_has_it_whoever_knows_the
     }
     let found = attention(&snapshot, &Thresholds::default());
     let name = &snapshot.nodes[0].name;
-    let [sweep, other] = found.as_slice() else { panic!("{found:?}") };
+    let [sweep, other, unmatched] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((sweep.urgency, &sweep.subject), (Urgency::Alarm, &Subject::Task("sweep".into())));
     assert_eq!(sweep.text, format!("{name} has refused the plugin file of sweep for 1m30s"));
     assert_eq!(sweep.cause.as_deref(), Some("`sweep.wasm` is not the pinned file"));
     assert!(other.text.contains("of another configuration"), "{other:?}");
+    let held = format!("{name} has held sweep for 1m30s: a table differs from its mapping");
+    assert_eq!((unmatched.urgency, &unmatched.text), (Urgency::Alarm, &held));
 }
 
 #[test]

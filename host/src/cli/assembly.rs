@@ -10,7 +10,7 @@ use besom_core::delivery::Settings;
 use besom_core::ids::TaskName;
 use tokio::sync::{mpsc, watch};
 
-use super::open::{self, Loader, Purpose};
+use super::open::{self, Loader, Purpose, unmatched};
 use super::{Failure, Global, cluster, endpoints};
 use besom_config::delivery::Receiver;
 use besom_config::diagnostic::Place;
@@ -131,6 +131,9 @@ impl Assembly {
             if let Some(why) = self.config.refused.get(name.as_str()) {
                 return Err(Problems(vec![why.clone()]).into());
             }
+            if let Some(faults) = self.config.unmatched.get(name.as_str()) {
+                return Err(Problems(unmatched::places(faults)).into());
+            }
             let Some((name, _)) = self.config.tasks.get_key_value(name.as_str()) else {
                 let names: Vec<&str> = self.config.tasks.keys().map(TaskName::as_str).collect();
                 let fix = match besom_config::keys::nearest(name, names.iter().copied()) {
@@ -143,6 +146,7 @@ impl Assembly {
         }
         self.leave_out(|name| !kept.contains(name));
         self.config.refused.clear();
+        self.config.unmatched.clear();
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! name adapters.
 
 mod activity;
+pub mod unmatched;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use besom_ports::coordination::{Coordination, LeaderRecord};
 use besom_ports::embedded::{Embedded, LeaseLedger, Scripts};
 use besom_ports::members::{Members as _, Membership};
 use besom_ports::store::{self, MappingFault, Store};
+use besom_ports::task::TaskDefinition;
 use besom_postgres as postgres;
 use besom_product::model::{collections_for, product};
 use besom_product::retention::{self, Wrong};
@@ -679,7 +681,8 @@ pub fn say_refused(config: &Config, before: &BTreeMap<TaskName, Diagnostic>) {
 }
 
 /// Reads the whole configuration, loads its plugins and compares the mapping with the database, whose tables
-/// must exist. Prints warnings to stderr. Tasks whose plugin files are refused are left out, and logged.
+/// must exist. Prints warnings to stderr. Tasks whose plugin files are refused, or whose tables differ from
+/// their mappings, are left out, and logged.
 ///
 /// # Errors
 /// All problems of the configuration and the mapping, or a store that cannot be reached within
@@ -720,6 +723,11 @@ pub async fn checked(
     let used = resolved.used_collections();
     let mut faults = needed(resolved.partial(), store.check(&used).await?);
     match purpose {
+        Purpose::Serve | Purpose::Pass if !faulty => {
+            faults = unmatched::hold(&*store, &mut resolved, faults).await?;
+            unmatched::say(resolved.partial(), None);
+        }
+        // The file is refused, with all that is wrong.
         Purpose::Serve | Purpose::Pass if faults.iter().all(|fault| fault.warning) => {
             faults.extend(cascades(&*store, resolved.partial(), &used).await?);
         }
@@ -761,15 +769,9 @@ pub async fn cascades(
 pub fn needed(config: &Config, faults: Vec<MappingFault>) -> Vec<MappingFault> {
     let used = config.related(config.tasks.values().flat_map(|task| task.grants.keys()));
     let is_read = |fault: &MappingFault, index: &str| {
-        let collection = config.collections.get(&fault.collection);
-        let columns = collection.and_then(|of| of.indexes.get(index));
         let mut tasks =
             config.tasks.values().filter(|task| task.grants.contains_key(&fault.collection));
-        tasks.any(|task| {
-            let own = columns
-                .and_then(|columns| retention::reads(task, &fault.collection, index, columns));
-            own.unwrap_or(true)
-        })
+        tasks.any(|task| reads_by(config, task, &fault.collection, index))
     };
     let matters = |fault: &MappingFault| {
         !fault.warning
@@ -777,6 +779,13 @@ pub fn needed(config: &Config, faults: Vec<MappingFault>) -> Vec<MappingFault> {
                 && fault.place.strip_prefix("indexes.").is_none_or(|index| is_read(fault, index))
     };
     faults.into_iter().filter(matters).collect()
+}
+
+/// Whether a task that uses a collection may read it by this index.
+fn reads_by(config: &Config, task: &TaskDefinition, collection: &str, index: &str) -> bool {
+    let columns = config.collections.get(collection).and_then(|of| of.indexes.get(index));
+    let own = columns.and_then(|columns| retention::reads(task, collection, index, columns));
+    own.unwrap_or(true)
 }
 
 fn warn(warnings: &Problems) {

@@ -16,7 +16,7 @@ use besom_snapshot::LeftOut;
 use serde::Serialize;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
-use super::open::Purpose;
+use super::open::{Purpose, unmatched};
 use super::output::{self, Format, Table};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, kept, open, submit};
@@ -199,7 +199,11 @@ impl Args {
         }
         let mut assembly = Assembly::new(global, Purpose::Pass).await?;
         assembly.only(&self.tasks)?;
-        let refused = assembly.config.refused.values().cloned().collect::<Vec<_>>();
+        let unmatched = assembly.config.unmatched.values().flat_map(|of| unmatched::places(of));
+        let refused = assembly.config.refused.values().cloned().chain(unmatched);
+        // Several tasks may have the same one.
+        let mut known = BTreeSet::new();
+        let refused: Vec<_> = refused.filter(|why| known.insert(why.to_string())).collect();
         if assembly.config.tasks.is_empty() && !refused.is_empty() {
             return Err(Problems(refused).into());
         }

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
-use super::open::{self, Loader, Purpose};
+use super::open::{self, Loader, Purpose, unmatched};
 use super::{Exit, Failure, Global, exposed, kept};
 use besom_config::activity::Activity;
 use besom_config::api::Api;
@@ -28,7 +28,7 @@ use besom_engine::host::wake::Wake;
 use besom_engine::host::{Control, Reconfigured, clock, setup, undo};
 use besom_ports::store::Store;
 use besom_ports::task::TaskDefinition;
-use besom_snapshot::CODE_KEPT;
+use besom_snapshot::{CODE_KEPT, Cause};
 
 /// Interval at which a host retries a socket that another host uses.
 const SOCKET_RETRY: Duration = Duration::from_secs(1);
@@ -119,13 +119,20 @@ pub async fn serve(
     Ok(Exit::Fine)
 }
 
-/// The tasks whose plugin files are refused, and why.
-fn refusals(config: &Config) -> BTreeMap<TaskName, String> {
+/// The tasks that are left out, because their plugin files are refused or their tables differ from their mappings, and
+/// why.
+fn refusals(config: &Config) -> BTreeMap<TaskName, (Cause, String)> {
     let words = |why: &Diagnostic| match &why.fix {
         Some(fix) => format!("{}; {fix}", why.message),
         None => why.message.clone(),
     };
-    config.refused.iter().map(|(task, why)| (task.clone(), words(why))).collect()
+    let refused =
+        config.refused.iter().map(|(task, why)| (task.clone(), (Cause::Plugin, words(why))));
+    let unmatched = config.unmatched.iter().map(|(task, faults)| {
+        let all: Vec<_> = faults.iter().map(|(_, placed)| words(placed)).collect();
+        (task.clone(), (Cause::Mapping, all.join("; ")))
+    });
+    unmatched.chain(refused).collect()
 }
 
 /// Creates the endpoint for reports of activity. A connection wakes its workspace if `activity.wake`
@@ -371,17 +378,12 @@ async fn reload(
 ) {
     let started = config.clone();
     loop {
-        let sign = files.changed().await;
-        let loaded = match config::read(&global.config, &Overrides::from_env(global.set.clone())) {
-            Ok(parsed) => taken_up(&loader, parsed, &config, &global.config).await,
-            Err(problems) => Err(problems),
+        let sign = tokio::select! {
+            sign = files.changed() => sign,
+            () = unmatched::until_matched(told.store.as_ref(), &config),
+                if !config.unmatched.is_empty() => Sign::Changed,
         };
-        let loaded = match loaded {
-            Ok(loaded) => {
-                cascades(told.store.as_ref(), &loaded.0, &loaded.1).await.map(|()| loaded)
-            }
-            Err(problems) => Err(problems),
-        };
+        let loaded = loaded(&loader, &global, &config, told.store.as_ref()).await;
         let (new, resolved, unused) = match loaded {
             Ok(new) => new,
             Err(problems) => {
@@ -397,7 +399,10 @@ async fn reload(
         };
         let mut changes = config.diff(&new);
         let unused = unused.map(|problems| format!("{CODE_KEPT}\n{problems}"));
-        let is_same = sign == Sign::Changed && changes.is_empty() && new.refused == config.refused;
+        let is_same = sign == Sign::Changed
+            && changes.is_empty()
+            && new.refused == config.refused
+            && new.unmatched == config.unmatched;
         match is_same {
             true => told.recorder.config_stands(),
             false => told.recorder.config_taken(&global.config.display().to_string()),
@@ -417,6 +422,7 @@ async fn reload(
             continue;
         }
         open::say_refused(&new, &config.refused);
+        unmatched::say(&new, Some(&config));
         told.health.refuse(refusals(&new));
         let pending = started.diff(&new).needs_restart;
         changes.needs_restart.retain(|key| {
@@ -482,6 +488,21 @@ async fn reload(
         }
         say_mapping(told.store.as_ref(), &resolved).await;
     }
+}
+
+/// Reads a changed file and takes it up, as far as the database allows.
+async fn loaded(
+    loader: &Loader,
+    global: &Global,
+    running: &Config,
+    store: &dyn Store,
+) -> Result<(Config, Resolved, Option<Problems>), Problems> {
+    let parsed = config::read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let (_, mut resolved, unused) = taken_up(loader, parsed, running, &global.config).await?;
+    unmatched::hold_again(store, &mut resolved, running).await;
+    let new = resolved.clone().finish()?;
+    cascades(store, &new, &resolved).await?;
+    Ok((new, resolved, unused))
 }
 
 /// Resolves a changed file. Where only files of plugins cannot be used, the rest of the changes is taken

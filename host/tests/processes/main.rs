@@ -8,6 +8,7 @@ mod cascades;
 mod checks;
 mod contract;
 mod dwarf;
+mod held;
 mod host;
 mod isolation;
 mod kill;

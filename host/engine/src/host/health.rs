@@ -30,8 +30,13 @@ const STEADY: Duration = Duration::from_secs(5);
 /// longer applies: its partitions belong to another node.
 const RENEWED_MAX: Duration = Duration::from_secs(60);
 
-/// What is held of a task whose plugin file is refused.
-const PLUGIN: &str = "plugin";
+/// What is held of a task that a host has left out.
+fn left_out(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Plugin => "plugin",
+        _ => "mapping",
+    }
+}
 
 /// A service that the host depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,8 +64,8 @@ impl fmt::Display for Part {
 pub struct Health {
     away: Mutex<BTreeMap<Part, Away>>,
     held: Mutex<BTreeMap<(Option<TaskName>, String), Holding>>,
-    /// The tasks whose plugin files are refused: since when, and why.
-    refused: Mutex<BTreeMap<TaskName, (Time, String)>>,
+    /// The tasks that this host has left out: since when, and why.
+    refused: Mutex<BTreeMap<TaskName, (Time, Cause, String)>>,
     /// When the store answered last.
     store_answered: AtomicU64,
     /// Whether the store is lost. The host ends and says why; until then nothing is retried, and no
@@ -329,14 +334,14 @@ impl Health {
         }
     }
 
-    /// Sets the tasks that this host does not run because their plugin files are refused, and why. They are
-    /// among the holds until they are set again.
-    pub fn refuse(&self, tasks: BTreeMap<TaskName, String>) {
+    /// Sets the tasks that this host does not run, because their plugin files are refused or their tables differ
+    /// from their mappings, and why. They are among the holds until they are set again.
+    pub fn refuse(&self, tasks: BTreeMap<TaskName, (Cause, String)>) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = |task: &TaskName| refused.get(task).map_or_else(|| self.now().0, |(at, _)| *at);
-        let with_time = |(task, why)| {
+        let since = |task: &TaskName| refused.get(task).map_or_else(|| self.now().0, |of| of.0);
+        let with_time = |(task, (cause, why))| {
             let since = since(&task);
-            (task, (since, why))
+            (task, (since, cause, why))
         };
         let new = tasks.into_iter().map(with_time).collect();
         *refused = new;
@@ -364,10 +369,10 @@ impl Health {
             why: held.why.clone(),
         });
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let refused = refused.iter().map(|(task, (since, why))| Held {
+        let refused = refused.iter().map(|(task, (since, cause, why))| Held {
             task: Some(task.to_string()),
-            what: PLUGIN.to_owned(),
-            cause: Cause::Plugin,
+            what: left_out(*cause).to_owned(),
+            cause: *cause,
             since: *since,
             why: why.clone(),
         });
@@ -408,15 +413,18 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_plugin_holds_its_task_until_it_is_no_longer_refused() {
+    fn a_task_that_is_left_out_is_held_until_it_no_longer_is() {
         let (health, sweep, other) = (Health::default(), TaskName::from("sweep"), "other".into());
-        health.refuse([(sweep.clone(), "is not the pinned file".to_owned())].into());
+        let why = |cause, words: &str| (cause, words.to_owned());
+        health.refuse([(sweep.clone(), why(Cause::Plugin, "is not the pinned file"))].into());
         let [first] = health.held().try_into().expect("one task");
         assert_eq!((first.task.as_deref(), first.cause), (Some("sweep"), Cause::Plugin));
         assert_eq!((first.what.as_str(), first.why.as_str()), ("plugin", "is not the pinned file"));
-        health.refuse([(sweep, "again".to_owned()), (other, "too".to_owned())].into());
+        let both = [(sweep, why(Cause::Mapping, "again")), (other, why(Cause::Plugin, "too"))];
+        health.refuse(both.into());
         let held = health.held();
         let again = held.iter().find(|held| held.why == "again").expect("the same task");
+        assert_eq!((again.what.as_str(), again.cause), ("mapping", Cause::Mapping));
         assert_eq!((held.len(), again.since), (2, first.since));
         health.refuse(BTreeMap::new());
         assert_eq!(health.held(), []);
