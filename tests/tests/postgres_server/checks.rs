@@ -403,6 +403,50 @@ fn instants_in_another_unit_are_a_fault_and_are_refused_when_read() {
     });
 }
 
+/// A text column holds anything; odd texts are at the ends of the index, behind many others.
+#[test]
+fn texts_that_are_not_spelt_as_their_kind_are_warned_of() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product
+            .batch_execute(
+                "CREATE TABLE sessions (session_id text PRIMARY KEY, expires_at text);
+                 CREATE INDEX ON sessions (expires_at, session_id);
+                 INSERT INTO sessions SELECT 'session-' || n,
+                   to_char(timestamp '2026-01-01' + n * interval '1 minute', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')
+                 FROM generate_series(1, 500) n",
+            )
+            .await
+            .unwrap();
+        let store = PostgresStore::open(&fixture.database().url(), patient()).await.unwrap();
+        let of = |kind, encoding| {
+            let mut all = sessions();
+            let columns = &mut all.get_mut("sessions").unwrap().columns;
+            columns.insert("expires_at".into(), Column { kind, encoding });
+            all
+        };
+        let instants = of(Kind::Timestamp, Encoding::Rfc3339);
+        store.set_collections(Arc::new(instants.clone()));
+        assert_eq!(shown(store.check(&instants).await.unwrap()), []);
+        let odd = "INSERT INTO sessions VALUES ('a', ''), ('b', '0'), ('c', 'never'), ('d', NULL)";
+        product.batch_execute(odd).await.unwrap();
+        let found = shown(store.check(&instants).await.unwrap());
+        let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(place, "columns.expires_at");
+        assert!(message.contains("3 of 600 values looked at are not spelt as one"), "{message}");
+        // None of many is.
+        for (kind, encoding, fix) in [
+            (Kind::Timestamp, Encoding::Datetime, "write encoding = \"rfc3339\""),
+            (Kind::Date, Encoding::Native, "map it as text, or correct the rows"),
+        ] {
+            let found = shown(store.check(&of(kind, encoding)).await.unwrap());
+            let [(_, false, message)] = found.as_slice() else { panic!("{kind:?}: {found:?}") };
+            assert!(message.contains("all 600 values") && message.contains(fix), "{message}");
+        }
+    });
+}
+
 /// The output of `besom grants` is sufficient for a host and for a reader, and gives neither more.
 #[test]
 fn the_rights_that_besom_prints_are_enough_and_no_more() {

@@ -12,6 +12,7 @@ use super::mapping::{DIALECT, Mapping, Table, quote};
 use super::range::fault_of_next_page;
 use super::session::{Pipeline, Session, params};
 use super::snapshot::View;
+use super::spelling;
 use super::together::misfit;
 use super::units;
 use besom_ports::store::MappingFault;
@@ -226,6 +227,7 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
                 compare_privileges(&mut found, &may, is_anchor(collection, collections));
                 if may.select && found.is_whole() {
                     compare_units(&mut found, session, mapped).await?;
+                    compare_spelling(&mut found, session, mapped, table).await?;
                     compare_pages(&mut found, &view, mapped, table).await?;
                 }
             }
@@ -363,6 +365,24 @@ async fn compare_units(found: &mut Check<'_>, session: &Session, table: &Table) 
             && let Some(message) = units::fault(session, table, name).await?
         {
             found.fault(format!("columns.{name}"), message);
+        }
+    }
+    Ok(())
+}
+
+/// Texts are spelt as their kinds are.
+async fn compare_spelling(
+    found: &mut Check<'_>,
+    session: &Session,
+    mapped: &Table,
+    table: &TableFound,
+) -> Job<()> {
+    for column in table.columns.iter().filter(|column| column.readable) {
+        let first = |columns: &[String]| columns.first() == Some(&column.name);
+        let is_indexed = table.indexes.iter().any(|index| first(&index.columns));
+        let of = (column.name.as_str(), column.declared.as_str());
+        if let Some(fault) = spelling::fault(session, mapped, of, is_indexed).await? {
+            found.push(format!("columns.{}", column.name), fault.message, fault.warning);
         }
     }
     Ok(())

@@ -53,6 +53,7 @@ mod session;
 mod set;
 mod shape;
 mod snapshot;
+mod spelling;
 mod strain;
 mod streams;
 mod tally;

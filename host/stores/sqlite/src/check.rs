@@ -9,7 +9,7 @@ use super::error::Job;
 use super::mapping::{DIALECT, Table};
 use super::range::{NextPage, fault_of_next_page};
 use super::range_change::common;
-use super::stored::{self, Declared, Sample};
+use super::stored::{self, Declared};
 use besom_ports::store::MappingFault;
 use besom_tables::check::{Check, Index, Keeper, Reaction, Reference};
 
@@ -127,7 +127,7 @@ fn compare_columns(found: &mut Check<'_>, conn: &Connection, columns: &[Declared
     let is_present = |name: &str| columns.iter().any(|c| DIALECT.same(&c.name, name));
     let present = collection.columns.iter().filter(|(name, _)| is_present(name));
     let present: Vec<_> = present.map(|(name, column)| (name, *column)).collect();
-    let mut samples = Sample::of(conn, &collection.table, &present)?.into_iter();
+    let mut samples = stored::samples(conn, &collection.table, &present)?.into_iter();
     let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
     found.columns(&names, |at, column| {
         let (_, column) = column?;

@@ -13,9 +13,10 @@ use super::check::{indexes, tables};
 use super::error::Job;
 use super::mapping::{DIALECT, quote};
 use super::open::reading;
-use super::stored::{Declared, Sample, declared, fault};
+use super::stored::{Declared, declared, fault, samples};
 use besom_ports::store::{Error, Result};
 use besom_tables::check::identifying;
+use besom_tables::sample::Sample;
 
 /// Number of values looked at for the unit of instants.
 const VALUES: u32 = 200;
@@ -93,7 +94,7 @@ fn of_column(conn: &Connection, table: &str, declared: &Declared) -> Job<Found> 
     let unit = if named { unit_of(&numbers(conn, table, &name)?) } else { None };
     let text = Column { kind: Kind::Text, encoding: Encoding::Native };
     let of = |column| -> Job<Sample> {
-        Ok(Sample::of(conn, table, &[(&name, column)])?.pop().unwrap_or_default())
+        Ok(samples(conn, table, &[(&name, column)])?.pop().unwrap_or_default())
     };
     let is_empty = of(text)?.is_empty();
     let by_unit = unit.map(|encoding| (Kind::Timestamp, encoding));

@@ -1,15 +1,13 @@
 //! Compares the kind of a mapped column with what its table declares and holds. SQLite enforces no
 //! types: a column may hold anything, so rows are looked at as well, a bounded number of them.
 
-use std::collections::BTreeMap;
-
 use besom_core::collection::{Column, Encoding};
 use besom_core::time::date_of;
 use besom_core::value::Kind;
 use besom_ports::store::{Error, UNTIL_MATCHED};
 use besom_snapshot::Cause;
-use besom_tables::encoding::{instant_of, instant_text, uuid_parse};
-use besom_tables::units::{Units, in_words};
+use besom_tables::encoding::{instant_of, uuid_parse};
+use besom_tables::sample::{Fault, Sample, is_canonical};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
@@ -20,15 +18,6 @@ use super::mapping::{Table, Unlike, quote};
 const ROWS: u32 = 200;
 /// Maximum length of a value that is looked at, in bytes. Instants and UUIDs are shorter.
 const LENGTH_MAX: u32 = 64;
-
-/// The encodings of an instant as text, by their names in the configuration.
-const TEXTS: [(&str, Encoding); 3] = [
-    ("datetime", Encoding::Datetime),
-    ("datetime6", Encoding::Datetime6),
-    ("rfc3339", Encoding::Rfc3339),
-];
-/// Number of values from which on a sample is an error by itself if none of them fits.
-const CERTAIN: u64 = 10;
 
 /// A column as the table declares it.
 pub(super) struct Declared {
@@ -67,190 +56,69 @@ impl Declared {
     }
 }
 
-/// The values of one column in the rows looked at, without NULL.
-#[derive(Default)]
-pub(super) struct Sample {
-    values: u64,
-    /// Those that are not stored as the column's encoding says: a guard never equals them.
-    odd: u64,
-    /// Those that are read as another kind.
-    unread: u64,
-    /// The storage classes of the odd ones.
-    classes: BTreeMap<String, u64>,
-    units: Units,
-    /// How many texts are instants in each encoding.
-    texts: BTreeMap<&'static str, u64>,
-}
-
-/// What is wrong with the mapping of a column.
-pub(super) struct Fault {
-    pub(super) message: String,
-    /// Whether it is only a warning: the rows do not confirm it, or not all of them do.
-    pub(super) warning: bool,
-}
-
 /// The fault of a column's mapping, judged by the declared type and the rows looked at.
 pub(super) fn fault(declared: &Declared, column: Column, sample: &Sample) -> Option<Fault> {
-    let (unlike, mapped) = (declared.is_unlike(column), in_words(column));
-    let Sample { values, odd, .. } = *sample;
-    if odd == 0 {
-        if let Some(message) = sample.units.fault(column, values) {
-            return Some(Fault { message, warning: false });
-        }
-        return unlike.then(|| Fault {
-            message: format!(
-                "the column is declared {} but mapped as {mapped}: correct the kind or the encoding",
-                declared.ty
-            ),
-            warning: true,
-        });
-    }
-    let (stored, fix) = (sample.classes(), sample.fix(column));
-    let ty = match (odd == values, declared.ty.as_str()) {
-        (true, ty) if !ty.is_empty() => format!("declared {ty} and "),
-        _ => String::new(),
-    };
-    let found = match (odd, values) {
-        (1, 1) => "the only value looked at is".to_owned(),
-        (odd, values) if odd == values => format!("all {values} values looked at are"),
-        (1, values) => format!("1 of {values} values looked at is"),
-        (odd, values) => format!("{odd} of {values} values looked at are"),
-    };
-    let message = match sample.is_spelt_in(column.encoding) {
-        // Texts are what the mapping expects, and most of them are right.
-        true => format!(
-            "the column is mapped as {mapped}, but {found} not spelt as one: correct the rows, or map the \
-             column as text. No task takes such a row by this column"
-        ),
-        false => {
-            format!("the column is {ty}mapped as {mapped}, but {found} stored as {stored}: {fix}")
-        }
-    };
-    // Comparisons never find such values: the task would do nothing, and say nothing.
-    let certain = odd == values && (unlike || values >= CERTAIN);
-    Some(Fault { message, warning: !certain })
+    sample.fault(column, &declared.ty, declared.is_unlike(column))
 }
 
-impl Sample {
-    /// Whether no row that was looked at has a value.
-    pub(super) fn is_empty(&self) -> bool {
-        self.values == 0
+/// Looks at some rows of a table for each of the columns. Rows of views may take long to
+/// compute, so none are looked at.
+pub(super) fn samples(
+    conn: &Connection,
+    table: &str,
+    columns: &[(&String, Column)],
+) -> Job<Vec<Sample>> {
+    let mut samples: Vec<Sample> = columns.iter().map(|_| Sample::default()).collect();
+    let kind: Option<(String, bool)> = conn
+        .prepare_cached("SELECT type, wr FROM pragma_table_list(?1) WHERE schema = 'main'")?
+        .query_map([table], |r| Ok((r.get(0)?, r.get(1)?)))?
+        .next()
+        .transpose()?;
+    let Some((kind, without_rowid)) = kind.filter(|_| !columns.is_empty()) else {
+        return Ok(samples);
+    };
+    if kind != "table" {
+        return Ok(samples);
     }
-
-    /// Looks at some rows of a table for each of the columns. Rows of views may take long to
-    /// compute, so none are looked at.
-    pub(super) fn of(
-        conn: &Connection,
-        table: &str,
-        columns: &[(&String, Column)],
-    ) -> Job<Vec<Sample>> {
-        let mut samples: Vec<Sample> = columns.iter().map(|_| Sample::default()).collect();
-        let kind: Option<(String, bool)> = conn
-            .prepare_cached("SELECT type, wr FROM pragma_table_list(?1) WHERE schema = 'main'")?
-            .query_map([table], |r| Ok((r.get(0)?, r.get(1)?)))?
-            .next()
-            .transpose()?;
-        let Some((kind, without_rowid)) = kind.filter(|_| !columns.is_empty()) else {
-            return Ok(samples);
+    let cells: Vec<String> = columns.iter().map(|(name, column)| cells(name, *column)).collect();
+    let name = quote(table);
+    let mut sql = format!("SELECT {} FROM {name}", cells.join(", "));
+    // Otherwise the name may be that of a column without an index.
+    let own = declared(conn, table)?.iter().any(|c| c.name.eq_ignore_ascii_case("_rowid_"));
+    if without_rowid || own {
+        sql.push_str(&format!(" LIMIT {ROWS}"));
+    } else {
+        let end = |order: &str| {
+            format!(
+                "SELECT * FROM (SELECT _rowid_ FROM {name} ORDER BY _rowid_ {order} LIMIT {ROWS})"
+            )
         };
-        if kind != "table" {
-            return Ok(samples);
-        }
-        let cells: Vec<String> =
-            columns.iter().map(|(name, column)| cells(name, *column)).collect();
-        let name = quote(table);
-        let mut sql = format!("SELECT {} FROM {name}", cells.join(", "));
-        // Otherwise the name may be that of a column without an index.
-        let own = declared(conn, table)?.iter().any(|c| c.name.eq_ignore_ascii_case("_rowid_"));
-        if without_rowid || own {
-            sql.push_str(&format!(" LIMIT {ROWS}"));
-        } else {
-            let end = |order: &str| {
-                format!(
-                    "SELECT * FROM (SELECT _rowid_ FROM {name} ORDER BY _rowid_ {order} LIMIT {ROWS})"
-                )
-            };
-            sql.push_str(&format!(" WHERE _rowid_ IN ({} UNION {})", end("ASC"), end("DESC")));
-        }
-        let mut statement = conn.prepare(&sql)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            for (at, (sample, (_, column))) in samples.iter_mut().zip(columns).enumerate() {
-                let class: String = row.get(2 * at)?;
-                sample.add(*column, class, row.get_ref(2 * at + 1)?);
-            }
-        }
-        Ok(samples)
+        sql.push_str(&format!(" WHERE _rowid_ IN ({} UNION {})", end("ASC"), end("DESC")));
     }
+    let mut statement = conn.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        for (at, (sample, (_, column))) in samples.iter_mut().zip(columns).enumerate() {
+            let class: String = row.get(2 * at)?;
+            add(sample, *column, class, row.get_ref(2 * at + 1)?);
+        }
+    }
+    Ok(samples)
+}
 
-    fn add(&mut self, column: Column, class: String, value: ValueRef<'_>) {
-        if class == "null" {
-            return;
-        }
-        self.values += 1;
-        let (reads, stores) = fits(column, &class, value);
-        self.unread += u64::from(!reads);
-        if !stores {
-            self.odd += 1;
-            *self.classes.entry(class).or_default() += 1;
-        }
-        match (column.kind, value) {
-            (Kind::Timestamp, ValueRef::Integer(number)) => self.units.add(number, column.encoding),
-            (Kind::Timestamp, ValueRef::Text(text)) => {
-                let text = str::from_utf8(text).unwrap_or_default();
-                for (name, encoding) in TEXTS {
-                    if is_canonical(text, encoding) {
-                        *self.texts.entry(name).or_default() += 1;
-                    }
-                }
-            }
-            _ => {}
-        }
+fn add(sample: &mut Sample, column: Column, class: String, value: ValueRef<'_>) {
+    if class == "null" {
+        return;
     }
-
-    /// Whether the odd values are texts, and most others are instants in this encoding.
-    fn is_spelt_in(&self, encoding: Encoding) -> bool {
-        let most = self.texts.iter().max_by_key(|(_, count)| **count);
-        self.classes.keys().all(|class| class == "text")
-            && most.is_some_and(|(name, _)| TEXTS.contains(&(*name, encoding)))
-    }
-
-    fn classes(&self) -> String {
-        self.classes.keys().cloned().collect::<Vec<_>>().join(" and ")
-    }
-
-    fn fix(&self, column: Column) -> String {
-        let most = self.classes.iter().max_by_key(|(_, count)| **count);
-        let class = most.map_or("", |(class, _)| class.as_str());
-        match (column.kind, class) {
-            (Kind::Timestamp, "integer") => {
-                "write the encoding of the numbers (\"seconds\", \"millis\" or \"native\", which is \
-                 microseconds)"
-                    .to_owned()
-            }
-            (Kind::Timestamp, "text") => match self.texts.iter().max_by_key(|(_, count)| **count) {
-                Some((name, _)) => format!("write encoding = \"{name}\" if these are instants in UTC"),
-                None => "the encodings of texts are rfc3339 (2026-01-31T00:00:00Z, a fraction without \
-                         zeros at its end), datetime \
-                         (2026-01-31 00:00:00) and datetime6 (2026-01-31 00:00:00.000000), all in UTC: \
-                         correct the rows, or map the column as text"
-                    .to_owned(),
-            },
-            (Kind::Uuid, "blob") => "write encoding = \"raw\", or map it as bytes".to_owned(),
-            (Kind::Uuid, "text") if column.encoding == Encoding::Raw => {
-                "remove encoding = \"raw\", or map it as text".to_owned()
-            }
-            (_, class) => {
-                let kind = match class {
-                    "integer" => "integer",
-                    "real" => "float",
-                    "blob" => "bytes",
-                    _ => "text",
-                };
-                format!("map it as {kind}, or correct the rows")
-            }
+    let (reads, stores) = fits(column, &class, value);
+    match (column.kind, value) {
+        (Kind::Timestamp, ValueRef::Integer(number)) => sample.add_number(column, number),
+        (Kind::Timestamp, ValueRef::Text(text)) => {
+            sample.add_instant(str::from_utf8(text).unwrap_or_default());
         }
+        _ => {}
     }
+    sample.add(&class, reads, stores);
 }
 
 /// The storage class of a column, and its value where that decides.
@@ -294,12 +162,6 @@ fn fits(column: Column, class: &str, value: ValueRef<'_>) -> (bool, bool) {
     }
 }
 
-/// Whether a text is spelt as Besom spells its instant: a guard compares the texts.
-fn is_canonical(text: &str, encoding: Encoding) -> bool {
-    instant_of(text, encoding)
-        .is_some_and(|instant| instant_text(instant, encoding).is_ok_and(|own| own == text))
-}
-
 /// The error for a value that does not fit its column. If the rows are of another kind than the
 /// mapping says, the mapping is to blame and not the item: nothing of the task could be committed.
 pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Error> {
@@ -311,12 +173,12 @@ pub(super) fn judged(conn: &Connection, table: &Table, unlike: Unlike) -> Job<Er
     let Some((name, column)) = collection.columns.get_key_value(&name) else {
         return Ok(Error::Invalid(said));
     };
-    let sample = Sample::of(conn, &collection.table, &[(name, *column)])?.pop().unwrap_or_default();
+    let sample = samples(conn, &collection.table, &[(name, *column)])?.pop().unwrap_or_default();
     let found = declared(conn, &collection.table)?;
     let found = found.iter().find(|found| found.name.eq_ignore_ascii_case(name));
-    let is_wrong = match sample.values {
-        0 => found.is_some_and(|found| found.is_unlike(*column)),
-        values => sample.unread == values || sample.units.fault(*column, values).is_some(),
+    let is_wrong = match sample.is_empty() {
+        true => found.is_some_and(|found| found.is_unlike(*column)),
+        false => sample.is_of_another_kind(*column),
     };
     let fault = found.filter(|_| is_wrong).and_then(|found| fault(found, *column, &sample));
     Ok(match fault {

@@ -11,6 +11,7 @@ pub mod plan;
 pub mod range;
 pub mod readset;
 pub mod room;
+pub mod sample;
 pub mod units;
 
 /// How a database differs from the others.

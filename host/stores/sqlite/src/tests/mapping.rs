@@ -403,6 +403,15 @@ async fn a_text_that_is_no_instant_is_not_blamed_on_the_encoding() {
     assert!(fault.warning && fault.place == "columns.expires_at", "{fault:?}");
     let words = "but 1 of 3 values looked at is not spelt as one: correct the rows";
     assert!(fault.message.contains(words) && !fault.message.contains("encoding ="), "{fault:?}");
+
+    let mixed = format!(
+        "{rows} INSERT INTO sessions (session_id, expires_at) VALUES ('d', 17), ('e', '2026-02-02 00:00:00');"
+    );
+    let (f, all) = sessions(&mixed, Kind::Text, Encoding::Datetime).await;
+    let faults = f.store.check(&all).await.unwrap();
+    let [fault] = faults.as_slice() else { panic!("{faults:?}") };
+    let words = "but 2 of 5 values looked at are not stored as one, but as integer and text: correct the rows.";
+    assert!(fault.message.contains(words) && !fault.message.contains("encoding ="), "{fault:?}");
 }
 
 /// If every row is of another kind, the task is held with the reason; if a single row is, its item
