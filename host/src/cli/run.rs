@@ -247,7 +247,10 @@ impl Args {
         for task in &passed {
             if task.dead > 0 {
                 let (letters, task) = (counted(task.dead, "new dead letter"), &task.task);
-                to_stderr!("{letters} of {task} (see `besom dead ls --task {task}`)");
+                to_stderr!(
+                    "{letters} of {task} (see `besom dead ls --task {task}`; correct the cause, then \
+                     `besom dead retry --task {task}` and `besom run {task}`)"
+                );
             }
             if let Some(words) = task.reviewed() {
                 to_stderr!("{}", printable(&words));
@@ -284,7 +287,9 @@ impl Args {
             _ => "All tasks were skipped.",
         };
         output::show(global.output, &passed, || text_or(&passed, none))?;
-        let whole = passed.iter().all(|task| task.error.is_none() && task.braked.is_none());
+        let is_whole =
+            |task: &Passed| task.error.is_none() && task.braked.is_none() && task.dead == 0;
+        let whole = passed.iter().all(is_whole);
         Ok(of_the_others(if whole { Exit::Fine } else { Exit::Failed }))
     }
 }

@@ -15,7 +15,7 @@ fn site_of_letters(letters: u32, keys: &str) -> Site {
            BEGIN RAISE EXCEPTION 'not yet'; END $$;
          CREATE TRIGGER raises BEFORE UPDATE ON shares FOR EACH ROW EXECUTE FUNCTION raises()"
     ));
-    let passed = site.json(SUPERUSER, &["run"]);
+    let passed = site.json_with(1, SUPERUSER, &["run"]);
     assert_eq!(passed[0]["dead"], letters, "{passed:#}");
     site
 }
