@@ -802,6 +802,7 @@ impl Node {
                 if report.committed + report.dead > 0 {
                     self.planner.note_effects();
                 }
+                self.planner.note_kept(report.kept);
                 for run in &report.runs_ended {
                     self.planner.ended(*run, notices);
                 }

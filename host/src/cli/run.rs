@@ -632,12 +632,16 @@ async fn reviews(
     Ok(reviews)
 }
 
-/// Whether the latest item of a task was skipped because other transactions hold its rows.
-async fn is_contended(store: &dyn Store, task: &TaskName) -> Result<bool, Failure> {
+/// Whether the latest item of a task has changed nothing, because other transactions hold its rows or foreign keys keep
+/// them.
+async fn stays(store: &dyn Store, task: &TaskName) -> Result<bool, Failure> {
     let query = HistoryQuery { task: Some(task.clone()), limit: 1, ..Default::default() };
     let latest = store.history(&query).await?.pop();
-    let reason = latest.filter(|row| row.outcome == End::Skipped).and_then(|row| row.reason);
-    Ok(reason.is_some_and(|reason| reason.starts_with(CONTENDED)))
+    Ok(latest.is_some_and(|row| match row.outcome {
+        End::Skipped => row.reason.is_some_and(|reason| reason.starts_with(CONTENDED)),
+        End::Committed => row.rows == 0 && row.reason.is_some(),
+        _ => false,
+    }))
 }
 
 /// Returns the number of items of a task that were committed after `since` and have left rows as they were, with the
@@ -767,8 +771,8 @@ async fn work_off(
                 let mut endless = ended.endless;
                 if ended.idle {
                     for task in std::mem::take(&mut endless) {
-                        match is_contended(store, &task).await? {
-                            true => to_stderr!("{task}: rows that other transactions hold stay; a later run takes them"),
+                        match stays(store, &task).await? {
+                            true => to_stderr!("{task}: rows that other transactions hold or foreign keys keep stay; a later run takes them"),
                             false => endless.push(task),
                         }
                     }

@@ -129,6 +129,40 @@ fn rows_that_refer_to_each_other_are_counted_and_kept() {
     }
 }
 
+/// Each run tries them again, because what refers to them may be gone.
+#[test]
+fn rows_that_a_foreign_key_keeps_are_no_dead_letters_and_go_once_nothing_refers_to_them() {
+    let site = Site::new(&config("", ""));
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, at INTEGER);
+         CREATE INDEX t_at ON t (at, id);
+         CREATE TABLE uses (id INTEGER PRIMARY KEY, t INTEGER REFERENCES t (id));
+         CREATE INDEX uses_t ON uses (t);
+         INSERT INTO t VALUES (1, 10), (2, 20), (3, 30);
+         INSERT INTO uses VALUES (1, 1), (2, 2);",
+    )
+    .expect("two tables");
+    for (planned, rows, left) in [(2, 1, "1 2"), (1, 0, "1 2")] {
+        let (code, passed) = site.json(&["run"]);
+        assert_eq!(code, 0, "{passed:#}");
+        let counts = ["planned", "committed", "dead", "rows"].map(|key| passed[0][key].as_u64());
+        assert_eq!(counts, [planned, planned, 0, rows].map(Some), "{passed:#}");
+        let why = passed[0]["refusal"].as_str().expect("why");
+        assert!(why.starts_with("2 rows could not be changed"), "{why}");
+        assert!(why.to_lowercase().contains("foreign key"), "{why}");
+        assert_eq!(ids(&db, "t"), left);
+    }
+    let (_, kept) = site.json(&["quarantine", "ls"]);
+    assert_eq!(kept[0]["rows"], 1, "nothing is kept of an item that has changed nothing: {kept:#}");
+    db.execute_batch("DELETE FROM uses WHERE t = 1").expect("a deletion");
+    let (code, passed) = site.json(&["run"]);
+    assert_eq!((code, &passed[0]["rows"]), (0, &Value::from(1)), "{passed:#}");
+    assert_eq!(ids(&db, "t"), "2");
+    assert_eq!(site.json(&["dead", "ls"]).1, serde_json::json!([]));
+    site.balanced();
+}
+
 #[test]
 fn a_table_that_differs_from_its_mapping_keeps_no_other_rows_away() {
     let other =

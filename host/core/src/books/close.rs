@@ -63,6 +63,10 @@ pub fn close<'a>(
             (Decision::Apply { proposal, .. }, Judged::Unchanged) => {
                 settling.commit(proposal, false)
             }
+            (Decision::Apply { proposal, .. }, Judged::Kept(_)) => {
+                settling.commit(proposal, false);
+                Outcome::Kept
+            }
         };
         closed.outcomes.push(outcome);
     }

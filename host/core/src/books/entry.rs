@@ -72,6 +72,9 @@ pub enum Judged {
     /// As [`Judged::Held`], but of the rows that were to be put back, each stays as it is. Its messages, which say
     /// that rows are back, are not sent.
     Unchanged,
+    /// Of the rows of its ranges, foreign keys keep each; nothing is changed, and no message is sent. Another run tries
+    /// it again.
+    Kept(String),
     /// A guard does not hold; nothing of the entry is applied.
     GuardFailed,
     /// The database refuses a change, in these words; nothing of the entry is applied.
@@ -80,12 +83,13 @@ pub enum Judged {
 
 impl Judged {
     /// What follows from changes that the database has applied to so many rows; `refused`: why it has left rows of
-    /// ranges as they were. An item that stands for the rows of ranges and has changed none of them has done
+    /// ranges as they were, and whether foreign keys `keep` all of these. An item that stands for the rows of ranges and has changed none of them has done
     /// nothing: others hold the rows, or they no longer match.
-    pub fn of_rows(proposal: &Proposal, rows: u64, refused: Option<&str>) -> Judged {
+    pub fn of_rows(proposal: &Proposal, rows: u64, refused: Option<&str>, keep: bool) -> Judged {
         match refused {
             _ if rows == 0 && proposal.restores() => Judged::Unchanged,
             _ if rows > 0 || !proposal.is_of_ranges() => Judged::Held,
+            Some(said) if keep => Judged::Kept(said.to_owned()),
             Some(said) => Judged::Violated(said.to_owned()),
             None => Judged::GuardFailed,
         }
@@ -93,7 +97,16 @@ impl Judged {
 
     /// Whether the entry is committed.
     pub fn is_applied(&self) -> bool {
-        matches!(self, Judged::Held | Judged::Unchanged)
+        matches!(self, Judged::Held | Judged::Unchanged | Judged::Kept(_))
+    }
+
+    /// As in a trial, which names what the database refuses.
+    #[must_use]
+    pub fn of_trial(self) -> Judged {
+        match self {
+            Judged::Kept(said) => Judged::Violated(said),
+            judged => judged,
+        }
     }
 }
 
@@ -110,6 +123,8 @@ pub enum Outcome {
     Dead(String),
     /// Left out of the commit. Nothing of this entry has changed.
     Left(LeftOut),
+    /// Committed without a change, because foreign keys keep all of its rows.
+    Kept,
 }
 
 /// Why an entry was left out of a commit. The entry has changed nothing.

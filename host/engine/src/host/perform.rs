@@ -568,7 +568,7 @@ impl Ports {
             }
             Execute::Report(report) => {
                 tracing::debug!(
-                    task = %report.task, committed = report.committed,
+                    task = %report.task, committed = report.committed, kept = report.kept,
                     skipped = report.skipped, retried = report.retried, dead = report.dead,
                     "committed"
                 );

@@ -117,7 +117,7 @@ impl Recorder {
     pub fn land(&self, batch: &Batch, committed: &Committed) {
         let ends = batch.entries.iter().zip(&committed.outcomes).filter_map(|(entry, outcome)| {
             let end = match outcome {
-                Outcome::Committed => End::Committed,
+                Outcome::Committed | Outcome::Kept => End::Committed,
                 Outcome::Skipped(_) => End::Skipped,
                 Outcome::Retried(_) => End::Retried,
                 Outcome::Dead(_) => End::Dead,

@@ -428,7 +428,7 @@ impl Examination<'_> {
                 // Nothing else of it is known.
                 Outcome::Skipped(_) | Outcome::Dead(_) | Outcome::Retried(_)
                     if locked.is_some() => {}
-                Outcome::Committed => self.commits(item, proposal, changes),
+                Outcome::Committed | Outcome::Kept => self.commits(item, proposal, changes),
                 Outcome::Skipped(reason) | Outcome::Dead(reason) => {
                     self.plan.add_other(review::REFUSED, &reason);
                 }

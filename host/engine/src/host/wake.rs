@@ -269,7 +269,7 @@ impl Waker {
         let mut again = Vec::new();
         for (Proposed { key, .. }, outcome) in proposed.into_iter().zip(committed.outcomes) {
             match outcome {
-                Outcome::Committed => {}
+                Outcome::Committed | Outcome::Kept => {}
                 // The row may violate a constraint of the product.
                 Outcome::Skipped(words) if words != CHANGED => {
                     tracing::warn!(key, "a workspace was not woken: {words}");

@@ -42,6 +42,7 @@ impl Executor {
             task: flight.task.clone(),
             runs_ended: committed.runs_ended,
             committed: 0,
+            kept: 0,
             skipped: 0,
             retried: 0,
             dead: 0,
@@ -58,6 +59,7 @@ impl Executor {
             }
             match outcome {
                 Outcome::Committed => report.committed += 1,
+                Outcome::Kept => report.kept += 1,
                 Outcome::Skipped(_) => report.skipped += 1,
                 Outcome::Retried(at) => {
                     report.retried += 1;

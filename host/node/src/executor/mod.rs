@@ -242,6 +242,8 @@ pub struct Report {
     pub runs_ended: Vec<RunId>,
     /// Number of items with effects.
     pub committed: u64,
+    /// Number of items that were committed without a change, because foreign keys keep their rows.
+    pub kept: u64,
     /// Number of items without effects.
     pub skipped: u64,
     /// Number of items to be retried.

@@ -403,6 +403,8 @@ pub struct Planner {
     has_effects: bool,
     endless: Vec<TaskName>,
     planned_in_round: HashMap<TaskName, u64>,
+    /// Items of the current round that changed nothing, because foreign keys keep their rows.
+    kept_in_round: u64,
     now: Time,
 }
 
@@ -468,6 +470,7 @@ impl Planner {
             has_effects: false,
             endless: Vec::new(),
             planned_in_round: HashMap::new(),
+            kept_in_round: 0,
             now: Time::EPOCH,
         }
     }
@@ -583,6 +586,12 @@ impl Planner {
     /// Items were committed with effects or set aside, so the next round may find fewer candidates.
     pub fn note_effects(&mut self) {
         self.has_effects = true;
+    }
+
+    /// So many items were committed without a change, because foreign keys keep their rows: the next round of a pass
+    /// would find the same.
+    pub fn note_kept(&mut self, items: u64) {
+        self.kept_in_round += items;
     }
 
     /// Whether a pass has found nothing new (or has reached its last round), and all its scans have

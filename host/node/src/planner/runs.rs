@@ -375,7 +375,13 @@ impl Planner {
             return;
         }
         self.rounds += 1;
-        let has_planned = self.planned_in_round.values().any(|planned| *planned > 0);
+        let planned: u64 = self.planned_in_round.values().sum();
+        let has_planned = planned > 0;
+        let kept = std::mem::take(&mut self.kept_in_round);
+        if has_planned && !self.has_effects && kept >= planned {
+            self.unfinished.clear();
+            return;
+        }
         self.idle_rounds = match has_planned && !self.has_effects {
             true => self.idle_rounds + 1,
             false => 0,

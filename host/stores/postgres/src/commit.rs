@@ -378,7 +378,7 @@ impl<'a> Attempt<'a> {
             let done = direct.read(&mut answers, wave)?;
             let not_ours = done.iter().any(|(entry, _)| left_out[*entry].is_some());
             let changed = done.len();
-            let one = |images| Done { images, rows: 1, said: None };
+            let one = |images| Done { images, rows: 1, ..Done::default() };
             decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(one(images)))));
             // A key may be that of several rows: in steps, the item is named.
             if not_ours || decided.len() < changed {
@@ -631,7 +631,10 @@ impl<'a> Attempt<'a> {
             return Judged::Held;
         }
         match decided.get(&at) {
-            Some(Ok(done)) => Judged::of_rows(proposal, done.rows, done.said.as_deref()),
+            Some(Ok(done)) => {
+                let judged = Judged::of_rows(proposal, done.rows, done.said.as_deref(), done.keep);
+                if self.setting.trial { judged.of_trial() } else { judged }
+            }
             Some(Err(NotApplied::Violation(said))) => Judged::Violated(said.clone()),
             Some(Err(NotApplied::Refused(error))) => Judged::Violated(error.to_string()),
             Some(Err(NotApplied::Guard | NotApplied::Locked)) | None => Judged::GuardFailed,
@@ -831,8 +834,14 @@ impl<'a> Attempt<'a> {
         is_idle: &(dyn Fn(&Work<'_>, &str) -> bool + Sync),
         decided: &mut Decided,
     ) -> Step<()> {
-        let deferred = deferred(session).await?;
-        let mut open = vec![wave.clone()];
+        let deferred = Deferred::of(session).await?;
+        let mut rest = Vec::with_capacity(wave.len());
+        for work in &wave {
+            if !self.sorted_apart(session, work, &deferred, decided).await? {
+                rest.push(*work);
+            }
+        }
+        let mut open = vec![rest];
         let mut refused: Vec<(Work<'a>, Error)> = Vec::new();
         while let Some(mut works) = open.pop() {
             if works.is_empty() {
@@ -840,9 +849,9 @@ impl<'a> Attempt<'a> {
             }
             session.batch("SAVEPOINT item").await?;
             let room = session.room();
-            match self.tried(session, &works, is_idle).await? {
+            match self.tried(session, &works, is_idle, &deferred).await? {
                 Ok(done) => {
-                    session.batch(&format!("RELEASE item; {deferred}")).await?;
+                    session.batch(&deferred.again("item")).await?;
                     decided.extend(done);
                     for work in &works {
                         let done = decided.get(&work.entry).and_then(|done| done.as_ref().ok());
@@ -893,6 +902,44 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
+    /// Changes the rows of ranges at once but those that foreign keys keep, if there are such keys: tried with them,
+    /// each part of the rows would be an error in the server's log. Returns whether it has done so.
+    async fn sorted_apart(
+        &self,
+        session: &Session,
+        work: &Work<'a>,
+        deferred: &Deferred,
+        decided: &mut Decided,
+    ) -> Step<bool> {
+        let ranges = ranges_of(work);
+        if self.setting.trial || ranges.is_empty() || !work.proposal.rows_may_stay() {
+            return Ok(false);
+        }
+        let mut is_kept = false;
+        for range in &ranges {
+            is_kept |= range_change::is_kept(session, self.setting.mapping, *range).await?;
+        }
+        if !is_kept {
+            return Ok(false);
+        }
+        session.batch("SAVEPOINT item").await?;
+        let room = session.room();
+        match self.bisected(session, work, ranges, deferred).await {
+            Ok(done) => {
+                session.batch("RELEASE item").await?;
+                let done = applied(work, &done).map(|()| done);
+                decided.insert(work.entry, done);
+                Ok(true)
+            }
+            Err(Stop::Failed(Failure::Sql(e))) if blames_items(&e) => {
+                session.batch("ROLLBACK TO item; RELEASE item").await?;
+                session.set_room(room);
+                Ok(false)
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
     /// Puts back the rows of items, as far as that is possible. While the server executes a statement, what was kept
     /// of the next item is unpacked here, and what the one before it has changed is recorded.
     async fn restored(
@@ -922,7 +969,7 @@ impl<'a> Attempt<'a> {
             let images = work.undo.then(|| restore::images_of(mapping, work.tenant, ended));
             let (images, before) = (images.transpose()?, decided.remove(&work.entry));
             let done = match before.and_then(std::result::Result::ok) {
-                None => Done { images, rows, said },
+                None => Done { images, rows, said, keep: false },
                 Some(mut done) => {
                     done.rows += rows;
                     let both = done.said.into_iter().chain(said).collect::<Vec<_>>();
@@ -958,7 +1005,7 @@ impl<'a> Attempt<'a> {
         session: &Session,
         work: &Work<'a>,
         ranges: Vec<(&RowRange, Fate<'_>)>,
-        deferred: &str,
+        deferred: &Deferred,
     ) -> Step<Done> {
         let mut all = Done { images: work.undo.then(Images::default), ..Done::default() };
         let mut refused = Refused::default();
@@ -966,7 +1013,7 @@ impl<'a> Attempt<'a> {
             let mapping = self.setting.mapping;
             let sorted = range_change::sorted(session, mapping, work, (range, fate)).await?;
             for (key, said) in sorted.kept {
-                refused.push(&key, said);
+                refused.push_kept(&key, said);
             }
             let mut open = vec![sorted.open];
             while let Some(mut keys) = open.pop() {
@@ -977,9 +1024,9 @@ impl<'a> Attempt<'a> {
                 let part = Work { proposal: &proposal, ..*work };
                 session.batch("SAVEPOINT part").await?;
                 let room = session.room();
-                match self.tried(session, &[part], &|_, _| false).await? {
+                match self.tried(session, &[part], &|_, _| false, deferred).await? {
                     Ok(mut done) => {
-                        session.batch(&format!("RELEASE part; {deferred}")).await?;
+                        session.batch(&deferred.again("part")).await?;
                         let done = done.remove(&work.entry).and_then(Result::ok);
                         let done = done.unwrap_or_default();
                         all.rows += done.rows;
@@ -1004,7 +1051,11 @@ impl<'a> Attempt<'a> {
                 }
             }
         }
+        all.keep = refused.is_kept();
         all.said = refused.said();
+        if all.rows == 0 {
+            all.images = None;
+        }
         Ok(all)
     }
 
@@ -1031,6 +1082,7 @@ impl<'a> Attempt<'a> {
         session: &Session,
         works: &[Work<'_>],
         is_idle: &(dyn Fn(&Work<'_>, &str) -> bool + Sync),
+        deferred: &Deferred,
     ) -> Step<std::result::Result<Decided, NotApplied>> {
         let mut decided = Decided::new();
         let mut pipeline = Pipeline::default();
@@ -1044,12 +1096,17 @@ impl<'a> Attempt<'a> {
         let holding = judged(works.to_vec(), verdicts, &mut decided);
         let mut pipeline = Pipeline::default();
         let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
-        // Checks deferred constraints here, while they can be attributed to one item.
-        pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
         let mut answers = match self.theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
             Err(said) => return Ok(Err(said)),
         };
+        // Checks deferred constraints here, while they can be attributed to one item; not in the round trip before,
+        // where it would follow a statement that was refused.
+        if deferred.any
+            && let Err(said) = self.theirs(session.batch("SET CONSTRAINTS ALL IMMEDIATE").await)?
+        {
+            return Ok(Err(said));
+        }
         for (work, effect) in holding.iter().zip(asked.read(&mut answers, &holding)?) {
             let done = match effect {
                 Effect::Done(done) => done,
@@ -1153,8 +1210,8 @@ impl<'a> Attempt<'a> {
 
 /// Whether changes that the database has applied count as applied.
 fn applied(work: &Work<'_>, done: &Done) -> std::result::Result<(), NotApplied> {
-    match Judged::of_rows(work.proposal, done.rows, done.said.as_deref()) {
-        Judged::Held | Judged::Unchanged => Ok(()),
+    match Judged::of_rows(work.proposal, done.rows, done.said.as_deref(), done.keep) {
+        Judged::Held | Judged::Unchanged | Judged::Kept(_) => Ok(()),
         Judged::GuardFailed => Err(NotApplied::Guard),
         Judged::Violated(said) => Err(NotApplied::Violation(said)),
     }
@@ -1208,20 +1265,42 @@ fn judged<'a>(
     holding
 }
 
-/// The command that defers again the constraints that are initially deferred. It covers the whole
-/// database, because a change may fire triggers that change other tables, except schemas that this
-/// role cannot access.
-pub(super) async fn deferred(session: &Session) -> Job<String> {
-    let rows = session
-        .query(
-            "SELECT 'SET CONSTRAINTS ' || string_agg(format('%I.%I', n.nspname, c.conname), ', ')
-               || ' DEFERRED'
-             FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace
-             WHERE c.condeferred AND has_schema_privilege(n.oid, 'USAGE')",
-            params![],
-        )
-        .await?;
-    Ok(super::session::only::<Option<String>>(&rows)?.unwrap_or_default())
+/// The constraints that are checked later than at the end of a statement. They are those of the whole database, because
+/// a change may fire triggers that change other tables.
+#[derive(Default)]
+pub(super) struct Deferred {
+    /// Whether any can be.
+    pub(super) any: bool,
+    /// Defers again those that are at first, except in schemas that this role cannot access.
+    again: String,
+}
+
+impl Deferred {
+    pub(super) async fn of(session: &Session) -> Job<Deferred> {
+        let rows = session
+            .query(
+                "SELECT count(*) > 0, 'SET CONSTRAINTS ' || string_agg(format('%I.%I', n.nspname, c.conname), ', ')
+                   FILTER (WHERE c.condeferred AND has_schema_privilege(n.oid, 'USAGE')) || ' DEFERRED'
+                 FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace
+                 WHERE c.condeferrable",
+                params![],
+            )
+            .await?;
+        let Some(row) = rows.first() else { return Ok(Deferred::default()) };
+        let again: Option<String> = row.try_get(1)?;
+        Ok(Deferred { any: row.try_get(0)?, again: again.unwrap_or_default() })
+    }
+
+    /// Ends a savepoint, and defers the constraints again.
+    pub(super) fn again(&self, savepoint: &str) -> String {
+        format!("RELEASE {savepoint}; {}", self.again)
+    }
+
+    /// Checks the constraints, and ends a savepoint.
+    pub(super) fn checked(&self, savepoint: &str) -> String {
+        let check = if self.any { "SET CONSTRAINTS ALL IMMEDIATE; " } else { "" };
+        format!("{check}{}", self.again(savepoint))
+    }
 }
 
 /// Whether the items of each stream have one run, tenant and due time, as far as neighbours show: if

@@ -55,6 +55,8 @@ pub(super) struct Done {
     pub(super) rows: u64,
     /// Why rows of a range were left as they were.
     pub(super) said: Option<String>,
+    /// Whether foreign keys keep all of these rows.
+    pub(super) keep: bool,
 }
 
 /// Operations on rows.

@@ -119,6 +119,19 @@ struct Keeper {
     said: String,
 }
 
+/// Whether foreign keys may keep rows of a range.
+pub(super) async fn is_kept(
+    session: &Session,
+    mapping: &Mapping,
+    (range, fate): (&RowRange, Fate<'_>),
+) -> Job<bool> {
+    if matches!(fate, Fate::Set(_)) {
+        return Ok(false);
+    }
+    let table = mapping.table(&range.collection).map_err(invalid)?;
+    Ok(!keepers(session, mapping, table).await?.is_empty())
+}
+
 /// The foreign keys that keep rows which are to be deleted.
 async fn keepers(session: &Session, mapping: &Mapping, table: &Table) -> Job<Vec<Keeper>> {
     let Some(found) = &table.found else { return Ok(Vec::new()) };

@@ -243,8 +243,7 @@ impl Back<'_> {
         pipeline.simple("SAVEPOINT back");
         let place = pipeline.push(sql, params);
         // Deferred constraints are checked here, while they can be attributed.
-        pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
-        pipeline.simple(format!("RELEASE back; {}", self.scene.deferred));
+        pipeline.simple(self.scene.deferred.checked("back"));
         match self.session.run(pipeline).await {
             Ok(mut answers) => Ok(Ok(std::mem::take(&mut answers[place]))),
             Err(Failure::Sql(e)) if fault(&e) == Fault::Item || is_denied(&e) => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use besom_core::proposal::Restore;
 
+use super::commit::Deferred;
 use super::error::{Job, invalid};
 use super::mapping::{Mapping, Table, quote};
 use super::session::{Session, params};
@@ -15,8 +16,8 @@ const AHEAD_BYTES: i64 = 4 << 20;
 /// The tables of the rows that a transaction puts back.
 #[derive(Default)]
 pub(super) struct Scene {
-    /// Defers again the constraints that are checked after each statement.
-    pub(super) deferred: String,
+    /// The constraints that are checked after each statement.
+    pub(super) deferred: Deferred,
     /// Tables, by number, with triggers that fire when a row is inserted or updated, and whether one fires after that.
     triggered: HashMap<u32, bool>,
     /// Tables, by number, with a key or unique constraint that may be deferred: no statement can pass over it.
@@ -49,8 +50,7 @@ impl Scene {
         mapping: &Mapping,
         restores: &[&Restore],
     ) -> Job<Scene> {
-        let mut scene =
-            Scene { deferred: super::commit::deferred(session).await?, ..Scene::default() };
+        let mut scene = Scene { deferred: Deferred::of(session).await?, ..Scene::default() };
         let names: BTreeSet<&String> =
             restores.iter().flat_map(|restore| &restore.collections).collect();
         let tables: BTreeMap<u32, &Table> = names

@@ -29,6 +29,8 @@ pub struct Refused {
     since: Option<Instant>,
     /// The number of rows.
     pub rows: u64,
+    /// Those of them that were not tried, because a foreign key keeps them.
+    kept: u64,
     /// The key of the first of them, and why.
     pub first: Option<(String, String)>,
     /// Whether others were not tried, because they took too long.
@@ -55,6 +57,17 @@ impl Refused {
         }
     }
 
+    /// Adds a row that a foreign key keeps.
+    pub fn push_kept(&mut self, key: &[Value], said: String) {
+        self.kept += 1;
+        self.push(key, said);
+    }
+
+    /// Whether foreign keys keep all of these rows, so that another attempt is of no use while they are referred to.
+    pub fn is_kept(&self) -> bool {
+        self.kept > 0 && self.kept == self.rows && !self.stopped
+    }
+
     /// In words; none: every row could be changed.
     pub fn said(self) -> Option<String> {
         let late = "the database refuses some rows, and finding them takes too long";
@@ -62,7 +75,10 @@ impl Refused {
         let others = if self.stopped { ", and others were not tried" } else { "" };
         let rows = counted(self.rows, "row");
         let hint = match why.to_lowercase().contains("foreign key") {
-            true => " (`dependants` of the collection would delete what refers to it as well)",
+            true => {
+                " (it goes once nothing refers to it; `dependants` of the collection would delete what refers to it \
+                 as well)"
+            }
             false => "",
         };
         Some(format!("{rows} could not be changed{others}; the first is ({key}): {why}{hint}"))

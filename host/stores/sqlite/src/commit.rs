@@ -204,12 +204,14 @@ fn apply_all<'a>(
         judged.push(Ok(match done {
             Ok(Some(effects)) => {
                 let restored = effects.restored.as_ref().and_then(besom_record::restore::said);
+                let keep = effects.refused.is_kept();
                 let said = effects.refused.said().or(restored);
-                let judged = Judged::of_rows(proposal, effects.rows, said.as_deref());
+                let judged = Judged::of_rows(proposal, effects.rows, said.as_deref(), keep);
                 if judged.is_applied() {
                     let of = &mut applied[i];
                     (of.rows, of.said) = (effects.rows, said);
-                    if let Some(kept) = effects.images {
+                    let is_kept = matches!(judged, Judged::Kept(_));
+                    if let Some(kept) = effects.images.filter(|_| !is_kept) {
                         let packed;
                         let given = Given::of(entry, batch.as_of);
                         (packed, room) = kept.pack(&entry.item.version, given.as_ref());
@@ -263,6 +265,7 @@ fn rehearsed(tx: &mut Tx<'_>, batch: &Batch, setting: &Setting<'_>, care: &Care)
     let left = vec![None; batch.entries.len()];
     let Done { judged, applied, facts } = apply_all(tx, batch, left, setting, care)?;
     let known = |task: &TaskName| facts.get(task).copied().unwrap_or(Blocks::UNKNOWN);
+    let judged = judged.into_iter().map(|judged| judged.map(Judged::of_trial));
     let outcomes = close(&batch.entries, judged, known).outcomes;
     tx.conn.execute_batch("ROLLBACK TO trial; RELEASE trial")?;
     let changes = applied.into_iter().map(|of| {

@@ -140,7 +140,7 @@ impl Effects<'_> {
         let mut open = Vec::new();
         for (named, by) in self.sorted(sweep, &keepers)? {
             match by.and_then(|at| keepers.get(at)) {
-                Some(keeper) => self.refused.push(&named.1, keeper.said.clone()),
+                Some(keeper) => self.refused.push_kept(&named.1, keeper.said.clone()),
                 None => open.push(named),
             }
         }

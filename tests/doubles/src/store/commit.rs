@@ -179,7 +179,7 @@ impl State {
             Err(Violation(said)) => Judged::Violated(said),
             Ok((touched, said)) => {
                 let rows = touched.iter().filter(|touched| !touched.is_copy).count() as u64;
-                let judged = Judged::of_rows(proposal, rows, None);
+                let judged = Judged::of_rows(proposal, rows, None, false);
                 if judged.is_applied() {
                     let image = |touched: &Touched| touched.image(commit.collections);
                     (did.rows, did.said) = (rows, said);
