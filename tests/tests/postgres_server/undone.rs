@@ -1,6 +1,8 @@
 //! What only this server may refuse when rows are put back.
 
-use besom_core::proposal::Change;
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, RowRange};
 use besom_core::value::Row;
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{parent, text, thing};
@@ -65,6 +67,43 @@ fn rows_that_the_role_may_not_insert_stay_and_hold_up_no_others() {
         product.batch_execute("GRANT INSERT ON things TO granted").await.expect("granted");
         assert_eq!(undo(&world, of_things, &[]).await.rows, 1);
         assert_eq!(ids(&world, "things").await, [[text("a")]]);
+        world.balanced().await;
+    });
+}
+
+/// Rows that no partition takes are found by one statement, however many they are and wherever they stand.
+#[test]
+fn many_rows_without_a_partition_stay_and_keep_no_others_away() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        let run = async |sql: &str| product.batch_execute(sql).await.expect("it runs");
+        // The odd ones of each list are in a partition that will be gone; `i` and `v0` are names of columns.
+        run("DROP TABLE counters;
+             CREATE TABLE counters (id bigint, n bigint, v0 int, i text, PRIMARY KEY (id, v0))
+               PARTITION BY LIST (v0);
+             CREATE TABLE even PARTITION OF counters FOR VALUES IN (0) PARTITION BY RANGE (id);
+             CREATE TABLE even_low PARTITION OF even FOR VALUES FROM (0) TO (2000);
+             CREATE TABLE even_high PARTITION OF even FOR VALUES FROM (2000) TO (9000);
+             CREATE TABLE odd PARTITION OF counters FOR VALUES IN (1);
+             INSERT INTO counters SELECT i, i, i % 2, 'x' FROM generate_series(1, 4000) i")
+        .await;
+        let range = RowRange { collection: "counters".into(), rows: 9_000, ..RowRange::default() };
+        let all = apply(vec![], vec![Change::DeleteRange(Arc::new(range))]);
+        world.settle(candidate("k"), all).await;
+        let item = latest(&world).await;
+        run("DROP TABLE odd; DROP TABLE even_high").await;
+        let undone = undo(&world, item, &[]).await;
+        assert_eq!(undone.rows, 999);
+        let reason = undone.reason.expect("rows stay");
+        assert!(reason.contains("rows that stay as they are: 3001"), "{reason}");
+        assert!(reason.contains("no partition of \"counters\" takes it"), "{reason}");
+        run("CREATE TABLE rest PARTITION OF counters DEFAULT;
+             CREATE TABLE even_rest PARTITION OF even DEFAULT")
+        .await;
+        let undone = undo(&world, item, &[]).await;
+        assert_eq!((undone.rows, undone.reason), (3_001, None));
         world.balanced().await;
     });
 }

@@ -3,7 +3,8 @@
 //! A value is passed in the spelling in which the database gave it, with a cast to the type of its column. Rows whose
 //! keys or unique values are taken are left out by the statement itself; another error refuses the statement.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use besom_core::collection::Operations;
 use besom_core::ids::Tenant;
@@ -30,6 +31,11 @@ use besom_record::restore::{
     ASTRAY, Answer, Ask, Did, Earlier, Ended, Found, Kin, REMOVED, Restoring, Undone, absent,
     compared, lost, nothing, unmapped,
 };
+
+/// The condition of the rows that a partition of a table takes; NULL: it has none.
+const PARTITIONS: &str =
+    "SELECT string_agg('(' || pg_get_partition_constraintdef(p.relid) || ')', ' OR ')
+  FROM pg_partition_tree($1::oid::regclass) p WHERE p.isleaf";
 
 /// What is kept of an item.
 pub(super) async fn kept(session: &Session, history: u64) -> Job<Option<KeptItem>> {
@@ -122,7 +128,8 @@ pub(super) async fn apply(
     }
     let kin = Kin::of(tables.into_iter());
     let mut restoring = Restoring::new(images, restore, earlier, kin);
-    let back = Back { session, mapping, scene, tenant, declared };
+    let is_refusing = AtomicBool::new(false);
+    let back = Back { session, mapping, scene, tenant, declared, is_refusing };
     while let Some(ask) = restoring.ask() {
         let answer = back.asked(ask).await?;
         restoring.answer(answer);
@@ -169,6 +176,19 @@ fn is_denied(e: &tokio_postgres::Error) -> bool {
     e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
 }
 
+/// Whether this may be the error of a row that no partition of its table takes. A check that a row violates has a name.
+fn has_no_partition(e: &tokio_postgres::Error) -> bool {
+    let has_name = e.as_db_error().is_some_and(|e| e.constraint().is_some());
+    e.code() == Some(&SqlState::CHECK_VIOLATION) && !has_name
+}
+
+/// Why the database refuses a statement.
+struct Denial {
+    said: String,
+    /// See [`has_no_partition`].
+    has_no_partition: bool,
+}
+
 /// Minimum number of rows that are inserted without looking for rows that have their keys.
 const OPTIMISTIC_MIN: usize = 64;
 
@@ -179,6 +199,8 @@ struct Back<'a> {
     tenant: Option<&'a Tenant>,
     /// How the columns of each collection were declared when its rows were kept.
     declared: BTreeMap<String, u64>,
+    /// Whether a statement was refused.
+    is_refusing: AtomicBool,
 }
 
 impl Back<'_> {
@@ -239,19 +261,38 @@ impl Back<'_> {
 
     /// Runs a statement, or says in which words the database refuses it; then it has changed nothing.
     async fn tried(&self, sql: String, params: Vec<Param<'_>>) -> Job<Result<Vec<Row>, String>> {
+        Ok(self.ran(sql, params).await?.map_err(|denial| denial.said))
+    }
+
+    async fn ran(&self, sql: String, params: Vec<Param<'_>>) -> Job<Result<Vec<Row>, Denial>> {
         let mut pipeline = Pipeline::default();
         pipeline.simple("SAVEPOINT back");
         let place = pipeline.push(sql, params);
-        // Deferred constraints are checked here, while they can be attributed.
-        pipeline.simple(self.scene.deferred.checked("back"));
-        match self.session.run(pipeline).await {
-            Ok(mut answers) => Ok(Ok(std::mem::take(&mut answers[place]))),
+        // Deferred constraints are checked here, while they can be attributed. After a refusal more of them are likely:
+        // then the end follows in a round trip of its own, because the server's log has a line for each statement
+        // after an error.
+        let end = self.scene.deferred.checked("back");
+        let apart = self.is_refusing.load(Ordering::Relaxed).then_some(&end);
+        if apart.is_none() {
+            pipeline.simple(end.clone());
+        }
+        let done = async {
+            let mut answers = self.session.run(pipeline).await?;
+            if let Some(end) = apart {
+                self.session.batch(end).await?;
+            }
+            Ok(std::mem::take(&mut answers[place]))
+        };
+        match done.await {
+            Ok(rows) => Ok(Ok(rows)),
             Err(Failure::Sql(e)) if fault(&e) == Fault::Item || is_denied(&e) => {
+                self.is_refusing.store(true, Ordering::Relaxed);
                 self.session.batch("ROLLBACK TO back; RELEASE back").await?;
-                Ok(Err(match is_denied(&e) {
+                let said = match is_denied(&e) {
                     true => format!("{}; {UNDO_GRANTS}", words(&e)),
                     false => words(&e),
-                }))
+                };
+                Ok(Err(Denial { said, has_no_partition: has_no_partition(&e) }))
             }
             Err(failure) => Err(failure),
         }
@@ -366,25 +407,86 @@ impl Back<'_> {
         Ok(is_same.then(|| Answer::Done(vec![Did::Put(None); rows.len()])))
     }
 
-    /// Inserts rows; unless `exact`, those stay out whose key or unique value is taken.
+    /// Inserts rows; unless `exact`, those stay out whose key or unique value is taken. Rows that no partition of the
+    /// table takes are found by one statement.
     async fn insert(&self, table: &Table, rows: &[&BeforeImage], exact: bool) -> Job<Answer> {
+        let denial = match self.inserted(table, rows, exact).await? {
+            Ok(answer) => return Ok(answer),
+            Err(denial) => denial,
+        };
+        let outside = match denial.has_no_partition {
+            true => self.outside(table, rows).await?,
+            false => BTreeSet::new(),
+        };
+        if outside.is_empty() {
+            return Ok(Answer::Refused(denial.said));
+        }
+        let inside = rows.iter().enumerate().filter(|(at, _)| !outside.contains(at));
+        let inside: Vec<&BeforeImage> = inside.map(|(_, row)| *row).collect();
+        let mut did = match self.inserted(table, &inside, exact).await? {
+            Ok(Answer::Done(did)) => did.into_iter(),
+            Ok(other) => return Ok(other),
+            Err(denial) => return Ok(Answer::Refused(denial.said)),
+        };
+        let why = format!(
+            "no partition of {:?} takes it: create one that does, then undo it again",
+            table.collection.table
+        );
+        let each = (0..rows.len()).map(|at| match outside.contains(&at) {
+            true => Did::Stays(why.clone()),
+            false => did.next().unwrap_or(Did::Missing),
+        });
+        Ok(Answer::Done(each.collect()))
+    }
+
+    /// The rows that no partition of their table takes, by their places; empty also if that cannot be told.
+    async fn outside(&self, table: &Table, rows: &[&BeforeImage]) -> Job<BTreeSet<usize>> {
+        let (Some(first), Some(found)) = (rows.first(), &table.found) else {
+            return Ok(BTreeSet::new());
+        };
+        let row = self.session.row(PARTITIONS, params![found.oid]).await?;
+        let taken: Option<String> = row.map(|row| row.try_get(0)).transpose()?.flatten();
+        let columns = written(table, first.stored.iter());
+        let arrays = Arrays::of(&columns, &first.stored, rows);
+        let typed = columns.iter().zip(&arrays.0).enumerate();
+        let typed = typed.map(|(at, ((_, column), array))| {
+            format!(", {} AS {}", value(column, array.wire(), at), quote(&column.name))
+        });
+        // The names in the conditions are those of the columns.
+        let sql = format!(
+            "SELECT (s.besom_place - 1)::int4 FROM (SELECT u.i AS besom_place{} FROM {}) s
+             WHERE NOT coalesce({}, false)",
+            typed.collect::<String>(),
+            arrays.sql(),
+            taken.as_deref().unwrap_or("false")
+        );
+        let Ok(rows) = self.tried(sql, arrays.params()).await? else { return Ok(BTreeSet::new()) };
+        rows.iter().map(|row| Ok(row.try_get::<_, i32>(0)? as usize)).collect()
+    }
+
+    async fn inserted(
+        &self,
+        table: &Table,
+        rows: &[&BeforeImage],
+        exact: bool,
+    ) -> Job<Result<Answer, Denial>> {
         let conflict = if exact { "" } else { "ON CONFLICT DO NOTHING" };
         let all = table.whole.sql().join(", ");
         let Some((sql, arrays)) = inserting(table, rows, conflict, &all) else {
-            return Ok(Answer::Done(Vec::new()));
+            return Ok(Ok(Answer::Done(Vec::new())));
         };
-        let put = match self.tried(sql, arrays.params()).await? {
+        let put = match self.ran(sql, arrays.params()).await? {
             Ok(put) => put,
-            Err(said) => return Ok(Answer::Refused(said)),
+            Err(denial) => return Ok(Err(denial)),
         };
         let did = match in_order(table, rows, &put)? {
             Some(did) => Some(did),
             None => assigned(table, rows, exact, &put)?,
         };
-        match did {
-            Some(did) => self.again(table, rows, did).await,
-            None => Ok(Answer::Refused(ASTRAY.to_owned())),
-        }
+        Ok(Ok(match did {
+            Some(did) => self.again(table, rows, did).await?,
+            None => Answer::Refused(ASTRAY.to_owned()),
+        }))
     }
 
     async fn set(&self, table: &Table, rows: &[(&BeforeImage, Vec<Field>)]) -> Job<Answer> {

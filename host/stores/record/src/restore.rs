@@ -107,6 +107,8 @@ pub enum Did {
     Taken,
     /// The database refuses it, in these words.
     Refused(String),
+    /// The same, whatever else is put back.
+    Stays(String),
 }
 
 /// A row that was changed by putting rows back: what has to be kept of it.
@@ -735,6 +737,7 @@ impl Restoring {
             }
             Did::Taken => return self.stays(at, "its key is taken by another row".to_owned()),
             Did::Refused(said) => return self.refuse(job, at, said),
+            Did::Stays(said) => return self.stays(at, said),
         }
         self.progress = true;
         self.out.rows += 1;
