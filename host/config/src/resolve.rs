@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::brake::Brakes;
-use besom_core::collection::{Collections, Operations, all_dependants};
+use besom_core::collection::{Collection, Collections, Operations, all_dependants};
 use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
 use besom_core::plan::Policy;
@@ -735,7 +735,15 @@ impl Resolved {
             if !self.places.contains_key(&fault.collection) {
                 let own = format!("map your own table in [collections.{}]", fault.collection);
                 diagnostic = diagnostic.fix(match self.tasks_with(&fault.collection).as_slice() {
-                    [] => format!("this is the built-in mapping: {own}"),
+                    [] => match self.anchored_in(&fault.collection).as_slice() {
+                        [] => format!("this is the built-in mapping: {own}"),
+                        others => {
+                            let others = others.join(", ");
+                            format!(
+                                "this is the built-in mapping, and the anchor of {others}: {own}"
+                            )
+                        }
+                    },
                     [task] => format!("{own}, or remove the task {task}, which uses it"),
                     tasks => {
                         format!("{own}, or remove the tasks that use it: {}", tasks.join(", "))
@@ -745,6 +753,15 @@ impl Resolved {
             diagnostic
         });
         placed.collect()
+    }
+
+    /// The collections that tasks use and that have this one as their anchor, each in backticks.
+    fn anchored_in(&self, collection: &str) -> Vec<String> {
+        let granted = self.config.tasks.values().flat_map(|task| task.grants.keys());
+        let used = self.config.related(granted);
+        let is_anchored = |of: &&Collection| of.anchor_in(collection).is_some();
+        let with = used.into_values().filter(is_anchored);
+        with.map(|of| format!("`{}`", of.name)).collect()
     }
 
     /// The tasks that are granted a collection, each in backticks.
