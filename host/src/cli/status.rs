@@ -1,5 +1,7 @@
 //! `besom status`: prints the leader, the nodes, and the schedule and queues of each task.
 
+mod held_back;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use besom_snapshot::{
 };
 use serde::{Serialize, Serializer};
 
+pub use self::held_back::HeldBack;
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::printed::Printed;
@@ -186,6 +189,9 @@ pub struct TaskStatus {
     /// What its last run has planned although the database refuses all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedPlan>,
+    /// What its last run has left out, because an undo holds it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<HeldBack>,
     /// Number of items that have failed and wait for another attempt, up to 1,000.
     pub failing: usize,
     /// The latest error of the item with the most attempts among them.
@@ -323,6 +329,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             Some(run) => refused_of(store, run.id).await?,
             None => None,
         };
+        let held_back = HeldBack::of(store, &commands, runs.first(), depth.dead).await?;
         let run = runs.into_iter().next();
         let ended_as = match &run {
             Some(run) => standing(store, run).await?.state,
@@ -367,6 +374,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             left_out: left_out_of(name),
             unusual,
             refused,
+            held_back,
             failing: failing.len(),
             failing_error: failing.first().and_then(|waiting| waiting.item.errors.last().cloned()),
         });
@@ -788,6 +796,7 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
                 let task = &t.task;
                 format!("{} retried after errors: besom task show {task}", t.failing)
             }
+            (None, false, None) if let Some(held_back) = &t.held_back => held_back.words(),
             (None, false, None) => match (t.cut.as_ref(), t.mode) {
                 (Some(cut), _) => cut.words(),
                 (None, Some(Mode::Preview)) => match t.previewed {

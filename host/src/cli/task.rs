@@ -168,6 +168,16 @@ async fn beyond(
     });
     let Some(trip) = tripped else { return Ok(None) };
     let run = trip.run();
+    // What is planned is discarded first.
+    let waiting = store.pending_commands(COMMANDS_READ).await?;
+    let discards = waiting.iter().any(|row| match &row.command {
+        Command::DiscardPlanned { task: of } => of == task,
+        Command::Cancel { run: of } => *of == run,
+        _ => false,
+    });
+    if discards {
+        return Ok(None);
+    }
     if store.run(run).await?.is_none_or(|run| run.ended_at.is_some()) {
         return Ok(None);
     }

@@ -252,6 +252,12 @@ fn any_pass_applies_pauses_resumptions_and_discards() {
     assert_eq!(passes(0)["paused"], Value::Null);
     // What is planned now is judged by the limit that the file has when the task is resumed.
     assert_eq!(passed(&site, &["run", "old"]).0, 1);
+    let resumed = || site.json(&["task", "resume", "old", "--wait", "0s"]).1["warning"].clone();
+    assert!(resumed().as_str().is_some_and(|words| words.contains("stopped again")));
+    assert_eq!(passed(&site, &["run", "old"]).0, 1);
+    // What waits to be discarded does not stop it again.
+    asked(&["task", "discard", "old", "--reason", "a wrong rule"]);
+    assert_eq!(resumed(), Value::Null);
     site.configure(&configured("max_delete = 1000"));
     asked(&["task", "resume", "old"]);
     passes(0);

@@ -119,6 +119,17 @@ fn a_host_undoes_what_is_asked_for_beside_it_and_does_not_plan_it_again() {
         let (_, runs) = site.json(&["runs", "ls", "--task", "old-sessions"]);
         (runs[0]["state"] == "ok" && runs[0]["blocked"] == 5).then_some(())
     });
+    // The task is not healthy: it takes nothing.
+    let held_back = &site.task("old-sessions")["held_back"];
+    assert_eq!((&held_back["candidates"], &held_back["undone"]), (&5.into(), &run.as_str().into()));
+    let words = format!(
+        "5 candidates are held back, because they were undone: `besom undo {run} --plan-again`"
+    );
+    for verb in [&["status"][..], &["task", "show", "old-sessions"]] {
+        let out = site.besom(verb);
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(text.contains(&words), "{text}");
+    }
     assert!(dump(&db) == before, "every row is as it was");
     // Undo of the undo.
     let (code, _) = site.json(&["undo", &undone["run"].to_string(), "--wait", "60s"]);
@@ -280,6 +291,7 @@ fn what_was_undone_is_told_and_is_planned_again_only_if_that_is_asked_for() {
         site.json(&["undo", &run, "--plan-again", "--reason", "the rule is right"]);
     assert_eq!((code, &lifted["plan_again"], &lifted["items"]), (0, &5.into(), &0.into()));
     assert!(dump(&db) == before, "nothing else has changed");
+    assert_eq!(site.task("old-sessions")["held_back"], Value::Null);
     let said = rehearsed();
     assert!(!said.contains("left out") && said.contains("5 items would change"), "{said}");
     // It is still undone, until that is undone.
