@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,11 +29,10 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The broker of all tests here.
-fn broker() -> MutexGuard<'static, Kafka> {
-    static BROKER: OnceLock<Mutex<Kafka>> = OnceLock::new();
-    let broker = BROKER.get_or_init(|| Mutex::new(Kafka::start(None)));
-    broker.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// The broker of all tests here but the one that kills its own; each has topics of its own.
+fn broker() -> &'static Kafka {
+    static BROKER: OnceLock<Kafka> = OnceLock::new();
+    BROKER.get_or_init(|| Kafka::start(None))
 }
 
 fn address(broker: &Kafka) -> String {
@@ -71,6 +70,8 @@ fn committed(brokers: &str, topic: &str, partitions: i32) -> Vec<(String, String
         .set("bootstrap.servers", brokers)
         .set("group.id", "reader")
         .set("enable.partition.eof", "true")
+        // The end is known from an answer without records.
+        .set("fetch.wait.max.ms", "10")
         .set("isolation.level", "read_committed")
         .create()
         .unwrap();
@@ -115,6 +116,10 @@ trait Place: Sync {
     fn database(&self) -> Option<String> {
         None
     }
+    /// What a consumer hears whose partition another one has.
+    fn refusal(&self) -> &'static str {
+        "another consumer has it"
+    }
     /// Whether somebody is within a transaction that all others have to wait for.
     fn is_locked(&self) -> bool {
         false
@@ -153,6 +158,10 @@ impl Place for ToKafka {
     fn dead(&self) -> Vec<(String, String)> {
         let all = committed(&self.brokers, &format!("{}-dead", self.name), 1);
         all.into_iter().map(|(_, payload, reason)| (payload, reason)).collect()
+    }
+
+    fn refusal(&self) -> &'static str {
+        "the group has removed this consumer"
     }
 }
 
@@ -273,6 +282,32 @@ impl Place for ToPostgres {
     }
 }
 
+/// Runs a test with each place at once; the broker, the place, and the name of its topic and group.
+fn everywhere(name: &str, partitions: i32, test: impl Fn(&str, &dyn Place, &str) + Sync) {
+    let broker = broker();
+    let named = |place: &str| {
+        let name = format!("{name}-{place}");
+        broker.create(&name, partitions, &[]);
+        name
+    };
+    let run = |place: &dyn Place, name: &str| test(&address(broker), place, name);
+    std::thread::scope(|scope| {
+        let at = |place: &str| std::thread::Builder::new().name(place.into());
+        let all = [
+            at("kafka").spawn_scoped(scope, || {
+                let name = named("kafka");
+                run(&ToKafka::new(broker, &name, partitions), &name);
+            }),
+            at("sqlite").spawn_scoped(scope, || run(&ToSqlite::new(), &named("sqlite"))),
+            at("postgres").spawn_scoped(scope, || run(&ToPostgres::new(), &named("postgres"))),
+        ];
+        let ended: Vec<_> = all.into_iter().map(|one| one.unwrap().join()).collect();
+        for panic in ended.into_iter().filter_map(Result::err) {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
 /// Runs a consumer until the condition holds, and returns what it told.
 fn consume(place: &dyn Place, settings: &Settings, mut done: impl FnMut() -> bool) -> Vec<Notice> {
     let (stop, told) = (AtomicBool::new(false), Mutex::new(Vec::new()));
@@ -303,9 +338,13 @@ fn by_key(output: Vec<(String, String)>) -> BTreeMap<String, Vec<u64>> {
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// The settings of a member with a name of its own.
+/// The settings of a member with a name of its own, whose partitions wait for it for a second.
 fn named(brokers: &str, name: &str, instance: &str) -> Settings {
-    Settings { instance: Some(instance.into()), ..Settings::new(brokers, name, name) }
+    let mut settings =
+        Settings { instance: Some(instance.into()), ..Settings::new(brokers, name, name) };
+    settings.kafka.insert("session.timeout.ms".into(), "1000".into());
+    settings.kafka.insert("heartbeat.interval.ms".into(), "200".into());
+    settings
 }
 
 /// What every sink has to do; `name` is that of topic and group.
@@ -367,47 +406,13 @@ fn what_cannot_be_taken_is_set_aside(brokers: &str, place: &dyn Place, name: &st
 }
 
 #[test]
-fn kafka_has_each_message_once_and_in_order() {
-    let broker = broker();
-    broker.create("once-k", 3, &[]);
-    let place = ToKafka::new(&broker, "once-k", 3);
-    each_message_once(&address(&broker), &place, "once-k");
+fn every_place_has_each_message_once_and_in_order() {
+    everywhere("once", 3, each_message_once);
 }
 
 #[test]
-fn sqlite_has_each_message_once_and_in_order() {
-    let broker = broker();
-    broker.create("once-s", 3, &[]);
-    each_message_once(&address(&broker), &ToSqlite::new(), "once-s");
-}
-
-#[test]
-fn postgres_has_each_message_once_and_in_order() {
-    let broker = broker();
-    broker.create("once-p", 3, &[]);
-    each_message_once(&address(&broker), &ToPostgres::new(), "once-p");
-}
-
-#[test]
-fn kafka_has_the_dead_letters_with_their_reasons() {
-    let broker = broker();
-    broker.create("dead-k", 1, &[]);
-    let place = ToKafka::new(&broker, "dead-k", 1);
-    what_cannot_be_taken_is_set_aside(&address(&broker), &place, "dead-k");
-}
-
-#[test]
-fn sqlite_has_the_dead_letters_with_their_reasons() {
-    let broker = broker();
-    broker.create("dead-s", 1, &[]);
-    what_cannot_be_taken_is_set_aside(&address(&broker), &ToSqlite::new(), "dead-s");
-}
-
-#[test]
-fn postgres_has_the_dead_letters_with_their_reasons() {
-    let broker = broker();
-    broker.create("dead-p", 1, &[]);
-    what_cannot_be_taken_is_set_aside(&address(&broker), &ToPostgres::new(), "dead-p");
+fn every_place_has_the_dead_letters_with_their_reasons() {
+    everywhere("dead", 1, what_cannot_be_taken_is_set_aside);
 }
 
 /// The partitions of the topics in which members come and go.
@@ -600,38 +605,22 @@ fn members_come_and_go(brokers: &str, place: &dyn Place, name: &str) {
 }
 
 #[test]
-fn members_come_and_go_and_kafka_has_each_message_once() {
-    let broker = broker();
-    broker.create("members-k", PARTITIONS, &[]);
-    let place = ToKafka::new(&broker, "members-k", PARTITIONS);
-    let brokers = address(&broker);
-    members_come_and_go(&brokers, &place, "members-k");
+fn members_come_and_go_and_every_place_has_each_message_once() {
+    everywhere("members", PARTITIONS, members_come_and_go);
+    let (brokers, name) = (address(broker()), "members-kafka");
+    let place = ToKafka { brokers: brokers.clone(), name: name.into() };
     let last = by_key(place.output())["a"].len();
-    let settings = Settings::new(&brokers, "members-k", "members-k");
+    let settings = Settings::new(&brokers, name, name);
     let mut counted = BTreeMap::new();
     for partition in 0..PARTITIONS {
-        let states = read_state(&settings, "members-k-state", partition).unwrap();
+        let states = read_state(&settings, &format!("{name}-state"), partition).unwrap();
         counted.extend(states.into_iter().map(|(key, state)| (key.key, state.text.len())));
     }
     assert_eq!(counted, FLOWING.map(|key| (key.to_owned(), last)).into());
 }
 
-#[test]
-fn members_come_and_go_and_sqlite_has_each_message_once() {
-    let broker = broker();
-    broker.create("members-s", PARTITIONS, &[]);
-    members_come_and_go(&address(&broker), &ToSqlite::new(), "members-s");
-}
-
-#[test]
-fn members_come_and_go_and_postgres_has_each_message_once() {
-    let broker = broker();
-    broker.create("members-p", PARTITIONS, &[]);
-    members_come_and_go(&address(&broker), &ToPostgres::new(), "members-p");
-}
-
-/// A member that stalls with a batch until the group has removed it; `refusal` is what it then hears.
-fn who_stalls_commits_nothing(brokers: &str, place: &dyn Place, name: &str, refusal: &str) {
+/// A member that stalls with a batch until the group has removed it.
+fn who_stalls_commits_nothing(brokers: &str, place: &dyn Place, name: &str) {
     let mut settings = Settings::new(brokers, name, name);
     for (setting, value) in [
         ("session.timeout.ms", "1000"),
@@ -671,7 +660,7 @@ fn who_stalls_commits_nothing(brokers: &str, place: &dyn Place, name: &str, refu
         free.store(true, Ordering::Relaxed);
         let refused = || {
             let told = told.lock().unwrap();
-            told.iter().any(|one| matches!(one, Notice::Anew(why) if why.contains(refusal)))
+            told.iter().any(|one| matches!(one, Notice::Anew(why) if why.contains(place.refusal())))
         };
         await_that(&refused);
         produce(brokers, name, [("a", 1), ("b", 3)]);
@@ -690,36 +679,16 @@ fn who_stalls_commits_nothing(brokers: &str, place: &dyn Place, name: &str, refu
 }
 
 #[test]
-fn who_stalls_until_the_group_removes_it_commits_nothing_to_kafka() {
-    let broker = broker();
-    broker.create("stall-k", 1, &[]);
-    let place = ToKafka::new(&broker, "stall-k", 1);
-    let refusal = "the group has removed this consumer";
-    who_stalls_commits_nothing(&address(&broker), &place, "stall-k", refusal);
-}
-
-#[test]
-fn who_stalls_until_the_group_removes_it_commits_nothing_to_sqlite() {
-    let broker = broker();
-    broker.create("stall-s", 1, &[]);
-    let refusal = "another consumer has it";
-    who_stalls_commits_nothing(&address(&broker), &ToSqlite::new(), "stall-s", refusal);
-}
-
-#[test]
-fn who_stalls_until_the_group_removes_it_commits_nothing_to_postgres() {
-    let broker = broker();
-    broker.create("stall-p", 1, &[]);
-    let refusal = "another consumer has it";
-    who_stalls_commits_nothing(&address(&broker), &ToPostgres::new(), "stall-p", refusal);
+fn who_stalls_until_the_group_removes_it_commits_nothing() {
+    everywhere("stall", 1, who_stalls_commits_nothing);
 }
 
 #[test]
 fn a_strange_record_in_the_state_topic_ends_the_feed_with_its_place() {
     let broker = broker();
     broker.create("strange", 1, &[]);
-    let place = ToKafka::new(&broker, "strange", 1);
-    let brokers = address(&broker);
+    let place = ToKafka::new(broker, "strange", 1);
+    let brokers = address(broker);
     produce(&brokers, "strange-state", [("a", 1)]);
     let settings = Settings::new(&brokers, "strange", "strange");
     let ended = place.run(&settings, &mut |_| {}, &AtomicBool::new(false)).unwrap_err();
@@ -761,7 +730,7 @@ fn who_has_lost_a_partition_commits_nothing(
 ) {
     zombie.begin().unwrap();
     owner.begin().unwrap();
-    let brokers = address(&broker());
+    let brokers = address(broker());
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &brokers)
         .set("group.id", "zombie")
@@ -806,7 +775,7 @@ fn who_has_lost_a_partition_commits_nothing(
 /// The example in small: everything is killed at random, and the broker once.
 #[test]
 fn the_experiment_counts_exactly_while_its_parts_are_killed() {
-    let mut broker = broker();
+    let mut broker = Kafka::start(None);
     let besom = Path::new(env!("CARGO_BIN_EXE_besom-under-test"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_message-counting-under-test"));
     command.args(["experiment", "--brokers", &address(&broker), "--besom"]).arg(besom);

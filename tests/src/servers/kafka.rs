@@ -130,6 +130,8 @@ impl Kafka {
              log.dirs={}\n\
              auto.create.topics.enable=true\n\
              offsets.topic.replication.factor=1\n\
+             offsets.topic.num.partitions=2\n\
+             transaction.state.log.num.partitions=2\n\
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n\
              group.initial.rebalance.delay.ms=0\n\
