@@ -774,7 +774,7 @@ fn who_has_lost_a_partition_commits_nothing(
 
 /// The example in small: everything is killed at random, and the broker once.
 #[test]
-fn the_experiment_counts_exactly_while_its_parts_are_killed() {
+fn an_experiment_counts_exactly_while_its_parts_are_killed() {
     let mut broker = Kafka::start(None);
     let besom = Path::new(env!("CARGO_BIN_EXE_besom-under-test"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_message-counting-under-test"));
