@@ -229,6 +229,8 @@ struct Session<'a, S: Sink> {
     begun: Instant,
     /// What is committed of each partition that this consumer has.
     kept: BTreeMap<i32, Kept>,
+    /// From where each of them was to be read.
+    from: BTreeMap<i32, i64>,
     /// The id under which the group gave them.
     member: String,
 }
@@ -268,8 +270,8 @@ impl<'a, S: Sink> Session<'a, S> {
         for (key, number) in &settings.skip {
             order.skip(key.clone(), *number);
         }
-        let (begun, kept, member) = (Instant::now(), BTreeMap::new(), String::new());
-        Ok(Session { settings, sink, consumer, order, begun, kept, member })
+        let (kept, from, member) = (BTreeMap::new(), BTreeMap::new(), String::new());
+        Ok(Session { settings, sink, consumer, order, begun: Instant::now(), kept, from, member })
     }
 
     fn changes(&self) -> std::sync::MutexGuard<'_, Vec<Change>> {
@@ -291,7 +293,9 @@ impl<'a, S: Sink> Session<'a, S> {
             let patience = if all.is_empty() { LOOK_EVERY } else { Duration::ZERO };
             let record = match self.consumer.poll(patience) {
                 None => None,
-                Some(Ok(record)) => Some(Message::read(&record, self.settings.numbering)),
+                Some(Ok(record)) => {
+                    Some(self.check(Message::read(&record, self.settings.numbering)))
+                }
                 Some(Err(error)) => {
                     trouble(&error, tell)?;
                     None
@@ -310,6 +314,16 @@ impl<'a, S: Sink> Session<'a, S> {
             }
         }
         Ok(all)
+    }
+
+    /// Sets aside a message whose key cannot be kept.
+    fn check(&self, read: Read) -> Read {
+        let message = read?;
+        let is_kept = self.settings.numbering == Numbering::Sequence;
+        match self.sink.refuses(&message.key).filter(|_| is_kept) {
+            Some(reason) => Err(Box::new(SetAside { message, reason })),
+            None => Ok(message),
+        }
     }
 
     fn apply(&mut self, change: Change, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
@@ -382,6 +396,7 @@ impl<'a, S: Sink> Session<'a, S> {
             self.order.learn(partition, key, position);
         }
         self.kept.insert(partition, Kept { next: wanted, lost_below });
+        self.from.insert(partition, wanted);
         Ok(next)
     }
 
@@ -413,6 +428,9 @@ impl<'a, S: Sink> Session<'a, S> {
                         message,
                     };
                     for decision in self.order.offer(partition, arrival, now_ms) {
+                        if let Decision::Early { key, .. } = &decision {
+                            self.look_back(partition, &key.clone())?;
+                        }
                         outcome.add(partition, decision, tell);
                     }
                 }
@@ -469,6 +487,22 @@ impl<'a, S: Sink> Session<'a, S> {
         }
         if !outcome.accepted.is_empty() {
             tell(Notice::Committed { messages: outcome.accepted.len() });
+        }
+        Ok(())
+    }
+
+    /// What is missing before an early message may be before the offset from which the partition was read, if
+    /// the sink has lost it.
+    fn look_back(&mut self, partition: i32, key: &Key) -> Result<(), Error> {
+        let taken = self.order.position(partition, key).map_or(-1, |position| position.offset);
+        let topic = &self.settings.topic;
+        let is_before = self.from.get(&partition).is_some_and(|&from| taken + 1 < from);
+        if is_before && self.sink.again_from(topic, partition, taken + 1)? {
+            return Err(Error::Again(format!(
+                "a message of the key {} is early: {topic}, partition {partition}, is read again from offset {}",
+                key.key,
+                taken + 1
+            )));
         }
         Ok(())
     }

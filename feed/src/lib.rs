@@ -7,6 +7,8 @@ pub mod message;
 pub mod order;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod sink;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -67,7 +67,8 @@ pub struct Batch<'a> {
 pub enum Failure<E> {
     /// The message cannot be applied: it is set aside with this reason.
     Refused(String),
-    /// The database failed: the batch is tried again.
+    /// The database failed: the batch is tried again, unless it has refused the message for what this
+    /// contains; then the message is set aside with the words of the database.
     Database(E),
 }
 
@@ -78,7 +79,7 @@ impl<E> From<E> for Failure<E> {
 }
 
 /// The error of a commit whose partition has another owner in the database.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 pub(crate) fn lost(topic: &str, partition: i32) -> Error {
     Error::Again(format!("{topic}, partition {partition}: another consumer has it"))
 }
@@ -110,6 +111,20 @@ pub trait Sink {
 
     /// The partition belongs to another consumer now.
     fn end(&mut self, partition: i32);
+
+    /// Why no position of a key can be kept: all of its messages are set aside with this reason.
+    fn refuses(&self, _: &Key) -> Option<String> {
+        None
+    }
+
+    /// Reads a partition again from this offset when the feed next begins anew, because messages from there on
+    /// may have been committed and lost again. False: this sink loses nothing, so there are none.
+    ///
+    /// # Errors
+    /// As [`Sink::commit`] has them.
+    fn again_from(&mut self, _topic: &str, _partition: i32, _offset: i64) -> Result<bool, Error> {
+        Ok(false)
+    }
 
     /// The positions of keys that were not in [`Start::Broker`].
     ///

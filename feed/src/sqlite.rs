@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use rusqlite::ffi::{ErrorCode, SQLITE_CONSTRAINT_FOREIGNKEY};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::Error;
@@ -34,6 +35,22 @@ impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Error {
         Error::Again(error.to_string())
     }
+}
+
+/// The words of the database, if it has refused a message for what this contains: trying again cannot help. A
+/// row that a foreign key misses can still come.
+fn refusal(error: &rusqlite::Error) -> Option<String> {
+    let is_final = match error {
+        rusqlite::Error::SqliteFailure(code, _) => {
+            matches!(
+                code.code,
+                ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch
+            ) && code.extended_code != SQLITE_CONSTRAINT_FOREIGNKEY
+        }
+        rusqlite::Error::ToSqlConversionFailure(_) => true,
+        _ => false,
+    };
+    is_final.then(|| format!("SQLite refuses it: {error}"))
 }
 
 /// Applies messages with `handle`, whose statements are part of the transaction.
@@ -127,16 +144,20 @@ where
         }
         for message in batch.accepted {
             let part = transaction.savepoint()?;
-            match (self.handle)(&part, message) {
-                Ok(()) => part.commit()?,
-                Err(Failure::Database(error)) => return Err(error.into()),
-                Err(Failure::Refused(reason)) => {
-                    // Dropped: what it did is undone.
-                    drop(part);
-                    let aside = SetAside { message: message.clone(), reason };
-                    set_aside(&transaction, &self.consumer, batch.topic, &aside)?;
+            let reason = match (self.handle)(&part, message) {
+                Ok(()) => {
+                    part.commit()?;
+                    continue;
                 }
-            }
+                Err(Failure::Refused(reason)) => reason,
+                // `ON CONFLICT ROLLBACK` has ended the transaction.
+                Err(Failure::Database(error)) if part.is_autocommit() => return Err(error.into()),
+                Err(Failure::Database(error)) => refusal(&error).ok_or(error)?,
+            };
+            // Dropped: what it did is undone.
+            drop(part);
+            let aside = SetAside { message: message.clone(), reason };
+            set_aside(&transaction, &self.consumer, batch.topic, &aside)?;
         }
         for aside in batch.set_aside {
             set_aside(&transaction, &self.consumer, batch.topic, aside)?;
