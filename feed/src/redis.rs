@@ -32,8 +32,6 @@ if ARGV[3] then redis.call('HSET', KEYS[1], 'lost_below', ARGV[3]) end
 return 1";
 /// The arguments that a command may have: Lua takes no more than 8,000.
 const ARGUMENTS_MAX: usize = 4_000;
-/// How long replicas are awaited.
-const REPLICAS_WITHIN: Duration = Duration::from_secs(10);
 
 impl From<RedisError> for Error {
     fn from(error: RedisError) -> Error {
@@ -102,7 +100,8 @@ pub struct RedisSink<C, F> {
     connect: C,
     consumer: String,
     handle: F,
-    replicas: u32,
+    /// How many have to confirm the output, within which time.
+    replicas: (u32, Duration),
     life: Option<Life>,
     /// The owner's number of each partition that this consumer has.
     owners: BTreeMap<i32, i64>,
@@ -142,13 +141,22 @@ where
             )));
         }
         let (consumer, owners, lasts) = (consumer.to_owned(), BTreeMap::new(), HashMap::new());
-        Ok(RedisSink { connect, consumer, handle, replicas: 0, life: None, owners, lasts })
+        Ok(RedisSink {
+            connect,
+            consumer,
+            handle,
+            replicas: (0, Duration::ZERO),
+            life: None,
+            owners,
+            lasts,
+        })
     }
 
-    /// So many replicas confirm the output before it counts as committed (`WAIT`).
+    /// So many replicas of each primary have to confirm the output within this time, before the feed goes
+    /// past it (`WAIT`); otherwise it begins anew.
     #[must_use]
-    pub fn with_replicas(mut self, replicas: u32) -> Self {
-        self.replicas = replicas;
+    pub fn with_replicas(mut self, replicas: u32, within: Duration) -> Self {
+        self.replicas = (replicas, within);
         self
     }
 
@@ -292,12 +300,13 @@ where
     }
 
     fn await_replicas(&mut self) -> Result<(), Error> {
-        let wanted = self.replicas;
+        let (wanted, within) = self.replicas;
         if wanted == 0 {
             return Ok(());
         }
         let mut wait = cmd("WAIT");
-        wait.arg(wanted).arg(REPLICAS_WITHIN.as_millis().to_string());
+        // 0 would wait for ever.
+        wait.arg(wanted).arg(within.as_millis().max(1).to_string());
         let found: u32 = wait.query(&mut self.life().connection)?;
         if found < wanted {
             let why = format!("{found} replicas have confirmed the output, of {wanted}");

@@ -2,6 +2,7 @@
 
 use besom_feed::kafka::{KafkaSink, Record};
 use besom_feed::postgres::{Failure as PostgresFailure, PostgresSink};
+use besom_feed::redis::{Command, RedisSink};
 use besom_feed::sink::Sink;
 use besom_feed::sqlite::{Failure, SqliteSink};
 use besom_feed::{Message, Settings};
@@ -59,4 +60,24 @@ pub fn to_postgres(url: &str) -> impl Sink + use<> {
         }
     };
     PostgresSink::new(connect, "test", handle)
+}
+
+/// Appends to the list `NAME-out` of each key. "wrong" is a command that Redis refuses, "half" a second one.
+///
+/// # Errors
+/// The name has a brace.
+pub fn to_redis(urls: &str, name: &str) -> Result<impl Sink + use<>, besom_feed::Error> {
+    let urls: Vec<String> = urls.split(',').map(str::to_owned).collect();
+    let connect = move || redis::cluster::ClusterClient::new(urls.clone())?.get_connection();
+    let list = format!("{name}-out");
+    let handle = move |message: &Message| {
+        let append = Command::new("RPUSH", &list).arg(&message.payload);
+        match message.payload.as_slice() {
+            b"poison" => Err(REFUSED.to_owned()),
+            b"wrong" => Ok(vec![Command::new("INCR", &list), append]),
+            b"half" => Ok(vec![append, Command::new("INCR", &list)]),
+            _ => Ok(vec![append]),
+        }
+    };
+    RedisSink::new(connect, name, handle)
 }

@@ -18,11 +18,13 @@ use besom_feed::rdkafka::error::KafkaError;
 use besom_feed::rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
 use besom_feed::rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use besom_feed::rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use besom_feed::redis::{self as feed_redis, Command as RedisCommand, RedisSink};
 use besom_feed::sink::{Batch, Kept, Progress, Sink, Start};
 use besom_feed::{Error, Message, Notice, Settings};
-use besom_tests::feed::{to_kafka, to_postgres, to_sqlite};
+use besom_tests::feed::{to_kafka, to_postgres, to_redis, to_sqlite};
 use besom_tests::servers::kafka::Kafka;
 use besom_tests::servers::postgres::{Database, Server};
+use besom_tests::servers::redis::Cluster;
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -282,6 +284,77 @@ impl Place for ToPostgres {
     }
 }
 
+/// Consumers with different names have nothing in common in it.
+fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
+    CLUSTER.get_or_init(Cluster::start)
+}
+
+struct ToRedis {
+    name: String,
+    /// The user and password of the consumer, with an `@`; or nothing.
+    user: &'static str,
+}
+
+impl ToRedis {
+    fn new(name: &str) -> ToRedis {
+        ToRedis { name: name.into(), user: "" }
+    }
+
+    fn urls(&self) -> String {
+        let url = |url: String| url.replace("redis://", &format!("redis://{}", self.user));
+        cluster().urls().into_iter().map(url).collect::<Vec<_>>().join(",")
+    }
+
+    fn sink(&self) -> impl Sink + use<> {
+        to_redis(&self.urls(), &self.name).unwrap()
+    }
+
+    /// All names that begin so, each with the server that has it.
+    fn names(begin: &str) -> Vec<(redis::Connection, String)> {
+        let all = cluster().nodes.iter().flat_map(|node| {
+            let mut names: Vec<String> = node.command(&format!("KEYS {begin}*"));
+            names.sort();
+            names.into_iter().map(|name| (node.connect(), name))
+        });
+        all.collect()
+    }
+}
+
+impl Place for ToRedis {
+    fn run(
+        &self,
+        settings: &Settings,
+        tell: &mut dyn FnMut(Notice),
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        besom_feed::run(settings, &mut self.sink(), tell, stop)
+    }
+
+    fn output(&self) -> Vec<(String, String)> {
+        let begin = format!("{}-out:{{", self.name);
+        let lists = ToRedis::names(&begin).into_iter().flat_map(|(mut server, name)| {
+            let key = name[begin.len()..].trim_end_matches('}').to_owned();
+            let list = redis::cmd("LRANGE").arg(&name).arg(0).arg(-1).query(&mut server);
+            let list: Vec<String> = list.unwrap();
+            list.into_iter().map(move |payload| (key.clone(), payload))
+        });
+        lists.collect()
+    }
+
+    fn dead(&self) -> Vec<(String, String)> {
+        let all = ToRedis::names(&format!("feed:dead:{}:", self.name));
+        let read = |(mut server, name)| {
+            redis::cmd("HMGET").arg(name).arg(&["payload", "reason"]).query(&mut server).unwrap()
+        };
+        all.into_iter().map(read).collect()
+    }
+
+    fn database(&self) -> Option<String> {
+        Some(self.urls())
+    }
+}
+
 /// Runs a test with each place at once; the broker, the place, and the name of its topic and group.
 fn everywhere(name: &str, partitions: i32, test: impl Fn(&str, &dyn Place, &str) + Sync) {
     let broker = broker();
@@ -300,6 +373,10 @@ fn everywhere(name: &str, partitions: i32, test: impl Fn(&str, &dyn Place, &str)
             }),
             at("sqlite").spawn_scoped(scope, || run(&ToSqlite::new(), &named("sqlite"))),
             at("postgres").spawn_scoped(scope, || run(&ToPostgres::new(), &named("postgres"))),
+            at("redis").spawn_scoped(scope, || {
+                let name = named("redis");
+                run(&ToRedis::new(&name), &name);
+            }),
         ];
         let ended: Vec<_> = all.into_iter().map(|one| one.unwrap().join()).collect();
         for panic in ended.into_iter().filter_map(Result::err) {
@@ -406,13 +483,252 @@ fn what_cannot_be_taken_is_set_aside(brokers: &str, place: &dyn Place, name: &st
 }
 
 #[test]
-fn every_place_has_each_message_once_and_in_order() {
+fn the_messages_are_there_once_and_in_order_at_every_place() {
     everywhere("once", 3, each_message_once);
 }
 
 #[test]
-fn every_place_has_the_dead_letters_with_their_reasons() {
+fn the_dead_letters_have_their_reasons_at_every_place() {
     everywhere("dead", 1, what_cannot_be_taken_is_set_aside);
+}
+
+/// What a database refuses, which it would refuse again: the key goes on.
+fn what_is_refused_is_set_aside(
+    place: &dyn Place,
+    name: &str,
+    messages: &[(&'static str, u64, &str)],
+    dead: &[(&str, &str)],
+) {
+    let brokers = address(broker());
+    broker().create(name, 1, &[]);
+    let all = messages.iter().map(|&(key, number, payload)| (key, Some(number), payload.into()));
+    produce_as_they_are(&brokers, name, all);
+    consume(place, &named(&brokers, name, "one"), || place.dead().len() >= dead.len());
+    let found: BTreeSet<_> = place.dead().into_iter().collect();
+    assert_eq!(found, dead.iter().map(|&(payload, why)| (payload.into(), why.into())).collect());
+    // Nothing of it comes again.
+    produce_as_they_are(&brokers, name, [("last", Some(1), "1".to_owned())]);
+    let has_last = || place.output().contains(&("last".into(), "1".into()));
+    let told = consume(place, &named(&brokers, name, "one"), has_last);
+    let anew = |notice: &Notice| matches!(notice, Notice::Anew(_) | Notice::SetAside { .. });
+    assert!(!told.iter().any(anew), "{told:?}");
+}
+
+fn payloads(place: &dyn Place, key: &str) -> Vec<String> {
+    place.output().into_iter().filter(|(of, _)| of == key).map(|(_, payload)| payload).collect()
+}
+
+#[test]
+fn what_postgres_refuses_is_set_aside() {
+    let place = ToPostgres::new();
+    let deferred = "ALTER TABLE output ADD CONSTRAINT once UNIQUE (key, payload) DEFERRABLE INITIALLY DEFERRED";
+    place.open().batch_execute(deferred).unwrap();
+    let long: &str = "k".repeat(2_001).leak();
+    let messages = [
+        ("a\0b", 1, "of a key with a NUL"),
+        ("a", 1, "1"),
+        ("a", 2, "nul \0"),
+        (long, 1, "of a long key"),
+        ("a", 3, "3"),
+        ("b", 1, "1"),
+        ("b", 2, "1"),
+        ("b", 3, "3"),
+        ("a\0b", 2, "of this key again"),
+    ];
+    let nul = "tenant or key contains a NUL byte, which PostgreSQL cannot keep";
+    let dead = [
+        ("of a key with a NUL", nul),
+        ("of this key again", nul),
+        (
+            "nul \0",
+            "PostgreSQL refuses it: invalid byte sequence for encoding \"UTF8\": 0x00 (22021)",
+        ),
+        ("of a long key", "tenant and key have 2001 bytes: this sink keeps no more than 2000"),
+        (
+            "1",
+            "PostgreSQL refuses it: duplicate key value violates unique constraint \"once\" (23505)",
+        ),
+    ];
+    what_is_refused_is_set_aside(&place, "refused-p", &messages, &dead);
+    assert_eq!(payloads(&place, "a"), ["1", "3"]);
+    assert_eq!(payloads(&place, "b"), ["1", "3"]);
+    let keys = place.pairs("SELECT DISTINCT key, '' FROM feed_dead WHERE key LIKE 'a_%'");
+    assert_eq!(keys, [("a\\0b".into(), String::new())]);
+}
+
+#[test]
+fn what_sqlite_refuses_is_set_aside() {
+    let place = ToSqlite::new();
+    place.open().execute_batch("CREATE UNIQUE INDEX once ON output (key, payload)").unwrap();
+    let messages = [("a\0b", 1, "1"), ("b", 1, "1"), ("b", 2, "1"), ("b", 3, "3")];
+    let why = "SQLite refuses it: UNIQUE constraint failed: output.key, output.payload";
+    what_is_refused_is_set_aside(&place, "refused-s", &messages, &[("1", why)]);
+    assert_eq!(payloads(&place, "a\0b"), ["1"]);
+    assert_eq!(payloads(&place, "b"), ["1", "3"]);
+}
+
+#[test]
+fn what_redis_refuses_is_set_aside() {
+    let name = "refused-r";
+    let place = ToRedis::new(name);
+    let messages = [
+        ("a\0b", 1, "1"),
+        ("b", 1, "1"),
+        ("b", 2, "wrong"),
+        ("b", 3, "half"),
+        ("b", 4, "4"),
+        ("}{/%", 1, "1"),
+        ("", 1, "1"),
+    ];
+    let why = |place| {
+        let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        format!("Redis refuses INCR, its command {place} of 2: {wrong}")
+    };
+    let dead = [("wrong", why(1)), ("half", why(2))];
+    let dead: Vec<(&str, &str)> = dead.iter().map(|(one, why)| (*one, why.as_str())).collect();
+    what_is_refused_is_set_aside(&place, name, &messages, &dead);
+    assert_eq!(payloads(&place, "a\0b"), ["1"]);
+    // What preceded the refused command remains.
+    assert_eq!(payloads(&place, "b"), ["1", "half", "4"]);
+    assert_eq!(payloads(&place, "%7D%7B%2F%25"), ["1"]);
+    assert_eq!(payloads(&place, "%"), ["1"]);
+}
+
+/// What Redis has lost after it had confirmed it is read and applied again: while the consumer goes on, and
+/// at its next start.
+#[test]
+fn what_redis_has_lost_is_applied_again() {
+    let (brokers, name) = (address(broker()), "back");
+    broker().create(name, 1, &[]);
+    let place = ToRedis::new(name);
+    let of_a = || {
+        let mut names = ToRedis::names(&format!("{name}-out:{{a}}"));
+        names.extend(ToRedis::names(&format!("feed:position:{name}:{name}:{{a}}")));
+        names
+    };
+    let keep = || -> Vec<(redis::Connection, String, Vec<u8>)> {
+        let dump = |(mut server, name): (redis::Connection, String)| {
+            let dumped = redis::cmd("DUMP").arg(&name).query(&mut server).unwrap();
+            (server, name, dumped)
+        };
+        of_a().into_iter().map(dump).collect()
+    };
+    let lose = |kept: Vec<(redis::Connection, String, Vec<u8>)>| {
+        for (mut server, name, dumped) in kept {
+            let mut restore = redis::cmd("RESTORE");
+            restore.arg(name).arg(0).arg(dumped).arg("REPLACE").exec(&mut server).unwrap();
+        }
+    };
+    let send = |numbers: std::ops::RangeInclusive<u64>| {
+        produce(&brokers, name, numbers.flat_map(|number| [("a", number), ("b", number)]));
+    };
+    let has = |count| place.output().len() >= count;
+    let settings = named(&brokers, name, "one");
+    let is_read_again = |told: &[Notice], words: &str| {
+        let again = |notice: &Notice| matches!(notice, Notice::Anew(why) if why.contains(words));
+        assert!(told.iter().any(again), "{told:?}");
+    };
+    send(1..=5);
+    consume(&place, &settings, || has(10));
+    let mut kept = Some(keep());
+    send(6..=10);
+    let told = consume(&place, &settings, || {
+        if has(20)
+            && let Some(kept) = kept.take()
+        {
+            lose(kept);
+            send(11..=11);
+        }
+        kept.is_none() && has(22)
+    });
+    is_read_again(&told, "Redis has lost what it had committed of the key a: back, partition 0 is");
+    let kept = keep();
+    send(12..=15);
+    consume(&place, &settings, || has(30));
+    lose(kept);
+    send(16..=16);
+    let told = consume(&place, &settings, || has(32));
+    is_read_again(&told, "a message of the key a is early: back, partition 0, is read again");
+    let all: Vec<u64> = (1..=16).collect();
+    assert_eq!(by_key(place.output()), [("a".into(), all.clone()), ("b".into(), all)].into());
+    assert_eq!(place.dead(), []);
+}
+
+/// What an operator can mend: the feed says it and waits.
+#[test]
+fn without_a_permission_or_its_script_in_redis_the_feed_tries_again() {
+    let (brokers, name) = (address(broker()), "narrow");
+    broker().create(name, 1, &[]);
+    let on_all = |line: &str| {
+        for node in &cluster().nodes {
+            let _: String = node.command(line);
+        }
+    };
+    on_all("ACL SETUSER narrow on >secret ~* +@all -rpush");
+    let place = ToRedis { name: name.into(), user: "narrow:secret@" };
+    produce(&brokers, name, [("a", 1), ("a", 2)]);
+    let begun = Instant::now();
+    let (mut granted, mut flushed) = (false, false);
+    let told = consume(&place, &named(&brokers, name, "one"), || {
+        let found = place.output().len();
+        if !granted && begun.elapsed() > Duration::from_secs(2) {
+            assert_eq!(found, 0);
+            on_all("ACL SETUSER narrow +rpush");
+            granted = true;
+        }
+        if !flushed && found == 2 {
+            on_all("SCRIPT FLUSH");
+            produce(&brokers, name, [("a", 3)]);
+            flushed = true;
+        }
+        found >= 3
+    });
+    let anew = |words: &str| {
+        let said = |notice: &Notice| matches!(notice, Notice::Anew(why) if why.contains(words));
+        assert!(told.iter().any(said), "{words}: {told:?}");
+    };
+    anew("Redis refuses RPUSH, its command 1 of 1");
+    anew("No matching script");
+    assert_eq!(payloads(&place, "a"), ["1", "2", "3"]);
+    assert_eq!(place.dead(), []);
+}
+
+#[test]
+fn without_the_replicas_nothing_is_passed() {
+    let place = ToRedis::new("replicas");
+    let urls = cluster().urls();
+    let connect = || redis::cluster::ClusterClient::new(urls.clone())?.get_connection();
+    let handle = |message: &Message| {
+        Ok(vec![RedisCommand::new("RPUSH", "replicas-out").arg(&message.payload)])
+    };
+    let sink = RedisSink::new(connect, "replicas", handle).unwrap();
+    let mut sink = sink.with_replicas(1, Duration::from_millis(50));
+    let next = |sink: &mut dyn Sink| match sink.start("t", 0).unwrap() {
+        Start::Kept(kept) => kept.next,
+        other => panic!("{other:?}"),
+    };
+    sink.begin().unwrap();
+    next(&mut sink);
+    let refused = sink.commit(&Batch {
+        topic: "t",
+        accepted: &[numbered(1)],
+        set_aside: &[],
+        positions: &[],
+        progress: &[Progress { partition: 0, to: Kept { next: 1, lost_below: 0 } }],
+        group: &|| Err(Error::Stop("nothing is committed to Kafka".into())),
+    });
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.to_string(), "0 replicas have confirmed the output, of 1");
+    assert_eq!(next(&mut sink), 0);
+    assert_eq!(payloads(&place, "a"), ["1"]);
+    assert_eq!(feed_redis::name("replicas-out", &numbered(1).key), "replicas-out:{a}");
+}
+
+#[test]
+fn a_consumer_of_redis_has_no_brace_in_its_name() {
+    let refused = to_redis("redis://127.0.0.1:1", "a{b").map(drop).unwrap_err();
+    let expected = "the consumer a{b: a name with a brace would be a hash tag of Redis";
+    assert_eq!(refused.to_string(), expected);
 }
 
 /// The partitions of the topics in which members come and go.
@@ -723,6 +1039,24 @@ fn who_has_lost_a_partition_commits_nothing_to_postgres() {
     assert_eq!(timeouts, ["10s"], "the server ends who is frozen within a transaction");
 }
 
+#[test]
+fn who_has_lost_a_partition_commits_nothing_to_redis() {
+    let place = ToRedis::new("lost");
+    who_has_lost_a_partition_commits_nothing(&place, &mut place.sink(), &mut place.sink());
+}
+
+/// The message of the key `a` with this number.
+fn numbered(number: u64) -> Message {
+    Message {
+        partition: 0,
+        offset: i64::try_from(number).unwrap() - 1,
+        key: Key { tenant: String::new(), key: "a".into() },
+        number,
+        payload: number.to_string().into_bytes(),
+        headers: Vec::new(),
+    }
+}
+
 fn who_has_lost_a_partition_commits_nothing(
     place: &dyn Place,
     zombie: &mut dyn Sink,
@@ -737,17 +1071,9 @@ fn who_has_lost_a_partition_commits_nothing(
         .create()
         .unwrap();
     let group = || Ok(consumer.group_metadata().unwrap());
-    let message = |number: u64| Message {
-        partition: 0,
-        offset: i64::try_from(number).unwrap() - 1,
-        key: Key { tenant: String::new(), key: "a".into() },
-        number,
-        payload: number.to_string().into_bytes(),
-        headers: Vec::new(),
-    };
     let commit = |sink: &mut dyn Sink, next| {
         let to = Kept { next, lost_below: 0 };
-        let accepted = [message(u64::try_from(next).unwrap())];
+        let accepted = [numbered(u64::try_from(next).unwrap())];
         sink.commit(&Batch {
             topic: "t",
             accepted: &accepted,

@@ -2,15 +2,15 @@
 //!
 //!     feed-member BROKERS NAME [DATABASE]
 //!
-//! It reads the topic NAME in the group NAME, and writes to topics or to the database: a file of SQLite, or a
-//! URL of PostgreSQL. It says what it is told on standard output, and leaves the group when its standard input
+//! It reads the topic NAME in the group NAME, and writes to topics or to the database: a file of SQLite, a URL
+//! of PostgreSQL, or URLs of a Redis Cluster. It says what it is told on standard output, and leaves the group when its standard input
 //! ends.
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use besom_feed::{Notice, Settings};
-use besom_tests::feed::{to_kafka, to_postgres, to_sqlite};
+use besom_tests::feed::{to_kafka, to_postgres, to_redis, to_sqlite};
 
 #[expect(clippy::print_stdout, reason = "the test reads it")]
 fn main() -> anyhow::Result<()> {
@@ -41,6 +41,9 @@ fn main() -> anyhow::Result<()> {
     match database {
         [url] if url.starts_with("postgres:") => {
             besom_feed::run(&settings, &mut to_postgres(url), &mut tell, &STOP)?;
+        }
+        [urls] if urls.starts_with("redis:") => {
+            besom_feed::run(&settings, &mut to_redis(urls, name)?, &mut tell, &STOP)?;
         }
         [path] => {
             let mut sink = to_sqlite(rusqlite::Connection::open(path)?)?;
