@@ -106,8 +106,7 @@ impl Sample {
             }
             return unlike.then(|| Fault {
                 message: format!(
-                    "the column is declared {} but mapped as {mapped}: correct the kind or the encoding",
-                    declared
+                    "the column is declared {declared} but mapped as {mapped}: correct the kind or the encoding"
                 ),
                 warning: true,
             });
