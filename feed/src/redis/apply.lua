@@ -53,7 +53,8 @@ for item = 1, tonumber(take()) do
                     local why = 'Redis refuses ' .. words[1] .. ', its command ' .. one .. ' of ' .. #commands
                         .. ': ' .. answer.err
                     -- A permission can be granted.
-                    local again = string.find(answer.err, 'NOPERM') or string.find(answer.err, 'permission')
+                    local again = string.find(answer.err, 'NOPERM')
+                        or string.find(answer.err, 'user executing the script')
                     if one == 1 and again then
                         return {'again', '', why}
                     end
