@@ -1,5 +1,6 @@
 //! The consuming half of Besom's delivery to Kafka: messages of a key in the order of their numbers,
-//! each once, with output and offsets in one commit. `docs/feed.md` is its manual.
+//! each once, with output and offsets in one commit: to Kafka, PostgreSQL, SQLite or a Redis Cluster.
+//! `docs/feed.md` is its manual.
 
 pub mod consumer;
 pub mod kafka;
