@@ -35,6 +35,18 @@ pub struct Record {
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
+/// The `message.max.bytes` of librdkafka.
+const RECORD_BYTES_MAX: usize = 1_000_000;
+/// What a record takes beside its parts, at most.
+const RECORD_BYTES_MORE: usize = 100;
+
+impl Record {
+    fn bytes(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len() + 10);
+        RECORD_BYTES_MORE + self.key.len() + self.payload.len() + headers.sum::<usize>()
+    }
+}
+
 /// What the state topic has of a key.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct State {
@@ -78,28 +90,65 @@ where
         }
     }
 
+    /// How many bytes a record can have.
+    fn record_bytes_max(&self) -> usize {
+        let set = self.settings.kafka.get("message.max.bytes");
+        set.and_then(|set| set.parse().ok()).unwrap_or(RECORD_BYTES_MAX)
+    }
+
+    /// What follows from a message, if the brokers can take all of it.
+    fn apply(
+        &mut self,
+        message: &Message,
+        text: &mut String,
+        bytes_max: usize,
+    ) -> Result<Vec<Record>, String> {
+        let records = (self.handle)(message, text)?;
+        let too_large = |bytes: usize, topic: &str| {
+            format!(
+                "a record of {bytes} bytes for {topic} is larger than message.max.bytes ({bytes_max})"
+            )
+        };
+        if let Some(record) = records.iter().find(|record| record.bytes() > bytes_max) {
+            return Err(too_large(record.bytes(), &record.topic));
+        }
+        let state = self.state(&message.key, &State { text: text.clone(), ..State::default() });
+        // The position has ten numbers of 20 digits at most.
+        match state.bytes() + 300 {
+            bytes if bytes > bytes_max => Err(too_large(bytes, &self.state_topic)),
+            _ => Ok(records),
+        }
+    }
+
+    fn state(&self, key: &Key, state: &State) -> Record {
+        let (key, state) = (serde_json::to_string(key), serde_json::to_vec(state));
+        let (key, payload) = (key.expect("text"), state.expect("text"));
+        Record { topic: self.state_topic.clone(), key, payload, headers: vec![] }
+    }
+
     /// The records of a batch, each with its partition if that is fixed.
     fn records(&mut self, batch: &Batch<'_>) -> Vec<(Option<i32>, Record)> {
         let mut all = Vec::new();
         let mut changed: BTreeSet<(i32, &Key)> = BTreeSet::new();
+        let bytes_max = self.record_bytes_max();
         for message in batch.accepted {
             let states = self.states.entry(message.partition).or_default();
-            let state = states.entry(message.key.clone()).or_default();
-            let mut text = state.text.clone();
-            match (self.handle)(message, &mut text) {
+            let mut text = states.entry(message.key.clone()).or_default().text.clone();
+            match self.apply(message, &mut text, bytes_max) {
                 Ok(records) => {
-                    state.text = text;
+                    let states = self.states.entry(message.partition).or_default();
+                    states.entry(message.key.clone()).or_default().text = text;
                     all.extend(records.into_iter().map(|record| (None, record)));
                 }
                 Err(reason) => {
                     let aside = SetAside { message: message.clone(), reason };
-                    all.push((None, letter(&self.dead_topic, batch.topic, &aside)));
+                    all.push((None, letter(&self.dead_topic, batch.topic, &aside, bytes_max)));
                 }
             }
             changed.insert((message.partition, &message.key));
         }
         for aside in batch.set_aside {
-            all.push((None, letter(&self.dead_topic, batch.topic, aside)));
+            all.push((None, letter(&self.dead_topic, batch.topic, aside, bytes_max)));
         }
         for (partition, key, position) in batch.positions {
             let states = self.states.entry(*partition).or_default();
@@ -107,10 +156,7 @@ where
             changed.insert((*partition, key));
         }
         for (partition, key) in changed {
-            let state = &self.states[&partition][key];
-            let (key, state) = (serde_json::to_string(key), serde_json::to_vec(state));
-            let (key, payload) = (key.expect("text"), state.expect("text"));
-            let record = Record { topic: self.state_topic.clone(), key, payload, headers: vec![] };
+            let record = self.state(key, &self.states[&partition][key]);
             all.push((Some(partition), record));
         }
         all
@@ -222,20 +268,31 @@ where
     }
 }
 
-/// What the dead-letter topic has of a message.
-fn letter(dead_topic: &str, topic: &str, aside: &SetAside) -> Record {
+/// What the dead-letter topic has of a message: without payload and headers if they are too large for it.
+fn letter(dead_topic: &str, topic: &str, aside: &SetAside, bytes_max: usize) -> Record {
     let SetAside { message, reason } = aside;
+    let more = |reason: String| {
+        let values = [
+            ("feed_reason", reason),
+            ("feed_topic", topic.to_owned()),
+            ("feed_partition", message.partition.to_string()),
+            ("feed_offset", message.offset.to_string()),
+        ];
+        values.map(|(name, value)| (name.to_owned(), value.into_bytes()))
+    };
     let mut headers = message.headers.clone();
-    for (name, value) in [
-        ("feed_reason", reason.clone()),
-        ("feed_topic", topic.to_owned()),
-        ("feed_partition", message.partition.to_string()),
-        ("feed_offset", message.offset.to_string()),
-    ] {
-        headers.push((name.to_owned(), value.into_bytes()));
-    }
+    headers.extend(more(reason.clone()));
     let (key, payload) = (message.key.key.clone(), message.payload.clone());
-    Record { topic: dead_topic.to_owned(), key, payload, headers }
+    let mut record = Record { topic: dead_topic.to_owned(), key, payload, headers };
+    if record.bytes() > bytes_max {
+        let bytes = record.bytes();
+        record.payload.clear();
+        record.headers = more(format!(
+            "{reason}; payload and headers are left out here, because the record would have {bytes} bytes"
+        ))
+        .into();
+    }
+    record
 }
 
 fn send(producer: &BaseProducer, partition: Option<i32>, record: &Record) -> Result<(), Error> {

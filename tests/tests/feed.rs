@@ -529,6 +529,25 @@ fn payloads(place: &dyn Place, key: &str) -> Vec<String> {
 }
 
 #[test]
+fn what_is_too_large_for_kafka_is_set_aside() {
+    let (broker, name) = (broker(), "refused-k");
+    broker.create(name, 1, &[]);
+    let (place, brokers) = (ToKafka::new(broker, name, 1), address(broker));
+    let mut settings = named(&brokers, name, "one");
+    settings.kafka.insert("message.max.bytes".into(), "2000".into());
+    let large = "l".repeat(1_950);
+    let all = [("a", 1, "1"), ("a", 2, large.as_str()), ("a", 3, "3")];
+    let all = all.map(|(key, number, payload)| (key, Some(number), payload.to_owned()));
+    produce_as_they_are(&brokers, name, all);
+    let told = consume(&place, &settings, || place.output().len() >= 2);
+    assert!(!told.iter().any(|one| matches!(one, Notice::Anew(_))), "{told:?}");
+    assert_eq!(by_key(place.output()), [("a".into(), vec![1, 3])].into());
+    let why = "a record of 2051 bytes for refused-k-out is larger than message.max.bytes (2000); payload \
+               and headers are left out here, because the record would have 2269 bytes";
+    assert_eq!(place.dead(), [(String::new(), why.into())]);
+}
+
+#[test]
 fn what_postgres_refuses_is_set_aside() {
     let place = ToPostgres::new();
     let deferred = "ALTER TABLE output ADD CONSTRAINT once UNIQUE (key, payload) DEFERRABLE INITIALLY DEFERRED";
@@ -674,7 +693,11 @@ fn without_a_permission_or_its_script_in_redis_the_feed_tries_again() {
             let _: String = node.command(line);
         }
     };
-    on_all("ACL SETUSER narrow on >secret ~* +@all -rpush");
+    // What docs/feed.md names, without the command of the output.
+    on_all(
+        "ACL SETUSER narrow on >secret ~feed:* ~narrow-out:* -@all +evalsha +script|load +hget +hmget \
+         +hset +hdel +hincrby +ping +cluster|slots",
+    );
     let place = ToRedis { name: name.into(), user: "narrow:secret@" };
     produce(&brokers, name, [("a", 1), ("a", 2)]);
     let begun = Instant::now();
