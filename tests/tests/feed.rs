@@ -379,7 +379,7 @@ fn everywhere(name: &str, partitions: i32, test: impl Fn(&str, &dyn Place, &str)
             }),
         ];
         let ended: Vec<_> = all.into_iter().map(|one| one.unwrap().join()).collect();
-        for panic in ended.into_iter().filter_map(Result::err) {
+        if let Some(panic) = ended.into_iter().find_map(Result::err) {
             std::panic::resume_unwind(panic);
         }
     });
