@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{RunId, TaskName};
+use crate::proposal::{Change, Proposal};
 use crate::time::Time;
 
 /// The author of a decision that the engine takes: a review has lapsed.
@@ -136,6 +137,9 @@ pub struct Plan {
     pub partial: Option<String>,
     /// Examined items that would change something.
     pub changing: u64,
+    /// What all items ask for; none: they were not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole: Option<Whole>,
     /// Whether everything was examined and nothing would be changed: nobody has to decide.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub nothing: bool,
@@ -150,8 +154,24 @@ pub struct Plan {
     pub messages: Vec<Messages>,
     /// Why examined items would change nothing, the most frequent first.
     pub others: Vec<Others>,
-    /// Examples: among them the first and the last examined item.
+    /// Examples, in the order of the plan: among them the first and the last examined item.
     pub samples: Vec<Sample>,
+}
+
+/// What the items of a plan ask for, examined or not. An item whose rows are not read before the commit, such as a
+/// range, asks for as many as it may change.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Whole {
+    /// Number of items that ask for something.
+    pub items: u64,
+    /// The rows that these would change at most; those that go with them are not counted.
+    pub rows: Vec<Rows>,
+    /// The messages that these would emit at most.
+    pub messages: Vec<Messages>,
+    /// Why not all items were asked; none: all were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partial: Option<String>,
 }
 
 /// A number of rows of a collection.
@@ -221,6 +241,9 @@ pub struct Sample {
     pub key: String,
     /// Its due time.
     pub due: Option<Time>,
+    /// Its place among the items of the plan, from 1; 0: it is not known. Of more items than are examined at most, a
+    /// place between the first and the last ones is approximate.
+    pub place: u64,
     /// The number of rows that it would change.
     pub rows: u64,
     /// The first of them.
@@ -270,10 +293,22 @@ fn some<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<serde_json::
 pub const REFUSED: &str = "refused";
 /// Maximum number of samples of a plan.
 pub const SAMPLES_MAX: usize = 10;
+/// Number of samples from the beginning of a plan, and from its end, that are never left out for others.
+const SAMPLES_OF_AN_END: usize = 2;
 /// Maximum number of rows of a sample.
 pub const CHANGES_MAX: usize = 5;
 /// Maximum number of reasons of items that change nothing.
 pub const OTHERS_MAX: usize = 20;
+
+impl Sample {
+    /// Its place in front of its name: `item 7, `; empty: it is not known.
+    pub fn placed(&self) -> String {
+        match self.place {
+            0 => String::new(),
+            place => format!("item {place}, "),
+        }
+    }
+}
 
 impl Plan {
     /// Whether it deletes, moves or changes rows of which nothing is kept for undo.
@@ -283,27 +318,12 @@ impl Plan {
 
     /// Adds rows of a collection.
     pub fn add_rows(&mut self, collection: &str, operation: Operation, rows: u64) {
-        if rows == 0 {
-            return;
-        }
-        let same = |r: &&mut Rows| r.collection == collection && r.operation == operation;
-        match self.rows.iter_mut().find(same) {
-            Some(known) => known.rows += rows,
-            None => {
-                self.rows.push(Rows { collection: collection.to_owned(), operation, rows });
-                self.rows.sort_by(|a, b| {
-                    (a.operation, &a.collection).cmp(&(b.operation, &b.collection))
-                });
-            }
-        }
+        add_rows(&mut self.rows, collection, operation, rows);
     }
 
     /// Adds messages of a topic.
     pub fn add_messages(&mut self, topic: &str, count: u64) {
-        match self.messages.iter_mut().find(|known| known.topic == topic) {
-            Some(known) => known.count += count,
-            None => self.messages.push(Messages { topic: topic.to_owned(), count }),
-        }
+        add_messages(&mut self.messages, topic, count);
     }
 
     /// Adds an item that would change nothing, or only some of its rows.
@@ -321,12 +341,18 @@ impl Plan {
         }
     }
 
-    /// Adds an example: the first ones are kept, and always the latest.
+    /// Adds an example. Of too many, those are kept that are spread over the plan, with the first and the last.
     pub fn add_sample(&mut self, sample: Sample) {
-        if self.samples.len() >= SAMPLES_MAX {
-            self.samples.pop();
+        let at = self.samples.partition_point(|known| known.place <= sample.place);
+        self.samples.insert(at, sample);
+        let count = self.samples.len();
+        if count <= SAMPLES_MAX {
+            return;
         }
-        self.samples.push(sample);
+        let gap = |at: &usize| self.samples[at + 1].place - self.samples[at - 1].place;
+        if let Some(at) = (SAMPLES_OF_AN_END..count - SAMPLES_OF_AN_END).min_by_key(gap) {
+            self.samples.remove(at);
+        }
     }
 
     /// How many items the database refuses to carry out, and the most frequent reason; none: it refuses none.
@@ -361,35 +387,155 @@ impl Plan {
         self.rows.iter().map(|rows| rows.rows).sum()
     }
 
-    /// What would be changed, in a few words: `1,200 rows of sessions deleted`.
+    /// The rows of the collection that would be deleted or moved, at most; none: not all items were asked.
+    pub fn goes_at_most(&self, collection: &str) -> Option<u64> {
+        let whole = self.whole.as_ref().filter(|whole| whole.partial.is_none())?;
+        Some(goes(&whole.rows, collection))
+    }
+
+    /// The rows of the collection that the examined items would delete or move.
+    pub fn goes(&self, collection: &str) -> u64 {
+        goes(&self.rows, collection)
+    }
+
+    /// What would be changed, in a few words: `1,200 rows of sessions deleted`. Of a plan of which only a part was
+    /// examined, what all of its items ask for; if not all were asked, what there is at least.
     pub fn words(&self) -> String {
-        let one = |rows: &Rows| {
-            let did = match rows.operation {
-                Operation::Delete => "deleted",
-                Operation::Move => "moved",
-                Operation::Update => "changed",
-                Operation::Insert => "inserted",
+        let words = in_words(&self.rows, &self.messages);
+        if self.partial.is_none() {
+            return words.unwrap_or_else(|| NOTHING.to_owned());
+        }
+        match self.whole.as_ref().filter(|whole| whole.partial.is_none()) {
+            Some(whole) => whole.words(&self.rows).unwrap_or_else(|| NOTHING.to_owned()),
+            None => words.map_or_else(|| NOTHING.to_owned(), |words| format!("at least {words}")),
+        }
+    }
+
+    /// The rows of the examined items, if these are not all: `10,000 rows of sessions deleted`.
+    pub fn examined_words(&self) -> Option<String> {
+        self.partial.as_ref()?;
+        in_words(&self.rows, &self.messages)
+    }
+}
+
+const NOTHING: &str = "nothing would be changed";
+
+impl Whole {
+    /// Adds what an item asks for. Ranges of one collection are taken for alternatives of one condition, which have
+    /// the same rows.
+    pub fn add(&mut self, proposal: &Proposal) {
+        let mut ranges: Vec<Rows> = Vec::new();
+        for change in &proposal.changes {
+            let (operation, rows) = match change {
+                Change::Emit { topic, .. } => {
+                    add_messages(&mut self.messages, topic, 1);
+                    continue;
+                }
+                Change::Insert { .. } | Change::Upsert { .. } | Change::Restore(_) => {
+                    (Operation::Insert, change.rows())
+                }
+                Change::Update { .. } | Change::Increment { .. } | Change::UpdateRange { .. } => {
+                    (Operation::Update, change.rows())
+                }
+                Change::Delete { .. } | Change::DeleteReadSet(_) | Change::DeleteRange(_) => {
+                    (Operation::Delete, change.rows())
+                }
+                Change::MoveRange { .. } => (Operation::Move, change.rows()),
             };
-            let of = crate::command::counted(rows.rows, "row");
-            format!("{of} of {} {did}", rows.collection)
+            let collection = change.collections().collect::<Vec<_>>().join(", ");
+            if change.range().is_none() {
+                add_rows(&mut self.rows, &collection, operation, rows);
+                continue;
+            }
+            match ranges
+                .iter_mut()
+                .find(|of| of.operation == operation && of.collection == collection)
+            {
+                Some(known) => known.rows = known.rows.max(rows),
+                None => ranges.push(Rows { collection, operation, rows }),
+            }
+        }
+        for Rows { collection, operation, rows } in ranges {
+            add_rows(&mut self.rows, &collection, operation, rows);
+        }
+        self.items += 1;
+    }
+
+    /// The number of rows that would be changed at most.
+    pub fn changed(&self) -> u64 {
+        self.rows.iter().map(|rows| rows.rows).sum()
+    }
+
+    /// What would be changed, in a few words: `at most 1,200 rows of sessions deleted, in 3 items`; none: nothing.
+    /// What goes with these rows is in `examined` alone.
+    fn words(&self, examined: &[Rows]) -> Option<String> {
+        let words = in_words(&self.rows, &self.messages)?;
+        let is_asked = |of: &&Rows| self.rows.iter().any(|all| all.collection == of.collection);
+        let others = examined.iter().filter(|of| !is_asked(of));
+        let others: Vec<&str> = others.map(|of| of.collection.as_str()).collect();
+        let with = match others.as_slice() {
+            [] => String::new(),
+            others => format!(", with what refers to them in {}", others.join(", ")),
         };
-        let mut words: Vec<String> = self.rows.iter().map(one).collect();
-        words.extend(self.messages.iter().map(|of| {
-            let messages = crate::command::counted(of.count, "message");
-            format!("{messages} to {} sent", of.topic)
-        }));
-        match words.is_empty() {
-            true => "nothing would be changed".to_owned(),
-            // Only a part of it was examined.
-            false if self.partial.is_some() => format!("at least {}", words.join(", ")),
-            false => words.join(", "),
+        let items = crate::command::counted(self.items, "item");
+        Some(format!("at most {words}{with}, in {items}"))
+    }
+}
+
+fn goes(all: &[Rows], collection: &str) -> u64 {
+    let goes = |of: &&Rows| {
+        of.collection == collection && matches!(of.operation, Operation::Delete | Operation::Move)
+    };
+    all.iter().filter(goes).map(|of| of.rows).sum()
+}
+
+fn add_rows(all: &mut Vec<Rows>, collection: &str, operation: Operation, rows: u64) {
+    if rows == 0 {
+        return;
+    }
+    let same = |r: &&mut Rows| r.collection == collection && r.operation == operation;
+    match all.iter_mut().find(same) {
+        Some(known) => known.rows += rows,
+        None => {
+            all.push(Rows { collection: collection.to_owned(), operation, rows });
+            all.sort_by(|a, b| (a.operation, &a.collection).cmp(&(b.operation, &b.collection)));
         }
     }
 }
 
+fn add_messages(all: &mut Vec<Messages>, topic: &str, count: u64) {
+    match all.iter_mut().find(|known| known.topic == topic) {
+        Some(known) => known.count += count,
+        None => all.push(Messages { topic: topic.to_owned(), count }),
+    }
+}
+
+/// Rows and messages in words; none: there are none.
+fn in_words(rows: &[Rows], messages: &[Messages]) -> Option<String> {
+    let one = |rows: &Rows| {
+        let did = match rows.operation {
+            Operation::Delete => "deleted",
+            Operation::Move => "moved",
+            Operation::Update => "changed",
+            Operation::Insert => "inserted",
+        };
+        let of = crate::command::counted(rows.rows, "row");
+        format!("{of} of {} {did}", rows.collection)
+    };
+    let mut words: Vec<String> = rows.iter().map(one).collect();
+    words.extend(messages.iter().map(|of| {
+        let messages = crate::command::counted(of.count, "message");
+        format!("{messages} to {} sent", of.topic)
+    }));
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::proposal::{OnGuardFailed, RowRange};
 
     #[test]
     fn rows_of_one_kind_are_added_up_and_deletions_come_first() {
@@ -404,14 +550,74 @@ mod tests {
         assert_eq!(Plan::default().words(), "nothing would be changed");
     }
 
-    #[test]
-    fn the_latest_sample_replaces_the_last() {
+    fn places(given: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut plan = Plan::default();
-        for at in 0..30 {
-            plan.add_sample(Sample { key: at.to_string(), ..Sample::default() });
+        given.for_each(|place| plan.add_sample(Sample { place, ..Sample::default() }));
+        plan.samples.iter().map(|sample| sample.place).collect()
+    }
+
+    #[test]
+    fn samples_are_spread_over_the_plan() {
+        assert_eq!(places([3, 1, 2].into_iter()), [1, 2, 3]);
+        for places in [places(1..=1_000), places((1..=1_000).rev())] {
+            assert_eq!(places.len(), SAMPLES_MAX);
+            assert!(places.starts_with(&[1, 2]) && places.ends_with(&[999, 1_000]), "{places:?}");
+            let gap = places.windows(2).map(|two| two[1] - two[0]).max();
+            assert!(gap < Some(300), "{places:?}");
         }
-        let keys: Vec<&str> = plan.samples.iter().map(|sample| sample.key.as_str()).collect();
-        assert_eq!(keys, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "29"]);
+    }
+
+    fn range(collection: &str, rows: u32) -> Arc<RowRange> {
+        Arc::new(RowRange {
+            collection: collection.into(),
+            index: None,
+            prefix: Vec::new(),
+            lower: None,
+            upper: None,
+            conditions: Vec::new(),
+            after: None,
+            until: None,
+            rows,
+        })
+    }
+
+    /// Only a part of it was examined, so what all items ask for is what a person decides about.
+    #[test]
+    fn a_plan_of_which_a_part_was_examined_states_its_sum() {
+        let mut whole = Whole::default();
+        for rows in [1_000, 1_000, 400] {
+            // Two alternatives of one condition.
+            let alternative = || Change::DeleteRange(range("s", rows));
+            let emit =
+                Change::Emit { topic: "gone".into(), key: String::new(), payload: Vec::new() };
+            whole.add(&Proposal {
+                guards: Vec::new(),
+                changes: vec![alternative(), alternative(), emit],
+                on_guard_failed: OnGuardFailed::Retry(1),
+                notes: Vec::new(),
+            });
+        }
+        assert_eq!((whole.items, whole.changed()), (3, 2_400));
+        let partial = Some("a part of it".to_owned());
+        let mut plan = Plan { whole: Some(whole), partial, ..Plan::default() };
+        let words = "at most 2400 rows of s deleted, 3 messages to gone sent";
+        assert_eq!(plan.words(), format!("{words}, in 3 items"));
+        plan.add_rows("s", Operation::Delete, 1_000);
+        plan.add_rows("notes", Operation::Delete, 7);
+        let with = ", with what refers to them in notes";
+        assert_eq!(plan.words(), format!("{words}{with}, in 3 items"));
+        assert_eq!((plan.goes("s"), plan.goes_at_most("s")), (1_000, Some(2_400)));
+        let examined = "7 rows of notes deleted, 1000 rows of s deleted";
+        assert_eq!(plan.examined_words().as_deref(), Some(examined));
+        // Not all items were asked: what was examined is what there is at least.
+        if let Some(whole) = &mut plan.whole {
+            whole.partial = Some("it takes too long".into());
+        }
+        assert_eq!(plan.words(), format!("at least {examined}"));
+        assert_eq!(plan.goes_at_most("s"), None);
+        // All of it was examined: the rows are known.
+        plan.partial = None;
+        assert_eq!((plan.words(), plan.examined_words()), (examined.to_owned(), None));
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //! own code, so that its language is defined once.
 
 use besom_core::collection::{Collections, Operations};
+use besom_core::time::Time;
 use besom_core::value::Value;
 use besom_ports::guests;
 use besom_ports::task::TaskDefinition;
-use besom_retention::{Described, INTO, ROWS, Rules, plan};
+use besom_retention::{Described, INTO, Plan, ROWS, Rules, plan};
 
 pub use besom_retention::Wrong;
 
@@ -68,6 +69,27 @@ pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> 
         );
         return Some(Wrong { setting: "action", range: None, message });
     }
+    plan_of(task)?.err()
+}
+
+/// The collection whose rows a task changes by ranges, as it would at this time; none: each row is an item.
+pub fn in_ranges(task: &TaskDefinition, now: Time) -> Option<String> {
+    let number = |name: &str| {
+        let field = task.settings.iter().find(|field| field.name == name)?;
+        if let Value::Integer(number) = field.value { Some(number) } else { None }
+    };
+    let older_than = number("older_than").unwrap_or(0).saturating_mul(1_000);
+    let plan = plan_of(task)?.ok()?;
+    let oldest = now.0.saturating_sub(older_than);
+    let rows = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    plan.is_in_sets(number("chunk")?, now.0, oldest).then(|| rows.to_owned())
+}
+
+/// The plan of a task; none: it has another plugin, or lacks its collection or `by`.
+fn plan_of(task: &TaskDefinition) -> Option<Result<Plan, Wrong>> {
+    if task.plugin != RETENTION {
+        return None;
+    }
     let described = |of: &guests::Described| Described {
         collection: of.collection.clone(),
         key: of.key.clone(),
@@ -90,7 +112,7 @@ pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> 
         action: text("action"),
         set: text("set"),
     };
-    plan(rows, of(INTO), &rules).err()
+    Some(plan(rows, of(INTO), &rules))
 }
 
 /// A setting that is a text; empty: the task does not have it.

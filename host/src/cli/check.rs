@@ -21,9 +21,10 @@ use besom_config::task::schedule_for;
 use besom_config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
 use besom_engine::host::reads;
 use besom_ports::guests::Guests;
+use besom_ports::shape::{Described, Shape};
 use besom_ports::store::{self, MappingFault, Range, Store};
 use besom_product::doc;
-use besom_product::retention::moved;
+use besom_product::retention::{in_ranges, moved};
 use besom_runtime::built_in::{self, Absence};
 use besom_services::courier::{look_at_identity, look_at_password, look_at_token};
 
@@ -78,7 +79,7 @@ impl Args {
                 }
                 let unusable = lack.is_some_and(|lack| lack.is_error);
                 match looked(resolved.partial(), &used, loader.runtime()).await {
-                    Ok(Looked { faults, remarks, refused, kept }) => {
+                    Ok(Looked { faults, remarks, refused, views, kept }) => {
                         kept_bytes = Some(kept);
                         let faults = open::needed(resolved.partial(), faults);
                         resolved.mapping_faults(&faults);
@@ -89,6 +90,9 @@ impl Args {
                         for (task, why) in refused {
                             let message = format!("the scan of `{task}` fails: {why}");
                             resolved.task_fault(&task, message, READS_FIX);
+                        }
+                        for (task, message, fix) in views {
+                            resolved.task_fault(&task, message, &fix);
                         }
                     }
                     Err(_) if unusable => {}
@@ -184,7 +188,36 @@ async fn looked(
     }
     // A database that no host has used yet keeps nothing.
     let kept = status::kept_bytes(&store.depths().await.unwrap_or_default());
-    Ok(Looked { faults, remarks: short_shares(&*store, config).await?, refused, kept })
+    let (remarks, views) = (short_shares(&*store, config).await?, over_views(config).await?);
+    Ok(Looked { faults, remarks, refused, views, kept })
+}
+
+/// Finds tasks that change the rows of a view by ranges, which no database can. Returns the task, the error and the
+/// fix.
+async fn over_views(config: &Config) -> Result<Vec<(TaskName, String, String)>, Failure> {
+    let mut found = Vec::new();
+    let now = Time::from_jiff(jiff::Timestamp::now());
+    for task in config.tasks.values() {
+        let Some(name) = in_ranges(task, now) else { continue };
+        let Some(table) = config.collections.get(&name).map(|of| &of.table) else { continue };
+        let shape = open::describe(config, table).await?;
+        if !matches!(shape, Described::Table(Shape { is_view: true, .. })) {
+            continue;
+        }
+        let message = format!(
+            "`{}` changes rows of {table:?} by ranges, and that is a view: every item would fail",
+            task.name
+        );
+        let fix = match config.store.url {
+            Some(_) => format!(
+                "write chunk = 0 in the settings of [tasks.{}], so that its rows are changed one by one, or map the table",
+                written(task.name.as_str())
+            ),
+            None => "map the table: SQLite changes no rows of a view".to_owned(),
+        };
+        found.push((task.name.clone(), message, fix));
+    }
+    Ok(found)
 }
 
 /// The operations that tasks may perform on each collection, and on those whose rows go with its rows.
@@ -213,6 +246,8 @@ struct Looked {
     remarks: Vec<(TaskName, String, String)>,
     /// For tasks: why the store refuses a read of the scan.
     refused: Vec<(TaskName, String)>,
+    /// For tasks: an error about their view with its fix.
+    views: Vec<(TaskName, String, String)>,
     /// Bytes of the rows that are kept for undo, by task.
     kept: BTreeMap<String, u64>,
 }

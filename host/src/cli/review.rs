@@ -170,7 +170,13 @@ async fn decide(
              {task}`, ends it, and a later run of {task} plans again"
         )));
     }
-    asking.run(global, store, command).await
+    let is_approval = matches!(command, Command::Approve { .. });
+    if is_approval {
+        let words = format!("run {run} of {}: {}", review.task, review.plan.words());
+        to_stderr!("{}", printable(&words));
+    }
+    let warning = review.plan.brake.filter(|_| is_approval);
+    asking.run_warned(global, store, command, warning).await
 }
 
 /// The first decision about a review that no leader has applied yet.
@@ -295,13 +301,17 @@ fn text(review: &Review, decision: Option<&CommandRow>, now: Time, full: bool) -
     if let Some(partial) = &plan.partial {
         facts.add("incomplete", partial);
     }
+    if let Some(words) = plan.examined_words() {
+        facts.add("examined", words);
+    }
     if let Some(brake) = &plan.brake {
         facts.add("brake", brake);
     }
     if plan.is_final() {
         facts.add("kept for undo", "nothing (keep_removed = \"0s\"): this cannot be undone");
     } else if plan.bytes > 0 {
-        facts.add("kept for undo", counted(plan.bytes, "byte"));
+        let of = if plan.partial.is_some() { " of the examined rows" } else { "" };
+        facts.add("kept for undo", format!("{}{of}", counted(plan.bytes, "byte")));
     }
     let mut out = facts.render();
     if !plan.others.is_empty() {
@@ -312,7 +322,7 @@ fn text(review: &Review, decision: Option<&CommandRow>, now: Time, full: bool) -
         out.push_str(&format!("\n{}", table.render()));
     }
     if !plan.samples.is_empty() {
-        out.push_str("\nExamples, the first and the last among them:\n");
+        out.push_str("\nExamples, from the first to the last of the examined items:\n");
         plan.samples.iter().for_each(|sample| out.push_str(&example(sample, full)));
     }
     if standing(review, now) == EXPIRED {
@@ -329,7 +339,9 @@ fn text(review: &Review, decision: Option<&CommandRow>, now: Time, full: bool) -
 
 /// The number of items. A preview that ends early has not found all of them.
 fn found(review: &Review) -> String {
-    let ends_early = review.state == State::Shown && review.plan.partial.is_some();
+    let plan = &review.plan;
+    let has_all = plan.whole.as_ref().is_some_and(|whole| whole.partial.is_none());
+    let ends_early = review.state == State::Shown && plan.partial.is_some() && !has_all;
     let least = if ends_early { "at least " } else { "" };
     format!("{least}{}", review.plan.items)
 }
@@ -347,7 +359,8 @@ fn example(sample: &Sample, full: bool) -> String {
     let tenant = sample.tenant.as_ref().map(|tenant| format!("{tenant}/")).unwrap_or_default();
     let due = sample.due.map(|due| format!(", due {}", Stamp(due))).unwrap_or_default();
     let rows = counted(sample.rows, "row");
-    let mut out = printable(&format!("  {tenant}{}{due}: {rows}", sample.key));
+    let place = sample.placed();
+    let mut out = printable(&format!("  {place}{tenant}{}{due}: {rows}", sample.key));
     out.push('\n');
     for change in &sample.changes {
         // What changes of a row is never left out.

@@ -112,16 +112,20 @@ pub struct Reviewed {
     pub summary: String,
     /// Whether everything was examined and nothing would be changed.
     pub nothing: bool,
+    /// Why a brake would stop the run; none: no limit is known to be exceeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brake: Option<String>,
 }
 
 impl Passed {
     /// Says what would be changed, and how to decide; none: the task is live, or nothing was found.
     fn reviewed(&self) -> Option<String> {
-        let Reviewed { run, state, summary, nothing } = self.review.as_ref()?;
+        let Reviewed { run, state, summary, nothing, brake } = self.review.as_ref()?;
         let task = &self.task;
+        let brake = brake.as_ref().map(|brake| format!("; {brake}")).unwrap_or_default();
         Some(match *state {
             "waiting" => format!(
-                "{task}: run {run} waits for an approval: {summary} (`besom review show {run}`, then \
+                "{task}: run {run} waits for an approval: {summary}{brake} (`besom review show {run}`, then \
                  `besom review approve {run}` or `besom review reject {run} --reason TEXT`)"
             ),
             "done" => format!("{task}: run {run}: {summary} (`besom review show {run}`)"),
@@ -134,7 +138,7 @@ impl Passed {
                 format!("{task}: a preview: {summary} (`besom review show {run}`{fix})")
             }
             _ => format!(
-                "{task}: a preview, nothing was committed: {summary} (`besom review show {run}`; \
+                "{task}: a preview, nothing was committed: {summary}{brake} (`besom review show {run}`; \
                  mode = \"live\" in [tasks.{task}] executes it)"
             ),
         })
@@ -621,12 +625,13 @@ async fn reviews(
         let of_the_pass =
             |review: &Review| review.state == State::Waiting || review.opened_at >= since;
         if let Some(review) = found.filter(of_the_pass) {
-            let Plan { partial, rows, messages, .. } = &review.plan;
+            let Plan { partial, rows, messages, brake, .. } = &review.plan;
+            let brake = brake.clone();
             let nothing = partial.is_none() && rows.is_empty() && messages.is_empty();
             let (run, state) = (review.run.0, review.state.as_str());
             let plan = Plan { nothing, ..review.plan };
             let summary = plan.why_nothing().unwrap_or_else(|| plan.words());
-            reviews.insert(name.clone(), Reviewed { run, state, summary, nothing });
+            reviews.insert(name.clone(), Reviewed { run, state, summary, nothing, brake });
         }
     }
     Ok(reviews)

@@ -219,24 +219,113 @@ fn a_plan_that_would_change_nothing_does_not_wait() {
     site.balanced();
 }
 
-/// Nobody waits for a preview of a large table, and it does not name a part as if it were all.
-#[test]
-fn a_preview_of_a_large_table_stops_at_its_bound() {
-    let site = site(&in_mode("preview"));
-    site.configure(&old_sessions(&in_mode("preview")).replace("chunk = 100", "chunk = 700"));
+/// Fills the table so that 31,000 rows are old, the last of them with this key.
+fn fill(site: &Site) -> i64 {
     let fill =
         "INSERT INTO sessions WITH RECURSIVE c(i) AS (SELECT 10000 UNION ALL SELECT i + 1 FROM c
          WHERE i < 39999) SELECT i, i FROM c";
     site.database().execute(fill, []).expect("rows");
+    39_999
+}
+
+/// Nobody waits for a preview of a large table: its changes are tried for a part of it, from the first to the last
+/// item, and it states the sum of all.
+#[test]
+fn a_preview_of_a_large_table_states_its_sum_and_shows_its_end() {
+    let site = site(&in_mode("preview"));
+    site.configure(&old_sessions(&in_mode("preview")).replace("chunk = 100", "chunk = 700"));
+    let last = fill(&site);
     assert_eq!(site.json(&["run"]).0, 0);
     let shown = review(&site, "shown");
-    assert_eq!(shown["summary"], "at least 10000 rows of sessions deleted", "{shown:#}");
+    let sum = "at most 31000 rows of sessions deleted, in 45 items";
+    assert_eq!(shown["summary"], sum, "{shown:#}");
     let plan = &shown["plan"];
     assert_eq!((&plan["rows"][0]["rows"], &plan["examined"]), (&10_000.into(), &15.into()));
-    let text = site.besom(&["review", "show", "old"]).stdout;
-    let text = String::from_utf8(text).expect("a text");
-    let items = format!("at least {}, 15 of them examined", plan["items"]);
-    assert!(text.contains(&items) && text.contains("only the first 15 items"), "{text}");
+    let whole = &plan["whole"];
+    assert_eq!((&whole["items"], &whole["rows"][0]["rows"]), (&45.into(), &31_000.into()));
+    let text = text_of_review(&site);
+    for part in [
+        sum,
+        "45, 15 of them examined",
+        "only 15 of 45 items were examined, spread from the first to the last: a review tries at most 10000 rows",
+        "10000 rows of sessions deleted",
+        "bytes of the examined rows",
+        "item 45, ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // The rehearsal has the same sum.
+    let rehearsed = site.besom(&["run", "--dry-run"]).stdout;
+    let rehearsed = String::from_utf8(rehearsed).expect("a text");
+    assert!(rehearsed.contains("45 items would change at most 31000 rows"), "{rehearsed}");
+    let (_, whole) = site.json(&["review", "show", "old"]);
+    let samples = whole["plan"]["samples"].as_array().expect("examples");
+    let places: Vec<u64> = samples.iter().filter_map(|one| one["place"].as_u64()).collect();
+    assert!(places.len() == 10 && places.is_sorted(), "{places:?}");
+    assert_eq!((places.first(), places.last()), (Some(&1), Some(&45)));
+    let oldest = &samples[0]["changes"][0]["key_values"][0];
+    let of_the_last: Vec<i64> = samples[9]["changes"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .filter_map(|row| row["key_values"][0].as_i64())
+        .collect();
+    assert_eq!(oldest, 1);
+    assert!(of_the_last.iter().all(|id| *id > last - 200), "{of_the_last:?}");
+}
+
+fn text_of_review(site: &Site) -> String {
+    String::from_utf8(site.besom(&["review", "show", "old"]).stdout).expect("a text")
+}
+
+/// What a person approves is stated, and the brake speaks before the approval and not only after it.
+#[test]
+fn a_large_plan_is_approved_by_its_sum() {
+    let keys = format!("{}\nmax_delete = 12000", in_mode("approve"));
+    let site = site(&keys);
+    let last = fill(&site);
+    let (code, said) = site.said(&["run"]);
+    let sum = "at most 31000 rows of sessions deleted, in 310 items";
+    let brake = "max_delete would stop it and pause the task: it wants at most 31000 rows of sessions; allowed: 12000";
+    assert!(code == 0 && said.contains(sum) && said.contains(brake), "{said}");
+    let waiting = review(&site, "waiting");
+    assert_eq!((&waiting["summary"], &waiting["plan"]["items"]), (&sum.into(), &310.into()));
+    let said_of_brake = waiting["plan"]["brake"].as_str().unwrap_or_default();
+    assert!(said_of_brake.starts_with(brake), "{waiting:#}");
+    let text = text_of_review(&site);
+    assert!(text.contains(sum) && text.contains(brake), "{text}");
+    let (_, whole) = site.json(&["review", "show", "old"]);
+    let samples = whole["plan"]["samples"].as_array().expect("examples");
+    let of_last = samples[9]["changes"][0]["key_values"][0].as_i64();
+    assert_eq!((&samples[0]["place"], &samples[9]["place"]), (&1.into(), &310.into()));
+    assert!(of_last > Some(last - 100), "{samples:#?}");
+    let run = run_of(&waiting);
+    let (code, said) = site.said(&["review", "approve", &run, "--wait", "0s"]);
+    assert!(code == 0 && said.contains(&format!("run {run} of old: {sum}")), "{said}");
+    assert!(said.contains("warning") && said.contains(brake), "{said}");
+    // It has said the truth.
+    let (code, said) = site.json(&["run"]);
+    assert_eq!(code, 1, "{said:#}");
+    let reason = said[0]["braked"].as_str().unwrap_or_default();
+    assert!(reason.contains("allowed: 12000"), "{said:#}");
+    assert_eq!(sessions(&site), ALL + 30_000 - 12_000);
+}
+
+/// An item that has more rows than are tried at all is shown by a part of them, and so is the last item.
+#[test]
+fn items_with_very_many_rows_are_examined_in_part() {
+    let site = site(&in_mode("preview"));
+    site.configure(&old_sessions(&in_mode("preview")).replace("chunk = 100", "chunk = 10000"));
+    let last = fill(&site);
+    assert_eq!(site.json(&["run"]).0, 0);
+    let (_, shown) = site.json(&["review", "show", "old"]);
+    let plan = &shown["plan"];
+    let partial = plan["partial"].as_str().unwrap_or_default();
+    assert!(partial.starts_with("4 items examined, but not all of their rows"), "{partial}");
+    assert_eq!((&plan["items"], &plan["examined"]), (&4.into(), &4.into()));
+    assert_eq!(plan["whole"]["rows"][0]["rows"], 31_000);
+    let samples = plan["samples"].as_array().expect("examples");
+    assert!(samples[3]["changes"][0]["key_values"][0].as_i64() > Some(last - 1_000));
 }
 
 /// A plan whose rule has changed since is discarded, and another one is made by the new rule.

@@ -5,7 +5,7 @@ use besom_sdk::prelude::*;
 use besom_sdk::{Page, Range, RowRange};
 
 use crate::condition::All;
-use crate::{Action, Call, INTO, ROWS, SOON_MS};
+use crate::{Action, Call, INTO, Plan, ROWS, SOON_MS};
 
 /// Maximum number of statements for the rows of one item.
 const LISTS_MAX: usize = 8;
@@ -66,6 +66,14 @@ fn number(bytes: &mut &[u8]) -> Option<u32> {
     let (number, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(u32::from_le_bytes(*number))
+}
+
+impl Plan {
+    /// Whether its items are sets of rows with this `chunk`; `now` and `oldest` are microseconds since 1970.
+    pub fn is_in_sets(self, chunk: i64, now: i64, oldest: i64) -> bool {
+        let chunk = u32::try_from(chunk).unwrap_or_default();
+        Call { plan: self, oldest: Time(oldest), chunk }.sets(Time(now)).is_some()
+    }
 }
 
 impl Call {

@@ -71,6 +71,27 @@ fn an_index_that_does_not_go_on_with_the_key_is_remarked() {
     });
 }
 
+/// PostgreSQL builds no index of a partitioned table concurrently.
+#[test]
+fn an_index_of_a_partitioned_table_is_proposed_as_it_can_be_built() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let table = "CREATE TABLE sessions (session_id text PRIMARY KEY, expires_at timestamptz)
+                       PARTITION BY HASH (session_id);
+                     CREATE TABLE one PARTITION OF sessions FOR VALUES WITH (MODULUS 1, REMAINDER 0)";
+        product.batch_execute(table).await.unwrap();
+        let store = fixture.inner();
+        let found = shown(store.check(&sessions()).await.unwrap());
+        let [(place, false, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(place, "indexes.by_expiry");
+        let fix = "CREATE INDEX ON sessions (expires_at, session_id)";
+        assert!(message.contains(fix), "{message}");
+        product.batch_execute(fix).await.unwrap();
+        assert_eq!(shown(store.check(&sessions()).await.unwrap()), []);
+    });
+}
+
 /// A guard locks rows, for which PostgreSQL requires more than SELECT.
 #[test]
 fn a_role_that_may_not_lock_rows_is_told_what_to_be_granted() {

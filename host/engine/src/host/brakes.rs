@@ -11,7 +11,7 @@ use std::time::Duration;
 use besom_core::brake::{self, Brake, LETTERS, Trip, Wanted};
 use besom_core::command::counted;
 use besom_core::ids::{FencingToken, RunId, TaskName};
-use besom_core::review::{Operation, Plan, Rows};
+use besom_core::review::Plan;
 use besom_core::time::Mono;
 use besom_ports::store::{self, Command, Store};
 use besom_ports::task::TaskDefinition;
@@ -121,8 +121,8 @@ impl Braking {
     }
 }
 
-/// Why the brake of a run would stop it if what it has planned were executed, as far as that was examined; none: no
-/// limit would be exceeded.
+/// Why the brake of a run would stop it if what it has planned were executed, by what all of its items ask for, or the
+/// examined ones alone change; none: no limit would be exceeded.
 ///
 /// # Errors
 /// Those of the store.
@@ -137,11 +137,9 @@ pub(super) async fn would_trip(
     }
     let known = store.brakes(&definition.name, NEWEST).await?;
     for (collection, _) in definition.grants.iter().filter(|(_, granted)| granted.delete) {
-        let goes = |of: &&Rows| {
-            of.collection == *collection
-                && matches!(of.operation, Operation::Delete | Operation::Move)
-        };
-        let rows: u64 = plan.rows.iter().filter(goes).map(|of| of.rows).sum();
+        // Of a plan that was examined as a whole, the rows are known.
+        let asked = plan.partial.as_ref().and_then(|_| plan.goes_at_most(collection));
+        let rows = plan.goes(collection).max(asked.unwrap_or(0));
         if rows == 0 {
             continue;
         }
@@ -154,10 +152,11 @@ pub(super) async fn would_trip(
             }
         };
         if let Some(allowed) = brake.allowed.filter(|allowed| rows > *allowed) {
+            let most = if asked == Some(rows) { "at most" } else { "at least" };
             let rows = counted(rows, "row");
             let of = brake.estimate.map(|all| format!(" (of about {all})")).unwrap_or_default();
             return Ok(Some(format!(
-                "max_delete would stop it and pause the task: it wants at least {rows} of \
+                "max_delete would stop it and pause the task: it wants {most} {rows} of \
                  {collection}; allowed: {allowed}{of}"
             )));
         }

@@ -1,6 +1,5 @@
 //! Dry run of a task: scans and acts as usual, and prints the result instead of committing it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,9 +7,10 @@ use besom_core::collection::{Collections, all_dependants};
 use besom_core::command::counted;
 use besom_core::ids::Tenant;
 use besom_core::item::Item;
-use besom_core::proposal::{Change, Comparison, Condition, Proposal, RowRange, Test, Verdict};
+use besom_core::proposal::{Change, Comparison, Condition, RowRange, Test, Verdict};
 use besom_core::queue::check_changes_of_one_row;
 use besom_core::refusal;
+use besom_core::review::Whole;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 use serde::Serialize;
@@ -177,7 +177,9 @@ impl Stage<'_> {
         match verdict {
             Ok(Verdict::Propose(proposal)) => {
                 shown.guards = proposal.guards.len();
-                shown.rows = rows(&proposal);
+                let mut asked = Whole::default();
+                asked.add(&proposal);
+                shown.rows = asked.changed();
                 shown.changes =
                     proposal.changes.iter().map(|change| self.in_words(change)).collect();
                 if let Err(misfit) = refusal::check(self.collections, tenant, &proposal) {
@@ -204,23 +206,6 @@ impl Stage<'_> {
         }
         shown
     }
-}
-
-/// The number of rows that a proposal changes, at most. Ranges of one collection are taken for alternatives of one
-/// condition, which have the same rows.
-fn rows(proposal: &Proposal) -> u64 {
-    let mut ranges: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut single = 0;
-    for change in &proposal.changes {
-        match change.range() {
-            Some(range) => {
-                let most = ranges.entry(&range.collection).or_default();
-                *most = (*most).max(change.rows());
-            }
-            None => single += change.rows(),
-        }
-    }
-    single + ranges.values().sum::<u64>()
 }
 
 pub(super) fn in_words(change: &Change) -> String {

@@ -1,8 +1,11 @@
 //! Examines what a run would change, for its review: each item is decided by its plugin as in a run, and its
 //! changes are made in a transaction that is rolled back, so that guards, constraints and triggers speak.
 //!
-//! Of a preview, the candidates are examined that a scan finds from its beginning. Of a held run, the items that it
-//! has planned are. Either way it stops at [`ITEMS_MAX`], [`ROWS_MAX`] or [`TIME_MAX`], and the review says so.
+//! Of a preview, these are the candidates that a scan finds; of a held run, the items that it has planned. All of them
+//! are asked what they want, which gives the sum of the rows, within [`ASKING_MAX`]. Then the changes of as many are
+//! made as [`ITEMS_MAX`], [`ROWS_MAX`] and [`TIME_MAX`] allow, from the first to the last; the review says how many.
+
+mod spread;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,21 +17,23 @@ use besom_core::proposal::{Change, Proposal, Verdict};
 use besom_core::queue::apart;
 use besom_core::review::{
     self, CHANGES_MAX, ColumnChange, NewReview, Operation, Others, Plan, Review, RowChange, Sample,
-    State,
+    State, Whole,
 };
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
+use besom_core::weight;
 use besom_snapshot::LeftOut;
 
 use super::brakes::would_trip;
 use super::perform::{Ports, call_of, of_guest, of_store};
 use crate::gather::rows;
 use besom_node::planner::{Opened, ScanError};
-use besom_ports::guests::{Call, Error, StopFlag};
+use besom_ports::guests::{Call, Error, Fault, StopFlag};
 use besom_ports::store::{
     self, Batch, BeforeImage, Entry, Left, LockedRows, Outcome, Tried, TriedChanges, Waiting,
 };
 use besom_ports::task::TaskDefinition;
+use spread::{Asked, Chosen, Spread};
 
 /// Maximum number of items that are examined.
 pub const ITEMS_MAX: u64 = 10_000;
@@ -38,6 +43,12 @@ pub const ROWS_MAX: u64 = 10_000;
 const ROWS_TOGETHER: u64 = 1_000;
 /// Time after which no further item is examined.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
+/// The part of it after which no further item is asked what it wants.
+const ASKING_MAX: Duration = Duration::from_secs(20);
+/// Time after which an item is asked again before its changes are made.
+const SAID_MAX: Duration = Duration::from_secs(2);
+/// Weight of the proposals that are kept until their changes are made; items with others are asked again.
+const SAID_BYTES: usize = 64 << 20;
 /// Number of candidates, items or tenants that are read at a time.
 const PAGE: u32 = 256;
 /// Maximum size of the items that are read at a time, in bytes.
@@ -65,8 +76,18 @@ struct Examination<'a> {
     fence: &'a FencingToken,
     definition: &'a TaskDefinition,
     call: Call,
-    until: Instant,
+    began: Instant,
     plan: Plan,
+    whole: Whole,
+    spread: Spread,
+    /// Weight of the proposals that are kept.
+    said: usize,
+    /// Number of rows of an item that are examined at most.
+    share: u64,
+    /// Whether some rows of an item were left out.
+    cut: bool,
+    /// Why it has ended before all chosen items were examined.
+    full: Option<String>,
     locked: Locked,
     left_out: LeftOut,
 }
@@ -118,16 +139,33 @@ impl Ports {
             fence,
             definition: of.definition,
             call,
-            until: Instant::now() + TIME_MAX,
-            plan: Plan::default(),
+            began: Instant::now(),
+            plan: Plan { items: of.planned, ..Plan::default() },
+            whole: Whole::default(),
+            spread: Spread::default(),
+            said: 0,
+            share: ROWS_MAX,
+            cut: false,
+            full: None,
             locked: Locked::default(),
             left_out: LeftOut::default(),
         };
-        let done = match of.held {
+        let mut done = match of.held {
             true => examination.of_planned(of.run).await,
             false => examination.of_candidates().await,
         };
+        if !of.held {
+            examination.plan.items = examination.spread.seen();
+        }
+        if let Err(ScanError::Failed(words)) = &done {
+            examination.whole.partial = Some(words.clone());
+        }
+        // If the plugin has failed, what was found until then is shown.
+        if let Ok(()) | Err(ScanError::Failed(_)) = &done {
+            done = done.and(examination.of_chosen().await);
+        }
         let mut plan = examination.plan;
+        plan.whole = Some(examination.whole);
         plan.others.extend(examination.locked.other());
         if !of.held {
             let left_out = &examination.left_out;
@@ -139,7 +177,6 @@ impl Ports {
         }
         match done {
             Ok(()) => {}
-            // The plugin has failed: what was found until then is shown.
             Err(ScanError::Failed(words)) => {
                 plan.partial = Some(format!("the examination failed: {words}"));
             }
@@ -201,27 +238,53 @@ impl Examination<'_> {
     /// Why no further item is examined; none: there is room.
     fn is_full(&self) -> Option<String> {
         if self.plan.examined >= ITEMS_MAX {
-            return Some(format!("only the first {ITEMS_MAX} items were examined"));
+            return Some(self.only(&counted(ITEMS_MAX, "item")));
         }
         if self.plan.changed() >= ROWS_MAX {
-            return Some(beyond(self.plan.examined));
+            return Some(self.only(&counted(ROWS_MAX, "row")));
         }
-        let examined = self.plan.examined;
-        (Instant::now() >= self.until).then(|| {
-            let seconds = TIME_MAX.as_secs();
-            format!("only the first {examined} items were examined, which took {seconds} s")
-        })
+        let is_late = self.began.elapsed() >= TIME_MAX;
+        is_late.then(|| self.only(&format!("for {} s", TIME_MAX.as_secs())))
     }
 
-    /// Whether it ends here; the plan says why.
+    /// How many items were examined, because no more are than this.
+    fn only(&self, most: &str) -> String {
+        let Plan { examined, items, .. } = self.plan;
+        let all = counted(items, "item");
+        let rows = if self.cut { ", but not all of their rows" } else { "" };
+        match examined {
+            _ if examined >= items => {
+                format!("{all} examined{rows}: a review tries at most {most}")
+            }
+            1 => format!("only 1 of {all} was examined{rows}: a review tries at most {most}"),
+            _ => format!(
+                "only {examined} of {all} were examined, spread from the first to the last{rows}: a review tries \
+                 at most {most}"
+            ),
+        }
+    }
+
+    /// Whether it ends here, before all chosen items are examined.
     fn ends(&mut self) -> bool {
-        let full = self.is_full();
-        let ends = full.is_some();
-        self.plan.partial = full.or(self.plan.partial.take());
-        ends
+        if self.full.is_none() {
+            self.full = self.is_full();
+        }
+        self.full.is_some()
     }
 
-    /// Examines the candidates of all tenants.
+    /// Whether no further item is asked what it wants; the sum says why.
+    fn has_asked(&mut self) -> bool {
+        if self.began.elapsed() < ASKING_MAX {
+            return false;
+        }
+        let seen = counted(self.spread.seen(), "item");
+        let seconds = ASKING_MAX.as_secs();
+        self.whole.partial =
+            Some(format!("the plan was read for {seconds} s, and only its first {seen} are known"));
+        true
+    }
+
+    /// Asks the candidates of all tenants.
     async fn of_candidates(&mut self) -> Result<(), ScanError> {
         if !self.definition.per_tenant {
             return self.scan(None).await;
@@ -236,7 +299,7 @@ impl Examination<'_> {
             let tenants = tenants.map_err(of_guest)?;
             for tenant in &tenants {
                 self.scan(Some(tenant)).await?;
-                if self.plan.partial.is_some() {
+                if self.whole.partial.is_some() {
                     return Ok(());
                 }
             }
@@ -247,7 +310,7 @@ impl Examination<'_> {
         }
     }
 
-    /// Examines the candidates of one tenant, from the first one.
+    /// Asks the candidates of one tenant, from the first one.
     async fn scan(&mut self, tenant: Option<&Tenant>) -> Result<(), ScanError> {
         let mut cursor: Option<Vec<u8>> = None;
         loop {
@@ -262,16 +325,15 @@ impl Examination<'_> {
                 .into_iter()
                 .map(|candidate| item(self.definition, partitions, self.call.now, candidate))
                 .collect();
-            self.plan.items += items.len() as u64;
-            self.of_items(items).await?;
-            if self.plan.partial.is_some() || page.next.is_none() || page.next == cursor {
+            self.ask_all(items, true).await?;
+            if page.next.is_none() || page.next == cursor || self.has_asked() {
                 return Ok(());
             }
             cursor = page.next;
         }
     }
 
-    /// Examines the items that a held run has planned.
+    /// Asks the items that a held run has planned.
     async fn of_planned(&mut self, run: RunId) -> Result<(), ScanError> {
         let (store, task) = (Arc::clone(&self.ports.store), self.definition.name.clone());
         let backlog = store.backlog(None).await.map_err(of_store)?;
@@ -280,18 +342,18 @@ impl Examination<'_> {
         };
         for stream in backlog.iter().filter(|stream| stream.task == task) {
             let mut acked = stream.acked;
-            while acked < stream.tail && !self.ends() {
+            while acked < stream.tail && !self.has_asked() {
                 let read = store.read_log(&task, stream.partition, acked, PAGE, PAGE_BYTES).await;
                 let read = read.map_err(of_store)?;
                 let Some(last) = read.last() else { break };
                 if let besom_core::item::Source::Log(seq) = last.source {
                     acked = seq;
                 }
-                self.of_items(own(read)).await?;
+                self.ask_all(own(read), false).await?;
             }
         }
         let (tasks, mut after) = (std::slice::from_ref(&task), None);
-        while !self.ends() {
+        while !self.has_asked() {
             let read = store.read_timers(Some(tasks), None, after, PAGE).await.map_err(of_store)?;
             let is_last = read.len() < PAGE as usize;
             if let Some(Waiting { source: besom_core::item::Source::Timer(id), run_at, .. }) =
@@ -299,7 +361,7 @@ impl Examination<'_> {
             {
                 after = Some((*run_at, *id));
             }
-            self.of_items(own(read)).await?;
+            self.ask_all(own(read), false).await?;
             if is_last {
                 break;
             }
@@ -307,43 +369,102 @@ impl Examination<'_> {
         Ok(())
     }
 
-    /// Examines items, each as of the time at which it would be executed.
-    async fn of_items(&mut self, mut items: Vec<Item>) -> Result<(), ScanError> {
-        let now = self.call.now;
+    /// Asks items what they want, each as of the time at which it would be executed. `in_order`: they are in the order
+    /// of the plan.
+    async fn ask_all(&mut self, items: Vec<Item>, in_order: bool) -> Result<(), ScanError> {
+        let (now, seen) = (self.call.now, self.spread.seen());
+        let place = |at: usize| if in_order { seen + 1 + at as u64 } else { 0 };
         let at = |item: &Item| item.identity.due.map_or(now, |due| due.max(now));
-        items.sort_by_key(at);
+        let mut asked: Vec<(usize, Item)> = items.into_iter().enumerate().collect();
+        asked.sort_by_key(|(_, item)| at(item));
         let most = self.definition.limits.batch_items.max(1) as usize;
-        for together in items.chunk_by(|a, b| at(a) == at(b)) {
-            for batch in together.chunks(most) {
-                if self.ends() {
-                    return Ok(());
+        let mut all = Vec::with_capacity(asked.len());
+        while !asked.is_empty() {
+            let first = at(&asked[0].1);
+            let same = asked.iter().take(most).take_while(|(_, item)| at(item) == first).count();
+            let (places, batch): (Vec<usize>, Vec<Item>) = asked.drain(..same).unzip();
+            let verdicts = self.ask(&batch, first).await?;
+            for ((number, item), verdict) in places.into_iter().zip(batch).zip(verdicts) {
+                let mut rows = 0;
+                if let Ok(Verdict::Propose(proposal)) = &verdict {
+                    let before = self.whole.changed();
+                    self.whole.add(proposal);
+                    rows = self.whole.changed() - before;
+                    self.said += weight::of_proposal(proposal);
                 }
-                self.act(batch, at(&batch[0])).await?;
+                let said = (self.said <= SAID_BYTES).then(|| (Instant::now(), verdict));
+                all.push(Asked { item, at: first, rows, said, place: place(number) });
             }
         }
+        all.sort_by_key(|asked| asked.place);
+        all.into_iter().for_each(|asked| self.spread.add(asked));
         Ok(())
     }
 
-    async fn act(&mut self, items: &[Item], now: Time) -> Result<(), ScanError> {
+    /// What the plugin says about items.
+    async fn ask(
+        &self,
+        items: &[Item],
+        now: Time,
+    ) -> Result<Vec<Result<Verdict, Fault>>, ScanError> {
         let call = Call { now, ..self.call.clone() };
         let view = self.ports.store.snapshot(self.ports.snapshot_max).await.map_err(of_store)?;
         let activity = Arc::clone(&self.ports.activity);
-        let verdicts = match self.ports.guests.act(&call, view, activity, items).await {
-            Ok(acted) => acted.verdicts,
+        match self.ports.guests.act(&call, view, activity, items).await {
+            Ok(acted) => Ok(acted.verdicts),
             // As in a run, each item is to blame for itself.
-            Err(Error::Guest(fault)) => {
-                for _ in items {
-                    self.plan.add_other("fault", &fault.message);
-                }
-                self.plan.examined += items.len() as u64;
-                return Ok(());
-            }
-            Err(error) => return Err(of_guest(error)),
-        };
-        let mut proposed: Vec<(&Item, Proposal)> = Vec::new();
-        for (item, verdict) in items.iter().zip(verdicts) {
+            Err(Error::Guest(fault)) => Ok(items.iter().map(|_| Err(fault.clone())).collect()),
+            Err(error) => Err(of_guest(error)),
+        }
+    }
+
+    /// Examines the items of the plan that are chosen for it.
+    async fn of_chosen(&mut self) -> Result<(), ScanError> {
+        let seen = self.spread.seen();
+        let Chosen { mut items, share } = std::mem::take(&mut self.spread).chosen();
+        self.share = share.unwrap_or(ROWS_MAX);
+        let are_all = items.len() as u64 == seen;
+        if are_all {
+            items.sort_by_key(|asked| asked.at);
+        }
+        let most = self.definition.limits.batch_items.max(1) as usize;
+        while let Some(first) = items.first().map(|asked| asked.at)
+            && !self.ends()
+        {
+            let same = items.iter().take(most).take_while(|asked| asked.at == first).count();
+            let batch: Vec<Asked> = items.drain(..same).collect();
+            self.of_batch(batch, first).await?;
+        }
+        if self.full.is_none() && (!are_all || self.cut) {
+            self.full = Some(match self.whole.changed() > ROWS_MAX {
+                true => self.only(&counted(ROWS_MAX, "row")),
+                false => self.only(&counted(ITEMS_MAX, "item")),
+            });
+        }
+        let why: Vec<String> =
+            self.whole.partial.clone().into_iter().chain(self.full.take()).collect();
+        self.plan.partial = (!why.is_empty()).then(|| why.join("; "));
+        Ok(())
+    }
+
+    /// Examines items that are judged as of the same time.
+    async fn of_batch(&mut self, batch: Vec<Asked>, at: Time) -> Result<(), ScanError> {
+        let is_fresh =
+            |asked: &Asked| asked.said.as_ref().is_some_and(|(when, _)| when.elapsed() <= SAID_MAX);
+        let are_fresh = batch.iter().all(is_fresh);
+        let (mut items, mut said) = (Vec::new(), Vec::new());
+        for asked in batch {
+            items.push((asked.place, asked.item));
+            said.extend(asked.said.filter(|_| are_fresh).map(|(_, verdict)| verdict));
+        }
+        if !are_fresh {
+            let only: Vec<Item> = items.iter().map(|(_, item)| item.clone()).collect();
+            said = self.ask(&only, at).await?;
+        }
+        let mut proposed: Vec<(u64, &Item, Proposal)> = Vec::new();
+        for ((place, item), verdict) in items.iter().zip(said) {
             match verdict {
-                Ok(Verdict::Propose(proposal)) => proposed.push((item, proposal)),
+                Ok(Verdict::Propose(proposal)) => proposed.push((*place, item, proposal)),
                 Ok(Verdict::Skip { reason, .. }) => self.plan.add_other("skip", &reason),
                 Ok(Verdict::Retry { reason, .. }) => self.plan.add_other("retry", &reason),
                 Ok(Verdict::Dead { reason }) => self.plan.add_other("dead", &reason),
@@ -357,14 +478,14 @@ impl Examination<'_> {
             if some.is_empty() {
                 continue;
             }
-            let room = ROWS_MAX.saturating_sub(self.plan.changed());
+            let room = ROWS_MAX.saturating_sub(self.plan.changed()).min(self.share);
             if room == 0 {
                 self.ends();
                 return Ok(());
             }
             // What goes with these rows is known only afterwards.
             let mut together = 0;
-            let fits = some.iter().take_while(|(_, proposal)| {
+            let fits = some.iter().take_while(|(_, _, proposal)| {
                 together += proposal.rows();
                 together <= room.min(ROWS_TOGETHER)
             });
@@ -373,12 +494,10 @@ impl Examination<'_> {
                 let rest = some.split_off(fits);
                 open.push(rest);
             }
-            if let [(_, proposal)] = some.as_mut_slice()
+            if let [(_, _, proposal)] = some.as_mut_slice()
                 && proposal.rows() > room
             {
-                bound(proposal, room);
-                let examined = self.plan.examined + 1;
-                self.plan.partial = Some(beyond(examined));
+                self.cut |= bound(proposal, room);
             }
             match self.tried(&some).await {
                 Ok(tried) => self.note(&some, tried),
@@ -397,9 +516,9 @@ impl Examination<'_> {
         Ok(())
     }
 
-    async fn tried(&self, some: &[(&Item, Proposal)]) -> store::Result<Tried> {
+    async fn tried(&self, some: &[(u64, &Item, Proposal)]) -> store::Result<Tried> {
         let term = self.fence.term;
-        let entries = some.iter().map(|(item, proposal)| {
+        let entries = some.iter().map(|(_, item, proposal)| {
             let (identity, now) = (item.identity.clone(), self.call.now);
             Entry::unqueued(term, identity, now, proposal.clone(), REFUSED, true)
         });
@@ -418,9 +537,9 @@ impl Examination<'_> {
         self.ports.store.try_commit(&batch).await
     }
 
-    fn note(&mut self, some: &[(&Item, Proposal)], tried: Tried) {
+    fn note(&mut self, some: &[(u64, &Item, Proposal)], tried: Tried) {
         let results = tried.outcomes.into_iter().zip(tried.changes);
-        for ((item, proposal), (outcome, mut changes)) in some.iter().zip(results) {
+        for ((place, item, proposal), (outcome, mut changes)) in some.iter().zip(results) {
             self.plan.examined += 1;
             let TriedChanges { locked, .. } = &mut changes;
             let locked = locked.take().map(|locked| self.locked.add(item, locked));
@@ -428,7 +547,9 @@ impl Examination<'_> {
                 // Nothing else of it is known.
                 Outcome::Skipped(_) | Outcome::Dead(_) | Outcome::Retried(_)
                     if locked.is_some() => {}
-                Outcome::Committed | Outcome::Kept => self.commits(item, proposal, changes),
+                Outcome::Committed | Outcome::Kept => {
+                    self.commits(*place, item, proposal, changes);
+                }
                 Outcome::Skipped(reason) | Outcome::Dead(reason) => {
                     self.plan.add_other(review::REFUSED, &reason);
                 }
@@ -438,7 +559,7 @@ impl Examination<'_> {
         }
     }
 
-    fn commits(&mut self, item: &Item, proposal: &Proposal, changes: TriedChanges) {
+    fn commits(&mut self, place: u64, item: &Item, proposal: &Proposal, changes: TriedChanges) {
         let TriedChanges { rows, images, bytes, said, .. } = changes;
         let emits = proposal.changes.iter().any(|change| matches!(change, Change::Emit { .. }));
         if rows == 0 && !emits {
@@ -466,6 +587,7 @@ impl Examination<'_> {
             tenant: item.identity.tenant.as_ref().map(ToString::to_string),
             key: item.identity.key.clone(),
             due: item.identity.due,
+            place,
             rows,
             changes: examples(&shown).into_iter().map(row_change).collect(),
         });
@@ -481,19 +603,10 @@ fn is_of_items(error: &store::Error) -> bool {
     matches!(error, GuardsTimedOut(_) | Invalid(_) | Raised(_) | TimedOut(_) | TooLarge(_))
 }
 
-/// Why no further item is examined: these change as many rows as are examined at most.
-fn beyond(examined: u64) -> String {
-    let items = counted(examined, "item");
-    let only = match examined {
-        1 => "only the first item was examined, which changes".to_owned(),
-        _ => format!("only the first {items} were examined, which change"),
-    };
-    format!("{only} {ROWS_MAX} rows or more")
-}
-
-/// Lets a proposal change so many rows of each of its ranges at most.
-fn bound(proposal: &mut Proposal, rows: u64) {
+/// Lets a proposal change so many rows of each of its ranges at most. Returns whether it has changed that.
+fn bound(proposal: &mut Proposal, rows: u64) -> bool {
     let most = u32::try_from(rows).unwrap_or(u32::MAX);
+    let mut bounded = false;
     for change in &mut proposal.changes {
         if let Change::DeleteRange(range)
         | Change::UpdateRange { range, .. }
@@ -501,8 +614,10 @@ fn bound(proposal: &mut Proposal, rows: u64) {
             && range.rows > most
         {
             Arc::make_mut(range).rows = most;
+            bounded = true;
         }
     }
+    bounded
 }
 
 /// Rows of each collection, at most [`CHANGES_MAX`], one collection after the other: rows that stand below each

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use super::catalog::{ColumnFound, TableFound};
 use super::error::{Job, invalid};
-use super::mapping::{DIALECT, Mapping, Table, quote};
+use super::mapping::{DIALECT, Mapping, PARTITIONED, Table, quote};
 use super::range::fault_of_next_page;
 use super::session::{Pipeline, Session, params};
 use super::snapshot::View;
@@ -197,6 +197,9 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
             found.no_table(known.iter().map(String::as_str));
             continue;
         };
+        if table.kind == "p" {
+            found.dialect = &PARTITIONED;
+        }
         if is_of_others(session, table.oid).await? {
             let name = &collection.table;
             let said = "is a table of Besom or of the database itself: no task may name it; name \

@@ -28,6 +28,9 @@ pub(super) const DIALECT: Dialect = Dialect {
     nulls_first: false,
 };
 
+/// The same about a partitioned table, of which no index is built concurrently.
+pub(super) const PARTITIONED: Dialect = Dialect { builds_concurrently: false, ..DIALECT };
+
 /// How long a table whose units were found to be those of the mapping is not looked at again.
 const UNITS_FOR: Duration = Duration::from_secs(10);
 

@@ -34,36 +34,39 @@ fn line(tone: PlanTone, words: String) -> PlanLine {
     PlanLine { words, tone }
 }
 
+fn figure(tone: PlanTone, word: &str, number: u64, what: &str) -> PlanLine {
+    line(tone, format!("{word:<7}{:>12} {what}", grouped(number)))
+}
+
 /// All lines about a review.
 pub fn plan_lines(review: &Review) -> Vec<PlanLine> {
     let plan = &review.plan;
     let mut lines = vec![standing(review)];
-    for rows in &plan.rows {
-        let word = rows.operation.as_str();
-        let words = format!("{word:<7}{:>12} rows of {}", grouped(rows.rows), rows.collection);
-        lines.push(line(tone(rows.operation), words));
+    // What was examined is only a part of it.
+    lines.extend(plan.partial.as_ref().map(|_| line(PlanTone::Bad, plan.words())));
+    for of in &plan.rows {
+        let what = format!("rows of {}", of.collection);
+        lines.push(figure(tone(of.operation), of.operation.as_str(), of.rows, &what));
     }
-    for messages in &plan.messages {
-        let words =
-            format!("{:<7}{:>12} messages to {}", "send", grouped(messages.count), messages.topic);
-        lines.push(line(PlanTone::Plain, words));
+    for of in &plan.messages {
+        let what = format!("messages to {}", of.topic);
+        lines.push(figure(PlanTone::Plain, "send", of.count, &what));
     }
     if plan.rows.is_empty() && plan.messages.is_empty() {
         lines.push(line(PlanTone::Plain, "Nothing would be changed.".to_owned()));
     }
     lines.push(line(PlanTone::Dim, examined(plan)));
-    if let Some(partial) = &plan.partial {
-        lines.push(line(PlanTone::Warn, partial.clone()));
-    }
+    let why = plan.partial.iter().chain(&plan.brake);
+    lines.extend(why.map(|words| line(PlanTone::Warn, words.clone())));
     for other in &plan.others {
-        let words =
-            format!("{:<7}{:>12} items: {}", other.verdict, grouped(other.count), other.reason);
-        lines.push(line(PlanTone::Warn, words));
+        let what = format!("items: {}", other.reason);
+        lines.push(figure(PlanTone::Warn, &other.verdict, other.count, &what));
     }
     for sample in &plan.samples {
         let tenant = sample.tenant.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
         let rows = counted(sample.rows, "row");
-        lines.push(line(PlanTone::Head, format!("{}{tenant}: {rows}", sample.key)));
+        let words = format!("{}{}{tenant}: {rows}", sample.placed(), sample.key);
+        lines.push(line(PlanTone::Head, words));
         lines.extend(sample.changes.iter().map(change));
         let hidden = sample.rows.saturating_sub(sample.changes.len() as u64);
         if hidden > 0 {
@@ -127,14 +130,15 @@ fn column(column: &ColumnChange) -> String {
 #[cfg(test)]
 mod tests {
     use besom_core::ids::RunId;
-    use besom_core::review::Sample;
+    use besom_core::review::{Rows, Sample, Whole};
     use besom_core::time::Time;
 
     use super::*;
 
     #[test]
     fn a_plan_names_what_goes_and_what_a_person_can_do() {
-        let mut plan = Plan { items: 3, examined: 3, bytes: 12_000, ..Plan::default() };
+        let (partial, brake) = (Some("only 3".to_owned()), Some("max_delete would".to_owned()));
+        let mut plan = Plan { items: 9, examined: 3, bytes: 12_000, brake, ..Plan::default() };
         plan.add_rows("sessions", Operation::Delete, 1_740);
         plan.add_messages("gone", 2);
         plan.add_other("skip", "still used");
@@ -151,7 +155,11 @@ mod tests {
                 after_value: Some("off".into()),
             }],
         }];
-        plan.add_sample(Sample { key: "a".into(), rows: 3, changes, ..Sample::default() });
+        let key = "a".to_owned();
+        plan.add_sample(Sample { place: 9, key, rows: 3, changes, ..Sample::default() });
+        let rows = vec![Rows { rows: 5_000, ..plan.rows[0].clone() }];
+        let whole = Some(Whole { items: 9, rows, ..Whole::default() });
+        let plan = Plan { whole, partial, ..plan };
         let review = Review {
             run: RunId(7),
             task: "old".into(),
@@ -168,11 +176,14 @@ mod tests {
             words,
             [
                 "Waits for an approval until 1970-01-02 00:00:00Z: a approves, x rejects.",
+                "at most 5000 rows of sessions deleted, in 9 items",
                 "delete        1,740 rows of sessions",
                 "send              2 messages to gone",
-                "3 examined of 3, 12,000 bytes kept for undo",
+                "3 examined of 9, 12,000 bytes kept for undo",
+                "only 3",
+                "max_delete would",
                 "skip              1 items: still used",
-                "a: 3 rows",
+                "item 9, a: 3 rows",
                 "  update sessions (7): state on -> off",
                 "  and 2 rows more",
             ]

@@ -44,10 +44,8 @@ impl Figures<'_> {
     pub fn draw(&self, area: Rect, buf: &mut Buffer) -> u16 {
         let mut lines: Vec<(u8, Line)> = vec![(0, self.heading())];
         if let Some(error) = &self.run.error {
-            lines.push((
-                1,
-                vec![("error: ".into(), self.theme.bad), (error.clone(), self.theme.bad)],
-            ));
+            let bad = self.theme.bad;
+            lines.push((1, vec![("error: ".into(), bad), (error.clone(), bad)]));
         }
         lines.push((3, self.phases()));
         lines.push((2, self.progress(area.width)));
@@ -204,10 +202,8 @@ impl Figures<'_> {
                 _ => line.push((format!("{} of {UNKNOWN}  ", write(used.most)), style)),
             }
         }
-        line.push((
-            format!("calls {}  rows {}", count(total.host_calls), count(total.rows_read)),
-            theme.text,
-        ));
+        let calls = format!("calls {}  rows {}", count(total.host_calls), count(total.rows_read));
+        line.push((calls, theme.text));
         line
     }
 
@@ -221,10 +217,8 @@ impl Figures<'_> {
             .unwrap_or_default();
         let here = took(run, self.cx.now);
         let (Some(p50), Some(p99)) = (durations.quantile(0.5), durations.quantile(0.99)) else {
-            return vec![(
-                "no earlier run of this task succeeded, so there is no comparison".into(),
-                theme.dim,
-            )];
+            let words = "no earlier run of this task succeeded, so there is no comparison";
+            return vec![(words.into(), theme.dim)];
         };
         if run.mode == Mode::Approve {
             let words = "a run that waits for an approval is not compared with others".into();
@@ -273,10 +267,9 @@ impl Figures<'_> {
             let gap = if words.is_empty() { "" } else { "  " };
             words += &format!("{gap}{}", counts(others));
         }
-        if words.is_empty() {
-            Vec::new()
-        } else {
-            vec![("items ".into(), theme.dim), (words, theme.text)]
+        match words.is_empty() {
+            true => Vec::new(),
+            false => vec![("items ".into(), theme.dim), (words, theme.text)],
         }
     }
 
@@ -329,37 +322,32 @@ pub fn nodes(
         }
         for (y, (node, outcomes)) in (1..area.height).zip(&by_node) {
             let of = |end| count(outcomes.get(&end).copied().unwrap_or(0));
-            let name = text::clean(node);
-            let name = text::cut(&name, 14);
-            let words = format!(
-                "{name}{} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  history",
-                " ".repeat(14 - text::width(&name).min(14)),
-                "-",
-                of(End::Committed),
-                of(End::Skipped),
-                "-",
-                of(End::Dead),
-                "-",
-            );
+            let (committed, skipped, dead) = (of(End::Committed), of(End::Skipped), of(End::Dead));
+            let words = node_line(node, ["-", &committed, &skipped, "-", &dead, "-"], "history");
             put(buf, area, 1, y, &words, theme.text);
         }
     }
     for (y, at) in (1..area.height).zip(&work.nodes) {
         let w = at.work;
-        let name = text::clean(at.node);
-        let name = text::cut(&name, 14);
-        let words = format!(
-            "{name}{} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  {}{}",
-            " ".repeat(14 - text::width(&name).min(14)),
-            w.running,
-            count(w.committed),
-            count(w.skipped),
-            count(w.retried),
-            count(w.dead),
-            count(w.fuel),
-            text::span(cx.now.since(at.seen_at)),
-            if at.lost { " LOST" } else { " ago" }
-        );
+        let counts = [w.committed, w.skipped, w.retried, w.dead, w.fuel].map(count);
+        let [committed, skipped, retried, dead, fuel] = counts.each_ref().map(String::as_str);
+        let running = w.running.to_string();
+        let since = text::span(cx.now.since(at.seen_at));
+        let seen = format!("{since}{}", if at.lost { " LOST" } else { " ago" });
+        let words = node_line(at.node, [&running, committed, skipped, retried, dead, fuel], &seen);
         put(buf, area, 1, y, &words, if at.lost { theme.bad } else { theme.text });
     }
+}
+
+fn node_line(
+    node: &str,
+    [run, committed, skipped, retry, dead, fuel]: [&str; 6],
+    seen: &str,
+) -> String {
+    let name = text::clean(node);
+    let name = text::cut(&name, 14);
+    let gap = " ".repeat(14 - text::width(&name).min(14));
+    format!(
+        "{name}{gap} {run:>4} {committed:>9} {skipped:>7} {retry:>6} {dead:>5} {fuel:>6}  {seen}"
+    )
 }
