@@ -300,8 +300,10 @@ fn a_large_plan_is_approved_by_its_sum() {
     assert_eq!((&samples[0]["place"], &samples[9]["place"]), (&1.into(), &310.into()));
     assert!(of_last > Some(last - 100), "{samples:#?}");
     let run = run_of(&waiting);
-    let (code, said) = site.said(&["review", "approve", &run, "--wait", "0s"]);
-    assert!(code == 0 && said.contains(&format!("run {run} of old: {sum}")), "{said}");
+    let approved = site.besom(&["review", "approve", &run, "--wait", "0s"]);
+    let said = String::from_utf8_lossy(&approved.stderr);
+    assert!(said.contains(&format!("run {run} of old: {sum}")), "{said}");
+    let said = String::from_utf8_lossy(&approved.stdout);
     assert!(said.contains("warning") && said.contains(brake), "{said}");
     // It has said the truth.
     let (code, said) = site.json(&["run"]);
