@@ -139,7 +139,7 @@ impl Spread {
         let all = kept as u64;
         let (mut most, mut share) = (all.min(ITEMS_MAX), None);
         if rows > ROWS_MAX {
-            most = most.min((ROWS_MAX * all).div_ceil(rows));
+            most = most.min(ROWS_MAX * all / rows);
             let least = all.min(SAMPLES_MAX as u64);
             if most < least {
                 // Few items have many rows: of each, a part.
