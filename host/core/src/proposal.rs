@@ -148,6 +148,14 @@ pub struct RowRange {
     pub rows: u32,
 }
 
+impl RowRange {
+    /// Whether both have the same rows, but for their conditions.
+    pub fn has_bounds_of(&self, other: &RowRange) -> bool {
+        let bounds = |of: &RowRange| RowRange { conditions: Vec::new(), rows: 0, ..of.clone() };
+        bounds(self) == bounds(other)
+    }
+}
+
 /// A condition that is checked inside the commit, after the rows it depends on are locked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Guard {

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{RunId, TaskName};
-use crate::proposal::{Change, Proposal};
+use crate::proposal::{Change, Proposal, RowRange};
 use crate::time::Time;
 
 /// The author of a decision that the engine takes: a review has lapsed.
@@ -421,10 +421,9 @@ impl Plan {
 const NOTHING: &str = "nothing would be changed";
 
 impl Whole {
-    /// Adds what an item asks for. Ranges of one collection are taken for alternatives of one condition, which have
-    /// the same rows.
+    /// Adds what an item asks for. Ranges with the same bounds have the same rows, whatever their conditions are.
     pub fn add(&mut self, proposal: &Proposal) {
-        let mut ranges: Vec<Rows> = Vec::new();
+        let mut ranges: Vec<(&RowRange, Rows)> = Vec::new();
         for change in &proposal.changes {
             let (operation, rows) = match change {
                 Change::Emit { topic, .. } => {
@@ -443,19 +442,19 @@ impl Whole {
                 Change::MoveRange { .. } => (Operation::Move, change.rows()),
             };
             let collection = change.collections().collect::<Vec<_>>().join(", ");
-            if change.range().is_none() {
+            let Some(range) = change.range() else {
                 add_rows(&mut self.rows, &collection, operation, rows);
                 continue;
-            }
-            match ranges
-                .iter_mut()
-                .find(|of| of.operation == operation && of.collection == collection)
-            {
-                Some(known) => known.rows = known.rows.max(rows),
-                None => ranges.push(Rows { collection, operation, rows }),
+            };
+            let same = |(known, of): &&mut (&RowRange, Rows)| {
+                of.operation == operation && known.has_bounds_of(range)
+            };
+            match ranges.iter_mut().find(same) {
+                Some((_, known)) => known.rows = known.rows.max(rows),
+                None => ranges.push((range, Rows { collection, operation, rows })),
             }
         }
-        for Rows { collection, operation, rows } in ranges {
+        for (_, Rows { collection, operation, rows }) in ranges {
             add_rows(&mut self.rows, &collection, operation, rows);
         }
         self.items += 1;
@@ -535,7 +534,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::proposal::{OnGuardFailed, RowRange};
+    use crate::proposal::{Condition, OnGuardFailed};
+    use crate::value::Value;
 
     #[test]
     fn rows_of_one_kind_are_added_up_and_deletions_come_first() {
@@ -567,18 +567,27 @@ mod tests {
         }
     }
 
-    fn range(collection: &str, rows: u32) -> Arc<RowRange> {
-        Arc::new(RowRange {
-            collection: collection.into(),
-            index: None,
-            prefix: Vec::new(),
-            lower: None,
-            upper: None,
-            conditions: Vec::new(),
-            after: None,
-            until: None,
+    fn range(rows: u32, column: &str, until: u8) -> Change {
+        Change::DeleteRange(Arc::new(RowRange {
+            collection: "s".into(),
+            conditions: vec![Condition::equal(column, Value::Null)],
+            until: Some(vec![until]),
             rows,
-        })
+            ..RowRange::default()
+        }))
+    }
+
+    fn proposal(changes: Vec<Change>) -> Proposal {
+        let on_guard_failed = OnGuardFailed::Retry(1);
+        Proposal { guards: Vec::new(), changes, on_guard_failed, notes: Vec::new() }
+    }
+
+    #[test]
+    fn ranges_with_other_bounds_have_other_rows() {
+        let mut whole = Whole::default();
+        let changes = [("a", 1), ("b", 1), ("a", 2)].map(|(column, until)| range(9, column, until));
+        whole.add(&proposal(changes.into()));
+        assert_eq!((whole.items, whole.changed()), (1, 18));
     }
 
     /// Only a part of it was examined, so what all items ask for is what a person decides about.
@@ -586,16 +595,10 @@ mod tests {
     fn a_plan_of_which_a_part_was_examined_states_its_sum() {
         let mut whole = Whole::default();
         for rows in [1_000, 1_000, 400] {
-            // Two alternatives of one condition.
-            let alternative = || Change::DeleteRange(range("s", rows));
             let emit =
                 Change::Emit { topic: "gone".into(), key: String::new(), payload: Vec::new() };
-            whole.add(&Proposal {
-                guards: Vec::new(),
-                changes: vec![alternative(), alternative(), emit],
-                on_guard_failed: OnGuardFailed::Retry(1),
-                notes: Vec::new(),
-            });
+            // Two alternatives of one condition.
+            whole.add(&proposal(vec![range(rows, "a", 1), range(rows, "b", 1), emit]));
         }
         assert_eq!((whole.items, whole.changed()), (3, 2_400));
         let partial = Some("a part of it".to_owned());
