@@ -173,7 +173,7 @@ where
             &[],
         )?;
         let encoding: &str = found.get(1);
-        if encoding != "UTF8" {
+        if !["UTF8", "SQL_ASCII"].contains(&encoding) {
             return Err(Error::Stop(format!(
                 "the encoding of the database is {encoding}, which lacks characters that keys may have: use \
                  a database with UTF8"

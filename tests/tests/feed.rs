@@ -742,19 +742,100 @@ fn without_the_replicas_nothing_is_passed() {
     };
     sink.begin().unwrap();
     next(&mut sink);
-    let refused = sink.commit(&Batch {
+    for _ in 0..2 {
+        let refused = commit_one(&mut sink, numbered(1)).unwrap_err();
+        assert_eq!(refused.to_string(), "0 replicas have confirmed the output, of 1");
+        assert_eq!(next(&mut sink), 0);
+        // The output is there, and once.
+        assert_eq!(payloads(&place, "a"), ["1"]);
+    }
+    assert_eq!(feed_redis::name("replicas-out", &numbered(1).key), "replicas-out:{a}");
+}
+
+/// Commits a message without its position.
+fn commit_one(sink: &mut dyn Sink, message: Message) -> Result<(), Error> {
+    let to = Kept { next: message.offset + 1, lost_below: 0 };
+    sink.commit(&Batch {
         topic: "t",
-        accepted: &[numbered(1)],
+        accepted: &[message],
         set_aside: &[],
         positions: &[],
-        progress: &[Progress { partition: 0, to: Kept { next: 1, lost_below: 0 } }],
+        progress: &[Progress { partition: 0, to }],
         group: &|| Err(Error::Stop("nothing is committed to Kafka".into())),
+    })
+}
+
+#[test]
+fn without_numbers_redis_has_each_offset_once() {
+    let place = ToRedis::new("offsets");
+    let mut sink = place.sink();
+    sink.begin().unwrap();
+    sink.start("t", 0).unwrap();
+    for number in [1, 1, 2, 1, 3] {
+        commit_one(&mut sink, Message { number: 0, ..numbered(number) }).unwrap();
+    }
+    assert_eq!(payloads(&place, "a"), ["1", "2", "3"]);
+}
+
+/// A consumer that ends after a command was refused, and before it could set the message aside.
+#[test]
+fn what_redis_has_refused_half_of_is_not_applied_again() {
+    let place = ToRedis::new("half");
+    let mut sink = place.sink();
+    sink.begin().unwrap();
+    sink.start("t", 0).unwrap();
+    commit_one(&mut sink, numbered(1)).unwrap();
+    let positions = ToRedis::names("feed:position:half:t:{a}");
+    for (mut server, name) in positions {
+        let mut mark = redis::cmd("HSET");
+        mark.arg(name).arg(&["refused", "0:1", "why", "its words"]).exec(&mut server).unwrap();
+    }
+    for number in [2, 2, 3] {
+        commit_one(&mut sink, numbered(number)).unwrap();
+    }
+    assert_eq!(payloads(&place, "a"), ["1", "3"]);
+    assert_eq!(place.dead(), [("2".into(), "its words".into())]);
+}
+
+/// What the next try may mend is tried again.
+#[test]
+fn what_a_foreign_key_misses_is_awaited() {
+    let (brokers, name) = (address(broker()), "awaited");
+    broker().create(name, 1, &[]);
+    let place = ToPostgres::new();
+    let tables = "CREATE TABLE customer (key text PRIMARY KEY);
+        ALTER TABLE output ADD FOREIGN KEY (key) REFERENCES customer";
+    place.open().batch_execute(tables).unwrap();
+    produce(&brokers, name, [("a", 1)]);
+    let (begun, mut is_there) = (Instant::now(), false);
+    let told = consume(&place, &named(&brokers, name, "one"), || {
+        if !is_there && begun.elapsed() > Duration::from_secs(2) {
+            place.open().batch_execute("INSERT INTO customer VALUES ('a')").unwrap();
+            is_there = true;
+        }
+        !place.output().is_empty()
     });
-    let refused = refused.unwrap_err();
-    assert_eq!(refused.to_string(), "0 replicas have confirmed the output, of 1");
-    assert_eq!(next(&mut sink), 0);
+    let words = "violates foreign key constraint";
+    let again = |notice: &Notice| matches!(notice, Notice::Anew(why) if why.contains(words));
+    assert!(told.iter().any(again), "{told:?}");
     assert_eq!(payloads(&place, "a"), ["1"]);
-    assert_eq!(feed_redis::name("replicas-out", &numbered(1).key), "replicas-out:{a}");
+    assert_eq!(place.dead(), []);
+}
+
+#[test]
+fn postgres_without_unicode_is_refused() {
+    let server = Server::shared();
+    // With it comes the role.
+    let _first = server.empty();
+    server.sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'");
+    let url = server.url("latin").replace("&sslmode=disable", "");
+    let connect = || postgres::Client::connect(&url, postgres::NoTls);
+    let mut sink = PostgresSink::new(connect, "test", |_, _| Ok(()));
+    let refused = sink.begin().unwrap_err();
+    assert!(matches!(refused, Error::Stop(_)));
+    let expected = "the encoding of the database is LATIN1, which lacks characters that keys may have: \
+                    use a database with UTF8";
+    assert_eq!(refused.to_string(), expected);
 }
 
 #[test]
@@ -1034,7 +1115,7 @@ fn who_stalls_until_the_group_removes_it_commits_nothing() {
 }
 
 #[test]
-fn a_strange_record_in_the_state_topic_ends_the_feed_with_its_place() {
+fn the_state_topic_has_a_strange_record_and_the_feed_ends_with_its_place() {
     let broker = broker();
     broker.create("strange", 1, &[]);
     let place = ToKafka::new(broker, "strange", 1);
