@@ -7,7 +7,7 @@ use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{child, counter, dependent, leaf, parent, text, thing};
-use besom_tests::conformance::world::{apply, candidate};
+use besom_tests::conformance::world::{apply, candidate, unqueued};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::refused_rows;
 
@@ -272,5 +272,28 @@ fn rows_of_a_partitioned_table_are_changed() {
         let left: Vec<Row> = [5, 6, 7, 12, 13, 14].map(|id| vec![Value::Integer(id)]).to_vec();
         assert_eq!(world.rows("counters", &["id"]).await, left);
         assert_eq!(world.latest_images().await.len(), 4);
+    });
+}
+
+/// A preview says what a run would meet: the rows of a view are changed one by one only.
+#[test]
+fn rows_of_a_view_are_refused_in_a_trial_as_in_a_commit() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        let view = "ALTER TABLE counters RENAME TO all_counters;
+                    CREATE VIEW counters AS SELECT * FROM all_counters WHERE n > 0";
+        product.batch_execute(view).await.unwrap();
+        product.batch_execute("INSERT INTO all_counters VALUES (1, 1), (2, 1)").await.unwrap();
+        let entry = unqueued(world.fence.term, world.now, None, delete("counters"));
+        let batch = world.batch(vec![entry]);
+        let tried = world.store().try_commit(&batch).await.unwrap();
+        let committed = world.store().commit(&batch).await.unwrap();
+        for outcome in [&tried.outcomes[0], &committed.outcomes[0]] {
+            let Outcome::Skipped(why) = outcome else { panic!("{outcome:?}") };
+            assert!(why.contains("is no table") && why.contains("chunk = 0"), "{why}");
+        }
+        assert_eq!(world.rows("counters", &["id"]).await.len(), 2);
     });
 }

@@ -865,7 +865,11 @@ impl<'a> Attempt<'a> {
                     session.set_room(room);
                     if let [alone] = works.as_slice() {
                         let is_violation = matches!(said, NotApplied::Violation(_));
-                        let ranges = ranges_of(alone);
+                        let mut ranges = ranges_of(alone);
+                        ranges.retain(|(range, _)| {
+                            let table = self.setting.mapping.table(&range.collection);
+                            table.is_ok_and(|table| range_change::has_ranges(table))
+                        });
                         if is_violation && alone.proposal.rows_may_stay() && !ranges.is_empty() {
                             let done = self.bisected(session, alone, ranges, &deferred).await?;
                             let done = applied(alone, &done).map(|()| done);

@@ -28,6 +28,11 @@ pub(super) struct Statement {
     pub(super) together: Option<Together>,
 }
 
+/// Whether rows of it can be changed by ranges: a row of a view has no place that could be named.
+pub(super) fn has_ranges(table: &Table) -> bool {
+    table.found.as_ref().is_none_or(|found| matches!(found.kind.as_str(), "r" | "p"))
+}
+
 /// The statement that changes the rows; it returns the rows as they were, or one column for each if before-images
 /// are not kept.
 pub(super) fn statement(
@@ -37,8 +42,7 @@ pub(super) fn statement(
     fate: Fate<'_>,
 ) -> Result<Statement, Refusal> {
     let table = mapping.table(&range.collection)?;
-    // A row of a view has no place that could be named.
-    if table.found.as_ref().is_some_and(|found| !matches!(found.kind.as_str(), "r" | "p")) {
+    if !has_ranges(table) {
         return Err(format!(
             "{:?} is no table: its rows can only be changed one by one, with `chunk = 0` of retention",
             range.collection

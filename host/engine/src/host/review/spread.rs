@@ -27,7 +27,7 @@ pub(super) struct Asked {
     pub(super) rows: u64,
     /// What its plugin has said, and when; none: it has to be asked again.
     pub(super) said: Option<(Instant, Result<Verdict, Fault>)>,
-    /// Its place among the items of the plan, from 1.
+    /// Its place among the items of the plan, from 1; 0: it is not known yet.
     pub(super) place: u64,
 }
 
@@ -149,7 +149,7 @@ impl Spread {
         let (most, before) = (most as usize, all.saturating_sub(1));
         let mut items: Vec<Option<Asked>> = self.kept.into_iter().map(|(_, a)| Some(a)).collect();
         for (at, asked) in items.iter_mut().enumerate() {
-            if let Some(asked) = asked {
+            if let Some(asked) = asked.as_mut().filter(|asked| asked.place == 0) {
                 asked.place = 1 + (at as u64 * (seen - 1)).checked_div(before).unwrap_or(0);
             }
         }
