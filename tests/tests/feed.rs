@@ -43,8 +43,15 @@ fn address(broker: &Kafka) -> String {
 
 /// Produces messages as Besom does: the key and number of each; the payload is the number.
 fn produce(brokers: &str, topic: &str, messages: impl IntoIterator<Item = (&'static str, u64)>) {
-    let with_payload = |(key, number): (&'static str, u64)| (key, Some(number), number.to_string());
-    produce_as_they_are(brokers, topic, messages.into_iter().map(with_payload));
+    send(&producer(brokers), topic, messages.into_iter().map(with_payload));
+}
+
+fn with_payload((key, number): (&'static str, u64)) -> (&'static str, Option<u64>, String) {
+    (key, Some(number), number.to_string())
+}
+
+fn producer(brokers: &str) -> BaseProducer {
+    ClientConfig::new().set("bootstrap.servers", brokers).create().unwrap()
 }
 
 fn produce_as_they_are(
@@ -52,8 +59,14 @@ fn produce_as_they_are(
     topic: &str,
     messages: impl IntoIterator<Item = (&'static str, Option<u64>, String)>,
 ) {
-    let producer: BaseProducer =
-        ClientConfig::new().set("bootstrap.servers", brokers).create().unwrap();
+    send(&producer(brokers), topic, messages);
+}
+
+fn send(
+    producer: &BaseProducer,
+    topic: &str,
+    messages: impl IntoIterator<Item = (&'static str, Option<u64>, String)>,
+) {
     for (key, number, payload) in messages {
         let mut record = BaseRecord::to(topic).key(key).payload(payload.as_bytes());
         if let Some(number) = number {
@@ -862,10 +875,11 @@ impl Flow {
         let open = Arc::new(AtomicBool::new(true));
         let is_open = Arc::clone(&open);
         let thread = std::thread::spawn(move || {
-            let mut number = 0;
+            let (mut number, producer) = (0, producer(&brokers));
             while is_open.load(Ordering::Relaxed) {
                 let numbers = number + 1..=number + 5;
-                produce(&brokers, &topic, numbers.flat_map(|one| FLOWING.map(|key| (key, one))));
+                let all = numbers.flat_map(|one| FLOWING.map(|key| (key, one)));
+                send(&producer, &topic, all.map(with_payload));
                 number += 5;
                 std::thread::sleep(Duration::from_millis(50));
             }
