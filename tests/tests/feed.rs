@@ -1235,7 +1235,7 @@ fn an_experiment_counts_exactly_while_its_parts_are_killed() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_message-counting-under-test"));
     command.args(["experiment", "--brokers", &address(&broker), "--besom"]).arg(besom);
     command.args(["--clients", "4", "--lines", "500", "--partitions", "3", "--consumers", "2"]);
-    command.args(["--kills", "10", "--patience", "90"]).stdout(std::process::Stdio::piped());
+    command.args(["--kills", "10", "--patience", "300"]).stdout(std::process::Stdio::piped());
     let running = command.spawn().unwrap();
     std::thread::sleep(Duration::from_secs(5));
     broker.kill();
