@@ -6,7 +6,9 @@ use besom_core::proposal::{Change, RowRange};
 use besom_core::value::{Row, Value};
 use besom_ports::store::Outcome;
 use besom_tests::adapters::postgres::Postgres;
-use besom_tests::conformance::tables::{child, counter, dependent, leaf, parent, text, thing};
+use besom_tests::conformance::tables::{
+    child, collections, counter, dependent, leaf, parent, text, thing,
+};
 use besom_tests::conformance::world::{apply, candidate, unqueued};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::refused_rows;
@@ -285,6 +287,8 @@ fn rows_of_a_view_are_refused_in_a_trial_as_in_a_commit() {
         let view = "ALTER TABLE counters RENAME TO all_counters;
                     CREATE VIEW counters AS SELECT * FROM all_counters WHERE n > 0";
         product.batch_execute(view).await.unwrap();
+        // The store looks again what is behind the name.
+        world.store().set_collections(collections());
         product.batch_execute("INSERT INTO all_counters VALUES (1, 1), (2, 1)").await.unwrap();
         let entry = unqueued(world.fence.term, world.now, None, delete("counters"));
         let batch = world.batch(vec![entry]);
