@@ -229,10 +229,11 @@ fn rows_come_back_with_their_storage_classes_and_row_ids() {
                 "DROP TABLE counters;
                  CREATE TABLE counters (id INTEGER NOT NULL, n, PRIMARY KEY (id)) WITHOUT ROWID;
                  DROP TABLE settings;
-                 CREATE TABLE settings (name TEXT NOT NULL UNIQUE, value, PRIMARY KEY (name));
+                 CREATE TABLE settings (name TEXT NOT NULL UNIQUE, value, \"Été\" DEFAULT 'lost', PRIMARY KEY (name));
                  INSERT INTO counters VALUES (1, 1), (2, 2.5), (3, 'three'), (4, x'04'), (5, NULL),
                    (6, CAST(x'ff41' AS TEXT)), (7, 9e999);
-                 INSERT INTO settings (rowid, name, value) VALUES (70, 'a', 1), (71, 'b', '1'), (72, 'c', 1.0)",
+                 INSERT INTO settings (rowid, name, value, \"Été\")
+                 VALUES (70, 'a', 1, 'x'), (71, 'b', '1', 'y'), (72, 'c', 1.0, 'z')",
             )
             .expect("the product's tables");
         let dump = |sql: &str| -> Vec<String> {
@@ -246,7 +247,8 @@ fn rows_come_back_with_their_storage_classes_and_row_ids() {
             Change::DeleteRange(Arc::new(range))
         };
         let counters = "SELECT id || typeof(n) || hex(CAST(n AS BLOB)) FROM counters ORDER BY id";
-        let settings = "SELECT rowid || name || typeof(value) FROM settings ORDER BY name";
+        let settings =
+            "SELECT rowid || name || typeof(value) || \"Été\" FROM settings ORDER BY name";
         let before = (dump(counters), dump(settings));
         for (collection, sql) in [("counters", counters), ("settings", settings)] {
             world.settle(candidate(collection), apply(vec![], vec![all(collection)])).await;

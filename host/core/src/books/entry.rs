@@ -83,8 +83,8 @@ pub enum Judged {
 
 impl Judged {
     /// What follows from changes that the database has applied to so many rows; `refused`: why it has left rows of
-    /// ranges as they were, and whether foreign keys `keep` all of these. An item that stands for the rows of ranges and has changed none of them has done
-    /// nothing: others hold the rows, or they no longer match.
+    /// ranges as they were, and whether foreign keys `keep` all of these. An item that stands for the rows of ranges and
+    /// has changed none of them has done nothing: others hold the rows, or they no longer match.
     pub fn of_rows(proposal: &Proposal, rows: u64, refused: Option<&str>, keep: bool) -> Judged {
         match refused {
             _ if rows == 0 && proposal.restores() => Judged::Unchanged,

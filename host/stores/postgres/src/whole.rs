@@ -91,12 +91,10 @@ impl Whole {
                 let field = &stored[*at];
                 field.name == self.read[*at].0
                     && match (texts.next().flatten(), &field.value) {
-                        (Some(None), Value::Null) => true,
-                        (Some(Some(text)), Value::Text(kept)) => text == kept.as_str(),
                         (Some(Some(text)), Value::Bytes(kept)) => {
                             text.strip_prefix("\\x").and_then(unhex).is_some_and(|b| b == *kept)
                         }
-                        _ => false,
+                        (text, kept) => is_spelt(text, kept),
                     }
             })
     }
@@ -147,11 +145,7 @@ impl Whole {
                         _ => false,
                     }
                 }
-                false => match (texts.next().flatten(), &field.value) {
-                    (Some(None), Value::Null) => true,
-                    (Some(Some(text)), Value::Text(kept)) => text == kept.as_str(),
-                    _ => false,
-                },
+                false => is_spelt(texts.next().flatten(), &field.value),
             };
             if !is_same || *name != field.name {
                 return Ok(false);
@@ -171,6 +165,15 @@ impl Whole {
             values.get(at).map_or(Value::Null, |value| of_kept(*column, padded, value))
         };
         other.key.iter().map(value).collect()
+    }
+}
+
+/// Whether a field of a record is the text that was kept, or both are null; the outer none: there is no such field.
+fn is_spelt(field: Option<Option<Cow<'_, str>>>, kept: &Value) -> bool {
+    match (field, kept) {
+        (Some(None), Value::Null) => true,
+        (Some(Some(text)), Value::Text(kept)) => text == kept.as_str(),
+        _ => false,
     }
 }
 

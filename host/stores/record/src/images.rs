@@ -512,6 +512,26 @@ mod tests {
         names.iter().map(|name| ((*name).to_owned(), column)).collect()
     }
 
+    fn origin<'a>(key: &'a [String], columns: &'a BTreeMap<String, Column>) -> Origin<'a> {
+        Origin { collection: "c", tenant: None, key, columns, declared: None }
+    }
+
+    /// A table is known by its first row with columns.
+    #[test]
+    fn how_the_columns_were_declared_is_kept_with_the_rows() {
+        let (columns, key) = (mapped(&["id"]), ["id".to_owned()]);
+        let origin = Origin { declared: Some(u64::MAX), ..origin(&key, &columns) };
+        let mut images = Images::default();
+        images.push_absent(origin, &Left::Copy, vec![Value::Integer(1)]).unwrap();
+        images
+            .push(origin, &Left::Gone, [("id", false)].into_iter(), &[Value::Integer(2)])
+            .unwrap();
+        let packed = images.pack("v", None);
+        let (rows, declared) = unpack_declared(&packed, as_it_is).unwrap();
+        assert_eq!((rows.len(), outline(&packed).unwrap().rows), (2, 2));
+        assert_eq!(declared, BTreeMap::from([("c".to_owned(), u64::MAX)]));
+    }
+
     #[test]
     fn what_is_lent_is_packed_like_what_is_owned() {
         let lent = [
@@ -525,13 +545,7 @@ mod tests {
         let values: Vec<Value> = lent.iter().cloned().map(Value::from).collect();
         let names: Vec<String> = (0..values.len()).map(|at| format!("c{at}")).collect();
         let columns = mapped(&["c1", "c3"]);
-        let origin = Origin {
-            collection: "c",
-            tenant: None,
-            key: &names[1..2],
-            columns: &columns,
-            declared: None,
-        };
+        let origin = origin(&names[1..2], &columns);
         let (mut of_lent, mut of_values) = (Images::default(), Images::default());
         let each = || names.iter().map(|name| (name.as_str(), false));
         for _ in 0..2 {
@@ -556,8 +570,7 @@ mod tests {
     fn a_row_behind_a_key_alone_has_its_columns() {
         let columns = mapped(&["id"]);
         let key = ["id".to_owned()];
-        let origin =
-            Origin { collection: "c", tenant: None, key: &key, columns: &columns, declared: None };
+        let origin = origin(&key, &columns);
         let each = || [("id", false), ("more", true)].into_iter();
         let set = Left::Set(vec![Field::new("id", Value::Integer(7))]);
         let mut images = Images::default();
@@ -598,8 +611,7 @@ mod tests {
     fn a_record_without_what_the_item_was_given_is_read() {
         let columns = mapped(&["id"]);
         let key = ["id".to_owned()];
-        let origin =
-            Origin { collection: "c", tenant: None, key: &key, columns: &columns, declared: None };
+        let origin = origin(&key, &columns);
         let mut images = Images::default();
         images
             .push(origin, &Left::Gone, [("id", false)].into_iter(), &[Value::Integer(2)])
@@ -632,8 +644,7 @@ mod tests {
     fn an_inserted_row_has_its_columns_and_its_key() {
         let columns = mapped(&["id"]);
         let key = ["id".to_owned()];
-        let origin =
-            Origin { collection: "c", tenant: None, key: &key, columns: &columns, declared: None };
+        let origin = origin(&key, &columns);
         let each = || [("more", false), ("id", false)].into_iter();
         let values = [Value::Null, Value::Integer(7)];
         let mut images = Images::default();
@@ -665,8 +676,7 @@ mod tests {
         ];
         let key = ["c0".to_owned()];
         let columns = mapped(&["c0"]);
-        let origin =
-            Origin { collection: "c", tenant: None, key: &key, columns: &columns, declared: None };
+        let origin = origin(&key, &columns);
         let names: Vec<String> = (0..all.len()).map(|at| format!("c{at}")).collect();
         let mut images = Images::default();
         for _ in 0..3 {
@@ -689,13 +699,7 @@ mod tests {
         let key = ["id".to_owned()];
         let columns = mapped(&["id", "bytes"]);
         let tenant = Tenant::from("t");
-        let origin = Origin {
-            collection: "c",
-            tenant: Some(&tenant),
-            key: &key,
-            columns: &columns,
-            declared: None,
-        };
+        let origin = Origin { tenant: Some(&tenant), ..origin(&key, &columns) };
         let whole = usize::from(u16::MAX);
         let sizes = [whole - 40, 0, whole + 1, 1, whole, 300, 3 * whole, 64, whole - 1];
         for (id, size) in sizes.into_iter().chain(whole - 60..whole - 20).enumerate() {

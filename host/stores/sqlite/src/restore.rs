@@ -122,7 +122,7 @@ type Scene = BTreeMap<String, Place>;
 
 /// What is known of a table.
 struct Place {
-    /// The columns that can be written, in lower case.
+    /// The columns that can be written.
     writable: Vec<String>,
     /// Whether a trigger may change a row as soon as the statement that has written it has ended.
     triggered: bool,
@@ -131,8 +131,9 @@ struct Place {
 }
 
 impl Place {
-    fn writes(&self, field: &Field) -> bool {
-        self.writable.iter().any(|name| name.eq_ignore_ascii_case(&field.name))
+    /// Whether a column of this name can be written. Like SQLite, it folds the letters of ASCII alone.
+    fn writes(&self, column: &str) -> bool {
+        self.writable.iter().any(|name| name.eq_ignore_ascii_case(column))
     }
 }
 
@@ -175,12 +176,12 @@ impl Effects<'_> {
             earlier.add(&self.kept_rows(history)?.unwrap_or_default(), count);
         }
         let mut notes = Vec::new();
-        for (name, Place { writable: columns, .. }) in &scene {
+        for (name, place) in &scene {
             let of =
                 images.iter().find(|image| image.collection == *name && !image.stored.is_empty());
             let gone = of.into_iter().flat_map(|image| &image.stored).map(|field| &*field.name);
             let gone: Vec<&str> = gone
-                .filter(|column| *column != ROWID && !self.has_column(name, column, columns))
+                .filter(|column| *column != ROWID && !self.has_column(name, column, place))
                 .collect();
             notes.extend(lost(name, &gone));
         }
@@ -201,14 +202,14 @@ impl Effects<'_> {
         Ok(restored)
     }
 
-    fn has_column(&self, collection: &str, column: &str, writable: &[String]) -> bool {
+    fn has_column(&self, collection: &str, column: &str, place: &Place) -> bool {
         let computed = || {
             let table = self.mapping.table(collection).ok()?;
             let sql = "SELECT 1 FROM pragma_table_xinfo(?1) WHERE lower(name) = lower(?2)";
             let mut statement = self.conn.prepare_cached(sql).ok()?;
             statement.exists([&table.collection.table, column]).ok()
         };
-        writable.contains(&column.to_lowercase()) || computed().unwrap_or_default()
+        place.writes(column) || computed().unwrap_or_default()
     }
 
     fn kept_rows(&mut self, history: u64) -> Result<Option<Vec<BeforeImage>>, Stop> {
@@ -323,7 +324,7 @@ impl Effects<'_> {
         let whole = table.whole(self.conn)?;
         let is_written = |field: &Field| match field.name == ROWID {
             true => whole != "*",
-            false => scene[&first.collection].writes(field),
+            false => scene[&first.collection].writes(&field.name),
         };
         let insert = |without: Option<&str>, count: usize| -> Result<Insert<'_>, Stop> {
             let each = first.stored.iter().map(|f| is_written(f) && Some(&*f.name) != without);
@@ -393,7 +394,7 @@ impl Effects<'_> {
     fn set_back(&self, image: &BeforeImage, fields: &[Field], scene: &Scene) -> Result<Did, Stop> {
         let table = self.mapping.table(&image.collection)?;
         let (mut set, mut params): (String, Params<'_>) = (String::new(), Vec::new());
-        let is_known = |field: &&Field| scene[&image.collection].writes(field);
+        let is_known = |field: &&Field| scene[&image.collection].writes(&field.name);
         let garbled: Vec<Option<Vec<u8>>> =
             fields.iter().filter(is_known).map(|field| garbled(&field.value)).collect();
         for (field, bytes) in fields.iter().filter(is_known).zip(&garbled) {
@@ -572,7 +573,7 @@ pub(super) fn is_triggered(conn: &Connection, table: &str) -> Job<bool> {
 /// The columns that can be written; none: there is no such table.
 fn writable_of(conn: &Connection, table: &str) -> Job<Vec<String>> {
     let mut statement = conn.prepare_cached(
-        "SELECT lower(name) FROM pragma_table_xinfo(?1) WHERE hidden = 0
+        "SELECT name FROM pragma_table_xinfo(?1) WHERE hidden = 0
            AND EXISTS (SELECT 1 FROM pragma_table_list(?1) WHERE schema = 'main' AND type IN ('table', 'virtual'))",
     )?;
     let names = statement.query_map([table], |r| r.get(0))?;
