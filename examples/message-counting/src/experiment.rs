@@ -20,6 +20,8 @@ use rand::{Rng as _, SeedableRng as _};
 
 use crate::{COUNTS, Consuming, DEAD, LINES, TEXTS, aggregator, client, counter, text};
 
+/// How many lines of each log are shown if not all is counted in time.
+const LOG_LINES: usize = 12;
 /// How often the experiment looks whether all is counted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -118,6 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         let late = begun.elapsed() > Duration::from_secs(arguments.patience);
         if late {
             eprintln!("after {} s, not all is counted", arguments.patience);
+            tell_logs(place.path());
             break;
         }
         std::thread::sleep(LOOK_EVERY);
@@ -139,6 +142,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     }
     println!("{} messages in {:.1} s", sum, taken.as_secs_f64());
     Ok(rows.iter().all(|Row(_, expected, found)| expected == found))
+}
+
+/// Prints the last lines that each part has logged.
+fn tell_logs(place: &Path) {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    logs.retain(|path| path.extension().is_some_and(|ends| ends == "log"));
+    logs.sort();
+    for path in logs {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        eprintln!("the end of {}:", path.file_name().unwrap_or_default().display());
+        for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
+            eprintln!("  {line}");
+        }
+    }
 }
 
 fn rows(
