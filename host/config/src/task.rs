@@ -914,7 +914,10 @@ impl RawTask {
                         "the plugin `{}` requests the collection `{name}`, which is not mapped",
                         self.plain.plugin
                     ),
-                    format!("add [collections.{}]", written(name)),
+                    format!(
+                        "add [collections.{of}], or name the one to use: collections = {{ {of} = \"...\" }}",
+                        of = written(name)
+                    ),
                 );
                 continue;
             };
