@@ -192,30 +192,47 @@ async fn looked(
     Ok(Looked { faults, remarks, refused, views, kept })
 }
 
-/// Finds tasks that change the rows of a view by ranges, which no database can. Returns the task, the error and the
-/// fix.
+/// Finds tasks that change rows of a view in a way that the database has not: by ranges, or on SQLite at all.
+/// Returns the task, the error and the fix.
 async fn over_views(config: &Config) -> Result<Vec<(TaskName, String, String)>, Failure> {
     let mut found = Vec::new();
+    let mut views: BTreeMap<&str, bool> = BTreeMap::new();
     let now = Time::from_jiff(jiff::Timestamp::now());
     for task in config.tasks.values() {
-        let Some(name) = in_ranges(task, now) else { continue };
-        let Some(table) = config.collections.get(&name).map(|of| &of.table) else { continue };
-        let shape = open::describe(config, table).await?;
-        if !matches!(shape, Described::Table(Shape { is_view: true, .. })) {
-            continue;
+        let ranges = in_ranges(task, now);
+        let changed = task.grants.iter().filter(|(name, operations)| match config.store.url {
+            Some(_) => ranges.as_ref() == Some(*name),
+            None => operations.insert || operations.update || operations.delete,
+        });
+        for (name, _) in changed {
+            let Some(table) = config.collections.get(name).map(|of| of.table.as_str()) else {
+                continue;
+            };
+            let is_view = match views.get(table) {
+                Some(known) => *known,
+                None => {
+                    let shape = open::describe(config, table).await?;
+                    matches!(shape, Described::Table(Shape { is_view: true, .. }))
+                }
+            };
+            views.insert(table, is_view);
+            if !is_view {
+                continue;
+            }
+            let how = if ranges.as_ref() == Some(name) { " by ranges" } else { "" };
+            let message = format!(
+                "`{}` changes rows of {table:?}{how}, and that is a view: every item would fail",
+                task.name
+            );
+            let fix = match config.store.url {
+                Some(_) => format!(
+                    "write chunk = 0 in the settings of [tasks.{}], so that its rows are changed one by one, or map the table",
+                    written(task.name.as_str())
+                ),
+                None => "map the table: Besom changes no rows of a view of SQLite".to_owned(),
+            };
+            found.push((task.name.clone(), message, fix));
         }
-        let message = format!(
-            "`{}` changes rows of {table:?} by ranges, and that is a view: every item would fail",
-            task.name
-        );
-        let fix = match config.store.url {
-            Some(_) => format!(
-                "write chunk = 0 in the settings of [tasks.{}], so that its rows are changed one by one, or map the table",
-                written(task.name.as_str())
-            ),
-            None => "map the table: SQLite changes no rows of a view".to_owned(),
-        };
-        found.push((task.name.clone(), message, fix));
     }
     Ok(found)
 }
