@@ -223,7 +223,8 @@ pub struct Messages {
 /// Items that would change nothing, or only some of their rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Others {
-    /// `skip`, `retry`, `dead`, `fault`, `refused`, `partial`, `locked`, `left_out`.
+    /// `skip`, `retry`, `dead`, `fault`, `refused`, `partial`, `locked`, `left_out`,
+    /// `not_planned`.
     pub verdict: String,
     /// Why.
     pub reason: String,

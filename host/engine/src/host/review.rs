@@ -90,6 +90,8 @@ struct Examination<'a> {
     full: Option<String>,
     locked: Locked,
     left_out: LeftOut,
+    /// Number of candidates that a run would not plan again.
+    blocked: u64,
 }
 
 /// What other sessions have locked.
@@ -149,6 +151,7 @@ impl Ports {
             full: None,
             locked: Locked::default(),
             left_out: LeftOut::default(),
+            blocked: 0,
         };
         let mut done = match of.held {
             true => examination.of_planned(of.run).await,
@@ -168,6 +171,10 @@ impl Ports {
         plan.whole = Some(examination.whole);
         plan.others.extend(examination.locked.other());
         if !of.held {
+            if examination.blocked > 0 {
+                let (verdict, reason) = ("not_planned".to_owned(), NOT_PLANNED.to_owned());
+                plan.others.push(Others { verdict, reason, count: examination.blocked });
+            }
             let left_out = &examination.left_out;
             self.recorder.left_out(of.run, &of.definition.name, left_out);
             if left_out.rows > 0 {
@@ -320,10 +327,14 @@ impl Examination<'_> {
             let page = self.ports.guests.scan(&self.call, view, activity, tenant, from, PAGE).await;
             let page = page.map_err(of_guest)?;
             self.left_out.add(&page.left_out);
+            let candidates = apart(page.candidates);
+            let blocked = self.ports.store.blocked(&self.definition.name, &candidates).await;
+            let blocked = blocked.map_err(of_store)?;
+            self.blocked += blocked.iter().filter(|blocked| **blocked).count() as u64;
             let partitions = self.ports.store.partitions();
-            let items: Vec<Item> = apart(page.candidates)
-                .into_iter()
-                .map(|candidate| item(self.definition, partitions, self.call.now, candidate))
+            let free = candidates.into_iter().zip(blocked).filter(|(_, blocked)| !blocked);
+            let items: Vec<Item> = free
+                .map(|(candidate, _)| item(self.definition, partitions, self.call.now, candidate))
                 .collect();
             self.ask_all(items, true).await?;
             if page.next.is_none() || page.next == cursor || self.has_asked() {
@@ -593,6 +604,10 @@ impl Examination<'_> {
         });
     }
 }
+
+/// Why candidates are not among the items of a preview.
+const NOT_PLANNED: &str = "a run does not plan these again: undone, settled or discarded until the version changes, \
+                           or an open dead letter";
 
 /// The recorded reason of a change that the database refuses, followed by its message.
 const REFUSED: &str = "the database refuses the change";
