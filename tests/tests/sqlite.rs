@@ -276,6 +276,73 @@ fn rows_come_back_with_their_storage_classes_and_row_ids() {
     });
 }
 
+/// A column that is called as SQLite calls the row id is a column like the others.
+#[test]
+fn a_column_called_rowid_comes_back_with_its_value() {
+    use besom_core::proposal::{Change, RowRange};
+    use besom_tests::conformance::world::{apply, candidate};
+    use besom_tests::undone_rows::{latest, undo};
+    block_on(async {
+        for columns in ["rowid TEXT", "rowid TEXT, oid TEXT DEFAULT 'o'", "_rowid_, RowId, oid"] {
+            let sqlite = Sqlite::open();
+            let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
+            let world = World::new(Box::new(sqlite)).await;
+            let own = format!(
+                "DROP TABLE settings;
+                 CREATE TABLE settings (name TEXT PRIMARY KEY, value, {columns});
+                 INSERT INTO settings (name, value, rowid) VALUES ('a', 1, 'A'), ('b', 2, 7), ('c', 3, NULL)"
+            );
+            product.execute_batch(&own).expect("the product's table");
+            let dump = || -> Vec<String> {
+                let sql = "SELECT name || value || coalesce(typeof(rowid) || rowid, '-') FROM settings ORDER BY name";
+                let mut statement = product.prepare(sql).expect("a query");
+                let rows = statement.query_map([], |row| row.get(0)).expect("rows");
+                rows.map(|row| row.expect("a row")).collect()
+            };
+            let before = dump();
+            let range = RowRange { collection: "settings".into(), rows: 9, ..RowRange::default() };
+            let all = vec![Change::DeleteRange(Arc::new(range))];
+            world.settle(candidate("k"), apply(vec![], all)).await;
+            assert_eq!(dump(), Vec::<String>::new());
+            assert_eq!(undo(&world, latest(&world).await, &[]).await.reason, None, "{columns}");
+            assert_eq!(dump(), before, "{columns}");
+        }
+    });
+}
+
+/// One row would take all others of the commit with it.
+#[test]
+fn rows_stay_where_a_trigger_may_roll_back_the_transaction() {
+    use besom_core::proposal::Change;
+    use besom_tests::conformance::tables::thing;
+    use besom_tests::conformance::world::{apply, candidate};
+    use besom_tests::undone_rows::{latest, rehearsed, undo};
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let product = rusqlite::Connection::open(sqlite.path()).expect("the file opens");
+        let world = World::new(Box::new(sqlite)).await;
+        world.write(vec![thing("a", 1), thing("b", 2)]).await;
+        let gone = |id: &str| Change::Delete { collection: "things".into(), key: vec![text(id)] };
+        world.settle(candidate("k"), apply(vec![], vec![gone("a"), gone("b")])).await;
+        let item = latest(&world).await;
+        let run = |sql: &str| product.execute_batch(sql).expect("a statement of the product");
+        run("CREATE TRIGGER no BEFORE\n INSERT\n ON things WHEN NEW.id = 'a'
+             BEGIN SELECT raise ( rollback, 'no'); END");
+        let found = rehearsed(&world, item).await;
+        assert_eq!((found.rows, found.stay.len()), (0, 2));
+        let why = "a trigger of its table may roll back the whole transaction";
+        assert!(found.stay.iter().all(|stay| stay.why.starts_with(why)), "{:?}", found.stay);
+        let undone = undo(&world, item, &[]).await;
+        assert!(undone.rows == 0 && undone.reason.is_some_and(|said| said.contains(why)));
+        // For other changes of the table, such a trigger is none of this.
+        run(
+            "DROP TRIGGER no; CREATE TRIGGER no BEFORE DELETE ON things BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
+        );
+        assert_eq!(undo(&world, item, &[]).await.rows, 2);
+        world.balanced().await;
+    });
+}
+
 /// A table with a column called `rowid`, an archive that would overwrite or convert rows, and a child that is compared
 /// otherwise than its foreign key compares it.
 #[test]

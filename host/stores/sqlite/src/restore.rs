@@ -126,8 +126,18 @@ struct Place {
     writable: Vec<String>,
     /// Whether a trigger may change a row as soon as the statement that has written it has ended.
     triggered: bool,
+    /// The events of triggers that may roll back the whole transaction.
+    rolling_back: Vec<Event>,
     /// What refers to its rows, and would be deleted or changed with them; read when it is needed.
     references: OnceCell<Vec<Reference>>,
+}
+
+/// What fires a trigger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Insert,
+    Update,
+    Delete,
 }
 
 impl Place {
@@ -168,7 +178,12 @@ impl Effects<'_> {
                 return Ok(nothing(&absent(&table.collection.table)));
             }
             let triggered = is_triggered(self.conn, &table.collection.table)?;
-            let place = Place { writable, triggered, references: OnceCell::new() };
+            let rolling_back = match triggered {
+                true => rolling_back(self.conn, &table.collection.table)?,
+                false => Vec::new(),
+            };
+            let references = OnceCell::new();
+            let place = Place { writable, triggered, rolling_back, references };
             scene.insert(name.clone(), place);
         }
         let mut earlier = Earlier::default();
@@ -232,6 +247,17 @@ impl Effects<'_> {
         if let Some(sql) = turn {
             self.conn.prepare_cached(sql)?.execute([])?;
             return Ok(Answer::Done(Vec::new()));
+        }
+        let written = match &ask {
+            Ask::Put { rows, .. } => rows.first().map(|row| (&*row.collection, Event::Insert)),
+            Ask::Set { rows } => rows.first().map(|(row, _)| (&*row.collection, Event::Update)),
+            Ask::Remove { collection, .. } => Some((*collection, Event::Delete)),
+            Ask::Look { .. } | Ask::Mark | Ask::Back | Ask::Keep => None,
+        };
+        if let Some((name, event)) = written
+            && scene.get(name).is_some_and(|place| place.rolling_back.contains(&event))
+        {
+            return Ok(Answer::Refused(ROLLS_BACK.to_owned()));
         }
         self.dirty = true;
         let was_violated = deferred_violation(self.conn);
@@ -322,9 +348,9 @@ impl Effects<'_> {
         let Some(first) = rows.first() else { return Ok(Vec::new()) };
         let table = self.mapping.table(&first.collection)?;
         let whole = table.whole(self.conn)?;
-        let is_written = |field: &Field| match field.name == ROWID {
-            true => whole != "*",
-            false => scene[&first.collection].writes(&field.name),
+        // Where the whole row has no row id of its own, this is a column of that name.
+        let is_written = |field: &Field| {
+            field.name == ROWID && whole != "*" || scene[&first.collection].writes(&field.name)
         };
         let insert = |without: Option<&str>, count: usize| -> Result<Insert<'_>, Stop> {
             let each = first.stored.iter().map(|f| is_written(f) && Some(&*f.name) != without);
@@ -408,6 +434,16 @@ impl Effects<'_> {
         }
         let mut sql = format!("UPDATE OR ABORT {} SET {set} WHERE ", table.name);
         table.push_key(self.tenant_of(image), image.key.iter(), &mut sql, &mut params)?;
+        // A value that cannot be set, such as a row id, stays another one.
+        if !fields.iter().all(|field| is_known(&field)) {
+            sql.push_str(&format!(" RETURNING {}", table.whole(self.conn)?));
+            let mut statement = self.conn.prepare_cached(&sql)?;
+            return match returned(&mut statement, &params) {
+                Ok(Some(row)) => Ok(Did::Set(Some(row))),
+                Ok(None) => Ok(Did::Missing),
+                Err(e) => self.refused(e),
+            };
+        }
         let mut statement = self.conn.prepare_cached(&sql)?;
         match statement.execute(params_from_iter(params.iter())) {
             Ok(0) => Ok(Did::Missing),
@@ -568,6 +604,37 @@ pub(super) fn is_triggered(conn: &Connection, table: &str) -> Job<bool> {
         "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)",
     )?;
     Ok(statement.exists([table])?)
+}
+
+/// Why a row is not written where a trigger may roll back what others have written.
+const ROLLS_BACK: &str = "a trigger of its table may roll back the whole transaction (RAISE(ROLLBACK)), and all other \
+                          rows with it: drop the trigger, or let it RAISE(ABORT), then undo it again";
+
+/// The events whose triggers contain `RAISE(ROLLBACK)`.
+fn rolling_back(conn: &Connection, table: &str) -> Job<Vec<Event>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)",
+    )?;
+    let mut events = Vec::new();
+    for sql in statement.query_map([table], |r| r.get::<_, String>(0))? {
+        let letters: String = sql?.chars().filter(|c| !c.is_whitespace()).collect();
+        let letters = letters.to_ascii_uppercase();
+        if !letters.contains("RAISE(ROLLBACK") {
+            continue;
+        }
+        // The names before the event may contain its word: then the trigger counts for it as well.
+        let head = letters.split("BEGIN").next().unwrap_or_default();
+        for (event, words) in [
+            (Event::Insert, &["INSERTON"][..]),
+            (Event::Update, &["UPDATEON", "UPDATEOF"]),
+            (Event::Delete, &["DELETEON"]),
+        ] {
+            if words.iter().any(|word| head.contains(word)) {
+                events.push(event);
+            }
+        }
+    }
+    Ok(events)
 }
 
 /// The columns that can be written; none: there is no such table.
