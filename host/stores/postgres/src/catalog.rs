@@ -25,6 +25,8 @@ pub(super) struct ColumnFound {
     pub(super) readable: bool,
     /// Whether the database computes it.
     pub(super) generated: bool,
+    /// Whether it is an identity column of which an UPDATE can set no value.
+    pub(super) fixed: bool,
     /// Whether a value is the same after its spelling was read by the same type: it is no computed one, and its
     /// type is an enum or one of PostgreSQL's own that does not depend on the locale.
     pub(super) exact: bool,
@@ -120,6 +122,7 @@ pub(super) async fn tables(
             generated: row.try_get(8)?,
             loose: row.try_get(9)?,
             exact: row.try_get(10)?,
+            fixed: row.try_get(11)?,
         };
         each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
     }
@@ -148,7 +151,8 @@ const COLUMNS: &str = "SELECT a.attrelid, a.attname::text,
     coalesce((SELECT l.oid::regcollation::text FROM pg_collation l
               WHERE l.oid = a.attcollation AND NOT l.collisdeterministic), ''),
     a.attgenerated = '' AND (t.typtype = 'e' OR t.typtype IN ('b', 'r', 'm')
-      AND t.typnamespace = 'pg_catalog'::regnamespace AND t.typname NOT IN ('money', '_money'))
+      AND t.typnamespace = 'pg_catalog'::regnamespace AND t.typname NOT IN ('money', '_money')),
+    a.attidentity = 'a'
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
   CROSS JOIN LATERAL (SELECT CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END) m(typmod)

@@ -518,6 +518,7 @@ mod tests {
             readable: true,
             generated: false,
             exact: false,
+            fixed: false,
             loose: String::new(),
         };
         for (ty, kind, encoding, fits) in [

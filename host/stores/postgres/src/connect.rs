@@ -492,6 +492,7 @@ fn settings(options: &Options, write: bool) -> String {
         "SET statement_timeout = {}; SET lock_timeout = {}; SET timezone = 'UTC'; \
          SET default_transaction_isolation = 'read committed'; SET client_encoding = 'UTF8'; \
          SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET extra_float_digits = 1; \
+         SET bytea_output = 'hex'; SET array_nulls = on; SET xmloption = 'content'; SET lc_monetary = 'C'; \
          SET jit = off; SET tcp_user_timeout = {}; SET tcp_keepalives_idle = {}; \
          SET tcp_keepalives_interval = {}; SET tcp_keepalives_count = {PROBES};",
         options.statement_timeout.as_millis(),

@@ -14,13 +14,13 @@ use besom_core::value::{Field, RowKey, Value};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
-use super::catalog::ColumnFound;
+use super::catalog::{self, ColumnFound};
 use super::check::triggers;
 use super::conditions::Conditions;
 use super::error::{Failure, Fault, Job, fault, invalid, words};
 use super::guards::matched;
 use super::mapping::{Mapping, Table, quote};
-use super::scene::{Reference, Scene};
+use super::scene::{Reference, Scene, Sight};
 use super::session::{Param, Pipeline, Session, params};
 use super::set::Set;
 use super::values::{Cell, Wire};
@@ -129,7 +129,10 @@ pub(super) async fn apply(
     let kin = Kin::of(tables.into_iter());
     let mut restoring = Restoring::new(images, restore, earlier, kin);
     let is_refusing = AtomicBool::new(false);
-    let back = Back { session, mapping, scene, tenant, declared, is_refusing };
+    let of = &restore.collections;
+    let tables = of.iter().filter_map(|name| mapping.table(name).ok());
+    let is_careful = !tables.into_iter().all(|table| scene.is_plain(table));
+    let back = Back { session, mapping, scene, tenant, of, is_careful, declared, is_refusing };
     while let Some(ask) = restoring.ask() {
         let answer = back.asked(ask).await?;
         restoring.answer(answer);
@@ -197,6 +200,11 @@ struct Back<'a> {
     mapping: &'a Mapping,
     scene: &'a Scene,
     tenant: Option<&'a Tenant>,
+    /// The collections whose rows are put back.
+    of: &'a [String],
+    /// Whether a statement may be refused before it is executed, because of a rule or a view: then the savepoint has to
+    /// be there before the statement is prepared.
+    is_careful: bool,
     /// How the columns of each collection were declared when its rows were kept.
     declared: BTreeMap<String, u64>,
     /// Whether a statement was refused.
@@ -266,7 +274,11 @@ impl Back<'_> {
 
     async fn ran(&self, sql: String, params: Vec<Param<'_>>) -> Job<Result<Vec<Row>, Denial>> {
         let mut pipeline = Pipeline::default();
-        pipeline.simple("SAVEPOINT back");
+        if self.is_careful {
+            self.session.batch("SAVEPOINT back").await?;
+        } else {
+            pipeline.simple("SAVEPOINT back");
+        }
         let place = pipeline.push(sql, params);
         // Deferred constraints are checked here, while they can be attributed. After a refusal more of them are likely:
         // then the end follows in a round trip of its own, because the server's log has a line for each statement
@@ -285,9 +297,12 @@ impl Back<'_> {
         };
         match done.await {
             Ok(rows) => Ok(Ok(rows)),
-            Err(Failure::Sql(e)) if fault(&e) == Fault::Item || is_denied(&e) => {
+            Err(Failure::Sql(e)) if self.is_refusal(&e) => {
                 self.is_refusing.store(true, Ordering::Relaxed);
                 self.session.batch("ROLLBACK TO back; RELEASE back").await?;
+                if fault(&e) == Fault::Program && !is_denied(&e) && !self.are_as_known().await? {
+                    return Err(Failure::Sql(e));
+                }
                 let said = match is_denied(&e) {
                     true => format!("{}; {UNDO_GRANTS}", words(&e)),
                     false => words(&e),
@@ -296,6 +311,21 @@ impl Back<'_> {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Whether the database has refused a statement for its rows, or for what it is.
+    fn is_refusal(&self, e: &tokio_postgres::Error) -> bool {
+        let is_said = self.is_careful && e.as_db_error().is_some();
+        fault(e) == Fault::Item || is_denied(e) || is_said && fault(e) == Fault::Program
+    }
+
+    /// Whether the tables are as the catalog was last read. If so, a statement that the database does not accept will
+    /// not be accepted later either: there is a rule, or a view that has taken the place of the table.
+    async fn are_as_known(&self) -> Job<bool> {
+        let known = self.of.iter().map(|name| self.table(name)).collect::<Job<Vec<_>>>()?;
+        let names: Vec<String> = known.iter().map(|table| table.name.clone()).collect();
+        let found = catalog::tables(self.session, &names).await?;
+        Ok(known.iter().all(|table| found.get(&table.name) == table.found.as_ref()))
     }
 
     /// The rows as they are; the inner error: this role may not look at them.
@@ -491,7 +521,8 @@ impl Back<'_> {
 
     async fn set(&self, table: &Table, rows: &[(&BeforeImage, Vec<Field>)]) -> Job<Answer> {
         let Some((_, fields)) = rows.first() else { return Ok(Answer::Done(Vec::new())) };
-        let columns = written(table, fields.iter());
+        let mut columns = written(table, fields.iter());
+        columns.retain(|(_, column)| !column.fixed);
         if columns.is_empty() {
             return Ok(Answer::Refused("none of its columns can be set any more".to_owned()));
         }
@@ -568,11 +599,19 @@ impl Back<'_> {
         rows: &[&BeforeImage],
     ) -> Job<BTreeMap<usize, String>> {
         let mut held = BTreeMap::new();
-        for Reference { of, is_own, columns, readable } in self.scene.references(table) {
-            if !readable {
+        for Reference { of, is_own, columns, sight } in self.scene.references(table) {
+            if *sight != Sight::All {
+                let (hidden, fix) = match sight {
+                    Sight::None => {
+                        ("this role may not read them", format!("GRANT SELECT ON {of} to it"))
+                    }
+                    _ => (
+                        "row-level security may hide them from this role",
+                        "ALTER ROLE ... BYPASSRLS, or a policy for all rows".to_owned(),
+                    ),
+                };
                 let why = format!(
-                    "rows of {of} may refer to it, which would go with it; this role may not read them: \
-                     GRANT SELECT ON {of} to it"
+                    "rows of {of} may refer to it, which would go with it; {hidden}: {fix}"
                 );
                 held.extend((0..rows.len()).map(|at| (at, why.clone())));
                 continue;
@@ -853,6 +892,11 @@ fn cells_of(columns: &[(&str, &ColumnFound)], fields: &[Field]) -> impl Iterator
 fn value(column: &ColumnFound, wire: Wire, at: usize) -> String {
     match wire {
         Wire::Bytes if column.ty == "bytea" => format!("u.v{at}"),
+        // The cast of a text to `regclass` takes names alone, and not the number of a table that is gone.
+        Wire::Text if column.ty == "regclass" => format!(
+            "CASE WHEN u.v{at} = '-' THEN 0::regclass WHEN u.v{at} ~ '^[0-9]+$' THEN u.v{at}::oid::regclass \
+             ELSE u.v{at}::regclass END"
+        ),
         _ => format!("u.v{at}::{}", column.full),
     }
 }

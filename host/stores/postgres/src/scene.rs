@@ -39,8 +39,18 @@ pub(super) struct Reference {
     pub(super) is_own: bool,
     /// Pairs of quoted columns: its own, and the other's.
     pub(super) columns: Vec<(String, String)>,
-    /// Whether this role may read it.
-    pub(super) readable: bool,
+    /// Whether this role may read it, and all of its rows.
+    pub(super) sight: Sight,
+}
+
+/// Which rows of a table this role sees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    All,
+    /// Row-level security may hide some.
+    Some,
+    /// It has no privilege.
+    None,
 }
 
 impl Scene {
@@ -77,7 +87,11 @@ impl Scene {
                 of: row.try_get(1)?,
                 is_own: row.try_get(2)?,
                 columns: quoted.collect(),
-                readable: row.try_get(5)?,
+                sight: match (row.try_get(5)?, row.try_get(6)?) {
+                    (false, _) => Sight::None,
+                    (true, true) => Sight::Some,
+                    (true, false) => Sight::All,
+                },
             };
             scene.references.entry(row.try_get(0)?).or_default().push(reference);
         }
@@ -95,7 +109,8 @@ impl Scene {
                     columns.push((own.clone(), theirs.clone()));
                 }
                 let is_own = of.name == table.name;
-                let reference = Reference { of: of.name.clone(), is_own, columns, readable: true };
+                let (of, sight) = (of.name.clone(), Sight::All);
+                let reference = Reference { of, is_own, columns, sight };
                 scene.references.entry(oid).or_default().push(reference);
             }
         }
@@ -186,7 +201,7 @@ const REFERRING: &str = "SELECT f.confrelid,
       JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.i),
     ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, i)
       JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.i),
-    has_table_privilege(f.conrelid, 'SELECT')
+    has_table_privilege(f.conrelid, 'SELECT'), row_security_active(f.conrelid)
   FROM pg_constraint f
   WHERE f.contype = 'f' AND f.confdeltype IN ('c', 'n', 'd') AND f.conparentid = 0
     AND f.confrelid = ANY($1::oid[]) ORDER BY 1, 2, f.conname";
