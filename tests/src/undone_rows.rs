@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use besom_core::ids::RunId;
 use besom_core::item::Candidate;
 use besom_core::proposal::{Again, Change, Restore, RowRange};
 use besom_core::undo::STAY;
 use besom_core::value::Value;
 use besom_ports::store::{HistoryRow, Outcome, Restored};
+use besom_ports::undone::key_of;
 use besom_record::restore::ASTRAY;
 
 use crate::conformance::World;
@@ -28,6 +30,7 @@ pub async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore
         reverted: Vec::new(),
         again: Again::No,
         purged: kept.purged,
+        purged_of: kept.purged_of,
         whole: false,
     }
 }
@@ -35,7 +38,7 @@ pub async fn restore_of(world: &World, history: u64, forced: &[&str]) -> Restore
 /// Undoes a history row in a commit of its own, and returns the history row of that.
 pub async fn undo_as(world: &World, restore: Restore) -> HistoryRow {
     let version = format!("request {}", world.history().await.len());
-    let item = Candidate { version, ..candidate(&format!("#{}", restore.history)) };
+    let item = Candidate { version, ..candidate(&key_of(RunId(1), restore.history)) };
     world.planned("undo", vec![item]).await;
     let waiting = world.only("undo").await;
     let change = Change::Restore(Arc::new(restore));

@@ -291,6 +291,9 @@ pub struct Restore {
     /// Number of rows of the item that were purged: they cannot be put back.
     #[serde(default)]
     pub purged: u64,
+    /// The collections of these rows: a row that has referred to one of them stays away.
+    #[serde(default)]
+    pub purged_of: Vec<String>,
     /// Whether every row is put back or none. Then no row is forced.
     #[serde(default)]
     pub whole: bool,

@@ -1727,6 +1727,8 @@ pub struct KeptItem {
     pub given: Option<Given>,
     /// Number of its rows that were purged.
     pub purged: u64,
+    /// The collections of these rows, each once.
+    pub purged_of: Vec<String>,
 }
 
 /// What an item was given when it was executed, and what its plugin proposed, so that the call can be repeated.

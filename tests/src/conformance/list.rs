@@ -236,6 +236,7 @@ macro_rules! store_conformance {
                 the_audit_balances_after_pruning,
                 the_cursor_of_a_tenant_is_forgotten_once_nobody_visits_it,
                 images_are_pruned_by_their_tasks_retention,
+                images_of_undos_are_pruned_with_those_of_the_task,
                 pruning_is_bounded_and_goes_on,
                 a_run_stays_while_something_refers_to_it,
                 a_settled_skip_is_forgotten_with_the_history,
@@ -245,6 +246,7 @@ macro_rules! store_conformance {
             }
             purge {
                 purged_rows_do_not_come_back_and_the_others_do,
+                what_belonged_to_a_purged_row_stays_away,
                 nothing_is_kept_of_an_item_whose_rows_are_all_purged,
                 a_place_that_has_changed_since_is_left_as_it_is,
                 a_purge_of_many_places_takes_several_transactions,

@@ -468,16 +468,21 @@ impl Proposer {
         let told = if earlier.is_empty() { self.told(undone).await? } else { Vec::new() };
         // What is no longer blocked is so whatever its version is.
         let version = kept.version.or_else(|| request.plan_again.then(String::new));
+        let mut collections = kept.collections;
+        let others = kept.purged_of.iter().filter(|name| !collections.contains(name));
+        let others: Vec<String> = others.cloned().collect();
+        collections.extend(others);
         let restore = Restore {
             history: undone.history,
             again: if request.plan_again { Again::Yes } else { Again::No },
             undone: version.map(|version| undone.item(version)),
-            collections: kept.collections,
+            collections,
             rows: kept.rows,
             forced: Arc::new(request.forced.iter().cloned().collect()),
             earlier,
             reverted,
             purged: kept.purged,
+            purged_of: kept.purged_of,
             whole,
         };
         Ok(proposed(undone, restore, (told, Vec::new())))

@@ -7,6 +7,7 @@ use besom_core::books::{Counts, Delta};
 use besom_core::ids::FencingToken;
 use besom_core::item::End;
 use besom_core::time::Time;
+use besom_core::undo;
 
 use super::clock::Clock;
 use super::error::Job;
@@ -166,10 +167,17 @@ async fn write(tx: &Tx, counters: Counters<'_>) -> Job<()> {
 }
 
 /// Expired rows from the end of the previous pass, up to the last of `limit` rows that hold images
-/// of the task.
+/// of the task, or of what has undone, in however many steps, an item of it.
 const UNDO: &str = "WITH seen AS (
-    SELECT h.id, c.at, h.task = $1 AND h.undo IS NOT NULL AS holds
+    SELECT h.id, c.at, h.undo IS NOT NULL AND coalesce(h.task = $1 OR h.task = u.id AND $1 = (
+      WITH RECURSIVE undone(task, key) AS (
+        SELECT h.task, h.key
+        UNION ALL
+        SELECT p.task, p.key FROM undone JOIN @.history p
+          ON undone.task = u.id AND p.id = substring(undone.key FROM '#([0-9]{1,18})$')::int8)
+      SELECT task FROM undone WHERE task <> u.id), false) AS holds
     FROM @.history h JOIN @.commit c ON c.no = h.commit_no
+    LEFT JOIN @.task u ON u.name = $5
     WHERE h.id > (SELECT undo_pruned FROM @.task WHERE id = $1) ORDER BY h.id LIMIT $3),
   old AS (
     SELECT id, holds, count(*) FILTER (WHERE holds) OVER (ORDER BY id) AS held FROM seen
@@ -177,20 +185,20 @@ const UNDO: &str = "WITH seen AS (
   expired AS (SELECT id, holds FROM old WHERE held <= $4 AND (holds OR held < $4)),
   emptied AS (UPDATE @.history h SET undo = NULL, undo_bytes = 0
     FROM (SELECT w.id, w.undo_bytes FROM @.history w JOIN expired e ON e.id = w.id AND e.holds) o
-    WHERE h.id = o.id RETURNING h.tenant, o.undo_bytes),
+    WHERE h.id = o.id RETURNING h.task, h.tenant, o.undo_bytes),
   marked AS (UPDATE @.task SET undo_pruned = m.last
     FROM (SELECT max(id) AS last FROM expired) m WHERE @.task.id = $1 AND m.last IS NOT NULL)
-  SELECT tenant, count(*), sum(undo_bytes)::int8 FROM emptied GROUP BY tenant";
+  SELECT tenant, count(*), sum(undo_bytes)::int8, task FROM emptied GROUP BY task, tenant";
 
 /// Removes expired images of one task, from the end of the previous pass.
 async fn prune_undo(tx: &Tx, task: i32, cutoff: Time, limit: i64) -> Job<u64> {
     let looked = limit.saturating_mul(LOOK_FACTOR);
     let (mut removed, mut counters) = (0, Counters::default());
-    for row in tx.query(UNDO, params![task, cutoff.0, looked, limit]).await? {
+    for row in tx.query(UNDO, params![task, cutoff.0, looked, limit, undo::TASK]).await? {
         removed += row.try_get::<_, i64>(1)? as u64;
         let bytes: i64 = row.try_get(2)?;
         let delta = Delta { undo_bytes: -bytes, ..Delta::default() };
-        counters.push(task, row.try_get::<_, String>(0)?.into(), &delta);
+        counters.push(row.try_get(3)?, row.try_get::<_, String>(0)?.into(), &delta);
     }
     write(tx, counters).await?;
     Ok(removed)

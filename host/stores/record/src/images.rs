@@ -156,6 +156,8 @@ enum Record<'a, R> {
     Purged(u64),
     /// [`Origin::declared`] of the table before it. Records of earlier versions do not have it.
     Declared(u64),
+    /// Rows of this collection were purged.
+    PurgedOf(Cow<'a, str>),
 }
 
 /// A row of which only the number counts: nothing of it is copied.
@@ -422,7 +424,9 @@ pub fn unpack_declared(
                 declared.insert(head.0.clone(), digest);
                 continue;
             }
-            Record::Version(_) | Record::Given(_) | Record::Purged(_) => continue,
+            Record::Version(_) | Record::Given(_) | Record::Purged(_) | Record::PurgedOf(_) => {
+                continue;
+            }
             Record::Absent(key) => (key, None, Vec::new()),
             Record::Inserted(values) => {
                 let all = head.3.iter().zip(values);
@@ -490,6 +494,7 @@ pub fn outline(packed: &[u8]) -> Result<KeptItem, Broken> {
             Record::Version(version) => kept.version = Some(version.into_owned()),
             Record::Given(given) => kept.given = Some(given.into_owned()),
             Record::Purged(rows) => kept.purged += rows,
+            Record::PurgedOf(name) => kept.purged_of.push(name.into_owned()),
         }
     }
     Ok(kept)
@@ -594,6 +599,7 @@ mod tests {
             rows: 4,
             given: Some(given),
             purged: 0,
+            purged_of: Vec::new(),
         };
         assert_eq!(outline(&packed).unwrap(), kept);
         let images = unpack(&packed, as_it_is).unwrap();
@@ -689,6 +695,7 @@ mod tests {
             rows: 3,
             given: None,
             purged: 0,
+            purged_of: Vec::new(),
         };
         assert_eq!(outline(&images.pack("v", None)).unwrap(), kept);
     }

@@ -244,6 +244,8 @@ struct Together {
     family: HashMap<usize, usize>,
     /// Rows that stay away, as others refer to them, and their names.
     away: HashMap<(String, Option<String>, Vec<String>), String>,
+    /// Rows that were purged, as others refer to them.
+    purged: HashSet<(String, Option<String>, Vec<String>)>,
     /// Rows that stay although others of theirs were changed: why, and as they are.
     broken: Vec<(usize, String, Option<Vec<Field>>)>,
     /// Rows that are not tried, because something that belongs to them stays.
@@ -303,7 +305,8 @@ impl Restoring {
         let family: HashMap<usize, usize> = of.collect();
         let moves = images.iter().any(|image| way(image) == Way::MoveBack);
         let section = if moves || !families.is_empty() { Section::Begins } else { Section::Ended };
-        let together = Together { kin, families, family, section, ..Together::default() };
+        let purged = kin.missing(&images, &restore.purged_of);
+        let together = Together { kin, families, family, section, purged, ..Together::default() };
         Restoring {
             rest: images.len(),
             images,
@@ -484,16 +487,22 @@ impl Restoring {
             self.lists(at, why, now);
             return true;
         }
-        if self.together.away.is_empty() || self.is_forced(at) {
+        let Together { kin, away, purged, .. } = &self.together;
+        if away.is_empty() && purged.is_empty() || self.is_forced(at) {
             return false;
         }
-        let Together { kin, away, .. } = &self.together;
         let image = &self.images[at];
         if !matches!(way(image), Way::Put | Way::MoveBack) {
             return false;
         }
-        let Some(name) = kin.above(image).find_map(|place| away.get(&place)) else { return false };
-        let why = belongs(name);
+        let why = kin.above(image).find_map(|place| match away.get(&place) {
+            Some(name) => Some(belongs(name)),
+            None => purged.contains(&place).then(|| {
+                let of = &place.0;
+                format!("it belongs to a row of {of} that was purged: one with its key now is another one")
+            }),
+        });
+        let Some(why) = why else { return false };
         self.lists(at, why, None);
         true
     }
@@ -854,10 +863,11 @@ pub fn said(restored: &Restored) -> Option<String> {
     let mut words = Vec::new();
     if let Some(first) = restored.stay.first() {
         let name = row_name(&first.collection, &first.key);
-        let (count, why) = (restored.stay.len(), &first.why);
-        words.push(match count {
+        // The words of the database are one note, and no end of it.
+        let why = first.why.replace(BETWEEN_NOTES, ", ");
+        words.push(match restored.stay.len() {
             1 => format!("{STAY}{name}: {why}"),
-            _ => format!("{STAY}{count}; the first is {name}: {why}"),
+            count => format!("{STAY}{count}, the first of them {name}: {why}"),
         });
     }
     words.extend(restored.notes.iter().cloned());

@@ -7,6 +7,7 @@ use besom_core::books::Counts;
 use besom_core::ids::{FencingToken, TaskName};
 use besom_core::item::End;
 use besom_core::time::Time;
+use besom_core::undo;
 use rusqlite::{OptionalExtension, params};
 
 use super::error::Job;
@@ -116,6 +117,15 @@ fn prune_resolved(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     Ok(letters.len() as u64)
 }
 
+/// Whether a history row is of the task `?1`, or has undone, in however many steps, an item of it.
+const IS_OF: &str = "(h.task = ?1 OR h.task = u.id AND ?1 = (
+    WITH RECURSIVE undone(task, key) AS (
+      SELECT h.task, h.key
+      UNION ALL
+      SELECT p.task, p.key FROM undone JOIN besom_history p
+        ON undone.task = u.id AND p.id = CAST(substr(undone.key, instr(undone.key, '#') + 1) AS INTEGER))
+    SELECT task FROM undone WHERE task <> u.id))";
+
 /// Removes expired images of one task, from the end of the previous pass.
 fn prune_undo(
     tx: &mut Tx<'_>,
@@ -126,11 +136,13 @@ fn prune_undo(
 ) -> Job<u64> {
     let task = tx.task(task)?;
     let (mut removed, mut mark) = (0, None);
-    let mut statement = tx.conn.prepare_cached(
-        "SELECT h.id, h.task, h.undo IS NOT NULL, h.undo_bytes, c.at
+    let mut statement = tx.conn.prepare_cached(&format!(
+        "SELECT h.id, h.task, h.undo IS NOT NULL AND {IS_OF}, h.undo_bytes, c.at
          FROM besom_history h JOIN besom_commit c ON c.no = h.commit_no
+         LEFT JOIN besom_task u ON u.name = '{}'
          WHERE h.id > (SELECT undo_pruned FROM besom_task WHERE id = ?1) ORDER BY h.id LIMIT ?2",
-    )?;
+        undo::TASK
+    ))?;
     let mut rows = statement.query(params![task, limit.saturating_mul(LOOK_FACTOR)])?;
     let mut expired = Vec::new();
     while let Some(r) = rows.next()? {
@@ -139,8 +151,8 @@ fn prune_undo(
         }
         let id: i64 = r.get(0)?;
         mark = Some(id);
-        if r.get::<_, i64>(1)? == task && r.get(2)? {
-            *held.entry(task).or_default() -= r.get::<_, i64>(3)?;
+        if r.get::<_, Option<bool>>(2)?.unwrap_or_default() {
+            *held.entry(r.get(1)?).or_default() -= r.get::<_, i64>(3)?;
             expired.push(id);
             removed += 1;
         }

@@ -7,6 +7,7 @@ use besom_core::ids::{CommitId, FencingToken, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item};
 use besom_core::plan::{Run, SlotRecord};
 use besom_core::time::Time;
+use besom_core::undo::{self, Target};
 
 use super::ledger::image_bytes;
 use super::state::{Account, Recorded, State, account};
@@ -54,9 +55,12 @@ impl State {
     }
 
     pub(super) fn kept(&self, history: u64) -> Option<KeptItem> {
-        let Recorded { images, version, given, purged, .. } = self.history.get(&history)?;
+        let Recorded { images, version, given, purged, purged_of, .. } =
+            self.history.get(&history)?;
         let (version, given) = (Some(version.clone()), given.clone());
-        let mut kept = KeptItem { version, given, purged: *purged, ..KeptItem::default() };
+        let purged_of = purged_of.iter().cloned().collect();
+        let mut kept =
+            KeptItem { version, given, purged: *purged, purged_of, ..KeptItem::default() };
         for image in images.as_ref()? {
             kept.rows += 1;
             if !kept.collections.contains(&image.collection) {
@@ -72,7 +76,8 @@ impl State {
         while let Some(place) = applied.next_place(purge, step, limit) {
             let found = self.history.get_mut(&place.history);
             step = (step.0 + 1, step.1 + place.bytes);
-            let Some(Recorded { row, images: Some(images), given, purged, .. }) = found else {
+            let Some(Recorded { row, images: Some(images), given, purged, purged_of, .. }) = found
+            else {
                 applied.count_place(false, None);
                 continue;
             };
@@ -86,6 +91,9 @@ impl State {
                 at += 1;
                 let stays = !place.has(at - 1);
                 removed += u64::from(!stays && image.left != Left::Copy);
+                if !stays {
+                    purged_of.insert(image.collection.clone());
+                }
                 stays
             });
             row.undo_bytes = images.iter().map(image_bytes).sum();
@@ -223,17 +231,31 @@ impl State {
     }
 
     fn prune_images(&mut self, task: &TaskName, before: Time, limit: u32) -> u64 {
-        let expired = |recorded: &&mut Recorded| {
+        let expired = |recorded: &&Recorded| {
             let row = &recorded.row;
-            recorded.images.is_some() && row.identity.task == *task && row.at < before
+            let is_of = row.identity.task == *task || self.undone_of(row).as_ref() == Some(task);
+            recorded.images.is_some() && is_of && row.at < before
         };
-        let mut pruned = 0;
-        for recorded in self.history.values_mut().filter(expired).take(limit as usize) {
-            recorded.images = None;
-            recorded.row.undo_bytes = 0;
-            pruned += 1;
+        let expired = self.history.values().filter(expired).take(limit as usize);
+        let expired: Vec<u64> = expired.map(|recorded| recorded.row.id).collect();
+        for id in &expired {
+            if let Some(recorded) = self.history.get_mut(id) {
+                recorded.images = None;
+                recorded.row.undo_bytes = 0;
+            }
         }
-        pruned
+        expired.len() as u64
+    }
+
+    /// The task of which a history row has undone an item, in however many steps; none: it has undone nothing, or
+    /// that is not recorded any more.
+    fn undone_of(&self, row: &HistoryRow) -> Option<TaskName> {
+        let mut row = row;
+        while row.identity.task.as_str() == undo::TASK {
+            let number = Target::parse(&row.identity.key).ok()?.number()?;
+            row = &self.history.get(&number)?.row;
+        }
+        Some(row.identity.task.clone())
     }
 
     /// The runs of which items wait, or are set aside.

@@ -91,8 +91,17 @@ impl State {
                         undo_bytes: images.iter().flatten().map(image_bytes).sum(),
                     };
                     let version = item.version.clone();
-                    self.history
-                        .insert(row.id, Recorded { row, images, version, given, purged: 0 });
+                    self.history.insert(
+                        row.id,
+                        Recorded {
+                            row,
+                            images,
+                            version,
+                            given,
+                            purged: 0,
+                            purged_of: Default::default(),
+                        },
+                    );
                 }
                 Write::Emit { item, topic, key, payload, .. } => {
                     let Identity { task, tenant, .. } = &item.identity;

@@ -46,6 +46,8 @@ pub(super) struct Recorded {
     pub(super) given: Option<Given>,
     /// Number of rows that were purged.
     pub(super) purged: u64,
+    /// The collections of these rows.
+    pub(super) purged_of: BTreeSet<String>,
 }
 
 /// A batch that is about to be executed.

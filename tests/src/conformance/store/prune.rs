@@ -11,6 +11,7 @@ use crate::conformance::tables::thing;
 use crate::conformance::world::{
     apply, candidate, dead, due, page, set_n, settled, skip, task, tenant,
 };
+use crate::undone_rows::{latest, undo};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -102,6 +103,36 @@ pub async fn images_are_pruned_by_their_tasks_retention(world: &mut World) {
     };
     assert_eq!(bytes("task"), 0);
     assert!(bytes("other") > 0);
+}
+
+/// What an undo has kept, and the undo of that, goes with what the task keeps: it is the same rows.
+pub async fn images_of_undos_are_pruned_with_those_of_the_task(world: &mut World) {
+    world.write(vec![thing("t", 0)]).await;
+    world.settle(candidate("k"), apply(vec![], vec![set_n("t", 1)])).await;
+    let mut undone = latest(world).await;
+    for _ in 0..2 {
+        undone = undo(world, undone, &[]).await.id;
+    }
+    world.planned("other", vec![candidate("k")]).await;
+    let item = world.only("other").await;
+    world.commit(vec![(&item, apply(vec![], vec![set_n("t", 9)]))]).await;
+    let of_other = latest(world).await;
+    undo(world, of_other, &[]).await;
+    world.advance(DAY);
+    assert_eq!(prune(world, DAY * 100, DAY * 2, 100).await.undo, 0);
+    assert_eq!(prune(world, DAY * 100, Duration::ZERO, 100).await.undo, 3);
+    let depths = world.store().depths().await.unwrap();
+    let bytes = |name: &str| {
+        let of = depths.iter().find(|depth| depth.task == Some(task(name)));
+        of.map_or(0, |depth| depth.undo_bytes)
+    };
+    assert_eq!(bytes("task"), 0);
+    let mut kept = 0;
+    for row in world.history().await {
+        kept += usize::from(world.store().before_images(row.id).await.unwrap().is_some());
+    }
+    assert!(kept == 2 && bytes("undo") > 0, "{kept}");
+    world.balanced().await;
 }
 
 /// One call removes a limited number of rows, oldest first.

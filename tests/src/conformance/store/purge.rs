@@ -11,7 +11,7 @@ use besom_ports::store::{Applied, Command, CommandEffect, Place, Purge};
 
 use super::images::{delete, full};
 use crate::conformance::World;
-use crate::conformance::tables::{text, thing};
+use crate::conformance::tables::{child, dependent, parent, text, thing};
 use crate::conformance::world::{LETTERS, apply, candidate};
 use crate::undone_rows::{latest, rehearsed, undo};
 
@@ -94,6 +94,28 @@ pub async fn purged_rows_do_not_come_back_and_the_others_do(world: &mut World) {
     assert_eq!(undone.reason.as_deref(), Some(&*said));
     let rows = world.rows("things", &["id"]).await;
     assert_eq!(rows, [[text("a")], [text("c")]]);
+    world.balanced().await;
+}
+
+/// A row that has referred to a purged one would belong to whoever has its key now. Rows of a collection of which none
+/// was purged come back, whatever they refer to.
+pub async fn what_belonged_to_a_purged_row_stays_away(world: &mut World) {
+    world.store().set_collections(dependent());
+    let family = |id: &str| [parent(id), child(id, 1, "x")];
+    world.write(["p", "q"].iter().flat_map(|id| family(id)).collect()).await;
+    let gone = |id: &str| Change::Delete { collection: "parents".into(), key: vec![text(id)] };
+    world.settle(candidate("k"), apply(vec![], vec![gone("p"), gone("q")])).await;
+    let item = latest(world).await;
+    purged(world, vec![place(world, item, &["p"]).await]).await;
+    // Somebody else has the key.
+    world.write(vec![parent("p")]).await;
+    let found = rehearsed(world, item).await;
+    assert_eq!((found.rows, found.stay.len()), (2, 1));
+    let why = "it belongs to a row of parents that was purged";
+    assert!(found.stay[0].why.starts_with(why), "{:?}", found.stay);
+    assert_eq!(undo(world, item, &[]).await.rows, 2);
+    let children = world.rows("children", &["parent"]).await;
+    assert_eq!(children, [[text("q")]]);
     world.balanced().await;
 }
 

@@ -1,5 +1,6 @@
 //! Rows are removed from a packed record; the bytes of the others stay as they were written.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use besom_ports::store::{Left, Place};
@@ -28,6 +29,7 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
     let mut kept = Vec::with_capacity(bytes.len());
     let (mut at, mut removed, mut rows, mut before) = (0, 0, 0, 0);
     let mut is_copy = false;
+    let (mut collection, mut without) = (String::new(), BTreeSet::new());
     // Written only if a row of theirs stays.
     let (mut table, mut left) = (None::<Range<usize>>, None::<Range<usize>>);
     let mut tail = Vec::new();
@@ -37,7 +39,10 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
         let range = start..bytes.len() - rest.len();
         start = range.end;
         match record {
-            Record::Table { .. } => (table, left, is_copy) = (Some(range), None, false),
+            Record::Table { collection: name, .. } => {
+                collection = name.into_owned();
+                (table, left, is_copy) = (Some(range), None, false);
+            }
             Record::Declared(_) => table = table.map(|table| table.start..range.end),
             Record::Left(of) => {
                 is_copy = *of == Left::Copy;
@@ -46,11 +51,15 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
             Record::Version(_) => tail.extend_from_slice(&bytes[range]),
             Record::Given(_) => {}
             Record::Purged(rows) => before += rows,
+            Record::PurgedOf(name) => {
+                without.insert(name.into_owned());
+            }
             Record::Row(_) | Record::Absent(_) | Record::Inserted(_) => {
                 at += 1;
                 if place.has(at - 1) {
                     removed += 1;
                     rows += u64::from(!is_copy);
+                    without.insert(collection.clone());
                     continue;
                 }
                 for range in [table.take(), left.take(), Some(range)].into_iter().flatten() {
@@ -67,7 +76,10 @@ pub fn purge(packed: &[u8], place: &Place) -> Result<Option<Less>, Broken> {
         return Ok(Some(Less { packed: None, rows }));
     }
     kept.append(&mut tail);
-    let kept = postcard::to_extend(&Record::<()>::Purged(before + rows), kept)?;
+    let mut kept = postcard::to_extend(&Record::<()>::Purged(before + rows), kept)?;
+    for name in without {
+        kept = postcard::to_extend(&Record::<()>::PurgedOf(name.into()), kept)?;
+    }
     Ok(Some(Less { packed: Some(compressed(&kept)), rows }))
 }
 

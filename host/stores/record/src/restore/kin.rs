@@ -3,7 +3,7 @@
 //! A row refers to another one by the columns of an anchor. Both are compared as they are stored, because what was kept
 //! of one row may be in another form than the key of the other one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use besom_core::collection::Collection;
 use besom_core::value::{Field, Value};
@@ -81,6 +81,19 @@ impl Kin {
             let key = link.key.iter().enumerate().map(part).collect::<Option<Vec<String>>>()?;
             Some((link.to.clone(), tenant(image, link.tenants), key))
         })
+    }
+
+    /// The rows of these collections to which others refer and which are not there.
+    pub(super) fn missing(&self, images: &[BeforeImage], of: &[String]) -> HashSet<Place> {
+        if of.is_empty() {
+            return HashSet::new();
+        }
+        let referred = images.iter().flat_map(|image| self.above(image));
+        let mut missing: HashSet<Place> = referred.filter(|place| of.contains(&place.0)).collect();
+        for place in images.iter().flat_map(|image| self.own(image)) {
+            missing.remove(&place);
+        }
+        missing
     }
 
     /// The rows that belong together among these, by the first of each family; a row alone has none.
