@@ -74,15 +74,24 @@ pub fn fault(task: &TaskDefinition, collections: &Collections) -> Option<Wrong> 
 
 /// The collection whose rows a task changes by ranges, as it would at this time; none: each row is an item.
 pub fn in_ranges(task: &TaskDefinition, now: Time) -> Option<String> {
-    let number = |name: &str| {
-        let field = task.settings.iter().find(|field| field.name == name)?;
-        if let Value::Integer(number) = field.value { Some(number) } else { None }
-    };
-    let older_than = number("older_than").unwrap_or(0).saturating_mul(1_000);
+    let older_than = number(task, "older_than").unwrap_or(0).saturating_mul(1_000);
     let plan = plan_of(task)?.ok()?;
     let oldest = now.0.saturating_sub(older_than);
     let rows = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
-    plan.is_in_sets(number("chunk")?, now.0, oldest).then(|| rows.to_owned())
+    plan.is_in_sets(number(task, "chunk")?, now.0, oldest).then(|| rows.to_owned())
+}
+
+/// Which rows a task takes at this time, in words: `rows of events with at before 2026-01-31T08:00:00Z, where kind !=
+/// 'purchase'`; none: it has another plugin.
+pub fn rule(task: &TaskDefinition, at: Time) -> Option<String> {
+    let by = Some(text(task, "by")).filter(|by| task.plugin == RETENTION && !by.is_empty())?;
+    let rows = task.aliases.get(ROWS).map_or(ROWS, String::as_str);
+    let age = number(task, "older_than").unwrap_or(0).saturating_mul(1_000);
+    let before = Time(at.0.saturating_sub(age));
+    Some(match text(task, "where") {
+        "" => format!("rows of {rows} with {by} before {before}"),
+        condition => format!("rows of {rows} with {by} before {before}, where {condition}"),
+    })
 }
 
 /// The plan of a task; none: it has another plugin, or lacks its collection or `by`.
@@ -113,6 +122,12 @@ fn plan_of(task: &TaskDefinition) -> Option<Result<Plan, Wrong>> {
         set: text("set"),
     };
     Some(plan(rows, of(INTO), &rules))
+}
+
+/// A setting that is a number.
+fn number(task: &TaskDefinition, name: &str) -> Option<i64> {
+    let field = task.settings.iter().find(|field| field.name == name)?;
+    if let Value::Integer(number) = field.value { Some(number) } else { None }
 }
 
 /// A setting that is a text; empty: the task does not have it.

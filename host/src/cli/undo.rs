@@ -7,7 +7,6 @@ use std::sync::Arc;
 use besom_core::command::{Undo, counted};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::item::End;
-use besom_core::mode::Mode;
 use besom_core::proposal::{Again, Change, Verdict};
 use besom_core::purge;
 use besom_core::undo::{self, Differing, Target, is_whole, row_name};
@@ -23,6 +22,7 @@ use super::{Exit, Failure, Global, open, run};
 use besom_config::printable;
 use besom_engine::gather::rows;
 use besom_engine::host::asking::submit_once;
+use besom_engine::host::retaken::{self, Retaken};
 use besom_engine::host::undo::{ALREADY, Plugins, Proposer, definition, is_candidate, page};
 use besom_ports::store::{Command, HistoryQuery, HistoryRow, Run, Staying, Store, UNDO_GRANTS};
 use besom_ports::task::TaskDefinition;
@@ -37,6 +37,8 @@ const SHOWN: usize = 50;
 /// Maximum number of rows that can be forced at once, and of bytes of the file that names them.
 const FORCED_MAX: usize = 10_000;
 const FORCED_BYTES_MAX: u64 = 1 << 20;
+/// How often an undo is repeated, at most, for rows that can come back since.
+const ROUNDS_MAX: u32 = 16;
 /// Number of runs searched for that of a request.
 const RUNS: u32 = 100;
 /// How often the run of a request is looked at.
@@ -60,6 +62,9 @@ pub struct Args {
     /// when their version has changed.
     #[arg(long)]
     plan_again: bool,
+    /// Leave a live task that plans ranges of rows running: it may take the rows again with its next run.
+    #[arg(long)]
+    no_pause: bool,
     /// Reason and waiting time.
     #[command(flatten)]
     asking: Asking,
@@ -86,6 +91,9 @@ struct Report {
     staying: u64,
     /// The first of them.
     stay: Vec<Stays>,
+    /// Rows that have stayed, and can come back now.
+    #[serde(skip)]
+    open: u64,
     /// Items that their task may plan again.
     plan_again: u64,
     /// Items that were not undone, by reason.
@@ -101,8 +109,13 @@ struct Report {
     messages: BTreeMap<String, u64>,
     /// Number of messages that tell of it, by topic.
     told: BTreeMap<String, u64>,
+    /// What has removed rows since they were put back; none: nothing was undone before, or no later run has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    later: Option<String>,
     /// What may take the rows again; none: nothing is known to.
     warning: Option<String>,
+    /// The task that was paused, or would be, because its next run would take the rows again.
+    pauses: Option<TaskName>,
 }
 
 /// A row that stays as it is.
@@ -137,6 +150,9 @@ impl Args {
         let plan_again = self.plan_again;
         let mut request = Undo { target: target.to_string(), forced: Vec::new(), plan_again };
         let undoing = Proposer::new(Arc::clone(&store), assembly.config.topics.keys());
+        let known_task = |task: &TaskName| assembly.config.tasks.get(task).cloned();
+        let again = retaken::retaken(&*store, known_task, &target).await?;
+        let pauses = |of: &Retaken| of.in_ranges && !self.no_pause && !self.plan_again;
         if self.dry_run || !forced.is_empty() {
             let mut report = rehearsed(&undoing, &store, &target, &request).await?;
             if let (Some(file), false) = (&self.force_keys, forced.is_empty()) {
@@ -147,17 +163,53 @@ impl Args {
                 }
             }
             if self.dry_run {
-                report.warning = taken_again(&*store, &assembly.config.tasks, &target).await?;
+                match again.filter(|_| report.rows > 0) {
+                    Some(of) if pauses(&of) => report.pauses = Some(of.task),
+                    of => report.warning = of.as_ref().map(warning),
+                }
                 output::show(global.output, &report, || report.text())?;
                 return Ok(report.exit());
             }
         }
-        let warning = taken_again(&*store, &assembly.config.tasks, &target).await?;
-        let mut report = undone((assembly, &undoing), &target, request, &self.asking).await?;
+        let (pauses, warning) = match again {
+            Some(of) if pauses(&of) => (Some(of.task), None),
+            of => (None, of.as_ref().map(warning)),
+        };
+        if let Some(task) = &pauses {
+            let why = (&*submit::caller(), &*self.asking.reason);
+            retaken::pause(&*store, task, &request.target, why).await?;
+        }
+        let mut report = all_undone((assembly, &undoing), &target, &request, &self.asking).await?;
         report.warning = warning.filter(|_| report.rows > 0);
+        report.pauses = pauses;
+        if report.rows == 0 && report.skipped.keys().any(|why| why.starts_with(ALREADY)) {
+            report.later = later(&*store, &target).await?;
+        }
         output::show(global.output, &report, || report.text())?;
         Ok(report.exit())
     }
+}
+
+/// The runs that have changed rows after a run that was undone; none: there are none.
+async fn later(store: &dyn Store, target: &Target) -> Result<Option<String>, Failure> {
+    let (Target::Run(id) | Target::Item(id, _)) = target else { return Ok(None) };
+    let Some(run) = store.run(*id).await? else { return Ok(None) };
+    let mut since = Vec::new();
+    for run in store.runs(Some(&run.task), RUNS).await?.iter().filter(|later| later.id > *id) {
+        let query = HistoryQuery { run: Some(run.id), limit: 1, ..HistoryQuery::default() };
+        let changed = |row: &HistoryRow| row.outcome == End::Committed && row.rows > 0;
+        if store.history(&query).await?.first().is_some_and(changed) {
+            since.push(run.id);
+        }
+    }
+    since.sort_unstable();
+    Ok(since.first().map(|first| {
+        let (task, runs) = (&run.task, counted(since.len() as u64, "later run"));
+        format!(
+            "{runs} of {task} changed rows as well, the first of them run {first}: rows that are missing now come \
+             back with `besom undo {first}`"
+        )
+    }))
 }
 
 /// The rows that a file names, with the numbers of their lines.
@@ -196,29 +248,13 @@ fn known(file: &Path, forced: &[(usize, String)], report: &Report) -> Result<(),
     ))))
 }
 
-/// Why the next run of the task may take the rows again.
-async fn taken_again(
-    store: &dyn Store,
-    tasks: &BTreeMap<TaskName, Arc<TaskDefinition>>,
-    target: &Target,
-) -> Result<Option<String>, Failure> {
-    let task = match target {
-        Target::Run(id) | Target::Item(id, _) => store.run(*id).await?.map(|run| run.task),
-        Target::Span { task, .. } => Some(task.clone()),
-    };
-    let Some(definition) = task.and_then(|task| tasks.get(&task)) else { return Ok(None) };
-    let task = &definition.name;
-    let states = store.task_states().await?;
-    let is_stopped = states
-        .iter()
-        .any(|state| state.paused.is_some() && (state.task == *task || state.task.is_all()));
-    let is_live = definition.mode == Mode::Live && !is_stopped;
-    Ok(is_live.then(|| {
-        format!(
-            "{task} is live: it may take the rows again with its next run; pause it (`besom task pause {task} --reason TEXT`) \
-             or correct its rule"
-        )
-    }))
+/// Why the next run of a live task may take the rows again, and what to do.
+fn warning(of: &Retaken) -> String {
+    let task = &of.task;
+    format!(
+        "{task} is live: it may take the rows again with its next run; pause it (`besom task pause {task} --reason TEXT`) \
+         or correct its rule"
+    )
 }
 
 /// The refusal of an item that is not in the history of a run.
@@ -351,11 +387,41 @@ async fn look(
     Ok(())
 }
 
-/// Records the request, and has it carried out: by the leader, or by a pass of this process if nobody leads.
-async fn undone(
+/// Undoes, and undoes again while rows have stayed that can come back since: what they refer to came back after them,
+/// from an item that was deleted earlier.
+async fn all_undone(
     (mut assembly, undoing): (Assembly, &Proposer),
     target: &Target,
-    request: Undo,
+    request: &Undo,
+    asking: &Asking,
+) -> Result<Report, Failure> {
+    let mut sum = undone((&mut assembly, undoing), target, request, asking).await?;
+    for _ in 1..ROUNDS_MAX {
+        if sum.open == 0 || !sum.ended {
+            break;
+        }
+        let next = undone((&mut assembly, undoing), target, request, asking).await?;
+        if next.rows == 0 {
+            break;
+        }
+        let Report { run, ended, staying, stay, open, notes, .. } = next;
+        (sum.run, sum.ended, sum.staying, sum.stay, sum.open) = (run, ended, staying, stay, open);
+        (sum.rows, sum.notes) = (sum.rows + next.rows, notes);
+    }
+    sum.staying += sum.open;
+    if sum.open > 0 {
+        let open = counted(sum.open, "row");
+        let note = format!("{open} that stayed can come back now: undo {target} again");
+        sum.notes.insert(note, 1);
+    }
+    Ok(sum)
+}
+
+/// Records the request, and has it carried out: by the leader, or by a pass of this process if nobody leads.
+async fn undone(
+    (assembly, undoing): (&mut Assembly, &Proposer),
+    target: &Target,
+    request: &Undo,
     asking: &Asking,
 ) -> Result<Report, Failure> {
     let store = Arc::clone(&assembly.ports.store);
@@ -367,7 +433,7 @@ async fn undone(
         let task = definition(assembly.config.tasks.values().map(|task| &**task));
         assembly.leave_out(|_| true);
         assembly.config.tasks = BTreeMap::from([(task.name.clone(), Arc::new(task))]);
-        run::pass(&assembly).await?;
+        run::pass(assembly).await?;
     }
     let deadline = tokio::time::Instant::now() + asking.wait;
     let found = loop {
@@ -395,7 +461,7 @@ async fn undone(
     if let Some(error) = run.error {
         return Err(Failure::Failed(format!("the scan of run {} failed: {error}", run.id)));
     }
-    summed(undoing, &store, (&run.id, &request), &mut report).await?;
+    summed(undoing, &store, (&run.id, request), &mut report).await?;
     Ok(report)
 }
 
@@ -443,6 +509,7 @@ async fn summed(
                         look(undoing, store, request, &undone, &plugins, &mut stays).await?;
                     }
                     report.staying += stays.staying;
+                    report.open += stays.rows;
                     report.stay.extend(stays.stay);
                     report.stay.truncate(STAY_MAX);
                     // What it has put back is told by its reason, and not by another look.
@@ -576,8 +643,18 @@ impl Report {
         for note in self.notes.keys() {
             facts.add("note", note);
         }
+        if let Some(later) = &self.later {
+            facts.add("note", later);
+        }
         if let Some(warning) = &self.warning {
             facts.add("warning", warning);
+        }
+        if let Some(task) = &self.pauses {
+            let would = if self.dry_run { "would be paused" } else { "paused" };
+            let fix = format!(
+                "{task}: its next run would take the rows again; correct its rule, then `besom task resume {task}`"
+            );
+            facts.add(would, fix);
         }
         for trigger in &self.triggers {
             facts.add("trigger that may fire", trigger);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::brakes::{OLD, site};
+use crate::brakes::{OLD, sessions, site};
 use crate::site::{Site, wait_for};
 
 /// A site whose plan waits, and the number of its run.
@@ -48,6 +48,9 @@ fn a_decision_that_is_recorded_is_the_one_that_counts() {
     }
     assert_eq!(decide("reject", "no").0, 0, "the same once more is no second decision");
     let shown = text(&site, &["review", "show", &run]);
+    let rule = site.json(&["review", "show", &run]).1["rule"].to_string();
+    assert!(rule.starts_with("\"rows of sessions with at before 20"), "{rule}");
+    assert!(shown.contains("rows of sessions with at before 20"), "{shown}");
     assert!(
         shown.contains("has asked to reject it") && shown.contains("not applied yet"),
         "{shown}"
@@ -104,6 +107,66 @@ fn a_plan_whose_time_is_over_does_not_seem_to_wait() {
     assert!(code == 1 && said.contains("can no longer be approved: its plan expired at"), "{said}");
     let (_, commands) = site.json(&["commands", "ls"]);
     assert_eq!(commands.as_array().map(Vec::len), Some(0), "{commands:#}");
+}
+
+/// One row in front of them moves the bounds of all ranges, so that they are items which nobody has undone.
+#[test]
+fn an_undo_pauses_a_task_that_would_take_the_rows_again() {
+    let site = site("mode = \"live\"");
+    site.json(&["run"]);
+    let latest = || site.json(&["quarantine", "ls"]).1[0]["run"].to_string();
+    let run = latest();
+    let undone = || {
+        let (code, said) = site.json(&["undo", &run, "--reason", "the rule is wrong"]);
+        assert_eq!(code, 0, "{said:#}");
+        [said["rows"].clone(), said["pauses"].clone()]
+    };
+    let rehearsal = site.json(&["undo", &run, "--dry-run"]).1;
+    assert_eq!((&rehearsal["pauses"], &site.task("old")["paused"]), (&"old".into(), &Value::Null));
+    assert_eq!(undone(), [Value::from(OLD), Value::from("old")]);
+    let paused = site.task("old")["paused"].to_string();
+    assert!(paused.contains(&format!("undo of {run}: the rule is wrong")), "{paused}");
+    let all = sessions(&site);
+    site.database().execute("INSERT INTO sessions VALUES (-1, 0)", []).expect("a row in front");
+    site.said(&["run"]);
+    assert_eq!(sessions(&site), all + 1);
+    // Nothing is left to undo, so nothing would be taken again.
+    assert_eq!(site.said(&["task", "resume", "old", "--wait", "0s"]).0, 0);
+    assert_eq!(undone(), [Value::from(0), Value::Null]);
+    site.json(&["run"]);
+    assert_eq!(sessions(&site), all - OLD);
+    let again = latest();
+    let (_, said) = site.json(&["undo", &again, "--no-pause"]);
+    let warned = said["warning"].as_str().is_some_and(|words| words.contains("old is live"));
+    assert!(warned && said["pauses"] == Value::Null, "{said:#}");
+}
+
+/// As a run would not plan it.
+#[test]
+fn a_preview_does_not_count_what_was_undone() {
+    let site = site("mode = \"live\"");
+    let (code, said) = site.json(&["run"]);
+    assert_eq!((code, &said[0]["rows"]), (0, &OLD.into()), "{said:#}");
+    let run = site.json(&["quarantine", "ls"]).1[0]["run"].to_string();
+    assert_eq!(site.said(&["undo", &run, "--reason", "the rule is wrong", "--no-pause"]).0, 0);
+    let previewed = || {
+        let (code, said) = site.json(&["run"]);
+        assert_eq!(code, 0, "{said:#}");
+        let review = site.json(&["review", "show", "old"]).1;
+        let [items, rows, others] =
+            ["items", "rows", "others"].map(|of| review["plan"][of].clone());
+        (items, rows[0]["rows"].clone(), others)
+    };
+    let edit = ["task", "edit", "old", "--mode", "preview", "--reason", "look first"];
+    let (code, said) = site.said(&edit);
+    assert_eq!(code, 0, "{said}");
+    let (items, rows, others) = previewed();
+    assert_eq!((items, rows), (0.into(), Value::Null));
+    assert_eq!(others[0]["verdict"], "not_planned");
+    let held_back = others[0]["count"].clone();
+    assert_eq!(site.said(&["undo", &run, "--plan-again", "--reason", "it is right"]).0, 0);
+    let (items, rows, others) = previewed();
+    assert_eq!((items, rows, others), (held_back, OLD.into(), serde_json::json!([])));
 }
 
 #[test]

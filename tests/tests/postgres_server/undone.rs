@@ -10,6 +10,8 @@ use besom_tests::conformance::world::{apply, candidate, set_n};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::undone_rows::{latest, undo};
 
+use crate::granted::{SUPERUSER, Site};
+
 fn delete(collection: &str, id: &str) -> Change {
     Change::Delete { collection: collection.into(), key: vec![text(id)] }
 }
@@ -106,4 +108,142 @@ fn many_rows_without_a_partition_stay_and_keep_no_others_away() {
         assert_eq!((undone.rows, undone.reason), (3_001, None));
         world.balanced().await;
     });
+}
+
+/// Rows that this role does not see would go with the row that it removes.
+#[test]
+fn rows_to_which_hidden_rows_may_refer_are_not_removed() {
+    block_on(async {
+        let fixture = Postgres::open_as_granted().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![parent("p")]).await;
+        world.settle(candidate("k"), apply(vec![], vec![delete("parents", "p")])).await;
+        let back = undo(&world, latest(&world).await, &[]).await;
+        assert_eq!(back.rows, 1);
+        let theirs = "CREATE TABLE theirs (tenant_id text, parent text,
+               FOREIGN KEY (tenant_id, parent) REFERENCES parents (tenant_id, id) ON DELETE CASCADE);
+             INSERT INTO theirs SELECT tenant_id, id FROM parents;
+             GRANT SELECT ON theirs TO granted; ALTER TABLE theirs ENABLE ROW LEVEL SECURITY";
+        product.batch_execute(theirs).await.expect("it runs");
+        let refused = undo(&world, back.id, &[]).await;
+        let reason = refused.reason.expect("it stays");
+        assert!(reason.contains("row-level security may hide them"), "{reason}");
+        let left = product.query_one("SELECT count(*) FROM theirs", &[]).await.expect("a count");
+        assert_eq!((refused.rows, left.get::<_, i64>(0)), (0, 1));
+        product
+            .batch_execute(
+                "DELETE FROM theirs; CREATE POLICY all_of_them ON theirs TO granted USING (true)",
+            )
+            .await
+            .expect("it runs");
+        // A policy says nothing about the rows that it lets through.
+        assert_eq!(undo(&world, back.id, &[]).await.rows, 0);
+        product.batch_execute("DROP TABLE theirs").await.expect("it runs");
+        assert_eq!(undo(&world, back.id, &[]).await.rows, 1);
+        world.balanced().await;
+    });
+}
+
+/// A rule makes a statement of it that the database does not accept, now or later: other undos do not wait.
+#[test]
+fn rows_of_a_table_with_a_rule_stay_and_hold_up_no_others() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("a", 1), thing("b", 2)]).await;
+        let both = ["a", "b"].map(|id| delete("things", id)).to_vec();
+        world.settle(candidate("k"), apply(vec![], both)).await;
+        let item = latest(&world).await;
+        for rule in ["DO INSTEAD NOTHING", "DO ALSO DELETE FROM things WHERE id = 'a'"] {
+            let rule = format!("CREATE RULE r AS ON INSERT TO things {rule}");
+            product.batch_execute(&rule).await.expect("a rule");
+            let refused = undo(&world, item, &[]).await;
+            assert_eq!(refused.rows, 0, "{rule}");
+            let reason = refused.reason.expect("they stay");
+            assert!(reason.contains("rows that stay as they are: 2"), "{rule}: {reason}");
+            product.batch_execute("DROP RULE r ON things").await.expect("dropped");
+        }
+        assert_eq!(undo(&world, item, &[]).await.rows, 2);
+        world.balanced().await;
+    });
+}
+
+/// What the database reads otherwise because of its settings, or casts from a text otherwise than it reads it.
+#[test]
+fn values_come_back_whatever_the_settings_of_the_database_are() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let product = fixture.database().connect().await;
+        let run = async |sql: &str| product.batch_execute(sql).await.expect("it runs");
+        run(r"DO $$ DECLARE setting text; BEGIN
+               FOREACH setting IN ARRAY ARRAY['array_nulls = off', 'xmloption = document',
+                 'bytea_output = escape', $s$lc_monetary = 'C.UTF-8'$s$] LOOP
+                 EXECUTE format('ALTER DATABASE %I SET %s', current_database(), setting);
+               END LOOP; END $$")
+        .await;
+        let mut world = World::new(Box::new(fixture)).await;
+        world.reopen().await;
+        run(r"DROP TABLE counters;
+             CREATE TABLE gone (i int);
+             CREATE TABLE counters (id bigint PRIMARY KEY, n bigint, a text[], x xml, b bytea, m money,
+               of regclass, all_of regclass[]);
+             INSERT INTO counters VALUES
+               (1, 1, ARRAY[NULL, 'NULL', 'b'], XMLPARSE(CONTENT 'a <b/> c'), '\x00ff', 1.5, 0::regclass, '{-}'),
+               (2, 2, '{}', NULL, NULL, NULL, 'pg_class', '{pg_class,gone}'),
+               (3, 3, NULL, XMLPARSE(DOCUMENT '<a/>'), '', -2, 'gone', NULL);
+             DROP TABLE gone")
+            .await;
+        let dump = async || -> Vec<String> {
+            let sql = "SELECT t::text || (a[1] IS NULL)::text || of::oid::text FROM counters t ORDER BY id";
+            let rows = product.query(sql, &[]).await.expect("rows");
+            rows.iter().map(|row| row.get::<_, Option<String>>(0).unwrap_or_default()).collect()
+        };
+        let before = dump().await;
+        assert_eq!(before.len(), 3);
+        let range = RowRange { collection: "counters".into(), rows: 10, ..RowRange::default() };
+        let all = apply(vec![], vec![Change::DeleteRange(Arc::new(range))]);
+        world.settle(candidate("k"), all).await;
+        assert_eq!(dump().await, Vec::<String>::new());
+        let undone = undo(&world, latest(&world).await, &[]).await;
+        assert_eq!((undone.rows, undone.reason), (3, None));
+        assert_eq!(dump().await, before);
+    });
+}
+
+/// An item may be put back before the one with the rows that its own refer to: then it is tried again.
+#[test]
+fn a_tree_comes_back_whole_in_whatever_items_it_went() {
+    let site = Site::with("");
+    site.product(
+        "CREATE TABLE r (id int PRIMARY KEY, at timestamptz NOT NULL, par int REFERENCES r (id));
+         CREATE INDEX ON r (at, id); CREATE INDEX ON r (par);
+         INSERT INTO r SELECT i, '2000-01-01', nullif(i / 2, 0) FROM generate_series(1, 5000) i",
+    );
+    let config = site.directory.path().join("besom.toml");
+    let before = std::fs::read_to_string(&config).expect("a configuration");
+    let cache = before.split_once("[runtime]").expect("a section").1;
+    let tree = format!(
+        "[store]\nurl = {:?}\n[collections.r]\nkey = [\"id\"]\ncolumns = {{ id = \"integer\", at = \"timestamp\" }}\n\
+         indexes = {{ by_at = [\"at\"] }}\n[tasks.r]\nplugin = \"retention\"\nschedule = \"@every 1h\"\n\
+         collections = {{ rows = \"r\" }}\nsettings = {{ by = \"at\", older_than = \"14d\" }}\n[runtime]{cache}",
+        site.database.url()
+    );
+    std::fs::write(&config, tree).expect("written");
+    let count = || {
+        block_on(async {
+            let product = site.database.connect().await;
+            let row = product.query_one("SELECT count(*) FROM r", &[]).await.expect("a count");
+            row.get::<_, i64>(0)
+        })
+    };
+    site.json(SUPERUSER, &["run"]);
+    assert_eq!(count(), 0);
+    let runs = site.json(SUPERUSER, &["quarantine", "ls"]);
+    assert!(runs.as_array().is_some_and(|runs| !runs.is_empty()), "{runs:#}");
+    let span = "r@2020-01-01T00:00:00Z..2100-01-01T00:00:00Z";
+    let undone = site.json(SUPERUSER, &["undo", span, "--reason", "a wrong rule"]);
+    assert_eq!((&undone["rows"], &undone["staying"]), (&5_000.into(), &0.into()), "{undone:#}");
+    assert_eq!(count(), 5_000);
 }

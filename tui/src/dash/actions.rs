@@ -101,7 +101,7 @@ pub fn undo(run: u64, task: &str) -> Confirm {
     let verb = format!("besom undo {run}");
     ask(format!("Undo run {run} of {task}?"), "Undo", command, verb)
         .line("Its rows are put back as they were; what others have changed since stays.")
-        .line("Pause the task, or correct its rule, first: it may plan the rows again.")
+        .line("A live task that would take them again is paused; correct its rule, then resume it.")
         .because()
 }
 

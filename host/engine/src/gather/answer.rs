@@ -1,13 +1,15 @@
 //! Answers questions and performs actions of viewers of the dashboard.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::command::{Action, Command, DeadSelector, MessageSelector, check_reason};
+use besom_core::command::{Action, Command, DeadSelector, MessageSelector, Undo, check_reason};
 use besom_core::ids::{RunId, TaskName};
 use besom_core::mode::Mode;
 use besom_core::ring::NodeName;
 use besom_core::time::Time;
+use besom_core::undo::Target;
 use besom_snapshot::{
     Answer, DEAD_PAGE, DeadPage, Done, Edit, ItemRow, LOG_PAGE, Letter, LogPage, Query,
     RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, Run, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
@@ -20,6 +22,7 @@ use super::refused::{by_review, standings};
 use super::rows;
 use crate::host::asking;
 use crate::host::editing::Desk;
+use crate::host::retaken::{self, Retaken};
 use besom_ports::members::MemberState;
 use besom_ports::store::{HistoryQuery, Letters, ReviewQuery, Store};
 
@@ -122,12 +125,32 @@ impl Gatherer {
         {
             return Err("select the messages by number or topic".to_owned());
         }
+        if let Command::Undo(of) = command
+            && !of.plan_again
+        {
+            self.pause_for(caller, of, reason).await?;
+        }
         let asked = asking::ask(self.store(), command, &caller.by, reason, APPLY_MAX).await;
         let asked = asked.map_err(refused)?;
         if asked.refused {
             return Err(asked.result.unwrap_or_default());
         }
         Ok(Done { command: Some(asked.command), applied: asked.applied, result: asked.result })
+    }
+
+    /// Pauses the task whose next run would take the rows of an undo again.
+    async fn pause_for(&self, caller: &Caller, of: &Undo, reason: &str) -> Result<(), Refused> {
+        let Ok(target) = Target::parse(&of.target) else { return Ok(()) };
+        let defined = Arc::clone(&self.sources().defined.borrow());
+        let known = |task: &TaskName| Some(Arc::clone(&defined.work.tasks.get(task)?.definition));
+        let again = retaken::retaken(self.store(), known, &target).await.map_err(refused)?;
+        match again.filter(|of| of.in_ranges) {
+            Some(Retaken { task, .. }) => {
+                let why = (&*caller.by, reason);
+                retaken::pause(self.store(), &task, &of.target, why).await.map_err(refused)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Runs work on the configuration file, which waits for the disk, on a blocking thread.

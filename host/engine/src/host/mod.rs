@@ -20,6 +20,7 @@ pub mod reads;
 pub mod recorder;
 pub mod reload;
 pub mod replay;
+pub mod retaken;
 pub mod review;
 pub mod setup;
 pub mod undo;
