@@ -183,6 +183,10 @@ impl TaskDefinition {
         if self.mode != current.mode {
             changed.push("the mode");
         }
+        // What was approved could be undone for longer.
+        if current.keep_removed < self.keep_removed {
+            changed.push("keep_removed");
+        }
         let last = changed.pop()?;
         Some(match changed.is_empty() {
             true => format!("{last} of the task changed"),

@@ -12,6 +12,8 @@ use super::submit::{Asking, caller};
 use super::{Exit, Failure, Global, open, printed, task};
 use besom_config::printable;
 use besom_ports::store::{Command, CommandRow, ReviewQuery, Store, not_waiting};
+use besom_ports::task::TaskDefinition;
+use besom_product::retention::rule;
 
 /// Maximum number of commands that no leader has applied yet that are read.
 const PENDING_READ: u32 = 1_000;
@@ -101,7 +103,12 @@ impl Verb {
                 let asked = decision(&pending, &review);
                 let mut json = printed::json(&review);
                 add(&mut json, asked);
-                output::show(global.output, &json, || text(&review, asked, now, full))?;
+                let definition =
+                    store.run(review.run).await?.as_ref().and_then(TaskDefinition::of_run);
+                let rule = definition.and_then(|task| rule(&task, review.opened_at));
+                json["rule"] = rule.clone().into();
+                let text = || text(&review, (asked, rule.as_deref()), now, full);
+                output::show(global.output, &json, text)?;
                 Ok(Exit::Fine)
             }
             Verb::Approve { run, asking } => {
@@ -149,17 +156,7 @@ async fn decide(
         return Err(Failure::Failed(not_waiting(run, Some(&Standing::from(&review)))));
     }
     let pending = store.pending_commands(PENDING_READ).await?;
-    if let Some(first) = decision(&pending, &review) {
-        let is_same = first.command == *command && first.by == caller();
-        if !is_same || first.reason != asking.reason {
-            return Err(Failure::Failed(format!(
-                "run {run} is decided already: {}. The first decision counts; the next `besom serve`, \
-                 or a `besom run` of the task, applies it (command {})",
-                asked(first),
-                first.id
-            )));
-        }
-    }
+    refuse_second(&pending, &review, command, &asking.reason)?;
     if matches!(command, Command::Approve { .. })
         && decision(&pending, &review).is_none()
         && standing(&review, store.now().await?) == EXPIRED
@@ -175,8 +172,33 @@ async fn decide(
         let words = format!("run {run} of {}: {}", review.task, review.plan.words());
         to_stderr!("{}", printable(&words));
     }
-    let warning = review.plan.brake.filter(|_| is_approval);
-    asking.run_warned(global, store, command, warning).await
+    let warning = review.plan.brake.clone().filter(|_| is_approval);
+    let exit = asking.run_warned(global, store, command, warning).await?;
+    // Another decision may have been recorded since this one was.
+    let pending = store.pending_commands(PENDING_READ).await?;
+    refuse_second(&pending, &review, command, &asking.reason)?;
+    Ok(exit)
+}
+
+/// Refuses a decision if another one that no leader has applied yet was recorded before it.
+fn refuse_second(
+    pending: &[CommandRow],
+    review: &Review,
+    command: &Command,
+    reason: &str,
+) -> Result<(), Failure> {
+    let is_same =
+        |row: &&CommandRow| row.command == *command && row.by == caller() && row.reason == reason;
+    let Some(first) = decision(pending, review).filter(|first| !is_same(first)) else {
+        return Ok(());
+    };
+    Err(Failure::Failed(format!(
+        "run {} is decided already: {}. The first decision counts; the next `besom serve`, or a `besom run` of the \
+         task, applies it (command {})",
+        review.run,
+        asked(first),
+        first.id
+    )))
 }
 
 /// The first decision about a review that no leader has applied yet.
@@ -282,7 +304,12 @@ fn list(reviews: &[Review], decisions: &[Option<&CommandRow>], now: Time) -> Str
     table.render()
 }
 
-fn text(review: &Review, decision: Option<&CommandRow>, now: Time, full: bool) -> String {
+fn text(
+    review: &Review,
+    (decision, rule): (Option<&CommandRow>, Option<&str>),
+    now: Time,
+    full: bool,
+) -> String {
     let plan = &review.plan;
     let mut facts = Facts::default();
     facts.add("run", review.run).add("task", &review.task).add("state", standing(review, now));
@@ -295,6 +322,9 @@ fn text(review: &Review, decision: Option<&CommandRow>, now: Time, full: bool) -
     }
     if let Some(row) = decision {
         facts.add("decision", format!("{}; not applied yet", asked(row)));
+    }
+    if let Some(rule) = rule {
+        facts.add("rule", rule);
     }
     facts.add("would change", plan.words());
     facts.add("items", items(review));

@@ -29,6 +29,7 @@ use besom_ports::store::{
     Command, Counts, DeadSelector, HistoryQuery, Letters, ReviewQuery, Run, Store,
 };
 use besom_ports::task::TaskDefinition;
+use besom_product::retention::rule;
 
 /// Interval between two reads of the progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -279,7 +280,7 @@ impl Args {
             }
             let rows = counted(*rows, "row");
             let words = format!(
-                "{task}: {rows} changed before it was stopped; what is planned waits. Look at it; then correct the rule and discard what is \
+                "{task}: {rows} changed before it was stopped; what is planned waits. Look at it (`besom run {task} --dry-run`); then correct the rule and discard what is \
                  planned (`besom task discard {task} --reason ...`), or raise the limit in the file; and \
                  resume the task with `besom task resume {task}`. To let this run go on once: `besom task \
                  resume {task} --release`"
@@ -395,6 +396,8 @@ struct Rehearsal {
     refused: BTreeMap<(String, String), u64>,
     /// Number of candidates that would not be planned again, by task.
     blocked: BTreeMap<String, u64>,
+    /// The rows that each task takes, in words.
+    rules: BTreeMap<String, String>,
 }
 
 impl Rehearsal {
@@ -456,6 +459,10 @@ impl Rehearsal {
             [] => String::new(),
             counts => format!(" ({})", counts.join(", ")),
         };
+        for (task, rule) in &self.rules {
+            text.push_str(&printable(&format!("{task}: {rule}")));
+            text.push('\n');
+        }
         for (task, rows) in &self.rows {
             let items = self.verdicts.get(&(task.clone(), "propose")).copied().unwrap_or_default();
             let (items, rows) = (counted(items, "item"), counted(*rows, "row"));
@@ -480,6 +487,10 @@ async fn rehearse(assembly: &Assembly, shown: usize) -> Result<Rehearsal, Failur
         let blocked = dry_run(&assembly.ports, collections, definition, page, &mut add)
             .await
             .map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
+        let now = assembly.ports.store.now().await?;
+        if let Some(rule) = rule(definition, now) {
+            rehearsal.rules.insert(name.to_string(), rule);
+        }
         if blocked > 0 {
             rehearsal.blocked.insert(name.to_string(), blocked);
         }
