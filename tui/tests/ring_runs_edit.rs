@@ -6,9 +6,10 @@ mod common;
 mod host;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use besom_snapshot::{Problem, Query};
-use besom_tui::dash::sample::{large, small};
+use besom_snapshot::{Pause, Problem, Query};
+use besom_tui::dash::sample::{NOW, large, small};
 use besom_tui::dash::{Code, Effect, Input, Key, Place};
 use common::{Dashboard, key};
 use host::{FILE, Host};
@@ -134,6 +135,20 @@ fn a_run_is_told_with_its_log_and_its_dropped_lines() {
     for words in ["38 lines dropped", "FOLLOWING", "66%", "fuel", "here"] {
         assert!(picture.contains(words), "{words}: {picture}");
     }
+}
+
+#[test]
+fn a_run_whose_task_is_stopped_says_why_and_has_no_eta() {
+    let mut snap = small();
+    let task = snap.tasks.iter_mut().find(|task| task.name == "share-expiry").expect("a task");
+    let reason = "run 8812 wanted 9 rows".to_owned();
+    Arc::make_mut(task).paused = Some(Pause { by: "brake".into(), reason, since: NOW });
+    let mut dashboard = Dashboard::of(snap);
+    let list = dashboard.go(Place::Runs).picture(160, 48);
+    assert!(list.contains("BRAKED") && !list.contains("RUNNING"), "{list}");
+    let run = dashboard.input(key(Code::Enter)).picture(160, 48);
+    assert!(run.contains("items  stopped by a brake: run 8812 wanted 9 rows"), "{run}");
+    assert!(!run.contains("eta") && run.contains("items stands"), "{run}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub use report::{
     RATE_SAMPLES, Report, RunAtNode, of_code,
 };
 pub use ring::{Owner, Ring};
-pub use run::{Run, RunState};
+pub use run::{Run, RunState, Stop};
 pub use task::{
     Depth, LastRun, Limits, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK, Task, WaitingReview,
 };
@@ -131,6 +131,12 @@ impl Snapshot {
     /// Whether what a run has planned waits for an approval.
     pub fn waits(&self, run: &Run) -> bool {
         run.state.is_active() && self.task(&run.task).is_some_and(|task| task.waits(run.id))
+    }
+
+    /// Why a run does not go on although it has not ended; none: it goes on, or waits for an approval.
+    pub fn stop(&self, run: &Run) -> Option<Stop> {
+        let stands = run.state.is_active() && !self.waits(run);
+        self.task(&run.task).filter(|_| stands)?.stop()
     }
 
     /// The run of that number.

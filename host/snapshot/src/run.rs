@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use besom_core::mode::Mode;
-use besom_core::plan::{self, Scan, ScanEnd, Trigger};
+use besom_core::plan::{self, Pause, Scan, ScanEnd, Trigger};
 use besom_core::review::State;
 use besom_core::time::Time;
 
@@ -59,6 +59,30 @@ impl RunState {
     /// Whether it has not ended.
     pub fn is_active(self) -> bool {
         matches!(self, RunState::Scanning | RunState::Executing)
+    }
+}
+
+/// Why the runs of a task do not go on: a pause, or its windows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stop {
+    /// `braked`, `paused` or `closed`.
+    pub word: &'static str,
+    /// The reason.
+    pub why: String,
+}
+
+impl Stop {
+    /// By the pause of a task or of all tasks, and by the time at which the task's next window opens.
+    pub fn of(paused: Option<&Pause>, opens_at: Option<Time>) -> Option<Stop> {
+        let (word, why) = match (paused, opens_at) {
+            (Some(pause), _) if pause.is_brake() => {
+                ("braked", format!("stopped by a brake: {}", pause.reason))
+            }
+            (Some(pause), _) => ("paused", format!("paused by {}: {}", pause.by, pause.reason)),
+            (None, Some(at)) => ("closed", format!("outside its windows: it opens at {at}")),
+            (None, None) => return None,
+        };
+        Some(Stop { word, why })
     }
 }
 

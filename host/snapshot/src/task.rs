@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::run::RunState;
+use super::run::{RunState, Stop};
 use besom_core::ids::RunId;
 use besom_core::mode::Mode;
 use besom_core::plan::{self, Pause, SlotRecord};
@@ -83,6 +83,11 @@ impl Task {
     /// Whether a brake has stopped it.
     pub fn is_braked(&self) -> bool {
         self.paused.as_ref().is_some_and(Pause::is_brake)
+    }
+
+    /// Why its runs do not go on.
+    pub fn stop(&self) -> Option<Stop> {
+        Stop::of(self.paused.as_ref(), self.opens_at)
     }
 
     /// Whether what this run has planned waits for an approval; until then, a held run plans.

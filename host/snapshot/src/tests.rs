@@ -249,12 +249,9 @@ fn what_is_wrong_is_named_with_its_urgency() {
     }
 }
 
-#[test]
-fn passes_are_no_changes_of_leadership_and_waiting_for_an_approval_is_no_duration() {
-    let mut snapshot = healthy();
-    let term = |term| TermRow { term, node: "a".into(), since: ago(term as i64 * 60) };
-    Arc::make_mut(&mut snapshot.leadership).terms = (1..=6).map(term).collect();
-    let pass = |term| Run {
+/// A pass that has ended, under a term.
+fn pass(term: u64) -> Run {
+    Run {
         id: term,
         task: "sweep".into(),
         slot: NOW,
@@ -272,7 +269,14 @@ fn passes_are_no_changes_of_leadership_and_waiting_for_an_approval_is_no_duratio
         scanned: 0,
         mode: Mode::Live,
         held: false,
-    };
+    }
+}
+
+#[test]
+fn passes_are_no_changes_of_leadership_and_waiting_for_an_approval_is_no_duration() {
+    let mut snapshot = healthy();
+    let term = |term| TermRow { term, node: "a".into(), since: ago(term as i64 * 60) };
+    Arc::make_mut(&mut snapshot.leadership).terms = (1..=6).map(term).collect();
     snapshot.runs = (1..=3).map(|term| Arc::new(pass(term))).collect();
     assert_eq!(texts(&snapshot), [], "three others are allowed");
     snapshot.runs.pop();
@@ -372,4 +376,32 @@ fn a_state_of_a_later_version_is_unknown_and_not_an_error() {
     let node: Node =
         serde_json::from_str(r#"{"name":"a","state":"asleep","colour":1}"#).expect("read");
     assert_eq!((node.name.as_str(), node.state), ("a", NodeState::Unknown));
+}
+
+#[test]
+fn a_run_stands_while_its_task_is_stopped_and_unless_its_plan_waits() {
+    let word = |snapshot: &Snapshot, run: &Run| snapshot.stop(run).map(|stop| stop.word);
+    let mut snapshot = healthy();
+    let (task, ended) = (snapshot.tasks[0].clone(), pass(7));
+    let active = Run { ended_at: None, state: RunState::Executing, ..ended.clone() };
+    assert_eq!(word(&snapshot, &active), None);
+    let pause = |by: &str| Pause { by: by.into(), reason: "INC-7".into(), since: NOW };
+    for (paused, opens_at, expected) in [
+        (None, Some(NOW), "closed"),
+        (Some(pause("ann")), Some(NOW), "paused"),
+        (Some(pause("brake")), None, "braked"),
+    ] {
+        snapshot.tasks[0] = Arc::new(Task { paused, opens_at, ..(*task).clone() });
+        assert_eq!((word(&snapshot, &active), word(&snapshot, &ended)), (Some(expected), None));
+    }
+    let review = WaitingReview {
+        run: besom_core::ids::RunId(7),
+        opened_at: NOW,
+        expires_at: None,
+        items: 1,
+        summary: String::new(),
+    };
+    let paused = Some(pause("ann"));
+    snapshot.tasks[0] = Arc::new(Task { paused, review: Some(review), ..(*task).clone() });
+    assert_eq!(word(&snapshot, &active), None);
 }

@@ -3,13 +3,14 @@
 mod logs;
 mod replay;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::ids::{RunId, TaskName};
-use besom_snapshot::{ItemRow, Run};
+use besom_snapshot::{ItemRow, Run, Stop};
 use clap::Subcommand;
 use serde_json::Value;
 
+use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::printed::{self, Printed};
 use super::submit::Asking;
@@ -79,25 +80,71 @@ pub fn line(run: &Run) -> String {
 /// Maximum number of reviews that wait.
 const REVIEWS_READ: u32 = 10_000;
 
-/// The numbers of the runs whose plans wait for an approval.
-pub async fn waiting(store: &dyn Store, runs: &[Run]) -> Result<BTreeSet<u64>, Failure> {
-    if !runs.iter().any(|run| run.held && run.state.is_active()) {
-        return Ok(BTreeSet::new());
-    }
-    let query = ReviewQuery { waiting: true, limit: REVIEWS_READ, ..ReviewQuery::default() };
-    Ok(store.reviews(&query).await?.into_iter().map(|review| review.run.0).collect())
+/// What keeps runs from going on.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The numbers of the runs whose plans wait for an approval.
+    waiting: BTreeSet<u64>,
+    /// Why the runs of a task stand.
+    stopped: BTreeMap<String, Stop>,
 }
 
-/// How a run stands, in a word: what is `waiting` waits for an approval.
-fn state(run: &Run, waiting: &BTreeSet<u64>) -> &'static str {
-    match waiting.contains(&run.id) {
-        true => besom_core::review::State::Waiting.as_str(),
-        false => run.state.as_str(),
+impl Kept {
+    /// What keeps these runs from going on.
+    ///
+    /// # Errors
+    /// A store that cannot be read.
+    pub async fn of(store: &dyn Store, outline: &Outline, runs: &[Run]) -> Result<Kept, Failure> {
+        let mut kept = Kept::default();
+        let active = || runs.iter().filter(|run| run.state.is_active());
+        if active().any(|run| run.held) {
+            let limit = REVIEWS_READ;
+            let query = ReviewQuery { waiting: true, limit, ..ReviewQuery::default() };
+            kept.waiting = store.reviews(&query).await?.iter().map(|review| review.run.0).collect();
+        }
+        if active().next().is_none() {
+            return Ok(kept);
+        }
+        let (now, states) = (store.now().await?, store.task_states().await?);
+        let paused =
+            |name: &str| states.iter().find(|state| state.task.as_str() == name)?.paused.as_ref();
+        for run in active() {
+            let pause = paused(&run.task).or_else(|| paused(TaskName::ALL));
+            let defined = outline.tasks.get(&TaskName::from(run.task.as_str()));
+            let opens_at = defined.and_then(|task| task.windows.opens_at(now));
+            let stop = Stop::of(pause, opens_at);
+            kept.stopped.extend(stop.map(|stop| (run.task.clone(), stop)));
+        }
+        Ok(kept)
+    }
+
+    /// Why a run stands although it has not ended; none: it goes on, or waits for an approval.
+    fn stop(&self, run: &Run) -> Option<&Stop> {
+        let works = run.state.is_active() && !self.waiting.contains(&run.id);
+        self.stopped.get(&run.task).filter(|_| works)
+    }
+
+    /// How a run stands, in a word.
+    fn state(&self, run: &Run) -> &'static str {
+        match self.stop(run) {
+            _ if self.waiting.contains(&run.id) => besom_core::review::State::Waiting.as_str(),
+            Some(stop) => stop.word,
+            None => run.state.as_str(),
+        }
+    }
+
+    /// A run as JSON: what keeps it from going on is told beside its state.
+    pub fn json(&self, run: &Run) -> Value {
+        let (mut fields, stop) = (json(run), self.stop(run));
+        fields["waiting"] = self.waiting.contains(&run.id).into();
+        fields["stands"] = stop.map(|stop| stop.word).into();
+        fields["stands_because"] = stop.map(|stop| stop.why.as_str()).into();
+        fields
     }
 }
 
-/// Renders runs as a table; those of `waiting` wait for an approval.
-pub fn table(runs: &[Run], waiting: &BTreeSet<u64>) -> String {
+/// Renders runs as a table.
+pub fn table(runs: &[Run], kept: &Kept) -> String {
     let mut table = Table::new(
         &[
             ">RUN", "TASK", "SLOT", "TRIGGER", "STATE", ">PLANNED", ">IN LOG", ">SCANNED", "ENDED",
@@ -111,7 +158,7 @@ pub fn table(runs: &[Run], waiting: &BTreeSet<u64>) -> String {
             run.task.clone(),
             Stamp(run.slot).to_string(),
             run.trigger.as_str().to_owned(),
-            state(run, waiting).to_owned(),
+            kept.state(run).to_owned(),
             run.planned.to_string(),
             run.open.to_string(),
             run.scanned.to_string(),
@@ -139,14 +186,9 @@ impl Verb {
                 let name = task.as_ref().map(TaskName::as_str);
                 task::known_if_none(&*store, &outline, runs.len(), name).await?;
                 let runs = standings(&*store, &runs).await?;
-                let waiting = waiting(&*store, &runs).await?;
-                let row = |run: &Run| {
-                    let mut fields = json(run);
-                    fields["waiting"] = waiting.contains(&run.id).into();
-                    fields
-                };
-                let rows: Vec<Value> = runs.iter().map(row).collect();
-                let text = || table(&runs, &waiting);
+                let kept = Kept::of(&*store, &outline, &runs).await?;
+                let rows: Vec<Value> = runs.iter().map(|run| kept.json(run)).collect();
+                let text = || table(&runs, &kept);
                 output::show_list(global.output, &rows, (rows.len(), limit), text)?;
             }
             Verb::Cancel { run: number, asking } => {
@@ -163,10 +205,10 @@ impl Verb {
                 let query = HistoryQuery { run: id, limit, ..HistoryQuery::default() };
                 let items: Vec<ItemRow> =
                     store.history(&query).await?.iter().map(rows::item).collect();
-                let json = serde_json::json!({ "run": json(&run), "items": Printed(&items) });
-                let waiting = waiting(&*store, std::slice::from_ref(&run)).await?;
+                let kept = Kept::of(&*store, &outline, std::slice::from_ref(&run)).await?;
+                let json = serde_json::json!({ "run": kept.json(&run), "items": Printed(&items) });
                 output::show_list(global.output, &json, (items.len(), limit), || {
-                    text(&run, &items, &waiting)
+                    text(&run, &items, &kept)
                 })?;
             }
             Verb::Logs { run, follow } => {
@@ -196,7 +238,7 @@ fn nothing(run: &Run) -> &'static str {
     }
 }
 
-fn text(run: &Run, items: &[ItemRow], waiting: &BTreeSet<u64>) -> String {
+fn text(run: &Run, items: &[ItemRow], kept: &Kept) -> String {
     let mut facts = Facts::default();
     facts.add("run", run.id).add("task", &run.task).add("slot", Stamp(run.slot));
     facts.add("trigger", run.trigger.as_str());
@@ -204,7 +246,10 @@ fn text(run: &Run, items: &[ItemRow], waiting: &BTreeSet<u64>) -> String {
         facts.add("by", by).add("reason", reason);
     }
     facts.add("term", run.term).add("plugin", &run.plugin_digest);
-    facts.add("state", state(run, waiting));
+    facts.add("state", kept.state(run));
+    if let Some(stop) = kept.stop(run) {
+        facts.add("stands", &stop.why);
+    }
     facts.add("started", Stamp(run.started_at));
     facts.add("ended", output::text(run.ended_at.map(Stamp)));
     facts.add("planned", run.planned).add("deduplicated", run.deduplicated);

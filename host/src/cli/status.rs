@@ -153,7 +153,7 @@ pub struct TaskStatus {
     pub next: Option<Stamp>,
     /// When the last run started.
     pub last: Option<Stamp>,
-    /// The result of the last run: `running`, `ok`, its error, or what stops it: `braked` or `paused`.
+    /// The result of the last run: `running`, `ok`, its error, or what stops it: `braked`, `paused` or `closed`.
     pub last_result: Option<String>,
     /// Number of waiting items: `log` + `timers` + `retries`.
     pub waiting: u64,
@@ -356,6 +356,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
                     Some(pause) if pause.is_brake() => "braked".to_owned(),
                     Some(_) => "paused".to_owned(),
                     None if review.is_some() => "waits for an approval".to_owned(),
+                    None if closed.is_some() => "closed".to_owned(),
                     None => "running".to_owned(),
                 },
             }),

@@ -251,7 +251,7 @@ async fn show(
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
     let runs = standings(store, &runs).await?;
-    let waiting = super::runs::waiting(store, &runs).await?;
+    let kept = super::runs::Kept::of(store, outline, &runs).await?;
     let retried = status::retried(store, task).await?;
     let forecast = match defined {
         Some(defined) => edit::forecast_of(store, task, defined, now).await?,
@@ -271,7 +271,7 @@ async fn show(
             .collect::<Vec<_>>(),
         "forecast": forecast,
         "slots": slots.iter().map(slot_json).collect::<Vec<_>>(),
-        "runs": runs.iter().map(super::runs::json).collect::<Vec<_>>(),
+        "runs": runs.iter().map(|run| kept.json(run)).collect::<Vec<_>>(),
         "retries": retried.iter().map(retry_json).collect::<Vec<_>>(),
     });
     output::show(global.output, &json, || {
@@ -311,7 +311,7 @@ async fn show(
             facts.render(),
             next.render(),
             slot_table(&slots),
-            super::runs::table(&runs, &waiting)
+            super::runs::table(&runs, &kept)
         )
     })?;
     Ok(Exit::Fine)

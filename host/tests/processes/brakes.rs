@@ -99,6 +99,11 @@ fn a_run_that_wants_too_much_of_a_collection_is_stopped_before_it_deletes_more()
     assert_eq!(brakes.count(), 1, "{said:#}");
     let why = refused(&site, &["task", "trigger", "old"]);
     assert!(why.contains("paused by brake"), "{why}");
+    let (_, runs) = site.json(&["runs", "ls"]);
+    assert_eq!((&runs[0]["state"], &runs[0]["stands"]), (&"executing".into(), &"braked".into()));
+    assert_eq!(runs[0]["stands_because"], format!("stopped by a brake: {reason}"), "{runs:#}");
+    let run = printed(&site, &["runs", "show", &runs[0]["run"].to_string()]);
+    assert!(run.contains(&reason) && !run.contains("executing"), "{run}");
 
     // The brake stays as it is, and whoever resumes the task is told.
     let (code, said) = site.json(&["task", "resume", "old"]);

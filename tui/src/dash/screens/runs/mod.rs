@@ -52,9 +52,10 @@ const COLUMNS: &[Col] = &[
     Col::left("TASK", Width::Fill(14), 0, |run, _| plain(&run.task))
         .by(|run, _| SortKey::Text(&run.task)),
     Col::left("STATE", Width::Fixed(9), 0, |run, cx| {
-        (run_word(run, cx.snap).to_owned(), emphasis(run, cx.snap))
+        let (word, emphasis) = state(run, cx.snap);
+        (word.to_owned(), emphasis)
     })
-    .by(|run, cx| SortKey::Text(run_word(run, cx.snap))),
+    .by(|run, cx| SortKey::Text(state(run, cx.snap).0)),
     Col::left("STARTED (UTC)", Width::Fixed(14), 3, |run, _| {
         plain(run.started_at.to_jiff().strftime("%m-%d %H:%M:%S").to_string())
     })
@@ -111,36 +112,21 @@ fn by(trigger: &Trigger) -> String {
     }
 }
 
-/// A state in a word.
-fn state_word(state: RunState) -> &'static str {
-    match state {
-        RunState::Scanning => "SCANNING",
-        RunState::Executing => "RUNNING",
-        RunState::Ok => "ok",
-        RunState::Failed => "FAILED",
-        RunState::Rejected | RunState::Lapsed => state.as_str(),
-        RunState::Unknown => "?",
-    }
-}
-
-/// The state of a run in a word, as far as its mode matters.
-fn run_word(run: &Run, snap: &Snapshot) -> &'static str {
+/// How a run stands, in a word and its emphasis.
+fn state(run: &Run, snap: &Snapshot) -> (&'static str, Emphasis) {
+    let stopped = snap.stop(run).map(|stop| stop.word);
     match (run.state, run.mode) {
-        _ if snap.waits(run) => "WAITS",
-        (RunState::Ok, Mode::Preview) => "preview",
-        (state, _) => state_word(state),
-    }
-}
-
-/// How the state of a run is emphasised.
-fn emphasis(run: &Run, snap: &Snapshot) -> Emphasis {
-    match run.state {
-        _ if snap.waits(run) => Emphasis::Warn,
-        RunState::Scanning | RunState::Executing => Emphasis::Accent,
-        RunState::Ok => Emphasis::Good,
-        RunState::Failed => Emphasis::Bad,
-        RunState::Rejected | RunState::Lapsed => Emphasis::Warn,
-        RunState::Unknown => Emphasis::Dim,
+        _ if stopped == Some("braked") => ("BRAKED", Emphasis::Bad),
+        _ if stopped == Some("paused") => ("PAUSED", Emphasis::Warn),
+        _ if stopped.is_some() => ("CLOSED", Emphasis::Warn),
+        _ if snap.waits(run) => ("WAITS", Emphasis::Warn),
+        (RunState::Scanning, _) => ("SCANNING", Emphasis::Accent),
+        (RunState::Executing, _) => ("RUNNING", Emphasis::Accent),
+        (RunState::Ok, Mode::Preview) => ("preview", Emphasis::Good),
+        (RunState::Ok, _) => ("ok", Emphasis::Good),
+        (RunState::Failed, _) => ("FAILED", Emphasis::Bad),
+        (state @ (RunState::Rejected | RunState::Lapsed), _) => (state.as_str(), Emphasis::Warn),
+        (RunState::Unknown, _) => ("?", Emphasis::Dim),
     }
 }
 
@@ -158,7 +144,7 @@ impl RunsScreen {
             wanted.is_empty()
                 || run.task.to_lowercase().contains(&wanted)
                 || run.id.to_string().contains(&wanted)
-                || run_word(run, cx.snap).to_lowercase().contains(&wanted)
+                || state(run, cx.snap).0.to_lowercase().contains(&wanted)
         };
         let runs = self.older.with(cx.snap).into_iter();
         let mut runs: Vec<&Run> = runs.filter(shown).collect();
@@ -279,18 +265,10 @@ impl Bound for RunsScreen {
             }
         })
         .when(in_list),
-        Bind::new("K", "cancel", &[Code::Char('K')], cancel_chosen)
-            .when(|screen, cx| in_list(screen, cx) && scans(screen, cx))
-            .changes(),
-        Bind::new("a", "approve", &[Code::Char('a')], approve_chosen)
-            .when(|screen, cx| in_list(screen, cx) && is_held(screen, cx))
-            .changes(),
-        Bind::new("x", "reject", &[Code::Char('x')], reject_chosen)
-            .when(|screen, cx| in_list(screen, cx) && is_held(screen, cx))
-            .changes(),
-        Bind::new("U", "undo", &[Code::Char('U')], undo_chosen)
-            .when(|screen, cx| in_list(screen, cx) && can_undo(screen, cx))
-            .changes(),
+        Bind::new("K", "cancel", &[Code::Char('K')], cancel_chosen).when(scans).changes(),
+        Bind::new("a", "approve", &[Code::Char('a')], approve_chosen).when(is_held).changes(),
+        Bind::new("x", "reject", &[Code::Char('x')], reject_chosen).when(is_held).changes(),
+        Bind::new("U", "undo", &[Code::Char('U')], undo_chosen).when(can_undo).changes(),
         Bind::new("t", "task", &[Code::Char('t')], |screen, _, cx, out| {
             screen.open_task(cx, out);
         })
@@ -330,18 +308,6 @@ impl Bound for RunsScreen {
         })
         .when(in_detail)
         .command("items and nodes of this run"),
-        Bind::new("a", "approve", &[Code::Char('a')], approve_chosen)
-            .when(|screen, cx| in_detail(screen, cx) && is_held(screen, cx))
-            .changes(),
-        Bind::new("x", "reject", &[Code::Char('x')], reject_chosen)
-            .when(|screen, cx| in_detail(screen, cx) && is_held(screen, cx))
-            .changes(),
-        Bind::new("U", "undo", &[Code::Char('U')], undo_chosen)
-            .when(|screen, cx| in_detail(screen, cx) && can_undo(screen, cx))
-            .changes(),
-        Bind::new("K", "cancel", &[Code::Char('K')], cancel_chosen)
-            .when(|screen, cx| in_detail(screen, cx) && scans(screen, cx))
-            .changes(),
         Bind::new("E", "export", &[Code::Char('E')], |screen, _, cx, out| {
             let Some(detail) = &screen.detail else { return };
             match detail.export(cx.snap) {
@@ -461,7 +427,7 @@ impl Detail {
     fn paged(&self, snapshot: &Snapshot) -> String {
         let mut lines = Vec::new();
         if let Some(run) = self.run(snapshot) {
-            let state = run_word(run, snapshot);
+            let (state, _) = state(run, snapshot);
             let started = date_clock(run.started_at);
             lines.push(format!("run {} of {}: {state}, started {started}Z", run.id, run.task));
             lines.extend(run.error.iter().map(|error| format!("error: {error}")));
@@ -580,6 +546,7 @@ impl Screen for RunsScreen {
             ("already queued", "candidates with an item in the queue"),
             ("left alone", "settled or set aside before; unchanged since"),
             ("WAITS", "what it has planned waits for an approval"),
+            ("BRAKED PAUSED", "it does not go on; CLOSED: outside its windows"),
             ("waited", "from the slot to the start"),
             ("▲ here", "this run among the latest, short to long"),
         ]

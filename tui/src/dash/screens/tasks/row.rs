@@ -121,7 +121,7 @@ pub(in crate::dash) fn last(task: &Task, cx: &Context<'_>) -> Cell {
             }
             _ if task.is_braked() => ("BRAKED".to_owned(), Emphasis::Bad),
             _ if task.waits(run.id) => ("WAITS".to_owned(), Emphasis::Warn),
-            _ if task.paused.is_some() => ("STOPPED".to_owned(), Emphasis::Warn),
+            _ if task.stop().is_some() => ("STOPPED".to_owned(), Emphasis::Warn),
             RunState::Scanning | RunState::Executing => {
                 let going = text::short(cx.now.since(run.started_at));
                 (format!("RUN {going}"), Emphasis::Accent)

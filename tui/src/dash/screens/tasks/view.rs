@@ -414,11 +414,15 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
     put(buf, area, 38, y, "STATE", theme.title);
     for run in task.last.iter().rev() {
         y += 1;
+        let stopped = task.stop().map(|stop| stop.word);
         let (state, style) = match run.state {
             RunState::Ok => ("ok", theme.good),
             RunState::Failed => ("FAIL", theme.bad),
             RunState::Rejected | RunState::Lapsed => (run.state.as_str(), theme.warn),
             _ if task.waits(run.id) => ("waits for an approval", theme.warn),
+            RunState::Scanning | RunState::Executing if let Some(word) = stopped => {
+                (word, theme.warn)
+            }
             RunState::Scanning => ("scans", theme.accent),
             RunState::Executing => ("executes", theme.accent),
             RunState::Unknown => ("?", theme.dim),

@@ -16,7 +16,7 @@ use super::super::detail::Detail;
 use super::super::pace::Pace;
 use super::super::phases::{Length, Phases, Progress};
 use super::super::work::{Use, Work};
-use super::super::{by, emphasis, run_word, took};
+use super::super::{by, state, took};
 use crate::dash::context::Context;
 use crate::dash::screens::figure::{UNKNOWN, count};
 use crate::dash::text;
@@ -77,11 +77,12 @@ impl Figures<'_> {
     }
 
     fn heading(&self) -> Line {
-        let (run, theme, snap) = (self.run, self.theme, self.cx.snap);
+        let (run, theme) = (self.run, self.theme);
+        let (word, emphasis) = state(run, self.cx.snap);
         vec![
             (format!("Run {}  ", run.id), theme.title),
             (run.task.clone(), theme.text),
-            (format!("  {} ", run_word(run, snap)), theme.style(emphasis(run, snap))),
+            (format!("  {word} "), theme.style(emphasis)),
             (text::took_span(took(run, self.cx.now)), theme.text),
             (format!("  term {}", run.term), theme.dim),
         ]
@@ -93,7 +94,9 @@ impl Figures<'_> {
         if self.cx.snap.waits(run) {
             phases.scanning = Length::Unseen;
         }
+        let stands = self.cx.snap.stop(run).is_some();
         let length = |name: &str, length| match length {
+            Length::Goes(_) if stands => (format!(" ─ {name} stands"), theme.warn),
             Length::Took(span) => (format!(" ─ {name} {}", text::took_span(span)), theme.text),
             Length::Goes(span) => (format!(" ─ {name} {} ▶", text::span(span)), theme.accent),
             Length::Unseen => (format!(" ─ {name} {UNKNOWN}"), theme.dim),
@@ -150,6 +153,8 @@ impl Figures<'_> {
         );
         let speed = if self.cx.snap.waits(run) {
             "  waits for an approval".to_owned()
+        } else if let Some(stop) = self.cx.snap.stop(run) {
+            format!("  {}", stop.why)
         } else if run.state.is_active() {
             let rate = self.pace.rate(run.id);
             let eta = match (self.pace.eta(run), progress.grows) {
@@ -220,9 +225,10 @@ impl Figures<'_> {
             let words = "no earlier run of this task succeeded, so there is no comparison";
             return vec![(words.into(), theme.dim)];
         };
-        if run.mode == Mode::Approve {
-            let words = "a run that waits for an approval is not compared with others".into();
-            return vec![(words, theme.dim)];
+        let stands = self.cx.snap.stop(run).map(|_| "stands");
+        let waits = (run.mode == Mode::Approve).then_some("waits for an approval");
+        if let Some(why) = stands.or(waits) {
+            return vec![(format!("a run that {why} is not compared with others"), theme.dim)];
         }
         let factor = durations.factor(here);
         let slow = factor.is_some_and(|factor| factor > 1.0);
