@@ -235,8 +235,8 @@ fn detail(run: u64) -> Option<RunDetail> {
     };
     Some(RunDetail {
         run,
-        rows: 0,
-        outcomes: [(End::Committed, 198), (End::Skipped, 2)].into(),
+        rows: 2_571,
+        outcomes: [(End::Committed, 198), (End::Skipped, 2), (End::Discarded, 22)].into(),
         items: vec![
             item("share:77aa", 204, End::Dead, Some("the row is gone")),
             item("share:31ee", 900, End::Skipped, Some("guard did not hold: expires_at")),

@@ -98,10 +98,14 @@ impl Detail {
         items.filter(|item| item.outcome != End::Committed)
     }
 
+    /// The latest answer, if it has all items that have ended.
+    pub fn whole(&self) -> Option<&RunDetail> {
+        self.answered().filter(|detail| detail.items.len() < HISTORY_READ)
+    }
+
     /// When the first and the last of its items ended, if all items have been read.
     pub fn items_between(&self) -> Option<(Time, Time)> {
-        let detail = self.answer.as_ref().filter(|detail| detail.items.len() < HISTORY_READ)?;
-        let times = detail.items.iter().map(|item| item.at);
+        let times = self.whole()?.items.iter().map(|item| item.at);
         Some((times.clone().min()?, times.max()?))
     }
 

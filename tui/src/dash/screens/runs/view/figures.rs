@@ -253,21 +253,22 @@ impl Figures<'_> {
 
     fn outcomes(&self, work: &Work<'_>) -> Line {
         let (run, theme) = (self.run, self.theme);
-        let mut words = match work.total() {
-            Some(all) => counts([
-                ("committed", all.committed),
-                ("skipped", all.skipped),
-                ("retried", all.retried),
-                ("dead", all.dead),
-            ]),
-            None => match self.detail.answered() {
-                Some(detail) if !detail.outcomes.is_empty() => {
-                    let ends = detail.outcomes.iter().map(|(end, n)| (end.as_str(), *n));
-                    counts(ends.chain([("rows", detail.rows)]))
-                }
-                _ => String::new(),
-            },
+        // Nodes count as they commit, and lose count; the history is read later, and not all of it.
+        let at_nodes = work.total().unwrap_or_default();
+        let answer = self.detail.answered();
+        let ended = |end| answer.and_then(|detail| detail.outcomes.get(&end)).copied().unwrap_or(0);
+        let rows = match self.detail.whole() {
+            Some(_) => "rows",
+            None => "rows of the newest items",
         };
+        let mut words = counts([
+            ("committed", at_nodes.committed.max(ended(End::Committed))),
+            ("skipped", at_nodes.skipped.max(ended(End::Skipped))),
+            ("discarded", ended(End::Discarded)),
+            ("retried", at_nodes.retried),
+            ("dead", at_nodes.dead.max(ended(End::Dead))),
+            (rows, answer.map_or(0, |detail| detail.rows)),
+        ]);
         if run.deduplicated + run.blocked > 0 {
             let others = [("already queued", run.deduplicated), ("left alone", run.blocked)];
             let gap = if words.is_empty() { "" } else { "  " };
