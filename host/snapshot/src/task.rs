@@ -109,6 +109,9 @@ pub struct WaitingReview {
     pub items: u64,
     /// What the run would change, in words.
     pub summary: String,
+    /// Why a brake would stop the run and pause its task; none: no limit is known to be exceeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brake: Option<String>,
 }
 
 impl From<&Review> for WaitingReview {
@@ -119,6 +122,7 @@ impl From<&Review> for WaitingReview {
             expires_at: review.expires_at,
             items: review.plan.items,
             summary: review.plan.words(),
+            brake: review.plan.brake.clone(),
         }
     }
 }

@@ -400,6 +400,7 @@ fn a_run_stands_while_its_task_is_stopped_and_unless_its_plan_waits() {
         expires_at: None,
         items: 1,
         summary: String::new(),
+        brake: None,
     };
     let paused = Some(pause("ann"));
     snapshot.tasks[0] = Arc::new(Task { paused, review: Some(review), ..(*task).clone() });

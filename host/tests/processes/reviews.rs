@@ -178,6 +178,8 @@ fn a_plan_beyond_the_brake_of_its_task_says_so() {
         assert_eq!(shown.contains(words), trips, "{shown}");
         let (_, json) = site.json(&["review", "show", &run]);
         assert_eq!(json["plan"]["brake"].is_string(), trips, "{json:#}");
+        let said = text(&site, &["review", "approve", &run, "--wait", "0s"]);
+        assert_eq!(said.contains(words), trips, "{said}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use besom_core::command::{Action, Command, DeadSelector, Undo};
 use besom_core::ids::{RunId, TaskName};
-use besom_snapshot::{DEAD_GROUPS_MAX, Snapshot, Task};
+use besom_snapshot::{DEAD_GROUPS_MAX, Snapshot, Task, WaitingReview};
 
 use super::confirm::{Confirm, quoted};
 use super::text::grouped;
@@ -79,11 +79,17 @@ pub fn cancel(run: u64, task: &str) -> Confirm {
 }
 
 /// Asks to execute what a run has planned.
-pub fn approve(run: u64, task: &str) -> Confirm {
-    let command = Command::Approve { run: RunId(run) };
+pub fn approve(task: &str, review: &WaitingReview) -> Confirm {
+    let run = review.run;
     let verb = format!("besom review approve {run}");
-    ask(format!("Approve run {run} of {task}?"), "Approve", command, verb)
+    let title = format!("Approve run {run} of {task}?");
+    let confirm = ask(title, "Approve", Command::Approve { run }, verb)
         .line("What it has planned is executed.")
+        .line(&*review.summary);
+    match &review.brake {
+        Some(brake) => confirm.line(format!("warning: {brake}")),
+        None => confirm,
+    }
 }
 
 /// Asks to discard what a run has planned.

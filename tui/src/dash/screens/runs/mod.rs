@@ -18,7 +18,7 @@ use besom_core::command::counted;
 use besom_core::mode::Mode;
 use besom_core::plan::Trigger;
 use besom_core::time::Time;
-use besom_snapshot::{Answer, Run, RunState, Snapshot, Subject};
+use besom_snapshot::{Answer, Run, RunState, Snapshot, Subject, WaitingReview};
 
 use self::detail::{Detail, Pane};
 use self::older::Older;
@@ -207,12 +207,12 @@ impl RunsScreen {
         let open = self.detail.as_ref().and_then(|detail| detail.review());
         let task = cx.snap.task(&run.task).and_then(|task| task.review.as_ref());
         let of_task = task.filter(|review| review.run.0 == run.id);
-        let words = open.map(|review| review.plan.words());
-        match words.or_else(|| of_task.map(|review| review.summary.clone())) {
+        let open = open.map(WaitingReview::from);
+        match open.as_ref().or(of_task) {
             None => out.say(Tone::Info, format!("run {} is still planning", run.id)),
-            Some(words) => out.confirm(match approve {
-                true => actions::approve(run.id, &run.task).line(words),
-                false => actions::reject(run.id, &run.task).line(words),
+            Some(review) => out.confirm(match approve {
+                true => actions::approve(&run.task, review),
+                false => actions::reject(run.id, &run.task).line(&*review.summary),
             }),
         }
     }
