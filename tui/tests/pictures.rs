@@ -8,22 +8,7 @@ use std::path::PathBuf;
 use besom_tui::dash::sample::{large, small};
 use besom_tui::dash::screens::Screens;
 use besom_tui::dash::{Code, Feed, Input, Place, ThemeChoice, everywhere};
-use common::{Dashboard, key};
-
-/// Compares a screen with its golden file, or writes the file.
-fn check(name: &str, picture: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/screens/{name}.txt"));
-    if std::env::var_os("BESOM_BLESS").is_some() {
-        std::fs::write(&path, picture).expect("the picture is written");
-        return;
-    }
-    let known = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        known == picture,
-        "{name} differs from {} (BESOM_BLESS=1 rewrites the file):\n{picture}",
-        path.display()
-    );
-}
+use common::{Dashboard, check, key};
 
 #[test]
 fn screens_are_as_they_were() {

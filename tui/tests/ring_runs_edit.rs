@@ -5,7 +5,6 @@
 mod common;
 mod host;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use besom_snapshot::{Pause, Problem, Query};
@@ -23,18 +22,7 @@ fn check(name: &str, dashboard: &mut Dashboard, host: &mut Host) {
         dashboard.input(Input::Resize(columns, rows));
         host.pass(dashboard, 1_000);
         let picture = dashboard.picture(columns, rows);
-        let file = format!("tests/screens/{name}-{columns}x{rows}.txt");
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
-        if std::env::var_os("BESOM_BLESS").is_some() {
-            std::fs::write(&path, &picture).expect("the picture is written");
-            continue;
-        }
-        let known = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            known == picture,
-            "{name} differs from {} (BESOM_BLESS=1 rewrites the file):\n{picture}",
-            path.display()
-        );
+        common::check(&format!("{name}-{columns}x{rows}"), &picture);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each suite uses a part of it")]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use besom_snapshot::Snapshot;
@@ -13,6 +14,21 @@ use ratatui::layout::Rect;
 /// A key without modifiers, as an input.
 pub const fn key(code: Code) -> Input {
     Input::Key(Key::plain(code))
+}
+
+/// Compares a screen with its golden file, or writes the file.
+pub fn check(name: &str, picture: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/screens/{name}.txt"));
+    if std::env::var_os("BESOM_BLESS").is_some() {
+        std::fs::write(&path, picture).expect("the picture is written");
+        return;
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        known == picture,
+        "{name} differs from {} (BESOM_BLESS=1 rewrites the file):\n{picture}",
+        path.display()
+    );
 }
 
 /// A dashboard and its requests to the shell.

@@ -242,9 +242,9 @@ impl Log {
         self.pattern = pattern.to_lowercase();
     }
 
-    /// Whether a line matches the search.
-    pub fn is_match(&self, line: &LogLine) -> bool {
-        !self.pattern.is_empty() && line.text.to_lowercase().contains(&self.pattern)
+    /// Whether a text matches the search.
+    pub fn is_match(&self, text: &str) -> bool {
+        !self.pattern.is_empty() && text.to_lowercase().contains(&self.pattern)
     }
 
     /// The number of shown lines that match, and the index of the current one among them, from 1.
@@ -252,7 +252,7 @@ impl Log {
         let current = self.current().map(|line| line.no);
         let mut count = 0;
         let mut place = None;
-        for line in self.shown().filter(|line| self.is_match(line)) {
+        for line in self.shown().filter(|line| self.is_match(&line.text)) {
             count += 1;
             if Some(line.no) == current {
                 place = Some(count);
@@ -264,7 +264,7 @@ impl Log {
     /// Goes to the next or the previous match, wrapping around.
     pub fn next_match(&mut self, forward: bool) {
         let found: Vec<Place> =
-            self.shown().filter(|line| self.is_match(line)).map(place).collect();
+            self.shown().filter(|line| self.is_match(&line.text)).map(place).collect();
         let Some(current) = self.current().map(place) else { return };
         let next = if forward {
             found.iter().find(|place| **place > current).or(found.first())

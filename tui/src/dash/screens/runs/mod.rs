@@ -241,12 +241,6 @@ impl RunsScreen {
         Some(rows[self.table.place(&ids)?])
     }
 
-    fn open_task(&self, cx: &Context<'_>, out: &mut Outbox) {
-        if let Some(run) = self.chosen(cx) {
-            out.go(Subject::Task(run.task.clone()));
-        }
-    }
-
     /// Does something with the open run, if there is one.
     fn with(&mut self, act: impl FnOnce(&mut Detail)) {
         if let Some(detail) = &mut self.detail {
@@ -269,10 +263,6 @@ impl Bound for RunsScreen {
         Bind::new("a", "approve", &[Code::Char('a')], approve_chosen).when(is_held).changes(),
         Bind::new("x", "reject", &[Code::Char('x')], reject_chosen).when(is_held).changes(),
         Bind::new("U", "undo", &[Code::Char('U')], undo_chosen).when(can_undo).changes(),
-        Bind::new("t", "task", &[Code::Char('t')], |screen, _, cx, out| {
-            screen.open_task(cx, out);
-        })
-        .when(in_list),
         Bind::shown("s S", "sort").when(in_list),
         Bind::new("y", "copy", &[Code::Char('y')], |screen, _, cx, out| {
             if let Some(run) = screen.chosen(cx) {
@@ -281,18 +271,13 @@ impl Bound for RunsScreen {
         })
         .when(in_list),
         // A run in detail.
-        Bind::new("s", "stop following", &[Code::Char('s')], |screen, _, _, _| {
-            screen.with(|detail| detail.log.follow(false));
+        Bind::new("s", "follow/stop", &[Code::Char('s')], |screen, _, _, _| {
+            screen.with(|detail| detail.log.follow(!detail.log.follows()));
         })
-        .when(follows)
-        .command(FOLLOW),
-        Bind::new("s", "follow", &[Code::Char('s')], |screen, _, _, _| {
-            screen.with(|detail| detail.log.follow(true));
-        })
-        .when(|screen, cx| in_detail(screen, cx) && !follows(screen, cx))
-        .command(FOLLOW),
+        .when(in_detail)
+        .command("follow the log or stop"),
         Bind::new("/ n N", "search", &[Code::Char('n'), Code::Char('N')], |screen, key, _, _| {
-            screen.with(|detail| detail.log.next_match(key.code == Code::Char('n')));
+            screen.with(|detail| detail.next_match(key.code == Code::Char('n')));
         })
         .when(in_detail),
         Bind::new("L", "level", &[Code::Char('L')], |screen, _, _, _| {
@@ -321,7 +306,7 @@ impl Bound for RunsScreen {
             screen.with(|detail| detail.log.wrap = !detail.log.wrap);
         })
         .when(in_detail)
-        .command("wrap long lines of the log"),
+        .command("wrap long lines"),
         Bind::new("o", "pager", &[Code::Char('o')], |screen, _, cx, out| {
             screen.with(|detail| out.push(Effect::Pager(detail.paged(cx.snap))));
         })
@@ -336,9 +321,10 @@ impl Bound for RunsScreen {
         })
         .when(in_detail),
         Bind::new("t", "task", &[Code::Char('t')], |screen, _, cx, out| {
-            screen.open_task(cx, out);
-        })
-        .when(in_detail),
+            if let Some(run) = screen.chosen(cx) {
+                out.go(Subject::Task(run.task.clone()));
+            }
+        }),
         Bind::new("esc", "back", &[Code::Esc], |screen, _, _, _| match &mut screen.detail {
             Some(detail) if !detail.log.pattern().is_empty() => detail.log.search(""),
             _ => screen.detail = None,
@@ -349,19 +335,12 @@ impl Bound for RunsScreen {
     ];
 }
 
-/// The command that follows the log or stops following it.
-const FOLLOW: &str = "follow the log or stop";
-
 fn in_list(screen: &RunsScreen, _: &Context<'_>) -> bool {
     screen.detail.is_none()
 }
 
 fn in_detail(screen: &RunsScreen, _: &Context<'_>) -> bool {
     screen.detail.is_some()
-}
-
-fn follows(screen: &RunsScreen, _: &Context<'_>) -> bool {
-    screen.detail.as_ref().is_some_and(|detail| detail.log.follows())
 }
 
 /// Whether the scan of the run that the keys mean has not ended.
@@ -421,6 +400,26 @@ impl Detail {
             }
         }
         true
+    }
+
+    /// The lines of the plan with the search text.
+    fn plan_matches(&self) -> Vec<usize> {
+        let lines = self.review().map(planned::plan_lines).unwrap_or_default();
+        let found = lines.iter().enumerate().filter(|(_, line)| self.log.is_match(&line.words));
+        found.map(|(at, _)| at).collect()
+    }
+
+    /// Goes to the next or the previous line with the search text, of the plan or the log.
+    fn next_match(&mut self, forward: bool) {
+        if self.pane != Pane::Plan {
+            return self.log.next_match(forward);
+        }
+        let found = self.plan_matches();
+        let next = match forward {
+            true => found.iter().find(|at| **at > self.top).or(found.first()),
+            false => found.iter().rev().find(|at| **at < self.top).or(found.last()),
+        };
+        self.top = next.copied().unwrap_or(self.top);
     }
 
     /// The run and its log as text for a pager.
@@ -513,7 +512,10 @@ impl Screen for RunsScreen {
         match &mut self.detail {
             Some(detail) => {
                 detail.log.search(filter);
-                detail.pane = Pane::Log;
+                match detail.pane {
+                    Pane::Plan => detail.top = detail.plan_matches().first().copied().unwrap_or(0),
+                    _ => detail.pane = Pane::Log,
+                }
             }
             None => {
                 filter.clone_into(&mut self.filter);

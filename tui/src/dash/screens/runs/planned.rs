@@ -4,22 +4,8 @@ use besom_core::command::counted;
 use besom_core::review::{ColumnChange, Operation, Plan, Review, RowChange, State};
 
 use crate::dash::screens::figure::date_clock;
+use crate::dash::table::Emphasis;
 use crate::dash::text::grouped;
-
-/// How a line is emphasised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlanTone {
-    /// A heading.
-    Head,
-    /// Something that goes.
-    Bad,
-    /// Something to look at.
-    Warn,
-    /// Anything else.
-    Plain,
-    /// Beside the point.
-    Dim,
-}
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,14 +13,14 @@ pub struct PlanLine {
     /// Its text, which may contain what keys and plugins say.
     pub words: String,
     /// How it is emphasised.
-    pub tone: PlanTone,
+    pub tone: Emphasis,
 }
 
-fn line(tone: PlanTone, words: String) -> PlanLine {
+fn line(tone: Emphasis, words: String) -> PlanLine {
     PlanLine { words, tone }
 }
 
-fn figure(tone: PlanTone, word: &str, number: u64, what: &str) -> PlanLine {
+fn figure(tone: Emphasis, word: &str, number: u64, what: &str) -> PlanLine {
     line(tone, format!("{word:<7}{:>12} {what}", grouped(number)))
 }
 
@@ -43,35 +29,35 @@ pub fn plan_lines(review: &Review) -> Vec<PlanLine> {
     let plan = &review.plan;
     let mut lines = vec![standing(review)];
     // What was examined is only a part of it.
-    lines.extend(plan.partial.as_ref().map(|_| line(PlanTone::Bad, plan.words())));
+    lines.extend(plan.partial.as_ref().map(|_| line(Emphasis::Bad, plan.words())));
     for of in &plan.rows {
         let what = format!("rows of {}", of.collection);
         lines.push(figure(tone(of.operation), of.operation.as_str(), of.rows, &what));
     }
     for of in &plan.messages {
         let what = format!("messages to {}", of.topic);
-        lines.push(figure(PlanTone::Plain, "send", of.count, &what));
+        lines.push(figure(Emphasis::Text, "send", of.count, &what));
     }
     if plan.rows.is_empty() && plan.messages.is_empty() {
-        lines.push(line(PlanTone::Plain, "Nothing would be changed.".to_owned()));
+        lines.push(line(Emphasis::Text, "Nothing would be changed.".to_owned()));
     }
-    lines.push(line(PlanTone::Dim, examined(plan)));
+    lines.push(line(Emphasis::Dim, examined(plan)));
     let why = plan.partial.iter().chain(&plan.brake);
-    lines.extend(why.map(|words| line(PlanTone::Warn, words.clone())));
+    lines.extend(why.map(|words| line(Emphasis::Warn, words.clone())));
     for other in &plan.others {
         let what = format!("items: {}", other.reason);
-        lines.push(figure(PlanTone::Warn, &other.verdict, other.count, &what));
+        lines.push(figure(Emphasis::Warn, &other.verdict, other.count, &what));
     }
     for sample in &plan.samples {
         let tenant = sample.tenant.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
         let rows = counted(sample.rows, "row");
         let words = format!("{}{}{tenant}: {rows}", sample.placed(), sample.key);
-        lines.push(line(PlanTone::Head, words));
+        lines.push(line(Emphasis::Accent, words));
         lines.extend(sample.changes.iter().map(change));
         let hidden = sample.rows.saturating_sub(sample.changes.len() as u64);
         if hidden > 0 {
             let words = format!("  and {} more", counted(hidden, "row"));
-            lines.push(line(PlanTone::Dim, words));
+            lines.push(line(Emphasis::Dim, words));
         }
     }
     lines
@@ -81,16 +67,16 @@ pub fn plan_lines(review: &Review) -> Vec<PlanLine> {
 fn standing(review: &Review) -> PlanLine {
     let by = format!("by {}: {}", review.by, review.reason);
     match review.state {
-        State::Shown => line(PlanTone::Dim, "A preview: nothing is committed.".to_owned()),
+        State::Shown => line(Emphasis::Dim, "A preview: nothing is committed.".to_owned()),
         State::Waiting => {
             let until = review.expires_at.map(date_clock).unwrap_or_default();
             let words = format!("Waits for an approval until {until}Z: a approves, x rejects.");
-            line(PlanTone::Warn, words)
+            line(Emphasis::Warn, words)
         }
-        State::Approved => line(PlanTone::Plain, format!("Approved {by}")),
-        State::Rejected => line(PlanTone::Bad, format!("Rejected {by}")),
-        State::Lapsed => line(PlanTone::Bad, format!("Lapsed: {}", review.reason)),
-        State::Done => line(PlanTone::Warn, format!("Done: {}", review.reason)),
+        State::Approved => line(Emphasis::Text, format!("Approved {by}")),
+        State::Rejected => line(Emphasis::Bad, format!("Rejected {by}")),
+        State::Lapsed => line(Emphasis::Bad, format!("Lapsed: {}", review.reason)),
+        State::Done => line(Emphasis::Warn, format!("Done: {}", review.reason)),
     }
 }
 
@@ -104,10 +90,10 @@ fn examined(plan: &Plan) -> String {
     words
 }
 
-fn tone(operation: Operation) -> PlanTone {
+fn tone(operation: Operation) -> Emphasis {
     match operation {
-        Operation::Delete | Operation::Move => PlanTone::Bad,
-        Operation::Update | Operation::Insert => PlanTone::Plain,
+        Operation::Delete | Operation::Move => Emphasis::Bad,
+        Operation::Update | Operation::Insert => Emphasis::Text,
     }
 }
 

@@ -9,7 +9,7 @@ use besom_snapshot::{LogLine, Run};
 
 use super::super::detail::{Detail, Pane};
 use super::super::log::{Level, Log, Place, place};
-use super::super::planned::{PlanTone, plan_lines};
+use super::super::planned::plan_lines;
 use super::figures;
 use crate::dash::context::Context;
 use crate::dash::screens::figure::clock_ms;
@@ -133,7 +133,7 @@ fn block(
         true => text::wrap(&words, room),
         false => vec![words.into_owned()],
     };
-    let (chosen, found) = (Some(place(line)) == current, log.is_match(line));
+    let (chosen, found) = (Some(place(line)) == current, log.is_match(&line.text));
     let indent = " ".repeat(text::width(&head));
     for (at, piece) in pieces.iter().enumerate() {
         let lead = if at == 0 { &head } else { &indent };
@@ -215,16 +215,18 @@ fn plan(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
         put(buf, area, 1, 0, "Nothing was examined.", theme.dim);
         return;
     };
-    let lines = plan_lines(review);
-    for (y, line) in (0..area.height).zip(lines.iter().skip(detail.top)) {
-        let style = match line.tone {
-            PlanTone::Head => theme.title,
-            PlanTone::Bad => theme.bad,
-            PlanTone::Warn => theme.warn,
-            PlanTone::Plain => theme.text,
-            PlanTone::Dim => theme.dim,
+    let lines = plan_lines(review).into_iter().skip(detail.top).flat_map(|line| {
+        let words = text::clean(&line.words);
+        let wide = usize::from(area.width.saturating_sub(1)).max(1);
+        let pieces = match detail.log.wrap && text::width(&words) > wide {
+            true => text::wrap(&words, wide),
+            false => vec![words.into_owned()],
         };
-        put(buf, area, 1, y, &text::clean(&line.words), style);
+        let sign = if detail.log.is_match(&line.words) { "*" } else { " " };
+        pieces.into_iter().map(move |piece| (sign, piece, line.tone))
+    });
+    for (y, (sign, piece, tone)) in (0..area.height).zip(lines) {
+        put_all(buf, area, 0, y, &[(sign, theme.accent), (&piece, theme.style(tone))]);
     }
 }
 
@@ -239,6 +241,10 @@ fn footer(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
         Pane::Log => ("STOPPED", theme.warn),
     };
     let mut x = put(buf, area, 1, 0, state, style) + 2;
+    if detail.pane == Pane::Plan && !log.pattern().is_empty() {
+        let words = format!("  /{}  {} found", log.pattern(), detail.plan_matches().len());
+        put(buf, area, x, 0, &words, theme.accent);
+    }
     if detail.pane != Pane::Log {
         return;
     }
