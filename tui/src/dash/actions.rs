@@ -28,6 +28,14 @@ pub fn pause(task: &str) -> Confirm {
         .because()
 }
 
+/// Asks to pause a task in place of a brake.
+pub fn take_over(task: &Task) -> Confirm {
+    let reason = task.paused.as_ref().map_or("", |pause| &pause.reason);
+    pause(&task.name)
+        .line(format!("A brake has stopped it: {reason}"))
+        .line("The pause is then yours, with your reason, and no alarm any more.")
+}
+
 /// Asks to stop all tasks.
 pub fn pause_all() -> Confirm {
     let command = Command::Pause { task: TaskName::from(TaskName::ALL) };

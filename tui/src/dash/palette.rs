@@ -188,6 +188,7 @@ fn changes(cx: &Context<'_>) -> Vec<Entry> {
                 add(format!("resume {name}"), actions::resume(task, false));
                 if task.is_braked() {
                     add(format!("release {name} from its brakes"), actions::resume(task, true));
+                    add(format!("pause {name} in place of its brake"), actions::take_over(task));
                 }
                 add(format!("discard what is planned of {name}"), actions::discard_planned(name));
             }

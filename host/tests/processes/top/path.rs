@@ -167,6 +167,38 @@ fn walk(columns: u16, rows: u16) {
 }
 
 #[test]
+fn a_plan_beyond_the_brake_is_searched_and_wrapped_and_its_approval_warns() {
+    let site = site("mode = \"approve\"\nmax_delete = 150");
+    let host = leader(&site);
+    let terminal = Terminal::open(&site, 80, 24);
+    terminal.top("");
+    terminal.keys(&["5"]);
+    terminal.shows("WAITS");
+    terminal.keys(&["Enter"]);
+    let screen = terminal.shows("1,000 rows of sessions");
+    assert!(!screen.contains("allowed: 150"), "{screen}");
+    terminal.keys(&["w"]);
+    terminal.shows("allowed: 150");
+    terminal.keys(&["/"]);
+    terminal.text("max_delete");
+    terminal.keys(&["Enter"]);
+    let screen = terminal.shows("WHAT IT WOULD CHANGE   /max_delete  1 found");
+    assert!(!screen.contains("1,000 rows of sessions"), "{screen}");
+    terminal.keys(&["a"]);
+    terminal.shows("warning: max_delete would stop it");
+    answer(&terminal, "of old?", "all the same", "approved");
+
+    // The brake stops it, and a person takes the pause over.
+    terminal.keys(&["2"]);
+    terminal.shows(" P take over");
+    terminal.keys(&["P"]);
+    answer(&terminal, "Pause old?", "INC-7", "paused, in place of the brake");
+    assert_eq!(site.task("old")["paused"]["reason"], "INC-7");
+    drop(terminal);
+    host.stop();
+}
+
+#[test]
 fn on_a_small_terminal() {
     walk(80, 24);
 }

@@ -160,7 +160,12 @@ impl Bound for TasksScreen {
         Bind::new("R", "release", &[Code::Char('R')], |screen, _, cx, out| {
             screen.with(cx, out, |task, out| out.confirm(actions::resume(task, true)));
         })
-        .when(|screen, cx| screen.task(cx).is_some_and(Task::is_braked))
+        .when(braked)
+        .changes(),
+        Bind::new("P", "take over", &[Code::Char('P')], |screen, _, cx, out| {
+            screen.with(cx, out, |task, out| out.confirm(actions::take_over(task)));
+        })
+        .when(braked)
         .changes(),
         Bind::new("e", "edit", &[Code::Char('e')], |screen, _, cx, out| {
             screen.with(cx, out, |task, out| {
@@ -202,6 +207,10 @@ impl Bound for TasksScreen {
         Bind::hidden(&[Code::Esc], |screen, _, _, _| screen.slot = None)
             .when(|screen, _| screen.slot.is_some()),
     ];
+}
+
+fn braked(screen: &TasksScreen, cx: &Context<'_>) -> bool {
+    screen.task(cx).is_some_and(Task::is_braked)
 }
 
 fn trigger(task: &Task, out: &mut Outbox) {

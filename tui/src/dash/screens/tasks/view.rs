@@ -407,11 +407,7 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
         y += 1;
     }
     y += 1;
-    put(buf, area, 1, y, "RUN", theme.title);
-    put(buf, area, 10, y, "STARTED", theme.title);
-    put(buf, area, 21, y, "TOOK", theme.title);
-    put(buf, area, 29, y, "ITEMS", theme.title);
-    put(buf, area, 38, y, "STATE", theme.title);
+    put(buf, area, 1, y, "RUN      STARTED    TOOK    ITEMS    STATE", theme.title);
     for run in task.last.iter().rev() {
         y += 1;
         let stopped = task.stop().map(|stop| stop.word);
