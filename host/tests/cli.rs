@@ -393,6 +393,18 @@ fn a_task_is_edited_in_its_file_without_a_host_and_without_a_store() {
         (code, &same["changed"], &same["saved"]),
         (0, &Value::Bool(false), &Value::Bool(false))
     );
+    // Slots outside the windows do not run, so they are no next runs.
+    let hourly = ["task", "edit", "sweep", "--schedule", "@hourly", "--windows", "03:00-04:00"];
+    let verb: Vec<_> = hourly.into_iter().chain(["--dry-run"]).collect();
+    let (_, dry) = site.json(&verb);
+    assert_eq!(dry["after"]["windows"], serde_json::json!(["03:00-04:00 UTC"]), "{dry:#}");
+    let next = dry["after"]["upcoming"].as_array().expect("slots");
+    let at_three = |slot: &Value| slot["utc"].as_str().is_some_and(|at| at.contains("T03:00"));
+    assert!(next.len() == 5 && next.iter().all(at_three), "{dry:#}");
+    let out = site.besom(&verb);
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("next runs before\n"), "{said}");
+    assert!(said.contains("next runs after, within its windows\n"), "{said}");
     assert!(!site.dir().join("besom.db").exists());
 }
 

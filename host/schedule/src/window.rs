@@ -10,13 +10,14 @@
 //! opens or closes in it. Windows that overlap or touch are one.
 
 use std::fmt;
+use std::time::Duration;
 
 use jiff::ToSpan;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
-use crate::cron::{Schedule, Upcoming};
+use crate::cron::{PreviewRow, Schedule, Upcoming};
 use crate::time::Time;
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
@@ -199,9 +200,19 @@ impl Windows {
         if self.is_empty() {
             return schedule.next_after(now);
         }
-        self.openings(now).find_map(|(opens, closes)| {
-            let from = now.max(Time(opens.0 - 1));
-            schedule.next_after(from).filter(|slot| *slot < closes)
+        self.slots(schedule, now).next()
+    }
+
+    /// The slots of a schedule after `now` that lie in a window; of windows, those of the next two weeks.
+    pub fn slots(&self, schedule: &Schedule, now: Time) -> impl Iterator<Item = Time> {
+        let open: Vec<_> = match self.is_empty() {
+            true => vec![(now, Time::MAX)],
+            false => self.openings(now).collect(),
+        };
+        open.into_iter().flat_map(move |(opens, closes)| {
+            let first = schedule.next_after(now.max(Time(opens.0 - 1)));
+            let all = std::iter::successors(first, |at| schedule.next_after(*at));
+            all.take_while(move |slot| *slot < closes)
         })
     }
 
@@ -213,6 +224,34 @@ impl Windows {
         let next = |at: &Time| self.next_slot(schedule, *at);
         let slots = std::iter::successors(self.next_slot(schedule, now), next).take(count);
         slots.flat_map(|slot| schedule.upcoming(Time(slot.0 - 1), 1)).collect()
+    }
+
+    /// The first slots of a schedule after `now` that lie in a window, as table rows; at most `count`.
+    pub fn preview(&self, schedule: &Schedule, now: Time, count: usize) -> Vec<PreviewRow> {
+        schedule.rows(now, self.upcoming(schedule, now, count))
+    }
+
+    /// The number of slots of a schedule that lie in a window, in each of `count` spans of this length from
+    /// `start` on. Windows are known for two weeks.
+    pub fn counts(
+        &self,
+        schedule: &Schedule,
+        start: Time,
+        each: Duration,
+        count: usize,
+    ) -> Vec<u64> {
+        let open: Vec<_> = match self.is_empty() {
+            true => vec![(start, Time::MAX)],
+            false => self.openings(start).collect(),
+        };
+        let ends = std::iter::successors(Some(start), |from| Some(*from + each));
+        let spans = ends.clone().zip(ends.skip(1)).take(count);
+        // From the first instant of a span up to, but excluding, that of the next.
+        let of = |(from, to): (Time, Time)| {
+            let clipped = open.iter().map(|(opens, closes)| (from.max(*opens), to.min(*closes)));
+            clipped.map(|(low, high)| schedule.count(Time(low.0 - 1), Time(high.0 - 1))).sum()
+        };
+        spans.map(of).collect()
     }
 
     /// When the task next opens or closes; none: it is always open.

@@ -66,6 +66,11 @@ impl Schedule {
 
     /// The next `n` slots after `now` as table rows.
     pub fn preview(&self, now: Time, n: usize) -> Vec<PreviewRow> {
+        self.rows(now, self.upcoming(now, n))
+    }
+
+    /// Slots after `now` as table rows.
+    pub(crate) fn rows(&self, now: Time, slots: Vec<Upcoming>) -> Vec<PreviewRow> {
         let row = |(number, slot): (u32, Upcoming)| PreviewRow {
             number,
             local: self.wall(slot.utc),
@@ -73,7 +78,7 @@ impl Schedule {
             utc: slot.utc,
             note: slot.note,
         };
-        (1..).zip(self.upcoming(now, n)).map(row).collect()
+        (1..).zip(slots).map(row).collect()
     }
 
     /// An instant in the schedule's time zone, with the abbreviation in force at that instant.

@@ -128,3 +128,20 @@ fn the_next_slot_lies_in_a_window() {
     assert_eq!(opened("2026-11-28T01:59:00Z"), Some("2026-11-28T01:00:00Z".into()));
     assert_eq!(opened("2026-11-28T02:00:00Z"), None);
 }
+
+#[test]
+fn slots_are_counted_and_previewed_within_windows() {
+    let hour = Duration::from_secs(3_600);
+    let schedule = Schedule::parse("*/20 * * * *", "UTC").expect("a schedule");
+    let from = at("2026-11-28T00:00:00Z");
+    let of = windows(&["Sat 01:10-03:20"]);
+    assert_eq!(of.counts(&schedule, from, hour, 5), [0, 2, 3, 1, 0]);
+    assert_eq!(of.slots(&schedule, from).count(), 3 * 6, "three Saturdays");
+    assert!(of.slots(&schedule, from).all(|slot| of.is_open(slot)));
+    let next = of.preview(&schedule, from, 2);
+    let next: Vec<_> = next.iter().map(|row| (row.number, row.wait)).collect();
+    assert_eq!(next, [(1, Duration::from_secs(80 * 60)), (2, Duration::from_secs(100 * 60))]);
+    let always = Windows::default();
+    assert_eq!(always.counts(&schedule, from, hour, 2), [3, 3]);
+    assert_eq!(always.slots(&schedule, from).take(4).count(), 4);
+}

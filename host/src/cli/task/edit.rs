@@ -11,6 +11,7 @@ use besom_core::cron::{PreviewRow, Schedule};
 use besom_core::ids::TaskName;
 use besom_core::plan::forecast::{self, Forecast};
 use besom_core::time::Time;
+use besom_core::window::Windows;
 use serde_json::json;
 
 use crate::cli::open::{self, Loader};
@@ -270,12 +271,14 @@ impl Report<'_> {
         json!({
             "schedule": outline.schedule,
             "timezone": outline.timezone,
+            "windows": outline.windows,
             "upcoming": rows,
         })
     }
 
     fn upcoming(&self, outline: &TaskOutline) -> Vec<PreviewRow> {
-        schedule_of(outline).map(|s| s.preview(self.now, SLOTS_SHOWN)).unwrap_or_default()
+        let shown = |s| outline.windows.preview(&s, self.now, SLOTS_SHOWN);
+        schedule_of(outline).map(shown).unwrap_or_default()
     }
 
     fn text(&self, global: &Global) -> String {
@@ -285,12 +288,14 @@ impl Report<'_> {
         }
         let mut text = diff(&file, &self.edited.hunks);
         let (before, after) = (&self.edited.before, &self.edited.after);
-        let moved = (&before.schedule, &before.timezone) != (&after.schedule, &after.timezone);
-        if moved {
-            text += &format!("\nnext runs before\n{}", self.table(before));
-            text += &format!("\nnext runs after\n{}", self.table(after));
+        fn of(outline: &TaskOutline) -> (&Option<String>, &String, &Windows) {
+            (&outline.schedule, &outline.timezone, &outline.windows)
+        }
+        if of(before) != of(after) {
+            text += &format!("\nnext runs before{}", self.table(before));
+            text += &format!("\nnext runs after{}", self.table(after));
         } else {
-            text += &format!("\nnext runs (unchanged)\n{}", self.table(after));
+            text += &format!("\nnext runs (unchanged){}", self.table(after));
         }
         if let Some(forecast) = &self.forecast {
             let word = if forecast.is_warning() { "warning: " } else { "" };
@@ -315,10 +320,11 @@ impl Report<'_> {
     }
 
     fn table(&self, outline: &TaskOutline) -> String {
-        let mut table = Table::new(
-            &[">#", "UTC", "LOCAL", "FROM NOW", "NOTE"],
-            "No slots: runs only when triggered.",
-        );
+        let (within, none) = match (outline.windows.is_empty(), &outline.schedule) {
+            (false, Some(_)) => (", within its windows", "No slots within two weeks."),
+            _ => ("", "No slots: runs only when triggered."),
+        };
+        let mut table = Table::new(&[">#", "UTC", "LOCAL", "FROM NOW", "NOTE"], none);
         for row in self.upcoming(outline) {
             table.row([
                 row.number.to_string(),
@@ -328,7 +334,7 @@ impl Report<'_> {
                 row.note.unwrap_or_default(),
             ]);
         }
-        table.render()
+        format!("{within}\n{}", table.render())
     }
 }
 

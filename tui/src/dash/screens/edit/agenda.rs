@@ -5,9 +5,11 @@
 //! many tasks it takes milliseconds.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::time::Time;
+use besom_core::window::Windows;
 use besom_snapshot::Snapshot;
 
 use super::check::Valid;
@@ -64,9 +66,10 @@ impl Agenda {
 
     fn of(snapshot: &Snapshot, task: &str, valid: Option<&Valid>, now: Time) -> Agenda {
         let from = Time(now.0.div_euclid(HOUR_US) * HOUR_US);
+        let windows = snapshot.task(task).map(|task| task.windows.clone()).unwrap_or_default();
         let slots: Vec<Time> = valid.map_or_else(Vec::new, |valid| {
-            let next = |at: &Time| valid.schedule.next_after(*at);
-            let all = std::iter::successors(valid.schedule.next_after(now), next);
+            let next = |at: &Time| windows.next_slot(&valid.schedule, *at);
+            let all = std::iter::successors(next(&now), next);
             // The result is valid for the current minute: its slots, and as many as are shown after
             // it.
             let over = Time((now.0.div_euclid(MINUTE_US) + 1) * MINUTE_US);
@@ -89,25 +92,25 @@ impl Agenda {
         for (other, expression) in others.into_iter().take(TASKS_MAX) {
             let Ok(schedule) = Schedule::parse(expression, &other.timezone) else { continue };
             let mut together = 0;
-            for slot in slots.iter().filter(|slot| schedule.is_slot(**slot)) {
+            let runs = |slot: &&Time| schedule.is_slot(**slot) && other.windows.is_open(**slot);
+            for slot in slots.iter().filter(runs) {
                 agenda.collisions.entry(*slot).or_default().push(other.name.clone());
                 together += 1;
             }
-            lanes.push((std::cmp::Reverse(together), lanes.len(), &other.name, schedule));
+            lanes.push((std::cmp::Reverse(together), lanes.len(), other, schedule));
         }
         lanes.sort_by_key(|(together, at, ..)| (*together, *at));
-        let lane = |task: &str, schedule: &Schedule| {
-            let hour = |n: usize| Time(from.0.saturating_add(n as i64 * HOUR_US));
-            // From the first instant of an hour up to, but excluding, that of the next.
-            let count = |n| {
-                let (low, high) = (Time(hour(n).0 - 1), Time(hour(n + 1).0 - 1));
-                u16::try_from(schedule.count(low, high)).unwrap_or(u16::MAX)
-            };
-            Lane { task: task.to_owned(), hours: (0..CELLS).map(count).collect() }
+        let lane = |task: &str, windows: &Windows, schedule: &Schedule| {
+            let counts = windows
+                .counts(schedule, from, Duration::from_micros(HOUR_US as u64), CELLS)
+                .into_iter();
+            let hours = counts.map(|count| u16::try_from(count).unwrap_or(u16::MAX)).collect();
+            Lane { task: task.to_owned(), hours }
         };
-        agenda.lanes.extend(valid.map(|valid| lane(task, &valid.schedule)));
+        agenda.lanes.extend(valid.map(|valid| lane(task, &windows, &valid.schedule)));
         let drawn = lanes.iter().take(LANES_MAX);
-        agenda.lanes.extend(drawn.map(|(.., task, schedule)| lane(task, schedule)));
+        let drawn = drawn.map(|(.., other, schedule)| lane(&other.name, &other.windows, schedule));
+        agenda.lanes.extend(drawn);
         agenda
     }
 }
@@ -116,6 +119,7 @@ impl Agenda {
 mod tests {
     use std::sync::Arc;
 
+    use besom_core::window::Window;
     use besom_snapshot::{Pause, Task};
 
     use super::super::check::Check;
@@ -162,6 +166,12 @@ mod tests {
         assert!(agenda.lanes[0].hours.iter().all(|hour| *hour == 2));
         assert!(agenda.lanes[1].hours.iter().all(|hour| *hour == 1));
         assert!(agenda.lanes[2].hours.iter().all(|hour| *hour == 0));
+        // Outside its windows, a task does not run.
+        let night = Windows::new(vec![Window::read("01:00-02:00", "UTC").expect("a window")]);
+        let night = Task { windows: night, ..task("mine", "* * * * *") };
+        let snapshot = Snapshot { tasks: vec![Arc::new(night)], ..Snapshot::default() };
+        let agenda = Agenda::of(&snapshot, "mine", check.valid.as_ref(), Time::from_secs(87_000));
+        assert_eq!(agenda.lanes[0].hours[..3], [0, 2, 0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use besom_core::cron::{Place, Schedule, ScheduleError};
 use besom_core::time::Time;
+use besom_core::window::Windows;
 
 use super::values::{Name, Values};
 
@@ -98,8 +99,8 @@ pub struct Slot {
 }
 
 impl Valid {
-    /// The next slots, as the scheduler computes them.
-    pub fn next(&self, from: Time, n: usize) -> Vec<Slot> {
+    /// The next slots within these windows, as the scheduler computes them.
+    pub fn next(&self, windows: &Windows, from: Time, n: usize) -> Vec<Slot> {
         let zone = self.schedule.zone();
         let slot = |next: besom_core::cron::Upcoming| {
             let local = next.utc.to_jiff().to_zoned(zone.clone());
@@ -110,7 +111,7 @@ impl Valid {
                 note: next.note,
             }
         };
-        self.schedule.upcoming(from, n).into_iter().map(slot).collect()
+        windows.upcoming(&self.schedule, from, n).into_iter().map(slot).collect()
     }
 }
 
@@ -149,7 +150,7 @@ mod tests {
     fn the_preview_tells_both_passes_of_the_hour_that_comes_twice() {
         let check = Check::of(&values("*/2 * * * *", "Europe/Berlin"));
         let from = Time::from_secs(1_792_889_688); // 2026-10-25 00:54:48
-        let slots = check.valid.unwrap().next(from, 5);
+        let slots = check.valid.unwrap().next(&Windows::default(), from, 5);
         let local: Vec<_> = slots.iter().map(|slot| slot.local.as_str()).collect();
         let expected =
             ["02:56:00 CEST", "02:58:00 CEST", "02:00:00 CET", "02:02:00 CET", "02:04:00 CET"];

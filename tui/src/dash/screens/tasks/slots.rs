@@ -240,14 +240,8 @@ pub(super) fn around<'a>(task: &'a Task, past: &'a Past, span: Span, now: Time) 
     }
     let mut slots: Vec<Slot<'a>> = found.into_values().collect();
     if task.paused.is_none() {
-        let mut at = now;
-        for _ in 0..SLOTS_MAX {
-            match schedule.next_after(at).filter(|next| *next <= now + span.ahead()) {
-                Some(next) => at = next,
-                None => break,
-            }
-            slots.push(Slot::single(at, Fate::Planned));
-        }
+        let ahead = task.windows.slots(&schedule, now).take_while(|at| *at <= now + span.ahead());
+        slots.extend(ahead.take(SLOTS_MAX as usize).map(|at| Slot::single(at, Fate::Planned)));
     }
     slots
 }

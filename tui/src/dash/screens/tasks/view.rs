@@ -410,18 +410,15 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
     put(buf, area, 1, y, "RUN      STARTED    TOOK    ITEMS    STATE", theme.title);
     for run in task.last.iter().rev() {
         y += 1;
-        let stopped = task.stop().map(|stop| stop.word);
         let (state, style) = match run.state {
             RunState::Ok => ("ok", theme.good),
             RunState::Failed => ("FAIL", theme.bad),
             RunState::Rejected | RunState::Lapsed => (run.state.as_str(), theme.warn),
             _ if task.waits(run.id) => ("waits for an approval", theme.warn),
-            RunState::Scanning | RunState::Executing if let Some(word) = stopped => {
-                (word, theme.warn)
-            }
+            RunState::Unknown => ("?", theme.dim),
+            _ if let Some(stop) = task.stop() => (stop.word, theme.warn),
             RunState::Scanning => ("scans", theme.accent),
             RunState::Executing => ("executes", theme.accent),
-            RunState::Unknown => ("?", theme.dim),
         };
         let took = run.ended_at.unwrap_or(cx.now).since(run.started_at);
         put(buf, area, 1, y, &run.id.to_string(), theme.text);

@@ -65,11 +65,14 @@ pub fn preview(
         Reading::None => "It would run only when triggered; previously: ",
         Reading::Wrong(_) => "NEXT RUNS of the last valid value: ",
     };
-    let zone = format!("   in {}", valid.zone);
+    let windows = cx.snap.task(&open.form.task).map(|task| task.windows.clone());
+    let windows = windows.unwrap_or_default();
+    let within = if windows.is_empty() { "" } else { ", within its windows" };
+    let zone = format!("   in {}{within}", valid.zone);
     let pieces = [(of, theme.title), (&valid.expression, theme.accent), (&zone, theme.dim)];
     put_all(buf, inside(area), 0, 0, &pieces);
     let room = usize::from(area.height.saturating_sub(2));
-    let next = valid.next(cx.now, slots.min(room));
+    let next = valid.next(&windows, cx.now, slots.min(room));
     // The day is shown if it differs from the day in UTC.
     let local = |slot: &Slot| match date_clock(slot.at).starts_with(&slot.date) {
         true => slot.local.clone(),

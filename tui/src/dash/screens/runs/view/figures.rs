@@ -257,10 +257,7 @@ impl Figures<'_> {
         let at_nodes = work.total().unwrap_or_default();
         let answer = self.detail.answered();
         let ended = |end| answer.and_then(|detail| detail.outcomes.get(&end)).copied().unwrap_or(0);
-        let rows = match self.detail.whole() {
-            Some(_) => "rows",
-            None => "rows of the newest items",
-        };
+        let rows = self.detail.whole().map_or("rows of the newest items", |_| "rows");
         let mut words = counts([
             ("committed", at_nodes.committed.max(ended(End::Committed))),
             ("skipped", at_nodes.skipped.max(ended(End::Skipped))),
