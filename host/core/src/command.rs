@@ -420,6 +420,14 @@ impl std::fmt::Display for DeadSelector {
     }
 }
 
+/// Words, with the reason if one was given.
+pub fn with_reason(words: &str, reason: &str) -> String {
+    match reason.trim() {
+        "" => words.to_owned(),
+        reason => format!("{words}: {reason}"),
+    }
+}
+
 /// A count with its noun, whose plural ends in `s`.
 pub fn counted(count: u64, what: &str) -> String {
     match count {

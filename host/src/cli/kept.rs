@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use besom_core::command::counted;
+use besom_core::command::{counted, with_reason};
 use besom_core::ids::TaskName;
 
 use besom_config::Config;
 use besom_config::diff::Changes;
 use besom_ports::store::{Command, Store};
 use besom_ports::task::TaskDefinition;
+use serde_json::Value;
 
 /// Records what a reload has changed. A failure is logged and does not stop the reload.
 pub async fn note_reload(
@@ -42,7 +43,7 @@ fn words(before: &Config, new: &Config, changes: &Changes) -> String {
     }
     for name in &changes.changed {
         if let (Some(old), Some(new)) = (task(before, name), task(new, name)) {
-            words.push(format!("changed {name}: {}", differences(&old, &new)));
+            words.push(with_reason(&format!("changed {name}"), &differences(&old, &new)));
         }
     }
     if changes.collections {
@@ -105,10 +106,15 @@ fn differences(old: &TaskDefinition, new: &TaskDefinition) -> String {
     // Plain data with string keys can always be encoded as JSON.
     let json = |task: &TaskDefinition| serde_json::to_value(task).unwrap_or_default();
     let (old, new) = (json(old), json(new));
-    let keys = new.as_object().into_iter().flatten().filter(|(key, value)| {
-        !TOLD.contains(&key.as_str()) && old.get(key.as_str()) != Some(value)
-    });
-    words.extend(keys.map(|(key, _)| key.clone()));
+    // A key with its default may be left out.
+    let keys: BTreeSet<&str> = [&old, &new]
+        .into_iter()
+        .flat_map(Value::as_object)
+        .flatten()
+        .map(|(key, _)| &**key)
+        .collect();
+    let differs = |key: &&str| !TOLD.contains(key) && old.get(*key) != new.get(*key);
+    words.extend(keys.into_iter().filter(differs).map(str::to_owned));
     words.join(", ")
 }
 
@@ -302,6 +308,7 @@ mod tests {
                 "changed a: plugin sweep.wasm 111111111111 -> sweep.wasm 222222222222".to_owned(),
             ),
             (task("a", "overlap = \"queue\"", BOTH), ONE, "changed a: overlap".to_owned()),
+            (task("a", "max_delete = 5", BOTH), ONE, "changed a: brakes".to_owned()),
             (
                 task("b", "", BOTH),
                 ONE,
@@ -341,5 +348,9 @@ mod tests {
         let one = "sessions = [\"read\"], activity";
         assert_eq!(differences(task, &fewer), format!("grants {both} -> {one}"));
         assert_eq!(differences(&fewer, task), format!("grants {one} -> {both}"));
+        // What has its default is left out of the JSON.
+        let mut braked = TaskDefinition::clone(task);
+        braked.brakes.failures = std::num::NonZeroU32::new(3);
+        assert_eq!(differences(&braked, task), "brakes");
     }
 }

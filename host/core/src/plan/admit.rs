@@ -1,6 +1,7 @@
 //! Runs without a slot: an operator's, a takeover's, and those of `besom run`.
 
 use super::{ActiveRun, Overlap, Policy, SlotOutcome, SlotRecord, Start, TaskState, Trigger};
+use crate::command::with_reason;
 use crate::ids::Term;
 use crate::time::Time;
 
@@ -31,7 +32,7 @@ pub fn admit(
     active: &[ActiveRun],
 ) -> Admission {
     let reason = match &trigger {
-        Trigger::Manual { by, reason } => format!("triggered by {by}: {reason}"),
+        Trigger::Manual { by, reason } => with_reason(&format!("triggered by {by}"), reason),
         Trigger::Takeover => "run at the leader's start".to_owned(),
         Trigger::Pass => "run by `besom run`".to_owned(),
         Trigger::Schedule => "scheduled run".to_owned(),

@@ -1,6 +1,7 @@
 //! Explains why a slot ran or did not run: the answer to `besom task explain TASK@TIME`.
 
 use super::{SlotOutcome, SlotRecord};
+use crate::command::with_reason;
 use crate::cron::Schedule;
 use crate::time::Time;
 
@@ -60,7 +61,8 @@ fn describe(record: &SlotRecord) -> String {
     };
     let slots =
         if *count > 1 { format!("{from} to {to} ({count} slots)") } else { from.to_string() };
-    format!("{slots}: {what}{run}: {reason} (decided in term {term})")
+    let told = with_reason(&format!("{slots}: {what}{run}"), reason);
+    format!("{told} (decided in term {term})")
 }
 
 /// The slots next to a time that is not a slot.

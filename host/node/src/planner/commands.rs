@@ -1,5 +1,6 @@
 //! Commands from outside: read in order, applied under the fence.
 
+use besom_core::command::with_reason;
 use besom_core::plan::{Admission, admit};
 
 use super::*;
@@ -228,7 +229,7 @@ impl Planner {
                          that nothing of it is executed or planned in the meantime"
                 )),
                 Some(_) => {
-                    let words = format!("cancelled by {}: {}", row.by, row.reason);
+                    let words = with_reason(&format!("cancelled by {}", row.by), &row.reason);
                     (CommandEffect::DiscardPlanned(task.clone(), words), "discarded".into())
                 }
             },
@@ -236,7 +237,7 @@ impl Planner {
                 None => refuse(format!("run {run} is not active")),
                 // What it has planned would wait for ever.
                 Some(active) if active.run.held => {
-                    let words = format!("cancelled by {}: {}", row.by, row.reason);
+                    let words = with_reason(&format!("cancelled by {}", row.by), &row.reason);
                     match self.rejection(*run, State::Rejected, Some(words)) {
                         Ok(effect) => (effect, "cancelled, and what was planned discarded".into()),
                         Err(why) => refuse(why),
@@ -252,7 +253,7 @@ impl Planner {
                      are still executed"
                 )),
                 Some(_) => {
-                    let words = format!("cancelled by {}: {}", row.by, row.reason);
+                    let words = with_reason(&format!("cancelled by {}", row.by), &row.reason);
                     (CommandEffect::Cancel(*run, words), "cancelled".into())
                 }
             },

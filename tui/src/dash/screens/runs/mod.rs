@@ -14,7 +14,7 @@ mod planned;
 mod view;
 mod work;
 
-use besom_core::command::counted;
+use besom_core::command::{counted, with_reason};
 use besom_core::mode::Mode;
 use besom_core::plan::Trigger;
 use besom_core::time::Time;
@@ -105,8 +105,7 @@ fn took(run: &Run, now: Time) -> std::time::Duration {
 fn by(trigger: &Trigger) -> String {
     match trigger {
         Trigger::Schedule => "schedule".to_owned(),
-        Trigger::Manual { by, reason } if reason.is_empty() => by.clone(),
-        Trigger::Manual { by, reason } => format!("{by}: {reason}"),
+        Trigger::Manual { by, reason } => with_reason(by, reason),
         Trigger::Takeover => "takeover".to_owned(),
         Trigger::Pass => "one pass".to_owned(),
     }

@@ -1,6 +1,6 @@
 //! What a run would change, as lines for a screen or a pager.
 
-use besom_core::command::counted;
+use besom_core::command::{counted, with_reason};
 use besom_core::review::{ColumnChange, Operation, Plan, Review, RowChange, State};
 
 use crate::dash::screens::figure::date_clock;
@@ -65,7 +65,7 @@ pub fn plan_lines(review: &Review) -> Vec<PlanLine> {
 
 /// Who has decided, or until when somebody has to.
 fn standing(review: &Review) -> PlanLine {
-    let by = format!("by {}: {}", review.by, review.reason);
+    let by = with_reason(&format!("by {}", review.by), &review.reason);
     match review.state {
         State::Shown => line(Emphasis::Dim, "A preview: nothing is committed.".to_owned()),
         State::Waiting => {
