@@ -218,8 +218,14 @@ impl Planner {
                     let brakes = self.brakes_of(task).filter(|_| !release);
                     let words =
                         if *release { "resumed, and its brakes released" } else { "resumed" };
+                    let rest = match &self.all_paused {
+                        Some(_) if !task.is_all() => {
+                            "; all tasks are paused: resume them with `besom resume --all`"
+                        }
+                        _ => "",
+                    };
                     let effect = CommandEffect::Resume(task.clone(), brakes.unwrap_or_default());
-                    (effect, words.into())
+                    (effect, format!("{words}{rest}"))
                 }
             },
             Asked::DiscardPlanned { task } => match self.own_pause(task) {

@@ -490,6 +490,11 @@ fn a_pause_of_all_tasks_is_the_pause_of_each_and_of_later_ones() {
     let effect = applies(&mut planner, at(13), resume);
     let CommandEffect::Refuse(why) = effect else { panic!("{effect:?}") };
     assert!(why.contains("`besom resume --all`"), "{why}");
+    applies(&mut planner, at(14), Asked::Pause { task: "new".into() });
+    let resume = asked(99, Asked::Resume { task: "new".into(), release: false });
+    step(&mut planner, at(15), Event::Commands(Ok(vec![resume])));
+    let resumed = applying(&plan(&mut planner, at(15))).expect("it is applied");
+    assert!(resumed.result.starts_with("resumed; all tasks are paused"), "{}", resumed.result);
     // Another leader finds it.
     let state = TaskState { paused: Some(pause_of("ana")), ..TaskState::initial(all) };
     let mut planner = Planner::new(Settings::default());
