@@ -41,12 +41,17 @@ pub fn admit(
         return Admission::Refuse(pause.words());
     }
     if let Some(run) = active.first().filter(|_| policy.overlap != Overlap::Allow) {
-        let way = format!("run {} has been active since {}", run.run, run.started_at);
+        let id = run.run;
+        let way = format!("run {id} has been active since {}", run.started_at);
         return match (&trigger, policy.overlap) {
             // After a takeover no caller would ask again.
             (Trigger::Takeover, _) | (_, Overlap::Queue) => {
                 Admission::Wait(format!("waiting: {way}"))
             }
+            _ if run.held => Admission::Refuse(format!(
+                "{way}, and its plan needs a decision first: `besom review show {id}`, then `besom review approve \
+                 {id}` or `besom review reject {id} --reason TEXT`"
+            )),
             _ => Admission::Refuse(format!("{way}; overlap = \"skip\" allows one run at a time")),
         };
     }

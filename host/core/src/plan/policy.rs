@@ -68,6 +68,8 @@ pub struct ActiveRun {
     pub started_at: Time,
     /// What started the run.
     pub trigger: Trigger,
+    /// Whether somebody has to decide about its plan.
+    pub held: bool,
 }
 
 impl From<&Run> for ActiveRun {
@@ -77,6 +79,7 @@ impl From<&Run> for ActiveRun {
             slot: run.slot,
             started_at: run.started_at,
             trigger: run.trigger.clone(),
+            held: run.held,
         }
     }
 }

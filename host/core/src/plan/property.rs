@@ -102,7 +102,7 @@ proptest! {
                 prop_assert_eq!(&explained[&start.slot], &SlotOutcome::Ran);
                 prop_assert!(start_of(&state.task, &schedule, &policy, start.slot) <= seen);
                 runs += 1;
-                active.push(ActiveRun { run: RunId(runs), slot: start.slot, started_at: now, trigger: Trigger::Schedule });
+                active.push(ActiveRun { run: RunId(runs), slot: start.slot, started_at: now, trigger: Trigger::Schedule, held: false });
             }
             if policy.overlap != Overlap::Allow {
                 prop_assert!(active.len() <= 1);

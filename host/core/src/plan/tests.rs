@@ -38,7 +38,7 @@ fn queued(last: i64, slots: &[i64]) -> TaskState {
 
 fn active() -> Vec<ActiveRun> {
     let (slot, started_at) = (secs(60), secs(61));
-    vec![ActiveRun { run: RunId(12), slot, started_at, trigger: Trigger::Schedule }]
+    vec![ActiveRun { run: RunId(12), slot, started_at, trigger: Trigger::Schedule, held: false }]
 }
 
 /// A decision in short: rows by minute, `start` and `queue` by minute.
@@ -390,6 +390,23 @@ fn a_run_that_is_asked_for_meets_overlap_and_pause() {
             state(1),
             active(),
             Err(format!("no: {busy}; overlap = \"skip\" allows one run at a time")),
+        ),
+        (
+            manual(),
+            Overlap::Skip,
+            state(1),
+            vec![ActiveRun { held: true, ..active().remove(0) }],
+            Err(format!(
+                "no: {busy}, and its plan needs a decision first: `besom review show 12`, then `besom review approve \
+                 12` or `besom review reject 12 --reason TEXT`"
+            )),
+        ),
+        (
+            Trigger::Manual { by: "anna".into(), reason: String::new() },
+            Overlap::Skip,
+            state(1),
+            vec![],
+            Ok("triggered by anna"),
         ),
         (manual(), Overlap::Queue, state(1), active(), Err(format!("later: waiting: {busy}"))),
         (manual(), Overlap::Allow, state(1), active(), Ok("triggered by anna: disk is full")),

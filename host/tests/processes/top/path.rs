@@ -5,7 +5,7 @@ use rusqlite::Connection;
 
 use super::terminal::Terminal;
 use super::{answer, command, leader};
-use crate::brakes::{ALL, OLD, old_sessions, site};
+use crate::brakes::{ALL, OLD, old_sessions, refused, site};
 use crate::site::Site;
 
 /// An editor that a person has told what to write: it replaces the file by `next.toml`.
@@ -174,6 +174,8 @@ fn a_plan_beyond_the_brake_is_searched_and_wrapped_and_its_approval_warns() {
     terminal.top("");
     terminal.keys(&["5"]);
     terminal.shows("WAITS");
+    let why = refused(&site, &["task", "trigger", "old"]);
+    assert!(why.contains("needs a decision first: `besom review show 1`"), "{why}");
     terminal.keys(&["Enter"]);
     let screen = terminal.shows("1,000 rows of sessions");
     assert!(!screen.contains("allowed: 150"), "{screen}");
