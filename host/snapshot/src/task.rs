@@ -208,11 +208,15 @@ pub struct LastRun {
     pub planned: u64,
     /// How far it went by itself.
     pub mode: Mode,
+    /// Whether its task is known to have been stopped or resumed while it was active.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stood: bool,
 }
 
 impl LastRun {
-    /// How long it took; none: it is active, or it waited for an approval, which takes as long as people do.
+    /// How long it took; none: it is active, it waited for an approval, or it stood, which takes as long as
+    /// people do.
     pub fn took(&self) -> Option<Duration> {
-        plan::took(self.started_at, self.ended_at, self.mode)
+        plan::took(self.started_at, self.ended_at, self.mode).filter(|_| !self.stood)
     }
 }

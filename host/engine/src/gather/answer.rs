@@ -11,7 +11,7 @@ use besom_core::ring::NodeName;
 use besom_core::time::Time;
 use besom_core::undo::Target;
 use besom_snapshot::{
-    Answer, DEAD_PAGE, DeadPage, Done, Edit, ItemRow, LOG_PAGE, Letter, LogPage, Query,
+    Answer, DEAD_PAGE, DeadPage, Done, Edit, ItemRow, LOG_PAGE, LastRun, Letter, LogPage, Query,
     RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, Run, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
 };
 
@@ -19,6 +19,7 @@ use super::Gatherer;
 use super::cache::last_run;
 use super::explain::explain;
 use super::refused::{by_review, standings};
+use super::resumed::Stops;
 use super::rows;
 use crate::host::asking;
 use crate::host::editing::Desk;
@@ -284,12 +285,14 @@ impl Gatherer {
         let from = now - Duration::from_secs(back_s.min(BACK_MAX.as_secs()));
         let slots = store.slots(&name, from, now, SLOTS_PAGE + 1);
         let runs = store.runs(Some(&name), RUNS_JUDGED);
-        let (slots, runs) = tokio::try_join!(slots, runs).map_err(refused)?;
+        let stops = Stops::read(store, &name);
+        let (slots, runs, stops) = tokio::try_join!(slots, runs, stops).map_err(refused)?;
         let mut slots = slots;
         let more = slots.len() > SLOTS_PAGE as usize;
         slots.truncate(SLOTS_PAGE as usize);
         let runs = standings(store, &runs).await.map_err(refused)?;
-        let runs = runs.iter().map(last_run).collect();
+        let stood = |run: &Run| stops.between(run.started_at, run.ended_at);
+        let runs = runs.iter().map(|run| LastRun { stood: stood(run), ..last_run(run) }).collect();
         Ok(Answer::Past(TaskPast { task, from, slots, more, runs }))
     }
 

@@ -282,6 +282,7 @@ pub fn p99_ms(runs: &[Arc<besom_snapshot::Run>]) -> BTreeMap<&str, u64> {
 /// The summary of a run for its task.
 pub fn last_run(run: &besom_snapshot::Run) -> besom_snapshot::LastRun {
     besom_snapshot::LastRun {
+        stood: false,
         mode: run.mode,
         id: run.id,
         slot: run.slot,

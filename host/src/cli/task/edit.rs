@@ -21,6 +21,7 @@ use besom_config::edit::{self, Base, Change, Edited, Field, Finding, Refusal};
 use besom_config::file::{self, FileDigest};
 use besom_config::hunk::{Fate, Hunk};
 use besom_config::{Diagnostic, Overrides, Problems, RawConfig, TaskOutline, printable, read};
+use besom_engine::gather::resumed::Stops;
 use besom_ports::store::{Command, Store};
 use besom_product::model::collections_for;
 
@@ -227,7 +228,9 @@ pub async fn forecast_of(
     now: Time,
 ) -> Result<Option<Forecast>, Failure> {
     let Some(schedule) = schedule_of(outline) else { return Ok(None) };
-    let runs = store.runs(Some(task), PAST_RUNS).await?;
+    let mut runs = store.runs(Some(task), PAST_RUNS).await?;
+    let stops = Stops::read(store, task).await?;
+    runs.retain(|run| !stops.between(run.started_at, run.ended_at));
     let durations = forecast::durations(&runs);
     let slots = forecast::SLOTS_DEFAULT;
     Ok(forecast::forecast(task, &schedule, &outline.policy, &durations, now, slots))

@@ -122,7 +122,7 @@ fn task(i: usize, now: Time, round: u64) -> Task {
         ended_at: Some(ago(now, (20 - n) as i64 * 300 - (mixed(some + n) % 200) as i64)),
         state: if mixed(some + n).is_multiple_of(50) { RunState::Failed } else { RunState::Ok },
         planned: 400,
-        mode: besom_core::mode::Mode::Live,
+        ..LastRun::default()
     };
     Task {
         name: format!("task-{i:03}"),

@@ -160,7 +160,7 @@ fn last(id: u64, period: i64, took: &[u64], ending: &str) -> Vec<LastRun> {
             ended_at: (!state.is_active()).then_some(ended),
             state,
             planned: took * 12,
-            mode: besom_core::mode::Mode::Live,
+            ..LastRun::default()
         }
     };
     took.iter().enumerate().map(run).collect()
@@ -267,7 +267,7 @@ fn tasks() -> Vec<Task> {
         ended_at: None,
         state: RunState::Executing,
         planned: 62_000,
-        mode: besom_core::mode::Mode::Live,
+        ..LastRun::default()
     });
     share.slots = slots(
         "share-expiry",
