@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::brake::Brakes;
-use besom_core::command::counted;
+use besom_core::command::{Command, counted};
 use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::mode::Mode;
@@ -29,7 +29,9 @@ use besom_engine::gather::refused::{refused_of, standing};
 use besom_engine::gather::resumed::resumed_at;
 use besom_engine::gather::rows;
 use besom_ports::members::MemberState;
-use besom_ports::store::{self, Missing, NodeRow, Pause, ReviewQuery, Role, Store, Waiting};
+use besom_ports::store::{
+    self, CommandRow, Missing, NodeRow, Pause, ReviewQuery, Role, Store, Waiting,
+};
 
 /// `besom status`.
 #[derive(Debug, clap::Args)]
@@ -192,6 +194,9 @@ pub struct TaskStatus {
     /// What its last run has left out, because an undo holds it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_back: Option<HeldBack>,
+    /// A pause or a resumption that no leader has applied yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
     /// Number of items that have failed and wait for another attempt, up to 1,000.
     pub failing: usize,
     /// The latest error of the item with the most attempts among them.
@@ -376,6 +381,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             unusual,
             refused,
             held_back,
+            recorded: Recorded::of(&commands, name),
             failing: failing.len(),
             failing_error: failing.first().and_then(|waiting| waiting.item.errors.last().cloned()),
         });
@@ -766,6 +772,39 @@ pub fn kept_line(kept: &BTreeMap<String, u64>) -> String {
     }
 }
 
+/// A command about a task that no leader has applied yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Recorded {
+    /// The number of the command.
+    pub command: u64,
+    /// `pause` or `resume`.
+    pub what: &'static str,
+    /// Who has asked for it.
+    pub by: String,
+}
+
+impl Recorded {
+    /// The latest of a task, or of all tasks; `commands` are the newest first.
+    fn of(commands: &[CommandRow], task: &TaskName) -> Option<Recorded> {
+        let pending = commands.iter().filter(|row| row.applied_at.is_none());
+        let is_of = |row: &&CommandRow| match &row.command {
+            Command::Pause { task: of } | Command::Resume { task: of, .. } => {
+                of == task || of.is_all()
+            }
+            _ => false,
+        };
+        let row = pending.into_iter().find(is_of)?;
+        Some(Recorded { command: row.id, what: row.command.verb(), by: row.by.clone() })
+    }
+
+    fn words(&self) -> String {
+        let Recorded { command, what, by } = self;
+        format!(
+            "{by} has asked to {what} it (command {command}), not applied yet: the next `besom serve` or `besom run` does it"
+        )
+    }
+}
+
 /// Renders the tasks as a table, with times relative to `now`.
 pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
     let beside = |at: Option<Stamp>| output::text(at.map(|at| at.beside(now)));
@@ -775,6 +814,7 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
     );
     for t in rows {
         let note = match (&t.paused, t.orphaned, t.held.first()) {
+            _ if let Some(recorded) = &t.recorded => recorded.words(),
             (Some(Printed(pause)), _, _) if pause.is_brake() => {
                 format!("stopped by a brake: {}", pause.reason)
             }

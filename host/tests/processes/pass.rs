@@ -372,3 +372,20 @@ fn a_task_that_only_passes_scan_is_overdue_once_a_slot_has_passed() {
     assert!(overdue() < 1.0, "{}", overdue());
     crate::site::wait_for("the task to be overdue", || (overdue() > 5.0).then_some(()));
 }
+
+/// Without a host, nobody applies it before the next pass does.
+#[test]
+fn a_pause_that_is_only_recorded_is_shown() {
+    let site = crate::brakes::site("mode = \"live\"");
+    let note = || String::from_utf8(site.besom(&["status"]).stdout).expect("a text");
+    assert!(!note().contains("has asked to"), "{}", note());
+    let (code, said) = site.said(&["task", "pause", "old", "--reason", "wait", "--wait", "0s"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(note().contains("has asked to pause it (command 1), not applied yet"), "{}", note());
+    assert_eq!(site.task("old")["recorded"]["what"], "pause");
+    site.said(&["run"]);
+    assert!(note().contains("paused by"), "{}", note());
+    let (code, said) = site.said(&["task", "resume", "old", "--wait", "0s"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(note().contains("has asked to resume it"), "{}", note());
+}
