@@ -28,6 +28,26 @@ pub fn is_whole(reason: Option<&str>) -> bool {
     reason.is_none_or(|reason| !reason.starts_with(STAY))
 }
 
+/// What is between the number of the rows that stay and the first of them, if there are several.
+pub const FIRST_OF_THEM: &str = ", the first of them ";
+
+/// The rows that an item leaves as they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Their number, as far as it is known.
+    pub rows: u64,
+    /// Whether there may be more of them.
+    pub or_more: bool,
+}
+
+/// What the reason of a committed item says about the rows that stay; `None`: it has put back every row.
+pub fn left(reason: Option<&str>) -> Option<Left> {
+    let stay = reason?.strip_prefix(STAY)?;
+    let several = stay.split_once(FIRST_OF_THEM).and_then(|(rows, _)| rows.parse().ok());
+    // Without the name of a row, it is about all rows of the item.
+    Some(Left { rows: several.unwrap_or(1), or_more: several.is_none() && !stay.contains("): ") })
+}
+
 /// What the reason of a committed item says beside the rows that stay.
 pub fn notes_of(reason: Option<&str>) -> Vec<String> {
     let all = reason.into_iter().flat_map(|reason| reason.split(BETWEEN_NOTES));
@@ -297,6 +317,15 @@ mod tests {
         assert_eq!(notes_of(Some(&reason)), ["one thing", "another"]);
         assert_eq!(notes_of(Some("one thing")), ["one thing"]);
         assert_eq!(notes_of(None), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_reason_says_how_many_rows_stay() {
+        let of = |why: &str| left(Some(&format!("{STAY}{why}"))).map(|of| (of.rows, of.or_more));
+        assert_eq!(of("t (1): it was changed since; one thing"), Some((1, false)));
+        assert_eq!(of("12, the first of them t (1): it was changed since"), Some((12, false)));
+        assert_eq!(of("what was kept of them was removed"), Some((1, true)));
+        assert_eq!((left(Some("one thing")), left(None)), (None, None));
     }
 
     #[test]

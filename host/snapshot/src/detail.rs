@@ -186,6 +186,30 @@ pub struct RunDetail {
     /// What it would change; none: its mode is `live`, or it is not examined yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<Review>,
+    /// The rows that it leaves as they are; none: it undoes nothing, or has put back every row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staying: Option<Staying>,
+}
+
+/// Rows that an undo leaves as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staying {
+    /// Their number, as far as it is known.
+    pub rows: u64,
+    /// Whether there may be more of them.
+    pub or_more: bool,
+    /// What was to be undone, as `besom undo` takes it.
+    pub undone: String,
+}
+
+impl Staying {
+    /// It in words, with the command that lists them.
+    pub fn words(&self) -> String {
+        let rows = besom_core::command::counted(self.rows, "row");
+        let at_least = if self.or_more { "at least " } else { "" };
+        let stay = if self.rows == 1 { "stays as it is" } else { "stay as they are" };
+        format!("{at_least}{rows} {stay}: `besom undo {}` lists what stays", self.undone)
+    }
 }
 
 /// The outcome of an item.

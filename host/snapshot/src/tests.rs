@@ -44,6 +44,14 @@ fn texts(snapshot: &Snapshot) -> Vec<(Urgency, String)> {
 }
 
 #[test]
+fn rows_that_stay_are_told_with_the_command_that_lists_them() {
+    let words = |rows, or_more| Staying { rows, or_more, undone: "5".into() }.words();
+    assert_eq!(words(1, false), "1 row stays as it is: `besom undo 5` lists what stays");
+    assert_eq!(words(2, false), "2 rows stay as they are: `besom undo 5` lists what stays");
+    assert_eq!(words(1, true), "at least 1 row stays as it is: `besom undo 5` lists what stays");
+}
+
+#[test]
 fn a_healthy_deployment_needs_no_attention() {
     assert_eq!(texts(&healthy()), []);
 }

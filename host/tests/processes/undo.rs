@@ -23,7 +23,8 @@ settings = { by = "expire_date", older_than = "14d" }
 /// Old sessions.
 const ROWS: u32 = 5_000;
 
-fn site() -> (Site, Connection) {
+/// A site with the task, and rows that it deletes.
+pub fn site() -> (Site, Connection) {
     let site = Site::new(OLD_SESSIONS);
     let db = site.database();
     db.execute_batch(&format!(
@@ -45,7 +46,7 @@ fn dump(db: &Connection) -> Vec<String> {
 }
 
 /// Deletes the old sessions, and returns the run that did.
-fn removed(site: &Site, db: &Connection) -> String {
+pub fn removed(site: &Site, db: &Connection) -> String {
     let (code, _) = site.json(&["run"]);
     assert_eq!((code, dump(db).len()), (0, 0));
     let (_, kept) = site.json(&["quarantine", "ls"]);

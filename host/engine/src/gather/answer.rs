@@ -9,10 +9,11 @@ use besom_core::ids::{RunId, TaskName};
 use besom_core::mode::Mode;
 use besom_core::ring::NodeName;
 use besom_core::time::Time;
-use besom_core::undo::Target;
+use besom_core::undo::{self, Target};
 use besom_snapshot::{
     Answer, DEAD_PAGE, DeadPage, Done, Edit, ItemRow, LOG_PAGE, LastRun, Letter, LogPage, Query,
-    RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, Run, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
+    RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, Run, RunDetail, RunPage, SLOTS_PAGE, Staying,
+    TaskPast,
 };
 
 use super::Gatherer;
@@ -25,7 +26,8 @@ use crate::host::asking;
 use crate::host::editing::Desk;
 use crate::host::retaken::{self, Retaken};
 use besom_ports::members::MemberState;
-use besom_ports::store::{HistoryQuery, Letters, ReviewQuery, Store};
+use besom_ports::store::{self, HistoryQuery, HistoryRow, Letters, ReviewQuery, Store};
+use besom_ports::task::TaskDefinition;
 
 /// How long a command may wait for a leader before the answer says that it is pending.
 const APPLY_MAX: Duration = Duration::from_secs(5);
@@ -33,6 +35,8 @@ const APPLY_MAX: Duration = Duration::from_secs(5);
 const BACK_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Maximum number of history rows of a run that are examined.
 const ITEMS_MAX: u32 = 500;
+/// Maximum number of pages of an undo's history rows that are examined for rows that stay.
+const STAYING_PAGES: usize = 100;
 
 /// The refusal of changes on a read-only connection.
 const LOOK_ONLY: &str = "this connection is read-only";
@@ -244,9 +248,41 @@ impl Gatherer {
             let query = ReviewQuery { run: Some(run.id), limit: 1, ..ReviewQuery::default() };
             review = self.store().reviews(&query).await.map_err(refused)?.pop();
         }
+        let staying = self.staying(&run, history).await.map_err(refused)?;
         let run = by_review(Run::from(&run), review.as_ref());
-        let detail = RunDetail { run, outcomes, rows, items, definition, review };
+        let detail = RunDetail { run, outcomes, rows, items, definition, review, staying };
         Ok(Answer::Run(Box::new(detail)))
+    }
+
+    /// The rows that a run leaves as they are, if it undoes something. Of a run that has ended, all history rows are
+    /// read, because the next answer would not differ; of an active one, only the newest.
+    async fn staying(
+        &self,
+        run: &store::Run,
+        mut history: Vec<HistoryRow>,
+    ) -> store::Result<Option<Staying>> {
+        let settings = TaskDefinition::of_run(run).map(|task| task.settings).unwrap_or_default();
+        let requested = undo::requested(&settings).filter(|_| run.task.as_str() == undo::TASK);
+        let Some((Undo { target, .. }, _)) = requested else { return Ok(None) };
+        let mut staying = Staying { rows: 0, or_more: false, undone: target };
+        for page in 1.. {
+            for left in history.iter().filter_map(|row| undo::left(row.reason.as_deref())) {
+                staying.rows += left.rows;
+                staying.or_more |= left.or_more;
+            }
+            let before = history.last().map(|row| row.id);
+            if history.len() < ITEMS_MAX as usize {
+                break;
+            }
+            if run.ended_at.is_none() || page == STAYING_PAGES {
+                staying.or_more = true;
+                break;
+            }
+            let (run, limit) = (Some(run.id), ITEMS_MAX);
+            let query = HistoryQuery { run, before, limit, ..HistoryQuery::default() };
+            history = self.store().history(&query).await?;
+        }
+        Ok(Some(staying).filter(|staying| staying.rows > 0))
     }
 
     async fn log(&self, id: u64, after: u64) -> Result<Answer, Refused> {

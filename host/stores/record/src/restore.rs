@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use besom_core::proposal::{Condition, Restore};
-use besom_core::undo::{BETWEEN_NOTES, Differing, STAY, row_name};
+use besom_core::undo::{BETWEEN_NOTES, Differing, FIRST_OF_THEM, STAY, row_name};
 use besom_core::value::{Field, RowKey};
 use besom_ports::store::{BeforeImage, Left, Restored, Staying};
 
@@ -867,7 +867,7 @@ pub fn said(restored: &Restored) -> Option<String> {
         let why = first.why.replace(BETWEEN_NOTES, ", ");
         words.push(match restored.stay.len() {
             1 => format!("{STAY}{name}: {why}"),
-            count => format!("{STAY}{count}, the first of them {name}: {why}"),
+            count => format!("{STAY}{count}{FIRST_OF_THEM}{name}: {why}"),
         });
     }
     words.extend(restored.notes.iter().cloned());

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::terminal::Terminal;
 use super::{GAP, add_with_a_gap, answer, asked, command, entry, leader, stage};
 use crate::site::{Site, wait_for};
+use crate::undo;
 
 /// The newest command: what, why, its result, and its author.
 #[track_caller]
@@ -232,4 +233,29 @@ fn who_only_looks_changes_nothing_and_is_told_so() {
     assert_eq!(asked(&site), before, "nothing was asked of the leader");
     assert_eq!(std::fs::read_to_string(site.path("besom.toml")).expect("the file"), text);
     host.stop();
+}
+
+#[test]
+fn the_run_of_an_undo_says_how_many_rows_stay_and_how_to_list_them() {
+    let (site, db) = undo::site();
+    let run = undo::removed(&site, &db);
+    let theirs = "INSERT INTO sessions VALUES (90001, 9e9, 't4999', 0), (90002, 9e9, 't5000', 0)";
+    db.execute(theirs, []).expect("the product's rows");
+    let host = leader(&site);
+    let terminal = Terminal::open(&site, 80, 24);
+    terminal.top("");
+    terminal.keys(&["5"]);
+    terminal.shows("1 old-sessions");
+    terminal.keys(&["G"]);
+    terminal.shows(" U undo");
+    terminal.keys(&["U"]);
+    answer(&terminal, "of old-sessions?", "a wrong rule", "undo");
+    let is_undone =
+        |screen: &str| screen.lines().any(|l| l.contains(" undo ") && l.contains(" ok "));
+    terminal.until("the run of the undo", is_undone);
+    terminal.keys(&["g", "Enter"]);
+    terminal.shows(&format!("2 rows stay as they are: `besom undo {run}` lists what stays"));
+    drop(terminal);
+    host.stop();
+    site.balanced();
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use besom_core::item::End;
 use besom_core::review::{Review, State};
 use besom_core::time::Time;
-use besom_snapshot::{Answer, ItemRow, LogLine, Query, Run, RunDetail, Snapshot};
-use serde::Serialize;
+use besom_snapshot::{Answer, ItemRow, Query, Run, RunDetail, Snapshot};
 
 use super::log::Log;
 
@@ -205,32 +204,22 @@ impl Detail {
 
     /// Everything known about the run, as JSON.
     pub fn export(&self, snapshot: &Snapshot) -> Option<String> {
-        #[derive(Serialize)]
-        struct Export<'a> {
-            run: &'a Run,
-            outcomes: Option<&'a std::collections::BTreeMap<End, u64>>,
-            items: Option<&'a [ItemRow]>,
-            review: Option<&'a Review>,
-            definition: Option<serde_json::Value>,
-            log: Vec<&'a LogLine>,
-            log_lines_lost: u64,
-        }
-        let answer = self.answer.as_deref();
-        let export = Export {
-            run: self.run(snapshot)?,
-            outcomes: answer.map(|detail| &detail.outcomes),
-            items: answer.map(|detail| detail.items.as_slice()),
-            review: self.review(),
-            // JSON inside a JSON string is hard to read, so valid JSON is embedded; other text
-            // stays text.
-            definition: answer.map(|detail| {
-                let text = &detail.definition;
-                serde_json::from_str(text)
-                    .unwrap_or_else(|_| serde_json::Value::String(text.clone()))
-            }),
-            log: self.log.lines().collect(),
-            log_lines_lost: self.log.lost(),
-        };
+        let answer = self.answered();
+        // JSON inside a JSON string is hard to read, so valid JSON is embedded; other text stays text.
+        let definition = answer.map(|detail| {
+            let text = &detail.definition;
+            serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::String(text.clone()))
+        });
+        let export = serde_json::json!({
+            "run": self.run(snapshot)?,
+            "outcomes": answer.map(|detail| &detail.outcomes),
+            "items": answer.map(|detail| &detail.items),
+            "review": self.review(),
+            "staying": answer.and_then(|detail| detail.staying.as_ref()),
+            "definition": definition,
+            "log": self.log.lines().collect::<Vec<_>>(),
+            "log_lines_lost": self.log.lost(),
+        });
         serde_json::to_string_pretty(&export).ok()
     }
 }

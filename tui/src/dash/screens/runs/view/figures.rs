@@ -47,6 +47,9 @@ impl Figures<'_> {
             let bad = self.theme.bad;
             lines.push((1, vec![("error: ".into(), bad), (error.clone(), bad)]));
         }
+        if let Some(staying) = self.detail.answered().and_then(|detail| detail.staying.as_ref()) {
+            lines.push((1, vec![(staying.words(), self.theme.warn)]));
+        }
         lines.push((3, self.phases()));
         lines.push((2, self.progress(area.width)));
         let work = Work::of(self.cx.snap, self.run.id);
