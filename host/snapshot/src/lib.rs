@@ -62,7 +62,7 @@ pub use report::{
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState, Stop};
 pub use task::{
-    Depth, LastRun, Limits, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK, Task, WaitingReview,
+    Depth, HeldBack, LastRun, Limits, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK, Task, WaitingReview,
 };
 
 use besom_core::time::Time;

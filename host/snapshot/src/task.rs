@@ -55,6 +55,9 @@ pub struct Task {
     /// What its last run has planned although the database refuses all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedPlan>,
+    /// What its last run has left out, because an undo holds it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<HeldBack>,
     /// When the task may scan and execute; none: always.
     pub windows: Windows,
     /// When the next window opens; none: one is open, or the task has none.
@@ -149,6 +152,28 @@ impl RefusedPlan {
     pub fn words(&self) -> String {
         let items = besom_core::command::counted(self.items, "item");
         format!("run {} would change nothing: the database refuses {items}", self.run)
+    }
+}
+
+/// Candidates that the last run of a task has left out, because an undo holds them back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBack {
+    /// Their number.
+    pub candidates: u64,
+    /// What was undone, as `besom undo` takes it.
+    pub undone: String,
+}
+
+impl HeldBack {
+    /// In words, with the command that lets the task plan them again.
+    pub fn words(&self) -> String {
+        let candidates = besom_core::command::counted(self.candidates, "candidate");
+        let (are, they) =
+            if self.candidates == 1 { ("is", "it was") } else { ("are", "they were") };
+        let undone = &self.undone;
+        format!(
+            "{candidates} {are} held back, because {they} undone: `besom undo {undone} --plan-again`"
+        )
     }
 }
 

@@ -1,7 +1,5 @@
 //! `besom status`: prints the leader, the nodes, and the schedule and queues of each task.
 
-mod held_back;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,18 +11,18 @@ use besom_core::mode::Mode;
 use besom_core::plan::{Policy, Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned_since};
 use besom_core::time::Time;
 use besom_snapshot::{
-    CODE_KEPT, Cause, ClockReport, Cut, Depth, Held, LeftOut, Paced, RefusedPlan, RunState,
-    WaitingReview, of_code, unlike_leader,
+    CODE_KEPT, Cause, ClockReport, Cut, Depth, Held, HeldBack, LeftOut, Paced, RefusedPlan,
+    RunState, WaitingReview, of_code, unlike_leader,
 };
 use serde::{Serialize, Serializer};
 
-pub use self::held_back::HeldBack;
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::printed::Printed;
 use super::{Exit, Failure, Global, open};
 use besom_config::{TaskOutline, printable};
 use besom_engine::api::host::HostStatus;
+use besom_engine::gather::held_back::Undone;
 use besom_engine::gather::refused::{refused_of, standing};
 use besom_engine::gather::resumed::resumed_at;
 use besom_engine::gather::rows;
@@ -219,7 +217,7 @@ pub async fn retried(store: &dyn Store, task: &TaskName) -> Result<Vec<Waiting>,
     Ok(retried)
 }
 
-/// Maximum number of commands among which the last resumption of a task is looked for.
+/// Maximum number of commands among which the last resumption of a task, and undos of it, are looked for.
 const COMMANDS_READ: u32 = 200;
 
 /// Maximum number of runs read for a task that has never completed a scan.
@@ -285,6 +283,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let reviews = store.reviews(&waiting).await?;
     let depths = store.depths().await?;
     let commands = store.commands(None, COMMANDS_READ).await?;
+    let mut undone = Undone::default();
     let mut tasks = Vec::new();
     let orphans = depths.iter().filter_map(|d| d.task.clone());
     let orphans = orphans.filter(|task| !outline.tasks.contains_key(task)).collect::<Vec<_>>();
@@ -334,7 +333,8 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             Some(run) => refused_of(store, run.id).await?,
             None => None,
         };
-        let held_back = HeldBack::of(store, &commands, runs.first(), depth.dead).await?;
+        let blocked = runs.first().map_or(0, |run| run.blocked);
+        let held_back = undone.holds(store, &commands, name, (blocked, depth.dead)).await?;
         let run = runs.into_iter().next();
         let ended_as = match &run {
             Some(run) => standing(store, run).await?.state,

@@ -9,13 +9,14 @@ use besom_core::ids::{RunId, TaskName};
 use besom_core::plan::{SlotRecord, TaskState};
 use besom_core::time::Time;
 use besom_snapshot::{
-    DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK,
+    DEAD_GROUPS_MAX, DeadGroup, HeldBack, RUNS_JUDGED, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK,
 };
 
 use super::Sources;
+use super::held_back::{self, Undone};
 use super::reading::{Reading, SetAside};
 use super::refused::{refused_of, standing};
-use besom_ports::store::{self, DeadSelector, Letters, ReviewQuery, Run, Store};
+use besom_ports::store::{self, DeadSelector, Depth, Letters, ReviewQuery, Run, Store};
 
 /// Maximum number of runs kept of all tasks together.
 const RUNS_KEPT: usize = 5_000;
@@ -45,6 +46,7 @@ pub struct Cache {
     slots: BTreeMap<TaskName, (TaskState, Vec<SlotRecord>)>,
     /// What the database refuses of plans that were discarded, by the number of the run.
     refused: BTreeMap<u64, Option<RefusedPlan>>,
+    undone: Undone,
     /// The newest dead letters, and the groups that existed when they were read.
     letters: (Vec<DeadGroup>, Vec<SetAside>),
 }
@@ -80,6 +82,8 @@ impl Cache {
         self.read_rare(store, configured).await?;
         self.forget_runs();
         let refused = self.read_refused(store).await?;
+        let depths = depths?;
+        let held_back = self.read_held_back(store, &depths).await?;
         self.read_slots(store, &states, now).await?;
         let dead = dead?;
         self.read_letters(store, &dead).await?;
@@ -92,10 +96,11 @@ impl Cache {
             nodes: nodes?,
             partitions: partitions?,
             backlog: backlog?,
-            depths: depths?,
+            depths,
             states,
             reviews: reviews?,
             refused,
+            held_back,
             runs: self.runs.values().rev().cloned().collect(),
             slots: self
                 .slots
@@ -177,6 +182,33 @@ impl Cache {
         let refused = self.refused.values().flatten().cloned();
         let task = |run: RunId| self.runs.get(&run.0).map(|run| TaskName::from(run.task.as_str()));
         Ok(refused.filter_map(|refused| Some((task(refused.run)?, refused))).collect())
+    }
+
+    /// Reads what undos hold back of the tasks whose last run has left out candidates.
+    async fn read_held_back(
+        &mut self,
+        store: &dyn Store,
+        depths: &[Depth],
+    ) -> store::Result<BTreeMap<TaskName, HeldBack>> {
+        let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+        for run in self.runs.values().rev() {
+            last.entry(&run.task).or_insert(run.blocked);
+        }
+        last.retain(|_, blocked| *blocked > 0);
+        let mut held_back = BTreeMap::new();
+        if last.is_empty() {
+            return Ok(held_back);
+        }
+        let commands = store.commands(None, held_back::COMMANDS).await?;
+        for (task, blocked) in last {
+            let task = TaskName::from(task);
+            let depth = depths.iter().find(|depth| depth.task.as_ref() == Some(&task));
+            let blocked = (blocked, depth.map_or(0, |depth| depth.dead));
+            if let Some(held) = self.undone.holds(store, &commands, &task, blocked).await? {
+                held_back.insert(task, held);
+            }
+        }
+        Ok(held_back)
     }
 
     /// Reads the newest dead letters if their groups have changed.

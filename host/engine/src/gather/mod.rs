@@ -14,6 +14,7 @@ pub mod answer;
 mod cache;
 mod events;
 pub mod explain;
+pub mod held_back;
 mod picture;
 mod rates;
 mod reading;

@@ -182,6 +182,7 @@ impl Picture {
                 paused,
                 review: reading.reviews.iter().find(|r| r.task == *name).map(WaitingReview::from),
                 refused: reading.refused.get(name).cloned(),
+                held_back: reading.held_back.get(name).cloned(),
                 unscanned_since,
                 depth: besom_snapshot::Depth {
                     oldest: depth

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use besom_core::ids::TaskName;
 use besom_core::plan::{SlotRecord, TaskState};
 use besom_core::time::Time;
-use besom_snapshot::{DeadGroup, RefusedPlan, Run};
+use besom_snapshot::{DeadGroup, HeldBack, RefusedPlan, Run};
 
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Membership;
@@ -50,6 +50,8 @@ pub struct Reading {
     pub reviews: Vec<Review>,
     /// What the database refuses of the last plans of tasks.
     pub refused: BTreeMap<TaskName, RefusedPlan>,
+    /// What undos hold back of tasks.
+    pub held_back: BTreeMap<TaskName, HeldBack>,
     /// Runs, newest first.
     pub runs: Vec<Arc<Run>>,
     /// The newest slots of each task, newest first.

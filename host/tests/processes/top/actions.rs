@@ -259,3 +259,26 @@ fn the_run_of_an_undo_says_how_many_rows_stay_and_how_to_list_them() {
     host.stop();
     site.balanced();
 }
+
+#[test]
+fn a_task_says_what_an_undo_holds_back_and_how_it_is_planned_again() {
+    let (site, db) = undo::site();
+    let run = undo::removed(&site, &db);
+    assert_eq!(site.json(&["undo", &run]).0, 0);
+    assert_eq!(site.json(&["task", "resume", "old-sessions"]).0, 0);
+    let host = leader(&site);
+    let terminal = Terminal::open(&site, 80, 24);
+    terminal.top("");
+    command(&terminal, "trigger old-sessions");
+    answer(&terminal, "Start a run of old-sessions now?", "", "started");
+    let words = format!(
+        "5 candidates are held back, because they were undone: `besom undo {run} --plan-again`"
+    );
+    terminal.keys(&["2"]);
+    terminal.until(&words, |screen| {
+        screen.split_whitespace().collect::<Vec<_>>().join(" ").contains(&words)
+    });
+    drop(terminal);
+    host.stop();
+    site.balanced();
+}

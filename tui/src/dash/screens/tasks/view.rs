@@ -66,8 +66,9 @@ impl TasksScreen {
             rule(buf, area, table, theme.line);
             let below = rows(area, table + 1, detail);
             if let Some(task) = task {
-                heading(task, cx, theme, rows(below, 0, 1), buf);
-                limits(task, theme, rows(below, 1, 1), buf);
+                if heading(task, cx, theme, rows(below, 0, 2), buf) < 2 {
+                    limits(task, theme, rows(below, 1, 1), buf);
+                }
                 next(task, cx, theme, rows(below, 2, 1), buf);
                 let line = rows(below, HEADING_ROWS, below.height);
                 self.line(task, &why, cx, theme, line, buf);
@@ -274,15 +275,22 @@ fn legend(shown: &[Fate], unread: bool, theme: &Theme, area: Rect, y: u16, buf: 
     }
 }
 
-fn heading(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+/// Draws the heading; returns the number of its rows: what hinders the task takes the next one if it is long.
+fn heading(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) -> usize {
     let x = 1 + put(buf, area, 1, 0, &task.name, theme.title) + 2;
     let (words, style) = heading_words(task, cx, theme);
-    put(buf, area, x, 0, &words, style);
+    let wide = if style == theme.warn { area.width.saturating_sub(x).max(1) } else { u16::MAX };
+    let lines = text::wrap(&words, usize::from(wide));
+    for (y, line) in (0..area.height).zip(&lines) {
+        put(buf, area, x, y, line, style);
+    }
+    lines.len()
 }
 
 /// The plugin and the main settings of a task, its pause, or why it is slow.
 fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style) {
     let slowed = cx.snap.slowed(&task.name);
+    let is_hindered = task.paused.is_some() || slowed.is_some() || task.held_back.is_some();
     let words = match &task.paused {
         Some(pause) => {
             let since = text::span(cx.now.since(pause.since));
@@ -297,6 +305,7 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
         None if let Some((node, pace)) = slowed => {
             format!("yields at {node}: {pace}")
         }
+        None if let Some(held_back) = &task.held_back => held_back.words(),
         None => {
             let digest: String = task.digest.chars().take(8).collect();
             let digest = if digest.is_empty() { "?".to_owned() } else { digest };
@@ -306,7 +315,6 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
             )
         }
     };
-    let is_hindered = task.paused.is_some() || slowed.is_some();
     (words, if is_hindered { theme.warn } else { theme.dim })
 }
 
