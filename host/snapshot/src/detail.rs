@@ -186,6 +186,10 @@ pub struct RunDetail {
     /// What it would change; none: its mode is `live`, or it is not examined yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<Review>,
+    /// Which rows its task took when the review was opened, in words; none: there is no review, or the plugin has no
+    /// such rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     /// The rows that it leaves as they are; none: it undoes nothing, or has put back every row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staying: Option<Staying>,

@@ -245,5 +245,6 @@ fn detail(run: u64) -> Option<RunDetail> {
         definition: "{\"plugin\":\"share-expiry\"}".into(),
         review: None,
         staying: None,
+        rule: None,
     })
 }

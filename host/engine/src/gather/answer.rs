@@ -248,9 +248,12 @@ impl Gatherer {
             let query = ReviewQuery { run: Some(run.id), limit: 1, ..ReviewQuery::default() };
             review = self.store().reviews(&query).await.map_err(refused)?.pop();
         }
+        let rule = review.as_ref().and_then(|review| {
+            besom_product::retention::rule(&TaskDefinition::of_run(&run)?, review.opened_at)
+        });
         let staying = self.staying(&run, history).await.map_err(refused)?;
         let run = by_review(Run::from(&run), review.as_ref());
-        let detail = RunDetail { run, outcomes, rows, items, definition, review, staying };
+        let detail = RunDetail { run, outcomes, rows, items, definition, review, rule, staying };
         Ok(Answer::Run(Box::new(detail)))
     }
 

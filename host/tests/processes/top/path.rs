@@ -179,6 +179,7 @@ fn a_plan_beyond_the_brake_is_searched_and_wrapped_and_its_approval_warns() {
     terminal.keys(&["Enter"]);
     let screen = terminal.shows("1,000 rows of sessions");
     assert!(!screen.contains("allowed: 150"), "{screen}");
+    assert!(screen.contains("rule  rows of sessions with at before 20"), "{screen}");
     terminal.keys(&["w"]);
     terminal.shows("allowed: 150");
     terminal.keys(&["/"]);

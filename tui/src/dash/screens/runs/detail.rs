@@ -9,6 +9,7 @@ use besom_core::time::Time;
 use besom_snapshot::{Answer, ItemRow, Query, Run, RunDetail, Snapshot};
 
 use super::log::Log;
+use super::planned::{PlanLine, plan_lines};
 
 /// How often the items of an active run are requested.
 const ASK_EVERY: Duration = Duration::from_secs(5);
@@ -84,6 +85,12 @@ impl Detail {
     /// What the run would change, if that is known.
     pub fn review(&self) -> Option<&Review> {
         self.answer.as_ref().and_then(|detail| detail.review.as_ref())
+    }
+
+    /// What the run would change, as lines; none: that is not known.
+    pub fn plan(&self) -> Vec<PlanLine> {
+        let rule = self.answered().and_then(|detail| detail.rule.as_deref());
+        self.review().map(|review| plan_lines(review, rule)).unwrap_or_default()
     }
 
     /// Why the run could not be read.
@@ -215,6 +222,7 @@ impl Detail {
             "outcomes": answer.map(|detail| &detail.outcomes),
             "items": answer.map(|detail| &detail.items),
             "review": self.review(),
+            "rule": answer.and_then(|detail| detail.rule.as_ref()),
             "staying": answer.and_then(|detail| detail.staying.as_ref()),
             "definition": definition,
             "log": self.log.lines().collect::<Vec<_>>(),

@@ -390,8 +390,8 @@ impl Detail {
         match self.pane {
             Pane::Log => self.log.step(by),
             Pane::Plan => {
-                let lines = self.review().map_or(0, |review| planned::plan_lines(review).len());
-                self.top = self.top.saturating_add_signed(by).min(lines.saturating_sub(1));
+                let last = self.plan().len().saturating_sub(1);
+                self.top = self.top.saturating_add_signed(by).min(last);
             }
             Pane::Items | Pane::Nodes => {
                 let last = self.without_effect().count().saturating_sub(1);
@@ -403,7 +403,7 @@ impl Detail {
 
     /// The lines of the plan with the search text.
     fn plan_matches(&self) -> Vec<usize> {
-        let lines = self.review().map(planned::plan_lines).unwrap_or_default();
+        let lines = self.plan();
         let found = lines.iter().enumerate().filter(|(_, line)| self.log.is_match(&line.words));
         found.map(|(at, _)| at).collect()
     }
@@ -430,8 +430,7 @@ impl Detail {
             lines.push(format!("run {} of {}: {state}, started {started}Z", run.id, run.task));
             lines.extend(run.error.iter().map(|error| format!("error: {error}")));
         }
-        let plan = self.review().map(planned::plan_lines).unwrap_or_default();
-        lines.extend(plan.into_iter().map(|line| line.words));
+        lines.extend(self.plan().into_iter().map(|line| line.words));
         for item in self.without_effect() {
             let reason = item.reason.as_deref().unwrap_or("");
             lines.push(format!("{} {}: {reason}", item.outcome, item.key));

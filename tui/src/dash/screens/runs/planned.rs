@@ -24,10 +24,11 @@ fn figure(tone: Emphasis, word: &str, number: u64, what: &str) -> PlanLine {
     line(tone, format!("{word:<7}{:>12} {what}", grouped(number)))
 }
 
-/// All lines about a review.
-pub fn plan_lines(review: &Review) -> Vec<PlanLine> {
+/// All lines about a review, and about which rows its task takes.
+pub fn plan_lines(review: &Review, rule: Option<&str>) -> Vec<PlanLine> {
     let plan = &review.plan;
-    let mut lines = vec![standing(review)];
+    let rule = rule.map(|rule| line(Emphasis::Text, format!("rule  {rule}")));
+    let mut lines: Vec<PlanLine> = rule.into_iter().chain([standing(review)]).collect();
     // What was examined is only a part of it.
     lines.extend(plan.partial.as_ref().map(|_| line(Emphasis::Bad, plan.words())));
     for of in &plan.rows {
@@ -157,10 +158,12 @@ mod tests {
             decided_at: None,
             plan,
         };
-        let words: Vec<String> = plan_lines(&review).into_iter().map(|line| line.words).collect();
+        let lines = plan_lines(&review, Some("rows of sessions with at before 1969"));
+        let words: Vec<String> = lines.into_iter().map(|line| line.words).collect();
         assert_eq!(
             words,
             [
+                "rule  rows of sessions with at before 1969",
                 "Waits for an approval until 1970-01-02 00:00:00Z: a approves, x rejects.",
                 "at most 5000 rows of sessions deleted, in 9 items",
                 "delete        1,740 rows of sessions",

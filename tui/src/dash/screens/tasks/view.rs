@@ -15,7 +15,7 @@ use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::table::Table;
-use crate::dash::widgets::{columns, put, put_all, rows, rule};
+use crate::dash::widgets::{columns, put, rows, rule};
 
 /// From this width on, the selected task is shown beside the table.
 const BESIDE_WIDTH_MIN: u16 = 150;
@@ -97,8 +97,7 @@ impl TasksScreen {
             (format!("  {failing} failing"), failing_style),
             (filter, theme.dim),
         ];
-        let pieces: Vec<_> = pieces.iter().map(|(words, style)| (words.as_str(), *style)).collect();
-        put_all(buf, area, 1, 0, &pieces);
+        pieces.iter().fold(1, |x, (words, style)| x + put(buf, area, x, 0, words, *style));
     }
 
     fn table(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
@@ -302,17 +301,13 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
         None if task.opens_at.is_some() => {
             format!("closed: works in its windows only ({})", task.windows)
         }
-        None if let Some((node, pace)) = slowed => {
-            format!("yields at {node}: {pace}")
-        }
+        None if let Some((node, pace)) = slowed => format!("yields at {node}: {pace}"),
         None if let Some(held_back) = &task.held_back => held_back.words(),
         None => {
             let digest: String = task.digest.chars().take(8).collect();
             let digest = if digest.is_empty() { "?".to_owned() } else { digest };
-            format!(
-                "{}  sha256:{digest}  lane {}  catch up {}",
-                task.plugin, task.lane, task.catch_up
-            )
+            let Task { plugin, lane, catch_up, .. } = task;
+            format!("{plugin}  sha256:{digest}  lane {lane}  catch up {catch_up}")
         }
     };
     (words, if is_hindered { theme.warn } else { theme.dim })
@@ -382,9 +377,8 @@ fn next(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buff
 
 /// Draws the selected task in its panel.
 fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let (words, style) = heading_words(task, cx, theme);
     let mut y = 0;
-    for (words, style) in [(words, style), (limit_words(task), theme.text)] {
+    for (words, style) in [heading_words(task, cx, theme), (limit_words(task), theme.text)] {
         for line in text::wrap(&words, usize::from(area.width.saturating_sub(2))) {
             put(buf, area, 1, y, &line, style);
             y += 1;

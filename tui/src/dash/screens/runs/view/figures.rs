@@ -21,7 +21,7 @@ use crate::dash::context::Context;
 use crate::dash::screens::figure::{UNKNOWN, count};
 use crate::dash::text;
 use crate::dash::theme::Theme;
-use crate::dash::widgets::{bar, put, put_all, rule, spark};
+use crate::dash::widgets::{bar, put, rule, spark};
 
 /// The maximum width of the bar.
 const BAR_MAX: u16 = 24;
@@ -65,12 +65,9 @@ impl Figures<'_> {
             let Some((last, _)) = last else { break };
             lines.remove(last);
         }
-        let mut y = 0;
-        for (_, line) in &lines {
-            let pieces: Vec<(&str, Style)> =
-                line.iter().map(|(words, style)| (words.as_str(), *style)).collect();
-            put_all(buf, area, 1, y, &pieces);
-            y += 1;
+        let mut y = lines.len() as u16;
+        for (y, (_, line)) in (0..).zip(&lines) {
+            line.iter().fold(1, |x, (words, style)| x + put(buf, area, x, y, words, *style));
         }
         if y < area.height {
             rule(buf, area, y, self.theme.line);

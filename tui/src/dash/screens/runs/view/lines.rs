@@ -9,7 +9,6 @@ use besom_snapshot::{LogLine, Run};
 
 use super::super::detail::{Detail, Pane};
 use super::super::log::{Level, Log, Place, place};
-use super::super::planned::plan_lines;
 use super::figures;
 use crate::dash::context::Context;
 use crate::dash::screens::figure::clock_ms;
@@ -211,11 +210,10 @@ pub fn items(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Bu
 
 /// Draws what the run would change, from the line that the pane is scrolled to.
 fn plan(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let Some(review) = detail.review() else {
+    if detail.review().is_none() {
         put(buf, area, 1, 0, "Nothing was examined.", theme.dim);
-        return;
-    };
-    let lines = plan_lines(review).into_iter().skip(detail.top).flat_map(|line| {
+    }
+    let lines = detail.plan().into_iter().skip(detail.top).flat_map(|line| {
         let words = text::clean(&line.words);
         let wide = usize::from(area.width.saturating_sub(1)).max(1);
         let pieces = match detail.log.wrap && text::width(&words) > wide {
