@@ -139,6 +139,18 @@ fn an_undo_pauses_a_task_that_would_take_the_rows_again() {
     let (_, said) = site.json(&["undo", &again, "--no-pause"]);
     let warned = said["warning"].as_str().is_some_and(|words| words.contains("old is live"));
     assert!(warned && said["pauses"] == Value::Null, "{said:#}");
+    // The undo of the undo removes the rows, and that of the latter puts them back.
+    let (_, gone) = site.json(&["undo", &said["run"].to_string()]);
+    assert_eq!((&gone["pauses"], &gone["warning"]), (&Value::Null, &Value::Null));
+    // A pause that is recorded, and not applied yet, is none of the undo's.
+    let mine = ["task", "pause", "old", "--reason", "mine", "--wait", "0s"];
+    assert_eq!(site.said(&mine).0, 0);
+    let back = gone["run"].to_string();
+    assert_eq!(site.json(&["undo", &back, "--dry-run"]).1["pauses"], Value::Null);
+    site.said(&["run"]);
+    assert_eq!(site.said(&["task", "resume", "old", "--wait", "0s"]).0, 0);
+    site.said(&["run"]);
+    assert_eq!(site.json(&["undo", &back, "--dry-run"]).1["pauses"], "old");
 }
 
 /// As a run would not plan it.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use besom_core::command::Command;
 use besom_core::ids::TaskName;
 use besom_core::mode::Mode;
-use besom_core::undo::Target;
+use besom_core::undo::{self, Target};
 use besom_ports::store::{self, Store};
 use besom_ports::task::TaskDefinition;
-use besom_ports::undone::Recorded;
+use besom_ports::undone::{DEPTH_MAX, Recorded};
 use besom_product::retention::in_ranges;
 
 use super::asking::submit_once;
@@ -20,6 +20,8 @@ use super::undo::{is_candidate, page};
 
 /// Number of history rows read at a time.
 const PAGE: u32 = 1_000;
+/// Number of recorded commands among which a pause is looked for.
+const PENDING_READ: u32 = 1_000;
 
 /// A live task that may take the rows of an undo again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,21 +42,43 @@ pub async fn retaken(
     known: impl Fn(&TaskName) -> Option<Arc<TaskDefinition>>,
     target: &Target,
 ) -> store::Result<Option<Retaken>> {
-    let task = match target {
-        Target::Run(id) | Target::Item(id, _) => store.run(*id).await?.map(|run| run.task),
-        Target::Span { task, .. } => Some(task.clone()),
+    let Some(definition) = put_back(store, target).await?.and_then(|task| known(&task)) else {
+        return Ok(None);
     };
-    let Some(definition) = task.and_then(|task| known(&task)) else { return Ok(None) };
+    let is_of = |task: &TaskName| *task == definition.name || task.is_all();
     let states = store.task_states().await?;
-    let is_stopped = states.iter().any(|state| {
-        state.paused.is_some() && (state.task == definition.name || state.task.is_all())
-    });
+    let recorded = store.pending_commands(PENDING_READ).await?;
+    let is_stopped = states.iter().any(|state| state.paused.is_some() && is_of(&state.task))
+        || recorded.iter().any(
+            |row| matches!(&row.command, Command::Pause { task } if is_of(task) && !row.refused),
+        );
     if definition.mode != Mode::Live || is_stopped {
         return Ok(None);
     }
     let is_planned_in_ranges = in_ranges(&definition, store.now().await?).is_some();
     let in_ranges = is_planned_in_ranges && is_open(store, target).await?;
     Ok(Some(Retaken { task: definition.name.clone(), in_ranges }))
+}
+
+/// The task whose rows come back with an undo of this target; none: they go away again, because it is an undo, or it
+/// is not known.
+async fn put_back(store: &dyn Store, target: &Target) -> store::Result<Option<TaskName>> {
+    let (mut target, mut comes_back) = (target.clone(), true);
+    for _ in 0..=DEPTH_MAX {
+        let id = match target {
+            Target::Run(id) | Target::Item(id, _) => id,
+            Target::Span { task, .. } => return Ok(Some(task).filter(|_| comes_back)),
+        };
+        let Some(run) = store.run(id).await? else { return Ok(None) };
+        if run.task.as_str() != undo::TASK {
+            return Ok(Some(run.task).filter(|_| comes_back));
+        }
+        let settings = TaskDefinition::of_run(&run).map(|definition| definition.settings);
+        let Some((of, _)) = undo::requested(&settings.unwrap_or_default()) else { return Ok(None) };
+        let Ok(of) = Target::parse(&of.target) else { return Ok(None) };
+        (target, comes_back) = (of, !comes_back);
+    }
+    Ok(None)
 }
 
 /// Whether something of a target is not undone yet.
