@@ -295,6 +295,8 @@ impl Restoring {
         earlier: Earlier,
         kin: Kin,
     ) -> Restoring {
+        let images =
+            kin.with_parents_last(images, |image| matches!(way(image), Way::Put | Way::MoveBack));
         let removed = |at: &usize| way(&images[*at]) == Way::Remove;
         let removed: Vec<usize> = (0..images.len()).filter(removed).collect();
         let families = match restore.whole {
@@ -499,7 +501,10 @@ impl Restoring {
             Some(name) => Some(belongs(name)),
             None => purged.contains(&place).then(|| {
                 let of = &place.0;
-                format!("it belongs to a row of {of} that was purged: one with its key now is another one")
+                format!(
+                    "it belongs to a row of {of} that is not part of this undo, where rows were purged: one with its key \
+                     now may be another one"
+                )
             }),
         });
         let Some(why) = why else { return false };

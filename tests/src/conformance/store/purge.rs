@@ -111,7 +111,7 @@ pub async fn what_belonged_to_a_purged_row_stays_away(world: &mut World) {
     world.write(vec![parent("p")]).await;
     let found = rehearsed(world, item).await;
     assert_eq!((found.rows, found.stay.len()), (2, 1));
-    let why = "it belongs to a row of parents that was purged";
+    let why = "it belongs to a row of parents that is not part of this undo";
     assert!(found.stay[0].why.starts_with(why), "{:?}", found.stay);
     assert_eq!(undo(world, item, &[]).await.rows, 2);
     let children = world.rows("children", &["parent"]).await;

@@ -83,6 +83,38 @@ impl Kin {
         })
     }
 
+    /// The same rows, those of one collection that follow each other in an order in which each is in front of the row
+    /// of the collection that it refers to: the last one comes back first. `is_deleted`: it has one change.
+    pub(super) fn with_parents_last(
+        &self,
+        images: Vec<BeforeImage>,
+        is_deleted: impl Fn(&BeforeImage) -> bool,
+    ) -> Vec<BeforeImage> {
+        if !self.links.iter().any(|link| link.of == link.to) {
+            return images;
+        }
+        let together = |one: &BeforeImage, other: &BeforeImage| {
+            one.collection == other.collection && is_deleted(one) && is_deleted(other)
+        };
+        let mut ordered = Vec::with_capacity(images.len());
+        for run in images.chunk_by(together) {
+            let places: HashMap<Place, usize> = run
+                .iter()
+                .enumerate()
+                .flat_map(|(at, of)| self.own(of).map(move |place| (place, at)))
+                .collect();
+            let above: Vec<Option<usize>> = run
+                .iter()
+                .map(|image| self.above(image).find_map(|place| places.get(&place).copied()))
+                .collect();
+            let mut order: Vec<usize> = (0..run.len()).collect();
+            let depths = depths(&above);
+            order.sort_by_key(|at| std::cmp::Reverse(depths[*at]));
+            ordered.extend(order.into_iter().map(|at| run[at].clone()));
+        }
+        ordered
+    }
+
     /// The rows of these collections to which others refer and which are not there.
     pub(super) fn missing(&self, images: &[BeforeImage], of: &[String]) -> HashSet<Place> {
         if of.is_empty() {
@@ -136,6 +168,25 @@ impl Kin {
     }
 }
 
+/// How many rows are above each, of which `above` names the next one; in a circle, as many as are known then.
+fn depths(above: &[Option<usize>]) -> Vec<usize> {
+    let mut depths: Vec<Option<usize>> = vec![None; above.len()];
+    for start in 0..above.len() {
+        let (mut path, mut at) = (Vec::new(), Some(start));
+        while let Some(here) = at.filter(|here| depths[*here].is_none()) {
+            // Until it is known, a circle ends here.
+            depths[here] = Some(0);
+            path.push(here);
+            at = above[here];
+        }
+        let first = at.and_then(|known| depths[known]).map_or(0, |depth| depth + 1);
+        for (depth, here) in (first..).zip(path.into_iter().rev()) {
+            depths[here] = Some(depth);
+        }
+    }
+    depths.into_iter().map(Option::unwrap_or_default).collect()
+}
+
 fn tenant(image: &BeforeImage, is_shared: bool) -> Option<String> {
     image.tenant.as_ref().filter(|_| is_shared).map(ToString::to_string)
 }
@@ -165,4 +216,17 @@ fn comparable(value: &Value) -> Option<String> {
         }
         other => other.shown(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::depths;
+
+    #[test]
+    fn rows_are_as_deep_as_those_above_them_are_many() {
+        assert_eq!(depths(&[None, Some(0), Some(1), Some(0)]), [0, 1, 2, 1]);
+        assert_eq!(depths(&[Some(1), Some(2), None]), [2, 1, 0]);
+        let circle = depths(&[Some(1), Some(0), Some(0)]);
+        assert!(circle[2] > circle[0], "{circle:?}");
+    }
 }
