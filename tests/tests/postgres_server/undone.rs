@@ -209,6 +209,15 @@ fn values_come_back_whatever_the_settings_of_the_database_are() {
         let undone = undo(&world, latest(&world).await, &[]).await;
         assert_eq!((undone.rows, undone.reason), (3, None));
         assert_eq!(dump().await, before);
+        // What a value names is gone since: that row stays, alone.
+        run("CREATE TABLE later (i int); UPDATE counters SET of = 'later' WHERE id = 2").await;
+        let range = RowRange { collection: "counters".into(), rows: 10, ..RowRange::default() };
+        let all = apply(vec![], vec![Change::DeleteRange(Arc::new(range))]);
+        world.settle(candidate("l"), all).await;
+        run("DROP TABLE later").await;
+        let undone = undo(&world, latest(&world).await, &[]).await;
+        assert_eq!(undone.rows, 2);
+        assert!(undone.reason.is_some_and(|said| said.contains("\"later\" does not exist")));
     });
 }
 

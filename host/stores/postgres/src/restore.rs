@@ -179,6 +179,12 @@ fn is_denied(e: &tokio_postgres::Error) -> bool {
     e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
 }
 
+/// Whether the database has refused a statement for its rows, or for what it is.
+fn is_refusal(e: &tokio_postgres::Error) -> bool {
+    let is_said = e.as_db_error().is_some();
+    fault(e) == Fault::Item || is_denied(e) || is_said && fault(e) == Fault::Program
+}
+
 /// Whether this may be the error of a row that no partition of its table takes. A check that a row violates has a name.
 fn has_no_partition(e: &tokio_postgres::Error) -> bool {
     let has_name = e.as_db_error().is_some_and(|e| e.constraint().is_some());
@@ -297,12 +303,17 @@ impl Back<'_> {
         };
         match done.await {
             Ok(rows) => Ok(Ok(rows)),
-            Err(Failure::Sql(e)) if self.is_refusal(&e) => {
+            Err(Failure::Sql(e)) if is_refusal(&e) => {
                 self.is_refusing.store(true, Ordering::Relaxed);
-                self.session.batch("ROLLBACK TO back; RELEASE back").await?;
-                if fault(&e) == Fault::Program && !is_denied(&e) && !self.are_as_known().await? {
+                let back = self.session.batch("ROLLBACK TO back; RELEASE back").await;
+                // Without the savepoint, the statement was refused before it was executed.
+                if fault(&e) == Fault::Program
+                    && !is_denied(&e)
+                    && (back.is_err() || !self.are_as_known().await?)
+                {
                     return Err(Failure::Sql(e));
                 }
+                back?;
                 let said = match is_denied(&e) {
                     true => format!("{}; {UNDO_GRANTS}", words(&e)),
                     false => words(&e),
@@ -311,12 +322,6 @@ impl Back<'_> {
             }
             Err(failure) => Err(failure),
         }
-    }
-
-    /// Whether the database has refused a statement for its rows, or for what it is.
-    fn is_refusal(&self, e: &tokio_postgres::Error) -> bool {
-        let is_said = self.is_careful && e.as_db_error().is_some();
-        fault(e) == Fault::Item || is_denied(e) || is_said && fault(e) == Fault::Program
     }
 
     /// Whether the tables are as the catalog was last read. If so, a statement that the database does not accept will
