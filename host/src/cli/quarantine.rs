@@ -168,6 +168,13 @@ struct KeptRow {
     was: Option<Map<String, Value>>,
 }
 
+/// The task that says how long what a history row has kept is kept: its own, or of an undo that of the items that it has
+/// undone.
+async fn keeping(store: &dyn Store, row: &HistoryRow) -> Result<TaskName, Failure> {
+    let of = origin(store, row).await?;
+    Ok(of.map_or_else(|| row.identity.task.clone(), |of| of.identity.task))
+}
+
 /// What the configuration says about keeping.
 struct Retentions(BTreeMap<TaskName, Duration>);
 
@@ -261,6 +268,7 @@ async fn runs(
             let (rows, more) = page(store, &Target::Run(run.id), before, PAGE).await?;
             for row in rows.iter().filter(|row| row.undo_bytes > 0) {
                 let (plugin, digest) = (plugin_of(&run), run.digest.clone());
+                let until = kept.until(&keeping(store, row).await?, row.at);
                 let all = all.get_or_insert_with(|| KeptRun {
                     run: run.id.0,
                     task: run.task.to_string(),
@@ -272,7 +280,7 @@ async fn runs(
                     rows: 0,
                     purged: 0,
                     bytes: 0,
-                    until: kept.until(&run.task, row.at),
+                    until,
                     undone: "no",
                     undone_items: 0,
                     partly: false,
@@ -331,7 +339,7 @@ async fn items(
                 rows: row.rows.saturating_sub(purged),
                 purged,
                 bytes: row.undo_bytes,
-                until: kept.until(&row.identity.task, row.at),
+                until: kept.until(&keeping(store, row).await?, row.at),
                 undone: match undos.of(row.run, row.id) {
                     Undone::No => "no",
                     Undone::Partly => "partly",
@@ -355,11 +363,12 @@ async fn rows_of(
     wanted: impl Fn(&BeforeImage) -> bool,
 ) -> Result<Vec<KeptRow>, Failure> {
     let images = store.before_images(row.id).await?.unwrap_or_default();
-    Ok(shown_rows(kept, row, images, limit, wanted))
+    let of = keeping(store, row).await?;
+    Ok(shown_rows((kept, &of), row, images, limit, wanted))
 }
 
 fn shown_rows(
-    kept: &Retentions,
+    (kept, of): (&Retentions, &TaskName),
     row: &HistoryRow,
     images: Vec<BeforeImage>,
     limit: usize,
@@ -378,7 +387,7 @@ fn shown_rows(
             (_, true) => "inserted",
             (Left::Unknown | Left::Copy, false) => "unknown",
         },
-        until: kept.until(&row.identity.task, row.at),
+        until: kept.until(of, row.at),
         was: (!image.stored.is_empty()).then(|| {
             let fields = image.stored.iter();
             fields.map(|field| (field.name.to_string(), rows::plain(&field.value))).collect()
@@ -395,14 +404,22 @@ async fn found(
     task: Option<TaskName>,
     limit: usize,
 ) -> Result<Vec<KeptRow>, Failure> {
-    let mut found = Vec::new();
+    let (mut found, mut room) = (Vec::new(), limit);
     search(store, key, task.as_ref(), |row, images, wanted| {
-        let room = limit - found.len();
-        found.extend(shown_rows(kept, row, images, room, |image| wanted.row(image)));
-        found.len() < limit
+        let of = &row.identity.task;
+        let rows = shown_rows((kept, of), row, images, room, |image| wanted.row(image));
+        room -= rows.len();
+        found.push((row.clone(), rows));
+        room > 0
     })
     .await?;
-    Ok(found)
+    let mut all = Vec::new();
+    for (row, mut rows) in found {
+        let of = keeping(store, &row).await?;
+        rows.iter_mut().for_each(|kept_row| kept_row.until = kept.until(&of, row.at));
+        all.append(&mut rows);
+    }
+    Ok(all)
 }
 
 /// Which rows of an item are looked for.
