@@ -347,6 +347,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             works_since.filter(|_| depth.oldest.is_some() && works),
         );
         let overdue = [oldest, unscanned].into_iter().flatten().min();
+        let is_paused = paused.is_some();
         tasks.push(TaskStatus {
             task: name.to_string(),
             next: match (&paused, defined) {
@@ -381,7 +382,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             unusual,
             refused,
             held_back,
-            recorded: Recorded::of(&commands, name),
+            recorded: Recorded::of(&commands, name, is_paused),
             failing: failing.len(),
             failing_error: failing.first().and_then(|waiting| waiting.item.errors.last().cloned()),
         });
@@ -784,13 +785,12 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The latest of a task, or of all tasks; `commands` are the newest first.
-    fn of(commands: &[CommandRow], task: &TaskName) -> Option<Recorded> {
+    /// The latest that changes whether a task is paused; `commands` are the newest first.
+    fn of(commands: &[CommandRow], task: &TaskName, is_paused: bool) -> Option<Recorded> {
         let pending = commands.iter().filter(|row| row.applied_at.is_none());
         let is_of = |row: &&CommandRow| match &row.command {
-            Command::Pause { task: of } | Command::Resume { task: of, .. } => {
-                of == task || of.is_all()
-            }
+            Command::Pause { task: of } => !is_paused && (of == task || of.is_all()),
+            Command::Resume { task: of, .. } => is_paused && of == task,
             _ => false,
         };
         let row = pending.into_iter().find(is_of)?;
