@@ -151,6 +151,10 @@ fn an_undo_pauses_a_task_that_would_take_the_rows_again() {
     assert_eq!(site.said(&["task", "resume", "old", "--wait", "0s"]).0, 0);
     site.said(&["run"]);
     assert_eq!(site.json(&["undo", &back, "--dry-run"]).1["pauses"], "old");
+    // A pause of all tasks ends without a look at this one.
+    assert_eq!(site.said(&["pause", "--all", "--reason", "stop", "--wait", "0s"]).0, 0);
+    site.said(&["run"]);
+    assert_eq!(site.json(&["undo", &back, "--dry-run"]).1["pauses"], "old");
 }
 
 /// As a run would not plan it.

@@ -112,13 +112,16 @@ fn a_host_undoes_what_is_asked_for_beside_it_and_does_not_plan_it_again() {
     assert_eq!(code, 0);
     let (code, undone) = site.json(&["undo", &run, "--wait", "60s"]);
     assert_eq!((code, &undone["rows"], &undone["ended"]), (0, &ROWS.into(), &true.into()));
-    assert_eq!(undone["warning"], Value::Null, "the task is paused");
+    assert_eq!((&undone["warning"], &undone["pauses"]), (&Value::Null, &"old-sessions".into()));
     assert_eq!(site.json(&["resume", "--all", "--wait", "60s"]).0, 0);
     assert!(dump(&db) == before, "every row is as it was");
     let (code, again) = site.json(&["undo", &run, "--wait", "60s"]);
     assert_eq!((code, &again["rows"]), (0, &0.into()));
-    let (code, _) = site.json(&["task", "trigger", "old-sessions", "--wait", "60s"]);
-    assert_eq!(code, 0);
+    // The pause of all tasks is over, and that of the undo is not.
+    let trigger = ["task", "trigger", "old-sessions", "--wait", "60s"];
+    assert_eq!(site.json(&trigger).0, 1);
+    assert_eq!(site.json(&["task", "resume", "old-sessions", "--wait", "60s"]).0, 0);
+    assert_eq!(site.json(&trigger).0, 0);
     wait_for("the triggered run ends", || {
         let (_, runs) = site.json(&["runs", "ls", "--task", "old-sessions"]);
         (runs[0]["state"] == "ok" && runs[0]["blocked"] == 5).then_some(())
@@ -452,4 +455,40 @@ fn a_host_purges_what_is_kept_of_a_row_and_of_its_undo() {
     assert_eq!((code, found_in(&db, key)), (1, vec![]));
     host.stop();
     site.balanced();
+}
+
+/// A row comes back below the one that it has referred to, and below no other one that has its key now.
+#[test]
+fn a_row_of_a_tree_stays_away_with_the_one_above_it() {
+    let tree = OLD_SESSIONS.replace("expire_date = ", "par = \"integer\", expire_date = ").replace(
+        "key = [\"id\"]",
+        "key = [\"id\"]\nanchor = { collection = \"sessions\", columns = [\"par\"] }",
+    );
+    let site = Site::new(&tree);
+    let db = site.database();
+    // The rows are deleted in the reverse order of their keys, and in that of their references.
+    for expires in ["i", "100 - i"] {
+        db.execute_batch(&format!(
+            "DROP TABLE IF EXISTS sessions;
+             CREATE TABLE sessions (id INTEGER PRIMARY KEY, expire_date INTEGER, par INTEGER REFERENCES sessions (id));
+             CREATE INDEX sessions_by_expire ON sessions (expire_date);
+             CREATE INDEX sessions_by_par ON sessions (par);
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8)
+             INSERT INTO sessions SELECT i, {expires}, nullif(i - 1, 0) FROM n;"
+        ))
+        .expect("the product's table");
+        site.json(&["run"]);
+        db.execute("INSERT INTO sessions VALUES (4, 9e9, NULL)", []).expect("another row");
+        let run =
+            site.json(&["quarantine", "ls", "--task", "old-sessions"]).1[0]["run"].to_string();
+        let (code, undone) = site.json(&["undo", &run, "--no-pause"]);
+        assert_eq!(
+            (code, &undone["rows"], &undone["staying"]),
+            (1, &3.into(), &5.into()),
+            "{undone:#}"
+        );
+        let left: u32 =
+            db.query_row("SELECT sum(id) FROM sessions", [], |r| r.get(0)).expect("a sum");
+        assert_eq!(left, 1 + 2 + 3 + 4);
+    }
 }

@@ -32,7 +32,7 @@ pub struct Retaken {
     pub in_ranges: bool,
 }
 
-/// The task that may take the rows of a target again; none: it is not live, or paused. `known` finds a task of the
+/// The task that may take the rows of a target again; none: it is not live, or paused by itself. `known` finds a task of the
 /// configuration.
 ///
 /// # Errors
@@ -45,13 +45,17 @@ pub async fn retaken(
     let Some(definition) = put_back(store, target).await?.and_then(|task| known(&task)) else {
         return Ok(None);
     };
-    let is_of = |task: &TaskName| *task == definition.name || task.is_all();
+    // A pause of all tasks ends without a look at this one.
+    let own = |task: &TaskName| *task == definition.name;
     let states = store.task_states().await?;
-    let recorded = store.pending_commands(PENDING_READ).await?;
-    let is_stopped = states.iter().any(|state| state.paused.is_some() && is_of(&state.task))
-        || recorded.iter().any(
-            |row| matches!(&row.command, Command::Pause { task } if is_of(task) && !row.refused),
-        );
+    let mut is_stopped = states.iter().any(|state| state.paused.is_some() && own(&state.task));
+    for row in store.pending_commands(PENDING_READ).await? {
+        match &row.command {
+            Command::Pause { task } if own(task) => is_stopped = true,
+            Command::Resume { task, .. } if own(task) => is_stopped = false,
+            _ => {}
+        }
+    }
     if definition.mode != Mode::Live || is_stopped {
         return Ok(None);
     }
