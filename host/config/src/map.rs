@@ -89,13 +89,13 @@ pub fn anchors(shape: &Shape, collection: &Collection, mapped: &Collections) -> 
     };
     let mut found: Vec<Anchor> = Vec::new();
     for reference in &shape.references {
-        let target = mapped.values().find(|other| {
+        // A row that comes back stays with the one above it, also in a table that refers to itself.
+        let others = mapped.values().filter(|other| other.table != collection.table);
+        let target = std::iter::once(collection).chain(others).find(|other| {
             same(&other.table, &reference.table)
                 && other.tenant.is_some() == collection.tenant.is_some()
         });
-        let Some(target) = target.filter(|target| target.table != collection.table) else {
-            continue;
-        };
+        let Some(target) = target else { continue };
         // In the order of the target's key; the tenant is implied.
         let theirs = match reference.theirs.is_empty() {
             true => target.tenant.iter().chain(&target.key).cloned().collect(),

@@ -95,6 +95,13 @@ fn a_foreign_key_to_a_mapped_table_is_an_anchor() {
         "{section}"
     );
     assert_eq!(mapped(&format!("{team}{section}"))["sessions"], collection);
+    // Also in a table that refers to itself.
+    let mut tree = shape();
+    tree.references[0].table.clone_from(&tree.table);
+    tree.references[0].theirs = collection.key.clone();
+    let columns = vec!["team_id".to_owned()];
+    let own = Anchor { collection: "sessions".into(), columns };
+    assert_eq!(anchors(&tree, &collection, &mapped(team)), [own]);
     // Not by another column than the key, and not from a column that is not mapped.
     let other =
         team.replace("id = \"integer\"", "no = \"integer\"").replace("[\"id\"]", "[\"no\"]");
