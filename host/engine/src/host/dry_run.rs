@@ -16,7 +16,6 @@ use besom_core::value::{Field, Value};
 use serde::Serialize;
 
 use super::perform::{Ports, call_of};
-use super::review::item;
 use besom_config::printable;
 use besom_ports::guests::{Call, Fault, StopFlag};
 use besom_ports::task::TaskDefinition;
@@ -108,13 +107,8 @@ impl Stage<'_> {
             let activity = Arc::clone(&ports.activity);
             let page =
                 ports.guests.scan(call, view, activity, tenant, cursor.as_deref(), limit).await?;
-            let blocked = ports.store.blocked(&definition.name, &page.candidates).await?;
-            left_out += blocked.iter().filter(|blocked| **blocked).count() as u64;
-            let free = page.candidates.into_iter().zip(blocked).filter(|(_, blocked)| !blocked);
-            let mut items: Vec<Item> = free
-                .map(|(candidate, _)| candidate)
-                .map(|candidate| item(definition, ports.store.partitions(), call.now, candidate))
-                .collect();
+            let (mut items, blocked) = ports.to_plan(definition, call.now, page.candidates).await?;
+            left_out += blocked;
             // Each item is judged as of the time at which it would be executed.
             let at = |item: &Item| item.identity.due.map_or(call.now, |due| due.max(call.now));
             items.sort_by_key(at);

@@ -126,6 +126,21 @@ impl Locked {
 }
 
 impl Ports {
+    /// The items that a run would plan of these candidates, and the number of those that it would not plan again.
+    pub(super) async fn to_plan(
+        &self,
+        definition: &TaskDefinition,
+        now: Time,
+        candidates: Vec<Candidate>,
+    ) -> store::Result<(Vec<Item>, u64)> {
+        let blocked = self.store.blocked(&definition.name, &candidates).await?;
+        let count = blocked.iter().filter(|blocked| **blocked).count() as u64;
+        let free = candidates.into_iter().zip(blocked).filter(|(_, blocked)| !blocked);
+        let partitions = self.store.partitions();
+        let items = free.map(|(candidate, _)| item(definition, partitions, now, candidate));
+        Ok((items.collect(), count))
+    }
+
     /// Examines what a run would change.
     pub(super) async fn examine(
         &self,
@@ -327,15 +342,10 @@ impl Examination<'_> {
             let page = self.ports.guests.scan(&self.call, view, activity, tenant, from, PAGE).await;
             let page = page.map_err(of_guest)?;
             self.left_out.add(&page.left_out);
-            let candidates = apart(page.candidates);
-            let blocked = self.ports.store.blocked(&self.definition.name, &candidates).await;
-            let blocked = blocked.map_err(of_store)?;
-            self.blocked += blocked.iter().filter(|blocked| **blocked).count() as u64;
-            let partitions = self.ports.store.partitions();
-            let free = candidates.into_iter().zip(blocked).filter(|(_, blocked)| !blocked);
-            let items: Vec<Item> = free
-                .map(|(candidate, _)| item(self.definition, partitions, self.call.now, candidate))
-                .collect();
+            let found = apart(page.candidates);
+            let items = self.ports.to_plan(self.definition, self.call.now, found).await;
+            let (items, blocked) = items.map_err(of_store)?;
+            self.blocked += blocked;
             self.ask_all(items, true).await?;
             if page.next.is_none() || page.next == cursor || self.has_asked() {
                 return Ok(());
@@ -722,12 +732,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// A candidate as the item that it would become.
-pub(super) fn item(
-    definition: &TaskDefinition,
-    partitions: u32,
-    now: Time,
-    candidate: Candidate,
-) -> Item {
+fn item(definition: &TaskDefinition, partitions: u32, now: Time, candidate: Candidate) -> Item {
     let tenant = candidate.tenant.as_ref().map(Tenant::as_str);
     Item {
         partition: partition_of(tenant, &candidate.route, partitions),
