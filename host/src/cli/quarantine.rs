@@ -404,28 +404,22 @@ async fn found(
     task: Option<TaskName>,
     limit: usize,
 ) -> Result<Vec<KeptRow>, Failure> {
-    let (mut found, mut room) = (Vec::new(), limit);
+    let mut found = Vec::new();
     search(store, key, task.as_ref(), |row, images, wanted| {
-        let of = &row.identity.task;
-        let rows = shown_rows((kept, of), row, images, room, |image| wanted.row(image));
-        room -= rows.len();
-        found.push((row.clone(), rows));
-        room > 0
+        let room = limit - found.len();
+        found.extend(shown_rows((kept, wanted.of), row, images, room, |image| wanted.row(image)));
+        found.len() < limit
     })
     .await?;
-    let mut all = Vec::new();
-    for (row, mut rows) in found {
-        let of = keeping(store, &row).await?;
-        rows.iter_mut().for_each(|kept_row| kept_row.until = kept.until(&of, row.at));
-        all.append(&mut rows);
-    }
-    Ok(all)
+    Ok(found)
 }
 
 /// Which rows of an item are looked for.
 pub(super) struct Wanted<'a> {
     key: &'a str,
     is_item: bool,
+    /// The task that says how long the rows are kept.
+    of: &'a TaskName,
 }
 
 impl Wanted<'_> {
@@ -476,7 +470,11 @@ pub(super) async fn search(
                     continue;
                 }
                 let Some(images) = store.before_images(row.id).await? else { continue };
-                if !each(row, images, &Wanted { key, is_item: identity.key == key }) {
+                if !each(
+                    row,
+                    images,
+                    &Wanted { key, is_item: identity.key == key, of: &identity.task },
+                ) {
                     return Ok(());
                 }
             }
