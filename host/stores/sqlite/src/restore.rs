@@ -177,11 +177,8 @@ impl Effects<'_> {
             if writable.is_empty() {
                 return Ok(nothing(&absent(&table.collection.table)));
             }
-            let triggered = is_triggered(self.conn, &table.collection.table)?;
-            let rolling_back = match triggered {
-                true => rolling_back(self.conn, &table.collection.table)?,
-                false => Vec::new(),
-            };
+            let triggers = triggers(self.conn, &table.collection.table)?;
+            let (triggered, rolling_back) = (!triggers.is_empty(), rolling_back(&triggers));
             let references = OnceCell::new();
             let place = Place { writable, triggered, rolling_back, references };
             scene.insert(name.clone(), place);
@@ -610,14 +607,20 @@ pub(super) fn is_triggered(conn: &Connection, table: &str) -> Job<bool> {
 const ROLLS_BACK: &str = "a trigger of its table may roll back the whole transaction (RAISE(ROLLBACK)), and all other \
                           rows with it: drop the trigger, or let it RAISE(ABORT), then undo it again";
 
-/// The events whose triggers contain `RAISE(ROLLBACK)`.
-fn rolling_back(conn: &Connection, table: &str) -> Job<Vec<Event>> {
+/// The triggers of a table, as they were created.
+fn triggers(conn: &Connection, table: &str) -> Job<Vec<String>> {
     let mut statement = conn.prepare_cached(
         "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)",
     )?;
+    let all = statement.query_map([table], |r| r.get(0))?;
+    Ok(all.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The events whose triggers contain `RAISE(ROLLBACK)`.
+fn rolling_back(triggers: &[String]) -> Vec<Event> {
     let mut events = Vec::new();
-    for sql in statement.query_map([table], |r| r.get::<_, String>(0))? {
-        let letters: String = sql?.chars().filter(|c| !c.is_whitespace()).collect();
+    for sql in triggers {
+        let letters: String = sql.chars().filter(|c| !c.is_whitespace()).collect();
         let letters = letters.to_ascii_uppercase();
         if !letters.contains("RAISE(ROLLBACK") {
             continue;
@@ -634,7 +637,7 @@ fn rolling_back(conn: &Connection, table: &str) -> Job<Vec<Event>> {
             }
         }
     }
-    Ok(events)
+    events
 }
 
 /// The columns that can be written; none: there is no such table.
