@@ -29,6 +29,7 @@ use besom_core::value::{Field, RowKey};
 use besom_ports::store::{BeforeImage, Left, Restored, Staying};
 
 pub use self::kin::Kin;
+use self::kin::Place;
 use crate::PARTS_MAX;
 
 /// Maximum number of rows of one statement.
@@ -243,9 +244,9 @@ struct Together {
     families: HashMap<usize, Vec<usize>>,
     family: HashMap<usize, usize>,
     /// Rows that stay away, as others refer to them, and their names.
-    away: HashMap<(String, Option<String>, Vec<String>), String>,
+    away: HashMap<Place, String>,
     /// Rows that were purged, as others refer to them.
-    purged: HashSet<(String, Option<String>, Vec<String>)>,
+    purged: HashSet<Place>,
     /// Rows that stay although others of theirs were changed: why, and as they are.
     broken: Vec<(usize, String, Option<Vec<Field>>)>,
     /// Rows that are not tried, because something that belongs to them stays.

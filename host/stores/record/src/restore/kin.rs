@@ -28,7 +28,7 @@ struct Link {
 }
 
 /// A row by its collection and its key, as others refer to it.
-type Place = (String, Option<String>, Vec<String>);
+pub(super) type Place = (String, Option<String>, Vec<String>);
 
 impl Kin {
     /// As the anchors of these collections say.
