@@ -787,13 +787,13 @@ pub struct Recorded {
 impl Recorded {
     /// The latest that changes whether a task is paused; `commands` are the newest first.
     fn of(commands: &[CommandRow], task: &TaskName, is_paused: bool) -> Option<Recorded> {
-        let pending = commands.iter().filter(|row| row.applied_at.is_none());
+        let mut pending = commands.iter().filter(|row| row.applied_at.is_none());
         let is_of = |row: &&CommandRow| match &row.command {
             Command::Pause { task: of } => !is_paused && (of == task || of.is_all()),
             Command::Resume { task: of, .. } => is_paused && of == task,
             _ => false,
         };
-        let row = pending.into_iter().find(is_of)?;
+        let row = pending.find(is_of)?;
         Some(Recorded { command: row.id, what: row.command.verb(), by: row.by.clone() })
     }
 
