@@ -1,4 +1,4 @@
-//! The shared parts of Besom's test suites: conformance cases, the simulation, adapters as fixtures,
+//! The shared parts of Besom's test suites: conformance cases, adapters as fixtures,
 //! and real servers.
 
 pub mod adapters;
@@ -8,7 +8,6 @@ pub mod measured;
 mod plugin;
 pub mod refused_rows;
 pub mod servers;
-pub mod sim;
 pub mod site;
 pub mod statements;
 pub mod undo_bytes;

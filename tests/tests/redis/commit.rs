@@ -21,7 +21,7 @@ use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::tables::thing;
 use besom_tests::conformance::world::{apply, candidate, set_n};
 use besom_tests::conformance::{World, block_on};
-use besom_tests::sim::script::Script;
+use besom_simulation::script::Script;
 
 #[test]
 fn a_connection_between_act_and_commit_defeats_the_change() {

@@ -21,10 +21,9 @@ impl State {
     /// The brakes of a task's runs, newest first.
     pub(super) fn list_brakes(&self, task: &TaskName, limit: u32) -> Vec<Brake> {
         let of_task = |brake: &&Brake| self.runs.get(&brake.run).is_some_and(|r| r.task == *task);
-        let mut brakes: Vec<Brake> = self.brakes.values().filter(of_task).cloned().collect();
+        let mut brakes: Vec<&Brake> = self.brakes.values().rev().filter(of_task).collect();
         brakes.sort_by(|a, b| b.run.cmp(&a.run).then_with(|| a.what.cmp(&b.what)));
-        brakes.truncate(limit as usize);
-        brakes
+        brakes.into_iter().take(limit as usize).cloned().collect()
     }
 
     /// Adds what a commit uses. Returns whether all of it is allowed.

@@ -252,6 +252,9 @@ impl State {
             }
             first.sort_unstable();
             first.truncate(*limit as usize);
+            if first.is_empty() {
+                continue;
+            }
             let taken: BTreeSet<u64> = first.into_iter().map(|(_, id)| id).collect();
             for message in Arc::make_mut(&mut self.outbox) {
                 if !taken.contains(&message.id) {

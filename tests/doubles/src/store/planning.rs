@@ -1,7 +1,5 @@
 //! The leader's writes while planning: slots and runs, pages of candidates, the end of a scan.
 
-use std::cmp::Reverse;
-
 use besom_core::books::{Admitted, CursorMove, Found, Known, admit};
 use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Tenant, Term};
 use besom_core::item::{Candidate, Identity, Item};
@@ -67,10 +65,10 @@ impl State {
 
     /// The existing run of a slot, if it can have only one.
     fn run_of_slot(&self, new: &NewRun) -> Option<&Run> {
-        self.runs.values().find(|run| {
-            new.trigger.is_of_slot()
-                && (&new.task, new.slot, &new.trigger) == (&run.task, run.slot, &run.trigger)
-        })
+        self.runs
+            .values()
+            .filter(|_| new.trigger.is_of_slot())
+            .find(|run| (new.slot, &new.task, &new.trigger) == (run.slot, &run.task, &run.trigger))
     }
 
     fn start(&mut self, new: &NewRun, term: Term, now: Time) -> RunId {
@@ -105,14 +103,15 @@ impl State {
     /// Adds a row to the slot history, or extends the last one.
     fn record_slot(&mut self, slot: SlotRecord) {
         let of_task = self.slots.iter().enumerate().filter(|(_, known)| known.task == slot.task);
-        let mut history: Vec<(usize, SlotRecord)> =
-            of_task.map(|(at, known)| (at, known.clone())).collect();
-        history.sort_by_key(|(at, known)| Reverse((known.to, *at)));
-        let (at, history): (Vec<usize>, Vec<SlotRecord>) = history.into_iter().unzip();
-        match slot.place(&history) {
-            Placed::Known => {}
-            Placed::Last(last) => self.slots[at[0]] = last,
-            Placed::New(slot) => self.slots.push(slot),
+        let last = of_task.clone().max_by_key(|(at, known)| (known.to, *at)).map(|(at, _)| at);
+        let covering = of_task.filter(|(_, known)| known.from <= slot.from && known.to >= slot.to);
+        let others = covering.map(|(at, _)| at).filter(|at| Some(*at) != last);
+        let history = last.into_iter().chain(others).map(|at| self.slots[at].clone());
+        let history: Vec<SlotRecord> = history.collect();
+        match (slot.place(&history), last) {
+            (Placed::Known, _) => {}
+            (Placed::Last(row), Some(last)) => self.slots[last] = row,
+            (Placed::Last(row) | Placed::New(row), _) => self.slots.push(row),
         }
     }
 

@@ -24,8 +24,37 @@ use besom_ports::store::{BeforeImage, Left};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Violation(pub(super) String);
 
-/// A row: every column of its table.
-pub(super) type Columns = BTreeMap<String, Value>;
+/// A row: a value for every column of its table.
+#[derive(Debug, Clone)]
+pub(super) struct Columns {
+    /// In ascending order, and shared by the rows of a table.
+    names: Arc<[String]>,
+    /// In the order of the names.
+    values: Vec<Value>,
+}
+
+impl Columns {
+    /// A row of nulls.
+    fn empty(names: &Arc<[String]>) -> Columns {
+        Columns { names: Arc::clone(names), values: vec![Value::Null; names.len()] }
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| known == name)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.position(name).map(|at| &self.values[at])
+    }
+
+    fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
+        self.position(name).map(|at| &mut self.values[at])
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.names.iter().zip(&self.values)
+    }
+}
 
 /// The identity of a row in its table; defines the order of the table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +75,8 @@ pub(super) struct Table {
     pub(super) has_tenant: bool,
     pub(super) key: Vec<String>,
     pub(super) columns: BTreeMap<String, Kind>,
+    /// The names of the columns.
+    names: Arc<[String]>,
     pub(super) not_null: BTreeSet<String>,
     pub(super) rows: BTreeMap<Arc<RowId>, Arc<Columns>>,
 }
@@ -97,6 +128,7 @@ impl Tables {
                 has_tenant: collection.tenant.is_some(),
                 key: collection.key.clone(),
                 columns: collection.columns.iter().map(|(n, c)| (n.clone(), c.kind)).collect(),
+                names: collection.columns.keys().cloned().collect(),
                 not_null: not_null.iter().map(|&name| name.to_owned()).collect(),
                 rows: BTreeMap::new(),
             })
@@ -149,9 +181,8 @@ impl Tables {
     ) -> Result<usize, Violation> {
         let collection = collection(collections, &filter.collection)?;
         check_conditions(collection, &filter.conditions)?;
-        let rows = self.of(collection)?.rows.iter();
-        let matching = rows
-            .filter(|(id, row)| visible(collection, tenant, id) && meets(row, &filter.conditions));
+        let rows = visible(self.of(collection)?, collection, tenant);
+        let matching = rows.filter(|(_, row)| meets(row, &filter.conditions));
         Ok(matching.take(limit).count())
     }
 
@@ -401,7 +432,7 @@ impl Tables {
         let table = self.of(collection)?;
         let mut row = match &before {
             Some(row) => Columns::clone(row),
-            None => table.columns.keys().map(|name| (name.clone(), Value::Null)).collect(),
+            None => Columns::empty(&table.names),
         };
         for Field { name, value } in fields {
             check_kind(collection, name, value)?;
@@ -609,9 +640,17 @@ pub(super) fn meets(row: &Columns, conditions: &[Condition]) -> bool {
     conditions.iter().all(|condition| holds(&value, condition))
 }
 
-/// Whether this row is among the rows of `tenant` (none: of all tenants).
-pub(super) fn visible(collection: &Collection, tenant: Option<&Tenant>, id: &RowId) -> bool {
-    collection.tenant.is_none() || tenant.is_none() || id.tenant.as_ref() == tenant
+/// The rows of `tenant` (none: of all tenants), in the order of the table.
+pub(super) fn visible<'t>(
+    table: &'t Table,
+    collection: &Collection,
+    tenant: Option<&Tenant>,
+) -> impl Iterator<Item = (&'t RowId, &'t Columns)> {
+    let tenant = tenant.filter(|_| collection.tenant.is_some()).cloned();
+    // Before every row of the tenant, and without one before every row.
+    let first = RowId { tenant: tenant.clone(), key: Vec::new() };
+    let rows = table.rows.range(first..).map(|(id, row)| (id.as_ref(), row.as_ref()));
+    rows.take_while(move |(id, _)| tenant.is_none() || id.tenant == tenant)
 }
 
 /// Whether every row of a read set exists.

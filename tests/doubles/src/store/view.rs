@@ -151,13 +151,8 @@ fn rows<'t>(
     tenant: Option<&Tenant>,
     scan: &Scan<'_>,
 ) -> Result<Vec<Found<'t>>, Violation> {
-    let mut found: Vec<_> = tables
-        .of(scan.collection)?
-        .rows
-        .iter()
-        .filter(|(id, row)| visible(scan.collection, tenant, id) && scan.includes(row))
-        .map(|(id, row)| (id.as_ref(), row.as_ref()))
-        .collect();
+    let all = visible(tables.of(scan.collection)?, scan.collection, tenant);
+    let mut found: Vec<_> = all.filter(|(_, row)| scan.includes(row)).collect();
     // They are in the order of the table already, and often in that of the index.
     found.sort_by(|a, b| scan.order(*a, *b));
     Ok(found)

@@ -11,7 +11,7 @@ use besom_core::time::Time;
 use besom_ports::store::{End, Store as _};
 
 use super::{CLOCK_SLACK, Invariant, Rest, history, now};
-use crate::sim::script;
+use crate::script;
 
 pub(super) struct Brakes;
 

@@ -40,7 +40,7 @@ const UNANSWERED_MAX: usize = 16;
 
 pub(super) struct Host {
     pub(super) node: Node,
-    pub(super) ports: Ports,
+    pub(super) ports: Arc<Ports>,
     pub(super) store: Arc<MemoryStore>,
     pub(super) coordination: Arc<MemoryCoordination>,
     /// For the guests that scan, and for those that act.
@@ -149,7 +149,7 @@ impl World<'_> {
         let machine = Node::new(settings, work, seed, ports.clock.now());
         self.hosts[node] = Some(Host {
             node: machine,
-            ports,
+            ports: Arc::new(ports),
             store,
             coordination,
             stops: [StopFlag::default(), StopFlag::default()],

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use besom_tests::sim::{Broken, Plan, Report, simulate, simulate_traced};
+use besom_simulation::{Broken, Plan, Report, simulate, simulate_traced};
 
 const USAGE: &str = "\
 usage: simulate [--seed N] [--seeds COUNT] [--cluster] [--broken DEFECT] [--steps]

@@ -7,7 +7,7 @@ use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use besom_tests::sim::{Broken, Hits, Plan, READ, Report, TROUBLES, WRITES, simulate};
+use besom_simulation::{Broken, Hits, Plan, READ, Report, TROUBLES, WRITES, simulate};
 
 /// Worlds of one host that every run covers.
 const SEEDS: u64 = 140;

@@ -6,7 +6,7 @@ use besom_core::value::Value;
 use besom_ports::store::End;
 
 use super::{Invariant, Rest, history, is_of_undo, row, undone, view};
-use crate::sim::script::{Fate, fate};
+use crate::script::{Fate, fate};
 
 pub(super) struct Effects;
 

@@ -1,8 +1,7 @@
 //! The simulated world: its clock, its queue of events, and the messages of its nodes.
 
-use std::cmp::Reverse;
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::hash::{Hash as _, Hasher as _};
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -130,8 +129,8 @@ pub(super) struct World<'t> {
     pub(super) clock: Arc<AtomicI64>,
     /// The difference of the store's clock from the true time, in microseconds.
     store_offset: Arc<AtomicI64>,
-    coming: BinaryHeap<Reverse<(Time, u64)>>,
-    what: BTreeMap<u64, Coming>,
+    /// By its time, and in the order in which it was scheduled.
+    coming: BTreeMap<(Time, u64), Coming>,
     next: u64,
     pub(super) root: MemoryStore,
     pub(super) lease: Arc<MemoryLease>,
@@ -192,8 +191,7 @@ impl<'t> World<'t> {
             random: StdRng::seed_from_u64(plan.seed),
             clock,
             store_offset,
-            coming: BinaryHeap::new(),
-            what: BTreeMap::new(),
+            coming: BTreeMap::new(),
             next: 0,
             root,
             lease: MemoryLease::new(config.lease.ttl, lease_time),
@@ -225,11 +223,10 @@ impl<'t> World<'t> {
         self.schedule(Duration::from_secs(5), Coming::Trouble);
         self.schedule(Duration::from_secs(10), Coming::Operate);
         let end = START + self.plan.troubled + self.plan.quiet;
-        while let Some(Reverse((at, number))) = self.coming.pop() {
+        while let Some(((at, _), coming)) = self.coming.pop_first() {
             if at > end || !self.report.violations.is_empty() {
                 break;
             }
-            let Some(coming) = self.what.remove(&number) else { continue };
             self.clock.store(at.micros().max(self.now().micros()), Ordering::Relaxed);
             self.report.events += 1;
             self.tell(&coming);
@@ -303,8 +300,7 @@ impl<'t> World<'t> {
 
     pub(super) fn schedule(&mut self, wait: Duration, coming: Coming) {
         let at = self.now() + wait;
-        self.coming.push(Reverse((at, self.next)));
-        self.what.insert(self.next, coming);
+        self.coming.insert((at, self.next), coming);
         self.next += 1;
     }
 
@@ -489,7 +485,7 @@ impl<'t> World<'t> {
             return;
         }
         let ports = match &self.hosts[node] {
-            Some(host) if !orphaned => host.ports.clone(),
+            Some(host) if !orphaned => Arc::clone(&host.ports),
             _ => match self.ghost(node, life) {
                 Some(ports) => ports,
                 None => return,
@@ -537,12 +533,13 @@ impl<'t> World<'t> {
     }
 
     /// The connections of an incarnation that is gone.
-    fn ghost(&mut self, node: usize, life: u64) -> Option<Ports> {
+    fn ghost(&mut self, node: usize, life: u64) -> Option<Arc<Ports>> {
         let host = self.hosts.iter().flatten().next()?;
         let name = Incarnation::from(format!("node-{node}-{life}"));
         let store = self.connect();
         let coordination = Arc::new(self.lease.handle(name.clone(), "gone"));
-        Some(Ports { store, coordination, node: name, ..host.ports.clone() })
+        let ports = Ports::clone(&host.ports);
+        Some(Arc::new(Ports { store, coordination, node: name, ..ports }))
     }
 }
 

@@ -5,7 +5,7 @@ use besom_node::{Command, Event, executor};
 use besom_ports::store::Allowance;
 
 use super::{Invariant, Step};
-use crate::sim::script::ROWS_MAX;
+use crate::script::ROWS_MAX;
 
 /// The task whose rows are counted.
 const TASK: &str = "grind";

@@ -7,7 +7,7 @@ use besom_core::time::Time;
 use besom_ports::store::{SlotOutcome, Store as _};
 
 use super::{Invariant, Rest, now};
-use crate::sim::script;
+use crate::script;
 
 pub(super) struct Slots;
 

@@ -12,7 +12,7 @@ use besom_record::restore::REMOVED;
 use super::{
     CLOCK_SLACK, Invariant, Rest, history, is_of_undo, now, row, taken_back, undone, view,
 };
-use crate::sim::script::KEPT;
+use crate::script::KEPT;
 
 pub(super) struct Undo;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Invariant, Rest};
-use crate::sim::script::{Fate, fate};
+use crate::script::{Fate, fate};
 
 pub(super) struct Messages;
 

@@ -5,7 +5,7 @@ use besom_core::ids::TaskName;
 use besom_ports::store::Store as _;
 
 use super::{Invariant, Rest, now, paused};
-use crate::sim::script;
+use crate::script;
 
 pub(super) struct Pauses;
 
