@@ -14,6 +14,7 @@ pub mod invariants;
 mod operator;
 mod product;
 pub mod script;
+mod sum;
 mod world;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use std::time::Duration;
 pub use besom_doubles::store::{Broken, READ};
 pub use faults::{Hits, TROUBLES, WRITES};
 pub use invariants::Violation;
+pub use sum::Sum;
 pub use world::{simulate, simulate_traced};
 
 /// The parameters of a simulation.

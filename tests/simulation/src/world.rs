@@ -1,7 +1,7 @@
 //! The simulated world: its clock, its queue of events, and the messages of its nodes.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::num::NonZeroU32;
 use std::path::Path;

@@ -2,12 +2,12 @@
 //!
 //! `BESOM_SIM_SEEDS` sets the number of worlds of each kind; `BESOM_SEED` runs one alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use besom_simulation::{Broken, Hits, Plan, READ, Report, TROUBLES, WRITES, simulate};
+use besom_simulation::{Broken, Plan, READ, Report, Sum, TROUBLES, WRITES, simulate};
 
 /// Worlds of one host that every run covers.
 const SEEDS: u64 = 140;
@@ -47,36 +47,6 @@ fn simulate_all(plans: Vec<Plan>, inspect: impl Fn(Plan, Report) -> bool + Sync)
     });
 }
 
-#[derive(Default)]
-struct Sum {
-    worlds: u64,
-    things: usize,
-    terms: u64,
-    troubles: BTreeMap<&'static str, u64>,
-    writes: BTreeMap<&'static str, Hits>,
-    commands: BTreeMap<&'static str, u64>,
-}
-
-impl Sum {
-    fn add(&mut self, report: &Report) {
-        self.worlds += 1;
-        self.things += report.things;
-        self.terms += report.terms;
-        for (kind, count) in &report.troubles {
-            *self.troubles.entry(kind).or_default() += count;
-        }
-        for (verb, count) in &report.commands {
-            *self.commands.entry(verb).or_default() += count;
-        }
-        for (write, hits) in &report.writes {
-            let sum = self.writes.entry(write).or_default();
-            sum.applied += hits.applied;
-            sum.not_applied += hits.not_applied;
-            sum.refused += hits.refused;
-        }
-    }
-}
-
 #[test]
 fn effects_happen_exactly_once_whatever_goes_wrong() {
     run_worlds(Plan::of, SEEDS);
@@ -111,11 +81,7 @@ fn run_worlds(plan: fn(u64) -> Plan, worlds: u64) {
     let failures = failures.into_inner().expect("no world panicked");
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     let sum = sum.into_inner().expect("no world panicked");
-    eprintln!("{} worlds, {} things, {} leaderships", sum.worlds, sum.things, sum.terms);
-    eprintln!(
-        "faults: {:?}\nwrites: {:#?}\ncommands: {:?}",
-        sum.troubles, sum.writes, sum.commands
-    );
+    eprintln!("{sum}");
     if sum.worlds >= ALL_HAPPEN {
         everything_has_happened(&sum, plan(0).cluster);
     }

@@ -15,13 +15,13 @@ use besom_node::{Command, Event, Tenure};
 use besom_ports::activity::{Activity, State};
 use besom_ports::guests::StopFlag;
 use besom_ports::store::Outcome;
+use besom_simulation::script::Script;
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::redis::{listening, single};
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::tables::thing;
 use besom_tests::conformance::world::{apply, candidate, set_n};
 use besom_tests::conformance::{World, block_on};
-use besom_simulation::script::Script;
 
 #[test]
 fn a_connection_between_act_and_commit_defeats_the_change() {

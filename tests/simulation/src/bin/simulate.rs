@@ -3,10 +3,10 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use besom_simulation::{Broken, Plan, Report, simulate, simulate_traced};
+use besom_simulation::{Broken, Plan, Report, Sum, simulate, simulate_traced};
 
 const USAGE: &str = "\
-usage: simulate [--seed N] [--seeds COUNT] [--cluster] [--broken DEFECT] [--steps]
+usage: simulate [--seed N] [--seeds COUNT] [--cluster] [--broken DEFECT] [--steps | --sum COUNT]
 
   --seed N         the first seed (default: 0)
   --seeds COUNT    the number of seeds (default: 1)
@@ -14,6 +14,8 @@ usage: simulate [--seed N] [--seeds COUNT] [--cluster] [--broken DEFECT] [--step
   --broken DEFECT  a defect of the store: fence, epoch, purge-first, early-numbers,
                    early-messages, slots, undo or budget
   --steps          print every step: its number, the time in seconds, and what happens
+  --sum COUNT      instead of a line for each world, print the violations, and after every COUNT worlds and
+                   at the end what has happened in all of them
 
 Exit code 1: an invariant was violated. 2: invalid usage.
 ";
@@ -27,10 +29,12 @@ struct Asked {
     cluster: bool,
     broken: Option<Broken>,
     steps: bool,
+    sum_every: Option<u64>,
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { seed: 0, seeds: 1, cluster: false, broken: None, steps: false };
+    let mut asked =
+        Asked { seed: 0, seeds: 1, cluster: false, broken: None, steps: false, sum_every: None };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().ok_or(format!("{argument} needs a number"))?;
@@ -41,6 +45,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--seeds" => asked.seeds = number()?,
             "--cluster" => asked.cluster = true,
             "--steps" => asked.steps = true,
+            "--sum" => asked.sum_every = Some(number()?).filter(|every| *every > 0),
             "--broken" => {
                 let name = arguments.next().ok_or("--broken needs the name of a defect")?;
                 let known = Broken::ALL.into_iter().find(|broken| broken.name() == name);
@@ -86,8 +91,9 @@ fn main() -> io::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let mut violated = false;
-    for seed in asked.seed..asked.seed.saturating_add(asked.seeds) {
+    let mut sum = Sum::default();
+    let end = asked.seed.saturating_add(asked.seeds);
+    for seed in asked.seed..end {
         let plan = Plan { cluster: asked.cluster, broken: asked.broken, ..Plan::of(seed) };
         let report = match asked.steps {
             true => {
@@ -104,8 +110,14 @@ fn main() -> io::Result<ExitCode> {
             }
             false => simulate(plan),
         };
-        violated |= !report.violations.is_empty();
-        show(plan, &report)?;
+        sum.add(&report);
+        if asked.sum_every.is_none() || !report.violations.is_empty() {
+            show(plan, &report)?;
+        }
+        let last = seed + 1 == end;
+        if asked.sum_every.is_some_and(|every| last || sum.worlds.is_multiple_of(every)) {
+            writeln!(io::stdout(), "{sum}")?;
+        }
     }
-    Ok(if violated { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if sum.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
