@@ -398,7 +398,9 @@ impl Node {
         let mut notices = Vec::new();
         let mut held = Vec::new();
         self.last = now;
-        if let Event::Planner(..) | Event::Executor(..) = event {
+        if let Event::Planner(..) | Event::Executor(..) | Event::Loaded(..) | Event::Begun(..) =
+            event
+        {
             // A process that was stopped receives old answers: nothing follows from them after the end of
             // the lease. A renewal on its way may still prolong it.
             let mut over = Vec::new();

@@ -1,6 +1,7 @@
 //! A node that is asked to resign: it marks the command as applied, releases the lease, stays out
 //! of the election for a while, and leads again if no other node does.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use besom_core::plan::{Run, Trigger};
 use besom_core::time::{Mono, Time};
 
 use super::super::fixture;
+use super::super::holdings;
 use super::super::planner::{self, Loaded, Scheduled};
 use super::super::{Bar, Command, Event, Node, Now, Raise, Role, Settings, Work};
 use super::Resignation;
@@ -31,14 +33,27 @@ impl World {
     }
 
     fn with(work: Work) -> World {
+        World::of(work, None)
+    }
+
+    fn in_a_cluster() -> World {
+        let cluster = holdings::Settings {
+            partitions: NonZeroU32::MIN,
+            verify_every: Duration::from_secs(30),
+            poll_every: Duration::from_secs(1),
+        };
+        World::of(Work::default(), Some(cluster))
+    }
+
+    fn of(work: Work, cluster: Option<holdings::Settings>) -> World {
         let settings = Settings {
-            node: Incarnation::from("one"),
+            node: Incarnation::from("one-00000001"),
             timing: TIMING,
             executor: super::super::executor::Settings::default(),
             planner: planner::Settings::default(),
             drain_max: Duration::from_secs(10),
             prune_every: Duration::from_secs(3_600),
-            cluster: None,
+            cluster,
         };
         let now = Now { wall: BEGIN, mono: Mono::START };
         World { node: Node::new(settings, work, [7; 32], now), elapsed: Duration::ZERO }
@@ -261,10 +276,8 @@ fn what_is_in_flight_is_finished_first_but_not_waited_for_without_end() {
     assert_eq!((lost, lost.step(at(99), true, at(100))), (Resignation::None, None));
 }
 
-/// A process that was stopped for longer than its lease receives an answer first.
-#[test]
-fn nothing_follows_from_an_answer_after_the_end_of_the_lease() {
-    let run = Run {
+fn run() -> Run {
+    Run {
         id: RunId(7),
         task: "task".into(),
         slot: BEGIN,
@@ -283,7 +296,13 @@ fn nothing_follows_from_an_answer_after_the_end_of_the_lease() {
         scanned: 0,
         mode: Default::default(),
         held: false,
-    };
+    }
+}
+
+/// A process that was stopped for longer than its lease receives an answer first.
+#[test]
+fn nothing_follows_from_an_answer_after_the_end_of_the_lease() {
+    let run = run();
     let definition = Arc::new(fixture::definition("task", Lane::Normal));
     let scheduled = Scheduled { definition, schedule: None };
     for (after, goes_on) in [(Duration::from_secs(1), true), (TIMING.ttl, false)] {
@@ -298,5 +317,39 @@ fn nothing_follows_from_an_answer_after_the_end_of_the_lease() {
         assert_eq!(out.iter().any(scans), goes_on, "{out:?}");
         let ceases = |c: &Command| matches!(c, Command::StopGuests { .. });
         assert_eq!(out.iter().any(ceases), !goes_on, "{out:?}");
+    }
+}
+
+#[test]
+fn nothing_follows_from_the_state_of_the_tasks_after_the_end_of_the_lease() {
+    let definition = Arc::new(fixture::definition("task", Lane::Normal));
+    let scheduled = Scheduled { definition, schedule: None };
+    for (after, goes_on) in [(Duration::from_secs(1), true), (TIMING.ttl, false)] {
+        let tasks = [("task".into(), scheduled.clone())].into();
+        let mut world = World::with(Work { tasks, ..Work::default() });
+        world.step(Event::Tick);
+        let (fence, sent) = (fence(4), world.now().mono);
+        world.step(Event::Campaigned(sent, CampaignResult::Won(fence.clone())));
+        world.step(Event::Raised(fence.clone(), Raise::Done(Vec::new())));
+        world.elapsed += after;
+        let loaded = Loaded { runs: vec![run()], ..Loaded::default() };
+        let out = world.step(Event::Loaded(fence, Ok(loaded)));
+        let plans = out.iter().any(|command| matches!(command, Command::Planner(..)));
+        assert_eq!(plans, goes_on, "{out:?}");
+    }
+}
+
+#[test]
+fn no_death_is_counted_after_the_end_of_the_lease() {
+    for (after, goes_on) in [(Duration::from_secs(1), true), (TIMING.ttl, false)] {
+        let mut world = World::in_a_cluster();
+        world.step(Event::Tick);
+        let fence = world.leads(4);
+        world.elapsed += after;
+        // Another incarnation of its own node: it has been replaced, so that it is dead.
+        let dead = vec![Incarnation::from("one-00000000")];
+        let out = world.step(Event::Begun(fence.clone(), Ok(dead.clone())));
+        let buries = out.contains(&Command::Bury(fence, dead));
+        assert_eq!(buries, goes_on, "{out:?}");
     }
 }
