@@ -7,14 +7,15 @@ use std::time::Duration;
 use besom_core::ids::Term;
 use besom_core::pace::{INTERVAL, Strain};
 use besom_core::time::{Mono, Time};
-use besom_doubles::store::{Fault, READ};
+use besom_doubles::store::{Fault, On, READ};
 use besom_node::{Bar, Command, Event, Now, Role, executor, holdings};
 use besom_ports::store::{Error, Store as _};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::invariants::{self, now};
-use super::world::{Coming, World};
+use super::words;
+use super::world::{Coming, World, name};
 
 /// One in this many of the usual writes fails.
 const USUAL_ONE_IN: u32 = 120;
@@ -62,7 +63,7 @@ pub const WRITES: [&str; 19] = [
 ];
 
 /// The kinds of faults beside those of writes and reads.
-pub const TROUBLES: [&str; 22] = [
+pub const TROUBLES: [&str; 24] = [
     "backup",
     "bad plugin",
     "clock set",
@@ -72,8 +73,9 @@ pub const TROUBLES: [&str; 22] = [
     "cut off from the store",
     "disk full",
     "doubled message",
+    "frozen in a transaction",
     "good plugin",
-    "killed at a command",
+    "killed at a write",
     "late message",
     "lease expired",
     "lease service restored",
@@ -82,6 +84,7 @@ pub const TROUBLES: [&str; 22] = [
     "pause",
     "plugins changed",
     "shutdown",
+    "slow keep-alive",
     "store restored",
     "store's clock jumps",
     "strain",
@@ -114,6 +117,7 @@ struct Chances {
     random: StdRng,
     ends: Time,
     full_until: Time,
+    locked_until: Time,
     hits: BTreeMap<&'static str, Hits>,
 }
 
@@ -121,8 +125,8 @@ impl Luck {
     /// Until `ends`.
     pub(super) fn new(seed: u64, ends: Time) -> Luck {
         let random = StdRng::seed_from_u64(seed ^ 0x6c75_636b);
-        let full_until = Time(i64::MIN);
-        Luck(Mutex::new(Chances { random, ends, full_until, hits: BTreeMap::new() }))
+        let (full_until, locked_until) = (Time(i64::MIN), Time(i64::MIN));
+        Luck(Mutex::new(Chances { random, ends, full_until, locked_until, hits: BTreeMap::new() }))
     }
 
     fn chances(&self) -> MutexGuard<'_, Chances> {
@@ -143,6 +147,8 @@ impl Luck {
         };
         let fault = if now < chances.full_until && !is_read {
             Fault::Unavailable
+        } else if now < chances.locked_until && LOCKED.contains(&write) {
+            Fault::Busy
         } else if !chances.random.random_ratio(1, one_in) {
             return None;
         } else {
@@ -169,6 +175,11 @@ impl Luck {
         self.chances().full_until = until;
     }
 
+    /// A transaction holds its locks until then.
+    fn lock(&self, until: Time) {
+        self.chances().locked_until = until;
+    }
+
     pub(super) fn hits(&self) -> BTreeMap<&'static str, Hits> {
         self.chances().hits.clone()
     }
@@ -176,12 +187,80 @@ impl Luck {
 
 /// A host that is about to die.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Doom {
+    pub(super) dies: Dies,
+    /// The kind of write at which it dies, one of [`DEATHS`]; `None`: the next one.
+    pub(super) at: Option<&'static str>,
+}
+
+/// When a host dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dies {
-    /// Before its next command is carried out.
+    /// Before a write is carried out.
     Before,
     /// After it, so that nobody receives the answer.
     After,
 }
+
+/// How often a host died at a kind of write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Deaths {
+    /// Just before it.
+    pub before: u64,
+    /// Just after it.
+    pub after: u64,
+}
+
+/// The kinds of writes of a node at which its host dies.
+pub const DEATHS: [&str; 14] = [
+    "abandon",
+    "act",
+    "apply",
+    "bury",
+    "claim",
+    "commit",
+    "decide",
+    "end-scan",
+    "find-commit",
+    "load",
+    "prune",
+    "raise",
+    "scan",
+    "take-rows",
+];
+
+/// The kind of write that a command is; `None`: it writes nothing to the store.
+pub(super) fn write_of(command: &Command) -> Option<&'static str> {
+    use besom_node::planner;
+    Some(match command {
+        Command::Executor(_, command) => match command {
+            executor::Command::Act { .. } => "act",
+            executor::Command::Commit(..) => "commit",
+            executor::Command::Abandon(_) => "abandon",
+            executor::Command::FindCommit(..) => "find-commit",
+            executor::Command::TakeRows { .. } => "take-rows",
+            _ => return None,
+        },
+        Command::Planner(_, command) => match command {
+            planner::Command::Decide(..) => "decide",
+            planner::Command::Scan(_) => "scan",
+            planner::Command::EndScan { .. } => "end-scan",
+            planner::Command::Apply(..) => "apply",
+            _ => return None,
+        },
+        Command::Holdings(holdings::Command::Claim(..)) => "claim",
+        Command::Raise(_) => "raise",
+        Command::Load(_) => "load",
+        Command::Bury(..) => "bury",
+        Command::Prune(_) => "prune",
+        _ => return None,
+    })
+}
+
+/// The writes that wait for a lock of a transaction that was left open.
+const LOCKED: [&str; 3] = ["claim_partitions", "commit", "raise_fence"];
+/// After which time the store ends a transaction that was left open, as the connections of the host ask it to.
+const IDLE_IN_TRANSACTION_MAX: Duration = Duration::from_secs(2);
 
 impl World<'_> {
     /// One fault, and when the next one comes.
@@ -197,87 +276,104 @@ impl World<'_> {
             .iter()
             .position(|host| host.as_ref().is_some_and(|host| host.node.role() == Role::Leading));
         let node = if self.chance(2) { leader.unwrap_or(node) } else { node };
-        match self.random.random_range(0..28) {
+        match self.random.random_range(0..31) {
             0..=2 => {
-                self.note_trouble("crash", node);
+                self.note_trouble("crash", || format!("host-{node}"));
                 self.crash(node);
             }
             3..=6 => {
-                self.note_trouble("pause", node);
                 let until = self.now() + self.random_millis(500, 40_000);
+                self.note_trouble("pause", || format!("host-{node} until {}", words::time(until)));
                 if let Some(host) = &mut self.hosts[node] {
                     host.paused_until = until;
                 }
             }
             7..=8 => {
                 let away = self.chance(2);
-                self.note_trouble(if away { "cut off" } else { "connected" }, node);
+                let kind = if away { "cut off" } else { "connected" };
+                self.note_trouble(kind, || format!("host-{node} and the lease service"));
                 if let Some(host) = &self.hosts[node] {
                     host.coordination.set_away(away);
                 }
             }
             9 => {
-                self.note_trouble("lease expired", node);
+                self.note_trouble("lease expired", || "the leader's".to_owned());
                 self.lease.expire();
             }
             10..=11 => {
-                self.note_trouble("clock set", node);
-                self.set_clock(node);
+                let skew = self.set_clock(node);
+                self.note_trouble("clock set", || {
+                    format!("host-{node} by {:.3} s", skew as f64 / 1e6)
+                });
             }
             12..=13 => {
-                self.note_trouble("backup", node);
                 let (backup, made) = (self.root.back_up(), self.made.clone());
                 let wait = self.random_millis(10, 60_000);
+                self.note_trouble("backup", || {
+                    let (things, s) = (made.things.len(), wait.as_secs_f64());
+                    format!("with {things} things, restored in {s:.3} s")
+                });
                 self.schedule(wait, Coming::Restore { backup, made });
             }
             14 => {
-                self.note_trouble("lease service restored", node);
                 let newest = self.report.terms.max(1);
                 let term = Term(self.random.random_range(0..=newest));
+                self.note_trouble("lease service restored", || format!("to term {term}"));
                 self.lease.restore(term);
             }
             15 => {
-                self.note_trouble("disk full", node);
                 let until = self.now() + self.random_millis(100, 8_000);
+                self.note_trouble("disk full", || format!("until {}", words::time(until)));
                 self.luck.fill_disk(until);
             }
             16 => {
-                self.note_trouble("store's clock jumps", node);
                 let most = STORE_CLOCK_MOST.as_micros() as i64;
                 let offset = self.random.random_range(-most..=most);
+                self.note_trouble("store's clock jumps", || {
+                    format!("{:.3} s from the true time", offset as f64 / 1e6)
+                });
                 self.jump_store_clock(offset);
             }
             17 => {
-                self.note_trouble("plugins changed", node);
+                self.note_trouble("plugins changed", || "on all hosts".to_owned());
                 self.deploy();
             }
             18 => {
                 let is_bad = self.chance(2);
-                self.note_trouble(if is_bad { "bad plugin" } else { "good plugin" }, node);
+                let kind = if is_bad { "bad plugin" } else { "good plugin" };
+                self.note_trouble(kind, || "grind".to_owned());
                 self.set_bad(is_bad);
             }
             19 => {
-                self.note_trouble("shutdown", node);
+                self.note_trouble("shutdown", || format!("host-{node}"));
                 let life = self.lives[node];
                 self.deliver(node, life, Event::Shutdown);
             }
             20..=21 => {
-                self.note_trouble("cut off from the store", node);
                 let (life, wait) = (self.lives[node], self.random_millis(500, 30_000));
+                self.note_trouble("cut off from the store", || {
+                    format!("host-{node} for {:.3} s", wait.as_secs_f64())
+                });
                 if let Some(host) = &self.hosts[node] {
                     host.store.set_away(true);
                 }
                 self.schedule(wait, Coming::Reconnect { node, life });
             }
             22..=23 => {
-                self.note_trouble("strain", node);
-                self.strain();
+                let strain = self.strain();
+                self.note_trouble("strain", || format!("{strain:?}"));
+            }
+            24..=28 => {
+                let dies = if self.chance(2) { Dies::Before } else { Dies::After };
+                let at = DEATHS[self.random.random_range(0..DEATHS.len())];
+                let doom = Doom { dies, at: self.chance(2).then_some(at) };
+                if let Some(host) = &mut self.hosts[node] {
+                    host.doom = Some(doom);
+                }
             }
             _ => {
-                self.note_trouble("killed at a command", node);
-                let dies = if self.chance(2) { Dies::Before } else { Dies::After };
                 if let Some(host) = &mut self.hosts[node] {
-                    host.dies = Some(dies);
+                    host.freezes = true;
                 }
             }
         }
@@ -288,10 +384,12 @@ impl World<'_> {
     /// Everything that is cut off is connected again, clocks are right, and the good plugin is deployed. Crashed
     /// hosts are being restarted.
     fn end_trouble(&mut self) {
+        self.note(|| "the faults have ended".to_owned());
         for host in self.hosts.iter_mut().flatten() {
             host.coordination.set_away(false);
             host.store.set_away(false);
-            host.dies = None;
+            host.doom = None;
+            host.freezes = false;
         }
         self.root.set_strain(CALM);
         self.jump_store_clock(0);
@@ -299,7 +397,7 @@ impl World<'_> {
     }
 
     /// The product feels the load of the database for a while.
-    fn strain(&mut self) {
+    fn strain(&mut self) -> Strain {
         let late = self.random_millis(0, 1_000);
         let strain = match self.random.random_range(0..3) {
             0 => Strain { latency: Some(late), ..CALM },
@@ -309,6 +407,7 @@ impl World<'_> {
         self.root.set_strain(strain);
         let wait = self.random_millis(1_000, 40_000);
         self.schedule(wait, Coming::Calm);
+        strain
     }
 
     /// A host measures the strain, as its pacing does.
@@ -327,6 +426,40 @@ impl World<'_> {
         self.schedule(wait + INTERVAL, Coming::Pace { node, life });
     }
 
+    /// A host dies at a write.
+    pub(super) fn note_death(&mut self, node: usize, life: u64, dies: Dies, write: &'static str) {
+        let deaths = self.report.deaths.entry(write).or_default();
+        let when = match dies {
+            Dies::Before => {
+                deaths.before += 1;
+                "before"
+            }
+            Dies::After => {
+                deaths.after += 1;
+                "after"
+            }
+        };
+        self.note_trouble("killed at a write", || format!("{} {when} {write}", name(node, life)));
+    }
+
+    /// A node freezes in the transaction of a write, which holds its locks until the store ends it.
+    pub(super) fn freeze(&mut self, node: usize, life: u64, command: &Command) {
+        let ends = self.now() + IDLE_IN_TRANSACTION_MAX;
+        let until = ends + self.random_millis(0, 40_000);
+        self.note_trouble("frozen in a transaction", || {
+            format!("{} until {}", name(node, life), words::time(until))
+        });
+        self.luck.lock(ends);
+        let is_commit = matches!(command, Command::Executor(_, executor::Command::Commit(..)));
+        if let Some(host) = self.alive(node, life) {
+            host.paused_until = until;
+            host.store.fail_next(
+                if is_commit { On::Commit } else { On::Write },
+                Fault::UnknownNotApplied,
+            );
+        }
+    }
+
     /// The host dies, and starts again after a while.
     pub(super) fn crash(&mut self, node: usize) {
         self.hosts[node] = None;
@@ -335,8 +468,9 @@ impl World<'_> {
     }
 
     /// The clock of a machine is set, to the right time or to a wrong one. One machine's clock is
-    /// never so wrong that it does not lead, wherever the store's clock is.
-    pub(super) fn set_clock(&mut self, node: usize) {
+    /// never so wrong that it does not lead, wherever the store's clock is. Returns the difference, in
+    /// microseconds.
+    pub(super) fn set_clock(&mut self, node: usize) -> i64 {
         let most: i64 = match self.random.random_range(0..4) {
             0 => 0,
             1 => 900_000,
@@ -346,6 +480,7 @@ impl World<'_> {
         };
         let skew = self.random.random_range(-most..=most);
         self.skews[node].store(skew, std::sync::atomic::Ordering::Relaxed);
+        skew
     }
 
     /// Whether the coordination service loses its answer to this command.

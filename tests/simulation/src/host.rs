@@ -8,7 +8,7 @@ use std::time::Duration;
 use besom_core::activity::Timeouts;
 use besom_core::clock::{Skew, SkewBounds};
 use besom_core::cron::Schedule;
-use besom_core::ids::{Incarnation, Term};
+use besom_core::ids::Term;
 use besom_core::pace::INTERVAL;
 use besom_core::time::{Mono, Time};
 use besom_doubles::activity::MemoryActivity;
@@ -27,10 +27,10 @@ use besom_ports::store::{NodeRow, RunLine, Store as _};
 use rand::RngCore as _;
 
 use super::delivery::Outbox;
-use super::faults::Dies;
+use super::faults::Doom;
 use super::invariants::now;
 use super::script;
-use super::world::{Coming, PARTITIONS, START, World};
+use super::world::{Coming, PARTITIONS, START, World, name};
 
 pub(super) const READ_CLOCK_EVERY: Duration = Duration::from_secs(10);
 /// How often a host writes its row.
@@ -46,8 +46,10 @@ pub(super) struct Host {
     /// For the guests that scan, and for those that act.
     pub(super) stops: [StopFlag; 2],
     pub(super) paused_until: Time,
-    /// Whether it dies at its next command.
-    pub(super) dies: Option<Dies>,
+    /// Whether it dies at a write, and at which.
+    pub(super) doom: Option<Doom>,
+    /// Whether it freezes in the transaction of its next write.
+    pub(super) freezes: bool,
     /// The latest term that its watcher has seen.
     term: Term,
     /// The term that it leads under.
@@ -93,7 +95,7 @@ impl World<'_> {
         }
         self.lives[node] += 1;
         let life = self.lives[node];
-        let name = Incarnation::from(format!("node-{node}-{life}"));
+        let name = name(node, life);
         let store = self.connect();
         let work = work(self.version);
         let hostname = format!("host-{node}");
@@ -154,7 +156,8 @@ impl World<'_> {
             coordination,
             stops: [StopFlag::default(), StopFlag::default()],
             paused_until: Time(i64::MIN),
-            dies: None,
+            doom: None,
+            freezes: false,
             term: Term(0),
             leads: None,
             outbox: None,

@@ -15,13 +15,14 @@ mod operator;
 mod product;
 pub mod script;
 mod sum;
+mod words;
 mod world;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use besom_doubles::store::{Broken, READ};
-pub use faults::{Hits, TROUBLES, WRITES};
+pub use faults::{DEATHS, Deaths, Hits, TROUBLES, WRITES};
 pub use invariants::Violation;
 pub use sum::Sum;
 pub use world::{simulate, simulate_traced};
@@ -66,7 +67,7 @@ impl Plan {
         let cluster = if self.cluster { " --cluster" } else { "" };
         let broken = self.broken.map_or(String::new(), |b| format!(" --broken {}", b.name()));
         let seed = self.seed;
-        format!("cargo run -p besom-tests --bin simulate -- --seed {seed}{cluster}{broken} --steps")
+        format!("cargo run -p besom-simulation -- --seed {seed}{cluster}{broken} --steps")
     }
 }
 
@@ -83,6 +84,10 @@ pub struct Report {
     pub troubles: BTreeMap<&'static str, u64>,
     /// The faults of writes, by the operation of the store.
     pub writes: BTreeMap<&'static str, Hits>,
+    /// The deaths of hosts at a write, by the kind of write.
+    pub deaths: BTreeMap<&'static str, Deaths>,
+    /// Batches that met a partition that their node did not own any more.
+    pub disowned: u64,
     /// What operators asked for and a leader did, by verb.
     pub commands: BTreeMap<&'static str, u64>,
     /// Events handled.

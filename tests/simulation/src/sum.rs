@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Hits, Report};
+use super::{Deaths, Hits, Report};
 
 /// The sum of the reports of many worlds.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,10 @@ pub struct Sum {
     pub troubles: BTreeMap<&'static str, u64>,
     /// Faults of writes, by the operation of the store.
     pub writes: BTreeMap<&'static str, Hits>,
+    /// Deaths of hosts at a write, by the kind of write.
+    pub deaths: BTreeMap<&'static str, Deaths>,
+    /// Batches that met a partition that their node did not own any more.
+    pub disowned: u64,
     /// What operators asked for and a leader did, by verb.
     pub commands: BTreeMap<&'static str, u64>,
 }
@@ -41,6 +45,12 @@ impl Sum {
         self.terms += report.terms;
         add(&mut self.troubles, &report.troubles);
         add(&mut self.commands, &report.commands);
+        self.disowned += report.disowned;
+        for (write, deaths) in &report.deaths {
+            let sum = self.deaths.entry(write).or_default();
+            sum.before += deaths.before;
+            sum.after += deaths.after;
+        }
         for (write, hits) in &report.writes {
             let sum = self.writes.entry(write).or_default();
             sum.applied += hits.applied;
@@ -63,6 +73,11 @@ impl fmt::Display for Sum {
         writeln!(f, "{events} events, {things} things, {terms} leaderships")?;
         list(f, "violations", &self.violations)?;
         list(f, "faults", &self.troubles)?;
+        writeln!(f, "batches whose node had lost a partition: {}", self.disowned)?;
+        writeln!(f, "hosts killed just before and just after a write")?;
+        for (write, Deaths { before, after }) in &self.deaths {
+            writeln!(f, "  {write:<34}{before:>10}{after:>10}")?;
+        }
         writeln!(f, "failed writes: unknown and applied, unknown and not applied, refused")?;
         for (write, Hits { applied, not_applied, refused }) in &self.writes {
             writeln!(f, "  {write:<34}{applied:>10}{not_applied:>10}{refused:>10}")?;

@@ -17,24 +17,22 @@ use besom_core::time::{Mono, Time};
 use besom_doubles::coordination::MemoryLease;
 use besom_doubles::store::{Backup, MemoryStore};
 use besom_engine::host::perform::Ports;
-use besom_node::{Command, Event, Role, Whose, executor};
+use besom_node::{Command, Event, Role, Whose, executor, holdings};
 use besom_ports::guests::StopFlag;
-use besom_ports::store::Store as _;
+use besom_ports::store::{LeftOut, Outcome, Store as _};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::faults::{CALM, Dies, Luck, repeatable, unanswered};
+use super::faults::{CALM, Dies, Luck, repeatable, unanswered, write_of};
 use super::host::Host;
 use super::invariants::{self, Invariant, Made, NodeAtRest, Rest, Step, Violation, now};
 use super::script::{self, Stage};
-use super::{Plan, Report};
+use super::{Plan, Report, words};
 
 pub(super) const START: Time = Time::from_secs(1_800_000_000);
 pub(super) const PARTITIONS: NonZeroU32 = NonZeroU32::new(8).unwrap();
 /// The maximum drift of a machine's clock, in parts per million.
 const DRIFT_PPM: i64 = 200;
-/// Maximum length of a line of the trace, in characters.
-const LINE_CHARS_MAX: usize = 200;
 
 /// A future event.
 #[derive(Debug)]
@@ -76,26 +74,34 @@ pub(super) enum Coming {
 }
 
 impl Coming {
-    /// What happens, for the trace and the digest; `None`: too small to be told.
+    /// What happens, for the trace; `None`: too small to be told.
     fn words(&self) -> Option<String> {
         Some(match self {
             Coming::Perform { node, life, command, .. } => {
-                format!("node-{node}-{life} -> {command:?}")
+                format!("{} -> {}", name(*node, *life), words::command(command)?)
             }
-            Coming::Deliver { node, life, event } => format!("node-{node}-{life} <- {event:?}"),
-            Coming::Wake { .. } | Coming::Look { .. } | Coming::ReadClock { .. } => return None,
-            Coming::Pace { .. } | Coming::Outbox { .. } => return None,
+            Coming::Deliver { node, life, event } => {
+                format!("{} <- {}", name(*node, *life), words::event(event)?)
+            }
             Coming::Ask { node, life, command, .. } => {
-                format!("node-{node}-{life} -> {command:?}")
+                format!("{} -> {}", name(*node, *life), words::delivery(command))
             }
-            Coming::Reconnect { node, .. } => format!("host {node} reaches the store again"),
+            Coming::Reconnect { node, .. } => format!("host-{node} reaches the store again"),
             Coming::Calm => "the load of the database has passed".to_owned(),
-            Coming::Report { .. } | Coming::Product | Coming::Operate | Coming::Trouble => {
-                return None;
+            Coming::Start { node } => format!("host-{node} starts"),
+            Coming::PutOff { key, due, .. } => {
+                format!("the product puts {key} off to {}", words::time(*due))
             }
-            Coming::Start { node } => format!("host {node} starts"),
-            Coming::PutOff { key, due, .. } => format!("the product puts {key} off to {due}"),
-            Coming::Restore { .. } => "the store is restored from a backup".to_owned(),
+            Coming::Wake { .. }
+            | Coming::Look { .. }
+            | Coming::ReadClock { .. }
+            | Coming::Pace { .. }
+            | Coming::Outbox { .. }
+            | Coming::Report { .. }
+            | Coming::Product
+            | Coming::Operate
+            | Coming::Restore { .. }
+            | Coming::Trouble => return None,
         })
     }
 
@@ -115,6 +121,11 @@ impl Coming {
             _ => usize::MAX,
         }
     }
+}
+
+/// An incarnation of a node, which keeps its name over its lives.
+pub(super) fn name(node: usize, life: u64) -> Incarnation {
+    Incarnation::new(&format!("host-{node}"), life as u32)
 }
 
 /// Takes the lines of a trace.
@@ -254,7 +265,22 @@ impl<'t> World<'t> {
         if self.trace.is_some()
             && let Some(words) = coming.words()
         {
-            self.note(|| words);
+            let state = self.state_of_receiver(coming);
+            self.note(|| format!("{words}{state}"));
+        }
+    }
+
+    /// Why the event reaches nobody, or only later.
+    fn state_of_receiver(&self, coming: &Coming) -> &'static str {
+        let (Coming::Perform { node, life, .. } | Coming::Deliver { node, life, .. }) = coming
+        else {
+            return "";
+        };
+        let host = self.hosts[*node].as_ref().filter(|_| self.lives[*node] == *life);
+        match host {
+            None => " [the node is dead]",
+            Some(host) if self.now() < host.paused_until => " [the node is paused]",
+            Some(_) => "",
         }
     }
 
@@ -262,19 +288,14 @@ impl<'t> World<'t> {
     pub(super) fn note(&mut self, words: impl FnOnce() -> String) {
         let (step, since) = (self.report.events, self.now().since(START));
         if let Some(trace) = &mut self.trace {
-            let mut line = format!("{step:>7} {:>10.6} {}", since.as_secs_f64(), words());
-            if let Some((end, _)) = line.char_indices().nth(LINE_CHARS_MAX) {
-                line.truncate(end);
-                line.push('…');
-            }
-            trace(line);
+            trace(format!("{step:>7} {:>10.6} {}", since.as_secs_f64(), words()));
         }
     }
 
     /// Counts and tells a fault.
-    pub(super) fn note_trouble(&mut self, kind: &'static str, node: usize) {
+    pub(super) fn note_trouble(&mut self, kind: &'static str, said: impl FnOnce() -> String) {
         *self.report.troubles.entry(kind).or_default() += 1;
-        self.note(|| format!("fault: {kind} (node {node})"));
+        self.note(|| format!("fault: {kind}: {}", said()));
     }
 
     pub(super) fn now(&self) -> Time {
@@ -337,7 +358,9 @@ impl<'t> World<'t> {
             Coming::PutOff { tenant, key, due } => self.put_off(&tenant, &key, due),
             Coming::Operate => self.operate(),
             Coming::Restore { backup, made } => {
-                *self.report.troubles.entry("store restored").or_default() += 1;
+                self.note_trouble("store restored", || {
+                    format!("to a backup with {} things", made.things.len())
+                });
                 self.root.restore(backup);
                 self.made = made;
                 self.check(|invariant| invariant.step(&Step::Restored));
@@ -459,22 +482,40 @@ impl<'t> World<'t> {
         let acts = matches!(command, Command::Executor(..));
         let stop = host.stops[usize::from(acts)].clone();
         if self.troubled() && self.chance(200) && repeatable(&command) {
-            self.note_trouble("doubled message", node);
-            let wait = self.latency();
+            self.note_trouble("doubled message", || of(node, life, &command));
+            let wait = self.latency_of(node, life, &command);
             let (command, stop) = (command.clone(), stop.clone());
             self.schedule(wait, Coming::Perform { node, life, command, sent, stop });
         }
-        let wait = self.latency();
+        let wait = self.latency_of(node, life, &command);
         self.schedule(wait, Coming::Perform { node, life, command, sent, stop });
     }
 
+    /// How long an answer, or a message of delivery, is under way.
     pub(super) fn latency(&mut self) -> Duration {
-        if self.troubled() && self.chance(300) {
-            *self.report.troubles.entry("late message").or_default() += 1;
-            self.random_millis(1_000, 25_000)
-        } else {
-            self.random_millis(0, 12)
-        }
+        let wait = self.usual_latency();
+        wait.unwrap_or_else(|| self.late("late message", || "an answer".to_owned()))
+    }
+
+    /// How long a command is under way.
+    fn latency_of(&mut self, node: usize, life: u64, command: &Command) -> Duration {
+        let keeps =
+            matches!(command, Command::Renew(_) | Command::Holdings(holdings::Command::Keep));
+        let kind = if keeps { "slow keep-alive" } else { "late message" };
+        let wait = self.usual_latency();
+        wait.unwrap_or_else(|| self.late(kind, || of(node, life, command)))
+    }
+
+    /// `None`: the message is late.
+    fn usual_latency(&mut self) -> Option<Duration> {
+        let is_late = self.troubled() && self.chance(300);
+        (!is_late).then(|| self.random_millis(0, 12))
+    }
+
+    fn late(&mut self, kind: &'static str, said: impl FnOnce() -> String) -> Duration {
+        let wait = self.random_millis(1_000, 25_000);
+        self.note_trouble(kind, || format!("{} takes {:.3} s", said(), wait.as_secs_f64()));
+        wait
     }
 
     fn perform(&mut self, node: usize, life: u64, command: Command, sent: Mono, stop: &StopFlag) {
@@ -491,15 +532,24 @@ impl<'t> World<'t> {
                 None => return,
             },
         };
-        let dies = match &mut self.hosts[node] {
-            Some(host) if !orphaned && is_write(&command) => host.dies.take(),
-            _ => None,
-        };
+        let write = write_of(&command).filter(|_| !orphaned);
+        let (mut dies, mut freezes) = (None, false);
+        if let (Some(host), Some(write)) = (&mut self.hosts[node], write) {
+            dies = host.doom.take_if(|doom| doom.at.is_none_or(|at| at == write));
+            freezes = std::mem::take(&mut host.freezes);
+        }
+        let dies = dies.map(|doom| doom.dies);
+        if let (Some(dies), Some(write)) = (dies, write) {
+            self.note_death(node, life, dies, write);
+        }
         if dies == Some(Dies::Before) {
             return self.crash(node);
         }
+        if freezes {
+            self.freeze(node, life, &command);
+        }
         if !orphaned && self.loses_answer(&command) {
-            self.note_trouble("lost answer of the lease service", node);
+            self.note_trouble("lost answer of the lease service", || of(node, life, &command));
             let host = self.hosts[node].as_ref().expect("not orphaned");
             host.coordination.lose_next_answer();
         }
@@ -516,12 +566,17 @@ impl<'t> World<'t> {
             called: &called,
         };
         self.check(|invariant| invariant.step(&step));
+        if answer.as_ref().is_some_and(is_disowned) {
+            self.report.disowned += 1;
+        }
         if dies == Some(Dies::After) {
+            self.note_unheard(node, life, answer.as_ref());
             return self.crash(node);
         }
         if lost && let Some(again) = unanswered(&command) {
             // The answer is lost; the caller eventually learns it by its timeout.
-            self.note_trouble("lost answer", node);
+            self.note_trouble("lost answer", || of(node, life, &command));
+            self.note_unheard(node, life, answer.as_ref());
             let wait = self.random_millis(2_000, 4_000);
             self.schedule(wait, Coming::Deliver { node, life, event: again });
             return;
@@ -532,10 +587,17 @@ impl<'t> World<'t> {
         }
     }
 
+    /// Tells an answer that does not arrive.
+    fn note_unheard(&mut self, node: usize, life: u64, answer: Option<&Event>) {
+        if let Some(said) = answer.filter(|_| self.trace.is_some()).and_then(words::event) {
+            self.note(|| format!("{} does not learn: {said}", name(node, life)));
+        }
+    }
+
     /// The connections of an incarnation that is gone.
     fn ghost(&mut self, node: usize, life: u64) -> Option<Arc<Ports>> {
         let host = self.hosts.iter().flatten().next()?;
-        let name = Incarnation::from(format!("node-{node}-{life}"));
+        let name = name(node, life);
         let store = self.connect();
         let coordination = Arc::new(self.lease.handle(name.clone(), "gone"));
         let ports = Ports::clone(&host.ports);
@@ -543,21 +605,17 @@ impl<'t> World<'t> {
     }
 }
 
-/// Whether a command writes to the store, so that its host may die before or after.
-fn is_write(command: &Command) -> bool {
-    use besom_node::planner;
-    match command {
-        Command::Executor(_, command) => {
-            matches!(command, executor::Command::Commit(..) | executor::Command::Act { .. })
-        }
-        Command::Planner(_, command) => matches!(
-            command,
-            planner::Command::Decide(..)
-                | planner::Command::Scan(_)
-                | planner::Command::EndScan { .. }
-                | planner::Command::Apply(..)
-        ),
-        Command::Raise(_) | Command::Load(_) | Command::Bury(..) => true,
-        _ => false,
-    }
+/// A command of a node, in words.
+fn of(node: usize, life: u64, command: &Command) -> String {
+    let said =
+        words::command(command).unwrap_or_else(|| "something without consequences".to_owned());
+    format!("{} {said}", name(node, life))
+}
+
+/// Whether a batch has met a partition that its node does not own any more.
+fn is_disowned(answer: &Event) -> bool {
+    let Event::Executor(_, executor::Event::Committed(_, _, Ok(committed))) = answer else {
+        return false;
+    };
+    committed.outcomes.contains(&Outcome::Left(LeftOut::NotOwner))
 }

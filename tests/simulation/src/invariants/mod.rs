@@ -11,6 +11,7 @@ mod deliveries;
 mod drained;
 mod early;
 mod effects;
+mod fences;
 mod leader;
 mod leader_per_term;
 mod messages;
@@ -145,6 +146,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(early::Early),
         Box::new(conservation::Conservation::default()),
         Box::new(drained::Drained),
+        Box::new(fences::Fences::default()),
         Box::new(terms::Terms),
         Box::new(slots::Slots),
         Box::new(leader::Leader),
