@@ -537,7 +537,7 @@ impl Node {
             self.reached(now, reach::Event::Tick, &mut elected, out);
         }
         if now.mono >= self.reread_at {
-            self.read_again(now);
+            self.read_again(now, false);
         }
         let doubts = std::mem::take(&mut self.doubts);
         if doubts && self.holdings.is_none() {
@@ -586,17 +586,17 @@ impl Node {
 
     /// The store is older than this node: all cached state is read again.
     fn store_went_back(&mut self, out: &mut Vec<Command>) {
-        self.read_again(self.last);
+        self.read_again(self.last, true);
         self.doubts = true;
         out.push(Command::StoreWentBack { seen: self.fence_seen.unwrap_or_default() });
     }
 
     /// Discards all cached state of the store. After a failover, a server may lack the last
     /// transactions that it had confirmed, without reporting it.
-    fn read_again(&mut self, now: Now) {
+    fn read_again(&mut self, now: Now, went_back: bool) {
         self.reread_at = now.mono + REREAD_EVERY;
         self.executor.read_again();
-        self.planner.read_again();
+        self.planner.read_again(went_back);
     }
 
     fn bar(&mut self, now: Now, bar: Bar, barred: bool, elected: &mut Vec<election::Command>) {

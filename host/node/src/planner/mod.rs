@@ -376,6 +376,12 @@ pub struct Planner {
     rereading: bool,
     /// Runs that ended while the state was being read; the answer may be older.
     ended_meanwhile: BTreeSet<RunId>,
+    /// The runs whose scans have ended since then.
+    scanned_meanwhile: BTreeSet<RunId>,
+    /// Whether the store is known to be older than it was, since the state was last requested.
+    went_back: bool,
+    /// The same of the time before that request.
+    lost: bool,
     /// Runs that were seen in the store but are not (yet) known here.
     strangers: BTreeSet<RunId>,
     fetching: bool,
@@ -453,6 +459,9 @@ impl Planner {
             doubt: false,
             rereading: false,
             ended_meanwhile: BTreeSet::new(),
+            scanned_meanwhile: BTreeSet::new(),
+            went_back: false,
+            lost: false,
             strangers: BTreeSet::new(),
             fetching: false,
             fetch_is_old: false,

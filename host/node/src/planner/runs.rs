@@ -283,6 +283,9 @@ impl Planner {
                     self.fetch_at = Some(self.now);
                     self.has_fetched = false;
                 }
+                if self.rereading {
+                    self.scanned_meanwhile.insert(id);
+                }
                 let at = self.now + Self::END_PAUSE;
                 if let Some(active) = self.runs.get_mut(&id) {
                     active.cycle = None;
@@ -422,9 +425,11 @@ impl Planner {
         out.push(Command::Decide(fence.clone(), Box::new(decided)));
     }
 
-    /// Reads the stored state again, because the store is older than it was.
-    pub fn read_again(&mut self) {
+    /// Reads the stored state again, because the store may be older than it was. `went_back`: it is, so that
+    /// pages that were planned may be lost.
+    pub fn read_again(&mut self, went_back: bool) {
         self.doubt |= self.fence.is_some();
+        self.went_back |= went_back && self.fence.is_some();
     }
 
     /// Requests the stored state once nothing is under way that would change it.
@@ -434,7 +439,9 @@ impl Planner {
         }
         self.doubt = false;
         self.rereading = true;
+        self.lost = std::mem::take(&mut self.went_back);
         self.ended_meanwhile.clear();
+        self.scanned_meanwhile.clear();
         out.push(Command::Reread);
     }
 
@@ -453,6 +460,7 @@ impl Planner {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.doubt = true;
+                self.went_back |= self.lost;
                 self.failed(&error, notices);
                 return;
             }
@@ -480,6 +488,9 @@ impl Planner {
             task.at_start &= !(own && run.trigger == Trigger::Takeover);
             let definition = definition_of(&run, &task.scheduled.definition);
             let opened = opened(&loaded.waiting, run.id);
+            if self.has_lost_scan(&run) {
+                self.ended(run.id, notices);
+            }
             self.adopt(run, definition, opened, notices, out);
         }
         // Commands that were applied are no longer pending.
@@ -487,6 +498,14 @@ impl Planner {
         self.parked.clear();
         self.fetch_is_old = self.fetching;
         self.fetch_at = Some(self.now);
+    }
+
+    /// Whether the scan of a run has to begin again, because the store has lost its end or, where the store went
+    /// back, may have lost pages. For a run that was triggered, no later one would find what it has lost.
+    fn has_lost_scan(&self, stored: &Run) -> bool {
+        let scans_there = !stored.scan_done && !self.scanned_meanwhile.contains(&stored.id);
+        let known = self.runs.get(&stored.id);
+        scans_there && known.is_some_and(|active| self.lost || active.cycle.is_none())
     }
 }
 

@@ -327,7 +327,7 @@ fn applying(commands: &[Command]) -> Option<Box<Applying>> {
 fn commands_that_were_read_before_the_state_was_read_again_are_not_applied() {
     let mut planner = leading(&["sweep"]);
     assert_eq!(plan(&mut planner, at(1)), [Command::FetchCommands]);
-    planner.read_again();
+    planner.read_again(true);
     assert_eq!(plan(&mut planner, at(1)), [Command::Reread]);
     let pause = || vec![asked(1, Asked::Pause { task: "sweep".into() })];
     step(&mut planner, at(2), Event::Reread(Ok(Loaded::default())));

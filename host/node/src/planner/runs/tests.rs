@@ -214,7 +214,7 @@ fn a_number_that_is_given_again_is_another_run() {
     notices.clear();
     for again in [false, true] {
         out.clear();
-        planner.read_again();
+        planner.read_again(false);
         planner.plan(BEGIN, false, &mut out);
         assert!(out.contains(&Command::Reread), "{out:?}");
         let read = Event::Reread(Ok(loaded("other")));
@@ -225,4 +225,74 @@ fn a_number_that_is_given_again_is_another_run() {
         assert_eq!(notices.iter().filter(|notice| led(notice)).count(), 1, "{again}");
     }
     assert!(matches!(notices[..], [Notice::Ended(RUN), Notice::Started(..)]), "{notices:?}");
+}
+
+/// A planner whose run 7 scans.
+fn scanning() -> Planner {
+    let tasks = BTreeMap::from([(
+        TaskName::from("task"),
+        Scheduled { definition: definition(), schedule: None },
+    )]);
+    let fence = FencingToken { term: Term(2), token_hash: [0; 32] };
+    let mut planner = Planner::new(Settings::default());
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    planner.lead(BEGIN, fence, stored(false), &tasks, &mut notices, &mut out);
+    assert_eq!(scans(&out), 1, "{out:?}");
+    planner
+}
+
+/// The stored state with that run.
+fn stored(scan_done: bool) -> Loaded {
+    Loaded { runs: vec![Run { scan_done, ..forgotten() }], ..Loaded::default() }
+}
+
+fn scans(out: &[Command]) -> usize {
+    out.iter().filter(|c| matches!(c, Command::Scan(scan) if scan.run == RUN)).count()
+}
+
+/// The scans that begin as the state is read again; `meanwhile` happens before the answer.
+fn scans_again(planner: &mut Planner, went_back: bool, meanwhile: Option<Event>) -> usize {
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    planner.read_again(went_back);
+    planner.plan(BEGIN, false, &mut out);
+    assert!(out.contains(&Command::Reread), "{out:?}");
+    out.clear();
+    if let Some(event) = meanwhile {
+        planner.step(BEGIN, event, &mut notices, &mut out);
+    }
+    planner.step(BEGIN, Event::Reread(Ok(stored(false))), &mut notices, &mut out);
+    scans(&out)
+}
+
+/// A restored database has forgotten that a scan has ended, and what it has planned.
+#[test]
+fn a_scan_whose_end_the_store_has_lost_begins_again() {
+    for went_back in [false, true] {
+        let mut planner = scanning();
+        let (mut notices, mut out) = (Vec::new(), Vec::new());
+        planner.step(BEGIN, Event::ScanEnded(RUN, Ok(false)), &mut notices, &mut out);
+        assert_eq!(scans_again(&mut planner, went_back, None), 1, "{went_back}");
+        assert_eq!(scans_again(&mut planner, false, None), 0, "it scans already");
+    }
+    let ends = Event::ScanEnded(RUN, Ok(false));
+    let again = scans_again(&mut scanning(), true, Some(ends));
+    assert_eq!(again, 0, "the store was read before the scan ended");
+}
+
+#[test]
+fn a_scan_begins_again_if_the_store_went_back_meanwhile() {
+    assert_eq!(scans_again(&mut scanning(), false, None), 0);
+    assert_eq!(scans_again(&mut scanning(), true, None), 1);
+
+    // The state could not be read: the scan begins again with the next answer.
+    let mut planner = scanning();
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    planner.read_again(true);
+    planner.plan(BEGIN, false, &mut out);
+    let away = store::Error::Unavailable("away".into());
+    planner.step(BEGIN, Event::Reread(Err(away)), &mut notices, &mut out);
+    planner.plan(BEGIN + HOLDS.max, false, &mut out);
+    out.clear();
+    planner.step(BEGIN, Event::Reread(Ok(stored(false))), &mut notices, &mut out);
+    assert_eq!(scans(&out), 1, "{out:?}");
 }
