@@ -13,7 +13,8 @@ use rand::Rng as _;
 
 use super::invariants::{Step, now};
 use super::script::TOPIC;
-use super::world::{Coming, World};
+use super::words;
+use super::world::{Coming, World, name};
 
 /// The delivery of one leadership.
 pub(super) struct Outbox {
@@ -86,7 +87,8 @@ impl World<'_> {
             self.schedule(wait, Coming::Outbox { node, life, term, event: Event::Tick });
         }
         for command in commands {
-            let (wait, fence) = (self.latency(), fence.clone());
+            let said = || format!("{} {}", name(node, life), words::delivery(&command));
+            let (wait, fence) = (self.latency(said), fence.clone());
             self.schedule(wait, Coming::Ask { node, life, fence, command });
         }
     }
@@ -110,7 +112,8 @@ impl World<'_> {
                 Event::Answered(id, self.receive(&message))
             }
         };
-        let (wait, term) = (self.latency(), fence.term);
+        let said = || format!("an answer to the delivery of {}", name(node, life));
+        let (wait, term) = (self.latency(said), fence.term);
         self.schedule(wait, Coming::Outbox { node, life, term, event });
     }
 

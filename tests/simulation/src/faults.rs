@@ -119,18 +119,32 @@ struct Chances {
     full_until: Time,
     locked_until: Time,
     hits: BTreeMap<&'static str, Hits>,
+    lost_requests: Vec<Time>,
 }
+
+/// The name of the write that submits a command.
+const SUBMIT: &str = "submit";
 
 impl Luck {
     /// Until `ends`.
     pub(super) fn new(seed: u64, ends: Time) -> Luck {
         let random = StdRng::seed_from_u64(seed ^ 0x6c75_636b);
         let (full_until, locked_until) = (Time(i64::MIN), Time(i64::MIN));
-        Luck(Mutex::new(Chances { random, ends, full_until, locked_until, hits: BTreeMap::new() }))
+        let (hits, lost_requests) = (BTreeMap::new(), Vec::new());
+        Luck(Mutex::new(Chances { random, ends, full_until, locked_until, hits, lost_requests }))
     }
 
     fn chances(&self) -> MutexGuard<'_, Chances> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fault of a write or a read of a host.
+    pub(super) fn of_host(&self, write: &'static str, now: Time) -> Option<Fault> {
+        let fault = self.of(write, now)?;
+        if write == SUBMIT && fault != Fault::UnknownApplied {
+            self.chances().lost_requests.push(now);
+        }
+        Some(fault)
     }
 
     /// The fault of a write or a read.
@@ -178,6 +192,11 @@ impl Luck {
     /// A transaction holds its locks until then.
     fn lock(&self, until: Time) {
         self.chances().locked_until = until;
+    }
+
+    /// When a host submitted a command that did not arrive.
+    pub(super) fn lost_requests(&self) -> Vec<Time> {
+        self.chances().lost_requests.clone()
     }
 
     pub(super) fn hits(&self) -> BTreeMap<&'static str, Hits> {
@@ -367,9 +386,7 @@ impl World<'_> {
                 let dies = if self.chance(2) { Dies::Before } else { Dies::After };
                 let at = DEATHS[self.random.random_range(0..DEATHS.len())];
                 let doom = Doom { dies, at: self.chance(2).then_some(at) };
-                if let Some(host) = &mut self.hosts[node] {
-                    host.doom = Some(doom);
-                }
+                self.dooms[node] = Some(doom);
             }
             _ => {
                 if let Some(host) = &mut self.hosts[node] {
@@ -388,9 +405,9 @@ impl World<'_> {
         for host in self.hosts.iter_mut().flatten() {
             host.coordination.set_away(false);
             host.store.set_away(false);
-            host.doom = None;
             host.freezes = false;
         }
+        self.dooms.fill(None);
         self.root.set_strain(CALM);
         self.jump_store_clock(0);
         self.set_bad(false);

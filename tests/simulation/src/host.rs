@@ -13,7 +13,7 @@ use besom_core::pace::INTERVAL;
 use besom_core::time::{Mono, Time};
 use besom_doubles::activity::MemoryActivity;
 use besom_doubles::coordination::MemoryCoordination;
-use besom_doubles::store::MemoryStore;
+use besom_doubles::store::{Fault, MemoryStore};
 use besom_engine::host::clock::StoreTime;
 use besom_engine::host::health::Health;
 use besom_engine::host::perform::{Cluster, Ports};
@@ -27,7 +27,7 @@ use besom_ports::store::{NodeRow, RunLine, Store as _};
 use rand::RngCore as _;
 
 use super::delivery::Outbox;
-use super::faults::Doom;
+use super::faults::Luck;
 use super::invariants::now;
 use super::script;
 use super::world::{Coming, PARTITIONS, START, World, name};
@@ -46,8 +46,6 @@ pub(super) struct Host {
     /// For the guests that scan, and for those that act.
     pub(super) stops: [StopFlag; 2],
     pub(super) paused_until: Time,
-    /// Whether it dies at a write, and at which.
-    pub(super) doom: Option<Doom>,
     /// Whether it freezes in the transaction of its next write.
     pub(super) freezes: bool,
     /// The latest term that its watcher has seen.
@@ -80,12 +78,21 @@ pub(super) fn work(version: u32) -> Work {
 }
 
 impl World<'_> {
-    /// A connection to the store whose writes may fail.
+    /// A connection of a host to the store, whose writes may fail.
     pub(super) fn connect(&self) -> Arc<MemoryStore> {
+        self.connect_by(Luck::of_host)
+    }
+
+    /// A connection to the store whose faults these are.
+    pub(super) fn connect_by(
+        &self,
+        fault: fn(&Luck, &'static str, Time) -> Option<Fault>,
+    ) -> Arc<MemoryStore> {
         let store = Arc::new(self.root.handle());
         store.set_collections(Arc::new(script::collections()));
         let (luck, clock) = (Arc::clone(&self.luck), Arc::clone(&self.clock));
-        store.fail_by(Arc::new(move |write| luck.of(write, Time(clock.load(Ordering::Relaxed)))));
+        let time = move || Time(clock.load(Ordering::Relaxed));
+        store.fail_by(Arc::new(move |write| fault(&luck, write, time())));
         store
     }
 
@@ -156,7 +163,6 @@ impl World<'_> {
             coordination,
             stops: [StopFlag::default(), StopFlag::default()],
             paused_until: Time(i64::MIN),
-            doom: None,
             freezes: false,
             term: Term(0),
             leads: None,
@@ -185,7 +191,7 @@ impl World<'_> {
             let term = leader.ok().flatten().map_or(host.term, |leader| leader.term);
             host.term = host.term.max(term);
             let event = Event::Holdings(holdings::Event::Members(host.term, members));
-            let wait = self.latency();
+            let wait = self.latency(|| format!("the news of members to {}", name(node, life)));
             self.schedule(wait, Coming::Deliver { node, life, event });
         }
         let wait = self.random_millis(100, 5_000);

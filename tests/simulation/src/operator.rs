@@ -7,6 +7,7 @@ use besom_core::ids::TaskName;
 use besom_ports::store::{End, HistoryQuery, Store as _};
 use rand::Rng as _;
 
+use super::faults::Luck;
 use super::invariants::now;
 use super::script;
 use super::world::{Coming, World};
@@ -31,7 +32,7 @@ impl World<'_> {
     /// The operator does not learn whether a request with an unknown result has arrived, and leaves it at that.
     fn submit(&mut self, command: Command) {
         self.note(|| format!("an operator asks: {command:?}"));
-        let store = self.connect();
+        let store = self.connect_by(Luck::of);
         let _ = now(store.submit(&command, "operator", "a reason"));
     }
 

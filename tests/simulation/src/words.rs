@@ -141,7 +141,8 @@ fn of_slots(decision: &SlotDecision) -> String {
         let outcome = slot.outcome.as_str();
         format!("{} {outcome} at {} ({} slots)", slot.task, time(slot.to), slot.count)
     });
-    list(ran.chain(others))
+    let all: Vec<String> = ran.chain(others).collect();
+    if all.is_empty() { "nothing".to_owned() } else { list(all) }
 }
 
 fn of_decision(decision: &Decision) -> String {

@@ -23,7 +23,7 @@ use besom_ports::store::{LeftOut, Outcome, Store as _};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::faults::{CALM, Dies, Luck, repeatable, unanswered, write_of};
+use super::faults::{CALM, Dies, Doom, Luck, repeatable, unanswered, write_of};
 use super::host::Host;
 use super::invariants::{self, Invariant, Made, NodeAtRest, Rest, Step, Violation, now};
 use super::script::{self, Stage};
@@ -151,6 +151,8 @@ pub(super) struct World<'t> {
     pub(super) version: u32,
     pub(super) hosts: Vec<Option<Host>>,
     pub(super) lives: Vec<u64>,
+    /// Which hosts die at a write. Those that die otherwise before are still doomed.
+    pub(super) dooms: Vec<Option<Doom>>,
     /// The difference of each machine's clock from the true time, in microseconds.
     pub(super) skews: Vec<Arc<AtomicI64>>,
     /// By how many parts in a million each machine's clocks are too fast.
@@ -212,6 +214,7 @@ impl<'t> World<'t> {
             config,
             hosts: (0..plan.nodes).map(|_| None).collect(),
             lives: vec![0; plan.nodes],
+            dooms: vec![None; plan.nodes],
             skews: (0..plan.nodes).map(|_| Arc::default()).collect(),
             drifts: vec![0; plan.nodes],
             made: Made::default(),
@@ -404,7 +407,8 @@ impl<'t> World<'t> {
         let (root, made) = (self.root.handle(), std::mem::take(&mut self.made));
         root.set_collections(Arc::new(script::collections()));
         let cluster = self.plan.cluster;
-        let rest = Rest { store: &root, made: &made, nodes: &nodes, cluster };
+        let lost = self.luck.lost_requests();
+        let rest = Rest { store: &root, made: &made, nodes: &nodes, cluster, lost: &lost };
         self.check(|invariant| invariant.rest(&rest));
         self.made = made;
     }
@@ -422,9 +426,12 @@ impl<'t> World<'t> {
             return;
         }
         let mut commands = Vec::new();
+        let held = host.node.lease_left(reading.mono);
         host.node.step(reading, event, &mut commands);
         let sleep = host.node.sleep(reading);
-        let lease_left = host.node.lease_left(reading.mono);
+        let holds = host.node.lease_left(reading.mono);
+        // What a node sends before it gives its lease up in the same step, it sends under that lease.
+        let mut lease_left = holds.or(held);
         let name = host.ports.node.clone();
         let leading = host.node.role() == Role::Leading;
         let term = host.node.fence().map(|fence| fence.term).filter(|_| leading);
@@ -445,6 +452,7 @@ impl<'t> World<'t> {
             match command {
                 Command::Finished => self.finish(node, life),
                 Command::StopGuests { whose, reason } => {
+                    lease_left = holds;
                     if let Some(host) = self.alive(node, life) {
                         let stop = &mut host.stops[usize::from(whose == Whose::Executor)];
                         stop.raise(reason);
@@ -492,9 +500,9 @@ impl<'t> World<'t> {
     }
 
     /// How long an answer, or a message of delivery, is under way.
-    pub(super) fn latency(&mut self) -> Duration {
+    pub(super) fn latency(&mut self, said: impl FnOnce() -> String) -> Duration {
         let wait = self.usual_latency();
-        wait.unwrap_or_else(|| self.late("late message", || "an answer".to_owned()))
+        wait.unwrap_or_else(|| self.late("late message", said))
     }
 
     /// How long a command is under way.
@@ -535,7 +543,7 @@ impl<'t> World<'t> {
         let write = write_of(&command).filter(|_| !orphaned);
         let (mut dies, mut freezes) = (None, false);
         if let (Some(host), Some(write)) = (&mut self.hosts[node], write) {
-            dies = host.doom.take_if(|doom| doom.at.is_none_or(|at| at == write));
+            dies = self.dooms[node].take_if(|doom| doom.at.is_none_or(|at| at == write));
             freezes = std::mem::take(&mut host.freezes);
         }
         let dies = dies.map(|doom| doom.dies);
@@ -582,7 +590,10 @@ impl<'t> World<'t> {
             return;
         }
         if let Some(event) = answer {
-            let wait = self.latency();
+            let wait = self.latency(|| {
+                let said = words::event(&event).unwrap_or_default();
+                format!("the answer to {}, {said},", name(node, life))
+            });
             self.schedule(wait, Coming::Deliver { node, life, event });
         }
     }

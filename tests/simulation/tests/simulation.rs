@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use besom_simulation::{Broken, DEATHS, Plan, READ, Report, Sum, TROUBLES, WRITES, simulate};
 
 /// Worlds of one host that every run covers.
-const SEEDS: u64 = 140;
+const SEEDS: u64 = 500;
 /// Worlds of a cluster that every run covers.
-const CLUSTER_SEEDS: u64 = 90;
+const CLUSTER_SEEDS: u64 = 500;
 /// Worlds of each kind among which one shows a defect.
 const BROKEN_SEEDS: u64 = 1_000;
 /// From this number of worlds on, every fault has to have happened.

@@ -62,6 +62,11 @@ impl Message {
         self.sequence
     }
 
+    /// When it was emitted.
+    pub fn emitted_at(&self) -> Time {
+        self.at
+    }
+
     /// Whether it is delivered.
     pub fn state(&self) -> Stage {
         self.stage

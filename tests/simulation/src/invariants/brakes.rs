@@ -74,10 +74,14 @@ fn letters(rest: &Rest<'_>) -> Vec<String> {
     beyond.collect()
 }
 
-/// One more may be scanning as the brake trips, and the request for the pause may be lost with its
-/// leader after each.
+/// One more may be scanning as the brake trips, and the request for the pause may be lost after each, with its
+/// leader or on its way to the store.
 fn failures(rest: &Rest<'_>) -> Vec<String> {
     const SLACK: u64 = 3;
+    let lost = |from: Time, to: Time| {
+        let between = |at: &&Time| **at + CLOCK_SLACK >= from && **at <= to + CLOCK_SLACK;
+        rest.lost.iter().filter(between).count() as u64
+    };
     let mut runs = runs_of(rest, "grind");
     runs.sort_by_key(|run| run.id);
     let commands = now(rest.store.commands(None, u32::MAX)).expect("the commands");
@@ -103,7 +107,8 @@ fn failures(rest: &Rest<'_>) -> Vec<String> {
         {
             (in_a_row, since) = (1, run.started_at);
         }
-        if in_a_row > u64::from(script::FAILURES_MAX.get()) + SLACK {
+        let most = u64::from(script::FAILURES_MAX.get()) + SLACK;
+        if in_a_row > most && in_a_row > most + lost(since, run.started_at) {
             wrong.push(format!("{in_a_row} runs of grind have failed up to run {}", run.id));
         }
     }

@@ -68,10 +68,13 @@ impl Invariant for Deliveries {
 
 impl Deliveries {
     /// The number of a message that should have been received before this one; none: there is none, or this
-    /// one is of a time that a backup has replaced.
+    /// one is of a time that a backup has replaced. It may have been emitted again since, with the same number.
     fn passed(&self, message: &Claimed, all: &[Message]) -> Option<u64> {
         let number = message.sequence;
-        all.iter().find(|known| known.payload == message.payload && known.sequence() == number)?;
+        all.iter().find(|known| {
+            (&known.payload, known.sequence(), known.emitted_at())
+                == (&message.payload, number, message.at)
+        })?;
         let of = |known: &&Message| {
             (&known.topic, &known.tenant, &known.key)
                 == (&message.topic, &message.tenant, &message.key)

@@ -101,6 +101,8 @@ pub struct Rest<'a> {
     pub nodes: &'a [NodeAtRest],
     /// Whether the nodes share the partitions.
     pub cluster: bool,
+    /// When a request of a host for a pause did not reach the store, by the true time.
+    pub lost: &'a [Time],
 }
 
 /// A node of a world at rest.
