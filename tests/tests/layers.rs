@@ -295,13 +295,15 @@ fn only_views_and_widgets_of_the_dashboard_know_the_screen() {
 fn plugins_do_not_import_the_host() {
     // `besom::` alone is the bindings of the contract's package, `besom:task`.
     let host = CRATES.iter().map(|(under, _)| name_of(under).replace('-', "_"));
-    let host: Vec<String> = host.chain(["besom_tests".to_owned()]).collect();
+    let host: Vec<String> =
+        host.chain(["besom_tests".to_owned(), "besom_simulation".to_owned()]).collect();
     never("plugins", &host.iter().map(String::as_str).collect::<Vec<_>>());
     for manifest in files("plugins", "toml").iter().filter(|path| path.ends_with("Cargo.toml")) {
         let shown = manifest.display().to_string();
         let own = dependencies(&shown);
         let host = CRATES.iter().map(|(under, _)| name_of(under));
-        for host in host.chain(["besom".to_owned(), "besom-tests".to_owned()]) {
+        let others = ["besom", "besom-tests", "besom-simulation"].map(str::to_owned);
+        for host in host.chain(others) {
             assert!(!own.contains(&host), "{shown} depends on {host}");
         }
     }
@@ -332,10 +334,12 @@ fn only_the_product_knows_plugins_as_libraries() {
 #[test]
 fn nothing_imports_the_tests() {
     for under in ["host", "tui", "plugins"] {
-        never(under, &["besom_tests"]);
+        never(under, &["besom_tests", "besom_simulation"]);
         for manifest in files(under, "toml").iter().filter(|path| path.ends_with("Cargo.toml")) {
             let text = fs::read_to_string(manifest).expect("a manifest is read");
-            assert!(!text.contains("besom-tests"), "{}", manifest.display());
+            let named =
+                ["besom-tests", "besom-simulation"].into_iter().find(|it| text.contains(it));
+            assert_eq!(named, None, "{}", manifest.display());
         }
     }
 }
