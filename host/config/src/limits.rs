@@ -52,7 +52,7 @@ pub static KEYS: &[Key<LimitsTable>] = &[
     },
     Key {
         name: "batch_items",
-        default: "256",
+        default: "1000",
         doc: "Maximum number of items in one call.",
         setter: Setter::U32(|l| &mut l.limits.batch_items, 1, 10_000),
     },

@@ -52,6 +52,8 @@ pub struct Store {
     pub guard_timeout: Duration,
     /// Maximum size of the before-images of a commit, in bytes before they are packed.
     pub undo_bytes: u64,
+    /// Percent of the time for which tasks may change ranges of rows while others write to the database.
+    pub write_share: u32,
     /// Time after which the server ends an idle write transaction.
     pub idle_in_transaction_timeout: Duration,
     /// Time without a TCP acknowledgement after which a connection is closed.
@@ -349,6 +351,13 @@ pub static SECTIONS: &[Section] = &[
                 doc: "Maximum size of the rows that a commit changes or deletes, as they were before; an item \
                       whose own are larger fails.",
                 setter: Setter::Bytes(|s| &mut s.store.undo_bytes, 1 << 20, 1 << 30),
+            },
+            Key {
+                name: "write_share",
+                default: "5",
+                doc: "Percent of the time for which tasks may change ranges of rows while others write to the \
+                      database, other items at least 50; 100 does not limit them.",
+                setter: Setter::U32(|s| &mut s.store.write_share, 1, 100),
             },
             Key {
                 name: "idle_in_transaction_timeout",

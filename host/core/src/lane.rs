@@ -64,7 +64,8 @@ pub const LANES: &[Row; 3] = &[
         yields: false,
         metered: false,
         timers_max: 10_000_000,
-        limits: &[],
+        // What falls due in the meantime waits for a commit to end.
+        limits: &[("batch_items", "256")],
     },
     Row {
         lane: Lane::Normal,

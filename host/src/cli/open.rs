@@ -150,6 +150,7 @@ async fn open_as(
                 creates,
                 guard_timeout: config.store.guard_timeout,
                 undo_bytes: config.store.undo_bytes,
+                write_share: config.store.write_share,
                 ..sqlite::Options::default()
             };
             if let Some(words) = no_file(config) {
@@ -229,6 +230,7 @@ fn of_server(config: &Config, url: &str) -> Result<(postgres::Options, bool), Fa
         lock_timeout: config.lock_timeout,
         guard_timeout: config.guard_timeout,
         undo_bytes: config.undo_bytes,
+        write_share: config.write_share,
         idle_in_transaction_timeout: config.idle_in_transaction_timeout,
         tcp_user_timeout: config.tcp_user_timeout,
         ..postgres::Options::default()

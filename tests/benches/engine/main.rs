@@ -3,9 +3,10 @@
 //!
 //! `cargo bench -p besom-tests --bench engine [-- NAME...]`; without a name all of them run,
 //! which takes several minutes. Run `cargo plugins` first, and `cargo build --release -p besom`
-//! for `idle` and `undo`. Every figure is one line for a person and one line of JSON on stdout.
+//! for `idle`, `beside` and `undo`. Every figure is one line for a person and one line of JSON on stdout.
 
 mod bare;
+mod beside;
 mod compaction;
 mod idle;
 mod lateness;
@@ -21,8 +22,9 @@ mod undo;
 
 use anyhow::{Result, bail};
 
-const NAMES: [&str; 9] =
-    ["steps", "queue", "pgqueue", "tasks", "compaction", "scan", "lateness", "idle", "undo"];
+const NAMES: [&str; 10] = [
+    "steps", "queue", "pgqueue", "tasks", "compaction", "scan", "lateness", "idle", "beside", "undo",
+];
 
 fn main() -> Result<()> {
     // `cargo bench` adds `--bench`, `cargo test --benches` nothing: then only the build counts.
@@ -49,6 +51,7 @@ fn main() -> Result<()> {
                 "scan" => scan::run().await?,
                 "lateness" => lateness::run(&returned).await?,
                 "idle" => idle::run().await?,
+                "beside" => beside::run().await?,
                 _ => undo::run().await?,
             }
         }

@@ -17,9 +17,9 @@ use serde_json::Value;
 use super::report::Figures;
 
 /// What is removed.
-struct Case {
+pub struct Case {
     name: &'static str,
-    rows: u32,
+    pub rows: u32,
     config: &'static str,
     table: &'static str,
     sqlite: &'static str,
@@ -39,7 +39,7 @@ settings = { by = "at", older_than = "14d" }
 "#;
 
 /// Tables to which `{rows}` rows are added.
-const CASES: [Case; 3] = [
+pub const CASES: [Case; 3] = [
     Case {
         name: "chunks, rows of 190 bytes",
         rows: 1_000_000,
@@ -178,13 +178,13 @@ async fn one(case: &Case, server: Option<&'static Server>) -> Result<()> {
 }
 
 /// A configuration, and the database with the rows.
-struct Site {
-    dir: tempfile::TempDir,
-    database: Option<Database>,
+pub struct Site {
+    pub dir: tempfile::TempDir,
+    pub database: Option<Database>,
 }
 
 impl Site {
-    async fn new(case: &Case, server: Option<&'static Server>, keep: &str) -> Result<Site> {
+    pub async fn new(case: &Case, server: Option<&'static Server>, keep: &str) -> Result<Site> {
         let site = Site { dir: tempfile::tempdir()?, database: server.map(Server::empty) };
         let mut config = "[host]\ndefault_mode = \"live\"\n".to_owned();
         let script = match &site.database {
@@ -215,7 +215,7 @@ impl Site {
         Ok(site)
     }
 
-    fn config(&self) -> std::path::PathBuf {
+    pub fn config(&self) -> std::path::PathBuf {
         self.dir.path().join("besom.toml")
     }
 

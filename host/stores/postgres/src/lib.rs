@@ -62,6 +62,7 @@ mod tenants;
 mod text;
 mod tls;
 mod together;
+mod turns;
 mod units;
 mod values;
 mod waiting;
@@ -101,9 +102,11 @@ use self::nudge::Nudges;
 use self::schema::Foundation;
 use self::session::{Session, only, params};
 use self::tasks::Tasks;
+use self::turns::Turns;
 use besom_ports::embedded::{Dialect, Scripts};
 use besom_ports::guests::Lane;
 use besom_ports::store::*;
+use besom_record::courtesy::Bulk;
 use besom_tables::plan::Good;
 
 /// The store in one database of a PostgreSQL server.
@@ -127,6 +130,7 @@ pub struct PostgresStore {
     faults: Faults,
     /// Time limits of a commit's statements.
     bounds: guards::Bounds,
+    turns: Turns,
     /// The memory for before-images.
     undo: commit::Undo,
     /// How long the server may wait for a node to read an answer while others wait for that node.
@@ -166,6 +170,16 @@ impl PostgresStore {
                 self.commit_once(batch, trial).await
             }
             done => done,
+        }
+    }
+
+    async fn look_for_others(&self) {
+        let looked = match self.pools.take(Use::Write).await {
+            Ok(session) => self.turns.look(&session).await.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = looked {
+            tracing::debug!(%error, "whether others write is not known");
         }
     }
 
@@ -542,7 +556,15 @@ impl Store for PostgresStore {
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
-        match self.attempt(batch, false).await? {
+        // What falls due waits for nobody.
+        let is_bulk = !batch.lane.row().punctual;
+        let turn = if is_bulk { self.turns.take(Bulk::of(batch)).await } else { None };
+        let attempted = self.attempt(batch, false).await;
+        drop(turn);
+        if is_bulk && self.turns.is_time() {
+            self.look_for_others().await;
+        }
+        match attempted? {
             Attempted::Committed(committed) => Ok(committed),
             Attempted::Tried(_) => Err(Error::Invalid("a commit was only tried".into())),
         }

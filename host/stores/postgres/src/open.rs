@@ -16,6 +16,7 @@ use super::options::Options;
 use super::pooler;
 use super::schema::{Wanted, migrate};
 use super::session::{only, params};
+use super::turns::Turns;
 use besom_ports::store::{Error, Result};
 
 impl PostgresStore {
@@ -74,6 +75,7 @@ impl PostgresStore {
                 lock: options.lock_timeout,
                 statement: options.statement_timeout,
             },
+            turns: Turns::new(options.write_share),
             undo: Undo::new(options.undo_bytes),
             unheard_max: options.tcp_user_timeout,
         }))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::clock::TimeSource;
 use super::fault::Faults;
 use besom_ports::activity::Timeouts;
+use besom_record::courtesy::WRITE_SHARE_DEFAULT;
 use besom_tables::room::UNDO_BYTES_DEFAULT;
 
 /// The schema of the engine's tables.
@@ -65,6 +66,8 @@ pub struct Options {
     pub guard_timeout: Duration,
     /// The maximum size of the before-images of a commit, in bytes before they are packed.
     pub undo_bytes: u64,
+    /// In percent of the time: for how long ranges of rows are changed at most while others write to the server.
+    pub write_share: u32,
     /// After this time the server ends a write transaction whose client is idle: a frozen leader
     /// must not block the next leader's raise for longer.
     pub idle_in_transaction_timeout: Duration,
@@ -98,6 +101,7 @@ impl Default for Options {
             lock_timeout: Duration::from_secs(5),
             guard_timeout: Duration::from_secs(1),
             undo_bytes: UNDO_BYTES_DEFAULT,
+            write_share: WRITE_SHARE_DEFAULT,
             idle_in_transaction_timeout: Duration::from_secs(2),
             tcp_user_timeout: Duration::from_secs(10),
             activity: Timeouts::default(),

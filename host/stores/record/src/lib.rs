@@ -7,6 +7,7 @@ use besom_core::command::counted;
 use besom_core::value::{Field, Value};
 
 pub mod begun;
+pub mod courtesy;
 pub mod images;
 pub mod nodes;
 pub mod restore;

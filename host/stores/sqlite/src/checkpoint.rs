@@ -6,6 +6,8 @@
 //! busy for that, the writer finishes the rest itself.
 
 use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
@@ -15,19 +17,27 @@ use rusqlite::hooks::Wal;
 use super::damage::Damage;
 use besom_ports::store::{Error, Result};
 
-/// Whenever the log has grown by this size, in pages, it is written back. Each time costs a write to the
-/// disk, so that doing it after every commit would slow the writer down.
-const PAGES: c_int = 1_000;
-/// From this size on, in pages, the writer does it, unless the thread is at it: 16 MiB with pages of
-/// 4 KiB.
-const PAGES_MAX: c_int = 4_000;
+/// How far the log grows.
+struct Sizes {
+    /// Whenever it has grown by this size, in pages, it is written back. Each time costs a write to the disk, also of
+    /// pages that will be written again soon.
+    step: c_int,
+    /// From this size on, in pages, the writer does it, unless the thread is at it.
+    max: c_int,
+}
+
+/// While no other process writes: 16 and 48 MiB with pages of 4 KiB.
+const ALONE: Sizes = Sizes { step: 4_000, max: 12_000 };
+/// Another process writes a log of more than 1,000 pages back within its own commit, by SQLite's default.
+const BESIDE_OTHERS: Sizes = Sizes { step: 400, max: 4_000 };
 
 /// Takes `beside`, a connection to the same database, for a thread that writes back the log of
-/// `writer`. The thread ends when `writer` is closed.
+/// `writer`. The thread ends when `writer` is closed. `others_write`: whether other processes do.
 pub(super) fn start(
     writer: &mut Connection,
     beside: Connection,
     damage: Damage,
+    others_write: Arc<AtomicBool>,
 ) -> Result<JoinHandle<()>> {
     let (wanted, wants) = sync_channel(1);
     let failed = |e: &dyn std::fmt::Display| {
@@ -35,7 +45,10 @@ pub(super) fn start(
     };
     let mut asked = 0;
     // This replaces the checkpoint at each commit.
-    let hook = move |wal: &mut Wal, pages| on_commit(wal, pages, &mut asked, &wanted);
+    let hook = move |wal: &mut Wal, pages| {
+        let sizes = if others_write.load(Ordering::Relaxed) { BESIDE_OTHERS } else { ALONE };
+        on_commit(wal, pages, &sizes, &mut asked, &wanted)
+    };
     writer.wal_hook(Some(hook)).map_err(|e| failed(&e))?;
     std::thread::Builder::new()
         .name("besom-sqlite-wal".into())
@@ -50,6 +63,7 @@ pub(super) fn start(
 fn on_commit(
     wal: &mut Wal,
     pages: c_int,
+    sizes: &Sizes,
     asked: &mut c_int,
     wanted: &SyncSender<()>,
 ) -> rusqlite::Result<()> {
@@ -57,13 +71,13 @@ fn on_commit(
         // The log has started over.
         *asked = 0;
     }
-    let alone = if pages - *asked >= PAGES {
+    let alone = if pages - *asked >= sizes.step {
         *asked = pages;
         matches!(wanted.try_send(()), Err(TrySendError::Disconnected(())))
     } else {
         false
     };
-    if alone || pages >= PAGES_MAX {
+    if alone || pages >= sizes.max {
         // The commit has happened: an error here, such as a full disk, must not deny it.
         if let Err(error) = wal.checkpoint() {
             tracing::debug!(%error, pages, "the write-ahead log was not written back");
@@ -112,7 +126,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.db");
         let mut writer = open(&path);
-        let thread = start(&mut writer, open(&path), Damage::of(&path)).unwrap();
+        let others_write = Arc::default();
+        let thread = start(&mut writer, open(&path), Damage::of(&path), others_write).unwrap();
         writer.execute_batch(MIB_16).unwrap();
         while rows_without_the_log(&path) == 0 {
             std::thread::yield_now();
@@ -128,7 +143,7 @@ mod tests {
         let mut writer = open(&path);
         let (wanted, wants) = sync_channel(1);
         let mut asked = 0;
-        let hook = move |wal: &mut Wal, pages| on_commit(wal, pages, &mut asked, &wanted);
+        let hook = move |wal: &mut Wal, pages| on_commit(wal, pages, &ALONE, &mut asked, &wanted);
         writer.wal_hook(Some(hook)).unwrap();
         for _ in 0..8 {
             writer.execute_batch(MIB_16).unwrap();

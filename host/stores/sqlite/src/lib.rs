@@ -88,13 +88,14 @@ use self::error::Failure;
 use self::guards::Observation;
 use self::mapping::Mapping;
 use self::place::{Gone, Loss, Place};
-use self::queue::Priority;
+use self::queue::{Priority, Turn};
 use self::readers::Readers;
 use self::writer::{Tx, Writer};
 use besom_ports::embedded::{Dialect, Scripts};
 use besom_ports::guests;
 use besom_ports::store::*;
 use besom_record::begun;
+use besom_record::courtesy::Bulk;
 
 /// How long a stopping host waits for its write-ahead log to be written into the database.
 const WRITE_OUT_MAX: Duration = Duration::from_secs(30);
@@ -158,14 +159,11 @@ const LONG_FOR: Duration = Duration::from_secs(60);
 /// does not.
 const GUARDS_MANY: usize = 4_000;
 
-fn priority_of_batch(batch: &Batch, long: &LongCommits) -> Priority {
+fn turn_of_batch(batch: &Batch, long: &LongCommits) -> Turn {
     let priority = priority_of(batch.lane);
     let bulky = |entry: &Entry| match &entry.decision {
         Decision::Apply { proposal, .. } => proposal.changes.iter().any(|change| {
-            matches!(
-                change,
-                Change::DeleteReadSet(_) | Change::DeleteRange(_) | Change::UpdateRange { .. }
-            )
+            matches!(change, Change::DeleteReadSet(_)) || change.range().is_some()
         }),
         Decision::Settle(_) => false,
     };
@@ -180,7 +178,12 @@ fn priority_of_batch(batch: &Batch, long: &LongCommits) -> Priority {
         batch.entries.iter().any(|entry| bulky(entry) || was_long(entry))
             || guards.sum::<usize>() > GUARDS_MANY
     };
-    if priority == Priority::Normal && may_take_long() { Priority::Heavy } else { priority }
+    let bulk = Bulk::of(batch);
+    match priority {
+        Priority::Normal if may_take_long() => Priority::Heavy.bulk(bulk),
+        Priority::Normal | Priority::Heavy => priority.bulk(bulk),
+        Priority::Lease | Priority::Due => priority.into(),
+    }
 }
 
 #[async_trait]
@@ -345,7 +348,7 @@ impl Store for SqliteStore {
     async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
         let (fence, page, partitions) = (fence.clone(), page.clone(), self.founded.partitions);
         self.writer
-            .run(Priority::Normal, move |tx| planning::plan_page(tx, &fence, &page, partitions))
+            .run(Priority::Normal.bulk(Bulk::Items), move |tx| planning::plan_page(tx, &fence, &page, partitions))
             .await
     }
 
@@ -561,10 +564,10 @@ impl Store for SqliteStore {
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         let (batch, mapping, observation) = (batch.clone(), self.mapping(), self.observation());
-        let priority = priority_of_batch(&batch, &known(&self.long));
+        let turn = turn_of_batch(&batch, &known(&self.long));
         let (long, undo_bytes) = (Arc::clone(&self.long), self.undo_bytes);
         self.writer
-            .with(priority, move |writing| {
+            .with(turn, move |writing| {
                 let began = Instant::now();
                 let done = commit::commit(writing, &batch, &mapping, &observation, undo_bytes);
                 if began.elapsed() >= LONG_COMMIT {
@@ -795,7 +798,7 @@ impl Store for SqliteStore {
         let routed = keep.routed.map(<[String]>::to_vec);
         let silent = self.timeouts.forgotten();
         self.writer
-            .run(Priority::Heavy, move |tx| {
+            .run(Priority::Heavy.bulk(Bulk::Items), move |tx| {
                 let keep = Retention { history, nodes, undo: &undo, routed: routed.as_deref() };
                 prune::prune(tx, &fence, keep, silent, limit)
             })

@@ -21,6 +21,7 @@ use super::writer::{Writer, while_busy};
 use super::{SqliteStore, schema};
 use besom_ports::activity::Timeouts;
 use besom_ports::store::{Error, NO_TABLES, Result};
+use besom_record::courtesy::WRITE_SHARE_DEFAULT;
 use besom_tables::room::UNDO_BYTES_DEFAULT;
 
 /// Older versions can corrupt a WAL file when two connections write or checkpoint.
@@ -53,6 +54,8 @@ pub struct Options {
     pub reader_wait_max: Duration,
     /// How long the structure of the file is checked at the opening; zero: not at all.
     pub check_max: Duration,
+    /// In percent of the time: for how long changes of ranges of rows hold the write lock at most while other processes write.
+    pub write_share: u32,
     /// Memory for the writer's page cache, in KiB.
     pub cache_kib: u32,
     /// The timeouts of the embedded activity.
@@ -76,6 +79,7 @@ impl Default for Options {
             readers_max: 4,
             reader_wait_max: Duration::from_secs(10),
             check_max: Duration::from_millis(200),
+            write_share: WRITE_SHARE_DEFAULT,
             cache_kib: 64 * 1024,
             activity: Timeouts::default(),
             time: wall_clock(),

@@ -6,10 +6,14 @@
 //! Other work often takes several jobs, each of which follows from the one before. A heavy job therefore does not
 //! begin immediately after another job, but after a fraction of the time that the last heavy job took:
 //! otherwise each of them would wait for a heavy one.
+//!
+//! While bulk work rests for the sake of other processes, the jobs that are no bulk work go on.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use besom_record::courtesy::Bulk;
 
 /// The priorities, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +26,27 @@ pub(super) enum Priority {
     Normal,
     /// Commits that delete read sets, imports, pruning.
     Heavy,
+}
+
+impl Priority {
+    /// The turn of bulk work of this priority.
+    pub(super) fn bulk(self, bulk: Bulk) -> Turn {
+        Turn { priority: self, bulk: Some(bulk) }
+    }
+}
+
+/// When a job has its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) priority: Priority,
+    /// Whether it rests between its transactions while other processes write.
+    bulk: Option<Bulk>,
+}
+
+impl From<Priority> for Turn {
+    fn from(priority: Priority) -> Turn {
+        Turn { priority, bulk: None }
+    }
 }
 
 const PRIORITIES: [Priority; 4] =
@@ -41,11 +66,13 @@ pub(super) struct Queue<J> {
 }
 
 struct State<J> {
-    jobs: [VecDeque<J>; PRIORITIES.len()],
+    jobs: [VecDeque<(Option<Bulk>, J)>; PRIORITIES.len()],
     passed_over: u32,
     closed: bool,
     /// The job that was handed out last, and when.
-    running: Option<(Priority, Instant)>,
+    running: Option<(Turn, Instant)>,
+    /// No bulk work begins before this time.
+    bulk_at: Option<Instant>,
     /// The time that the last heavy job took.
     heavy_took: Duration,
     /// No heavy job begins before this time, unless it has been passed over often enough.
@@ -60,6 +87,7 @@ impl<J> Queue<J> {
             passed_over: 0,
             closed: false,
             running: None,
+            bulk_at: None,
             heavy_took: Duration::ZERO,
             heavy_at: None,
         });
@@ -67,14 +95,22 @@ impl<J> Queue<J> {
     }
 
     /// Adds a job; returns it if the queue is closed.
-    pub(super) fn push(&self, priority: Priority, job: J) -> Result<(), J> {
+    pub(super) fn push(&self, turn: Turn, job: J) -> Result<(), J> {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         if state.closed {
             return Err(job);
         }
-        state.jobs[priority as usize].push_back(job);
+        state.jobs[turn.priority as usize].push_back((turn.bulk, job));
         self.filled.notify_one();
         Ok(())
+    }
+
+    /// If the job that was handed out last was bulk work, such work rests for this long.
+    pub(super) fn rest(&self, now: Instant, for_bulk: impl FnOnce(Bulk) -> Duration) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((Turn { bulk: Some(bulk), .. }, _)) = state.running {
+            state.bulk_at = Some(now + for_bulk(bulk));
+        }
     }
 
     /// Waits for the next job; none once the queue is closed and empty. The one before has ended.
@@ -114,7 +150,9 @@ impl<J> State<J> {
     /// The job that was handed out last has ended.
     fn ended(&mut self, now: Instant) {
         match self.running.take() {
-            Some((Priority::Heavy, since)) => self.heavy_took = now.duration_since(since),
+            Some((Turn { priority: Priority::Heavy, .. }, since)) => {
+                self.heavy_took = now.duration_since(since);
+            }
             Some(_) => {
                 let pause = (self.heavy_took / FOLLOWED_FRACTION).min(FOLLOWED_MAX);
                 self.heavy_at = Some(now + pause);
@@ -124,21 +162,32 @@ impl<J> State<J> {
     }
 
     fn next(&mut self, now: Instant) -> Next<J> {
-        let mut waiting = PRIORITIES.into_iter().filter(|of| !self.jobs[*of as usize].is_empty());
-        let Some(highest) = waiting.next() else { return Next::None };
+        let rests_until = self.bulk_at.filter(|at| *at > now && !self.closed);
+        // The first of each priority that may begin.
+        let first = |of: &Priority| {
+            let mut jobs = self.jobs[*of as usize].iter();
+            jobs.position(|(bulk, _)| bulk.is_none() || rests_until.is_none())
+        };
+        let mut waiting = PRIORITIES.into_iter().filter_map(|of| Some((of, first(&of)?)));
+        let Some(highest) = waiting.next() else {
+            let is_any = self.jobs.iter().any(|jobs| !jobs.is_empty());
+            return rests_until.filter(|_| is_any).map_or(Next::None, Next::At);
+        };
         let lowest = waiting.next_back().unwrap_or(highest);
         let is_passed_over = self.passed_over >= PASSED_OVER_MAX;
-        let turn = if is_passed_over { lowest } else { highest };
-        if turn == Priority::Heavy
+        let (priority, place) = if is_passed_over { lowest } else { highest };
+        if priority == Priority::Heavy
             && !is_passed_over
             && !self.closed
             && let Some(at) = self.heavy_at.filter(|at| *at > now)
         {
             return Next::At(at);
         }
-        let Some(job) = self.jobs[turn as usize].pop_front() else { return Next::None };
-        self.passed_over = if turn == lowest { 0 } else { self.passed_over + 1 };
-        self.running = Some((turn, now));
+        let Some((bulk, job)) = self.jobs[priority as usize].remove(place) else {
+            return Next::None;
+        };
+        self.passed_over = if priority == lowest.0 { 0 } else { self.passed_over + 1 };
+        self.running = Some((Turn { priority, bulk }, now));
         Next::Job(job)
     }
 }
@@ -153,7 +202,7 @@ mod tests {
         for (priority, job) in
             [(Priority::Heavy, 4), (Priority::Normal, 3), (Priority::Due, 2), (Priority::Lease, 1)]
         {
-            queue.push(priority, job).unwrap();
+            queue.push(priority.into(), job).unwrap();
         }
         queue.close();
         assert_eq!(std::iter::from_fn(|| queue.pop()).collect::<Vec<_>>(), [1, 2, 3, 4]);
@@ -162,9 +211,9 @@ mod tests {
     #[test]
     fn a_lower_priority_has_its_turn_in_the_end() {
         let queue = Queue::new();
-        queue.push(Priority::Heavy, 0).unwrap();
+        queue.push(Priority::Heavy.into(), 0).unwrap();
         for job in 1..=100 {
-            queue.push(Priority::Due, job).unwrap();
+            queue.push(Priority::Due.into(), job).unwrap();
         }
         queue.close();
         let order: Vec<i32> = std::iter::from_fn(|| queue.pop()).collect();
@@ -178,13 +227,13 @@ mod tests {
         let mut state = queue.state.lock().unwrap();
         let start = Instant::now();
         let handed_out = |priority: Priority, seconds: u64, state: &mut State<i32>| {
-            state.jobs[priority as usize].push_back(0);
+            state.jobs[priority as usize].push_back((None, 0));
             assert!(matches!(state.next(start), Next::Job(0)));
             state.ended(start + Duration::from_secs(seconds));
         };
         handed_out(Priority::Heavy, 10, &mut state);
         handed_out(Priority::Normal, 20, &mut state);
-        state.jobs[Priority::Heavy as usize].push_back(1);
+        state.jobs[Priority::Heavy as usize].push_back((None, 1));
         state.passed_over = passed_over;
         match state.next(start + Duration::from_secs(20) + after) {
             Next::Job(job) => Some(job),
@@ -204,9 +253,31 @@ mod tests {
     }
 
     #[test]
+    fn bulk_work_rests_while_other_jobs_go_on() {
+        let queue = Queue::new();
+        let bulk = Priority::Normal.bulk(Bulk::Ranges);
+        for (turn, job) in [(bulk, 1), (bulk, 2), (Priority::Normal.into(), 3), (bulk, 4)] {
+            queue.push(turn, job).unwrap();
+        }
+        assert_eq!(queue.pop(), Some(1));
+        let (now, hour) = (Instant::now(), Duration::from_secs(3_600));
+        let until = now + hour;
+        queue.rest(now, |_| hour);
+        assert_eq!(queue.pop(), Some(3));
+        queue.rest(now, |_| 2 * hour);
+        let mut state = queue.state.lock().unwrap();
+        let Next::At(at) = state.next(Instant::now()) else { panic!("it rests") };
+        assert_eq!(at, until, "only bulk work prolongs its rest");
+        assert!(matches!(state.next(until), Next::Job(2)));
+        drop(state);
+        queue.close();
+        assert_eq!((queue.pop(), queue.pop()), (Some(4), None), "nothing rests at the end");
+    }
+
+    #[test]
     fn a_closed_queue_takes_no_job() {
         let queue = Queue::new();
         queue.close();
-        assert_eq!(queue.push(Priority::Normal, 7), Err(7));
+        assert_eq!(queue.push(Priority::Normal.into(), 7), Err(7));
     }
 }

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,10 +26,11 @@ use super::fault::{Fault, Faults};
 use super::holds::Holds;
 use super::open::Options;
 use super::questions::Questions;
-use super::queue::{Priority, Queue};
+use super::queue::{Priority, Queue, Turn};
 use super::readers::OpenReads;
 use super::wal::Watch;
 use besom_ports::store::{Error, Result};
+use besom_record::courtesy::Courtesy;
 
 /// How long transactions keep other processes waiting before [`LONG_PAUSE`] follows them.
 const LONG: Duration = Duration::from_millis(500);
@@ -84,7 +86,9 @@ impl Writer {
         let queue = Arc::new(Queue::<Boxed>::new());
         let jobs = Arc::clone(&queue);
         let wal = Watch::new(&conn, reads);
-        let checkpoints = checkpoint::start(&mut conn, beside, damage.clone())?;
+        let others_write: Arc<AtomicBool> = Arc::default();
+        let seen = Arc::clone(&others_write);
+        let checkpoints = checkpoint::start(&mut conn, beside, damage.clone(), seen)?;
         let questions = Questions::watch(&mut conn, options.guard_timeout)
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
         let holds: Arc<Holds> = Arc::default();
@@ -99,6 +103,10 @@ impl Writer {
             wal,
             questions,
             held: Held::default(),
+            version: None,
+            courtesy: Courtesy::new(options.write_share),
+            others_write,
+            busy: Duration::ZERO,
         };
         let seen = damage.clone();
         let thread = std::thread::Builder::new()
@@ -110,7 +118,9 @@ impl Writer {
                     if catch_unwind(AssertUnwindSafe(|| job(&mut writing))).is_err() {
                         writing.clean();
                     }
-                    if quiet.is_over(Instant::now()) {
+                    let (now, busy) = (Instant::now(), std::mem::take(&mut writing.busy));
+                    jobs.rest(now, |bulk| writing.courtesy.rest_after(bulk, busy, now));
+                    if quiet.is_over(now) {
                         // It gives pages of the cache back, and fails for no reason that matters here.
                         let _ = writing.conn.execute_batch("PRAGMA shrink_memory");
                     }
@@ -126,12 +136,13 @@ impl Writer {
     /// Runs `job` on the writer's connection, outside any transaction.
     pub(super) async fn with<T: Send + 'static>(
         &self,
-        priority: Priority,
+        turn: impl Into<Turn>,
         job: impl FnOnce(&mut Writing) -> Job<T> + Send + 'static,
     ) -> Result<T> {
         let gone = || Error::Unavailable("the store's writer has stopped".into());
         self.damage.check()?;
-        let _permit = match priority {
+        let turn = turn.into();
+        let _permit = match turn.priority {
             Priority::Lease => None,
             _ => Some(self.room.acquire().await.map_err(|_| gone())?),
         };
@@ -142,7 +153,7 @@ impl Writer {
             let done = damage.check().map_err(Failure::from).and_then(|()| job(writing));
             let _ = reply.send(done.map_err(|failure| damage.note(failure.into())));
         });
-        self.queue.push(priority, boxed).map_err(|_| gone())?;
+        self.queue.push(turn, boxed).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| {
             Err(Error::Unavailable("the store's writer panicked; nothing was changed".into()))
         })
@@ -151,19 +162,19 @@ impl Writer {
     /// Runs `job` in one transaction that survives a crash of the machine.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        priority: Priority,
+        turn: impl Into<Turn>,
         job: impl FnOnce(&mut Tx<'_>) -> Job<T> + Send + 'static,
     ) -> Result<T> {
-        self.with(priority, move |writing| writing.transaction(Durability::Full, job)).await
+        self.with(turn, move |writing| writing.transaction(Durability::Full, job)).await
     }
 
     /// Runs `job` in one transaction that survives a crash of the process.
     pub(super) async fn run_light<T: Send + 'static>(
         &self,
-        priority: Priority,
+        turn: impl Into<Turn>,
         job: impl FnOnce(&mut Tx<'_>) -> Job<T> + Send + 'static,
     ) -> Result<T> {
-        self.with(priority, move |writing| writing.transaction(Durability::Process, job)).await
+        self.with(turn, move |writing| writing.transaction(Durability::Process, job)).await
     }
 }
 
@@ -188,6 +199,12 @@ pub(super) struct Writing {
     wal: Watch,
     questions: Arc<Questions>,
     held: Held,
+    /// The version of the data (`PRAGMA data_version`) that the last transaction has found.
+    version: Option<i64>,
+    courtesy: Courtesy,
+    others_write: Arc<AtomicBool>,
+    /// For how long the current job has held the write lock.
+    busy: Duration,
 }
 
 /// Counts jobs, to find that there is little to do.
@@ -270,10 +287,26 @@ impl Writing {
         };
         let ended = Instant::now();
         self.holds.release(ended);
+        self.busy += ended.duration_since(begun);
         if self.held.is_enough(begun, ended) {
             std::thread::sleep(LONG_PAUSE);
         }
         done
+    }
+
+    /// Notices commits of other processes. Within a transaction, the version of the data differs from that of the
+    /// one before only if another connection has committed in between.
+    fn look_for_others(&mut self) -> Job<()> {
+        let sql = "PRAGMA data_version";
+        let version = self.conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        let now = Instant::now();
+        if self.version.replace(version).is_some_and(|before| before != version) {
+            self.courtesy.notice(now);
+            // They find their moments.
+            self.held = Held::default();
+        }
+        self.others_write.store(self.courtesy.others_write(now), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Writes the log into the database, as far as readers allow; returns whether all of it is
@@ -333,7 +366,13 @@ impl Writing {
         });
         self.holds.answered(Instant::now(), begun.is_ok());
         match begun {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                let looked = self.look_for_others();
+                if looked.is_err() {
+                    self.clean();
+                }
+                looked
+            }
             Err(e) if is_busy(&e) => {
                 let waited = started.elapsed().as_millis();
                 let said = format!("another process has been writing for {waited} ms");

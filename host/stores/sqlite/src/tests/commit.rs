@@ -8,7 +8,7 @@ use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, ReadSet
 use besom_core::value::{Field, Value};
 
 use super::super::queue::Priority;
-use super::super::{LONG_FOR, Options, priority_of_batch};
+use super::super::{LONG_FOR, Options, turn_of_batch};
 use super::fixture::{Fixture, apply, change, document, text, update};
 use besom_ports::store::{Decision, Error, HistoryQuery, LeftOut, Outcome, Store};
 
@@ -368,7 +368,7 @@ async fn a_task_with_long_commits_lets_others_go_first() {
         let ago =
             |ago: Duration| Instant::now().checked_sub(ago).expect("a machine up for minutes");
         let long = long.iter().map(|(task, past)| (TaskName::from(*task), ago(*past))).collect();
-        priority_of_batch(&batch, &long)
+        turn_of_batch(&batch, &long).priority
     };
     let name = f.task.to_string();
     assert_eq!(of(&[]), Priority::Normal);

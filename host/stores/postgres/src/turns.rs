@@ -1,0 +1,91 @@
+//! The commits of tasks take turns, and rest in between, while others write to the server.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use besom_record::courtesy::{Bulk, Courtesy};
+use tokio::sync;
+
+use super::error::Job;
+use super::session::{Session, params};
+
+/// How often it is looked whether others write, at most.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Whether a session that is not Besom's has changed something in its open transaction. As Besom's count those of
+/// this role with this application name, of all hosts.
+const OTHERS_WRITE: &str = "SELECT EXISTS (SELECT FROM pg_locks l
+  WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+    AND l.pid <> ALL (ARRAY(SELECT a.pid FROM pg_stat_activity a WHERE a.usename = current_user
+      AND a.application_name = current_setting('application_name'))))";
+
+/// Whose turn it is.
+pub(super) struct Turns {
+    courtesy: Mutex<Courtesy>,
+    looked: Mutex<Option<Instant>>,
+    /// No commit begins before this time. Locked by the one that has its turn.
+    next: sync::Mutex<Option<Instant>>,
+}
+
+/// The turn of one commit, until it is dropped.
+pub(super) struct Turn<'a> {
+    turns: &'a Turns,
+    next: sync::MutexGuard<'a, Option<Instant>>,
+    bulk: Bulk,
+    begun: Instant,
+}
+
+impl Turns {
+    /// Commits take at most `share` percent of the time while others write.
+    pub(super) fn new(share: u32) -> Turns {
+        Turns {
+            courtesy: Mutex::new(Courtesy::new(share)),
+            looked: Mutex::default(),
+            next: sync::Mutex::default(),
+        }
+    }
+
+    fn courtesy(&self) -> MutexGuard<'_, Courtesy> {
+        self.courtesy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn; none: nobody else writes, so commits do not wait for each other.
+    pub(super) async fn take(&self, bulk: Bulk) -> Option<Turn<'_>> {
+        if !self.courtesy().is_shared(Instant::now()) {
+            return None;
+        }
+        let next = self.next.lock().await;
+        if let Some(at) = *next {
+            tokio::time::sleep_until(at.into()).await;
+        }
+        Some(Turn { turns: self, next, bulk, begun: Instant::now() })
+    }
+
+    /// Whether it is time to look again.
+    pub(super) fn is_time(&self) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let is_time = looked.is_none_or(|at| now.duration_since(at) >= LOOK_EVERY);
+        if is_time {
+            *looked = Some(now);
+        }
+        is_time
+    }
+
+    /// Looks whether others write.
+    pub(super) async fn look(&self, session: &Session) -> Job<()> {
+        let row = session.row(OTHERS_WRITE, params![]).await?;
+        if row.map(|row| row.try_get(0)).transpose()? == Some(true) {
+            self.courtesy().notice(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let took = now.duration_since(self.begun);
+        *self.next = Some(now + self.turns.courtesy().rest_after(self.bulk, took, now));
+    }
+}
