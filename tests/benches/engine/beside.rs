@@ -139,7 +139,8 @@ fn on_sqlite(path: &std::path::Path, writer: u64, done: &AtomicBool) -> Result<V
     let sql = Connection::open(path)?;
     sql.busy_timeout(BUSY)?;
     sql.pragma_update(None, "synchronous", "FULL")?;
-    let mut insert = sql.prepare("INSERT INTO things VALUES (?1, 4102444800000000, 'new', ?2, NULL)")?;
+    let mut insert =
+        sql.prepare("INSERT INTO things VALUES (?1, 4102444800000000, 'new', ?2, NULL)")?;
     let (mut felt, began) = (Vec::new(), Instant::now());
     for number in 0.. {
         if done.load(Ordering::Relaxed) {
@@ -194,7 +195,10 @@ fn loop_on_sqlite(path: &std::path::Path) -> Result<u64> {
     loop {
         let old = "SELECT id FROM things WHERE at < 2000000000 ORDER BY at LIMIT ?1";
         sql.execute_batch("BEGIN IMMEDIATE")?;
-        sql.execute(&format!("INSERT INTO kept SELECT * FROM things WHERE id IN ({old})"), [CHUNK])?;
+        sql.execute(
+            &format!("INSERT INTO kept SELECT * FROM things WHERE id IN ({old})"),
+            [CHUNK],
+        )?;
         let rows = sql.execute(&format!("DELETE FROM things WHERE id IN ({old})"), [CHUNK])? as u64;
         sql.execute("INSERT INTO history VALUES (unixepoch(), ?1)", [rows])?;
         sql.execute_batch("COMMIT")?;

@@ -23,7 +23,16 @@ mod undo;
 use anyhow::{Result, bail};
 
 const NAMES: [&str; 10] = [
-    "steps", "queue", "pgqueue", "tasks", "compaction", "scan", "lateness", "idle", "beside", "undo",
+    "steps",
+    "queue",
+    "pgqueue",
+    "tasks",
+    "compaction",
+    "scan",
+    "lateness",
+    "idle",
+    "beside",
+    "undo",
 ];
 
 fn main() -> Result<()> {

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::thing;
+use besom_tests::conformance::world::{apply, in_one_stream};
 use besom_tests::conformance::{Fixture as _, World, block_on};
+
+/// Commits after which it has been looked more often than is needed.
+const COMMITS_MAX: usize = 10_000;
 
 /// Only who waits for Besom counts, and not who waits for another session of the product.
 #[test]
@@ -57,4 +61,39 @@ fn a_locked_table_is_late() {
         let latency = strain().await.latency.expect("measured");
         assert!(latency < Duration::from_millis(900), "{latency:?}");
     });
+}
+
+/// Reads, and Besom's own commits, are no writes of others.
+#[test]
+fn a_session_that_writes_is_noticed_by_the_commits_of_tasks() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let store = fixture.inner();
+        let (reader, writer) =
+            (fixture.database().connect().await, fixture.database().connect().await);
+        let mut world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("a", 1)]).await;
+        reader.batch_execute("BEGIN; SELECT * FROM things").await.unwrap();
+        for round in 0..20 {
+            commit_one(&mut world, round).await;
+        }
+        assert!(!store.others_write());
+        writer.batch_execute("BEGIN; UPDATE things SET n = 2 WHERE id = 'a'").await.unwrap();
+        for round in 20..COMMITS_MAX {
+            commit_one(&mut world, round).await;
+            if store.others_write() {
+                return;
+            }
+        }
+        panic!("nothing was noticed");
+    });
+}
+
+async fn commit_one(world: &mut World, round: usize) {
+    let key = format!("k{round}");
+    world.planned("task", in_one_stream(&[key.as_str()])).await;
+    let items = world.log("task").await;
+    let entry = world.entry(items.last().expect("the planned item"), apply(vec![], vec![]));
+    let batch = world.batch(vec![entry]);
+    world.store().commit(&batch).await.expect("committed");
 }

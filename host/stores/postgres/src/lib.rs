@@ -173,6 +173,11 @@ impl PostgresStore {
         }
     }
 
+    /// Whether sessions that are not Besom's have been seen to write in the last seconds.
+    pub fn others_write(&self) -> bool {
+        self.turns.others_write()
+    }
+
     async fn look_for_others(&self) {
         let looked = match self.pools.take(Use::Write).await {
             Ok(session) => self.turns.look(&session).await.map_err(Error::from),

@@ -49,6 +49,11 @@ impl Turns {
         self.courtesy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether others write.
+    pub(super) fn others_write(&self) -> bool {
+        self.courtesy().others_write(Instant::now())
+    }
+
     /// Waits for a turn; none: nobody else writes, so commits do not wait for each other.
     pub(super) async fn take(&self, bulk: Bulk) -> Option<Turn<'_>> {
         if !self.courtesy().is_shared(Instant::now()) {
@@ -76,7 +81,10 @@ impl Turns {
     pub(super) async fn look(&self, session: &Session) -> Job<()> {
         let row = session.row(OTHERS_WRITE, params![]).await?;
         if row.map(|row| row.try_get(0)).transpose()? == Some(true) {
-            self.courtesy().notice(Instant::now());
+            let said = self.courtesy().notice(Instant::now());
+            if let Some(said) = said {
+                tracing::info!("{said}");
+            }
         }
         Ok(())
     }

@@ -13,8 +13,9 @@ use besom_ports::store::{Batch, Decision, Entry};
 pub const WRITE_SHARE_DEFAULT: u32 = 5;
 /// The share of items, if that of ranges is smaller.
 const ITEMS_SHARE_MIN: u32 = 50;
-/// For how long after a write of others further ones are expected.
-pub const GOES_ON_FOR: Duration = Duration::from_secs(5);
+/// Others write if they were seen to so often within this time: a command of an operator is no product at work.
+pub const SEEN_WITHIN: Duration = Duration::from_secs(5);
+const SEEN_MIN: usize = 3;
 /// The longest rest after one transaction.
 pub const REST_MAX: Duration = Duration::from_secs(1);
 
@@ -46,24 +47,34 @@ impl Bulk {
 pub struct Courtesy {
     /// In percent of the time.
     share: u32,
-    /// When a write of others was noticed last.
-    noticed: Option<Instant>,
+    /// When writes of others were seen last.
+    seen: [Option<Instant>; SEEN_MIN],
 }
 
 impl Courtesy {
     /// Bulk work writes for at most `share` percent of the time while others write; 100: it never rests.
     pub fn new(share: u32) -> Courtesy {
-        Courtesy { share: share.clamp(1, 100), noticed: None }
+        Courtesy { share: share.clamp(1, 100), seen: [None; SEEN_MIN] }
     }
 
-    /// Others have written.
-    pub fn notice(&mut self, now: Instant) {
-        self.noticed = Some(now);
+    /// Others have written. Returns what to log, if this begins now.
+    pub fn notice(&mut self, now: Instant) -> Option<String> {
+        let before = self.others_write(now);
+        self.seen.rotate_left(1);
+        self.seen[SEEN_MIN - 1] = Some(now);
+        let begins = !before && self.others_write(now);
+        let share = self.share;
+        (begins && share < 100).then(|| {
+            format!(
+                "others write to the database: ranges of rows are changed for {share} % of the time \
+                 (store.write_share)"
+            )
+        })
     }
 
     /// Whether others write.
     pub fn others_write(&self, now: Instant) -> bool {
-        self.noticed.is_some_and(|at| now.duration_since(at) < GOES_ON_FOR)
+        self.seen[0].is_some_and(|at| now.duration_since(at) < SEEN_WITHIN)
     }
 
     /// Whether bulk work has to rest between its transactions.
@@ -92,19 +103,33 @@ mod tests {
     fn bulk_work_rests_while_others_write() {
         let (mut courtesy, start) = (Courtesy::new(5), Instant::now());
         let took = Duration::from_millis(2);
-        assert_eq!(courtesy.rest_after(Bulk::Ranges, took, start), Duration::ZERO, "nobody has written");
-        courtesy.notice(start);
+        assert_eq!(
+            courtesy.rest_after(Bulk::Ranges, took, start),
+            Duration::ZERO,
+            "nobody has written"
+        );
+        assert_eq!((courtesy.notice(start), courtesy.notice(start)), (None, None));
+        assert_eq!(courtesy.rest_after(Bulk::Ranges, took, start), Duration::ZERO, "a command");
+        assert!(courtesy.notice(start).is_some_and(|said| said.contains("5 %")));
+        assert_eq!(courtesy.notice(start), None, "it goes on");
         assert_eq!(courtesy.rest_after(Bulk::Ranges, took, start), Duration::from_millis(38));
         assert_eq!(courtesy.rest_after(Bulk::Items, took, start), took);
         assert_eq!(courtesy.rest_after(Bulk::Ranges, Duration::from_secs(9), start), REST_MAX);
-        assert_eq!(courtesy.rest_after(Bulk::Ranges, took, start + GOES_ON_FOR), Duration::ZERO, "they have stopped");
+        assert_eq!(
+            courtesy.rest_after(Bulk::Ranges, took, start + SEEN_WITHIN),
+            Duration::ZERO,
+            "they have stopped"
+        );
     }
 
     #[test]
     fn with_all_of_the_time_nothing_rests() {
         let (mut courtesy, start) = (Courtesy::new(100), Instant::now());
-        courtesy.notice(start);
-        assert!(!courtesy.is_shared(start));
-        assert_eq!(courtesy.rest_after(Bulk::Ranges, Duration::from_secs(1), start), Duration::ZERO);
+        assert!((0..SEEN_MIN).all(|_| courtesy.notice(start).is_none()));
+        assert!(courtesy.others_write(start) && !courtesy.is_shared(start));
+        assert_eq!(
+            courtesy.rest_after(Bulk::Ranges, Duration::from_secs(1), start),
+            Duration::ZERO
+        );
     }
 }

@@ -162,9 +162,10 @@ const GUARDS_MANY: usize = 4_000;
 fn turn_of_batch(batch: &Batch, long: &LongCommits) -> Turn {
     let priority = priority_of(batch.lane);
     let bulky = |entry: &Entry| match &entry.decision {
-        Decision::Apply { proposal, .. } => proposal.changes.iter().any(|change| {
-            matches!(change, Change::DeleteReadSet(_)) || change.range().is_some()
-        }),
+        Decision::Apply { proposal, .. } => proposal
+            .changes
+            .iter()
+            .any(|change| matches!(change, Change::DeleteReadSet(_)) || change.range().is_some()),
         Decision::Settle(_) => false,
     };
     let was_long = |entry: &Entry| {
@@ -348,7 +349,9 @@ impl Store for SqliteStore {
     async fn plan_page(&self, fence: &FencingToken, page: &PlanPage) -> Result<Planned> {
         let (fence, page, partitions) = (fence.clone(), page.clone(), self.founded.partitions);
         self.writer
-            .run(Priority::Normal.bulk(Bulk::Items), move |tx| planning::plan_page(tx, &fence, &page, partitions))
+            .run(Priority::Normal.bulk(Bulk::Items), move |tx| {
+                planning::plan_page(tx, &fence, &page, partitions)
+            })
             .await
     }
 

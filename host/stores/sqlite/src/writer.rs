@@ -301,12 +301,20 @@ impl Writing {
         let version = self.conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
         let now = Instant::now();
         if self.version.replace(version).is_some_and(|before| before != version) {
-            self.courtesy.notice(now);
+            if let Some(said) = self.courtesy.notice(now) {
+                tracing::info!("{said}");
+            }
             // They find their moments.
             self.held = Held::default();
         }
         self.others_write.store(self.courtesy.others_write(now), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether other processes are writing.
+    #[cfg(test)]
+    pub(super) fn others_write(&self) -> bool {
+        self.courtesy.others_write(Instant::now())
     }
 
     /// Writes the log into the database, as far as readers allow; returns whether all of it is

@@ -8,6 +8,7 @@ use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, ReadSet
 use besom_core::value::{Field, Value};
 
 use super::super::queue::Priority;
+use super::super::writer::Durability;
 use super::super::{LONG_FOR, Options, turn_of_batch};
 use super::fixture::{Fixture, apply, change, document, text, update};
 use besom_ports::store::{Decision, Error, HistoryQuery, LeftOut, Outcome, Store};
@@ -375,4 +376,27 @@ async fn a_task_with_long_commits_lets_others_go_first() {
     assert_eq!(of(&[("another", Duration::ZERO)]), Priority::Normal);
     assert_eq!(of(&[(&name, Duration::ZERO)]), Priority::Heavy);
     assert_eq!(of(&[(&name, LONG_FOR)]), Priority::Normal);
+}
+
+#[tokio::test]
+async fn other_connections_that_write_are_noticed() {
+    let f = Fixture::new().await;
+    let looked = || {
+        f.store.writer.with(Priority::Normal, |writing| {
+            writing.transaction(Durability::Full, |_| Ok(()))?;
+            Ok(writing.others_write())
+        })
+    };
+    for round in 0..8 {
+        f.plan(&[&format!("k{round}")]).await;
+        assert!(!looked().await.unwrap(), "its own commits are no others'");
+    }
+    let other = rusqlite::Connection::open(f.dir.path().join("besom.db")).unwrap();
+    other.execute_batch("CREATE TABLE other (x)").unwrap();
+    let mut noticed = Vec::new();
+    for _ in 0..3 {
+        other.execute_batch("INSERT INTO other VALUES (1)").unwrap();
+        noticed.push(looked().await.unwrap());
+    }
+    assert_eq!(noticed, [false, false, true]);
 }
