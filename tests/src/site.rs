@@ -270,7 +270,7 @@ impl Site {
         let found = guests.scan(&call, view, activity, Some(&tenant), None, world::ALL).await;
         let page = world::page(task, run, found.unwrap().candidates);
         let planned = store.plan_page(&self.fence, &page).await.unwrap();
-        store.end_scan(&self.fence, run, None, None).await.unwrap();
+        store.end_scan(&self.fence, (&task.into(), run), None, None).await.unwrap();
         planned.planned
     }
 

@@ -223,7 +223,7 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
             let run = world.run(task).await;
             let page = PlanPage { quota, cursor, ..page(task, run, candidates) };
             let planned = world.store().plan_page(&world.fence, &page).await.unwrap();
-            world.store().end_scan(&world.fence, run, None, None).await.unwrap();
+            world.end_scan(task, run).await;
             Result::Planned(planned)
         }
         Step::Commit { picks, stale, again } => {

@@ -415,7 +415,8 @@ fn a_raise_waits_for_the_write_of_the_leader_before() {
         stage.product("COMMIT").await;
         assert!(raise.await.unwrap().is_ok());
         let store = stage.world.store();
-        let stale = store.end_scan(&stage.world.fence, RunId(1), None, None).await;
+        let of = (&"task".into(), RunId(1));
+        let stale = store.end_scan(&stage.world.fence, of, None, None).await;
         assert!(matches!(stale, Err(Error::Fenced)), "{stale:?}");
     });
 }

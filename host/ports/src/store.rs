@@ -1287,10 +1287,13 @@ pub trait Store: Send + Sync {
     /// Ends the scan of a run, with an error or without. Also ends the run if none of its items is
     /// in the log; timers and retries outlive the run. Returns whether the run has ended. Repeating
     /// the call changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the task has no such run: after a restore, its number may be another task's.
     async fn end_scan(
         &self,
         fence: &FencingToken,
-        run: RunId,
+        (task, run): (&TaskName, RunId),
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
     ) -> Result<bool>;

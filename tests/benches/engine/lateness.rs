@@ -201,7 +201,7 @@ pub async fn prepare(place: &place::Place, due: Option<Time>) -> Result<()> {
         };
         store.plan_page(&fence, &page).await?;
     }
-    store.end_scan(&fence, run, None, None).await?;
+    store.end_scan(&fence, (&"share-expiry".into(), run), None, None).await?;
     Ok(())
 }
 

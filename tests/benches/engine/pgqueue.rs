@@ -309,7 +309,7 @@ async fn plan(store: &PostgresStore, fence: &FencingToken) -> Result<()> {
         };
         store.plan_page(fence, &page).await?;
     }
-    store.end_scan(fence, run, None, None).await?;
+    store.end_scan(fence, (&"bench".into(), run), None, None).await?;
     Ok(())
 }
 

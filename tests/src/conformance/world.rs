@@ -117,8 +117,14 @@ impl World {
     pub async fn planned(&self, task: &str, candidates: Vec<Candidate>) -> RunId {
         let run = self.run(task).await;
         self.plan(task, run, candidates).await;
-        self.store().end_scan(&self.fence, run, None, None).await.expect("a scan ends");
+        self.end_scan(task, run).await;
         run
+    }
+
+    /// Ends the scan of a run; returns whether the run has ended.
+    pub async fn end_scan(&self, task: &str, run: RunId) -> bool {
+        let of = (&task.into(), run);
+        self.store().end_scan(&self.fence, of, None, None).await.expect("a scan ends")
     }
 
     // ---- execution

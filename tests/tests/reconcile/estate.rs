@@ -204,7 +204,7 @@ impl Estate {
         }
         let page = world::page(task, run, candidates);
         let planned = store.plan_page(&self.fence, &page).await.unwrap();
-        store.end_scan(&self.fence, run, None, None).await.unwrap();
+        store.end_scan(&self.fence, (&task.into(), run), None, None).await.unwrap();
         planned.planned
     }
 

@@ -751,8 +751,9 @@ impl Ports {
                 self.note_scan(&scan.definition.name, scan.run, &result);
                 PlanEvent::Planned(scan.run, result)
             }
-            Plan::EndScan { fence, run, cursor, error, cut, failures } => {
-                let result = store.end_scan(&fence, run, cursor.as_ref(), error.as_deref()).await;
+            Plan::EndScan { fence, task, run, cursor, error, cut, failures } => {
+                let of = (&task, run);
+                let result = store.end_scan(&fence, of, cursor.as_ref(), error.as_deref()).await;
                 self.recorder.scan_ended(run);
                 if let Some(cut) = cut {
                     self.recorder.scanned(cut);
@@ -760,7 +761,7 @@ impl Ports {
                 if let Ok(true) = &result {
                     self.recorder.ended(run);
                 }
-                if let (Ok(_), Some((task, max))) = (&result, failures) {
+                if let (Ok(_), Some(max)) = (&result, failures) {
                     let now = self.clock.now().mono;
                     self.braking.look_at_runs(store.as_ref(), now, &task, max).await;
                 }

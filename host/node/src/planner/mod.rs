@@ -152,6 +152,8 @@ pub enum Command {
     EndScan {
         /// The leader's fencing token.
         fence: FencingToken,
+        /// The task of the run.
+        task: TaskName,
         /// The run whose scan has ended.
         run: RunId,
         /// Where the next cycle begins.
@@ -160,8 +162,8 @@ pub enum Command {
         error: Option<String>,
         /// What the run left for the next one; none: the scan ended before.
         cut: Option<Cut>,
-        /// The task of a scan that failed, and how many failed runs in a row pause it.
-        failures: Option<(TaskName, NonZeroU32)>,
+        /// How many failed runs in a row pause the task, if the scan failed.
+        failures: Option<NonZeroU32>,
     },
     /// Examine what a run would change, and open its review.
     Examine {

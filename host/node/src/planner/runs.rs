@@ -118,13 +118,20 @@ impl Planner {
                         tenants: cut,
                         candidates_max: definition.candidates_per_tenant,
                     });
-                    let max = definition
+                    let failures = definition
                         .brakes
                         .failures
                         .filter(|_| cut.is_some() && error.is_some() && active.cancelled.is_none());
-                    let failures = max.map(|max| (active.run.task.clone(), max));
-                    let fence = fence.clone();
-                    out.push(Command::EndScan { fence, run: id, cursor, error, cut, failures });
+                    let (fence, task) = (fence.clone(), active.run.task.clone());
+                    out.push(Command::EndScan {
+                        fence,
+                        task,
+                        run: id,
+                        cursor,
+                        error,
+                        cut,
+                        failures,
+                    });
                 }
             }
         }

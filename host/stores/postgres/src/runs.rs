@@ -220,7 +220,7 @@ pub(super) async fn end_scan(
     session: Session,
     clock: &Clock,
     fence: &FencingToken,
-    run: RunId,
+    (task, run): (&TaskName, RunId),
     tenant_cursor: Option<&Tenant>,
     error: Option<&str>,
 ) -> Result<bool> {
@@ -230,7 +230,7 @@ pub(super) async fn end_scan(
     let done = match check_fence(&answers[0]) {
         Ok(()) => {
             let cursor = tenant_cursor.map(|t| tenant_text(Some(t)).into_owned());
-            ended(&tx, run, cursor, error).await
+            ended(&tx, (task, run), cursor, error).await
         }
         Err(fenced) => Err(fenced),
     };
@@ -249,12 +249,20 @@ pub(super) async fn end_scan(
     Ok(row.try_get(0).map_err(super::error::Failure::from)?)
 }
 
-async fn ended(tx: &Tx, run: RunId, cursor: Option<String>, error: Option<&str>) -> Job<()> {
+async fn ended(
+    tx: &Tx,
+    (task, run): (&TaskName, RunId),
+    cursor: Option<String>,
+    error: Option<&str>,
+) -> Job<()> {
+    let number = "SELECT r.task FROM @.run r JOIN @.task t ON t.id = r.task
+         WHERE r.id = $1 AND t.name = $2";
+    let found = tx.row(number, params![run.0 as i64, task.as_str().to_owned()]).await?;
+    let Some(row) = found else { return Err(invalid(format!("{task} has no run {run}"))) };
     if close_scan(tx, run, error).await? {
         tx.execute(
-            "UPDATE @.task SET tenant_cursor = $2
-             WHERE id = (SELECT task FROM @.run WHERE id = $1)",
-            params![run.0 as i64, cursor],
+            "UPDATE @.task SET tenant_cursor = $2 WHERE id = $1",
+            params![row.try_get::<_, i32>(0)?, cursor],
         )
         .await?;
     }

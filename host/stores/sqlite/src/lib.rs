@@ -363,15 +363,15 @@ impl Store for SqliteStore {
     async fn end_scan(
         &self,
         fence: &FencingToken,
-        run: RunId,
+        (task, run): (&TaskName, RunId),
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
     ) -> Result<bool> {
-        let (fence, cursor) = (fence.clone(), tenant_cursor.cloned());
+        let (fence, task, cursor) = (fence.clone(), task.clone(), tenant_cursor.cloned());
         let error = error.map(str::to_owned);
         self.writer
             .run(Priority::Normal, move |tx| {
-                runs::end_scan(tx, &fence, run, cursor.as_ref(), error.as_deref())
+                runs::end_scan(tx, &fence, (&task, run), cursor.as_ref(), error.as_deref())
             })
             .await
     }

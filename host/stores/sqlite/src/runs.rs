@@ -201,26 +201,25 @@ fn write_state(tx: &mut Tx<'_>, state: &TaskState) -> Job<()> {
 pub(super) fn end_scan(
     tx: &mut Tx<'_>,
     fence: &FencingToken,
-    run: RunId,
+    (name, run): (&TaskName, RunId),
     tenant_cursor: Option<&Tenant>,
     error: Option<&str>,
 ) -> Job<bool> {
     check_fence(tx, fence)?;
+    let task = tx.task(name)?;
+    let is_of_task = "SELECT 1 FROM besom_run WHERE id = ?1 AND task = ?2";
+    if !tx.conn.prepare_cached(is_of_task)?.exists(params![run.0, task])? {
+        return Err(Error::Invalid(format!("{name} has no run {run}")).into());
+    }
     if close_scan(tx, run, error)? {
         tx.conn
-            .prepare_cached(
-                "UPDATE besom_task SET tenant_cursor = ?2
-                 WHERE id = (SELECT task FROM besom_run WHERE id = ?1)",
-            )?
-            .execute(params![run.0, tenant_cursor.map(Tenant::as_str)])?;
+            .prepare_cached("UPDATE besom_task SET tenant_cursor = ?2 WHERE id = ?1")?
+            .execute(params![task, tenant_cursor.map(Tenant::as_str)])?;
     }
     end_if_done(tx, run)?;
-    let ended: Option<bool> = tx
-        .conn
-        .prepare_cached("SELECT ended_at IS NOT NULL FROM besom_run WHERE id = ?1")?
-        .query_row([run.0], |r| r.get(0))
-        .optional()?;
-    ended.ok_or_else(|| Error::Invalid(format!("there is no run {run}")).into())
+    let mut ended =
+        tx.conn.prepare_cached("SELECT ended_at IS NOT NULL FROM besom_run WHERE id = ?1")?;
+    Ok(ended.query_row([run.0], |r| r.get(0))?)
 }
 
 /// Marks a scan as ended; returns whether it was open.

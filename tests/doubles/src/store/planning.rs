@@ -201,14 +201,14 @@ impl State {
     pub(super) fn end_scan(
         &mut self,
         fence: &FencingToken,
-        run: RunId,
+        (task, run): (&TaskName, RunId),
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
         now: Time,
     ) -> Result<bool> {
         self.check_fence(fence)?;
-        let Some(known) = self.runs.get(&run) else {
-            return Err(Error::Invalid(format!("there is no run {run}")));
+        let Some(known) = self.runs.get(&run).filter(|known| known.task == *task) else {
+            return Err(Error::Invalid(format!("{task} has no run {run}")));
         };
         if !known.scan_done {
             if let Some(state) = self.tasks.get_mut(&known.task) {

@@ -59,7 +59,7 @@ pub async fn a_stale_leader_can_write_nothing(world: &mut World) {
     let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
     is_fenced(store.decide_slots(&stale, &decision).await);
     is_fenced(store.plan_page(&stale, &page("task", run, vec![candidate("k")])).await);
-    is_fenced(store.end_scan(&stale, run, None, None).await);
+    is_fenced(store.end_scan(&stale, (&task("task"), run), None, None).await);
     let effect = CommandEffect::Pause(task("task"));
     is_fenced(
         store.apply_command(&stale, &world.asked(id).await, &effect, "paused", LETTERS).await,

@@ -141,7 +141,7 @@ pub async fn a_rejection_discards_what_was_planned(world: &mut World) {
     let later = world.now + Duration::from_secs(600);
     let earlier = world.run("task").await;
     world.plan("task", earlier, vec![due("other", later)]).await;
-    world.store().end_scan(&world.fence, earlier, None, None).await.unwrap();
+    world.end_scan("task", earlier).await;
     for limit in [2, 100] {
         let run = run_in(world, Mode::Approve).await;
         let mut all = in_one_stream(&["k1", "k2", "k3"]);
@@ -257,7 +257,7 @@ pub async fn reviews_are_listed_newest_first(world: &mut World) {
 pub async fn reviews_are_pruned_with_their_run(world: &mut World) {
     let run = run_in(world, Mode::Preview).await;
     open(world, run, None).await;
-    world.store().end_scan(&world.fence, run, None, None).await.unwrap();
+    world.end_scan("task", run).await;
     world.advance(Duration::from_secs(3_600));
     let minute = Duration::from_secs(60);
     let keep = Retention { history: minute, undo: &[], nodes: minute, routed: None };

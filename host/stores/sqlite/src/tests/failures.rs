@@ -134,7 +134,7 @@ async fn a_leader_below_the_fence_writes_nothing() {
     let waiting = f.plan(&["a"]).await;
     let next = FencingToken { term: Term(2), token_hash: [9; 32] };
     f.store.raise_fence(&next, &node(), None).await.unwrap();
-    let ended = f.store.end_scan(&f.fence, f.run, None, None).await;
+    let ended = f.store.end_scan(&f.fence, (&f.task, f.run), None, None).await;
     assert!(matches!(ended, Err(Error::Fenced)));
     let skip = Settle::Skip { reason: "late".into(), settled: false };
     let entries = waiting.into_iter().map(|w| (w, Decision::Settle(skip.clone()))).collect();
