@@ -66,7 +66,7 @@ pub struct Options {
     pub guard_timeout: Duration,
     /// The maximum size of the before-images of a commit, in bytes before they are packed.
     pub undo_bytes: u64,
-    /// In percent of the time: for how long ranges of rows are changed at most while others write to the server.
+    /// In percent of the time: for how long ranges of rows are changed at most while others write to the database.
     pub write_share: u32,
     /// After this time the server ends a write transaction whose client is idle: a frozen leader
     /// must not block the next leader's raise for longer.

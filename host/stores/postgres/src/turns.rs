@@ -1,4 +1,4 @@
-//! The commits of tasks take turns, and rest in between, while others write to the server.
+//! The commits of tasks take turns, and rest in between, while others write to the database.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,12 +12,13 @@ use super::session::{Session, params};
 /// How often it is looked whether others write, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Whether a session that is not Besom's has changed something in its open transaction. As Besom's count those of
-/// this role with this application name, of all hosts.
-const OTHERS_WRITE: &str = "SELECT EXISTS (SELECT FROM pg_locks l
+/// Whether a session of this database that is not Besom's has changed something in its open transaction. As
+/// Besom's count those of this role with this application name, of all hosts.
+const OTHERS_WRITE: &str = "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
   WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
-    AND l.pid <> ALL (ARRAY(SELECT a.pid FROM pg_stat_activity a WHERE a.usename = current_user
-      AND a.application_name = current_setting('application_name'))))";
+    AND a.datname = current_database()
+    AND NOT (a.usename = current_user
+      AND a.application_name = current_setting('application_name')))";
 
 /// Whose turn it is.
 pub(super) struct Turns {
