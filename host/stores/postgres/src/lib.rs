@@ -394,7 +394,7 @@ impl Store for PostgresStore {
     async fn end_scan(
         &self,
         fence: &FencingToken,
-        run: RunId,
+        run: (&TaskName, RunId),
         tenant_cursor: Option<&Tenant>,
         error: Option<&str>,
     ) -> Result<bool> {

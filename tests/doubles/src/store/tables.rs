@@ -441,7 +441,7 @@ impl Tables {
                 None => return Err(Violation(format!("no column {name} in {}", collection.table))),
             }
         }
-        let null = |name: &&String| row.get(*name).is_none_or(|value| *value == Value::Null);
+        let null = |name: &&String| row.get(name).is_none_or(|value| *value == Value::Null);
         if let Some(name) = table.not_null.iter().find(null) {
             return Err(Violation(format!("{}.{name} may not be null", collection.name)));
         }

@@ -48,12 +48,12 @@ impl Invariant for Fences {
 /// The term under which the store has accepted a write of a leader.
 fn accepted(command: &Command, answer: &Event) -> Option<Term> {
     use planner::Event as Planned;
-    let is_accepted = match answer {
-        Event::Planner(_, Planned::Decided(_, Ok(_)) | Planned::Applied(_, Ok(_))) => true,
-        Event::Planner(_, Planned::ScanEnded(_, Ok(_)) | Planned::Planned(_, Ok(_))) => true,
-        Event::Pruned(Ok(_)) => true,
-        _ => false,
-    };
+    let is_accepted = matches!(
+        answer,
+        Event::Planner(_, Planned::Decided(_, Ok(_)) | Planned::Applied(_, Ok(_)))
+            | Event::Planner(_, Planned::ScanEnded(_, Ok(_)) | Planned::Planned(_, Ok(_)))
+            | Event::Pruned(Ok(_))
+    );
     let term = match command {
         Command::Planner(term, _) => *term,
         Command::Prune(fence) => fence.term,
