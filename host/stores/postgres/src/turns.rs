@@ -14,7 +14,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whether a session of this database that is not Besom's has changed something in its open transaction. As
 /// Besom's count those of this role with this application name, of all hosts.
-const OTHERS_WRITE: &str = "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+const OTHERS_WRITE: &str =
+    "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
   WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
     AND a.datname = current_database()
     AND NOT (a.usename = current_user
