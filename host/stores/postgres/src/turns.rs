@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use besom_record::courtesy::{Bulk, Courtesy};
+use besom_record::courtesy::{BULK_KINDS, Bulk, Courtesy};
 use tokio::sync;
 
 use super::error::Job;
@@ -25,8 +25,8 @@ const OTHERS_WRITE: &str =
 pub(super) struct Turns {
     courtesy: Mutex<Courtesy>,
     looked: Mutex<Option<Instant>>,
-    /// No commit begins before this time. Locked by the one that has its turn.
-    next: sync::Mutex<Option<Instant>>,
+    /// By kind: no such commit begins before this time. Locked by the one that has its turn.
+    next: [sync::Mutex<Option<Instant>>; BULK_KINDS],
 }
 
 /// The turn of one commit, until it is dropped.
@@ -43,7 +43,7 @@ impl Turns {
         Turns {
             courtesy: Mutex::new(Courtesy::new(share)),
             looked: Mutex::default(),
-            next: sync::Mutex::default(),
+            next: Default::default(),
         }
     }
 
@@ -56,12 +56,12 @@ impl Turns {
         self.courtesy().others_write(Instant::now())
     }
 
-    /// Waits for a turn; none: nobody else writes, so commits do not wait for each other.
+    /// Waits for a turn among its kind; none: nobody else writes, so commits do not wait for each other.
     pub(super) async fn take(&self, bulk: Bulk) -> Option<Turn<'_>> {
         if !self.courtesy().is_shared(Instant::now()) {
             return None;
         }
-        let next = self.next.lock().await;
+        let next = self.next[bulk as usize].lock().await;
         if let Some(at) = *next {
             tokio::time::sleep_until(at.into()).await;
         }

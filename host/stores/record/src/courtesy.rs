@@ -29,6 +29,9 @@ pub enum Bulk {
     Items,
 }
 
+/// The number of kinds of such work, each of which has its own share.
+pub const BULK_KINDS: usize = 2;
+
 impl Bulk {
     /// What a batch is.
     pub fn of(batch: &Batch) -> Bulk {

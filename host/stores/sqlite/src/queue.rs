@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use besom_record::courtesy::Bulk;
+use besom_record::courtesy::{BULK_KINDS, Bulk};
 
 /// The priorities, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ struct State<J> {
     closed: bool,
     /// The job that was handed out last, and when.
     running: Option<(Turn, Instant)>,
-    /// No bulk work begins before this time.
-    bulk_at: Option<Instant>,
+    /// By kind: no such bulk work begins before this time.
+    bulk_at: [Option<Instant>; BULK_KINDS],
     /// The time that the last heavy job took.
     heavy_took: Duration,
     /// No heavy job begins before this time, unless it has been passed over often enough.
@@ -87,7 +87,7 @@ impl<J> Queue<J> {
             passed_over: 0,
             closed: false,
             running: None,
-            bulk_at: None,
+            bulk_at: [None; BULK_KINDS],
             heavy_took: Duration::ZERO,
             heavy_at: None,
         });
@@ -105,11 +105,11 @@ impl<J> Queue<J> {
         Ok(())
     }
 
-    /// If the job that was handed out last was bulk work, such work rests for this long.
+    /// If the job that was handed out last was bulk work, work of its kind rests for this long.
     pub(super) fn rest(&self, now: Instant, for_bulk: impl FnOnce(Bulk) -> Duration) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((Turn { bulk: Some(bulk), .. }, _)) = state.running {
-            state.bulk_at = Some(now + for_bulk(bulk));
+            state.bulk_at[bulk as usize] = Some(now + for_bulk(bulk));
         }
     }
 
@@ -162,16 +162,19 @@ impl<J> State<J> {
     }
 
     fn next(&mut self, now: Instant) -> Next<J> {
-        let rests_until = self.bulk_at.filter(|at| *at > now && !self.closed);
+        let rests_until = |bulk: &Option<Bulk>| {
+            let at = self.bulk_at[(*bulk)? as usize];
+            at.filter(|at| *at > now && !self.closed)
+        };
         // The first of each priority that may begin.
         let first = |of: &Priority| {
             let mut jobs = self.jobs[*of as usize].iter();
-            jobs.position(|(bulk, _)| bulk.is_none() || rests_until.is_none())
+            jobs.position(|(bulk, _)| rests_until(bulk).is_none())
         };
         let mut waiting = PRIORITIES.into_iter().filter_map(|of| Some((of, first(&of)?)));
         let Some(highest) = waiting.next() else {
-            let is_any = self.jobs.iter().any(|jobs| !jobs.is_empty());
-            return rests_until.filter(|_| is_any).map_or(Next::None, Next::At);
+            let rests = self.jobs.iter().flatten().filter_map(|(bulk, _)| rests_until(bulk));
+            return rests.min().map_or(Next::None, Next::At);
         };
         let lowest = waiting.next_back().unwrap_or(highest);
         let is_passed_over = self.passed_over >= PASSED_OVER_MAX;
@@ -268,6 +271,8 @@ mod tests {
         let mut state = queue.state.lock().unwrap();
         let Next::At(at) = state.next(Instant::now()) else { panic!("it rests") };
         assert_eq!(at, until, "only bulk work prolongs its rest");
+        state.jobs[Priority::Normal as usize].push_back((Some(Bulk::Items), 5));
+        assert!(matches!(state.next(Instant::now()), Next::Job(5)), "the other kind goes on");
         assert!(matches!(state.next(until), Next::Job(2)));
         drop(state);
         queue.close();
