@@ -356,6 +356,9 @@ where
         self.lasts.clear();
         self.life = None;
         let mut connection = (self.connect)()?;
+        // WAIT covers only what its own connection has written. So one that breaks between the output and WAIT
+        // is an error, and is not replaced in silence.
+        connection.set_auto_reconnect(false);
         // On all servers; one that takes over later has none, and the feed begins anew.
         let mut load = |script| cmd("SCRIPT").arg("LOAD").arg(script).query(&mut connection);
         let (apply, progress) = (load(APPLY)?, load(PROGRESS)?);

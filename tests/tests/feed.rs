@@ -790,6 +790,24 @@ fn without_numbers_redis_has_each_offset_once() {
     assert_eq!(payloads(&place, "a"), ["1", "2", "3"]);
 }
 
+/// `WAIT` covers only the writes of its own connection, so what a former one has applied is written again.
+#[test]
+fn what_redis_has_already_is_written_again_for_its_replicas() {
+    let place = ToRedis::new("written");
+    let mut sink = place.sink();
+    sink.begin().unwrap();
+    sink.start("t", 0).unwrap();
+    for message in [numbered(1), Message { number: 0, ..numbered(2) }] {
+        commit_one(&mut sink, message.clone()).unwrap();
+        let (mut server, name) = ToRedis::names("feed:position:written:t:{a}").remove(0);
+        redis::cmd("WATCH").arg(name).exec(&mut server).unwrap();
+        commit_one(&mut sink, message).unwrap();
+        let unwritten: Option<()> = redis::pipe().atomic().ping().query(&mut server).unwrap();
+        assert_eq!(unwritten, None, "a transaction that watches the name is refused");
+    }
+    assert_eq!(payloads(&place, "a"), ["1", "2"]);
+}
+
 /// A consumer that ends after a command was refused, and before it could set the message aside.
 #[test]
 fn what_redis_has_refused_half_of_is_not_applied_again() {

@@ -66,6 +66,10 @@ for item = 1, tonumber(take()) do
         if kind == 'letter' and redis.call('HGET', kept, 'refused') == name then
             redis.call('HDEL', kept, 'refused', 'why')
         end
+    else
+        -- It was applied by a former connection, whose writes the replicas may not have. WAIT covers only what
+        -- its own connection has written, so this one writes the same again.
+        redis.call('HSET', kept, field, former)
     end
 end
 if last ~= '' and redis.call('HGET', kept, 'last') == last then
