@@ -1,35 +1,47 @@
-//! Starts a host of Besom, counters, aggregators and clients, kills them at random if it is asked to, and
-//! compares every number at the end.
+//! Starts brokers, a Redis Cluster, a host of Besom, counters, aggregators and clients, kills them at random
+//! if it is asked to, and compares every number at the end.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use besom_feed::kafka::read_state;
-use besom_feed::rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use besom_feed::rdkafka::client::DefaultClientContext;
-use besom_feed::rdkafka::consumer::{BaseConsumer, Consumer as _};
-use besom_feed::rdkafka::error::KafkaError;
-use besom_feed::rdkafka::message::{Headers as _, Message as _};
-use besom_feed::rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use besom_feed::{Error, Settings};
+use anyhow::{Result, ensure};
+use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
 
-use crate::{COUNTS, Consuming, DEAD, LINES, TEXTS, aggregator, client, counter, text};
+use crate::{Consuming, DEAD, LINES, TEXTS, client, counter, text};
 
-/// How many lines of each log are shown if not all is counted in time.
-const LOG_LINES: usize = 12;
+mod counts;
+mod kafka;
+mod kills;
+mod process;
+mod redis;
+mod topics;
+
+use counts::Counts;
+use kafka::Kafka;
+use kills::{Course, Killed, Kind};
+use process::{Process, pause, tail, wait_for};
+use redis::Redis;
+
 /// How often the experiment looks whether all is counted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Whatever is counted twice, is within this time: a feed that begins anew pauses for 5 s at most.
+const QUIET: Duration = Duration::from_secs(6);
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The brokers of Kafka, without the topics of this example.
+    /// Brokers of Kafka of your own, without the topics of this example. Without them, three are started.
     #[arg(long)]
-    brokers: String,
+    brokers: Option<String>,
+    /// Nodes of a Redis Cluster of your own, each with a replica: redis://host:port, separated by commas.
+    /// Without them, three primaries and three replicas are started.
+    #[arg(long, value_delimiter = ',', conflicts_with = "sqlite")]
+    redis: Vec<String>,
+    /// Count into SQLite, without Redis.
+    #[arg(long)]
+    sqlite: bool,
     /// The program of Besom.
     #[arg(long, default_value = "besom")]
     besom: PathBuf,
@@ -45,13 +57,13 @@ pub(crate) struct Arguments {
     /// How many partitions each topic has.
     #[arg(long, default_value_t = 10)]
     partitions: i32,
-    /// How many replicas each partition has.
-    #[arg(long, default_value_t = 1)]
-    replication: i32,
+    /// How many replicas each partition has: by default 3, with brokers of your own 1.
+    #[arg(long)]
+    replication: Option<i32>,
     /// How many counters, and how many aggregators.
     #[arg(long, default_value_t = 3)]
     consumers: usize,
-    /// How often a part is killed and started again.
+    /// How often a part is killed and started again. Servers of your own are not killed.
     #[arg(long, default_value_t = 0)]
     kills: usize,
     /// Which parts are killed, and when.
@@ -62,86 +74,132 @@ pub(crate) struct Arguments {
     patience: u64,
 }
 
-/// A process that is started again when it is killed.
-struct Part {
-    name: String,
-    command: Command,
-    child: Child,
-}
-
-impl Part {
-    fn start(name: &str, mut command: Command) -> Result<Part> {
-        let child = command.spawn().with_context(|| format!("{name}: {command:?}"))?;
-        Ok(Part { name: name.to_owned(), command, child })
-    }
-
-    fn again(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        self.child = self.command.spawn()?;
-        Ok(())
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// One row of the table: what it should be and what it is.
 struct Row(String, u64, u64);
 
+/// The servers that the experiment uses, and those of them that it has started.
+struct Servers {
+    brokers: String,
+    counts: Counts,
+    kafka: Option<Kafka>,
+    redis: Option<Redis>,
+}
+
+impl Servers {
+    fn start(arguments: &Arguments, place: &Path) -> Result<Servers> {
+        let (kafka, brokers) = match &arguments.brokers {
+            Some(brokers) => (None, brokers.clone()),
+            None => {
+                let kafka = Kafka::start(place)?;
+                let addresses = kafka.addresses();
+                (Some(kafka), addresses)
+            }
+        };
+        let own = || -> Result<_> {
+            let redis = Redis::start(place)?;
+            let urls = redis.urls();
+            Ok((Some(redis), Counts::Redis(urls)))
+        };
+        let (redis, counts) = match arguments.redis.as_slice() {
+            _ if arguments.sqlite => (None, Counts::Sqlite(place.join("counts.db"))),
+            [] => own()?,
+            urls => (None, Counts::Redis(urls.to_vec())),
+        };
+        Ok(Servers { brokers, counts, kafka, redis })
+    }
+
+    /// What can be killed.
+    fn kinds(&self) -> Vec<Kind> {
+        let broker = self.kafka.is_some().then_some(Kind::Broker);
+        let primary = self.redis.is_some().then_some(Kind::Primary);
+        Kind::PRODUCT.into_iter().chain(broker).chain(primary).collect()
+    }
+}
+
 #[expect(clippy::print_stdout, reason = "the table is what the command is for")]
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
-    let begun = Instant::now();
+    process::watch_interruptions()?;
     let lines = text::lines(arguments.text.as_deref(), arguments.lines)?;
-    let sum = (lines.len() * arguments.clients) as u64;
-    create_topics(arguments)?;
     let place = tempfile::tempdir()?;
-    let mut parts = start(arguments, place.path())?;
-    let database = aggregator::open(&place.path().join("counts.db"))?;
-    let total = || -> Result<u64> {
-        let sql = "SELECT coalesce(sum(count), 0) FROM message_count";
-        Ok(database.query_row(sql, [], |row| row.get(0))?)
-    };
-    let mut random = SmallRng::seed_from_u64(arguments.seed);
-    let mut kills: BTreeMap<String, usize> = BTreeMap::new();
-    for _ in 0..arguments.kills {
-        std::thread::sleep(Duration::from_millis(random.random_range(100..1_500)));
-        let one = random.random_range(0..parts.len());
-        parts[one].again()?;
-        *kills.entry(parts[one].name.clone()).or_default() += 1;
+    let mut servers = Servers::start(arguments, place.path())?;
+    ensure!(
+        servers.counts.all()?.is_empty(),
+        "the experiment needs servers of Redis without its counts"
+    );
+    let replication = arguments.replication.unwrap_or(if servers.kafka.is_some() { 3 } else { 1 });
+    topics::create(&servers.brokers, arguments.partitions, replication)?;
+    let begun = Instant::now();
+    let mut parts = start(arguments, &servers, place.path())?;
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    for line in &lines {
+        *expected.entry(servers.counts.name(line)).or_default() += arguments.clients as u64;
     }
-    let killed_for = begun.elapsed();
-    while total()? < sum {
-        let late = begun.elapsed() > Duration::from_secs(arguments.patience);
-        if late {
-            eprintln!("after {} s, not all is counted", arguments.patience);
-            tell_logs(place.path());
-            break;
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
+    let course = Course::new(expected.values().sum());
+    let killed = kill(arguments, &mut servers, &mut parts, &course, &expected)?;
     let taken = begun.elapsed();
-    // Whatever would be counted twice, would be now.
-    std::thread::sleep(Duration::from_secs(1));
-    let rows = rows(arguments, &lines, place.path(), &database)?;
-    for (name, times) in &kills {
+    if course.counted.load(Ordering::Relaxed) < course.sum {
+        eprintln!("after {} s, not all is counted", arguments.patience);
+        tell_logs(place.path());
+    }
+    pause(if arguments.kills > 0 { QUIET } else { Duration::from_secs(1) })?;
+    let rows = rows(arguments, &servers, &expected, place.path())?;
+    for (name, times) in &killed.parts {
         println!("killed {name}: {times}");
     }
     if arguments.kills > 0 {
-        println!("kills within {:.1} s, seed {}", killed_for.as_secs_f64(), arguments.seed);
+        let (all, on_the_way) = (killed.parts.values().sum::<usize>(), killed.on_the_way);
+        println!("{all} kills, {on_the_way} before all was counted, seed {}", arguments.seed);
     }
     println!("{:<40} {:>9} {:>9}", "", "expected", "found");
     for Row(name, expected, found) in &rows {
         let mark = if expected == found { "" } else { "  <- off" };
         println!("{name:<40} {expected:>9} {found:>9}{mark}");
     }
-    println!("{} messages in {:.1} s", sum, taken.as_secs_f64());
+    println!("{} messages in {:.1} s", course.sum, taken.as_secs_f64());
     Ok(rows.iter().all(|Row(_, expected, found)| expected == found))
+}
+
+/// Kills what is to be killed, and waits until all is counted, or for as long as it may take.
+fn kill(
+    arguments: &Arguments,
+    servers: &mut Servers,
+    parts: &mut [Process],
+    course: &Course,
+    expected: &BTreeMap<String, u64>,
+) -> Result<Killed> {
+    let mut random = SmallRng::seed_from_u64(arguments.seed);
+    let plan = kills::plan(&mut random, &servers.kinds(), arguments.kills);
+    let Servers { counts, kafka, redis, .. } = servers;
+    std::thread::scope(|scope| {
+        let mut killing = vec![scope.spawn(|| kills::kill_parts(course, &plan, parts))];
+        if let Some(kafka) = kafka {
+            killing.push(scope.spawn(|| kills::kill_brokers(course, &plan, kafka)));
+        }
+        if let Some(redis) = redis {
+            killing.push(scope.spawn(|| kills::kill_primaries(course, &plan, redis)));
+        }
+        let begun = Instant::now();
+        let watched = loop {
+            // While a server of Redis is away, the last sum stands.
+            if let Ok(sum) = counts.sum(expected.keys()) {
+                course.counted.store(sum, Ordering::Relaxed);
+            }
+            let all = course.counted.load(Ordering::Relaxed) >= course.sum;
+            let late = begun.elapsed() > Duration::from_secs(arguments.patience);
+            if late || all && killing.iter().all(|one| one.is_finished()) {
+                break Ok(());
+            }
+            if let Err(error) = pause(LOOK_EVERY) {
+                break Err(error);
+            }
+        };
+        course.over.store(true, Ordering::Relaxed);
+        for one in killing {
+            one.join().expect("who kills does not panic")?;
+        }
+        watched
+    })?;
+    Ok(course.killed())
 }
 
 /// Prints the last lines that each part has logged.
@@ -151,102 +209,50 @@ fn tell_logs(place: &Path) {
     logs.retain(|path| path.extension().is_some_and(|ends| ends == "log"));
     logs.sort();
     for path in logs {
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
         eprintln!("the end of {}:", path.file_name().unwrap_or_default().display());
-        for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
-            eprintln!("  {line}");
-        }
+        tail(&path).lines().for_each(|line| eprintln!("  {line}"));
     }
 }
 
 fn rows(
     arguments: &Arguments,
-    lines: &[String],
+    servers: &Servers,
+    expected: &BTreeMap<String, u64>,
     place: &Path,
-    database: &rusqlite::Connection,
 ) -> Result<Vec<Row>> {
-    let (each, clients) = (lines.len() as u64, arguments.clients as u64);
+    let sum: u64 = expected.values().sum();
+    let each = sum / arguments.clients as u64;
     let socket = place.join("besom-activity.sock");
-    let mut rows = Vec::new();
-    let consuming = Consuming { brokers: arguments.brokers.clone(), instance: None };
+    let consuming = Consuming { brokers: servers.brokers.clone(), instance: None };
     let settings = counter::settings(&consuming);
-    let mut counted = BTreeMap::new();
-    for partition in 0..arguments.partitions {
-        let begun = Instant::now();
-        let states = loop {
-            match read_state(&settings, COUNTS, partition) {
-                // The broker may just have begun.
-                Err(Error::Again(_)) if begun.elapsed() < Duration::from_secs(60) => {
-                    std::thread::sleep(LOOK_EVERY);
-                }
-                ended => break ended?,
-            }
-        };
-        for (key, state) in states {
-            counted.insert(key.key, state.text.parse::<u64>().context("no count")?);
-        }
-    }
-    let (mut stored, mut of_clients) = (0, Vec::new());
+    let mut counted = topics::counted(&settings, arguments.partitions)?;
+    let (mut rows, mut stored, mut of_clients) = (Vec::new(), 0, Vec::new());
     for name in client::names("client", arguments.clients) {
         stored += client::last(&socket, &name)?;
-        of_clients.push(Row(
-            format!("counted of {name}"),
-            each,
-            counted.remove(&name).unwrap_or(0),
-        ));
+        let count = counted.remove(&name).unwrap_or(0);
+        of_clients.push(Row(format!("counted of {name}"), each, count));
     }
-    rows.push(Row("sent and stored".into(), each * clients, stored));
-    let in_lines = records(&settings, LINES, arguments.partitions)?;
-    rows.push(Row(format!("in {LINES}, each number once"), each * clients, in_lines));
+    rows.push(Row("sent and stored".into(), sum, stored));
+    let records = |topic, partitions| topics::records(&settings, topic, partitions);
+    let in_lines = records(LINES, arguments.partitions)?;
+    rows.push(Row(format!("in {LINES}, each number once"), sum, in_lines));
     rows.extend(of_clients);
     rows.push(Row("counted of other clients".into(), 0, counted.values().sum()));
-    let in_texts = records(&settings, TEXTS, arguments.partitions)?;
-    rows.push(Row(format!("in {TEXTS}"), each * clients, in_texts));
-    rows.push(Row(format!("in {DEAD}"), 0, records(&settings, DEAD, 1)?));
-    let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
-    for line in lines {
-        *expected.entry(line).or_default() += clients;
-    }
-    let mut statement = database.prepare("SELECT text, count FROM message_count")?;
-    let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let found: BTreeMap<String, u64> = found.collect::<Result<_, _>>()?;
-    rows.push(Row("sum over messages".into(), each * clients, found.values().sum()));
-    let exact = expected.iter().filter(|(line, count)| found.get(**line) == Some(count));
-    let (right, texts) = (exact.count() as u64, expected.len() as u64);
+    rows.push(Row(format!("in {TEXTS}"), sum, records(TEXTS, arguments.partitions)?));
+    rows.push(Row(format!("in {DEAD}"), 0, records(DEAD, 1)?));
+    let mut found = BTreeMap::new();
+    wait_for("the counts can be read", || Ok(servers.counts.all().map(|all| found = all).is_ok()))?;
+    rows.push(Row("sum over messages".into(), sum, found.values().sum()));
+    let exact = expected.iter().filter(|(name, count)| found.get(*name) == Some(count)).count();
+    let texts = expected.len() as u64;
     rows.push(Row("different messages".into(), texts, found.len() as u64));
-    rows.push(Row("of them with the exact count".into(), texts, right));
+    rows.push(Row("of them with the exact count".into(), texts, exact as u64));
     Ok(rows)
 }
 
-fn create_topics(arguments: &Arguments) -> Result<()> {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &arguments.brokers);
-    let admin: AdminClient<DefaultClientContext> = config.create()?;
-    // A message that is confirmed is on two brokers at least, if there are three.
-    let in_sync = if arguments.replication > 2 { "2" } else { "1" };
-    let topic = |name, partitions| {
-        let replication = TopicReplication::Fixed(arguments.replication);
-        NewTopic::new(name, partitions, replication).set("min.insync.replicas", in_sync)
-    };
-    let topics = [
-        topic(LINES, arguments.partitions),
-        topic(COUNTS, arguments.partitions).set("cleanup.policy", "compact"),
-        topic(TEXTS, arguments.partitions),
-        topic(DEAD, 1),
-    ];
-    let created = admin.create_topics(&topics, &AdminOptions::new());
-    for one in tokio::runtime::Runtime::new()?.block_on(created)? {
-        if let Err((name, error)) = one {
-            bail!("the topic {name}: {error} (the experiment needs brokers without its topics)");
-        }
-    }
-    Ok(())
-}
-
 /// Besom, the consumers and the clients.
-fn start(arguments: &Arguments, place: &Path) -> Result<Vec<Part>> {
-    let brokers = &arguments.brokers;
+fn start(arguments: &Arguments, servers: &Servers, place: &Path) -> Result<Vec<Process>> {
+    let brokers = &servers.brokers;
     let hosts: Vec<String> = brokers.split(',').map(|broker| format!("{broker:?}")).collect();
     let config = format!(
         "[activity]\nsocket = \"besom-activity.sock\"\n\
@@ -256,86 +262,39 @@ fn start(arguments: &Arguments, place: &Path) -> Result<Vec<Part>> {
         hosts.join(", ")
     );
     std::fs::write(place.join("besom.toml"), config)?;
-    let besom = if arguments.besom.components().count() > 1 {
-        std::path::absolute(&arguments.besom)?
-    } else {
-        arguments.besom.clone()
+    let besom = match arguments.besom.components().count() {
+        1 => arguments.besom.clone(),
+        _ => std::path::absolute(&arguments.besom)?,
     };
-    let mut host = Command::new(besom);
-    let log = std::fs::File::create(place.join("besom.log"))?;
-    host.arg("serve").current_dir(place).env_remove("BESOM_CONFIG").stderr(log);
-    host.stdin(Stdio::null()).stdout(Stdio::null());
-    let mut host = Part::start("besom", host)?;
+    let mut host = Process::start(place, "besom", besom, &["serve"])?;
     let socket = place.join("besom-activity.sock");
-    let begun = Instant::now();
-    while !socket.exists() {
-        let log = || std::fs::read_to_string(place.join("besom.log")).unwrap_or_default();
-        ensure!(host.child.try_wait()?.is_none(), "besom serve has ended:\n{}", log());
-        ensure!(
-            begun.elapsed() < Duration::from_secs(60),
-            "besom serve does not begin:\n{}",
-            log()
-        );
-        std::thread::sleep(LOOK_EVERY);
-    }
+    wait_for("besom serve listens", || {
+        host.check()?;
+        Ok(socket.exists())
+    })?;
     let mut parts = vec![host];
     let own = std::env::current_exe()?;
+    let place_of_counts = match &servers.counts {
+        Counts::Sqlite(path) => ["--database".into(), path.display().to_string()],
+        Counts::Redis(urls) => ["--redis".into(), urls.join(",")],
+    };
     for number in 0..arguments.consumers {
         for name in ["counter", "aggregator"] {
-            let mut command = Command::new(&own);
             let instance = format!("{name}-{number}");
-            command.current_dir(place).args([name, "--brokers", brokers, "--instance", &instance]);
-            command.stdin(Stdio::null()).stdout(Stdio::null());
-            command.stderr(std::fs::File::create(place.join(format!("{instance}.log")))?);
-            parts.push(Part::start(&instance, command)?);
-        }
-    }
-    let mut command = Command::new(&own);
-    let (clients, lines) = (arguments.clients.to_string(), arguments.lines.to_string());
-    command.args(["client", "--massive", "--clients", &clients, "--lines", &lines, "--socket"]);
-    command.arg(&socket).stdin(Stdio::null());
-    if let Some(text) = &arguments.text {
-        command.arg("--text").arg(std::path::absolute(text)?);
-    }
-    parts.push(Part::start("clients", command)?);
-    Ok(parts)
-}
-
-/// How many different messages are committed in a topic: by key and number, where there are numbers.
-fn records(settings: &Settings, topic: &str, partitions: i32) -> Result<u64> {
-    let mut config = ClientConfig::new();
-    config
-        .set("bootstrap.servers", &settings.brokers)
-        .set("group.id", "experiment")
-        .set("enable.auto.commit", "false")
-        .set("enable.partition.eof", "true")
-        .set("isolation.level", "read_committed");
-    let consumer: BaseConsumer = config.create()?;
-    let mut from = TopicPartitionList::new();
-    for partition in 0..partitions {
-        from.add_partition_offset(topic, partition, Offset::Beginning)?;
-    }
-    consumer.assign(&from)?;
-    let mut seen = std::collections::BTreeSet::new();
-    let (mut open, begun) = (partitions, Instant::now());
-    while open > 0 {
-        ensure!(begun.elapsed() < Duration::from_secs(60), "{topic} cannot be read");
-        match consumer.poll(Duration::from_millis(100)) {
-            Some(Err(KafkaError::PartitionEOF(_))) => open -= 1,
-            Some(Ok(record)) => {
-                let number = record.headers().and_then(|headers| {
-                    let one = headers.iter().find(|header| header.key == "ce_sequence")?;
-                    one.value.map(<[u8]>::to_vec)
-                });
-                let key = record.key().unwrap_or_default().to_vec();
-                let place = (record.partition(), record.offset());
-                seen.insert(number.map_or_else(
-                    || (place.0.to_string().into_bytes(), place.1.to_string().into_bytes()),
-                    |number| (key, number),
-                ));
+            let mut all = [name, "--brokers", brokers, "--instance", &instance].to_vec();
+            if name == "aggregator" {
+                all.extend(place_of_counts.iter().map(String::as_str));
             }
-            Some(Err(_)) | None => {}
+            parts.push(Process::start(place, &instance, &own, &all)?);
         }
     }
-    Ok(seen.len() as u64)
+    let (clients, lines) = (arguments.clients.to_string(), arguments.lines.to_string());
+    let mut all: Vec<String> =
+        ["client", "--massive", "--clients", &clients, "--lines", &lines].map(str::to_owned).into();
+    all.extend(["--socket".to_owned(), "besom-activity.sock".to_owned()]);
+    if let Some(text) = &arguments.text {
+        all.extend(["--text".to_owned(), std::path::absolute(text)?.display().to_string()]);
+    }
+    parts.push(Process::start(place, "clients", &own, &all)?);
+    Ok(parts)
 }

@@ -1,7 +1,6 @@
 //! Clients send lines; a counter counts the lines of each client, and an aggregator how often each line
 //! came. Whatever is killed, each line is counted once. README.md is the manual.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -39,9 +38,8 @@ enum Verb {
     Aggregator {
         #[command(flatten)]
         consuming: Consuming,
-        /// The SQLite database of the counts.
-        #[arg(long, default_value = "counts.db")]
-        database: PathBuf,
+        #[command(flatten)]
+        place: aggregator::Place,
     },
     /// Start all parts, send a text from several clients, and compare every number.
     Experiment(experiment::Arguments),
@@ -62,9 +60,7 @@ pub fn main() -> ExitCode {
     let done: Result<bool> = match Arguments::parse().verb {
         Verb::Client(arguments) => client::run(&arguments).map(|()| true),
         Verb::Counter(consuming) => counter::run(&consuming).map(|()| true),
-        Verb::Aggregator { consuming, database } => {
-            aggregator::run(&consuming, &database).map(|()| true)
-        }
+        Verb::Aggregator { consuming, place } => aggregator::run(&consuming, &place).map(|()| true),
         Verb::Experiment(arguments) => experiment::run(&arguments),
     };
     match done {
