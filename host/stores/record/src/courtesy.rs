@@ -13,7 +13,8 @@ use besom_ports::store::{Batch, Decision, Entry};
 pub const WRITE_SHARE_DEFAULT: u32 = 5;
 /// The share of items, if that of ranges is smaller.
 const ITEMS_SHARE_MIN: u32 = 50;
-/// Others write if they were seen to so often within this time: a command of an operator is no product at work.
+/// Others write if they were seen to so often within this time: a command of an operator is no product at work. They
+/// go on until they were not seen at all for as long: while bulk work rests, it seldom looks.
 pub const SEEN_WITHIN: Duration = Duration::from_secs(5);
 const SEEN_MIN: usize = 3;
 /// The longest rest after one transaction.
@@ -52,20 +53,22 @@ pub struct Courtesy {
     share: u32,
     /// When writes of others were seen last.
     seen: [Option<Instant>; SEEN_MIN],
+    /// Whether others wrote already when they were seen last.
+    goes_on: bool,
 }
 
 impl Courtesy {
     /// Bulk work writes for at most `share` percent of the time while others write; 100: it never rests.
     pub fn new(share: u32) -> Courtesy {
-        Courtesy { share: share.clamp(1, 100), seen: [None; SEEN_MIN] }
+        Courtesy { share: share.clamp(1, 100), seen: [None; SEEN_MIN], goes_on: false }
     }
 
     /// Others have written. Returns what to log, if this begins now.
     pub fn notice(&mut self, now: Instant) -> Option<String> {
-        let before = self.others_write(now);
+        self.goes_on = self.others_write(now);
         self.seen.rotate_left(1);
         self.seen[SEEN_MIN - 1] = Some(now);
-        let begins = !before && self.others_write(now);
+        let begins = !self.goes_on && self.others_write(now);
         let share = self.share;
         (begins && share < 100).then(|| {
             format!(
@@ -77,7 +80,9 @@ impl Courtesy {
 
     /// Whether others write.
     pub fn others_write(&self, now: Instant) -> bool {
-        self.seen[0].is_some_and(|at| now.duration_since(at) < SEEN_WITHIN)
+        let is_fresh =
+            |at: Option<Instant>| at.is_some_and(|at| now.duration_since(at) < SEEN_WITHIN);
+        is_fresh(self.seen[0]) || (self.goes_on && is_fresh(self.seen[SEEN_MIN - 1]))
     }
 
     /// Whether bulk work has to rest between its transactions.
@@ -118,11 +123,14 @@ mod tests {
         assert_eq!(courtesy.rest_after(Bulk::Ranges, took, start), Duration::from_millis(38));
         assert_eq!(courtesy.rest_after(Bulk::Items, took, start), took);
         assert_eq!(courtesy.rest_after(Bulk::Ranges, Duration::from_secs(9), start), REST_MAX);
-        assert_eq!(
-            courtesy.rest_after(Bulk::Ranges, took, start + SEEN_WITHIN),
-            Duration::ZERO,
-            "they have stopped"
-        );
+        // Seen once in a while is enough to go on.
+        let nearly = SEEN_WITHIN * 9 / 10;
+        assert_eq!(courtesy.notice(start + nearly), None);
+        assert!(courtesy.is_shared(start + nearly * 2));
+        let after = start + nearly + SEEN_WITHIN;
+        assert_eq!(courtesy.rest_after(Bulk::Ranges, took, after), Duration::ZERO, "it is over");
+        assert_eq!(courtesy.notice(after), None);
+        assert!(!courtesy.is_shared(after), "a command");
     }
 
     #[test]
