@@ -4,7 +4,7 @@
 //! compacted *state topic*, in the partition with the number of the one that is read, written in the same
 //! transaction. The next owner of a partition reads it from there.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,10 @@ use crate::message::Message;
 use crate::order::{Key, Position};
 use crate::sink::{Batch, SetAside, Sink, Start};
 
+mod size;
+
+use size::{Deliveries, Origin, Outgoing, Refused, place};
+
 /// A record that the application writes.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
@@ -35,6 +39,8 @@ pub struct Record {
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
+/// How long a transaction may take, unless the settings say something else, in milliseconds.
+const TRANSACTION_MS_MAX: u64 = 10_000;
 /// The `message.max.bytes` of librdkafka.
 const RECORD_BYTES_MAX: usize = 1_000_000;
 /// What a record takes beside its parts, at most.
@@ -56,6 +62,15 @@ pub struct State {
     pub text: String,
 }
 
+/// How a transaction has ended.
+enum Ended {
+    Committed,
+    /// A rebalance has ended meanwhile, so the group has a new generation.
+    Regrouped,
+    /// The brokers have refused these records for their size, or for that of the record batch they were in.
+    TooLarge(Vec<usize>),
+}
+
 /// Writes the records that `handle` makes of a message and of the text that the application keeps for the
 /// message's key. An error of `handle` sets the message aside.
 pub struct KafkaSink<F> {
@@ -65,7 +80,9 @@ pub struct KafkaSink<F> {
     state_topic: String,
     dead_topic: String,
     handle: F,
-    producer: Option<BaseProducer>,
+    producer: Option<BaseProducer<Deliveries>>,
+    /// Whether each record is sent alone, because the brokers have refused a whole record batch for its size.
+    alone: bool,
     states: BTreeMap<i32, HashMap<Key, State>>,
 }
 
@@ -86,8 +103,16 @@ where
             dead_topic: dead_topic.to_owned(),
             handle,
             producer: None,
+            alone: false,
             states: BTreeMap::new(),
         }
+    }
+
+    /// How long a transaction may take.
+    fn transaction_max(&self) -> Duration {
+        let set = self.settings.kafka.get("transaction.timeout.ms");
+        let set = set.and_then(|set| set.parse().ok());
+        Duration::from_millis(set.unwrap_or(TRANSACTION_MS_MAX))
     }
 
     /// How many bytes a record can have.
@@ -126,61 +151,91 @@ where
         Record { topic: self.state_topic.clone(), key, payload, headers: vec![] }
     }
 
-    /// The records of a batch, each with its partition if that is fixed.
-    fn records(&mut self, batch: &Batch<'_>) -> Vec<(Option<i32>, Record)> {
+    /// What follows from a batch: its records, and the states of its keys.
+    fn records<'a>(
+        &mut self,
+        batch: &Batch<'a>,
+        refused: &Refused,
+    ) -> (Vec<Outgoing<'a>>, BTreeMap<(i32, &'a Key), State>) {
         let mut all = Vec::new();
-        let mut changed: BTreeSet<(i32, &Key)> = BTreeSet::new();
+        let mut states: BTreeMap<(i32, &Key), State> = BTreeMap::new();
         let bytes_max = self.record_bytes_max();
+        let dead_topic = self.dead_topic.clone();
+        let letter = |aside: &SetAside, message: &'a Message| {
+            let bytes_max = refused.letters.get(&place(message)).map_or(bytes_max, |&max| max);
+            let record = letter(&dead_topic, batch.topic, aside, bytes_max);
+            Outgoing { partition: None, record, of: Origin::Letter(message) }
+        };
+        let known = |states: &BTreeMap<i32, HashMap<Key, State>>, partition: i32, key: &Key| {
+            let state = states.get(&partition).and_then(|states| states.get(key));
+            state.cloned().unwrap_or_default()
+        };
         for message in batch.accepted {
-            let states = self.states.entry(message.partition).or_default();
-            let mut text = states.entry(message.key.clone()).or_default().text.clone();
-            match self.apply(message, &mut text, bytes_max) {
+            let Message { partition, key, .. } = message;
+            let state = states
+                .entry((*partition, key))
+                .or_insert_with(|| known(&self.states, *partition, key));
+            let mut text = state.text.clone();
+            let applied = match refused.messages.get(&place(message)) {
+                Some(reason) => Err(reason.clone()),
+                None => self.apply(message, &mut text, bytes_max),
+            };
+            match applied {
                 Ok(records) => {
-                    let states = self.states.entry(message.partition).or_default();
-                    states.entry(message.key.clone()).or_default().text = text;
-                    all.extend(records.into_iter().map(|record| (None, record)));
+                    state.text = text;
+                    let of = || Origin::Message(message);
+                    let outgoing = |record| Outgoing { partition: None, record, of: of() };
+                    all.extend(records.into_iter().map(outgoing));
                 }
                 Err(reason) => {
-                    let aside = SetAside { message: message.clone(), reason };
-                    all.push((None, letter(&self.dead_topic, batch.topic, &aside, bytes_max)));
+                    all.push(letter(&SetAside { message: message.clone(), reason }, message));
                 }
             }
-            changed.insert((message.partition, &message.key));
         }
-        for aside in batch.set_aside {
-            all.push((None, letter(&self.dead_topic, batch.topic, aside, bytes_max)));
-        }
+        all.extend(batch.set_aside.iter().map(|aside| letter(aside, &aside.message)));
         for (partition, key, position) in batch.positions {
-            let states = self.states.entry(*partition).or_default();
-            states.entry(key.clone()).or_default().position = position.clone();
-            changed.insert((*partition, key));
+            let state = states
+                .entry((*partition, key))
+                .or_insert_with(|| known(&self.states, *partition, key));
+            state.position = position.clone();
         }
-        for (partition, key) in changed {
-            let record = self.state(key, &self.states[&partition][key]);
-            all.push((Some(partition), record));
+        for ((partition, key), state) in &states {
+            let record = self.state(key, state);
+            all.push(Outgoing { partition: Some(*partition), record, of: Origin::State(key) });
         }
-        all
+        (all, states)
     }
 
-    /// Commits records and offsets. False: a rebalance has ended meanwhile, so the group has a new generation.
+    /// Commits records and offsets.
     fn transact(
         &self,
-        records: &[(Option<i32>, Record)],
+        records: &[Outgoing<'_>],
         offsets: &TopicPartitionList,
         batch: &Batch<'_>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Ended, Error> {
         let producer = self.producer.as_ref().expect("the feed has begun");
         producer.begin_transaction()?;
-        for (partition, record) in records {
-            send(producer, *partition, record)?;
+        let mut sent = Ok(());
+        for (which, one) in records.iter().enumerate() {
+            sent = sent.and_then(|()| send(producer, which, one));
+            if self.alone {
+                sent = sent.and_then(|()| Ok(producer.flush(ANSWER_MAX)?));
+            }
         }
-        producer.flush(ANSWER_MAX)?;
+        // Also after an error: it may follow from what the brokers have refused.
+        sent = producer.flush(ANSWER_MAX).map_err(Error::from).and(sent);
+        let too_large = producer.context().take();
+        if !too_large.is_empty() {
+            producer.abort_transaction(ANSWER_MAX)?;
+            return Ok(Ended::TooLarge(too_large));
+        }
+        sent?;
         match producer.send_offsets_to_transaction(offsets, &(batch.group)()?, ANSWER_MAX) {
             Err(KafkaError::Transaction(error))
                 if error.code() == RDKafkaErrorCode::IllegalGeneration =>
             {
                 producer.abort_transaction(ANSWER_MAX)?;
-                return Ok(false);
+                return Ok(Ended::Regrouped);
             }
             ended => ended?,
         }
@@ -189,9 +244,28 @@ where
             match producer.commit_transaction(ANSWER_MAX) {
                 Err(KafkaError::Transaction(error))
                     if error.is_retriable() && begun.elapsed() < ANSWER_MAX => {}
-                ended => return Ok(ended.map(|()| true)?),
+                ended => return Ok(ended.map(|()| Ended::Committed)?),
             }
         }
+    }
+
+    /// Opens a new producer: what a former one has left open is aborted, and it can commit no more.
+    fn open(&mut self) -> Result<(), Error> {
+        self.producer = None;
+        let mut config = self.settings.client();
+        config
+            .set("transactional.id", &self.transactional_id)
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            .set("linger.ms", "0");
+        config.set("transaction.timeout.ms", self.transaction_max().as_millis().to_string());
+        config.remove("session.timeout.ms");
+        let producer: BaseProducer<Deliveries> = config
+            .create_with_context(Deliveries::default())
+            .map_err(|error| Error::Stop(error.to_string()))?;
+        producer.init_transactions(ANSWER_MAX)?;
+        self.producer = Some(producer);
+        Ok(())
     }
 
     fn write(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
@@ -201,20 +275,43 @@ where
             one.set_offset(Offset::Offset(progress.to.next))?;
             one.set_metadata(progress.to.lost_below.to_string());
         }
-        // Before the transaction begins: readers of the output wait for what is open.
-        let records = self.records(batch);
-        let begun = Instant::now();
-        // The partitions of a member that the group still knows are its own until it returns them, also in
-        // the next generation.
-        while !self.transact(&records, &offsets, batch)? {
-            if begun.elapsed() > ANSWER_MAX {
-                return Err(Error::Again(
-                    "the group does not come to an end with a rebalance".into(),
-                ));
+        let mut refused = Refused::default();
+        loop {
+            // Before the transaction begins: readers of the output wait for what is open.
+            let (records, states) = self.records(batch, &refused);
+            let begun = Instant::now();
+            // The partitions of a member that the group still knows are its own until it returns them, also
+            // in the next generation.
+            let too_large = loop {
+                match self.transact(&records, &offsets, batch)? {
+                    Ended::Committed => break Vec::new(),
+                    Ended::TooLarge(which) => break which,
+                    Ended::Regrouped if begun.elapsed() > ANSWER_MAX => {
+                        let why = "the group does not come to an end with a rebalance";
+                        return Err(Error::Again(why.into()));
+                    }
+                    Ended::Regrouped => std::thread::sleep(Duration::from_millis(10)),
+                }
+            };
+            if too_large.is_empty() {
+                for ((partition, key), state) in states {
+                    self.states.entry(partition).or_default().insert(key.clone(), state);
+                }
+                self.alone &= refused.is_empty();
+                return Ok(());
             }
-            std::thread::sleep(Duration::from_millis(10));
+            // The next transaction of this producer would fail, because numbers of records are missing
+            // between those that the broker has.
+            self.open()?;
+            if !self.alone {
+                // Which of them are too large, and not only together, is seen when each is sent alone.
+                self.alone = true;
+                continue;
+            }
+            for which in too_large {
+                refused.add(&records[which], batch.accepted)?;
+            }
         }
-        Ok(())
     }
 }
 
@@ -224,22 +321,8 @@ where
 {
     fn begin(&mut self) -> Result<(), Error> {
         self.states.clear();
-        self.producer = None;
-        let mut config = self.settings.client();
-        config
-            .set("transactional.id", &self.transactional_id)
-            .set("enable.idempotence", "true")
-            .set("acks", "all")
-            .set("linger.ms", "0");
-        if !self.settings.kafka.contains_key("transaction.timeout.ms") {
-            config.set("transaction.timeout.ms", "10000");
-        }
-        config.remove("session.timeout.ms");
-        let producer: BaseProducer = config.create().map_err(|e| Error::Stop(e.to_string()))?;
-        // What a former life has left open is aborted, and that life can commit no more.
-        producer.init_transactions(ANSWER_MAX)?;
-        self.producer = Some(producer);
-        Ok(())
+        self.alone = false;
+        self.open()
     }
 
     fn start(&mut self, _: &str, partition: i32) -> Result<Start, Error> {
@@ -295,14 +378,20 @@ fn letter(dead_topic: &str, topic: &str, aside: &SetAside, bytes_max: usize) -> 
     record
 }
 
-fn send(producer: &BaseProducer, partition: Option<i32>, record: &Record) -> Result<(), Error> {
-    let Record { topic, key, payload, headers } = record;
+fn send(
+    producer: &BaseProducer<Deliveries>,
+    which: usize,
+    outgoing: &Outgoing<'_>,
+) -> Result<(), Error> {
+    let Record { topic, key, payload, headers } = &outgoing.record;
     let all = headers.iter().fold(OwnedHeaders::new(), |all, (name, value)| {
         all.insert(Header { key: name, value: Some(value.as_slice()) })
     });
-    let mut record =
-        BaseRecord::<str, [u8]>::to(topic).key(key).payload(payload.as_slice()).headers(all);
-    if let Some(partition) = partition {
+    let mut record = BaseRecord::<str, [u8], usize>::with_opaque_to(topic, which)
+        .key(key)
+        .payload(payload.as_slice())
+        .headers(all);
+    if let Some(partition) = outgoing.partition {
         record = record.partition(partition);
     }
     loop {

@@ -561,6 +561,52 @@ fn what_is_too_large_for_kafka_is_set_aside() {
 }
 
 #[test]
+fn what_is_too_large_for_a_topic_is_set_aside() {
+    let (broker, name) = (broker(), "refused-t");
+    broker.create(name, 1, &[]);
+    let (place, brokers) = (ToKafka::new(broker, name, 1), address(broker));
+    for topic in ["out", "dead"] {
+        broker.set(&format!("{name}-{topic}"), "max.message.bytes", "1000");
+    }
+    // Together too large for a record batch, and alone; for a dead letter, and for none.
+    let (small, large, larger) = ("s".repeat(400), "l".repeat(1_100), "m".repeat(600));
+    let mut settings = named(&brokers, name, "one");
+    settings.kafka.insert("message.max.bytes".into(), "100000".into());
+    let all = [
+        ("a", small.as_str()),
+        ("a", &small),
+        ("b", &small),
+        ("a", &large),
+        ("a", &small),
+        ("b", "poison"),
+        ("b", &small),
+    ];
+    let mut numbers = BTreeMap::new();
+    let all = all.map(|(key, payload)| {
+        let number: &mut u64 = numbers.entry(key).or_default();
+        *number += 1;
+        (key, Some(*number), payload.to_owned())
+    });
+    produce_as_they_are(&brokers, name, all);
+    let told = consume(&place, &settings, || place.output().len() >= 5);
+    assert!(!told.iter().any(|one| matches!(one, Notice::Anew(_))), "{told:?}");
+    assert_eq!(payloads(&place, "a"), vec![small.clone(); 3]);
+    assert_eq!(payloads(&place, "b"), vec![small; 2]);
+    let why = "a record of 1201 bytes for refused-t-out is larger than its max.message.bytes";
+    let without = "; payload and headers are left out here, because the record would have";
+    let dead = place.dead();
+    assert_eq!(dead.len(), 2, "{dead:?}");
+    let found = dead.iter().find(|(_, reason)| reason.starts_with(why)).unwrap();
+    assert!(found.0.is_empty() && found.1[why.len()..].starts_with(without), "{found:?}");
+    assert!(dead.contains(&("poison".into(), "it cannot be applied".into())), "{dead:?}");
+    // The dead letter alone has room for it.
+    broker.set(&format!("{name}-out"), "max.message.bytes", "500");
+    produce_as_they_are(&brokers, name, [("c", Some(1), larger.clone())]);
+    consume(&place, &settings, || place.dead().len() >= 3);
+    assert!(place.dead().iter().any(|(payload, _)| *payload == larger), "{:?}", place.dead());
+}
+
+#[test]
 fn what_postgres_refuses_is_set_aside() {
     let place = ToPostgres::new();
     let deferred = "ALTER TABLE output ADD CONSTRAINT once UNIQUE (key, payload) DEFERRABLE INITIALLY DEFERRED";
