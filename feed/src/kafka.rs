@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rdkafka::Message as _;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerGroupMetadata};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -23,6 +24,8 @@ use crate::order::{Key, Position};
 use crate::sink::{Batch, SetAside, Sink, Start};
 
 mod size;
+#[cfg(test)]
+mod tests;
 
 use size::{Deliveries, Origin, Outgoing, Refused, place};
 
@@ -80,7 +83,7 @@ pub struct KafkaSink<F> {
     state_topic: String,
     dead_topic: String,
     handle: F,
-    producer: Option<BaseProducer<Deliveries>>,
+    producer: Option<Arc<BaseProducer<Deliveries>>>,
     /// Whether each record is sent alone, because the brokers have refused a whole record batch for its size.
     alone: bool,
     states: BTreeMap<i32, HashMap<Key, State>>,
@@ -113,6 +116,27 @@ where
         let set = self.settings.kafka.get("transaction.timeout.ms");
         let set = set.and_then(|set| set.parse().ok());
         Duration::from_millis(set.unwrap_or(TRANSACTION_MS_MAX))
+    }
+
+    /// Sends the offsets to the transaction. librdkafka can wait for ever here, whatever timeout it has, if the
+    /// group's coordinator goes away (confluentinc/librdkafka#5456, #5511). So a thread waits, which is left
+    /// behind with its producer if the transaction takes too long: the next producer ends the transaction.
+    fn send_offsets(
+        &self,
+        producer: &Arc<BaseProducer<Deliveries>>,
+        offsets: &TopicPartitionList,
+        group: ConsumerGroupMetadata,
+    ) -> Result<KafkaResult<()>, Error> {
+        let (producer, offsets) = (Arc::clone(producer), offsets.clone());
+        let (answer, answered) = mpsc::channel();
+        std::thread::spawn(move || {
+            let sent = producer.send_offsets_to_transaction(&offsets, &group, ANSWER_MAX);
+            // Nobody may wait any more.
+            let _ = answer.send(sent);
+        });
+        answered.recv_timeout(self.transaction_max()).map_err(|_| {
+            Error::Again("the coordinator of the group does not take the offsets in time".into())
+        })
     }
 
     /// How many bytes a record can have.
@@ -230,7 +254,7 @@ where
             return Ok(Ended::TooLarge(too_large));
         }
         sent?;
-        match producer.send_offsets_to_transaction(offsets, &(batch.group)()?, ANSWER_MAX) {
+        match self.send_offsets(producer, offsets, (batch.group)()?)? {
             Err(KafkaError::Transaction(error))
                 if error.code() == RDKafkaErrorCode::IllegalGeneration =>
             {
@@ -264,7 +288,7 @@ where
             .create_with_context(Deliveries::default())
             .map_err(|error| Error::Stop(error.to_string()))?;
         producer.init_transactions(ANSWER_MAX)?;
-        self.producer = Some(producer);
+        self.producer = Some(Arc::new(producer));
         Ok(())
     }
 
