@@ -36,6 +36,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The shortest and longest pause before the feed begins anew.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// How often, within which time, the group may prefer another member with the same name. It does so, too,
+/// after its coordinator has failed over, when there is none.
+const FENCED_MAX: (usize, Duration) = (3, Duration::from_secs(300));
+
 /// Why a batch is not committed.
 const REMOVED: &str = "the group has removed this consumer, which it had not heard of for too long";
 
@@ -49,8 +53,8 @@ pub struct Settings {
     /// The group: its members share the partitions.
     pub group: String,
     /// The member's own name in the group, the same after each restart (`group.instance.id`). Of two that
-    /// run with one name, the broker refuses the older. None: a member that stops leaves its partitions to
-    /// the others at once.
+    /// run with one name, one ends with an error. None: a member that stops leaves its partitions to the
+    /// others at once.
     pub instance: Option<String>,
     /// How messages are told apart.
     pub numbering: Numbering,
@@ -163,7 +167,7 @@ pub fn run(
     tell: &mut dyn FnMut(Notice),
     stop: &AtomicBool,
 ) -> Result<(), Error> {
-    let mut pause = PAUSE.0;
+    let (mut pause, mut fenced) = (PAUSE.0, Vec::new());
     while !stop.load(Ordering::Relaxed) {
         let mut committed = false;
         let mut told = |notice: Notice| {
@@ -171,7 +175,7 @@ pub fn run(
             tell(notice);
         };
         let ended = sink.begin().and_then(|()| {
-            let mut session = Session::open(settings, sink)?;
+            let mut session = Session::open(settings, sink, &mut fenced)?;
             session.run(&mut told, stop)
         });
         match ended {
@@ -233,6 +237,8 @@ struct Session<'a, S: Sink> {
     from: BTreeMap<i32, i64>,
     /// The id under which the group gave them.
     member: String,
+    /// When the group has preferred another member with the same name.
+    fenced: &'a mut Vec<Instant>,
 }
 
 impl<S: Sink> Drop for Session<'_, S> {
@@ -246,7 +252,11 @@ impl<S: Sink> Drop for Session<'_, S> {
 }
 
 impl<'a, S: Sink> Session<'a, S> {
-    fn open(settings: &'a Settings, sink: &'a mut S) -> Result<Session<'a, S>, Error> {
+    fn open(
+        settings: &'a Settings,
+        sink: &'a mut S,
+        fenced: &'a mut Vec<Instant>,
+    ) -> Result<Session<'a, S>, Error> {
         let mut config = settings.client();
         config
             .set("group.id", &settings.group)
@@ -270,8 +280,17 @@ impl<'a, S: Sink> Session<'a, S> {
         for (key, number) in &settings.skip {
             order.skip(key.clone(), *number);
         }
-        let (kept, from, member) = (BTreeMap::new(), BTreeMap::new(), String::new());
-        Ok(Session { settings, sink, consumer, order, begun: Instant::now(), kept, from, member })
+        Ok(Session {
+            settings,
+            sink,
+            consumer,
+            order,
+            begun: Instant::now(),
+            kept: BTreeMap::new(),
+            from: BTreeMap::new(),
+            member: String::new(),
+            fenced,
+        })
     }
 
     fn changes(&self) -> std::sync::MutexGuard<'_, Vec<Change>> {
@@ -297,7 +316,7 @@ impl<'a, S: Sink> Session<'a, S> {
                     Some(self.check(Message::read(&record, self.settings.numbering)))
                 }
                 Some(Err(error)) => {
-                    trouble(&error, tell)?;
+                    trouble(&error, self.fenced, tell)?;
                     None
                 }
             };
@@ -588,12 +607,25 @@ fn member(consumer: &BaseConsumer<Changes>) -> String {
 }
 
 /// Whether an error of the consumer passes by itself.
-fn trouble(error: &KafkaError, tell: &mut dyn FnMut(Notice)) -> Result<(), Error> {
+fn trouble(
+    error: &KafkaError,
+    fenced: &mut Vec<Instant>,
+    tell: &mut dyn FnMut(Notice),
+) -> Result<(), Error> {
     use RDKafkaErrorCode::{AutoOffsetReset, FencedInstanceId, PollExceeded};
     match error.rdkafka_error_code() {
-        Some(FencedInstanceId) => Err(Error::Stop(
-            "another consumer runs with this instance: give each its own name".into(),
-        )),
+        Some(FencedInstanceId) => {
+            fenced.retain(|at| at.elapsed() < FENCED_MAX.1);
+            fenced.push(Instant::now());
+            Err(match fenced.len() > FENCED_MAX.0 {
+                true => Error::Stop(
+                    "another consumer runs with this instance: give each its own name".into(),
+                ),
+                false => Error::Again(
+                    "the group knows another member with this instance: does one run?".into(),
+                ),
+            })
+        }
         Some(AutoOffsetReset | PollExceeded) => Err(Error::Again(error.to_string())),
         _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
             Err(Error::Again(error.to_string()))
