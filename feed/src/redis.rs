@@ -35,7 +35,7 @@ const ARGUMENTS_MAX: usize = 4_000;
 
 impl From<RedisError> for Error {
     fn from(error: RedisError) -> Error {
-        Error::Again(error.to_string())
+        Error::Again(format!("Redis: {error}"))
     }
 }
 

@@ -19,8 +19,8 @@ const JAVA: &[&str] = &[
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
 ];
-/// The same on all brokers. Nothing is confirmed before two brokers have it, and a killed broker is given up
-/// after three seconds.
+/// The same on all brokers. Nothing is confirmed before two brokers have it. A killed broker is given up
+/// after three seconds; one that starts on a busy machine has ten minutes.
 const SETTINGS: &str = "process.roles=broker,controller
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=OPEN:PLAINTEXT,CONTROLLER:PLAINTEXT
@@ -36,6 +36,8 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
+initial.broker.registration.timeout.ms=600000
+controller.quorum.fetch.timeout.ms=4000
 log.cleaner.dedupe.buffer.size=2097152
 num.network.threads=1
 num.io.threads=2

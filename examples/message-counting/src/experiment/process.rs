@@ -68,9 +68,9 @@ pub(super) fn pause(span: Duration) -> Result<()> {
     }
 }
 
-/// Waits until the condition holds, for at most two minutes.
+/// Waits until the condition holds, for at most ten minutes: servers start slowly on a machine that is busy.
 pub(super) fn wait_for(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(120);
+    const PATIENCE: Duration = Duration::from_secs(600);
     let begun = Instant::now();
     while !done()? {
         ensure!(begun.elapsed() < PATIENCE, "{what}: not within {} s", PATIENCE.as_secs());

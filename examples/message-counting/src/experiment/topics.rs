@@ -16,8 +16,8 @@ use besom_feed::{Error, Settings};
 use super::process::pause;
 use crate::{COUNTS, DEAD, LINES, TEXTS};
 
-/// How long the brokers may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How long the brokers may take to answer: one of them may just have begun.
+const ANSWER_MAX: Duration = Duration::from_secs(300);
 
 /// Creates all topics. With three replicas, a message that is confirmed is on two brokers at least.
 pub(super) fn create(brokers: &str, partitions: i32, replication: i32) -> Result<()> {
@@ -35,7 +35,9 @@ pub(super) fn create(brokers: &str, partitions: i32, replication: i32) -> Result
         topic(TEXTS, partitions),
         topic(DEAD, 1),
     ];
-    let created = admin.create_topics(&topics, &AdminOptions::new());
+    let options =
+        AdminOptions::new().request_timeout(Some(ANSWER_MAX)).operation_timeout(Some(ANSWER_MAX));
+    let created = admin.create_topics(&topics, &options);
     for one in tokio::runtime::Runtime::new()?.block_on(created)? {
         if let Err((name, error)) = one {
             bail!("the topic {name}: {error} (the experiment needs brokers without its topics)");
@@ -51,7 +53,6 @@ pub(super) fn counted(settings: &Settings, partitions: i32) -> Result<BTreeMap<S
         let begun = Instant::now();
         let states = loop {
             match read_state(settings, COUNTS, partition) {
-                // A broker may just have begun.
                 Err(Error::Again(_)) if begun.elapsed() < ANSWER_MAX => {
                     pause(Duration::from_millis(200))?;
                 }
