@@ -43,6 +43,8 @@ pub enum Event {
     Probed(Mono, bool),
     /// Whether any other member reports that it reaches the store.
     Others(bool),
+    /// What this node's own registration says of its store.
+    Registered(Option<Away>),
     /// Whether the other members were told of this state.
     Told(Option<Away>, bool),
 }
@@ -79,7 +81,8 @@ pub struct Reach {
     probe_at: Mono,
     others: bool,
     missed: Option<Missed>,
-    told: Option<Away>,
+    /// What the other members were told last; none: it is not known whether they were.
+    told: Option<Option<Away>>,
     telling: bool,
     tell_at: Mono,
 }
@@ -93,7 +96,7 @@ impl Reach {
             probe_at: now,
             others: false,
             missed: None,
-            told: None,
+            told: Some(None),
             telling: false,
             tell_at: now,
         }
@@ -118,8 +121,13 @@ impl Reach {
     pub fn deadline(&self) -> Mono {
         let probe = self.probing.map_or(self.probe_at, |sent| sent + self.timing.renew);
         let aside = self.missed.and_then(|missed| self.aside_at(&missed));
-        let tell = (!self.telling && self.told != self.away()).then_some(self.tell_at);
+        let tell = self.has_news().then_some(self.tell_at);
         [Some(probe), aside, tell].into_iter().flatten().min().unwrap_or(probe)
+    }
+
+    /// Whether the other members have to be told of the current state.
+    fn has_news(&self) -> bool {
+        !self.telling && self.told != Some(self.away())
     }
 
     fn aside_at(&self, missed: &Missed) -> Option<Mono> {
@@ -141,12 +149,16 @@ impl Reach {
             // The store already counts as unreachable.
             Event::Probed(..) => {}
             Event::Others(reach) => self.others = reach,
+            // It differs if the lease service was restored to an earlier state.
+            Event::Registered(away) if !self.telling => self.told = Some(away),
+            Event::Registered(_) => {}
             Event::Told(away, true) => {
                 self.telling = false;
-                self.told = away;
+                self.told = Some(away);
             }
+            // They may be told later, with the node's next registration.
             Event::Told(_, false) => {
-                self.telling = false;
+                (self.telling, self.told) = (false, None);
                 self.tell_at = now + self.timing.retry();
             }
         }
@@ -170,7 +182,7 @@ impl Reach {
             self.missed = Some(Missed { away, ..missed });
             out.push(Command::StandAside);
         }
-        if !self.telling && self.told != self.away() && now >= self.tell_at {
+        if self.has_news() && now >= self.tell_at {
             self.telling = true;
             out.push(Command::Tell(self.away()));
         }

@@ -471,6 +471,13 @@ impl Node {
                             && member.store_away.is_none()
                     });
                     self.reached(now, reach::Event::Others(others), &mut elected, out);
+                    let node = &self.settings.node;
+                    let own = members.members.iter().find(|member| member.incarnation == *node);
+                    if let Some(own) = own {
+                        let away = own.store_away.as_ref();
+                        let away = away.map(|away| Away { since: away.since, aside: away.aside });
+                        self.reached(now, reach::Event::Registered(away), &mut elected, out);
+                    }
                 }
                 self.with_holdings(out, |holdings, commands| {
                     holdings.step(now.mono, event, &mut held, commands);

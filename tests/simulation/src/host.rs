@@ -8,7 +8,7 @@ use std::time::Duration;
 use besom_core::activity::Timeouts;
 use besom_core::clock::{Skew, SkewBounds};
 use besom_core::cron::Schedule;
-use besom_core::ids::Term;
+use besom_core::ids::{Incarnation, Term};
 use besom_core::pace::INTERVAL;
 use besom_core::time::{Mono, Time};
 use besom_doubles::activity::MemoryActivity;
@@ -96,6 +96,28 @@ impl World<'_> {
         store
     }
 
+    /// An incarnation's handles of the lease service.
+    pub(super) fn coordination(
+        &self,
+        node: usize,
+        name: &Incarnation,
+    ) -> (Arc<MemoryCoordination>, Option<Cluster>) {
+        let hostname = format!("host-{node}");
+        if !self.plan.cluster {
+            return (Arc::new(self.lease.handle(name.clone(), &hostname)), None);
+        }
+        // A dead incarnation keeps the name of its member until its lease ends.
+        let member = hostname.as_str().into();
+        let coordination = Arc::new(self.lease.handle_named(member, name.clone(), &hostname));
+        let announcement = Announcement {
+            addr: String::new(),
+            weight: NonZeroU32::MIN,
+            state: MemberState::Active,
+        };
+        let cluster = Cluster { members: coordination.clone(), announcement };
+        (coordination, Some(cluster))
+    }
+
     pub(super) fn start(&mut self, node: usize) {
         if self.hosts[node].is_some() {
             return;
@@ -105,26 +127,13 @@ impl World<'_> {
         let name = name(node, life);
         let store = self.connect();
         let work = work(self.version);
-        let hostname = format!("host-{node}");
-        // A dead incarnation keeps the name of its member until its lease ends.
-        let coordination = Arc::new(if self.plan.cluster {
-            self.lease.handle_named(hostname.as_str().into(), name.clone(), &hostname)
-        } else {
-            self.lease.handle(name.clone(), &hostname)
-        });
+        let (coordination, cluster) = self.coordination(node, &name);
         let clock = Arc::clone(&self.clock);
         let time = Arc::new(move || Time(clock.load(Ordering::Relaxed)));
         let plugins = Arc::new(script::Script(Arc::clone(&self.stage)));
         let ports = Ports {
             coordination: coordination.clone(),
-            cluster: self.plan.cluster.then(|| Cluster {
-                members: coordination.clone(),
-                announcement: Announcement {
-                    addr: String::new(),
-                    weight: NonZeroU32::MIN,
-                    state: MemberState::Active,
-                },
-            }),
+            cluster,
             store: store.clone(),
             clock: self.clock_of(node),
             clock_read_every: READ_CLOCK_EVERY,

@@ -610,9 +610,9 @@ impl<'t> World<'t> {
         let host = self.hosts.iter().flatten().next()?;
         let name = name(node, life);
         let store = self.connect();
-        let coordination = Arc::new(self.lease.handle(name.clone(), "gone"));
+        let (coordination, cluster) = self.coordination(node, &name);
         let ports = Ports::clone(&host.ports);
-        Some(Arc::new(Ports { store, coordination, node: name, ..ports }))
+        Some(Arc::new(Ports { store, coordination, cluster, node: name, ..ports }))
     }
 }
 

@@ -149,3 +149,28 @@ fn what_the_others_were_not_told_is_told_again() {
     world.until(14_000);
     world.said(&[(8_750, "misses")]);
 }
+
+#[test]
+fn who_reaches_the_store_again_says_so_if_it_is_not_known_what_the_others_were_told() {
+    let mut world = World::new(true);
+    (world.answers, world.told) = (false, false);
+    world.until(5_000);
+    world.said(&[(5_000, "misses")]);
+    world.answers = true;
+    world.until(8_750);
+    world.said(&[(6_250, "misses"), (7_500, "reaches"), (8_750, "reaches")]);
+    world.told = true;
+    world.until(30_000);
+    world.said(&[(10_000, "reaches")]);
+}
+
+#[test]
+fn who_is_registered_as_without_the_store_and_reaches_it_says_so() {
+    let mut world = World::new(true);
+    world.until(1_000);
+    world.step(Event::Registered(Some(Away { since: Time(0), aside: true })));
+    world.said(&[(1_000, "reaches")]);
+    world.step(Event::Registered(None));
+    world.until(30_000);
+    world.said(&[]);
+}

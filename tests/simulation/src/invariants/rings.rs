@@ -1,4 +1,5 @@
-//! The nodes of a cluster at rest agree who owns which partition, and each partition has an owner.
+//! The nodes of a cluster at rest agree who owns which partition, each partition has an owner, and each node a
+//! partition.
 
 use besom_ports::store::Store as _;
 
@@ -28,6 +29,8 @@ impl Invariant for Rings {
                 wrong.push(format!("partition {partition}: of {owner:?}, and {claims:?} own it"));
             }
         }
+        let idle = rest.nodes.iter().filter(|node| node.owned.is_empty());
+        wrong.extend(idle.map(|node| format!("{} owns no partition", node.name)));
         wrong
     }
 }
