@@ -212,6 +212,11 @@ impl Site {
             if active != alive || dead.iter().any(there) {
                 return None;
             }
+            // One that is still starting is registered as the process before it.
+            let mut running = (0..self.hosts.len()).filter(|index| self.hosts[*index].is_alive());
+            if running.any(|index| self.snapshot(index).is_none()) {
+                return None;
+            }
             let incarnations: Vec<String> = members
                 .iter()
                 .map(|m| format!("'{}'", m["incarnation"].as_str().expect("a name")))
