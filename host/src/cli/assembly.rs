@@ -11,6 +11,7 @@ use besom_core::ids::TaskName;
 use tokio::sync::{mpsc, watch};
 
 use super::open::{self, Loader, Purpose, unmatched};
+use super::patience::telling;
 use super::{Failure, Global, cluster, endpoints};
 use besom_config::delivery::Receiver;
 use besom_config::diagnostic::Place;
@@ -70,10 +71,16 @@ impl Assembly {
         }
         let node = setup::incarnation(&config);
         let clock = StoreTime::of_machine(config.clock.bounds());
-        clock.read(store.as_ref()).await?;
+        let wait_max = config.host.connect_wait_max;
+        telling("reading the clock of the store", wait_max, clock.read(store.as_ref())).await??;
         let etcd = cluster::etcd(&config, &node, &clock)?;
         let cluster = match &etcd {
-            Some(etcd) if serving => Some(cluster::join(&config, etcd, store.as_ref()).await?),
+            Some(etcd) if serving => {
+                let joined = cluster::join(&config, etcd, store.as_ref());
+                // It has the same patience with etcd, and with a registration that has to end.
+                let wait_max = wait_max * 2 + config.lease.ttl * 2;
+                Some(telling("joining the cluster", wait_max, joined).await??)
+            }
             Some(_) | None => None,
         };
         let coordination = match &etcd {

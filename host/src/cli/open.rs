@@ -16,7 +16,7 @@ use besom_core::ids::{Incarnation, TaskName};
 use besom_ports::shape::Described;
 
 pub use self::activity::activity;
-use super::patience::patiently;
+use super::patience::{patiently, telling};
 use super::{Failure, Global, ask, check, cluster};
 use besom_config::{
     Config, Diagnostic, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline,
@@ -713,17 +713,23 @@ pub async fn checked(
     // Without Besom's tables, nothing was removed that could be put back.
     let creates = purpose != Purpose::Restore;
     let open = async || Ok(open_within(resolved.partial(), CHECK_MAX, creates).await?.0);
-    let opened = match resolved.partial().store.url.is_some() && !faulty {
-        true => patiently(max, open).await,
-        false => open().await,
-    };
-    let store = match opened {
+    // Without a limit, as the next step: large tables can take long.
+    let opened = telling("opening the store", Duration::MAX, async {
+        match resolved.partial().store.url.is_some() && !faulty {
+            true => patiently(max, open).await,
+            false => open().await,
+        }
+    });
+    let store = match opened.await? {
         Ok(store) => store,
         // Errors in the file may be the reason, so they are reported instead.
         Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error)),
     };
     let used = resolved.used_collections();
-    let mut faults = needed(resolved.partial(), store.check(&used).await?);
+    let checking = store.check(&used);
+    let checked =
+        telling("comparing the mapping with the database", Duration::MAX, checking).await??;
+    let mut faults = needed(resolved.partial(), checked);
     match purpose {
         Purpose::Serve | Purpose::Pass if !faulty => {
             faults = unmatched::hold(&*store, &mut resolved, faults).await?;

@@ -1,5 +1,6 @@
-//! Retries until a server can be reached, with growing pauses and a time limit.
+//! Retries until a server can be reached, with growing pauses and a time limit, and says what a start waits for.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use besom_core::backoff::Backoff;
@@ -34,6 +35,35 @@ pub async fn patiently<T>(
         tracing::warn!("{words}; retrying for {} s", left.as_secs_f64().ceil());
         tokio::time::sleep(PAUSES.pause(failures, 0).min(left)).await;
         failures += 1;
+    }
+}
+
+/// How often it is said that a step of the start goes on.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// Waits for a step of the start, for at most `max`, and logs every five seconds that it goes on: a server may
+/// neither answer nor close the connection.
+///
+/// # Errors
+/// After `max`, [`Failure::Unreachable`] with the name of the key that sets the limit.
+pub async fn telling<T>(
+    step: &str,
+    max: Duration,
+    done: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let (mut done, since) = (pin!(done), Instant::now());
+    loop {
+        let left = max.saturating_sub(since.elapsed());
+        if let Ok(done) = tokio::time::timeout(SAY_EVERY.min(left), &mut done).await {
+            return Ok(done);
+        }
+        if since.elapsed() >= max {
+            return Err(Failure::Unreachable(format!(
+                "{step}: a server does not answer; gave up after {max:?} (host.connect_wait_max)"
+            )));
+        }
+        let seconds = since.elapsed().as_secs();
+        tracing::warn!("still starting: {step} has taken {seconds} s; is a server not answering?");
     }
 }
 
@@ -74,5 +104,16 @@ mod tests {
         assert!(matches!(failure, Failure::Denied(_)), "{failure}");
         assert_eq!(Exit::from(failure), Exit::Unreachable);
         assert_eq!(attempts, 1);
+    }
+
+    #[tokio::test]
+    async fn a_step_without_an_answer_is_given_up_with_the_setting_that_says_when() {
+        let max = Duration::from_millis(20);
+        let failure = telling("joining", max, std::future::pending::<()>()).await.unwrap_err();
+        assert!(matches!(&failure, Failure::Unreachable(_)), "{failure}");
+        let words = failure.to_string();
+        assert!(words.starts_with("joining: a server does not answer"), "{words}");
+        assert!(words.contains("connect_wait_max"), "{words}");
+        assert_eq!(telling("joining", max, async { 7 }).await.unwrap(), 7);
     }
 }
