@@ -127,7 +127,7 @@ impl KafkaTopic {
     async fn deliver(
         &self,
         state: &mut State,
-        records: &BTreeMap<u64, Record>,
+        records: &mut BTreeMap<u64, Record>,
         deadline: Instant,
     ) -> Result<(), String> {
         let mut is_again = false;
@@ -158,7 +158,7 @@ impl KafkaTopic {
         &self,
         state: &mut State,
         batches: Vec<RecordBatch>,
-        records: &BTreeMap<u64, Record>,
+        records: &mut BTreeMap<u64, Record>,
         deadline: Instant,
     ) {
         let mut of_broker: BTreeMap<i32, Vec<(i32, Bytes)>> = BTreeMap::new();
@@ -167,8 +167,7 @@ impl KafkaTopic {
         for batch in batches {
             let partition = batch.partition;
             let repeated = state.sent.get(&partition).filter(|_| batch.is_repeated).cloned();
-            let all = batch.ids.iter().filter_map(|id| records.get(id));
-            let bytes = match repeated.map_or_else(|| records::encoded(&batch, all), Ok) {
+            let bytes = match repeated.map_or_else(|| records::encoded(&batch, records), Ok) {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     answers.push((partition, Answer::Refused(error)));
@@ -421,7 +420,7 @@ impl Broker for KafkaTopic {
             records.insert(message.id, record);
         }
         state.producer.begin(&entries);
-        let done = self.deliver(state, &records, deadline).await;
+        let done = self.deliver(state, &mut records, deadline).await;
         if !state.producer.is_in_doubt() {
             state.sent.clear();
         }

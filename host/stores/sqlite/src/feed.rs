@@ -20,7 +20,12 @@ pub(super) fn enter(tx: &mut Tx<'_>, offered: &[Offered]) -> Job<Vec<Entered>> {
 fn enter_one(tx: &mut Tx<'_>, offered: &Offered) -> Job<Entered> {
     let Offered { topic, tenant, key, number, payload } = offered;
     let tenant = tenant.as_ref();
-    match judge(last(tx.conn, topic, tenant, key)?, *number) {
+    // Without a number of the product's own, nothing has to be known of the others.
+    let last = match number {
+        Some(_) => last(tx.conn, topic, tenant, key)?,
+        None => 0,
+    };
+    match judge(last, *number) {
         Judged::Gap(missing) => return Ok(Entered::Gap { missing }),
         Judged::Known(number) => return repeated(tx.conn, offered, number),
         Judged::New(_) => {}

@@ -40,19 +40,19 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
     let id = tx.number()?;
     let tenant = tenant_cell(message.tenant);
     let entered = message.entered.map(|number| number as i64);
-    let no: i64 = tx
+    // While messages of it wait, a sequence keeps its turn, and no index changes.
+    let next: Option<i64> = tx
         .conn
         .prepare_cached(
-            "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
-             VALUES (?1, ?2, ?3, 1, coalesce(?4, 0), 1, ?5, ?6)
-             ON CONFLICT DO UPDATE SET last = last + 1, entered = coalesce(?4, entered),
-               head = coalesce(head, last + 1), due = iif(head IS NULL, excluded.due, due),
-               turn = iif(head IS NULL, excluded.turn, turn)
-             RETURNING last",
+            "UPDATE besom_outbox_sequence SET last = last + 1, entered = coalesce(?4, entered)
+             WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NOT NULL RETURNING last",
         )?
-        .query_row(params![message.topic, message.key, tenant, entered, tx.now.0, id], |r| {
-            r.get(0)
-        })?;
+        .query_row(params![message.topic, message.key, tenant, entered], |r| r.get(0))
+        .optional()?;
+    let no = match next {
+        Some(no) => no,
+        None => begin(tx, message, id)?,
+    };
     tx.conn
         .prepare_cached(
             "INSERT INTO besom_outbox
@@ -72,6 +72,21 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
             entered
         ])?;
     Ok(no as u64)
+}
+
+/// Numbers a message of a sequence that is new, or of which no message waits.
+fn begin(tx: &Tx<'_>, message: &Emitted<'_>, id: i64) -> Job<i64> {
+    let entered = message.entered.map(|number| number as i64);
+    let mut begin = tx.conn.prepare_cached(
+        "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
+         VALUES (?1, ?2, ?3, 1, coalesce(?4, 0), 1, ?5, ?6)
+         ON CONFLICT DO UPDATE SET last = last + 1, entered = coalesce(?4, entered),
+           head = last + 1, due = excluded.due, turn = excluded.turn
+         RETURNING last",
+    )?;
+    let tenant = tenant_cell(message.tenant);
+    let sequence = params![message.topic, message.key, tenant, entered, tx.now.0, id];
+    Ok(begin.query_row(sequence, |r| r.get(0))?)
 }
 
 /// Sequences of a topic that are due, with the number and the place of their first pending message.

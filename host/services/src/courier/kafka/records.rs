@@ -1,5 +1,8 @@
 //! A message as a record of Kafka, in the form of CloudEvents 1.0.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use besom_core::delivery::Claimed;
 use besom_core::delivery::event::{self, Envelope, Origin};
 use besom_core::delivery::producer::RecordBatch;
@@ -13,6 +16,12 @@ use kafka_protocol::records::{
 
 /// What a record and each of its headers take beside their texts, in bytes, at most.
 const OVERHEAD: usize = 40;
+/// What a record batch takes beside its records, in bytes, at most.
+const BATCH_OVERHEAD: usize = 100;
+/// As many headers as a message has, unless it has all attributes.
+const HEADERS: usize = 12;
+/// The header of the attribute `datacontenttype`.
+const CONTENT_TYPE: &str = "content-type";
 /// The version of record batches since Kafka 0.11.
 const VERSION: i8 = 2;
 
@@ -23,22 +32,23 @@ pub(super) fn record(
     message: &Claimed,
     id: &str,
 ) -> Record {
-    let bytes = |text: &str| Some(Bytes::copy_from_slice(text.as_bytes()));
-    let mut headers = IndexMap::new();
-    let content_type = StrBytes::from_static_str("content-type");
+    let key = Bytes::copy_from_slice(message.key.as_bytes());
+    let mut headers = IndexMap::with_capacity(HEADERS);
     let value = match envelope {
         Envelope::Binary => {
             for (name, value) in event::attributes(origin, message, id) {
-                let name = match name {
-                    "datacontenttype" => content_type.clone(),
-                    name => StrBytes::from_string(format!("ce_{name}")),
+                let value = match value {
+                    Cow::Owned(value) => Bytes::from(value),
+                    Cow::Borrowed(_) if matches!(name, "subject" | "partitionkey") => key.clone(),
+                    Cow::Borrowed(value) => Bytes::copy_from_slice(value.as_bytes()),
                 };
-                headers.insert(name, bytes(&value));
+                headers.insert(header(name), Some(value));
             }
             Bytes::copy_from_slice(&message.payload)
         }
         Envelope::Structured => {
-            headers.insert(content_type, bytes(event::STRUCTURED));
+            let value = Bytes::from_static(event::STRUCTURED.as_bytes());
+            headers.insert(StrBytes::from_static_str(CONTENT_TYPE), Some(value));
             Bytes::from(event::structured(origin, message, id))
         }
     };
@@ -53,7 +63,7 @@ pub(super) fn record(
         offset: 0,
         sequence: 0,
         timestamp: message.at.0 / 1_000,
-        key: bytes(&message.key),
+        key: Some(key),
         value: Some(value),
         headers,
     }
@@ -67,23 +77,45 @@ pub(super) fn size(record: &Record) -> usize {
     OVERHEAD + of(&record.key) + of(&record.value) + headers
 }
 
-/// A record batch as a broker takes it.
-pub(super) fn encoded<'a>(
+/// A record batch as a broker takes it. Its records get their places in it.
+pub(super) fn encoded(
     batch: &RecordBatch,
-    records: impl Iterator<Item = &'a Record>,
+    records: &mut BTreeMap<u64, Record>,
 ) -> Result<Bytes, String> {
-    let in_place = |(at, record): (i32, &Record)| Record {
-        producer_id: batch.identity.id,
-        producer_epoch: batch.identity.epoch,
-        offset: at.into(),
+    let mut size = BATCH_OVERHEAD;
+    for (at, id) in (0..).zip(&batch.ids) {
+        let Some(record) = records.get_mut(id) else { continue };
+        size += self::size(record);
+        record.producer_id = batch.identity.id;
+        record.producer_epoch = batch.identity.epoch;
+        record.offset = i64::from(at);
         // Only the first number of a batch is written.
-        sequence: batch.sequence.wrapping_add(at),
-        ..record.clone()
-    };
-    let records: Vec<Record> = (0..).zip(records).map(in_place).collect();
+        record.sequence = batch.sequence.wrapping_add(at);
+    }
+    let all = batch.ids.iter().filter_map(|id| records.get(id));
     let options = RecordEncodeOptions { version: VERSION, compression: Compression::None };
-    let mut bytes = BytesMut::new();
-    RecordBatchEncoder::encode(&mut bytes, &records, &options)
+    let mut bytes = BytesMut::with_capacity(size);
+    RecordBatchEncoder::encode(&mut bytes, all, &options)
         .map_err(|error| format!("the messages cannot be encoded: {error}"))?;
     Ok(bytes.freeze())
+}
+
+/// The name of an attribute's header.
+fn header(attribute: &'static str) -> StrBytes {
+    StrBytes::from_static_str(match attribute {
+        "specversion" => "ce_specversion",
+        "id" => "ce_id",
+        "source" => "ce_source",
+        "type" => "ce_type",
+        "subject" => "ce_subject",
+        "time" => "ce_time",
+        "datacontenttype" => CONTENT_TYPE,
+        "partitionkey" => "ce_partitionkey",
+        "sequence" => "ce_sequence",
+        "dataschema" => "ce_dataschema",
+        "besomtenant" => "ce_besomtenant",
+        "besomtask" => "ce_besomtask",
+        "besomrun" => "ce_besomrun",
+        name => return StrBytes::from_string(format!("ce_{name}")),
+    })
 }
