@@ -2,7 +2,7 @@
 //! real process, `besom serve`.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub async fn run() -> Result<()> {
     let shares = lateness::PENDING;
     let place = place::Place::new(&place::shipped()).await?;
     lateness::prepare(&place, None).await?;
-    let mut serving = Serving::start(&place)?;
+    let mut serving = Serving::start(&place.config())?;
     serving.settle().await?;
     let (cpu, began) = (serving.cpu()?, std::time::Instant::now());
     tokio::time::sleep(WATCHED).await;
@@ -47,13 +47,15 @@ pub fn binary() -> Result<PathBuf> {
     Ok(binary)
 }
 
-struct Serving(Child);
+/// A host as a process.
+pub struct Serving(Child);
 
 impl Serving {
-    fn start(place: &place::Place) -> Result<Serving> {
+    /// Starts it and waits until it leads.
+    pub fn start(config: &Path) -> Result<Serving> {
         let child = Command::new(binary()?)
             .arg("--config")
-            .arg(place.config())
+            .arg(config)
             .args(["--log", "info", "serve"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -91,7 +93,7 @@ impl Serving {
     }
 
     /// Seconds of user and system time so far.
-    fn cpu(&self) -> Result<f64> {
+    pub fn cpu(&self) -> Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
         let after = stat.rsplit_once(')').context("/proc/PID/stat")?.1;
         let fields: Vec<&str> = after.split_whitespace().collect();

@@ -3,11 +3,12 @@
 //!
 //! `cargo bench -p besom-tests --bench engine [-- NAME...]`; without a name all of them run,
 //! which takes several minutes. Run `cargo plugins` first, and `cargo build --release -p besom`
-//! for `idle`, `beside` and `undo`. Every figure is one line for a person and one line of JSON on stdout.
+//! for `idle`, `beside`, `delivery` and `undo`. Every figure is one line for a person and one line of JSON on stdout.
 
 mod bare;
 mod beside;
 mod compaction;
+mod delivery;
 mod idle;
 mod lateness;
 mod pgqueue;
@@ -22,7 +23,7 @@ mod undo;
 
 use anyhow::{Result, bail};
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "steps",
     "queue",
     "pgqueue",
@@ -32,6 +33,7 @@ const NAMES: [&str; 10] = [
     "lateness",
     "idle",
     "beside",
+    "delivery",
     "undo",
 ];
 
@@ -61,6 +63,7 @@ fn main() -> Result<()> {
                 "lateness" => lateness::run(&returned).await?,
                 "idle" => idle::run().await?,
                 "beside" => beside::run().await?,
+                "delivery" => delivery::run().await?,
                 _ => undo::run().await?,
             }
         }
