@@ -24,6 +24,8 @@ use crate::time::{Mono, Time};
 /// Consecutive answers after which the store counts as reachable again: a connection that loses
 /// half of the requests does not count as repaired.
 pub const STEADY: u32 = 2;
+/// The leases after which an outage is told again while it lasts: its reason may be another by then.
+const TELL_AGAIN: u32 = 2;
 
 /// The store is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +87,8 @@ pub struct Reach {
     told: Option<Option<Away>>,
     telling: bool,
     tell_at: Mono,
+    /// While the others know of an outage: when it is told again.
+    tell_again_at: Option<Mono>,
 }
 
 impl Reach {
@@ -99,6 +103,7 @@ impl Reach {
             told: Some(None),
             telling: false,
             tell_at: now,
+            tell_again_at: None,
         }
     }
 
@@ -121,13 +126,18 @@ impl Reach {
     pub fn deadline(&self) -> Mono {
         let probe = self.probing.map_or(self.probe_at, |sent| sent + self.timing.renew);
         let aside = self.missed.and_then(|missed| self.aside_at(&missed));
-        let tell = self.has_news().then_some(self.tell_at);
-        [Some(probe), aside, tell].into_iter().flatten().min().unwrap_or(probe)
+        [Some(probe), aside, self.tell_at()].into_iter().flatten().min().unwrap_or(probe)
     }
 
     /// Whether the other members have to be told of the current state.
     fn has_news(&self) -> bool {
         !self.telling && self.told != Some(self.away())
+    }
+
+    /// When they have to be told next.
+    fn tell_at(&self) -> Option<Mono> {
+        let again = self.missed.filter(|_| !self.telling).and(self.tell_again_at);
+        if self.has_news() { Some(self.tell_at) } else { again }
     }
 
     fn aside_at(&self, missed: &Missed) -> Option<Mono> {
@@ -155,6 +165,7 @@ impl Reach {
             Event::Told(away, true) => {
                 self.telling = false;
                 self.told = Some(away);
+                self.tell_again_at = away.map(|_| now + self.timing.ttl * TELL_AGAIN);
             }
             // They may be told later, with the node's next registration.
             Event::Told(_, false) => {
@@ -182,7 +193,7 @@ impl Reach {
             self.missed = Some(Missed { away, ..missed });
             out.push(Command::StandAside);
         }
-        if self.has_news() && now >= self.tell_at {
+        if self.tell_at().is_some_and(|at| now >= at) {
             self.telling = true;
             out.push(Command::Tell(self.away()));
         }

@@ -74,6 +74,8 @@ pub struct Health {
     store_lost_now: Notify,
     /// The term of the last leader that this node was told to wait for.
     awaited: AtomicU64,
+    /// Whether it was logged that this node has stepped aside.
+    aside: AtomicBool,
     clocks: Clocks,
 }
 
@@ -169,6 +171,11 @@ impl Health {
     /// Whether this node has not been waiting for the leader of this term yet.
     pub fn awaits(&self, term: Term) -> bool {
         self.awaited.swap(term.0, Ordering::Relaxed) != term.0
+    }
+
+    /// Whether it is new that this node has stepped aside, or has not.
+    pub fn is_news(&self, aside: bool) -> bool {
+        self.aside.swap(aside, Ordering::Relaxed) != aside
     }
 
     fn is_silent(&self) -> bool {

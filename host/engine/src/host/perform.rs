@@ -365,8 +365,9 @@ impl Ports {
         if !matches!(told, Ok(true)) {
             return false;
         }
+        let is_news = self.health.is_news(said.as_ref().is_some_and(|said| said.aside));
         match said {
-            Some(said) if said.aside => tracing::warn!(
+            Some(said) if said.aside && is_news => tracing::warn!(
                 since = %said.since, why = said.why,
                 "this node cannot reach the store but other nodes can: it releases its leadership \
                  and partitions until the store answers"
