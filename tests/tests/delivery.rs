@@ -1,6 +1,7 @@
 //! The delivery loop: it runs while its node leads, calls the routes, and respects its concurrency.
 //! Over the store in memory and real HTTP.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,9 +13,11 @@ use besom_core::ids::{FencingToken, Incarnation};
 use besom_core::proposal::Change;
 use besom_engine::host::deliver::{Delivery, deliver};
 use besom_engine::host::feed::{Bounds, Feed, Refused};
+use besom_engine::host::health::Health;
 use besom_ports::store::{Entered, MessageQuery, Offered, Store};
 use besom_product::model::default_collections;
 use besom_services::courier::HttpCourier;
+use besom_sqlite::{Options, SqliteStore};
 use besom_tests::adapters::memory::Memory;
 use besom_tests::conformance::Fixture;
 use besom_tests::conformance::world::fence;
@@ -46,11 +49,7 @@ impl Way {
             "[delivery]\nhosts = [\"{address}\"]\npoll = \"10ms\"\n{delivery}\n\
              [topics.t]\nurl = \"http://{address}/t\"\n{more}\n"
         );
-        let config: Config =
-            RawConfig::parse(&text, Path::new("besom.toml"), &Overrides::default())
-                .outline(&default_collections())
-                .finish()
-                .unwrap_or_else(|problems| panic!("{problems}"));
+        let config = config(&text);
         let topics = config.topics.iter().map(|(name, route)| (name.clone(), route.rules()));
         let settings = Settings {
             topics: topics.collect(),
@@ -97,6 +96,13 @@ impl Way {
         let query = MessageQuery { state: Some(state), limit: 1_000, ..MessageQuery::default() };
         self.store.messages(&query).await.unwrap().len()
     }
+}
+
+fn config(text: &str) -> Config {
+    RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default())
+        .outline(&default_collections())
+        .finish()
+        .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 /// Waits until the condition holds.
@@ -265,4 +271,49 @@ async fn messages_of_the_product_are_delivered_and_bounded() {
     until("it is delivered", async || way.in_state(State::Delivered).await == 5).await;
     let other = way.feed.enter("u", &[offered("k", None)]).await;
     assert!(matches!(&other, Err(Refused::Topic(why)) if why.contains("feed = true")), "{other:?}");
+}
+
+/// On SQLite, where a number that was damaged cannot be counted up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_cannot_be_moved_holds_up_its_topic_alone_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("besom.db");
+    let store = SqliteStore::open(file.clone(), Options::default()).unwrap();
+    let product = rusqlite::Connection::open(file).unwrap();
+    product.busy_timeout(PATIENCE).unwrap();
+    let insert = |topic: &str| {
+        let sql = "INSERT INTO besom_feed (topic, key, payload) VALUES (?1, 'k', '{}')";
+        product.execute(sql, [topic]).unwrap();
+    };
+    let count = |table: &str, topic: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM {table} WHERE topic = ?1");
+        product.query_row(&sql, [topic], |row| row.get(0)).unwrap()
+    };
+    let topics = || vec!["s".to_owned(), "t".to_owned()];
+    let poll = Duration::from_millis(10);
+    let feed = Feed::new(store.clone(), topics(), Bounds { poll, ..Bounds::default() });
+    let courier = Arc::new(HttpCourier::new(&config(""), store.identity()).unwrap());
+    let settings = Settings { topics: BTreeMap::new(), concurrency: 1, poll };
+    let delivery = Delivery { courier, settings, brokers: Vec::new(), feed };
+    let (leading, leads) = watch::channel(None);
+    let health: Arc<Health> = Arc::default();
+    tokio::spawn(deliver(store.clone(), delivery, health.clone(), leads));
+    let fence = fence(1);
+    store.raise_fence(&fence, &Incarnation::from("n"), None).await.unwrap();
+    insert("t");
+    leading.send_replace(Some(fence));
+    until("it is moved", async || count("besom_outbox", "t") == 1).await;
+
+    let highest = "UPDATE besom_outbox_sequence SET last = 9223372036854775807 WHERE topic = 't'";
+    product.execute(highest, []).unwrap();
+    insert("t");
+    insert("s");
+    until("the other topic goes on", async || count("besom_outbox", "s") == 1).await;
+    let told = || health.held().into_iter().any(|held| held.what == "feed of the topic t");
+    until("it is told", async || told()).await;
+    assert_eq!(count("besom_feed", "t"), 1);
+
+    product.execute("UPDATE besom_outbox_sequence SET last = 1 WHERE topic = 't'", []).unwrap();
+    until("it is moved as well", async || count("besom_outbox", "t") == 2).await;
+    until("nothing is told any more", async || !told()).await;
 }

@@ -18,6 +18,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use besom_core::delivery::feed::{Entered, Offered, check};
 use besom_core::ids::Tenant;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -78,12 +79,13 @@ async fn in_turn(State(turns): State<Arc<Semaphore>>, request: Request, next: Ne
 async fn single(
     State(feed): State<Arc<Feed>>,
     Path((topic, key)): Path<(String, String)>,
+    RawQuery(raw): RawQuery,
     query: Result<Query<Asked>, QueryRejection>,
     body: Bytes,
 ) -> Response {
-    let Query(Asked { tenant, number }) = match query {
-        Ok(query) => query,
-        Err(error) => return refuse(&format!("invalid query: {error}")),
+    let Asked { tenant, number } = match asked(raw.as_deref(), query) {
+        Ok(asked) => asked,
+        Err(why) => return refuse(&why),
     };
     let tenant = tenant.map(Tenant::from);
     let offered = Offered { topic, tenant, key, number, payload: body.into() };
@@ -156,12 +158,13 @@ fn message(topic: &str, one: One<'_>) -> Result<Offered, String> {
 async fn last(
     State(feed): State<Arc<Feed>>,
     Path((topic, key)): Path<(String, String)>,
+    RawQuery(raw): RawQuery,
     query: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
-    let tenant = match query {
-        Ok(Query(Asked { tenant, number: None })) => tenant.map(Tenant::from),
+    let tenant = match asked(raw.as_deref(), query) {
+        Ok(Asked { tenant, number: None }) => tenant.map(Tenant::from),
         Ok(_) => return refuse("this request takes no number"),
-        Err(error) => return refuse(&format!("invalid query: {error}")),
+        Err(why) => return refuse(&why),
     };
     let asked = Offered { topic, tenant, key, number: None, payload: Vec::new() };
     if let Err(why) = check(&asked) {
@@ -170,6 +173,15 @@ async fn last(
     match feed.last(&asked.topic, asked.tenant.as_ref(), &asked.key).await {
         Ok(last) => Json(json!({ "last": last })).into_response(),
         Err(refused) => away(refused),
+    }
+}
+
+/// What the query says. The extractor takes bytes that are no text for others.
+fn asked(raw: Option<&str>, query: Result<Query<Asked>, QueryRejection>) -> Result<Asked, String> {
+    let Query(asked) = query.map_err(|error| format!("invalid query: {error}"))?;
+    match percent_decode_str(raw.unwrap_or_default()).decode_utf8() {
+        Ok(_) => Ok(asked),
+        Err(_) => Err("the query is not UTF-8".into()),
     }
 }
 

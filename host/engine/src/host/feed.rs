@@ -207,12 +207,59 @@ impl Feed {
         if topics.is_empty() {
             return Ok(0);
         }
-        let (limit, bytes) = (COLLECTED_MAX, COLLECTED_BYTES_MAX);
-        let moved = self.store.collect_messages(fence, &topics, limit, bytes).await?;
+        let moved = match self.take_up(fence, &topics).await {
+            Err(error) if is_of_rows(&error) => {
+                self.collect_by_topic(fence, &topics, &error, health).await?
+            }
+            moved => moved?,
+        };
         if moved > 0 {
             // What was moved is not known by topic.
             self.measured().clear();
         }
         Ok(moved)
     }
+
+    async fn take_up(&self, fence: &FencingToken, topics: &[String]) -> store::Result<u64> {
+        let (limit, bytes) = (COLLECTED_MAX, COLLECTED_BYTES_MAX);
+        self.store.collect_messages(fence, topics, limit, bytes).await
+    }
+
+    /// Moves messages of one topic after the other, so that a row that cannot be moved holds up its own alone.
+    async fn collect_by_topic(
+        &self,
+        fence: &FencingToken,
+        topics: &[String],
+        error: &store::Error,
+        health: &Health,
+    ) -> store::Result<u64> {
+        let mut all = 0;
+        for topic in topics {
+            let moved = match topics {
+                [_] => Err(error.clone()),
+                _ => self.take_up(fence, std::slice::from_ref(topic)).await,
+            };
+            match moved {
+                Ok(moved) => all += moved,
+                Err(error) if is_of_rows(&error) => {
+                    let what = format!("feed of the topic {topic}");
+                    let why = format!(
+                        "{error}; rows of the table feed are not moved to the outbox until this is repaired, and \
+                         those of other topics are"
+                    );
+                    let shown = self.bounds.poll.max(STORE_RETRY) * 3;
+                    health.hold_node_for(&what, (Cause::Stream, &why), shown);
+                    tracing::warn!(topic, %error, "messages of the product could not be taken up");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Whether the error may be due to single rows, and not to the store as a whole.
+fn is_of_rows(error: &store::Error) -> bool {
+    use store::Error::{Busy, Damaged, Fenced, Unavailable, Unknown};
+    !matches!(error, Busy(_) | Unavailable(_) | Unknown(_) | Damaged(_) | Fenced)
 }

@@ -70,14 +70,18 @@ pub(super) fn topics(conn: &Connection, known: &[String], others_max: u32) -> Jo
             found.known.push(topic.clone());
         }
     }
-    let mut next = conn.prepare_cached("SELECT min(topic) FROM besom_feed WHERE topic > ?1")?;
-    let mut last = String::new();
+    // As bytes: a text in SQLite need not be one of Unicode.
+    let mut next = conn.prepare_cached(
+        "SELECT CAST(min(topic) AS BLOB) FROM besom_feed WHERE topic > CAST(?1 AS TEXT)",
+    )?;
+    let mut last = Vec::new();
     while found.others.len() < others_max as usize {
-        let Some(topic) = next.query_row(params![last], |r| r.get::<_, Option<String>>(0))? else {
+        let Some(topic) = next.query_row(params![last], |r| r.get::<_, Option<Vec<u8>>>(0))? else {
             break;
         };
-        if !known.contains(&topic) {
-            found.others.push(topic.clone());
+        let name = String::from_utf8_lossy(&topic).into_owned();
+        if !known.contains(&name) {
+            found.others.push(name);
         }
         last = topic;
     }

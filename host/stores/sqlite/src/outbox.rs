@@ -74,19 +74,29 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
     Ok(no as u64)
 }
 
-/// Numbers a message of a sequence that is new, or of which no message waits.
+/// Numbers a message of a sequence of which no message waits, or which is new. If its row was deleted, the sequence
+/// goes on after the messages that are there.
 fn begin(tx: &Tx<'_>, message: &Emitted<'_>, id: i64) -> Job<i64> {
     let entered = message.entered.map(|number| number as i64);
-    let mut begin = tx.conn.prepare_cached(
-        "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
-         VALUES (?1, ?2, ?3, 1, coalesce(?4, 0), 1, ?5, ?6)
-         ON CONFLICT DO UPDATE SET last = last + 1, entered = coalesce(?4, entered),
-           head = last + 1, due = excluded.due, turn = excluded.turn
-         RETURNING last",
-    )?;
     let tenant = tenant_cell(message.tenant);
     let sequence = params![message.topic, message.key, tenant, entered, tx.now.0, id];
-    Ok(begin.query_row(sequence, |r| r.get(0))?)
+    let mut next = tx.conn.prepare_cached(
+        "UPDATE besom_outbox_sequence SET last = last + 1, entered = coalesce(?4, entered),
+           head = last + 1, due = ?5, turn = ?6
+         WHERE topic = ?1 AND key = ?2 AND tenant = ?3 RETURNING last",
+    )?;
+    if let Some(no) = next.query_row(sequence, |r| r.get(0)).optional()? {
+        return Ok(no);
+    }
+    let mut first = tx.conn.prepare_cached(
+        "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
+         SELECT ?1, ?2, ?3, coalesce(max(no), 0) + 1, coalesce(?4, max(entered), 0),
+           coalesce(min(no) FILTER (WHERE delivered_at IS NULL AND given_up_at IS NULL),
+             max(no) + 1, 1), ?5, ?6
+         FROM besom_outbox WHERE topic = ?1 AND key = ?2 AND tenant = ?3
+         RETURNING last",
+    )?;
+    Ok(first.query_row(sequence, |r| r.get(0))?)
 }
 
 /// Sequences of a topic that are due, with the number and the place of their first pending message.
@@ -145,7 +155,8 @@ fn claimed(r: &Row<'_>, topic: &str) -> rusqlite::Result<Claimed> {
         topic: topic.to_owned(),
         key: r.get(5)?,
         sequence: r.get::<_, i64>(6)? as u64,
-        attempt: r.get(7)?,
+        // Somebody else may have written any number.
+        attempt: r.get::<_, i64>(7)?.clamp(0, i64::from(u32::MAX - 1)) as u32,
         payload: r.get(8)?,
     })
 }
@@ -212,7 +223,7 @@ fn take(
             )?
             .execute(params![topic, key, tenant, no, until])?;
         let mut take = tx.conn.prepare_cached(&format!(
-            "UPDATE besom_outbox SET attempts = attempts + 1 WHERE id = ?1 RETURNING {CLAIMED}"
+            "UPDATE besom_outbox SET attempts = max(attempts, 0) + 1 WHERE id = ?1 RETURNING {CLAIMED}"
         ))?;
         claimed.push(take.query_row(params![id], |r| self::claimed(r, topic))?);
     }

@@ -108,6 +108,8 @@ async fn what_cannot_be_stored_is_refused_with_the_reason() {
         ("GET /feed", "", 404, "there is nothing at this path"),
         ("PUT /feed/t/k", "x", 405, "does not take the method"),
         ("POST /feed/t/%FF", "x", 400, "UTF-8"),
+        ("POST /feed/t/k?tenant=%FF", "x", 400, "the query is not UTF-8"),
+        ("GET /feed/t/k?tenant=%FF", "", 400, "the query is not UTF-8"),
         ("POST /feed/t/k", &large, 413, "length limit exceeded"),
         ("POST /feed/t", &many, 400, "not 1001"),
         ("POST /feed/t", "{}", 400, "invalid body"),

@@ -1,7 +1,9 @@
 //! Other processes, a full disk, newer files: nothing is lost, and the store continues.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use besom_core::delivery::{Attempt, Claimed, End};
 use besom_core::ids::{CommitId, FencingToken, Seq, Term};
 use besom_core::proposal::Settle;
 use rusqlite::Connection;
@@ -11,7 +13,9 @@ use super::fixture::{Fixture, START, apply, change, document, node, options, upd
 use besom_core::value::Value;
 
 use besom_ports::guests::Lane;
-use besom_ports::store::{Command, CommandEffect, Decision, Error, Outcome, Repaired, Store};
+use besom_ports::store::{
+    Command, CommandEffect, Decision, Entered, Error, Offered, Outcome, Repaired, Store,
+};
 
 #[tokio::test]
 async fn another_process_that_writes_makes_a_commit_busy_and_loses_nothing() {
@@ -220,4 +224,60 @@ async fn notes_of_what_was_begun_that_cannot_be_read_keep_nobody_from_leading() 
     let timers = f.store.read_timers(None, None, None, 10).await.expect("the others are read");
     let keys: Vec<_> = timers.iter().map(|w| w.item.identity.key.as_str()).collect();
     assert_eq!(keys, ["timer"]);
+}
+
+fn offered(key: &str) -> Offered {
+    let (topic, key) = ("t".to_owned(), key.to_owned());
+    Offered { topic, tenant: None, key, number: None, payload: b"{}".to_vec() }
+}
+
+#[tokio::test]
+async fn a_sequence_whose_row_was_deleted_goes_on_after_its_messages() {
+    let f = Fixture::new().await;
+    f.store.enter_messages(&[offered("a"), offered("a"), offered("b")]).await.unwrap();
+    let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+    other.execute("DELETE FROM besom_outbox_sequence WHERE key = 'a'", []).unwrap();
+    let entered = f.store.enter_messages(&[offered("a"), offered("b")]).await.unwrap();
+    assert_eq!(entered, [Entered::Stored { sequence: 3 }, Entered::Stored { sequence: 2 }]);
+    // From its first message on.
+    let room = [("t".to_owned(), 10)];
+    let hold = Duration::from_secs(60);
+    let claimed = f.store.claim_messages(&f.fence, &room, hold).await.unwrap();
+    let mut claimed: Vec<_> = claimed.into_iter().map(|one| (one.key, one.sequence)).collect();
+    claimed.sort();
+    assert_eq!(claimed, [("a".into(), 1), ("b".into(), 1)]);
+}
+
+#[tokio::test]
+async fn a_number_of_attempts_that_is_none_holds_up_no_message() {
+    let f = Fixture::new().await;
+    f.store.enter_messages(&[offered("a"), offered("b")]).await.unwrap();
+    let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+    other.execute("UPDATE besom_outbox SET attempts = -5 WHERE key = 'a'", []).unwrap();
+    let (room, hold) = ([("t".to_owned(), 10)], Duration::from_secs(60));
+    let claimed = f.store.claim_messages(&f.fence, &room, hold).await.unwrap();
+    let attempts: Vec<_> = claimed.iter().map(|one| one.attempt).collect();
+    assert_eq!(attempts, [1, 1]);
+    let end = |one: &Claimed| Attempt { id: one.id, attempt: 1, end: End::Delivered(None) };
+    let ends: Vec<_> = claimed.iter().map(end).collect();
+    f.store.end_attempts(&f.fence, &ends).await.unwrap();
+    let waiting = "SELECT count(*) FROM besom_outbox WHERE delivered_at IS NULL";
+    assert_eq!(other.query_row(waiting, [], |r| r.get::<_, i64>(0)).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_topic_of_the_feed_that_is_no_text_is_named_and_holds_up_no_other() {
+    let f = Fixture::new().await;
+    let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+    let insert =
+        "INSERT INTO besom_feed (topic, key, payload) VALUES (CAST(?1 AS TEXT), 'k', '{}')";
+    for topic in [&b"t"[..], b"\xff\xfe", b"z"] {
+        other.execute(insert, [topic]).unwrap();
+    }
+    let topics = f.store.feed_topics(&["t".into()], 5).await.unwrap();
+    assert_eq!(
+        (topics.known, topics.others),
+        (vec!["t".into()], vec!["z".into(), "\u{fffd}\u{fffd}".into()])
+    );
+    assert_eq!(f.store.collect_messages(&f.fence, &["t".into()], 10, 1 << 20).await.unwrap(), 1);
 }
