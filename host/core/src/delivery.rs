@@ -34,7 +34,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-pub use message::{Attempt, Claimed, Delivery, End, Fate, PAYLOAD_BYTES_MAX, Reply, State};
+pub use message::{
+    Attempt, Claimed, Delivery, End, Fate, PAYLOAD_BYTES_MAX, Reply, Sequence, State,
+};
 
 use crate::backoff::{Backoff, Jitter};
 use crate::time::Mono;

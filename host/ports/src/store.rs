@@ -1520,13 +1520,15 @@ pub trait Store: Send + Sync {
     /// [`Error::Fenced`] below the fence.
     async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()>;
 
-    /// Reads the first pending messages of a topic for a broker, without those that are known:
-    /// at most `limit`, and no more than `bytes` of payloads if it is not a single one. Messages of a
-    /// sequence are returned in its order and without gaps, unless a gap is known. Nothing is written.
+    /// Reads the first pending messages of a topic for a broker, without those that are known and those
+    /// of the sequences that are held: at most `limit`, and no more than `bytes` of payloads if it is not
+    /// a single one. Messages of a sequence are returned in its order and without gaps, unless a gap is
+    /// known. Nothing is written.
     async fn read_messages(
         &self,
         topic: &str,
         known: &[u64],
+        held: &[delivery::Sequence],
         limit: u32,
         bytes: u64,
     ) -> Result<Vec<Claimed>>;

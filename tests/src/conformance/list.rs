@@ -187,6 +187,7 @@ macro_rules! store_conformance {
                 messages_of_a_key_are_numbered_without_gaps,
                 messages_of_two_tasks_share_the_sequence_of_their_key,
                 what_a_broker_gets_is_read_in_the_order_of_each_key,
+                what_is_held_is_left_out_of_what_a_broker_gets,
                 the_results_of_a_broker_are_recorded_once,
                 what_is_given_up_makes_way,
                 what_is_discarded_makes_way,

@@ -10,6 +10,15 @@ use crate::time::Time;
 /// Maximum size of the payload of a message, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 
+/// What is delivered in order within a topic: the messages of one tenant and key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence {
+    /// The tenant of the messages.
+    pub tenant: Option<Tenant>,
+    /// The key of the messages.
+    pub key: String,
+}
+
 /// A message claimed for one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
@@ -34,6 +43,18 @@ pub struct Claimed {
     pub payload: Vec<u8>,
     /// Which attempt this is, counted from 1.
     pub attempt: u32,
+}
+
+impl Claimed {
+    /// Whose order it keeps.
+    pub fn of(&self) -> Sequence {
+        Sequence { tenant: self.tenant.clone(), key: self.key.clone() }
+    }
+
+    /// Whether it is one of these messages.
+    pub fn is_of(&self, sequence: &Sequence) -> bool {
+        self.key == sequence.key && self.tenant == sequence.tenant
+    }
 }
 
 /// A receiver's answer.

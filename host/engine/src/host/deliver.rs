@@ -243,7 +243,7 @@ async fn publish(
                     let (topic, rules) = (to.topic.clone(), to.rules.clone());
                     under_way.spawn(async move {
                         let (limit, bytes) = (rules.batch, rules.batch_bytes);
-                        let read = store.read_messages(&topic, &known, limit, bytes).await;
+                        let read = store.read_messages(&topic, &known, &[], limit, bytes).await;
                         broker::Event::Read(read.map_err(|error| refused("read", &error)))
                     })
                 }

@@ -610,10 +610,11 @@ impl Store for PostgresStore {
         &self,
         topic: &str,
         known: &[u64],
+        held: &[delivery::Sequence],
         limit: u32,
         bytes: u64,
     ) -> Result<Vec<Claimed>> {
-        Ok(outbox::read(&self.look().await?, topic, known, limit, bytes).await?)
+        Ok(outbox::read(&self.look().await?, topic, known, held, limit, bytes).await?)
     }
 
     async fn end_messages(

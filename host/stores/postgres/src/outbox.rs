@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
-use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
+use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, Sequence, State};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -202,21 +202,30 @@ async fn with_payloads(session: &Session, claimed: Vec<Claimed>) -> Job<Vec<Clai
     Ok(claimed.into_iter().filter_map(with).collect())
 }
 
-/// The first pending messages of a topic, without those that are known.
+/// The first pending messages of a topic, without those that are known or of a sequence that is held.
 pub(super) async fn read(
     session: &Session,
     topic: &str,
     known: &[u64],
+    held: &[Sequence],
     limit: u32,
     bytes: u64,
 ) -> Job<Vec<Claimed>> {
+    let known: Vec<i64> = known.iter().map(|id| *id as i64).collect();
+    let mut params = params![escaped(topic).into_owned(), known, i64::from(limit)];
+    let mut others = "";
+    if !held.is_empty() {
+        others = "AND (t.key, t.tenant) NOT IN (SELECT * FROM unnest($4::text[], $5::text[]))";
+        let keys: Vec<_> = held.iter().map(|of| escaped(&of.key)).collect();
+        let tenants: Vec<_> = held.iter().map(|of| tenant_text(of.tenant.as_ref())).collect();
+        params.extend(params![keys, tenants]);
+    }
     let sql = format!(
         "SELECT {CLAIMED}, t.payload FROM @.outbox t
          WHERE t.delivered_at IS NULL AND t.given_up_at IS NULL AND t.topic = $1
-           AND t.id <> ALL ($2::int8[])
+           AND t.id <> ALL ($2::int8[]) {others}
          ORDER BY t.id LIMIT $3"
     );
-    let known: Vec<i64> = known.iter().map(|id| *id as i64).collect();
     let (mut read, mut left) = (Vec::new(), bytes);
     let take = |r: &Row| {
         let payload: Vec<u8> = r.try_get(8)?;
@@ -229,7 +238,7 @@ pub(super) async fn read(
         read.push(Claimed { attempt: message.attempt + 1, ..message });
         Ok(true)
     };
-    session.each(&sql, params![escaped(topic).into_owned(), known, i64::from(limit)], take).await?;
+    session.each(&sql, params, take).await?;
     Ok(read)
 }
 

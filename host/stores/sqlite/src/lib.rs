@@ -626,11 +626,13 @@ impl Store for SqliteStore {
         &self,
         topic: &str,
         known: &[u64],
+        held: &[delivery::Sequence],
         limit: u32,
         bytes: u64,
     ) -> Result<Vec<Claimed>> {
-        let (topic, known) = (topic.to_owned(), known.to_vec());
-        self.inspection.read(move |conn| outbox::read(conn, &topic, &known, limit, bytes)).await
+        let (topic, known, held) = (topic.to_owned(), known.to_vec(), held.to_vec());
+        let read = move |conn: &_| outbox::read(conn, &topic, &known, &held, limit, bytes);
+        self.inspection.read(read).await
     }
 
     async fn end_messages(

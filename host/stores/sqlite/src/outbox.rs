@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
-use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
+use besom_core::delivery::{self, Attempt, Claimed, Delivery, End, Reply, State};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
@@ -280,21 +280,36 @@ fn sequence(r: &Row<'_>) -> rusqlite::Result<Sequence> {
     Ok((r.get(0)?, r.get(1)?, r.get(2)?))
 }
 
-/// The first pending messages of a topic, without those that are known.
+/// The first pending messages of a topic, without those that are known or of a sequence that is held.
 pub(super) fn read(
     conn: &Connection,
     topic: &str,
     known: &[u64],
+    held: &[delivery::Sequence],
     limit: u32,
     bytes: u64,
 ) -> Job<Vec<Claimed>> {
+    let others = match held.len() {
+        0 => String::new(),
+        count => {
+            let pair = |at: usize| format!("(?{}, ?{})", 2 * at + 4, 2 * at + 5);
+            let pairs: Vec<String> = (0..count).map(pair).collect();
+            format!("AND (key, tenant) NOT IN (VALUES {})", pairs.join(", "))
+        }
+    };
     let mut select = conn.prepare_cached(&format!(
         "SELECT {CLAIMED} FROM besom_outbox
          WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
-           AND id NOT IN (SELECT value FROM json_each(?2))
+           AND id NOT IN (SELECT value FROM json_each(?2)) {others}
          ORDER BY id LIMIT ?3"
     ))?;
-    let mut rows = select.query(params![topic, json(&known)?, limit])?;
+    let known = json(&known)?;
+    let tenants: Vec<_> = held.iter().map(|of| TenantCell(of.tenant.clone())).collect();
+    let mut asked: Vec<&dyn ToSql> = vec![&topic, &known, &limit];
+    for (of, tenant) in held.iter().zip(&tenants) {
+        asked.extend([&of.key as &dyn ToSql, tenant]);
+    }
+    let mut rows = select.query(&*asked)?;
     let (mut read, mut left) = (Vec::new(), bytes);
     while let Some(r) = rows.next()? {
         let mut message = claimed(r, topic)?;

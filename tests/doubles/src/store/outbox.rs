@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
 use besom_core::delivery::feed::{Judged, judge};
-use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stage};
+use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, Sequence, State as Stage};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 
@@ -365,12 +365,15 @@ impl State {
         &self,
         topic: &str,
         known: &[u64],
+        held: &[Sequence],
         limit: u32,
         bytes: u64,
     ) -> Vec<Claimed> {
         let (mut read, mut left) = (Vec::new(), bytes);
-        let pending =
-            |m: &&Message| m.topic == topic && m.stage == Stage::Pending && !known.contains(&m.id);
+        let is_held = |m: &Message| held.iter().any(|of| of.key == m.key && of.tenant == m.tenant);
+        let pending = |m: &&Message| {
+            m.topic == topic && m.stage == Stage::Pending && !known.contains(&m.id) && !is_held(m)
+        };
         for message in self.outbox.iter().filter(pending).take(limit as usize) {
             let size = message.payload.len() as u64;
             if size > left && !read.is_empty() {

@@ -399,10 +399,11 @@ impl Store for MemoryStore {
         &self,
         topic: &str,
         known: &[u64],
+        held: &[delivery::Sequence],
         limit: u32,
         bytes: u64,
     ) -> Result<Vec<Claimed>> {
-        self.perform(On::Read, |state| Ok(state.read_messages(topic, known, limit, bytes)))
+        self.perform(On::Read, |state| Ok(state.read_messages(topic, known, held, limit, bytes)))
     }
 
     async fn end_messages(

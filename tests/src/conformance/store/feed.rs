@@ -26,7 +26,7 @@ async fn entered(world: &World, offered: &[Offered]) -> Vec<Entered> {
 }
 
 async fn read(world: &World, topic: &str) -> Vec<Claimed> {
-    world.store().read_messages(topic, &[], 100, NO_LIMIT).await.expect("messages")
+    world.store().read_messages(topic, &[], &[], 100, NO_LIMIT).await.expect("messages")
 }
 
 fn told(messages: &[Claimed]) -> Vec<(&str, u64, &str)> {

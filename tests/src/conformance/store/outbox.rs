@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use besom_core::delivery::{End, Reply, State};
+use besom_core::delivery::{End, Reply, Sequence, State};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_ports::store::{
@@ -208,7 +208,7 @@ pub async fn messages_of_two_tasks_share_the_sequence_of_their_key(world: &mut W
 }
 
 async fn read(world: &World, topic: &str, known: &[u64], limit: u32) -> Vec<Claimed> {
-    world.store().read_messages(topic, known, limit, 1 << 20).await.expect("a read")
+    world.store().read_messages(topic, known, &[], limit, 1 << 20).await.expect("a read")
 }
 
 /// A broker gets many messages of a key at once. What is known is left out; nothing is counted.
@@ -231,11 +231,43 @@ pub async fn what_a_broker_gets_is_read_in_the_order_of_each_key(world: &mut Wor
     assert_eq!(payloads(&read(world, "t", &known, 3).await), ["a3"]);
     assert_eq!(payloads(&read(world, "t", &known[1..2], 9).await), ["a1", "a2", "a3"]);
     let store = world.store();
-    let few = store.read_messages("t", &[], 9, 3).await.expect("a read");
+    let few = store.read_messages("t", &[], &[], 9, 3).await.expect("a read");
     assert_eq!(payloads(&few), ["a1"], "the second would exceed the bytes");
-    let one = store.read_messages("t", &[], 9, 1).await.expect("a read");
+    let one = store.read_messages("t", &[], &[], 9, 1).await.expect("a read");
     assert_eq!(payloads(&one), ["a1"], "a single one may be larger");
     assert!(read(world, "nobody's", &[], 9).await.is_empty());
+}
+
+/// Of each sequence that is held nothing is read, and of all others the same as otherwise: another tenant,
+/// or none, and any text as a key.
+pub async fn what_is_held_is_left_out_of_what_a_broker_gets(world: &mut World) {
+    let odd = "a\u{0}'\u{1}";
+    emitted(world, &[("t", "a", "a1"), ("t", odd, "odd"), ("u", "a", "u1"), ("t", "a", "a2")])
+        .await;
+    world.unqueued(Some(tenant("b")), vec![emit("t", "a", "b1")]).await;
+    world.unqueued(None, vec![emit("t", "a", "none")]).await;
+    emitted(world, &[("t", "c", "c1"), ("t", "c", "c2")]).await;
+    let sequence =
+        |of: Option<&str>, key: &str| Sequence { tenant: of.map(tenant), key: key.into() };
+    let a = || sequence(Some("a"), "a");
+    let all = ["a1", "odd", "a2", "b1", "none", "c1", "c2"];
+    for (held, left) in [
+        (vec![], &all[..]),
+        (vec![a()], &["odd", "b1", "none", "c1", "c2"]),
+        (vec![sequence(Some("b"), "a")], &["a1", "odd", "a2", "none", "c1", "c2"]),
+        (vec![sequence(None, "a"), a()], &["odd", "b1", "c1", "c2"]),
+        (vec![sequence(Some("a"), odd), a(), sequence(Some("a"), "c")], &["b1", "none"]),
+        (vec![sequence(None, "c"), sequence(Some("c"), "a"), sequence(Some(""), "a")], &all),
+    ] {
+        let read = world.store().read_messages("t", &[], &held, 9, 1 << 20).await.expect("a read");
+        assert_eq!(payloads(&read), left, "{held:?}");
+    }
+    let known = [read(world, "t", &[], 9).await[1].id];
+    let held = [a()];
+    let two = world.store().read_messages("t", &known, &held, 2, 1 << 20).await.expect("a read");
+    assert_eq!(payloads(&two), ["b1", "none"], "they take no room");
+    let other = world.store().read_messages("u", &[], &held, 9, 1 << 20).await.expect("a read");
+    assert!(other.is_empty(), "{other:?}");
 }
 
 /// Results are recorded under the fence, each once, and what is to be sent again keeps its place.
