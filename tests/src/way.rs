@@ -1,6 +1,7 @@
 //! Delivery to one broker, over the store in memory: what the tests of all brokers share.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use besom_core::proposal::Change;
 use besom_engine::host::deliver::{Delivery, ToBroker, deliver};
 use besom_engine::host::feed::{Bounds, Feed};
 use besom_ports::courier::Broker;
-use besom_ports::store::{Message, MessageQuery, Store};
+use besom_ports::store::{Command, CommandEffect, Message, MessageQuery, MessageSelector, Store};
 use besom_product::model::default_collections;
 use besom_services::courier::HttpCourier;
 use besom_services::courier::kafka::KafkaTopic;
@@ -112,6 +113,19 @@ impl Way {
     pub async fn in_state(&self, state: State) -> Vec<Message> {
         let query = MessageQuery { state: Some(state), limit: 100_000, ..MessageQuery::default() };
         self.store.messages(&query).await.unwrap()
+    }
+
+    /// Discards a message, as an operator does.
+    pub async fn discard(&self, id: u64) {
+        let which = MessageSelector { ids: vec![id], topic: None };
+        let command = Command::DiscardMessages(which.clone());
+        let command = self.store.submit(&command, "ann", "too large").await.unwrap();
+        let command = self.store.command(command).await.unwrap().expect("the command");
+        let effect = CommandEffect::DiscardMessages(which);
+        let leading = self.leading.borrow().clone().expect("a leader");
+        let letters = NonZeroU32::MIN;
+        let applied = self.store.apply_command(&leading, &command, &effect, "", letters).await;
+        assert_eq!(applied.unwrap().messages, 1);
     }
 
     /// Waits until so many messages are delivered.

@@ -177,35 +177,66 @@ async fn a_topic_that_does_not_exist_is_not_created_and_holds_its_messages() {
     assert_eq!(consumed(&server.read("absent", 2)), emitted(20, 3));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_too_large_is_held_and_nothing_of_its_partition_overtakes_it() {
-    let (server, _) = shared();
-    server.create("small", 1, &[("max.message.bytes", "20000")]);
-    let way = Way::new(&server.url(), "topic = \"small\"").await;
-    let other = Way::new(&server.url(), "topic = \"order-of-another\"").await;
-    server.create("order-of-another", 1, &[]);
-    let size = |n: usize| if n == 60 { 30_000 } else { 1_000 };
-    way.emit_as_they_are((0..100).map(|n| ((n % 3).to_string(), n.to_string().repeat(size(n)))));
+/// Messages of three keys in the one partition of a topic of small messages, of which the 60th is too
+/// large. Waits until it is held, and all messages of other keys are there.
+async fn with_a_large_one(server: &Kafka, topic: &str) -> Way {
+    server.create(topic, 1, &[("max.message.bytes", "20000")]);
+    let way = Way::new(&server.url(), &format!("topic = \"{topic}\"\nbatch = 25")).await;
+    way.emit_as_they_are((0..100).map(|n| ((n % 3).to_string(), mixed(n))));
     way.lead(1).await;
     way.until_held("raise its max.message.bytes").await;
-    until("those before it arrive", async || way.in_state(State::Delivered).await.len() == 60)
-        .await;
+    way.until_delivered(86).await;
+    way.emit_as_they_are((100..130).map(|n| ((n % 3).to_string(), mixed(n))));
+    way.until_delivered(106).await;
+    let all = server.read(topic, 1);
+    let expected: BTreeMap<_, _> = (0..3).map(|key| (key.to_string(), of_key(key))).collect();
+    let mut those_before = expected.clone();
+    those_before.get_mut("0").expect("a key").truncate(20);
+    assert_eq!((count(&all), consumed(&all)), (106, those_before), "each once");
     let held = way.in_state(State::Pending).await;
-    let of = |message: &besom_ports::store::Message| message.delivery.error.clone();
-    let errors: Vec<_> = held.iter().filter(|message| of(message).is_some()).collect();
-    assert!(errors.iter().any(|message| message.delivery.payload.len() > 30_000), "it is named");
-    assert_eq!(count(&server.read("small", 1)), 60);
+    let failed: Vec<_> = held.iter().filter(|m| m.delivery.error.is_some()).collect();
+    assert_eq!((held.len(), failed.len()), (24, 1), "those behind it were not sent");
+    assert_eq!(failed[0].delivery.payload, mixed(60).as_bytes());
+    way
+}
+
+fn mixed(n: usize) -> String {
+    n.to_string().repeat(if n == 60 { 30_000 } else { 1_000 })
+}
+
+/// The payloads of a key in the order of their commits.
+fn of_key(key: usize) -> Vec<String> {
+    (0..130).filter(|n| n % 3 == key).map(mixed).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_too_large_holds_up_its_key_until_the_topic_takes_it() {
+    let (server, _) = shared();
+    let way = with_a_large_one(server, "small").await;
+    server.create("order-of-another", 1, &[]);
+    let other = Way::new(&server.url(), "topic = \"order-of-another\"").await;
     other.emit(0..10, 1);
     other.lead(1).await;
     other.until_delivered(10).await;
     server.set("small", "max.message.bytes", "200000");
-    way.until_delivered(100).await;
+    way.until_delivered(130).await;
     let all = server.read("small", 1);
-    let numbers = |records: &[Record]| -> Vec<usize> {
-        records.iter().map(|record| text(record.value.as_ref()).len()).collect()
-    };
-    let expected: Vec<usize> = (0..100).map(|n| n.to_string().len() * size(n)).collect();
-    assert_eq!(numbers(&all[&0]), expected, "each once, in the order of their commits");
+    let expected = (0..3).map(|key| (key.to_string(), of_key(key))).collect();
+    assert_eq!((count(&all), consumed(&all)), (130, expected), "each once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_too_large_and_discarded_makes_way_for_its_key() {
+    let (server, _) = shared();
+    let way = with_a_large_one(server, "discarding").await;
+    let large = way.in_state(State::Pending).await.pop().expect("the oldest").delivery.id;
+    way.discard(large).await;
+    way.until_delivered(129).await;
+    let records = server.read("discarding", 1).remove(&0).expect("the partition");
+    let key = |record: &&Record| text(record.key.as_ref()) == "0";
+    let arrived = records.iter().filter(key).map(|record| text(record.value.as_ref()));
+    let expected: Vec<_> = of_key(0).into_iter().filter(|text| *text != mixed(60)).collect();
+    assert_eq!(arrived.collect::<Vec<_>>(), expected, "each once, in order");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

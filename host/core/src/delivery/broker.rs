@@ -17,18 +17,27 @@
 //! configured number: a message that the broker cannot take is soon alone and gets the error, and those
 //! before it arrive.
 //!
+//! A message of which the broker says that it cannot take it holds up its own tenant and key alone. These
+//! wait for a pause, which doubles for as long as the broker refuses the message, and are read again from
+//! their first pending message: whether that is still the same one is the store's to know.
+//!
 //! A broker that is away uses no attempts: its messages wait, and nothing is given up but what the
 //! broker refuses for good.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::message::{Claimed, End, Fate};
+use super::message::{Claimed, End, Fate, Sequence};
 use super::{Refused, STORE_RETRY, bounded};
 use crate::backoff::{Backoff, Jitter};
 use crate::time::Mono;
 
 /// How many batches may be between their reading and the recording of their results.
 const BATCHES_MAX: usize = 4;
+
+/// Maximum number of keys of a topic that are held at the same time. A message of another key that the
+/// broker cannot take holds up the whole topic.
+pub const HELD_MAX: usize = 100;
 
 /// The delivery rules of a topic with a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +52,12 @@ pub struct Rules {
     pub backoff_max: Duration,
     /// How often messages are looked for when there were none.
     pub poll: Duration,
+}
+
+impl Rules {
+    fn waits(&self) -> Backoff {
+        Backoff { first: self.backoff, max: self.backoff_max, jitter: Jitter::HalfShorter }
+    }
 }
 
 /// An input of the machine.
@@ -61,10 +76,12 @@ pub enum Event {
 /// An output of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Read the first pending messages of the topic, except those that are known.
+    /// Read the first pending messages of the topic, except those that are known or wait.
     Read {
         /// The messages that are sent already, or whose results are being recorded.
         known: Vec<u64>,
+        /// Those whose messages wait.
+        held: Vec<Sequence>,
     },
     /// Send a batch in this order.
     Send(Vec<Claimed>),
@@ -72,17 +89,30 @@ pub enum Command {
     Note(Vec<(u64, End)>),
 }
 
+/// A tenant and key whose first pending message the broker cannot take.
+#[derive(Debug)]
+struct Hold {
+    /// How often in a row it was refused, less one.
+    earlier: u32,
+    /// When its messages are read again; none: they may be read since then.
+    until: Option<Mono>,
+    error: String,
+}
+
 /// Delivery of one topic under one leadership.
 #[derive(Debug)]
 pub struct Machine {
     rules: Rules,
+    held: BTreeMap<Sequence, Hold>,
     reading: bool,
+    /// Those whose messages the answer to the read must not contain: a message before them may be missing.
+    left_out: BTreeSet<Sequence>,
     /// The answer to the read may contain messages that follow one whose result is unknown.
     read_void: bool,
     /// Read, and sent next.
     ahead: Vec<Claimed>,
     /// The batch that is being sent.
-    sending: Vec<u64>,
+    sending: Vec<(u64, Sequence)>,
     /// Results that are not recorded yet.
     ended: Vec<(u64, End)>,
     /// Results that are being recorded.
@@ -103,7 +133,9 @@ impl Machine {
         Machine {
             most: rules.batch as usize,
             rules,
+            held: BTreeMap::new(),
             reading: false,
+            left_out: BTreeSet::new(),
             read_void: false,
             ahead: Vec::new(),
             sending: Vec::new(),
@@ -128,9 +160,16 @@ impl Machine {
             return None;
         }
         let send = self.may_send().then_some(self.send_at);
-        let read = self.may_read().then_some(self.look_at.max(self.send_at));
+        let held = self.held.values().filter_map(|hold| hold.until).min();
+        let look_at = held.map_or(self.look_at, |until| until.min(self.look_at));
+        let read = self.may_read().then_some(look_at.max(self.send_at));
         let note = self.may_note().then_some(self.note_at);
         send.into_iter().chain(read).chain(note).min()
+    }
+
+    /// The keys whose first pending message the broker cannot take, with its error, at most [`HELD_MAX`].
+    pub fn held(&self) -> impl ExactSizeIterator<Item = (&Sequence, &str)> {
+        self.held.iter().map(|(sequence, hold)| (sequence, hold.error.as_str()))
     }
 
     /// Handles an event and pushes the resulting commands. `random` is uniformly distributed.
@@ -141,6 +180,12 @@ impl Machine {
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) {
+        for hold in self.held.values_mut() {
+            if hold.until.is_some_and(|until| until <= now) {
+                hold.until = None;
+                self.look_at = self.look_at.min(now);
+            }
+        }
         match event {
             Event::Tick => {}
             Event::Read(read) => self.on_read(now, read),
@@ -157,13 +202,16 @@ impl Machine {
         if self.may_send() && now >= self.send_at {
             let mut batch = std::mem::take(&mut self.ahead);
             self.ahead = batch.split_off(self.most.clamp(1, batch.len()));
-            self.sending = batch.iter().map(|message| message.id).collect();
+            self.sending = batch.iter().map(|message| (message.id, message.of())).collect();
             out.push(Command::Send(batch));
         }
         if self.may_read() && now >= self.look_at && now >= self.send_at {
             self.reading = true;
             self.read_void = false;
-            out.push(Command::Read { known: self.known() });
+            let held = self.held.iter().filter(|(_, hold)| hold.until.is_some());
+            self.left_out = held.map(|(sequence, _)| sequence.clone()).collect();
+            let held = self.left_out.iter().cloned().collect();
+            out.push(Command::Read { known: self.known(), held });
         }
     }
 
@@ -188,15 +236,22 @@ impl Machine {
 
     fn known(&self) -> Vec<u64> {
         let results = self.ended.iter().chain(&self.noting).map(|(id, _)| *id);
-        self.sending.iter().copied().chain(results).collect()
+        self.sending.iter().map(|(id, _)| *id).chain(results).collect()
     }
 
     fn on_read(&mut self, now: Mono, read: Result<Vec<Claimed>, Refused>) {
         self.reading = false;
         match read {
             Ok(_) if self.read_void => self.look_at = now,
-            Ok(messages) => {
-                self.look_at = if messages.is_empty() { now + self.rules.poll } else { now };
+            Ok(mut messages) => {
+                self.forget_those_without(&messages);
+                // Those that may be read since it began are read next.
+                let waits = |left_out| self.held.get(left_out).is_some_and(|of| of.until.is_some());
+                let is_all = messages.is_empty() && self.left_out.iter().all(waits);
+                self.look_at = if is_all { now + self.rules.poll } else { now };
+                if !self.left_out.is_empty() {
+                    messages.retain(|message| !self.left_out.contains(&message.of()));
+                }
                 self.ahead = messages;
             }
             Err(Refused::Fenced) => self.fenced = true,
@@ -204,23 +259,50 @@ impl Machine {
         }
     }
 
+    /// Forgets the keys that may be read and of which nothing was: what was refused is discarded, for
+    /// example. If others only had no room in the answer, their pauses begin anew.
+    fn forget_those_without(&mut self, read: &[Claimed]) {
+        let (sending, left_out) = (&self.sending, &self.left_out);
+        self.held.retain(|sequence, hold| {
+            hold.until.is_some()
+                || left_out.contains(sequence)
+                || sending.iter().any(|(_, of)| of == sequence)
+                || read.iter().any(|message| message.is_of(sequence))
+        });
+    }
+
     fn on_sent(&mut self, now: Mono, fates: Vec<Fate>, random: u64) {
         let sent = std::mem::take(&mut self.sending);
         let many = sent.len();
         let mut fates = fates.into_iter();
         let mut failed = None;
-        for id in sent {
+        for (id, sequence) in sent {
             match fates.next() {
-                Some(Fate::Accepted) => self.ended.push((id, End::Delivered(None))),
+                Some(Fate::Accepted) => {
+                    self.held.remove(&sequence);
+                    self.ended.push((id, End::Delivered(None)));
+                }
                 Some(Fate::Refused(error)) => {
+                    self.held.remove(&sequence);
                     self.ended.push((id, End::GivenUp { error: bounded(error), reply: None }));
                 }
+                Some(Fate::Held(error)) => {
+                    let error = bounded(error);
+                    match self.hold(now, &sequence, &error, random) {
+                        true => self.ended.push((id, again(error))),
+                        // The others have their results all the same.
+                        false => failed = failed.or(Some((id, error))),
+                    }
+                    self.drop_read(sequence);
+                }
+                Some(Fate::Behind) => self.drop_read(sequence),
                 Some(Fate::Unknown(error)) => {
-                    failed = Some((id, error));
+                    failed = failed.or(Some((id, error)));
                     break;
                 }
                 None => {
-                    failed = Some((id, "the broker has not confirmed the message".to_owned()));
+                    let error = "the broker has not confirmed the message".to_owned();
+                    failed = failed.or(Some((id, error)));
                     break;
                 }
             }
@@ -230,16 +312,34 @@ impl Machine {
             self.most = self.most.saturating_mul(2).min(self.rules.batch as usize);
             return;
         };
-        let jitter = Jitter::HalfShorter;
-        let waits = Backoff { first: self.rules.backoff, max: self.rules.backoff_max, jitter };
-        let pause = waits.pause(self.failures, random);
+        let pause = self.rules.waits().pause(self.failures, random);
         self.failures = self.failures.saturating_add(1);
         self.most = (many / 2).max(1);
         self.send_at = now + pause;
-        // Shown with the message; the pause is the machine's own.
-        self.ended.push((id, End::Again { after: Duration::ZERO, error: bounded(error) }));
+        self.ended.push((id, again(bounded(error))));
         self.ahead.clear();
         self.read_void = self.reading;
+    }
+
+    /// Holds a tenant and key whose message was refused. Whether there is room for it.
+    fn hold(&mut self, now: Mono, sequence: &Sequence, error: &str, random: u64) -> bool {
+        let earlier = match self.held.get(sequence) {
+            Some(hold) => hold.earlier.saturating_add(1),
+            None if self.held.len() >= HELD_MAX => return false,
+            None => 0,
+        };
+        let until = Some(now + self.rules.waits().pause(earlier, random));
+        let hold = Hold { earlier, until, error: error.to_owned() };
+        self.held.insert(sequence.clone(), hold);
+        true
+    }
+
+    /// Drops what was read, or is being read, behind a message that was not accepted.
+    fn drop_read(&mut self, sequence: Sequence) {
+        self.ahead.retain(|message| !message.is_of(&sequence));
+        if self.reading {
+            self.left_out.insert(sequence);
+        }
     }
 
     fn on_noted(&mut self, now: Mono, noted: Result<(), Refused>) {
@@ -255,278 +355,10 @@ impl Machine {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, VecDeque};
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::time::Time;
-
-    const SEC: Duration = Duration::from_secs(1);
-
-    fn rules(batch: u32) -> Rules {
-        let (backoff, backoff_max) = (SEC, SEC * 8);
-        Rules { batch, batch_bytes: 1 << 20, backoff, backoff_max, poll: SEC }
-    }
-
-    fn message(id: u64, key: &str, sequence: u64) -> Claimed {
-        Claimed {
-            id,
-            at: Time::EPOCH,
-            task: None,
-            run: None,
-            tenant: None,
-            topic: "t".into(),
-            key: key.into(),
-            sequence,
-            payload: Vec::new(),
-            attempt: 1,
-        }
-    }
-
-    fn step(machine: &mut Machine, seconds: u64, event: Event) -> Vec<Command> {
-        let mut out = Vec::new();
-        let now = Mono::START + SEC * u32::try_from(seconds).unwrap();
-        machine.step(now, event, &mut || 0, &mut out);
-        out
-    }
-
-    fn read(known: &[u64]) -> Command {
-        Command::Read { known: known.to_vec() }
-    }
-
-    #[test]
-    fn the_next_batch_is_read_while_one_is_sent_and_another_recorded() {
-        let mut machine = Machine::new(rules(2), Mono::START);
-        assert_eq!(step(&mut machine, 0, Event::Tick), [read(&[])]);
-        let first = vec![message(1, "a", 1), message(2, "b", 1)];
-        let sent = step(&mut machine, 0, Event::Read(Ok(first.clone())));
-        assert_eq!(sent, [Command::Send(first), read(&[1, 2])]);
-        let second = vec![message(3, "a", 2)];
-        assert_eq!(step(&mut machine, 0, Event::Read(Ok(second.clone()))), []);
-        let accepted = Event::Sent(vec![Fate::Accepted, Fate::Accepted]);
-        let noted = vec![(1, End::Delivered(None)), (2, End::Delivered(None))];
-        let commands = step(&mut machine, 0, accepted);
-        assert_eq!(commands, [Command::Note(noted), Command::Send(second), read(&[3, 1, 2])]);
-        assert_eq!(step(&mut machine, 0, Event::Read(Ok(vec![]))), []);
-        assert_eq!(step(&mut machine, 0, Event::Noted(Ok(()))), []);
-        let noted = Command::Note(vec![(3, End::Delivered(None))]);
-        assert_eq!(step(&mut machine, 0, Event::Sent(vec![Fate::Accepted])), [noted]);
-        assert_eq!(step(&mut machine, 0, Event::Noted(Ok(()))), []);
-        // Nothing was found a second ago.
-        assert_eq!(machine.deadline(), Some(Mono::START + SEC));
-    }
-
-    /// A broker that rejects whatever contains one message.
-    #[test]
-    fn a_message_that_a_broker_cannot_take_is_soon_alone_and_what_is_before_it_arrives() {
-        let mut machine = Machine::new(rules(8), Mono::START);
-        let (culprit, mut pending): (u64, Vec<u64>) = (6, (1..=12).collect());
-        let (mut sizes, mut blamed) = (Vec::new(), None);
-        let mut events = VecDeque::from([Event::Tick]);
-        for seconds in 0..60 {
-            events.push_back(Event::Tick);
-            while let Some(event) = events.pop_front() {
-                for command in step(&mut machine, seconds, event) {
-                    match command {
-                        Command::Read { known } => {
-                            let next = pending.iter().filter(|id| !known.contains(id)).take(8);
-                            let next = next.map(|id| message(*id, "a", *id)).collect();
-                            events.push_back(Event::Read(Ok(next)));
-                        }
-                        Command::Send(batch) => {
-                            sizes.push(batch.len());
-                            let bad = batch.iter().any(|message| message.id == culprit);
-                            events.push_back(Event::Sent(match bad {
-                                true => vec![Fate::Unknown("too large".into())],
-                                false => batch.iter().map(|_| Fate::Accepted).collect(),
-                            }));
-                        }
-                        Command::Note(results) => {
-                            for (id, end) in results {
-                                match end {
-                                    End::Again { .. } => blamed = Some(id),
-                                    _ => pending.retain(|pending| *pending != id),
-                                }
-                            }
-                            events.push_back(Event::Noted(Ok(())));
-                        }
-                    }
-                }
-            }
-        }
-        assert_eq!((blamed, pending[0]), (Some(culprit), culprit));
-        assert_eq!(sizes[..7], [8, 4, 4, 2, 1, 2, 1], "then only the message itself");
-        assert!(sizes[7..].iter().all(|size| *size == 1), "{sizes:?}");
-    }
-
-    #[test]
-    fn what_follows_an_unconfirmed_message_is_sent_again_after_a_pause() {
-        let mut machine = Machine::new(rules(3), Mono::START);
-        step(&mut machine, 0, Event::Tick);
-        let all: Vec<_> = (1..=3).map(|n| message(n, "a", n)).collect();
-        step(&mut machine, 0, Event::Read(Ok(all.clone())));
-        let ahead = vec![message(4, "a", 4)];
-        step(&mut machine, 0, Event::Read(Ok(ahead)));
-        let fates = vec![Fate::Accepted, Fate::Unknown("away".into())];
-        let again = End::Again { after: Duration::ZERO, error: "away".into() };
-        let noted = Command::Note(vec![(1, End::Delivered(None)), (2, again)]);
-        assert_eq!(step(&mut machine, 0, Event::Sent(fates)), [noted], "what was read is void");
-        assert_eq!(step(&mut machine, 0, Event::Noted(Ok(()))), []);
-        let until = machine.deadline().expect("a pause");
-        assert!(until > Mono::START && until <= Mono::START + SEC, "{until:?}");
-        assert_eq!(step(&mut machine, 1, Event::Tick), [read(&[])]);
-        let rest: Vec<_> = (2..=4).map(|n| message(n, "a", n)).collect();
-        let sent = step(&mut machine, 1, Event::Read(Ok(rest.clone())));
-        assert_eq!(sent, [Command::Send(rest[..1].to_vec())], "half of the batch that failed");
-        let done = step(&mut machine, 1, Event::Sent(vec![Fate::Accepted]));
-        assert!(done.contains(&Command::Send(rest[1..].to_vec())), "{done:?}");
-    }
-
-    #[test]
-    fn a_read_that_overlaps_with_a_failure_is_not_used() {
-        let mut machine = Machine::new(rules(1), Mono::START);
-        step(&mut machine, 0, Event::Tick);
-        let sent = step(&mut machine, 0, Event::Read(Ok(vec![message(1, "a", 1)])));
-        assert_eq!(sent[1], read(&[1]));
-        step(&mut machine, 0, Event::Sent(vec![]));
-        let late = Event::Read(Ok(vec![message(2, "a", 2)]));
-        assert_eq!(step(&mut machine, 0, late), []);
-        assert_eq!(step(&mut machine, 0, Event::Noted(Ok(()))), []);
-        assert_eq!(step(&mut machine, 1, Event::Tick), [read(&[])]);
-    }
-
-    #[test]
-    fn a_stale_leader_begins_nothing() {
-        for fenced in [Event::Read(Err(Refused::Fenced)), Event::Noted(Err(Refused::Fenced))] {
-            let mut machine = Machine::new(rules(1), Mono::START);
-            step(&mut machine, 0, Event::Tick);
-            assert_eq!(step(&mut machine, 0, fenced), []);
-            assert!(machine.is_fenced() && machine.deadline().is_none());
-        }
-    }
-
-    /// The store and the broker around a machine.
-    struct World {
-        pending: BTreeMap<u64, Claimed>,
-        given_up: Vec<u64>,
-        log: Vec<Claimed>,
-        /// Answers that have not arrived.
-        answers: VecDeque<Event>,
-    }
-
-    impl World {
-        fn perform(&mut self, command: Command, luck: u8) {
-            let event = match command {
-                Command::Read { known } => {
-                    let rest = self.pending.values().filter(|m| !known.contains(&m.id));
-                    match luck % 8 {
-                        0 => Event::Read(Err(Refused::Later)),
-                        _ => Event::Read(Ok(rest.take(3).cloned().collect())),
-                    }
-                }
-                Command::Note(ends) => {
-                    // An unknown result: recorded, and answered as if it were not.
-                    if luck % 8 != 1 {
-                        for (id, end) in ends {
-                            if !matches!(end, End::Again { .. })
-                                && self.pending.remove(&id).is_some()
-                                && matches!(end, End::GivenUp { .. })
-                            {
-                                self.given_up.push(id);
-                            }
-                        }
-                    }
-                    let failed = matches!(luck % 8, 0 | 1);
-                    Event::Noted(if failed { Err(Refused::Later) } else { Ok(()) })
-                }
-                Command::Send(batch) => {
-                    // The broker keeps a prefix, and confirms a prefix of it.
-                    let kept = if luck.is_multiple_of(4) {
-                        usize::from(luck / 4) % 4
-                    } else {
-                        batch.len()
-                    };
-                    let kept = kept.min(batch.len());
-                    let confirmed =
-                        if luck.is_multiple_of(3) { kept.min(usize::from(luck) % 3) } else { kept };
-                    let mut fates = Vec::new();
-                    for (at, message) in batch.into_iter().enumerate().take(kept) {
-                        let fate = match message.id % 11 == 10 {
-                            true => Fate::Refused("too large".into()),
-                            false => {
-                                self.log.push(message);
-                                Fate::Accepted
-                            }
-                        };
-                        if at < confirmed {
-                            fates.push(fate);
-                        }
-                    }
-                    Event::Sent(fates)
-                }
-            };
-            self.answers.push_back(event);
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-        /// Whatever fails and whichever answer comes first: every message is in the broker's log or
-        /// given up, and the first copies of a key's messages are in their order.
-        #[test]
-        fn nothing_is_lost_and_every_key_is_in_order(
-            keys in prop::collection::vec(0..4_u8, 1..30),
-            luck in prop::collection::vec(any::<u8>(), 1..200),
-        ) {
-            let mut sequences = BTreeMap::<u8, u64>::new();
-            let pending = keys.iter().zip(1_u64..).map(|(key, id)| {
-                let sequence = sequences.entry(*key).or_default();
-                *sequence += 1;
-                (id, message(id, &key.to_string(), *sequence))
-            });
-            let mut world = World {
-                pending: pending.collect(),
-                given_up: Vec::new(),
-                log: Vec::new(),
-                answers: VecDeque::new(),
-            };
-            let mut machine = Machine::new(rules(3), Mono::START);
-            // Afterwards nothing fails.
-            let mut luck = luck.into_iter().chain(std::iter::repeat(5));
-            let (mut now, mut event) = (Mono::START, Event::Tick);
-            for _ in 0..5_000 {
-                let mut out = Vec::new();
-                machine.step(now, event, &mut || 0, &mut out);
-                for command in out {
-                    world.perform(command, luck.next().unwrap());
-                }
-                let at = usize::from(luck.next().unwrap()) % world.answers.len().max(1);
-                event = world.answers.remove(at).unwrap_or(Event::Tick);
-                if world.answers.is_empty() && let Some(deadline) = machine.deadline() {
-                    now = now.max(deadline);
-                }
-                if world.pending.is_empty() {
-                    break;
-                }
-            }
-            prop_assert!(world.pending.is_empty(), "{:?}", machine);
-            for key in 0..4_u8 {
-                let key = key.to_string();
-                let mut last = 0;
-                for message in world.log.iter().filter(|message| message.key == key) {
-                    let missing = last + 1..message.sequence;
-                    let given_up = |sequence: u64| {
-                        let of = keys.iter().zip(1_u64..).filter(|(of, _)| of.to_string() == key);
-                        let id = of.map(|(_, id)| id).nth(usize::try_from(sequence).unwrap() - 1);
-                        id.is_some_and(|id| world.given_up.contains(&id))
-                    };
-                    prop_assert!(missing.into_iter().all(given_up), "{:?}", world.log);
-                    last = last.max(message.sequence);
-                }
-            }
-        }
-    }
+/// The error is shown with the message; the pauses are the machine's own.
+fn again(error: String) -> End {
+    End::Again { after: Duration::ZERO, error }
 }
+
+#[cfg(test)]
+mod tests;

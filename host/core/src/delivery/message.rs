@@ -86,6 +86,12 @@ pub enum Fate {
     Accepted,
     /// The broker refuses this message, and would refuse it again, for this reason.
     Refused(String),
+    /// The broker does not have it and cannot take it as it is, for this reason: its key waits until
+    /// somebody has changed the broker or discarded the message.
+    Held(String),
+    /// The broker does not have it: it was not sent, because one of its tenant and key before it in the
+    /// batch is held.
+    Behind,
     /// The broker may or may not have it, for this reason.
     Unknown(String),
 }

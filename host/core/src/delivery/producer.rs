@@ -14,9 +14,13 @@
 //!         └── not appended, too large ─┘  └── unknown: the same batch again
 //! ```
 //!
-//! At most one batch of a partition is under way, and after one that is not appended nothing more is
-//! sent to its partition: the messages of a key, which are all in one partition, are appended in their
-//! order and without a gap.
+//! At most one batch of a partition is under way. A message that is too large alone is held, and in this
+//! call nothing more of its key is sent. After any other batch that is not appended nothing more is sent
+//! to its partition. So the messages of a key, which are all in one partition, are appended in their order
+//! and without a gap.
+//!
+//! If a batch is too large that an earlier attempt may have appended, nobody knows which sequence number
+//! the partition expects next: the producer begins again with a new identity.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -41,6 +45,8 @@ pub struct Entry {
     pub id: u64,
     /// The partition of its key.
     pub partition: i32,
+    /// A number that the messages of one tenant and key have in this call, and no others.
+    pub sequence: u32,
     /// The size of its record, in bytes.
     pub bytes: usize,
 }
@@ -97,12 +103,13 @@ pub struct Producer {
     accepted: BTreeSet<u64>,
     bytes_max: usize,
     /// The current call: its messages, in their order.
-    ids: Vec<u64>,
+    entries: Vec<Entry>,
     /// Those that are not sent yet, by partition.
     waiting: BTreeMap<i32, VecDeque<Entry>>,
     /// The partitions that get nothing more, with the reason.
     failed: BTreeMap<i32, String>,
-    partitions: BTreeMap<u64, i32>,
+    /// The sequences that get nothing more: the message that is too large, and the reason.
+    held: BTreeMap<u32, (u64, String)>,
     /// Whether this call has replaced the identity: it does so once.
     is_renewed: bool,
 }
@@ -115,10 +122,10 @@ impl Default for Producer {
             doubts: BTreeMap::new(),
             accepted: BTreeSet::new(),
             bytes_max: RECORD_BATCH_BYTES,
-            ids: Vec::new(),
+            entries: Vec::new(),
             waiting: BTreeMap::new(),
             failed: BTreeMap::new(),
-            partitions: BTreeMap::new(),
+            held: BTreeMap::new(),
             is_renewed: false,
         }
     }
@@ -128,13 +135,14 @@ impl Producer {
     /// Begins to send messages, in this order. The rest of an earlier call is forgotten, except what its
     /// batches under way may have appended.
     pub fn begin(&mut self, entries: &[Entry]) {
-        self.ids = entries.iter().map(|entry| entry.id).collect();
-        self.partitions = entries.iter().map(|entry| (entry.id, entry.partition)).collect();
+        self.entries = entries.to_vec();
         self.failed.clear();
+        self.held.clear();
         self.waiting.clear();
         self.is_renewed = false;
         // What is before the first message was recorded, or is another leader's.
-        let first = self.ids.iter().min().copied().unwrap_or_default();
+        let ids = || entries.iter().map(|entry| entry.id);
+        let first = ids().min().unwrap_or_default();
         self.accepted.retain(|id| *id >= first);
         for doubt in self.doubts.values_mut() {
             doubt.is_unknown |= std::mem::take(&mut doubt.is_under_way);
@@ -142,9 +150,12 @@ impl Producer {
         for entry in entries.iter().filter(|entry| !self.accepted.contains(&entry.id)) {
             self.waiting.entry(entry.partition).or_default().push_back(*entry);
         }
+        // A call without the messages of a doubt says nothing of them if it has only earlier ones, of
+        // a sequence that was held.
+        let last = ids().max().unwrap_or_default();
         let is_foreign = |(partition, waiting): (&i32, &VecDeque<Entry>)| {
             let doubt = self.doubts.get(partition).and_then(|doubt| doubt.ids.first());
-            doubt.is_some_and(|doubt| waiting.front().is_none_or(|entry| entry.id != *doubt))
+            doubt.is_some_and(|id| *id <= last && waiting.iter().all(|entry| entry.id != *id))
         };
         // Another leader has sent the messages of the doubt: its sequence numbers are lost.
         if self.waiting.iter().any(is_foreign) {
@@ -237,7 +248,21 @@ impl Producer {
                     false => drop(self.doubts.remove(&partition)),
                 }
             }
-            Answer::TooLarge(error) | Answer::Refused(error) => {
+            Answer::TooLarge(error) => {
+                let id = doubt.ids.first().copied();
+                match doubt.is_unknown {
+                    true => self.forget(),
+                    false => drop(self.doubts.remove(&partition)),
+                }
+                // The message of an earlier call may be none of this one.
+                let Some(waiting) = self.waiting.get_mut(&partition) else { return };
+                let of = waiting.iter().find(|entry| Some(entry.id) == id).copied();
+                if let Some(Entry { id, sequence, .. }) = of {
+                    waiting.retain(|entry| entry.sequence != sequence);
+                    self.held.insert(sequence, (id, error));
+                }
+            }
+            Answer::Refused(error) => {
                 self.failed.insert(partition, error);
                 if !doubt.is_unknown {
                     self.doubts.remove(&partition);
@@ -262,18 +287,21 @@ impl Producer {
         !self.doubts.is_empty()
     }
 
-    /// Ends the call: what became of its messages, up to the first that is not accepted. `otherwise` is
-    /// the reason for those that were not sent.
+    /// Ends the call: what became of its messages, up to the first whose result is unknown or that was
+    /// not sent for another reason than its key. `otherwise` is the reason for those that were not sent.
     pub fn end(&mut self, otherwise: &str) -> Vec<Fate> {
         let mut fates = Vec::new();
-        for id in std::mem::take(&mut self.ids) {
-            if self.accepted.remove(&id) {
-                fates.push(Fate::Accepted);
-                continue;
-            }
-            let error = self.partitions.get(&id).and_then(|partition| self.failed.get(partition));
-            fates.push(Fate::Unknown(error.map_or(otherwise, String::as_str).to_owned()));
-            break;
+        for Entry { id, partition, sequence, .. } in std::mem::take(&mut self.entries) {
+            fates.push(match self.held.get(&sequence) {
+                _ if self.accepted.remove(&id) => Fate::Accepted,
+                Some((held, error)) if *held == id => Fate::Held(error.clone()),
+                Some(_) => Fate::Behind,
+                None => {
+                    let error = self.failed.get(&partition).map_or(otherwise, String::as_str);
+                    fates.push(Fate::Unknown(error.to_owned()));
+                    break;
+                }
+            });
         }
         fates
     }

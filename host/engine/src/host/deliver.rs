@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::delivery::{
-    Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Settings, State, broker,
+    Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Sequence, Settings, State,
+    broker,
 };
 use besom_core::ids::FencingToken;
 use besom_snapshot::Cause;
@@ -236,14 +237,15 @@ async fn publish(
     while !machine.is_fenced() {
         let mut commands = Vec::new();
         machine.step(clock::mono(), event, &mut || random.random(), &mut commands);
+        note_held(&to.topic, machine.held(), health);
         for command in commands {
             let (store, fence) = (Arc::clone(store), fence.clone());
             match command {
-                broker::Command::Read { known } => {
+                broker::Command::Read { known, held } => {
                     let (topic, rules) = (to.topic.clone(), to.rules.clone());
                     under_way.spawn(async move {
                         let (limit, bytes) = (rules.batch, rules.batch_bytes);
-                        let read = store.read_messages(&topic, &known, &[], limit, bytes).await;
+                        let read = store.read_messages(&topic, &known, &held, limit, bytes).await;
                         broker::Event::Read(read.map_err(|error| refused("read", &error)))
                     })
                 }
@@ -281,7 +283,7 @@ fn note_fates(topic: &str, fates: &[Fate], health: &Health) {
     let what = format!("topic {topic}");
     let unconfirmed = fates.iter().find_map(|fate| match fate {
         Fate::Unknown(error) => Some(error),
-        Fate::Accepted | Fate::Refused(_) => None,
+        Fate::Accepted | Fate::Refused(_) | Fate::Held(_) | Fate::Behind => None,
     });
     match unconfirmed {
         Some(error) => {
@@ -296,6 +298,38 @@ fn note_fates(topic: &str, fates: &[Fate], health: &Health) {
             note_given_up(topic, error, health);
         }
     }
+}
+
+/// Maximum number of keys that are named of those whose messages wait.
+const KEYS_SHOWN: usize = 3;
+
+/// Records which keys of a topic wait, because its broker cannot take a message of theirs.
+fn note_held<'a>(
+    topic: &str,
+    held: impl ExactSizeIterator<Item = (&'a Sequence, &'a str)>,
+    health: &Health,
+) {
+    let (what, count) = (format!("keys of the topic {topic}"), held.len());
+    let (mut keys, mut first) = (Vec::new(), None);
+    for (Sequence { tenant, key }, error) in held.take(KEYS_SHOWN) {
+        first = first.or(Some(error));
+        keys.push(match tenant {
+            Some(tenant) => format!("{key} of the tenant {tenant}"),
+            None => key.clone(),
+        });
+    }
+    let Some(error) = first else { return health.free_node(&what) };
+    let keys = keys.join(", ");
+    let wait = match count {
+        1 => format!("the messages of the key {keys} wait"),
+        2..=KEYS_SHOWN => format!("the messages of the keys {keys} wait"),
+        _ => format!("the messages of {count} keys wait, among them {keys}"),
+    };
+    let others = match count {
+        broker::HELD_MAX.. => "no more can, and a further one holds up the topic",
+        _ => "others are sent",
+    };
+    health.hold_node(&what, Cause::Broker, &format!("{error}; {wait}, {others}"));
 }
 
 /// What is shown of a topic whose messages are given up begins so.
@@ -391,6 +425,36 @@ mod tests {
         end(1, None);
         let given_up = Some(End::GivenUp { error: "404".into(), reply: None });
         assert_eq!(end(1, given_up), [gone]);
+    }
+
+    #[test]
+    fn the_node_names_keys_that_wait_for_a_message_that_a_broker_cannot_take() {
+        let health = Health::default();
+        let shown = |count: usize| {
+            let of =
+                |n: usize| Sequence { tenant: (n == 0).then(|| "p".into()), key: format!("k{n}") };
+            let all: Vec<_> = (0..count).map(of).collect();
+            note_held("t", all.iter().map(|of| (of, "too large")), &health);
+            health.held().into_iter().map(|held| (held.what, held.why)).next()
+        };
+        let what = "keys of the topic t".to_owned();
+        for (count, why) in [
+            (1, "too large; the messages of the key k0 of the tenant p wait, others are sent"),
+            (2, "too large; the messages of the keys k0 of the tenant p, k1 wait, others are sent"),
+            (
+                9,
+                "too large; the messages of 9 keys wait, among them k0 of the tenant p, k1, k2, \
+                 others are sent",
+            ),
+            (
+                100,
+                "too large; the messages of 100 keys wait, among them k0 of the tenant p, k1, k2, \
+                 no more can, and a further one holds up the topic",
+            ),
+        ] {
+            assert_eq!(shown(count), Some((what.clone(), why.to_owned())));
+        }
+        assert_eq!(shown(0), None);
     }
 
     /// An alarm that nobody can answer would stay for an hour.

@@ -9,7 +9,7 @@ mod connection;
 mod records;
 mod sasl;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,8 +199,10 @@ impl KafkaTopic {
                 answers.push((partition, answer));
             }
         }
-        // After the others: it takes away the numbers of all partitions.
-        answers.sort_by_key(|(_, answer)| matches!(answer, Answer::Forgotten(_)));
+        // After the others: these can take away the numbers of all partitions.
+        let is_last =
+            |answer: &Answer| matches!(answer, Answer::Forgotten(_) | Answer::TooLarge(_));
+        answers.sort_by_key(|(_, answer)| is_last(answer));
         for (partition, answer) in answers {
             state.producer.answered(partition, answer);
         }
@@ -413,10 +415,14 @@ impl Broker for KafkaTopic {
         let partitions = state.cluster.as_ref().map_or(0, |found| found.leaders.len());
         let partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
         let (mut records, mut entries) = (BTreeMap::new(), Vec::new());
+        let mut sequences = HashMap::new();
         for (message, id) in batch.iter().zip(ids) {
             let record = records::record(origin, self.envelope, message, id);
             let partition = partition_of(message.key.as_bytes(), partitions);
-            entries.push(Entry { id: message.id, partition, bytes: records::size(&record) });
+            let next = u32_of(sequences.len());
+            let sequence = *sequences.entry((&message.tenant, &message.key)).or_insert(next);
+            let bytes = records::size(&record);
+            entries.push(Entry { id: message.id, partition, sequence, bytes });
             records.insert(message.id, record);
         }
         state.producer.begin(&entries);
@@ -426,8 +432,10 @@ impl Broker for KafkaTopic {
         }
         let otherwise = done.err().unwrap_or_else(|| NO_ANSWER.to_owned());
         let mut fates = state.producer.end(&otherwise);
-        if let Some(Fate::Unknown(error)) = fates.last_mut() {
-            *error = format!("{}: {error}", self.place());
+        for fate in &mut fates {
+            if let Fate::Held(error) | Fate::Unknown(error) = fate {
+                *error = format!("{}: {error}", self.place());
+            }
         }
         fates
     }
