@@ -195,13 +195,16 @@ pub(super) async fn collect(
 
 async fn collected(tx: &Tx, topics: &[String], limit: u32, bytes: u64) -> Job<u64> {
     // The first of each topic, so that rows of topics that take none are not passed again and again.
-    let sql = "WITH near AS (SELECT f.id FROM unnest($1::text[]) u(topic)
+    // By topic and id: with outdated statistics, PostgreSQL may choose the index of both for either.
+    let sql = "WITH near AS (SELECT u.topic, f.id FROM unnest($1::text[]) u(topic)
           CROSS JOIN LATERAL (SELECT id FROM @.feed WHERE topic = u.topic ORDER BY id LIMIT $2) f),
-        first AS (SELECT id, octet_length(payload)::int8 AS size FROM @.feed
-          WHERE id IN (SELECT id FROM near ORDER BY id LIMIT $2) ORDER BY id FOR UPDATE SKIP LOCKED),
-        sized AS (SELECT id, sum(size) OVER (ORDER BY id) - size AS before,
+        first AS (SELECT topic, id, octet_length(payload)::int8 AS size FROM @.feed
+          WHERE (topic, id) IN (SELECT topic, id FROM near ORDER BY id LIMIT $2)
+          ORDER BY id FOR UPDATE SKIP LOCKED),
+        sized AS (SELECT topic, id, sum(size) OVER (ORDER BY id) - size AS before,
           sum(size) OVER (ORDER BY id) AS after FROM first)
-        DELETE FROM @.feed WHERE id IN (SELECT id FROM sized WHERE before = 0 OR after <= $3::int8)
+        DELETE FROM @.feed WHERE (topic, id) IN (
+          SELECT topic, id FROM sized WHERE before = 0 OR after <= $3::int8)
         RETURNING id, topic, tenant, key, payload";
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut rows = Vec::new();
