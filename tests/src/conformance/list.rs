@@ -122,6 +122,7 @@ macro_rules! store_conformance {
             }
             feed {
                 an_entered_message_is_delivered_as_any_other,
+                no_two_names_are_one_sequence,
                 a_number_is_stored_once_and_in_its_turn,
                 numbers_belong_to_a_topic_a_tenant_and_a_key,
                 a_number_outlives_its_message,

@@ -1,5 +1,6 @@
 //! Text in the engine's own tables. PostgreSQL's text cannot contain NUL, but a key may be any
-//! text: what PostgreSQL cannot store is escaped, and all other text is unchanged.
+//! text: what PostgreSQL cannot store, and what separates the parts of the name of a sequence, is
+//! escaped, and all other text is unchanged.
 //!
 //! A missing tenant is stored as the empty text, a missing due time as the smallest number, so that
 //! both are ordinary values in a unique key.
@@ -10,6 +11,8 @@ use besom_core::ids::Tenant;
 use besom_core::time::Time;
 
 const ESCAPE: char = '\u{1}';
+/// Between tenant, topic and key in the name of a sequence of messages.
+const SEPARATOR: char = '\u{2}';
 const EMPTY: &str = "\u{1}e";
 
 /// The stored due time of an item without one.
@@ -17,7 +20,7 @@ pub(super) const NO_DUE: i64 = i64::MIN;
 
 /// Encodes any text for PostgreSQL; [`plain`] reverses it.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.bytes().any(|b| b <= 1) {
+    if !text.bytes().any(|b| b <= 2) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 8);
@@ -25,6 +28,7 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
         match c {
             '\0' => out.extend([ESCAPE, '0']),
             ESCAPE => out.extend([ESCAPE, '1']),
+            SEPARATOR => out.extend([ESCAPE, '2']),
             other => out.push(other),
         }
     }
@@ -36,7 +40,7 @@ pub(super) fn plain(text: String) -> String {
     if !text.contains(ESCAPE) {
         return text;
     }
-    text.replace("\u{1}0", "\0").replace("\u{1}1", "\u{1}")
+    text.replace("\u{1}0", "\0").replace("\u{1}2", "\u{2}").replace("\u{1}1", "\u{1}")
 }
 
 /// A tenant as stored in the engine's tables.

@@ -55,6 +55,21 @@ pub async fn an_entered_message_is_delivered_as_any_other(world: &mut World) {
     assert_eq!(told(&claimed), [expected[0], expected[3]], "the first of each sequence");
 }
 
+/// Whatever characters topics, tenants and keys have, two of them are one sequence only if all three are equal.
+pub async fn no_two_names_are_one_sequence(world: &mut World) {
+    for separator in ["\u{1}", "\u{2}", "\u{1f}", "|", "\u{1}2", "\u{1}1"] {
+        let of = |tenant: &str, key: &str| Offered {
+            tenant: Some(tenant.into()),
+            ..offered(key, Some(1), "same")
+        };
+        let (left, right) = (format!("x{separator}t"), format!("t{separator}k"));
+        let both = [of("x", &format!("t{separator}t{separator}k")), of(&left, &right)];
+        assert_eq!(entered(world, &both).await, [stored(1), stored(1)], "{separator:?}");
+        let one = [of(&left, "k"), of("x", &right)];
+        assert_eq!(entered(world, &one).await, [stored(1), stored(1)], "{separator:?}");
+    }
+}
+
 /// Each number is stored once and after the one before it.
 pub async fn a_number_is_stored_once_and_in_its_turn(world: &mut World) {
     let gap = |missing| Entered::Gap { missing };
