@@ -161,7 +161,7 @@ fn who_reaches_the_store_again_says_so_if_it_is_not_known_what_the_others_were_t
     world.said(&[(5_000, "misses")]);
     world.answers = true;
     world.until(8_750);
-    world.said(&[(6_250, "misses"), (7_500, "reaches"), (8_750, "reaches")]);
+    world.said(&[(6_250, "misses"), (7_500, "misses"), (8_750, "reaches")]);
     world.told = true;
     world.until(30_000);
     world.said(&[(10_000, "reaches")]);

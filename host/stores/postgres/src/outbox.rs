@@ -276,13 +276,14 @@ async fn ended_read(tx: &Tx, ends: &[(u64, End)]) -> Job<()> {
             }
         });
     }
-    let sql = "UPDATE @.outbox t SET attempts = greatest(t.attempts, 0) + 1,
+    let sql = format!(
+        "UPDATE @.outbox t SET attempts = greatest(t.attempts, 0) + 1,
            delivered_at = CASE WHEN e.delivered THEN $5::int8 END,
            given_up_at = CASE WHEN e.given_up THEN $5::int8 END, error = e.error
          FROM unnest($1::int8[], $2::bool[], $3::bool[], $4::text[])
            e(id, delivered, given_up, error)
-         WHERE t.id = e.id AND";
-    let sql = format!("{sql} {PENDING}");
+         WHERE t.id = e.id AND {PENDING}"
+    );
     tx.execute(&sql, params![ids, delivered, given_up, errors, tx.now.0]).await?;
     Ok(())
 }
