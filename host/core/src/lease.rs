@@ -86,6 +86,10 @@ impl Lease {
     /// Handles the answer to a renewal sent at `sent`: `Some(true)`: kept; `Some(false)`: lost;
     /// none: no answer. Returns whether the lease is still held.
     pub fn renewed(&mut self, now: Mono, sent: Mono, kept: Option<bool>) -> bool {
+        if sent < self.trusted_from {
+            // It was sent for an earlier lease, and says nothing of this one.
+            return true;
+        }
         self.renewing = false;
         match kept {
             Some(true) => {
@@ -96,5 +100,22 @@ impl Lease {
             None => self.renew_at = now + self.timing.retry(),
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_a_renewal_of_an_earlier_lease_says_nothing_of_this_one() {
+        let timing = Timing { ttl: Duration::from_secs(15), renew: Duration::from_secs(5) };
+        let at = |seconds: u64| Mono(seconds * 1_000_000);
+        let mut lease = Lease::new(timing, at(20));
+        assert!(lease.renewed(at(21), at(7), Some(false)));
+        assert!(lease.begin_renewal(at(25)));
+        assert!(lease.renewed(at(26), at(7), Some(true)));
+        assert!(!lease.begin_renewal(at(26)), "the one of this lease is under way");
+        assert!(!lease.renewed(at(26), at(25), Some(false)));
     }
 }
