@@ -239,15 +239,15 @@ where
     ) -> Result<Ended, Error> {
         let producer = self.producer.as_ref().expect("the feed has begun");
         producer.begin_transaction()?;
-        let mut sent = Ok(());
-        for (which, one) in records.iter().enumerate() {
-            sent = sent.and_then(|()| send(producer, which, one));
+        let sent = records.iter().enumerate().try_for_each(|(which, one)| {
+            send(producer, which, one)?;
             if self.alone {
-                sent = sent.and_then(|()| Ok(producer.flush(ANSWER_MAX)?));
+                producer.flush(ANSWER_MAX)?;
             }
-        }
+            Ok(())
+        });
         // Also after an error: it may follow from what the brokers have refused.
-        sent = producer.flush(ANSWER_MAX).map_err(Error::from).and(sent);
+        let sent = producer.flush(ANSWER_MAX).map_err(Error::from).and(sent);
         let too_large = producer.context().take();
         if !too_large.is_empty() {
             producer.abort_transaction(ANSWER_MAX)?;
