@@ -126,18 +126,18 @@ impl Reach {
     pub fn deadline(&self) -> Mono {
         let probe = self.probing.map_or(self.probe_at, |sent| sent + self.timing.renew);
         let aside = self.missed.and_then(|missed| self.aside_at(&missed));
-        [Some(probe), aside, self.tell_at()].into_iter().flatten().min().unwrap_or(probe)
+        [Some(probe), aside, self.tell_next()].into_iter().flatten().min().unwrap_or(probe)
     }
 
-    /// Whether the other members have to be told of the current state.
-    fn has_news(&self) -> bool {
-        !self.telling && self.told != Some(self.away())
-    }
-
-    /// When they have to be told next.
-    fn tell_at(&self) -> Option<Mono> {
-        let again = self.missed.filter(|_| !self.telling).and(self.tell_again_at);
-        if self.has_news() { Some(self.tell_at) } else { again }
+    /// When the other members have to be told next.
+    fn tell_next(&self) -> Option<Mono> {
+        if self.telling {
+            return None;
+        }
+        match self.told == Some(self.away()) {
+            true => self.missed.and(self.tell_again_at),
+            false => Some(self.tell_at),
+        }
     }
 
     fn aside_at(&self, missed: &Missed) -> Option<Mono> {
@@ -193,7 +193,7 @@ impl Reach {
             self.missed = Some(Missed { away, ..missed });
             out.push(Command::StandAside);
         }
-        if self.tell_at().is_some_and(|at| now >= at) {
+        if self.tell_next().is_some_and(|at| now >= at) {
             self.telling = true;
             out.push(Command::Tell(self.away()));
         }
