@@ -16,7 +16,8 @@ fn at(seconds: u64) -> Mono {
     Mono::START + SEC * u32::try_from(seconds).unwrap()
 }
 
-fn message(id: u64, topic: &str) -> Claimed {
+/// The message of the key "k" that has its id as its number.
+pub(super) fn message(id: u64, topic: &str) -> Claimed {
     Claimed {
         id,
         at: Time::EPOCH,

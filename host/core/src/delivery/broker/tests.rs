@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::time::Time;
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -15,18 +14,7 @@ fn rules(batch: u32) -> Rules {
 }
 
 fn message(id: u64, key: &str, sequence: u64) -> Claimed {
-    Claimed {
-        id,
-        at: Time::EPOCH,
-        task: None,
-        run: None,
-        tenant: None,
-        topic: "t".into(),
-        key: key.into(),
-        sequence,
-        payload: Vec::new(),
-        attempt: 1,
-    }
+    Claimed { key: key.into(), sequence, ..super::super::tests::message(id, "t") }
 }
 
 fn step(machine: &mut Machine, seconds: u64, event: Event) -> Vec<Command> {
