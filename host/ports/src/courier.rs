@@ -19,6 +19,7 @@ pub trait Courier: Send + Sync {
 pub trait Broker: Send + Sync {
     /// Sends messages in this order and returns what became of them, within the topic's timeout.
     /// `ids` are their idempotency keys. If the answer is shorter than the batch, the remaining
-    /// messages are unconfirmed. After a message that is held, nothing of its tenant and key is sent. If the future is dropped, any of them may have arrived.
+    /// messages are unconfirmed. After a message that is held, nothing of its tenant and key is sent.
+    /// If the future is dropped, any of them may have arrived.
     async fn send(&self, batch: &[Claimed], ids: &[String]) -> Vec<Fate>;
 }

@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const TOPIC: &str = "lines";
 const BARE: &str = "bare";
 
-/// Both brokers.
+/// Sends the messages to Kafka, and then to Redis; fails if one is missing, doubled or out of order.
 pub async fn run() -> Result<()> {
     let kafka = Kafka::start(None);
     for topic in [TOPIC, BARE] {

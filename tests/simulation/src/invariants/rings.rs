@@ -1,5 +1,5 @@
-//! The nodes of a cluster at rest agree who owns which partition, each partition has an owner, and each node a
-//! partition.
+//! The nodes of a cluster at rest agree who owns which partition. Each partition has an owner, and each node
+//! owns a partition.
 
 use besom_ports::store::Store as _;
 
