@@ -22,7 +22,9 @@ use besom_core::time::Time;
 use besom_engine::host::perform::call_of;
 use besom_ports::embedded::Scripts;
 use besom_ports::guests::{Call, Lane, Limits, StopFlag, Usage};
-use besom_ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
+use besom_ports::store::{
+    Batch, Decision, EndOfScan, Entry, Outcome, SlotDecision, Store, Waiting,
+};
 use besom_ports::task::TaskDefinition;
 use besom_postgres::PostgresStore;
 use besom_product::doc::{self, Name, Shown};
@@ -270,7 +272,7 @@ impl Site {
         let found = guests.scan(&call, view, activity, Some(&tenant), None, world::ALL).await;
         let page = world::page(task, run, found.unwrap().candidates);
         let planned = store.plan_page(&self.fence, &page).await.unwrap();
-        store.end_scan(&self.fence, (&task.into(), run), None, None).await.unwrap();
+        store.end_scan(&self.fence, &EndOfScan::of(task.into(), run)).await.unwrap();
         planned.planned
     }
 

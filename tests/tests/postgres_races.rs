@@ -9,9 +9,9 @@ use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Filter, Guard, RowRange};
 use besom_core::value::{Field, Value};
 use besom_ports::store::{
-    Batch, BeforeImage, Claim, Command, CommandEffect, Committed, DeadSelector, Decision, Error,
-    LockedRows, MessageQuery, NewRun, Outcome, RingPosition, SlotDecision, SlotOutcome, SlotRecord,
-    Trigger,
+    Batch, BeforeImage, Claim, Command, CommandEffect, Committed, DeadSelector, Decision,
+    EndOfScan, Error, LockedRows, MessageQuery, NewRun, Outcome, RingPosition, SlotDecision,
+    SlotOutcome, SlotRecord, Trigger,
 };
 use besom_postgres::Options;
 use besom_tests::adapters::postgres::{Postgres, patient};
@@ -415,8 +415,8 @@ fn a_raise_waits_for_the_write_of_the_leader_before() {
         stage.product("COMMIT").await;
         assert!(raise.await.unwrap().is_ok());
         let store = stage.world.store();
-        let of = (&"task".into(), RunId(1));
-        let stale = store.end_scan(&stage.world.fence, of, None, None).await;
+        let end = EndOfScan::of("task".into(), RunId(1));
+        let stale = store.end_scan(&stage.world.fence, &end).await;
         assert!(matches!(stale, Err(Error::Fenced)), "{stale:?}");
     });
 }

@@ -412,3 +412,41 @@ impl Seen {
         self.last_slot == last_slot && self.queued_slots == queued_slots
     }
 }
+
+/// The end of the scan of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndOfScan {
+    /// The task of the run.
+    pub task: TaskName,
+    /// The run.
+    pub run: RunId,
+    /// How many items the store has confirmed as planned in the run; 0: it is not compared.
+    pub planned: u64,
+    /// The tenant after which the next scan begins.
+    pub cursor: Option<Tenant>,
+    /// The error, if the scan failed.
+    pub error: Option<String>,
+}
+
+impl EndOfScan {
+    /// The end of a scan without an error, whose number of items is not compared.
+    pub fn of(task: TaskName, run: RunId) -> EndOfScan {
+        EndOfScan { task, run, planned: 0, cursor: None, error: None }
+    }
+
+    /// Checks that the store has the run, and all that the leader knows it to have planned. `planned`: how many
+    /// items it has planned according to the store; `None`: the task has no such run.
+    ///
+    /// # Errors
+    /// What the store lacks: it was restored to an earlier state.
+    pub fn check(&self, planned: Option<u64>) -> Result<(), String> {
+        let EndOfScan { task, run, planned: told, .. } = self;
+        match planned {
+            None => Err(format!("{task} has no run {run}")),
+            Some(planned) if planned < *told => {
+                Err(format!("run {run} of {task} has planned {planned} items, not {told}"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}

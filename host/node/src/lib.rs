@@ -748,7 +748,12 @@ impl Node {
                     out.push(Command::Campaign { at_least });
                 }
                 election::Command::Raise(fence) => out.push(Command::Raise(fence)),
-                election::Command::Lead(fence) => out.push(Command::Load(fence)),
+                election::Command::Lead(fence) => {
+                    // A process that was stopped can win and lose the lease in one step.
+                    if self.election.leading() == Some(&fence) {
+                        out.push(Command::Load(fence));
+                    }
+                }
                 election::Command::Renew(fence) => out.push(Command::Renew(fence)),
                 election::Command::Resign(fence) => out.push(Command::Resign(fence)),
                 election::Command::Cease { reason } => {

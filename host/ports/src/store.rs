@@ -163,7 +163,7 @@ pub struct Arrivals {
 // ---------------------------------------------------------------------------- planning
 
 pub use besom_core::plan::{
-    NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+    EndOfScan, NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
 
 pub use besom_core::books::{PlanPage, Planned};
@@ -1289,14 +1289,9 @@ pub trait Store: Send + Sync {
     /// the call changes nothing.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the task has no such run: after a restore, its number may be another task's.
-    async fn end_scan(
-        &self,
-        fence: &FencingToken,
-        (task, run): (&TaskName, RunId),
-        tenant_cursor: Option<&Tenant>,
-        error: Option<&str>,
-    ) -> Result<bool>;
+    /// [`Error::Invalid`] if the task has no such run, or the run has planned fewer items than the leader was told: the
+    /// store was restored to an earlier state.
+    async fn end_scan(&self, fence: &FencingToken, end: &EndOfScan) -> Result<bool>;
 
     /// The number of rows of a collection, of all tenants: as the database's planner estimates it, or
     /// counted up to `count_max` if it has no estimate. It never reads more rows than that.

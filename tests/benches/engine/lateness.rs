@@ -15,7 +15,7 @@ use besom_core::mode::Mode;
 use besom_core::time::Time;
 use besom_demo::authors::{self, Session};
 use besom_engine::host::clock;
-use besom_ports::store::{NewRun, PlanPage, SlotDecision, Store as _, Trigger};
+use besom_ports::store::{EndOfScan, NewRun, PlanPage, SlotDecision, Store as _, Trigger};
 use rusqlite::params;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -201,7 +201,7 @@ pub async fn prepare(place: &place::Place, due: Option<Time>) -> Result<()> {
         };
         store.plan_page(&fence, &page).await?;
     }
-    store.end_scan(&fence, (&"share-expiry".into(), run), None, None).await?;
+    store.end_scan(&fence, &EndOfScan::of("share-expiry".into(), run)).await?;
     Ok(())
 }
 

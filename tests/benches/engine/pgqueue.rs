@@ -21,7 +21,8 @@ use besom_core::time::Time;
 use besom_core::value::{Field, Kind, Value};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
-    Batch, Decision, Entry, NewRun, Outcome, PlanPage, SlotDecision, Store, Stream, Trigger,
+    Batch, Decision, EndOfScan, Entry, NewRun, Outcome, PlanPage, SlotDecision, Store, Stream,
+    Trigger,
 };
 use besom_postgres::{Options, PostgresStore};
 use besom_tests::servers::postgres::{Database, Disk, Server, Setup};
@@ -309,7 +310,7 @@ async fn plan(store: &PostgresStore, fence: &FencingToken) -> Result<()> {
         };
         store.plan_page(fence, &page).await?;
     }
-    store.end_scan(fence, (&"bench".into(), run), None, None).await?;
+    store.end_scan(fence, &EndOfScan::of("bench".into(), run)).await?;
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use besom_core::proposal::{Settle, Verdict};
 use besom_core::time::Time;
 use besom_node::{Command, Event, Raise, executor, holdings, planner};
 use besom_ports::store::{
-    Allowance, Committed, Decision, Entry, Outcome, PartitionRow, Result, Waiting,
+    Allowance, Committed, Decision, EndOfScan, Entry, Outcome, PartitionRow, Result, Waiting,
 };
 
 use super::world::START;
@@ -120,7 +120,7 @@ fn of_planner(command: &planner::Command) -> String {
             let tenant = scan.tenant.as_ref().map_or("all tenants", |tenant| tenant.as_str());
             format!("scans {tenant} for run {} of {task}", scan.run)
         }
-        Command::EndScan { run, error, .. } => {
+        Command::EndScan { end: EndOfScan { run, error, .. }, .. } => {
             let error = error.as_ref().map_or(String::new(), |error| format!(": {error}"));
             format!("ends the scan of run {run}{error}")
         }

@@ -312,6 +312,7 @@ macro_rules! store_conformance {
                 the_last_scan_that_came_to_its_end_is_found,
                 a_run_without_items_ends_with_its_scan,
                 the_scan_of_another_task_is_not_ended,
+                a_scan_whose_pages_are_lost_is_not_ended,
                 a_run_ends_with_its_last_log_item,
                 a_run_does_not_end_before_its_scan,
                 timers_outlive_their_run,

@@ -17,9 +17,9 @@ use besom_core::time::Time;
 use besom_core::value::{Row, Value};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
-    Audit, Batch, BeforeImage, CommandRow, Committed, Decision, Entry, Error, HistoryQuery,
-    HistoryRow, NewRun, Outcome, PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store,
-    Trigger, Waiting,
+    Audit, Batch, BeforeImage, CommandRow, Committed, Decision, EndOfScan, Entry, Error,
+    HistoryQuery, HistoryRow, NewRun, Outcome, PlanPage, Planned, Range, RangePage, Result,
+    SlotDecision, Store, Trigger, Waiting,
 };
 use besom_snapshot::Cause;
 
@@ -123,8 +123,8 @@ impl World {
 
     /// Ends the scan of a run; returns whether the run has ended.
     pub async fn end_scan(&self, task: &str, run: RunId) -> bool {
-        let of = (&task.into(), run);
-        self.store().end_scan(&self.fence, of, None, None).await.expect("a scan ends")
+        let end = EndOfScan::of(task.into(), run);
+        self.store().end_scan(&self.fence, &end).await.expect("a scan ends")
     }
 
     // ---- execution

@@ -19,7 +19,7 @@ use besom_engine::host::perform::call_of;
 use besom_ports::activity::{self, Activity};
 use besom_ports::courier::Courier as _;
 use besom_ports::guests::{Guests as _, Lane, StopFlag};
-use besom_ports::store::{Batch, Claimed, Entry, Outcome, SlotDecision, Store, Waiting};
+use besom_ports::store::{Batch, Claimed, EndOfScan, Entry, Outcome, SlotDecision, Store, Waiting};
 use besom_product::model::default_collections;
 use besom_runtime::{Runtime, Settings};
 use besom_services::courier::HttpCourier;
@@ -204,7 +204,7 @@ impl Estate {
         }
         let page = world::page(task, run, candidates);
         let planned = store.plan_page(&self.fence, &page).await.unwrap();
-        store.end_scan(&self.fence, (&task.into(), run), None, None).await.unwrap();
+        store.end_scan(&self.fence, &EndOfScan::of(task.into(), run)).await.unwrap();
         planned.planned
     }
 

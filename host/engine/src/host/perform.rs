@@ -752,9 +752,9 @@ impl Ports {
                 self.note_scan(&scan.definition.name, scan.run, &result);
                 PlanEvent::Planned(scan.run, result)
             }
-            Plan::EndScan { fence, task, run, cursor, error, cut, failures } => {
-                let of = (&task, run);
-                let result = store.end_scan(&fence, of, cursor.as_ref(), error.as_deref()).await;
+            Plan::EndScan { fence, end, cut, failures } => {
+                let result = store.end_scan(&fence, &end).await;
+                let (task, run) = (end.task, end.run);
                 self.recorder.scan_ended(run);
                 if let Some(cut) = cut {
                     self.recorder.scanned(cut);

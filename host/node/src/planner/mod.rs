@@ -36,7 +36,7 @@ use besom_core::undo;
 use besom_snapshot::{Cause, Cut};
 
 use super::HOLDS;
-use besom_ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
+use besom_ports::store::{self, Applied, CommandEffect, CommandRow, EndOfScan, Planned};
 use besom_ports::task::TaskDefinition;
 
 pub use slots::Scheduled;
@@ -152,14 +152,8 @@ pub enum Command {
     EndScan {
         /// The leader's fencing token.
         fence: FencingToken,
-        /// The task of the run.
-        task: TaskName,
-        /// The run whose scan has ended.
-        run: RunId,
-        /// Where the next cycle begins.
-        cursor: Option<Tenant>,
-        /// The error, if the scan failed.
-        error: Option<String>,
+        /// What is recorded.
+        end: EndOfScan,
         /// What the run left for the next one; none: the scan ended before.
         cut: Option<Cut>,
         /// How many failed runs in a row pause the task, if the scan failed.
@@ -326,6 +320,8 @@ struct Active {
     stopped: Option<fair::Command>,
     /// How far its review is.
     review: Reviewing,
+    /// How many items the store has confirmed as planned in it.
+    confirmed: u64,
 }
 
 /// How far the review of a run is.

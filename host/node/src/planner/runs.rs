@@ -1,6 +1,6 @@
 //! Runs: started, scanned tenant by tenant, ended.
 
-use besom_core::plan::{Admission, admit};
+use besom_core::plan::{Admission, EndOfScan, admit};
 
 use super::*;
 
@@ -30,6 +30,7 @@ impl Planner {
         let again = run.scan_done.then(|| (self.now, Self::look_at_end()));
         let review = self.reviewing(&run, opened, &mut next);
         self.pauses_changed |= run.held;
+        let confirmed = run.planned;
         self.runs.insert(
             id,
             Active {
@@ -42,6 +43,7 @@ impl Planner {
                 cancelled: None,
                 stopped: None,
                 review,
+                confirmed,
             },
         );
         self.go_on(id, next, out);
@@ -122,16 +124,9 @@ impl Planner {
                         .brakes
                         .failures
                         .filter(|_| cut.is_some() && error.is_some() && active.cancelled.is_none());
-                    let (fence, task) = (fence.clone(), active.run.task.clone());
-                    out.push(Command::EndScan {
-                        fence,
-                        task,
-                        run: id,
-                        cursor,
-                        error,
-                        cut,
-                        failures,
-                    });
+                    let task = active.run.task.clone();
+                    let end = EndOfScan { task, run: id, planned: active.confirmed, cursor, error };
+                    out.push(Command::EndScan { fence: fence.clone(), end, cut, failures });
                 }
             }
         }
@@ -175,6 +170,7 @@ impl Planner {
                     active.failures = 0;
                     active.slow = 0;
                     active.run.planned += planned.planned;
+                    active.confirmed += planned.planned;
                     *self.planned_in_round.entry(active.run.task.clone()).or_default() +=
                         planned.planned;
                 }
@@ -304,8 +300,10 @@ impl Planner {
             }
             Err(error) => {
                 self.failed(&error, notices);
-                // The store does not know the run: it may have been restored to an earlier state.
-                self.doubt |= matches!(error, store::Error::Invalid(_));
+                // The store does not know the run, or some of its pages: it was restored to an earlier state.
+                if matches!(error, store::Error::Invalid(_)) {
+                    self.read_again(true);
+                }
                 let at = self.hold_until.unwrap_or(self.now);
                 if let Some(active) = self.runs.get_mut(&id) {
                     let pending = match &active.cycle {

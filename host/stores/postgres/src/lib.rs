@@ -69,6 +69,7 @@ mod waiting;
 mod whole;
 mod work;
 
+use besom_ports::store::EndOfScan;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -391,15 +392,8 @@ impl Store for PostgresStore {
         Ok(planning::blocked(&self.look().await?, &self.tasks, task, candidates).await?)
     }
 
-    async fn end_scan(
-        &self,
-        fence: &FencingToken,
-        run: (&TaskName, RunId),
-        tenant_cursor: Option<&Tenant>,
-        error: Option<&str>,
-    ) -> Result<bool> {
-        let session = self.pools.take(Use::Lead).await?;
-        runs::end_scan(session, &self.clock, fence, run, tenant_cursor, error).await
+    async fn end_scan(&self, fence: &FencingToken, end: &EndOfScan) -> Result<bool> {
+        runs::end_scan(self.pools.take(Use::Lead).await?, &self.clock, fence, end).await
     }
 
     async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {

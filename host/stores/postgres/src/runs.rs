@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use besom_core::ids::{FencingToken, RunId, TaskName, Tenant, Term};
+use besom_core::ids::{FencingToken, RunId, TaskName, Term};
 use besom_core::mode::Mode;
 use besom_core::plan::Placed;
 use besom_core::time::Time;
@@ -17,7 +17,8 @@ use super::tally::{end_runs, fold};
 use super::tasks::Tasks;
 use super::text::{tenant_of, tenant_text};
 use besom_ports::store::{
-    NewRun, Pause, Result, Run, Seen, SlotDecision, SlotRecord, TaskState, late_copy, started,
+    EndOfScan, NewRun, Pause, Result, Run, Seen, SlotDecision, SlotRecord, TaskState, late_copy,
+    started,
 };
 
 /// The tasks that a decision names.
@@ -220,18 +221,13 @@ pub(super) async fn end_scan(
     session: Session,
     clock: &Clock,
     fence: &FencingToken,
-    (task, run): (&TaskName, RunId),
-    tenant_cursor: Option<&Tenant>,
-    error: Option<&str>,
+    end: &EndOfScan,
 ) -> Result<bool> {
     let mut first = Pipeline::default();
     hold_fence(&mut first, fence);
     let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match check_fence(&answers[0]) {
-        Ok(()) => {
-            let cursor = tenant_cursor.map(|t| tenant_text(Some(t)).into_owned());
-            ended(&tx, (task, run), cursor, error).await
-        }
+        Ok(()) => ended(&tx, end).await,
         Err(fenced) => Err(fenced),
     };
     if let Err(failure) = done {
@@ -240,33 +236,29 @@ pub(super) async fn end_scan(
     }
     tx.session.commit().await?;
     // A commit that took the last item in the meantime did not see the scan's end: see RUN_FACTS.
-    let id = run.0 as i64;
+    let id = end.run.0 as i64;
     end_runs(&tx.session, vec![id], clock.given().map(Time)).await?;
     let row = tx
         .row("SELECT ended_at IS NOT NULL FROM @.run WHERE id = $1", params![id])
         .await?
-        .ok_or_else(|| invalid(format!("there is no run {run}")))?;
+        .ok_or_else(|| invalid(format!("there is no run {}", end.run)))?;
     Ok(row.try_get(0).map_err(super::error::Failure::from)?)
 }
 
-async fn ended(
-    tx: &Tx,
-    (task, run): (&TaskName, RunId),
-    cursor: Option<String>,
-    error: Option<&str>,
-) -> Job<()> {
-    let number = "SELECT r.task FROM @.run r JOIN @.task t ON t.id = r.task
+async fn ended(tx: &Tx, end: &EndOfScan) -> Job<()> {
+    let run = end.run.0 as i64;
+    let of_task = "SELECT r.planned, r.task FROM @.run r JOIN @.task t ON t.id = r.task
          WHERE r.id = $1 AND t.name = $2";
-    let found = tx.row(number, params![run.0 as i64, task.as_str().to_owned()]).await?;
-    let Some(row) = found else { return Err(invalid(format!("{task} has no run {run}"))) };
-    if close_scan(tx, run, error).await? {
-        tx.execute(
-            "UPDATE @.task SET tenant_cursor = $2 WHERE id = $1",
-            params![row.try_get::<_, i32>(0)?, cursor],
-        )
-        .await?;
+    let found = tx.row(of_task, params![run, end.task.as_str().to_owned()]).await?;
+    let planned = found.as_ref().map(|row| row.try_get::<_, i64>(0)).transpose()?;
+    end.check(planned.map(|planned| planned as u64)).map_err(invalid)?;
+    if close_scan(tx, end.run, end.error.as_deref()).await? {
+        let cursor = end.cursor.as_ref().map(|t| tenant_text(Some(t)).into_owned());
+        let task: Option<i32> = found.map(|row| row.try_get(1)).transpose()?;
+        tx.execute("UPDATE @.task SET tenant_cursor = $2 WHERE id = $1", params![task, cursor])
+            .await?;
     }
-    end_runs(&tx.session, vec![run.0 as i64], Some(tx.now)).await?;
+    end_runs(&tx.session, vec![run], Some(tx.now)).await?;
     fold(&tx.session).await
 }
 

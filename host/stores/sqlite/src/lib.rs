@@ -59,6 +59,7 @@ mod waiting;
 mod wal;
 mod writer;
 
+use besom_ports::store::EndOfScan;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -360,20 +361,9 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| planning::blocked(conn, &task, &candidates)).await
     }
 
-    async fn end_scan(
-        &self,
-        fence: &FencingToken,
-        (task, run): (&TaskName, RunId),
-        tenant_cursor: Option<&Tenant>,
-        error: Option<&str>,
-    ) -> Result<bool> {
-        let (fence, task, cursor) = (fence.clone(), task.clone(), tenant_cursor.cloned());
-        let error = error.map(str::to_owned);
-        self.writer
-            .run(Priority::Normal, move |tx| {
-                runs::end_scan(tx, &fence, (&task, run), cursor.as_ref(), error.as_deref())
-            })
-            .await
+    async fn end_scan(&self, fence: &FencingToken, end: &EndOfScan) -> Result<bool> {
+        let (fence, end) = (fence.clone(), end.clone());
+        self.writer.run(Priority::Normal, move |tx| runs::end_scan(tx, &fence, &end)).await
     }
 
     async fn open_review(&self, fence: &FencingToken, review: &NewReview) -> Result<()> {

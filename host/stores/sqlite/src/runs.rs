@@ -13,7 +13,8 @@ use super::tally::end_if_done;
 use super::writer::Tx;
 use besom_core::ids::{FencingToken, Tenant};
 use besom_ports::store::{
-    Error, NewRun, Pause, Run, Seen, SlotDecision, SlotRecord, TaskState, late_copy, started,
+    EndOfScan, Error, NewRun, Pause, Run, Seen, SlotDecision, SlotRecord, TaskState, late_copy,
+    started,
 };
 
 /// Writes decided slots, runs and states, under the fence.
@@ -198,23 +199,19 @@ fn write_state(tx: &mut Tx<'_>, state: &TaskState) -> Job<()> {
 }
 
 /// Ends the scan of a run, and the run if it has nothing in the log.
-pub(super) fn end_scan(
-    tx: &mut Tx<'_>,
-    fence: &FencingToken,
-    (name, run): (&TaskName, RunId),
-    tenant_cursor: Option<&Tenant>,
-    error: Option<&str>,
-) -> Job<bool> {
+pub(super) fn end_scan(tx: &mut Tx<'_>, fence: &FencingToken, end: &EndOfScan) -> Job<bool> {
     check_fence(tx, fence)?;
-    let task = tx.task(name)?;
-    let is_of_task = "SELECT 1 FROM besom_run WHERE id = ?1 AND task = ?2";
-    if !tx.conn.prepare_cached(is_of_task)?.exists(params![run.0, task])? {
-        return Err(Error::Invalid(format!("{name} has no run {run}")).into());
-    }
-    if close_scan(tx, run, error)? {
+    let (task, run) = (tx.task(&end.task)?, end.run);
+    let planned: Option<u64> = tx
+        .conn
+        .prepare_cached("SELECT planned FROM besom_run WHERE id = ?1 AND task = ?2")?
+        .query_row(params![run.0, task], |r| r.get(0))
+        .optional()?;
+    end.check(planned).map_err(Error::Invalid)?;
+    if close_scan(tx, run, end.error.as_deref())? {
         tx.conn
             .prepare_cached("UPDATE besom_task SET tenant_cursor = ?2 WHERE id = ?1")?
-            .execute(params![task, tenant_cursor.map(Tenant::as_str)])?;
+            .execute(params![task, end.cursor.as_ref().map(Tenant::as_str)])?;
     }
     end_if_done(tx, run)?;
     let mut ended =

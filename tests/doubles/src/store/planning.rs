@@ -1,7 +1,7 @@
 //! The leader's writes while planning: slots and runs, pages of candidates, the end of a scan.
 
 use besom_core::books::{Admitted, CursorMove, Found, Known, admit};
-use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Tenant, Term};
+use besom_core::ids::{FencingToken, Partition, RunId, Seq, TaskName, Term};
 use besom_core::item::{Candidate, Identity, Item};
 use besom_core::mode::Mode;
 use besom_core::plan::{NewRun, Placed, Run, Seen, SlotDecision, SlotRecord, TaskState};
@@ -9,7 +9,9 @@ use besom_core::time::Time;
 
 use super::fault::Broken;
 use super::state::{Numbered, State};
-use besom_ports::store::{DeadLetter, Error, PlanPage, Planned, Result, late_copy, started};
+use besom_ports::store::{
+    DeadLetter, EndOfScan, Error, PlanPage, Planned, Result, late_copy, started,
+};
 
 /// How old the state is from which [`Broken::EarlyNumbers`] draws numbers.
 const EARLY: std::time::Duration = std::time::Duration::from_millis(250);
@@ -201,22 +203,19 @@ impl State {
     pub(super) fn end_scan(
         &mut self,
         fence: &FencingToken,
-        (task, run): (&TaskName, RunId),
-        tenant_cursor: Option<&Tenant>,
-        error: Option<&str>,
+        end: &EndOfScan,
         now: Time,
     ) -> Result<bool> {
         self.check_fence(fence)?;
-        let Some(known) = self.runs.get(&run).filter(|known| known.task == *task) else {
-            return Err(Error::Invalid(format!("{task} has no run {run}")));
-        };
-        if !known.scan_done {
-            if let Some(state) = self.tasks.get_mut(&known.task) {
-                state.tenant_cursor = tenant_cursor.cloned();
+        let known = self.runs.get(&end.run).filter(|known| known.task == end.task);
+        end.check(known.map(|known| known.planned)).map_err(Error::Invalid)?;
+        if known.is_some_and(|known| !known.scan_done) {
+            if let Some(state) = self.tasks.get_mut(&end.task) {
+                state.tenant_cursor.clone_from(&end.cursor);
             }
-            self.stop_scan(run, error, now);
+            self.stop_scan(end.run, end.error.as_deref(), now);
         }
-        Ok(self.runs.get(&run).is_some_and(|run| run.ended_at.is_some()))
+        Ok(self.runs.get(&end.run).is_some_and(|run| run.ended_at.is_some()))
     }
 
     /// Ends the scan of a run, and the run if it has nothing in the log. A scan that has already

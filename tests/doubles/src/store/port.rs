@@ -29,8 +29,8 @@ use besom_ports::activity::{self, Activity};
 use besom_ports::guests::Lane;
 use besom_ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Brake, Claim, Claimed, Command,
-    CommandEffect, CommandRow, Committed, DeadLetter, DeadSelector, Depth, Entered, Error,
-    FeedTopics, Fence, HistoryQuery, HistoryRow, KeptItem, Letters, MappingFault, Message,
+    CommandEffect, CommandRow, Committed, DeadLetter, DeadSelector, Depth, EndOfScan, Entered,
+    Error, FeedTopics, Fence, HistoryQuery, HistoryRow, KeptItem, Letters, MappingFault, Message,
     MessageQuery, NewReview, NodeRow, Offered, PartitionRow, Pending, PlanPage, Planned, Pruned,
     Raised, ReadView, Restored, Result, Retention, Review, ReviewQuery, RingPosition, RunLine,
     RunLines, Store, Stream, StreamRow, Tried, Waiting,
@@ -177,15 +177,9 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(blocked(state)))
     }
 
-    async fn end_scan(
-        &self,
-        fence: &FencingToken,
-        run: (&TaskName, RunId),
-        tenant_cursor: Option<&Tenant>,
-        error: Option<&str>,
-    ) -> Result<bool> {
+    async fn end_scan(&self, fence: &FencingToken, end: &EndOfScan) -> Result<bool> {
         let now = self.time();
-        self.write_as("end_scan", |state| state.end_scan(fence, run, tenant_cursor, error, now))
+        self.write_as("end_scan", |state| state.end_scan(fence, end, now))
     }
 
     async fn estimate(&self, name: &str, count_max: u64) -> Result<u64> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use besom_core::ids::{FencingToken, Incarnation, OwnerEpoch, Partition, Term};
-use besom_ports::store::{Command, CommandEffect, Error, Retention, SlotDecision};
+use besom_ports::store::{Command, CommandEffect, EndOfScan, Error, Retention, SlotDecision};
 
 use crate::conformance::World;
 use crate::conformance::world::{LETTERS, candidate, fence, new_run, page, task};
@@ -59,7 +59,7 @@ pub async fn a_stale_leader_can_write_nothing(world: &mut World) {
     let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
     is_fenced(store.decide_slots(&stale, &decision).await);
     is_fenced(store.plan_page(&stale, &page("task", run, vec![candidate("k")])).await);
-    is_fenced(store.end_scan(&stale, (&task("task"), run), None, None).await);
+    is_fenced(store.end_scan(&stale, &EndOfScan::of(task("task"), run)).await);
     let effect = CommandEffect::Pause(task("task"));
     is_fenced(
         store.apply_command(&stale, &world.asked(id).await, &effect, "paused", LETTERS).await,

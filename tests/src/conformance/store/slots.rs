@@ -5,7 +5,7 @@ use std::time::Duration;
 use besom_core::ids::{RunId, Term};
 use besom_core::time::Time;
 use besom_ports::store::{
-    Error, NewRun, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+    EndOfScan, Error, NewRun, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
 
 use crate::conformance::World;
@@ -191,8 +191,8 @@ pub async fn a_run_without_items_ends_with_its_scan(world: &mut World) {
     let ended_at = world.now;
     assert!(world.end_scan("task", run).await);
     world.advance(Duration::from_secs(5));
-    let of = (&task("task"), run);
-    assert!(world.store().end_scan(&world.fence, of, None, Some("late")).await.unwrap());
+    let late = EndOfScan { error: Some("late".into()), ..EndOfScan::of(task("task"), run) };
+    assert!(world.store().end_scan(&world.fence, &late).await.unwrap());
     let run = world.store().run(run).await.unwrap().unwrap();
     assert_eq!((run.ended_at, run.error), (Some(ended_at), None));
     assert!(world.store().active_runs().await.unwrap().is_empty());
@@ -201,13 +201,26 @@ pub async fn a_run_without_items_ends_with_its_scan(world: &mut World) {
 /// After a restore, the number of a run that is lost may be that of another task's, whose scan goes on.
 pub async fn the_scan_of_another_task_is_not_ended(world: &mut World) {
     let run = world.run("task").await;
-    for of in [(&task("other"), run), (&task("task"), RunId(run.0 + 1))] {
-        let refused = world.store().end_scan(&world.fence, of, None, Some("trap")).await;
+    for (task, run) in [(task("other"), run), (task("task"), RunId(run.0 + 1))] {
+        let end = EndOfScan { error: Some("trap".into()), ..EndOfScan::of(task, run) };
+        let refused = world.store().end_scan(&world.fence, &end).await;
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     world.plan("task", run, vec![candidate("a")]).await;
     assert!(!world.end_scan("task", run).await);
     assert_eq!(world.store().run(run).await.unwrap().unwrap().error, None);
+}
+
+/// After a restore, the run may lack pages that the leader was told of: its scan goes on.
+pub async fn a_scan_whose_pages_are_lost_is_not_ended(world: &mut World) {
+    let run = world.run("task").await;
+    world.plan("task", run, vec![candidate("a")]).await;
+    let end = EndOfScan { planned: 2, ..EndOfScan::of(task("task"), run) };
+    let refused = world.store().end_scan(&world.fence, &end).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    world.plan("task", run, vec![candidate("b")]).await;
+    assert!(!world.store().end_scan(&world.fence, &end).await.unwrap());
+    assert!(world.store().run(run).await.unwrap().unwrap().scan_done);
 }
 
 /// A scan that failed, or has not ended, is not the last complete scan.
@@ -224,8 +237,8 @@ pub async fn the_last_scan_that_came_to_its_end_is_found(world: &mut World) {
     assert!(!world.end_scan("task", complete).await);
     assert_eq!(last(world).await, Some(complete), "its items wait, and its scan is done");
     let failed = world.run("task").await;
-    let of = (&task("task"), failed);
-    world.store().end_scan(&world.fence, of, None, Some("trap")).await.unwrap();
+    let failed = EndOfScan { error: Some("trap".into()), ..EndOfScan::of(task("task"), failed) };
+    world.store().end_scan(&world.fence, &failed).await.unwrap();
     world.run("task").await;
     assert_eq!(last(world).await, Some(complete));
 }
@@ -278,9 +291,10 @@ pub async fn the_end_of_a_scan_keeps_its_error_and_the_tenant_cursor(world: &mut
         ..Default::default()
     };
     let run = world.store().decide_slots(&world.fence, &decision).await.unwrap()[0];
-    let (fence, at) = (&world.fence, tenant("t7"));
-    let of = (&task("task"), run);
-    world.store().end_scan(fence, of, Some(&at), Some("trap")).await.unwrap();
+    let at = tenant("t7");
+    let (cursor, error) = (Some(at.clone()), Some("trap".into()));
+    let end = EndOfScan { cursor, error, ..EndOfScan::of(task("task"), run) };
+    world.store().end_scan(&world.fence, &end).await.unwrap();
     let run = world.store().run(run).await.unwrap().unwrap();
     assert_eq!(run.error.as_deref(), Some("trap"));
     let states = world.store().task_states().await.unwrap();

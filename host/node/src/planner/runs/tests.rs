@@ -41,7 +41,7 @@ fn forgotten() -> Run {
 }
 
 fn ends(out: &[Command]) -> usize {
-    out.iter().filter(|c| matches!(c, Command::EndScan { run, .. } if *run == RUN)).count()
+    out.iter().filter(|c| matches!(c, Command::EndScan { end, .. } if end.run == RUN)).count()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_scan_that_is_slow_each_time_is_passed_over() {
     // No tenant is left: the run ends with the error.
     planner.step(now, Event::Tenants(RUN, Ok(vec![])), &mut notices, &mut out);
     let ended = out.iter().find_map(|command| match command {
-        Command::EndScan { error, .. } => Some(error.clone()),
+        Command::EndScan { end, .. } => Some(end.error.clone()),
         _ => None,
     });
     let said = ended.expect("an end").expect("an error");
@@ -292,6 +292,28 @@ fn a_scan_begins_again_if_the_store_went_back_meanwhile() {
     let away = store::Error::Unavailable("away".into());
     planner.step(BEGIN, Event::Reread(Err(away)), &mut notices, &mut out);
     planner.plan(BEGIN + HOLDS.max, false, &mut out);
+    out.clear();
+    planner.step(BEGIN, Event::Reread(Ok(stored(false))), &mut notices, &mut out);
+    assert_eq!(scans(&out), 1, "{out:?}");
+}
+
+/// A store that was restored, which no probe has noticed yet, refuses to end a scan whose pages it has lost.
+#[test]
+fn a_scan_whose_pages_the_store_has_lost_begins_again() {
+    let mut planner = scanning();
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let page = Ok((Planned { planned: 3, ..Planned::default() }, false));
+    planner.step(BEGIN, Event::Planned(RUN, page), &mut notices, &mut out);
+    let ends = out.iter().find_map(|command| match command {
+        Command::EndScan { end, .. } => Some(end.planned),
+        _ => None,
+    });
+    assert_eq!(ends, Some(forgotten().planned + 3), "{out:?}");
+    let lost = store::Error::Invalid("run 7 of task has planned 2 items, not 5".into());
+    planner.step(BEGIN, Event::ScanEnded(RUN, Err(lost)), &mut notices, &mut out);
+    out.clear();
+    planner.plan(BEGIN + HOLDS.max, false, &mut out);
+    assert!(out.contains(&Command::Reread), "{out:?}");
     out.clear();
     planner.step(BEGIN, Event::Reread(Ok(stored(false))), &mut notices, &mut out);
     assert_eq!(scans(&out), 1, "{out:?}");

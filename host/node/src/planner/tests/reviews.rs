@@ -29,7 +29,9 @@ fn examines(commands: &[Command]) -> Option<(bool, u64)> {
 }
 
 fn ends(commands: &[Command]) -> bool {
-    commands.iter().any(|command| matches!(command, Command::EndScan { run: RunId(7), .. }))
+    commands
+        .iter()
+        .any(|command| matches!(command, Command::EndScan { end, .. } if end.run == RunId(7)))
 }
 
 /// The run has planned so many items, and its scan has ended.

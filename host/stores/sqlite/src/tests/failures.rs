@@ -14,7 +14,7 @@ use besom_core::value::Value;
 
 use besom_ports::guests::Lane;
 use besom_ports::store::{
-    Command, CommandEffect, Decision, Entered, Error, Offered, Outcome, Repaired, Store,
+    Command, CommandEffect, Decision, EndOfScan, Entered, Error, Offered, Outcome, Repaired, Store,
 };
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_leader_below_the_fence_writes_nothing() {
     let waiting = f.plan(&["a"]).await;
     let next = FencingToken { term: Term(2), token_hash: [9; 32] };
     f.store.raise_fence(&next, &node(), None).await.unwrap();
-    let ended = f.store.end_scan(&f.fence, (&f.task, f.run), None, None).await;
+    let ended = f.store.end_scan(&f.fence, &EndOfScan::of(f.task.clone(), f.run)).await;
     assert!(matches!(ended, Err(Error::Fenced)));
     let skip = Settle::Skip { reason: "late".into(), settled: false };
     let entries = waiting.into_iter().map(|w| (w, Decision::Settle(skip.clone()))).collect();
