@@ -117,7 +117,7 @@ impl Way {
 
     /// Discards a message, as an operator does.
     pub async fn discard(&self, id: u64) {
-        let which = MessageSelector { ids: vec![id], topic: None };
+        let which = MessageSelector { ids: vec![id], ..MessageSelector::default() };
         let command = Command::DiscardMessages(which.clone());
         let command = self.store.submit(&command, "ann", "too large").await.unwrap();
         let command = self.store.command(command).await.unwrap().expect("the command");

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use besom_core::delivery::event::Envelope;
-use besom_core::delivery::{Rules, broker};
+use besom_core::delivery::{Rules, TOPIC_PAUSE_MAX, broker};
 use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Place, Source};
@@ -104,9 +104,6 @@ pub enum Sasl {
     ScramSha512,
 }
 
-/// Longest pause between two attempts to reach a broker: all messages of its topic wait for it.
-const BROKER_PAUSE_MAX: Duration = Duration::from_secs(30);
-
 impl Route {
     /// The files that it names.
     pub(super) fn files(&mut self) -> [&mut Option<PathBuf>; 4] {
@@ -130,7 +127,7 @@ impl Route {
             batch: self.batch,
             batch_bytes: self.batch_bytes,
             backoff: self.backoff,
-            backoff_max: self.backoff_max.min(BROKER_PAUSE_MAX),
+            backoff_max: self.backoff_max.min(TOPIC_PAUSE_MAX),
             poll,
         }
     }
@@ -223,9 +220,9 @@ pub static KEYS: &[Key<Route>] = &[
     },
     Key {
         name: "attempts_max",
-        default: "10",
-        doc: "Maximum number of attempts, after which a message is given up.",
-        setter: Setter::U32(|r| &mut r.attempts_max, 1, 1_000),
+        default: "200",
+        doc: "Maximum number of attempts, after which a message is given up: with the default pauses after about half a day.",
+        setter: Setter::U32(|r| &mut r.attempts_max, 1, 1_000_000),
     },
     Key {
         name: "backoff",
@@ -235,7 +232,7 @@ pub static KEYS: &[Key<Route>] = &[
     },
     Key {
         name: "backoff_max",
-        default: "\"10m\"",
+        default: "\"5m\"",
         doc: "Longest pause between two attempts, even if the receiver requests a longer one; to a broker at \
               most 30s.",
         setter: Setter::Duration(|r| &mut r.backoff_max, ms(1), ms(30 * DAY_MS)),

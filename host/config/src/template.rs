@@ -192,8 +192,8 @@ const TOPICS: &str = r#"
 # url = "https://orchestrator.internal/workspaces/stop"   # needs delivery.hosts = ["orchestrator.internal:443"]
 # token_file = "orchestrator.token"     # sent as `Authorization: Bearer`
 # timeout = "10s"           # maximum time for one attempt
-# attempts_max = 10         # maximum number of attempts, after which a message is given up
-# backoff = "1s"            # pause after the first failure, doubled up to backoff_max = "10m"
+# attempts_max = 200        # maximum number of attempts, after which a message is given up
+# backoff = "1s"            # pause after the first failure, doubled up to backoff_max = "5m"
 # concurrency = 4           # maximum number of concurrent requests of this topic
 # reply_bytes_max = "64KiB" # maximum size of an answer that is kept for the task
 # Or append the messages to a stream of Redis, in batches and in the order of each key:

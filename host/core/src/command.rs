@@ -298,6 +298,9 @@ pub struct MessageSelector {
     pub ids: Vec<u64>,
     /// The topic of the messages; none: all topics.
     pub topic: Option<String>,
+    /// Whether messages are retried that a later one has superseded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// What a [`MessageSelector`] asks of a message; nothing is asked where there is `None`.
@@ -320,9 +323,16 @@ impl MessageSelector {
 
     /// Why a retry is refused if no message matches.
     pub fn mismatch(&self) -> String {
+        let (of, fix) = match self.force {
+            true => ("", ""),
+            false => (
+                " and that no later message with the same key has superseded",
+                "; `--force` also retries those",
+            ),
+        };
         format!(
-            "{self}: no message matches among those that were given up and that no later message \
-             with the same key has followed; list them with `besom outbox ls --state given-up`"
+            "{self}: no message matches among those that were given up{of}; list them with \
+             `besom outbox ls --state given-up`{fix}"
         )
     }
 
@@ -484,8 +494,11 @@ mod tests {
         assert_eq!(dead(&[]).criteria(), by_others);
         let all = DeadCriteria { ids: None, task: None, error: None };
         assert_eq!(DeadSelector::default().criteria(), all);
-        let messages =
-            |ids: &[u64]| MessageSelector { ids: ids.to_vec(), topic: Some(topic.into()) };
+        let messages = |ids: &[u64]| MessageSelector {
+            ids: ids.to_vec(),
+            topic: Some(topic.into()),
+            force: false,
+        };
         let by_numbers = MessageCriteria { ids: Some(&[3]), topic: None };
         assert_eq!(messages(&[3]).criteria(), by_numbers);
         let by_topic = MessageCriteria { ids: None, topic: Some(topic) };
@@ -505,10 +518,10 @@ mod tests {
 
     #[test]
     fn a_selection_of_messages_that_matches_nothing_is_named() {
-        let one = MessageSelector { ids: vec![987_654], topic: None };
+        let one = MessageSelector { ids: vec![987_654], ..MessageSelector::default() };
         let said = one.mismatch();
         assert!(said.starts_with("message 987654: no message matches"), "{said}");
-        let of = MessageSelector { ids: vec![], topic: Some("nope".into()) };
+        let of = MessageSelector { topic: Some("nope".into()), ..MessageSelector::default() };
         assert!(of.mismatch().starts_with("messages of nope: no message matches"));
         let said = one.none_pending();
         assert!(

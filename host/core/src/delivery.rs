@@ -20,8 +20,8 @@
 //! While a result cannot be recorded, nothing is claimed; otherwise messages that are being
 //! delivered would be claimed again.
 //!
-//! Where no request can be made, because of a token that cannot be read for example, the attempt is given
-//! back: no message is given up for it, and the topic waits as a whole.
+//! Where no request can be made, because of a token that cannot be read for example, or the receiver does not
+//! accept the token, the attempt is given back: no message is given up for it, and the topic waits as a whole.
 
 pub mod broker;
 pub mod event;
@@ -43,6 +43,8 @@ use crate::time::Mono;
 
 /// How long the store is not asked after a failure.
 const STORE_RETRY: Duration = Duration::from_secs(1);
+/// Longest pause of a topic whose messages all wait, for a token or for a broker.
+pub const TOPIC_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Added to the longest request timeout: how long a claimed message stays hidden.
 const HOLD_MARGIN: Duration = Duration::from_secs(5);
 /// How much of an error text is kept, in bytes.
@@ -259,13 +261,13 @@ impl Machine {
     fn on_answered(&mut self, now: Mono, id: u64, answer: Answer, random: u64) {
         let Some(sent) = self.under_way.get(&id) else { return };
         let Some(rules) = self.settings.topics.get(&sent.topic) else { return };
-        let end = match answer {
+        let end = match of_topic(answer) {
             Answer::Unsent(error) => {
                 // Those that were claimed together fail together, and count once.
                 let times = self.unsent.entry(sent.topic.clone()).or_default();
                 let until = self.waiting.entry(sent.topic.clone()).or_insert_with(|| {
                     *times = times.saturating_add(1);
-                    now + rules.waits().pause(*times - 1, random)
+                    now + rules.waits().pause(*times - 1, random).min(TOPIC_PAUSE_MAX)
                 });
                 End::Unsent { after: until.since(now), error: bounded(error) }
             }
@@ -353,8 +355,24 @@ impl Machine {
     }
 }
 
-/// Interprets an answer. A status of 2xx is final; a status that means "later" (408, 425, 429 and
-/// 5xx) and silence are retried; any other answer would be the same every time.
+/// An answer that says nothing about the message: the receiver does not accept the token of the route.
+fn of_topic(answer: Answer) -> Answer {
+    match answer {
+        Answer::Replied { reply, .. } if matches!(reply.status, 401 | 407) => {
+            let status = reply.status;
+            Answer::Unsent(format!("answered {status}: the receiver does not accept the token"))
+        }
+        answer => answer,
+    }
+}
+
+/// Whether a status says that the receiver will never accept this very message.
+fn is_refusal(status: u16) -> bool {
+    matches!(status, 400 | 409 | 410 | 413 | 414 | 415 | 422 | 431 | 451)
+}
+
+/// Interprets an answer. A status of 2xx is final, and so is one that refuses the message itself. Silence and any
+/// other status are retried: a receiver that is being replaced, or a route that is wrong, answers 404 or 302.
 pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
     let (error, reply, again, asked) = match answer {
         Answer::Failed(error) | Answer::Unsent(error) => (error, None, true, None),
@@ -363,7 +381,7 @@ pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
         }
         Answer::Replied { reply, retry_after } => {
             let status = reply.status;
-            let again = matches!(status, 408 | 425 | 429 | 500..=599);
+            let again = !is_refusal(status);
             let error = match status {
                 300..=399 => format!("answered {status}: redirects are not followed"),
                 _ => format!("answered {status}"),

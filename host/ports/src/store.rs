@@ -943,7 +943,8 @@ pub struct Message {
     pub delivery: Delivery,
     /// A pending message is not attempted before this time.
     pub next_at: Time,
-    /// Whether a later one of its topic, tenant and key has followed: it is not retried once it is given up.
+    /// Whether a later one of its topic, tenant and key was delivered or is being tried: once it is given up, only
+    /// `--force` retries it.
     pub superseded: bool,
 }
 

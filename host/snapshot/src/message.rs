@@ -22,7 +22,8 @@ pub struct Message {
     pub tenant: Option<String>,
     /// The state of its delivery.
     pub state: State,
-    /// Whether a later one of its topic, tenant and key has followed: it is not retried once it is given up.
+    /// Whether a later one of its topic, tenant and key was delivered or is being tried: once it is given up, only
+    /// `--force` retries it.
     #[serde(default)]
     pub superseded: bool,
     /// When it was committed.

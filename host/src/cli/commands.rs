@@ -47,7 +47,8 @@ pub fn what(command: &Command) -> String {
         Command::RetryDead(which) => format!("retry {}", letters(which)),
         Command::DiscardDead(which) => format!("discard {}", letters(which)),
         Command::RetryMessages(which) => {
-            format!("retry {}", messages(which, "that were given up"))
+            let superseded = if which.force { ", also superseded ones" } else { "" };
+            format!("retry {}{superseded}", messages(which, "that were given up"))
         }
         Command::DiscardMessages(which) => {
             format!("discard {}", messages(which, "that wait for delivery"))
@@ -211,15 +212,24 @@ mod tests {
                 "discard dead letters of sweep with the error `corrupt`",
             ),
             (
-                Command::RetryMessages(MessageSelector { ids: vec![5], topic: None }),
+                Command::RetryMessages(MessageSelector {
+                    ids: vec![5],
+                    ..MessageSelector::default()
+                }),
                 "retry messages 5",
             ),
             (
-                Command::RetryMessages(MessageSelector { ids: vec![], topic: Some("t".into()) }),
+                Command::RetryMessages(MessageSelector {
+                    topic: Some("t".into()),
+                    ..MessageSelector::default()
+                }),
                 "retry messages of t that were given up",
             ),
             (
-                Command::DiscardMessages(MessageSelector { ids: vec![], topic: Some("t".into()) }),
+                Command::DiscardMessages(MessageSelector {
+                    topic: Some("t".into()),
+                    ..MessageSelector::default()
+                }),
                 "discard messages of t that wait for delivery",
             ),
             (

@@ -27,7 +27,8 @@ pub enum Verb {
         limit: u32,
     },
     /// Retry messages that were given up, immediately and with the attempt counter reset. A message
-    /// followed by a later one of the same topic, tenant and key is not retried.
+    /// is superseded, and not retried, if a later one of the same topic, tenant and key was delivered or is
+    /// being tried.
     Retry {
         /// Numbers of the messages.
         ids: Vec<u64>,
@@ -37,6 +38,9 @@ pub enum Verb {
         /// Select all messages that were given up.
         #[arg(long)]
         all: bool,
+        /// Retry superseded messages as well. Their receiver gets them after later ones.
+        #[arg(long)]
+        force: bool,
         /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
@@ -59,7 +63,7 @@ pub enum Verb {
 fn chosen(ids: Vec<u64>, topic: Option<String>, all: bool) -> Result<MessageSelector, Failure> {
     match (ids.is_empty(), &topic, all) {
         (true, None, true) | (false, None, false) | (true, Some(_), false) => {
-            Ok(MessageSelector { ids, topic })
+            Ok(MessageSelector { ids, topic, force: false })
         }
         (true, None, false) => {
             Err(Failure::Usage("no messages selected: give numbers, --topic or --all".into()))
@@ -115,8 +119,8 @@ impl Verb {
                 output::show_list(global.output, &printed, (found.len(), limit), || list(&found))?;
                 Ok(Exit::Fine)
             }
-            Verb::Retry { ids, topic, all, asking } => {
-                let selector = chosen(ids, topic, all)?;
+            Verb::Retry { ids, topic, all, force, asking } => {
+                let selector = MessageSelector { force, ..chosen(ids, topic, all)? };
                 let command = Command::RetryMessages(selector.clone());
                 asking.check(&command)?;
                 if !exists(&*store, &selector, State::GivenUp).await? {
@@ -152,7 +156,7 @@ async fn exists(store: &dyn Store, of: &MessageSelector, state: State) -> Result
     Ok(!is_all || found.iter().any(|message| of.ids.contains(&message.delivery.id)))
 }
 
-/// The state in words. Nothing can be done for what was given up and superseded.
+/// The state in words. Only `--force` retries what was given up and superseded.
 fn state(message: &Message) -> String {
     let superseded = message.state == State::GivenUp && message.superseded;
     format!("{}{}", message.state.word(), if superseded { ", superseded" } else { "" })
@@ -211,8 +215,8 @@ mod tests {
         assert!(one_of(vec![], None).is_err());
         assert!(one_of(vec![1], topic()).is_err());
         let by_topic = one_of(vec![], topic()).expect("a selection");
-        assert_eq!(by_topic, MessageSelector { ids: vec![], topic: topic() });
+        assert_eq!(by_topic, MessageSelector { topic: topic(), ..MessageSelector::default() });
         let by_number = one_of(vec![1, 2], None).expect("a selection");
-        assert_eq!(by_number, MessageSelector { ids: vec![1, 2], topic: None });
+        assert_eq!(by_number, MessageSelector { ids: vec![1, 2], ..MessageSelector::default() });
     }
 }

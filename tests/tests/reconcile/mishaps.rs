@@ -100,7 +100,7 @@ on_every_store! {
         assert_eq!(estate.state().await[0], "STANDBY");
     }
 
-    async fn a_redirect_is_an_answer_and_leads_nowhere(estate: "RUNNING", "") {
+    async fn a_redirect_is_an_answer_and_leads_nowhere(estate: "RUNNING", "attempts_max = 1") {
         let elsewhere = Orchestrator::start().await;
         let there = format!("http://{}/stop", elsewhere.address());
         estate.orchestrator.answer(move |_, _| Reply::Redirect(there.clone()));
@@ -108,7 +108,7 @@ on_every_store! {
         estate.deliver().await;
         let found = message(&estate).await;
         assert_eq!(found.state, State::GivenUp);
-        assert_eq!(found.error.as_deref(), Some("answered 307: redirects are not followed"));
+        assert_eq!(found.error.as_deref(), Some("answered 307: redirects are not followed (attempt 1 of 1)"));
         assert!(elsewhere.seen().is_empty(), "only what is listed is called");
     }
 

@@ -153,7 +153,7 @@ async fn a_message_that_redis_cannot_take_is_discarded_and_the_others_arrive() {
     let pending = way.in_state(State::Pending).await;
     let stuck = pending.iter().find(|m| m.delivery.error.is_some()).expect("one with an error");
     assert_eq!(stuck.delivery.payload.len(), large.len());
-    let which = MessageSelector { ids: vec![stuck.delivery.id], topic: None };
+    let which = MessageSelector { ids: vec![stuck.delivery.id], ..MessageSelector::default() };
     let command = Command::DiscardMessages(which.clone());
     let id = way.store.submit(&command, "ann", "too large").await.expect("it is submitted");
     let effect = CommandEffect::DiscardMessages(which);

@@ -27,7 +27,7 @@ attempts_max = 3
     .unwrap();
     let route = &config.topics["workspace.stop"];
     assert_eq!(route.token_file.as_deref(), Some(std::path::Path::new("token")));
-    assert_eq!((route.timeout, route.attempts_max), (Duration::from_secs(10), 10));
+    assert_eq!((route.timeout, route.attempts_max), (Duration::from_secs(10), 200));
     assert_eq!((route.concurrency, route.reply_bytes_max), (4, 65_536));
     assert_eq!(config.topics["other"].timeout, Duration::from_secs(120));
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);

@@ -182,6 +182,18 @@ fn what_cannot_be_sent_uses_no_attempt_and_its_topic_waits() {
     assert_eq!(step(&mut m, at(2), unsent(2)), [Command::Note(vec![ended(2, 1)])], "anew");
 }
 
+/// A token that was revoked says nothing about the messages: none of them is given up for it.
+#[test]
+fn a_receiver_that_does_not_accept_the_token_gets_each_message_later() {
+    let mut m = machine(&[("t", 2)], 8);
+    step(&mut m, at(0), Event::Tick);
+    step(&mut m, at(0), Event::Claimed(Ok(vec![Claimed { attempt: 4, ..message(1, "t") }])));
+    let said = step(&mut m, at(0), Event::Answered(1, replied(401)));
+    let [Command::Note(attempts)] = &said[..] else { panic!("{said:?}") };
+    let error = "answered 401: the receiver does not accept the token".to_owned();
+    assert_eq!(attempts[0].end, End::Unsent { after: SEC / 2, error });
+}
+
 #[test]
 fn a_store_that_is_away_is_asked_again_after_a_while() {
     let mut m = machine(&[("t", 1)], 8);
@@ -208,7 +220,10 @@ fn an_answer_is_an_end_or_a_reason_to_try_again() {
         (3, replied(429), again(4, "answered 429")),
         (4, replied(500), over("answered 500 (attempt 4 of 4)", 500)),
         (1, replied(400), over("answered 400", 400)),
-        (1, replied(302), over("answered 302: redirects are not followed", 302)),
+        (1, replied(422), over("answered 422", 422)),
+        (1, replied(302), again(1, "answered 302: redirects are not followed")),
+        (2, replied(404), again(2, "answered 404")),
+        (4, replied(404), over("answered 404 (attempt 4 of 4)", 404)),
         (1, Answer::Failed("away".into()), again(1, "away")),
         (
             4,

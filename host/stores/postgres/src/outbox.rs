@@ -299,7 +299,12 @@ fn selected(selector: &MessageSelector) -> (Option<Vec<i64>>, Option<String>) {
     (ids, topic.map(|topic| escaped(topic).into_owned()))
 }
 
-/// Makes messages pending again that were given up, unless their sequence contains a later one.
+/// That a later message of the sequence of `o` was delivered, or may have been.
+const SUPERSEDED: &str = "EXISTS (SELECT 1 FROM @.outbox l
+    WHERE l.sequence = o.sequence AND l.no > o.no
+      AND (l.delivered_at IS NOT NULL OR (l.given_up_at IS NULL AND l.attempts > 0)))";
+
+/// Makes messages pending again that were given up.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let (ids, topic) = selected(selector);
     let of = format!("o.given_up_at IS NOT NULL AND {SELECTED}");
@@ -307,14 +312,14 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let sql = format!(
         "WITH again AS (UPDATE @.outbox o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
-         WHERE {of} AND o.sequence = ANY($4::text[]) AND NOT EXISTS (SELECT 1 FROM @.outbox l
-             WHERE l.sequence = o.sequence AND l.no > o.no)
+         WHERE {of} AND o.sequence = ANY($4::text[]) AND ($5 OR NOT {SUPERSEDED})
          RETURNING sequence, no, id),
-         due AS (UPDATE @.outbox_sequence s SET head = again.no, due = $3, turn = again.id
-           FROM again WHERE s.sequence = again.sequence AND (s.head IS NULL OR s.head > again.no))
+         first AS (SELECT sequence, min(no) AS no, min(id) AS id FROM again GROUP BY sequence),
+         due AS (UPDATE @.outbox_sequence s SET head = first.no, due = $3, turn = first.id
+           FROM first WHERE s.sequence = first.sequence AND (s.head IS NULL OR s.head > first.no))
          SELECT count(*) FROM again"
     );
-    let again = tx.query(&sql, params![ids, topic, tx.now.0, locked]).await?;
+    let again = tx.query(&sql, params![ids, topic, tx.now.0, locked, selector.force]).await?;
     Ok(only::<i64>(&again)?.unsigned_abs())
 }
 
@@ -539,8 +544,7 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
                 "SELECT {DELIVERY}, (SELECT name FROM @.task WHERE id = o.task), o.tenant,
                    o.topic, o.key, coalesce((SELECT s.due FROM @.outbox_sequence s
                      WHERE s.sequence = o.sequence AND s.head = o.no), 0),
-                   EXISTS (SELECT 1 FROM @.outbox l
-                     WHERE l.sequence = o.sequence AND l.no > o.no)
+                   {SUPERSEDED}
                  FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state} AND {of}
                  ORDER BY o.id DESC LIMIT $2"
             ),

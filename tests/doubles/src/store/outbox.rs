@@ -292,8 +292,15 @@ impl State {
         }
     }
 
-    fn is_followed(&self, of: &Message) -> bool {
-        self.outbox.iter().any(|later| later.id > of.id && later.stream() == of.stream())
+    /// Whether a later message of its sequence was delivered, or may have been.
+    fn is_superseded(&self, of: &Message) -> bool {
+        let arrived = |m: &Message| match m.stage {
+            Stage::Delivered => true,
+            Stage::Pending => m.attempts > 0,
+            Stage::GivenUp => false,
+        };
+        let later = |m: &Message| m.id > of.id && m.stream() == of.stream();
+        self.outbox.iter().any(|m| later(m) && arrived(m))
     }
 
     /// See [`store::CommandEffect::RetryMessages`].
@@ -301,7 +308,8 @@ impl State {
         let again: BTreeSet<u64> = self
             .outbox
             .iter()
-            .filter(|m| m.stage == Stage::GivenUp && m.is_chosen(selector) && !self.is_followed(m))
+            .filter(|m| m.stage == Stage::GivenUp && m.is_chosen(selector))
+            .filter(|m| selector.force || !self.is_superseded(m))
             .map(|m| m.id)
             .collect();
         for message in Arc::make_mut(&mut self.outbox) {
@@ -430,7 +438,7 @@ impl State {
             key: m.key.clone(),
             delivery: m.delivery(),
             next_at: m.next_at,
-            superseded: self.is_followed(m),
+            superseded: self.is_superseded(m),
         };
         found.map(row).collect()
     }

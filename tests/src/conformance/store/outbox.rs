@@ -328,6 +328,32 @@ pub async fn what_is_given_up_makes_way(world: &mut World) {
     assert_eq!(superseded, [false, true], "newest first");
 }
 
+/// Messages of a key that were all given up are retried in their order. One that was delivered after them supersedes
+/// them, and one that is being tried may have arrived; with `force`, they are retried all the same.
+pub async fn what_no_later_message_has_overtaken_is_tried_again(world: &mut World) {
+    emitted(world, &[("t", "k", "1"), ("t", "k", "2"), ("t", "k", "3"), ("t", "k", "4")]).await;
+    let given_up = || End::GivenUp { error: "away".into(), reply: None };
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let message = claim(world, "t", 10).await.remove(0);
+        ids.push(message.id);
+        end(world, &message, given_up()).await;
+    }
+    assert_eq!(retried(world, &[ids[2], ids[0]], None).await, 2, "4 was not tried yet");
+    let first = claim(world, "t", 10).await.remove(0);
+    assert_eq!(first.payload, b"1");
+    delivered(world, &first).await;
+    let third = claim(world, "t", 10).await.remove(0);
+    assert_eq!((third.payload.as_slice(), third.attempt), (b"3".as_slice(), 1));
+    let again = End::Again { after: Duration::ZERO, error: "away".into() };
+    end(world, &third, again).await;
+    assert_eq!(retried(world, &[ids[1]], None).await, 0, "3 may have arrived");
+    assert_eq!(payloads(&claim(world, "t", 10).await), ["3"]);
+    let force = MessageSelector { force: true, ..MessageSelector::default() };
+    assert_eq!(retried_of(world, force).await, 1);
+    world.balanced().await;
+}
+
 /// Retried messages are due at once, with fresh attempts; a message that a later one of its key has
 /// followed stays as it is.
 pub async fn what_was_given_up_is_tried_again_unless_a_later_one_has_followed(world: &mut World) {
@@ -363,7 +389,12 @@ pub async fn what_was_given_up_is_tried_again_unless_a_later_one_has_followed(wo
 
 /// How many messages are retried.
 async fn retried(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
-    let which = MessageSelector { ids: ids.to_vec(), topic: topic.map(str::to_owned) };
+    let topic = topic.map(str::to_owned);
+    retried_of(world, MessageSelector { ids: ids.to_vec(), topic, force: false }).await
+}
+
+/// How many messages of a selection are retried.
+async fn retried_of(world: &World, which: MessageSelector) -> u64 {
     let command = Command::RetryMessages(which.clone());
     let id = world.store().submit(&command, "ann", "it is back").await.unwrap();
     let effect = CommandEffect::RetryMessages(which);
@@ -506,7 +537,8 @@ pub async fn keys_take_turns(world: &mut World) {
 
 /// How many messages are discarded.
 async fn discarded(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
-    let which = MessageSelector { ids: ids.to_vec(), topic: topic.map(str::to_owned) };
+    let topic = topic.map(str::to_owned);
+    let which = MessageSelector { ids: ids.to_vec(), topic, force: false };
     let command = Command::DiscardMessages(which.clone());
     let id = world.store().submit(&command, "ann", "too large").await.unwrap();
     let effect = CommandEffect::DiscardMessages(which);
