@@ -948,6 +948,17 @@ pub struct Message {
     pub superseded: bool,
 }
 
+/// The messages of a topic that wait for their delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingTopic {
+    /// Its name.
+    pub topic: String,
+    /// How many messages.
+    pub messages: u64,
+    /// When the first of them was committed.
+    pub oldest: Time,
+}
+
 /// The topics of rows in the table `feed`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeedTopics {
@@ -1549,6 +1560,10 @@ pub trait Store: Send + Sync {
     /// Removes the oldest waiting messages of a task to a topic, at most `count`. Used for topics
     /// without a route, whose messages cannot be delivered. Returns what was removed.
     async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending>;
+
+    /// The topics of which messages wait for their delivery, in the order of their names and at most `topics_max`:
+    /// each with the number of messages, counted up to `count_max`, and the commit time of the first.
+    async fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<WaitingTopic>>;
 
     /// The messages that match, newest first.
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Cause, Held, HotKey, LastRun, Node, NodeState, Pause, Run, RunState, Snapshot, Task, of_code,
+    Cause, Held, HotKey, LastRun, Node, NodeState, Pause, Run, RunState, Snapshot, Task, Topic,
+    of_code,
 };
 use besom_core::plan::{SlotOutcome, Trigger, Unusual};
 use besom_core::time::Time;
@@ -21,7 +22,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 pub struct Thresholds {
     /// How long a node may be silent.
     pub silent_max: Duration,
-    /// How long an item that could be executed may wait.
+    /// How long an item that could be executed may wait, and a message for its delivery.
     pub overdue_max: Duration,
     /// A node's maximum load, as a multiple of its share.
     pub load_max: f64,
@@ -127,6 +128,9 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
         found.held(task, snapshot);
         found.cut(task, snapshot);
         found.task(task, snapshot.all_paused.as_ref(), limits);
+    }
+    for topic in &snapshot.topics {
+        found.topic(topic, limits);
     }
     found.refused(snapshot);
     found.configuration(snapshot);
@@ -302,6 +306,17 @@ impl Found {
             self.add(Urgency::Warning, Subject::Config, text);
             let why = of_plugins.unwrap_or(fault).trim_start().lines().next();
             self.because(why.unwrap_or_default().to_owned());
+        }
+    }
+
+    fn topic(&mut self, topic: &Topic, limits: &Thresholds) {
+        let Some(oldest) = topic.oldest.filter(|_| topic.has_route) else { return };
+        let waits = self.now.since(oldest);
+        if waits > limits.overdue_max {
+            let (name, many) = (&topic.name, topic.count());
+            let text =
+                format!("topic {name}: the oldest of {many} messages has waited {}", span(waits));
+            self.add(Urgency::Warning, Subject::Leader, text);
         }
     }
 

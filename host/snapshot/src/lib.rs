@@ -33,6 +33,7 @@ mod run;
 mod task;
 #[cfg(test)]
 mod tests;
+mod topic;
 
 use std::sync::Arc;
 
@@ -65,6 +66,8 @@ pub use task::{
     Depth, HeldBack, LastRun, Limits, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK, Task, WaitingReview,
 };
 
+pub use topic::Topic;
+
 use besom_core::time::Time;
 
 /// The version of this model on the wire. A reader with another version reports that and continues:
@@ -75,6 +78,8 @@ pub const MODEL: u32 = 1;
 pub const RUNS_MAX: usize = 200;
 /// Groups of dead letters in a snapshot, newest first.
 pub const DEAD_GROUPS_MAX: usize = 200;
+/// Topics in a snapshot.
+pub const TOPICS_MAX: usize = 100;
 /// Events in a snapshot, newest first.
 pub const EVENTS_MAX: usize = 200;
 
@@ -111,6 +116,8 @@ pub struct Snapshot {
     pub runs: Vec<Arc<Run>>,
     /// Open dead letters by task and error, newest first; at most [`DEAD_GROUPS_MAX`].
     pub dead: Vec<Arc<DeadGroup>>,
+    /// The topics with a route, and those of which messages wait, in the order of their names; at most [`TOPICS_MAX`].
+    pub topics: Vec<Arc<Topic>>,
     /// The owner of each partition.
     pub ring: Arc<Ring>,
     /// Events, newest first; at most [`EVENTS_MAX`].

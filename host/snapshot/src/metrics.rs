@@ -1,11 +1,11 @@
 //! A snapshot as metrics in Prometheus' text format.
 //!
-//! Labels name nodes, tasks and causes, never keys or tenants, so that the number of series depends on the
+//! Labels name nodes, tasks, topics and causes, never keys or tenants, so that the number of series depends on the
 //! configuration only. Instants and durations are in seconds.
 
 use std::fmt::{Display, Write as _};
 
-use super::{Depth, Node, RunState, Snapshot, Task, Thresholds, Urgency, attention};
+use super::{Depth, Node, RunState, Snapshot, Task, Thresholds, Topic, Urgency, attention};
 use besom_core::time::Time;
 
 /// The media type of the text.
@@ -279,6 +279,18 @@ const METRICS: &[Metric] = &[
             })
         },
     },
+    Metric {
+        name: "besom_topic_waiting_messages",
+        kind: Kind::Gauge,
+        help: "Messages of the topic that wait for their delivery; counted up to 100000.",
+        series: |s| of_topics(s, |topic| one(topic.waiting as f64)),
+    },
+    Metric {
+        name: "besom_topic_oldest_waiting_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "Since when the oldest message of the topic has been waiting for its delivery; absent: none is waiting.",
+        series: |s| of_topics(s, |topic| maybe(topic.oldest)),
+    },
 ];
 
 /// The metrics of a snapshot, in Prometheus' text format.
@@ -323,6 +335,11 @@ impl Display for Escaped<'_> {
         }
         Ok(())
     }
+}
+
+fn of_topics(snapshot: &Snapshot, series: impl Fn(&Topic) -> Vec<Series>) -> Vec<Series> {
+    let named = |topic: &Topic| named("topic", &topic.name, series(topic));
+    snapshot.topics.iter().flat_map(|topic| named(topic)).collect()
 }
 
 fn of_nodes(snapshot: &Snapshot, series: impl Fn(&Node) -> Vec<Series>) -> Vec<Series> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeadGroup, Event, Leadership, Missing, Node, Pause, Ring, Run, Snapshot, Task};
+use super::{DeadGroup, Event, Leadership, Missing, Node, Pause, Ring, Run, Snapshot, Task, Topic};
 use besom_core::time::Time;
 
 /// The difference between two snapshots.
@@ -36,6 +36,9 @@ pub struct Patch {
     /// The changed groups of dead letters; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead: Option<Rows<DeadGroup>>,
+    /// The changed topics; none: no change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topics: Option<Rows<Topic>>,
     /// The new ring; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<Arc<Ring>>,
@@ -162,6 +165,7 @@ pub fn diff(old: &Snapshot, new: &Snapshot) -> Option<Patch> {
         tasks: Rows::between(&old.tasks, &new.tasks, |task| task.name.clone()),
         runs: Rows::between(&old.runs, &new.runs, |run| run.id),
         dead: Rows::between(&old.dead, &new.dead, |g| (g.task.clone(), g.error.clone())),
+        topics: Rows::between(&old.topics, &new.topics, |topic| topic.name.clone()),
         ring: (!same(&old.ring, &new.ring)).then(|| Arc::clone(&new.ring)),
         events: Rows::between(&old.events, &new.events, event),
     };
@@ -193,6 +197,7 @@ impl Patch {
         self.tasks.map_or(Ok(()), |rows| rows.apply(&mut to.tasks))?;
         self.runs.map_or(Ok(()), |rows| rows.apply(&mut to.runs))?;
         self.dead.map_or(Ok(()), |rows| rows.apply(&mut to.dead))?;
+        self.topics.map_or(Ok(()), |rows| rows.apply(&mut to.topics))?;
         self.events.map_or(Ok(()), |rows| rows.apply(&mut to.events))
     }
 }

@@ -4,7 +4,7 @@
 mod activity;
 pub mod unmatched;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -298,6 +298,8 @@ pub struct Outline {
     pub lease_ttl: std::time::Duration,
     /// How long a vanished node is shown.
     pub nodes_shown: std::time::Duration,
+    /// The topics with a route.
+    pub routes: BTreeSet<String>,
     /// The leader refuses the file, and these tasks are only there; the inner `None`: which is unknown.
     pub refused: Option<Option<Vec<TaskName>>>,
     /// The current leader; `None` if there is none, or if it is unknown.
@@ -344,6 +346,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
         tracing::warn!("a host would refuse this configuration; using the store anyway");
     }
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
+    let routes = config.topics.keys().cloned().collect();
     let store = open_reading(config).await?;
     // The store can be shown even if the leader is unknown.
     let (leader, members, leader_fault) = match leader(config, &store).await {
@@ -355,6 +358,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
         problems,
         lease_ttl,
         nodes_shown,
+        routes,
         leader,
         leader_fault,
         members,

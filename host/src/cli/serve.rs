@@ -295,6 +295,7 @@ fn sources(
         cluster: cluster.unwrap_or_else(of_store),
         lease: config.lease.ttl,
         nodes_shown: config.retention.nodes,
+        routes: config.topics.keys().cloned().collect(),
         desk: Desk {
             host: ports.node.node_name().to_owned(),
             path: global.config.clone(),

@@ -12,7 +12,7 @@ use besom_core::plan::{Policy, Scan, TaskState, UNUSUAL_RUNS, Unusual, unscanned
 use besom_core::time::Time;
 use besom_snapshot::{
     CODE_KEPT, Cause, ClockReport, Cut, Depth, Held, HeldBack, LeftOut, Paced, RefusedPlan,
-    RunState, WaitingReview, of_code, unlike_leader,
+    RunState, TOPICS_MAX, Topic, WaitingReview, of_code, unlike_leader,
 };
 use serde::{Serialize, Serializer};
 
@@ -65,6 +65,8 @@ pub struct Report {
     pub problems: Vec<String>,
     /// Tasks that have run from this store and are not in the configuration.
     pub unconfigured: Vec<String>,
+    /// The topics with a route, and those of which messages wait for their delivery.
+    pub topics: Vec<Printed<Topic>>,
     /// Size of the rows that are kept for undo, in bytes, by task; without tasks of which none are kept.
     pub kept_bytes: BTreeMap<String, u64>,
     /// Time of the report, by the store's clock.
@@ -455,6 +457,10 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         as_in_file: matches!(outline.refused, Some(None)),
         only_in_file: outline.refused.iter().flatten().flatten().map(ToString::to_string).collect(),
         problems: outline.problems.clone(),
+        topics: {
+            let waiting = store.waiting_topics(TOPICS_MAX as u32, Topic::COUNT_MAX).await?;
+            rows::topics(&outline.routes, waiting).into_iter().map(Printed).collect()
+        },
         kept_bytes: kept_bytes(&depths),
         unconfigured: states
             .keys()
@@ -733,11 +739,32 @@ fn text(report: &Report) -> String {
         out.push_str(&format!("warning: {}\n", printable(&words)));
     }
     out.push_str(&kept_line(&report.kept_bytes));
+    if !report.topics.is_empty() {
+        out.push_str(&format!("\n{}", topics(&report.topics, report.now)));
+    }
     // The errors of the configuration are on stderr already, as with every verb.
     if !held.is_empty() {
         out.push_str(&format!("\n{held}"));
     }
     out
+}
+
+/// Renders the topics as a table.
+fn topics(topics: &[Printed<Topic>], now: Stamp) -> String {
+    let mut table = Table::new(&["TOPIC", ">WAITING", "OLDEST", "NOTE"], "");
+    for Printed(topic) in topics {
+        let note = match topic.has_route {
+            true => "",
+            false => "no route: Besom does not deliver them",
+        };
+        table.row([
+            topic.name.clone(),
+            topic.count(),
+            output::text(topic.oldest.map(|at| Stamp(at).beside(now))),
+            note.to_owned(),
+        ]);
+    }
+    table.render()
 }
 
 /// Where the listed tasks come from while the leader refuses the file; empty: from the file.

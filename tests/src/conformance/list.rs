@@ -191,6 +191,7 @@ macro_rules! store_conformance {
                 what_is_held_is_left_out_of_what_a_broker_gets,
                 the_results_of_a_broker_are_recorded_once,
                 what_is_given_up_makes_way,
+                topics_say_how_many_messages_wait,
                 what_no_later_message_has_overtaken_is_tried_again,
                 what_is_discarded_makes_way,
                 what_is_discarded_in_the_middle_leaves_the_order,

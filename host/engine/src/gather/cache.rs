@@ -10,6 +10,7 @@ use besom_core::plan::{SlotRecord, TaskState};
 use besom_core::time::Time;
 use besom_snapshot::{
     DEAD_GROUPS_MAX, DeadGroup, HeldBack, RUNS_JUDGED, RUNS_OF_TASK, RefusedPlan, SLOTS_OF_TASK,
+    TOPICS_MAX, Topic,
 };
 
 use super::Sources;
@@ -68,13 +69,14 @@ impl Cache {
             store.task_states(),
         );
         let waiting = ReviewQuery { waiting: true, limit: REVIEWS, ..ReviewQuery::default() };
-        let (partitions, backlog, dead, terms, commands, reviews) = tokio::join!(
+        let (partitions, backlog, dead, terms, commands, reviews, topics) = tokio::join!(
             store.partition_table(),
             store.backlog(None),
             store.dead_groups(DEAD_GROUPS_MAX as u32),
             store.terms(TERMS),
             store.commands(None, COMMANDS),
             store.reviews(&waiting),
+            store.waiting_topics(TOPICS_MAX as u32, Topic::COUNT_MAX),
         );
         let states: BTreeMap<_, _> = states?.into_iter().map(|s| (s.task.clone(), s)).collect();
         self.read_runs(store).await?;
@@ -109,6 +111,7 @@ impl Cache {
                 .collect(),
             dead,
             letters: self.letters.1.clone(),
+            topics: topics?,
             terms: terms?,
             commands: commands?,
         })

@@ -22,7 +22,7 @@ pub mod refused;
 pub mod resumed;
 pub mod rows;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -88,6 +88,8 @@ pub struct Sources {
     pub nodes_shown: Duration,
     /// Number of points on the ring for a node of weight 1; 0: there is no ring.
     pub virtual_nodes: u32,
+    /// The topics with a route.
+    pub routes: BTreeSet<String>,
     /// This host's configuration file.
     pub desk: Desk,
     /// This host's active configuration.

@@ -12,7 +12,7 @@ use besom_core::time::Time;
 use besom_core::undo;
 use besom_snapshot::{
     DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Node, NodeState, Owner, RUNS_MAX, Ring, Snapshot,
-    Task, TermRow, WaitingReview,
+    TOPICS_MAX, Task, TermRow, Topic, WaitingReview,
 };
 
 use super::events::Events;
@@ -48,6 +48,7 @@ impl Picture {
             all_paused: Self::all_paused(reading),
             runs: reading.runs.iter().take(RUNS_MAX).cloned().collect(),
             dead: self.dead(reading),
+            topics: self.topics(sources, reading),
             ring: kept(Some(&self.last.ring), ring),
             ..head(sources)
         };
@@ -221,6 +222,12 @@ impl Picture {
                 kept(same, group.clone())
             })
             .collect()
+    }
+
+    fn topics(&self, sources: &Sources, reading: &Reading) -> Vec<Arc<Topic>> {
+        let topics = rows::topics(&sources.routes, reading.topics.clone());
+        let last = |topic: &Topic| self.last.topics.iter().find(|last| last.name == topic.name);
+        topics.into_iter().take(TOPICS_MAX).map(|topic| kept(last(&topic), topic)).collect()
     }
 
     fn ring(&mut self, sources: &Sources, reading: &Reading) -> Ring {

@@ -10,7 +10,9 @@ use besom_snapshot::{DeadGroup, HeldBack, RefusedPlan, Run};
 
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Membership;
-use besom_ports::store::{CommandRow, Depth, Fence, NodeRow, PartitionRow, Review, Stream};
+use besom_ports::store::{
+    CommandRow, Depth, Fence, NodeRow, PartitionRow, Review, Stream, WaitingTopic,
+};
 
 /// The summary of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub struct Reading {
     pub dead: Vec<DeadGroup>,
     /// The newest open dead letters, newest first.
     pub letters: Vec<SetAside>,
+    /// The topics of which messages wait.
+    pub topics: Vec<WaitingTopic>,
     /// Leaderships, newest first.
     pub terms: Vec<Fence>,
     /// Commands, newest first.

@@ -1,13 +1,29 @@
 //! From the store's rows to the outward model, for the API, the dashboard and the command line.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use besom_core::delivery::State;
 use besom_core::time::date_text;
 use besom_core::value::Value;
-use besom_snapshot::{ItemRow, Letter, Missing};
+use besom_snapshot::{ItemRow, Letter, Missing, Topic};
 
 use crate::host::health::Part;
 use besom_ports::members::Member;
-use besom_ports::store::{DeadLetter, Depth, HistoryRow, Message, NodeRow};
+use besom_ports::store::{DeadLetter, Depth, HistoryRow, Message, NodeRow, WaitingTopic};
+
+/// The topics with a route, and those of which messages wait, in the order of their names.
+pub fn topics(routes: &BTreeSet<String>, waiting: Vec<WaitingTopic>) -> Vec<Topic> {
+    let of_route =
+        |name: &String| Topic { name: name.clone(), has_route: true, ..Topic::default() };
+    let mut topics: BTreeMap<String, Topic> =
+        routes.iter().map(|name| (name.clone(), of_route(name))).collect();
+    for WaitingTopic { topic, messages, oldest } in waiting {
+        let found =
+            topics.entry(topic.clone()).or_insert(Topic { name: topic, ..Topic::default() });
+        (found.waiting, found.oldest) = (messages, Some(oldest));
+    }
+    topics.into_values().collect()
+}
 
 /// A dead letter.
 pub fn letter(dead: &DeadLetter) -> Letter {

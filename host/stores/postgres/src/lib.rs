@@ -69,7 +69,6 @@ mod waiting;
 mod whole;
 mod work;
 
-use besom_ports::store::EndOfScan;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -656,6 +655,10 @@ impl Store for PostgresStore {
     ) -> Result<u64> {
         let session = self.pools.take(Use::Write).await?;
         feed::collect(session, &self.clock, fence, topics, limit, bytes).await
+    }
+
+    async fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<WaitingTopic>> {
+        Ok(outbox::topics(&self.look().await?, topics_max, count_max).await?)
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

@@ -28,7 +28,9 @@ use super::lookup::Fetch;
 use super::session::{Param, Pipeline, Session, Tx, only, params};
 use super::snapshot::View;
 use super::text::{escaped, plain, tenant_of, tenant_text};
-use besom_ports::store::{DISCARDED, Message, MessageQuery, MessageSelector, Pending, Result};
+use besom_ports::store::{
+    DISCARDED, Message, MessageQuery, MessageSelector, Pending, Result, WaitingTopic,
+};
 
 /// Sequences of a topic that are due. Those that a commit has locked come later.
 const DUE: &str = "SELECT sequence, head FROM @.outbox_sequence
@@ -567,4 +569,28 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
         })
     };
     rows.iter().map(row).collect()
+}
+
+/// What waits, by topic.
+pub(super) async fn topics(
+    session: &Session,
+    topics_max: u32,
+    count_max: u32,
+) -> Job<Vec<WaitingTopic>> {
+    let next = "SELECT o.topic, o.at, (SELECT count(*) FROM (SELECT FROM @.outbox c
+          WHERE c.delivered_at IS NULL AND c.given_up_at IS NULL AND c.topic = o.topic LIMIT $2) counted)
+        FROM @.outbox o WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic > $1
+        ORDER BY o.topic, o.id LIMIT 1";
+    let (mut topics, mut last) = (Vec::new(), String::new());
+    while topics.len() < topics_max as usize
+        && let Some(row) = session.row(next, params![last, i64::from(count_max)]).await?
+    {
+        last = row.try_get(0)?;
+        topics.push(WaitingTopic {
+            topic: plain(last.clone()),
+            messages: row.try_get::<_, i64>(2)?.unsigned_abs(),
+            oldest: Time(row.try_get(1)?),
+        });
+    }
+    Ok(topics)
 }

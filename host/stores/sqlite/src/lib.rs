@@ -59,7 +59,6 @@ mod waiting;
 mod wal;
 mod writer;
 
-use besom_ports::store::EndOfScan;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -678,6 +677,10 @@ impl Store for SqliteStore {
         self.writer
             .run(Priority::Heavy, move |tx| feed::collect(tx, &fence, &topics, limit, bytes))
             .await
+    }
+
+    async fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<WaitingTopic>> {
+        self.inspection.read(move |conn| outbox::topics(conn, topics_max, count_max)).await
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

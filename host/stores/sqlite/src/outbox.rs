@@ -18,7 +18,9 @@ use super::leadership::check_fence;
 use super::runs::json;
 use super::values::{TenantCell, tenant_cell};
 use super::writer::Tx;
-use besom_ports::store::{DISCARDED, Message, MessageQuery, MessageSelector, Pending};
+use besom_ports::store::{
+    DISCARDED, Message, MessageQuery, MessageSelector, Pending, WaitingTopic,
+};
 use besom_tables::room::Room;
 
 /// A message to be delivered.
@@ -521,4 +523,29 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
         })
     })?;
     Ok(rows.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// What waits, by topic.
+pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<Vec<WaitingTopic>> {
+    // As bytes: a text in SQLite need not be one of Unicode.
+    let mut next = conn.prepare_cached(
+        "SELECT CAST(topic AS BLOB), at FROM besom_outbox
+         WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic > CAST(?1 AS TEXT)
+         ORDER BY topic, id LIMIT 1",
+    )?;
+    let mut count = conn.prepare_cached(
+        "SELECT count(*) FROM (SELECT 1 FROM besom_outbox
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = CAST(?1 AS TEXT) LIMIT ?2)",
+    )?;
+    let (mut topics, mut last) = (Vec::new(), Vec::new());
+    while topics.len() < topics_max as usize {
+        let first =
+            next.query_row(params![last], |r| Ok((r.get(0)?, Time(r.get(1)?)))).optional()?;
+        let Some((topic, oldest)) = first else { break };
+        last = topic;
+        let messages = count.query_row(params![last, count_max], |r| r.get(0))?;
+        let topic = String::from_utf8_lossy(&last).into_owned();
+        topics.push(WaitingTopic { topic, messages, oldest });
+    }
+    Ok(topics)
 }

@@ -12,7 +12,9 @@ use besom_core::time::Time;
 
 use super::fault::Broken;
 use super::state::{Numbered, State};
-use besom_ports::store::{self, Entered, MessageQuery, MessageSelector, Offered, Result};
+use besom_ports::store::{
+    self, Entered, MessageQuery, MessageSelector, Offered, Result, WaitingTopic,
+};
 
 /// How long after another a commit does not see its messages, with [`Broken::EarlyMessages`].
 const EARLY: Duration = Duration::from_millis(250);
@@ -422,6 +424,18 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// See [`store::Store::waiting_topics`].
+    pub(super) fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Vec<WaitingTopic> {
+        let mut topics: BTreeMap<&str, WaitingTopic> = BTreeMap::new();
+        for message in self.outbox.iter().filter(|m| m.stage == Stage::Pending) {
+            let (topic, oldest) = (message.topic.clone(), message.at);
+            let new = WaitingTopic { topic, messages: 0, oldest };
+            let found = topics.entry(&message.topic).or_insert(new);
+            found.messages = (found.messages + 1).min(u64::from(count_max));
+        }
+        topics.into_values().take(topics_max as usize).collect()
     }
 
     pub(super) fn messages(&self, query: &MessageQuery) -> Vec<store::Message> {

@@ -33,7 +33,7 @@ use besom_ports::store::{
     Error, FeedTopics, Fence, HistoryQuery, HistoryRow, KeptItem, Letters, MappingFault, Message,
     MessageQuery, NewReview, NodeRow, Offered, PartitionRow, Pending, PlanPage, Planned, Pruned,
     Raised, ReadView, Restored, Result, Retention, Review, ReviewQuery, RingPosition, RunLine,
-    RunLines, Store, Stream, StreamRow, Tried, Waiting,
+    RunLines, Store, Stream, StreamRow, Tried, Waiting, WaitingTopic,
 };
 
 impl MemoryStore {
@@ -446,6 +446,10 @@ impl Store for MemoryStore {
         self.write_as("collect_messages", |state| {
             state.collect_messages(fence, topics, limit, bytes, now)
         })
+    }
+
+    async fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<WaitingTopic>> {
+        self.perform(On::Read, |state| Ok(state.waiting_topics(topics_max, count_max)))
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

@@ -309,6 +309,29 @@ pub async fn the_results_of_a_broker_are_recorded_once(world: &mut World) {
     world.balanced().await;
 }
 
+/// What waits is counted by topic, up to a bound, with the time of the first.
+pub async fn topics_say_how_many_messages_wait(world: &mut World) {
+    let waiting = async |world: &World, topics_max, count_max| {
+        let topics = world.store().waiting_topics(topics_max, count_max).await.expect("topics");
+        topics.into_iter().map(|of| (of.topic, of.messages, of.oldest)).collect::<Vec<_>>()
+    };
+    assert_eq!(waiting(world, 9, 9).await, []);
+    let first = world.now;
+    emitted(world, &[("u", "k", "1"), ("t", "k", "1")]).await;
+    world.advance(MINUTE);
+    emitted(world, &[("t", "k", "2"), ("t", "l", "1"), ("v", "k", "1")]).await;
+    let of = |topic: &str, count: u64, at| (topic.to_owned(), count, at);
+    let all = [of("t", 3, first), of("u", 1, first), of("v", 1, world.now)];
+    assert_eq!(waiting(world, 9, 9).await, all);
+    assert_eq!(waiting(world, 1, 2).await, [of("t", 2, first)]);
+    let claimed = claim(world, "u", 9).await;
+    assert_eq!(waiting(world, 9, 9).await, all, "what is under way waits too");
+    delivered(world, &claimed[0]).await;
+    let claimed = claim(world, "t", 1).await;
+    end(world, &claimed[0], End::GivenUp { error: "no".into(), reply: None }).await;
+    assert_eq!(waiting(world, 9, 9).await, [of("t", 2, world.now), of("v", 1, world.now)]);
+}
+
 /// A message that was given up does not block the messages behind it.
 pub async fn what_is_given_up_makes_way(world: &mut World) {
     emitted(world, &[("t", "k", "one"), ("t", "k", "two")]).await;

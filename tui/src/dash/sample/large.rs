@@ -45,7 +45,6 @@ pub fn large_at(now: Time) -> Snapshot {
         since: ago(now, 900 * (n as i64 + 1)),
     };
     Snapshot {
-        all_paused: None,
         model: MODEL,
         at: now,
         cluster: "prod-large".into(),
@@ -66,6 +65,7 @@ pub fn large_at(now: Time) -> Snapshot {
         dead: arcs((0..200).map(|i| group(i, now)).collect()),
         events: arcs((0..200).map(|i| event(i, now)).collect()),
         nodes: arcs(nodes),
+        ..Snapshot::default()
     }
 }
 

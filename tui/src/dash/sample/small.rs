@@ -22,7 +22,6 @@ pub fn small() -> Snapshot {
         node.owned = owner.owned;
     }
     Snapshot {
-        all_paused: None,
         model: MODEL,
         at: NOW,
         cluster: "prod".into(),
@@ -37,6 +36,7 @@ pub fn small() -> Snapshot {
         dead: arcs(dead()),
         ring: Arc::new(ring),
         events: arcs(events()),
+        ..Snapshot::default()
     }
 }
 

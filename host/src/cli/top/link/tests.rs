@@ -1,5 +1,6 @@
 //! The admin API, with the dashboard's own client on the other end.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -84,6 +85,7 @@ impl Site {
             lease: Duration::from_secs(15),
             nodes_shown: Duration::from_secs(3_600),
             virtual_nodes: 0,
+            routes: BTreeSet::new(),
             desk,
             defined: defines,
             live: lives,
