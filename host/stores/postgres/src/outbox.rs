@@ -301,20 +301,25 @@ fn selected(selector: &MessageSelector) -> (Option<Vec<i64>>, Option<String>) {
     (ids, topic.map(|topic| escaped(topic).into_owned()))
 }
 
-/// That a later message of the sequence of `o` was delivered, or may have been.
-const SUPERSEDED: &str = "EXISTS (SELECT 1 FROM @.outbox l
-    WHERE l.sequence = o.sequence AND l.no > o.no
-      AND (l.delivered_at IS NOT NULL OR (l.given_up_at IS NULL AND l.attempts > 0)))";
+/// Whether a later message of the sequence of `o` was delivered, or may have been. One that was discarded is
+/// superseded by any later one.
+fn superseded() -> String {
+    format!(
+        "EXISTS (SELECT 1 FROM @.outbox l WHERE l.sequence = o.sequence AND l.no > o.no
+           AND (l.delivered_at IS NOT NULL OR (l.given_up_at IS NULL AND l.attempts > 0)
+             OR o.error = '{DISCARDED}'))"
+    )
+}
 
 /// Makes messages pending again that were given up.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let (ids, topic) = selected(selector);
-    let of = format!("o.given_up_at IS NOT NULL AND {SELECTED}");
+    let (of, superseded) = (format!("o.given_up_at IS NOT NULL AND {SELECTED}"), superseded());
     let locked = lock(tx, &of, params![ids.clone(), topic.clone()]).await?;
     let sql = format!(
         "WITH again AS (UPDATE @.outbox o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
-         WHERE {of} AND o.sequence = ANY($4::text[]) AND ($5 OR NOT {SUPERSEDED})
+         WHERE {of} AND o.sequence = ANY($4::text[]) AND ($5 OR NOT {superseded})
          RETURNING sequence, no, id),
          first AS (SELECT sequence, min(no) AS no, min(id) AS id FROM again GROUP BY sequence),
          due AS (UPDATE @.outbox_sequence s SET head = first.no, due = $3, turn = first.id
@@ -540,13 +545,14 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
         Some(State::GivenUp) => "o.given_up_at IS NOT NULL",
     };
     let of = if query.history.is_some() { "o.history = $3" } else { "$3::int8 IS NULL" };
+    let superseded = superseded();
     let rows = session
         .query(
             &format!(
                 "SELECT {DELIVERY}, (SELECT name FROM @.task WHERE id = o.task), o.tenant,
                    o.topic, o.key, coalesce((SELECT s.due FROM @.outbox_sequence s
                      WHERE s.sequence = o.sequence AND s.head = o.no), 0),
-                   {SUPERSEDED}
+                   {superseded}
                  FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state} AND {of}
                  ORDER BY o.id DESC LIMIT $2"
             ),

@@ -344,21 +344,27 @@ pub(super) fn end_read(tx: &mut Tx<'_>, fence: &FencingToken, ends: &[(u64, End)
     Ok(())
 }
 
-/// That a later message of the sequence of `o` was delivered, or may have been.
-const SUPERSEDED: &str = "EXISTS (SELECT 1 FROM besom_outbox l
-    WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.no > o.no
-      AND (l.delivered_at IS NOT NULL OR (l.given_up_at IS NULL AND l.attempts > 0)))";
+/// Whether a later message of the sequence of `o` was delivered, or may have been. One that was discarded is
+/// superseded by any later one.
+fn superseded() -> String {
+    format!(
+        "EXISTS (SELECT 1 FROM besom_outbox l WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.no > o.no
+           AND (l.delivered_at IS NOT NULL OR (l.given_up_at IS NULL AND l.attempts > 0)
+             OR o.error = '{DISCARDED}'))"
+    )
+}
 
 /// Makes messages pending again that were given up.
 pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let MessageCriteria { ids, topic } = selector.criteria();
+    let superseded = superseded();
     let mut again = tx.conn.prepare_cached(&format!(
         "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
          WHERE o.given_up_at IS NOT NULL
            AND (?1 IS NULL OR o.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR o.topic = ?2)
-           AND (?3 OR NOT {SUPERSEDED})
+           AND (?3 OR NOT {superseded})
          RETURNING topic, key, tenant, no, id"
     ))?;
     let ids = ids.map(|ids| json(&ids)).transpose()?;
@@ -503,11 +509,12 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
         Some(State::GivenUp) => "o.given_up_at IS NOT NULL",
     };
     let of = if query.history.is_some() { OF_HISTORY } else { "?3 IS NULL" };
+    let superseded = superseded();
     let mut select = conn.prepare_cached(&format!(
         "SELECT {DELIVERY}, (SELECT name FROM besom_task WHERE id = o.task), o.tenant, o.topic,
            o.key, coalesce((SELECT s.due FROM besom_outbox_sequence s WHERE s.topic = o.topic
              AND s.key = o.key AND s.tenant = o.tenant AND s.head = o.no), 0),
-           {SUPERSEDED}
+           {superseded}
          FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state} AND {of}
          ORDER BY o.id DESC LIMIT ?2"
     ))?;

@@ -294,15 +294,17 @@ impl State {
         }
     }
 
-    /// Whether a later message of its sequence was delivered, or may have been.
+    /// Whether a later message of its sequence was delivered, or may have been. One that was discarded is
+    /// superseded by any later one.
     fn is_superseded(&self, of: &Message) -> bool {
+        let is_discarded = of.error.as_deref() == Some(store::DISCARDED);
         let arrived = |m: &Message| match m.stage {
             Stage::Delivered => true,
             Stage::Pending => m.attempts > 0,
             Stage::GivenUp => false,
         };
         let later = |m: &Message| m.id > of.id && m.stream() == of.stream();
-        self.outbox.iter().any(|m| later(m) && arrived(m))
+        self.outbox.iter().any(|m| later(m) && (is_discarded || arrived(m)))
     }
 
     /// See [`store::CommandEffect::RetryMessages`].
