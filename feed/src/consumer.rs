@@ -22,7 +22,6 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Error;
 use crate::message::{Message, Numbering, Read};
@@ -441,7 +440,8 @@ impl<'a, S: Sink> Session<'a, S> {
                     let arrival = Arrival {
                         key: message.key.clone(),
                         number: message.number,
-                        digest: xxh3_64(&message.payload),
+                        digest: message.digest(),
+                        time: message.time(),
                         bytes: message.bytes(),
                         offset: message.offset,
                         message,
@@ -573,7 +573,10 @@ impl Outcome {
             }
             Decision::Duplicate { .. } | Decision::Back { .. } => self.duplicates += 1,
             Decision::Differs { number, message, .. } => {
-                let reason = format!("number {number} came before with another payload");
+                let reason = format!(
+                    "number {number} came before with another message: the producer's numbers went back, as after the \
+                     restore of a backup"
+                );
                 self.set_aside.push(SetAside { message, reason });
             }
             Decision::Early { key, missing, .. } => tell(Notice::Gap { key, missing }),

@@ -162,7 +162,7 @@ where
             return Err(too_large(record.bytes(), &record.topic));
         }
         let state = self.state(&message.key, &State { text: text.clone(), ..State::default() });
-        // The position has ten numbers of 20 digits at most.
+        // The position has eleven numbers of 20 digits at most.
         match state.bytes() + 300 {
             bytes if bytes > bytes_max => Err(too_large(bytes, &self.state_topic)),
             _ => Ok(records),

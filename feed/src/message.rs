@@ -3,6 +3,8 @@
 use rdkafka::Message as _;
 use rdkafka::message::{BorrowedMessage, Headers as _};
 
+use xxhash_rust::xxh3::Xxh3Default;
+
 use crate::order::Key;
 use crate::sink::SetAside;
 
@@ -81,9 +83,53 @@ impl Message {
         std::str::from_utf8(value).ok()
     }
 
+    /// A digest of what a repetition repeats: the id, and the payload.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut digest = Xxh3Default::new();
+        digest.update(self.text("ce_id").unwrap_or_default().as_bytes());
+        digest.update(&[0]);
+        digest.update(&self.payload);
+        digest.digest()
+    }
+
+    /// The header `ce_time` as a number that grows with time, to the millisecond; 0: there is none.
+    pub(crate) fn time(&self) -> u64 {
+        let Some(text) = self.text("ce_time") else { return 0 };
+        let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |text: &str, count: usize| -> String {
+            text.chars().filter(char::is_ascii_digit).take(count).collect()
+        };
+        format!("{:0<14}{:0<3}", digits(seconds, 14), digits(fraction, 3)).parse().unwrap_or(0)
+    }
+
     /// The memory that it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
         size_of::<Message>() + self.key.key.len() + self.payload.len() + headers.sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(time: &str) -> u64 {
+        let headers = vec![("ce_time".to_owned(), time.as_bytes().to_vec())];
+        let key = Key { tenant: String::new(), key: "k".into() };
+        Message { partition: 0, offset: 0, key, number: 1, payload: vec![], headers }.time()
+    }
+
+    #[test]
+    fn a_later_time_is_a_higher_number() {
+        let times = [
+            "",
+            "1999-12-31T23:59:59.999999Z",
+            "2026-11-30T07:14:00Z",
+            "2026-11-30T07:14:00.001Z",
+            "2026-11-30T07:14:00.5Z",
+            "2026-11-30T07:14:00.512345Z",
+            "2026-11-30T07:14:01Z",
+        ];
+        assert!(times.map(at).is_sorted_by(|a, b| a < b), "{:?}", times.map(at));
     }
 }

@@ -1,7 +1,8 @@
 //! Which messages of a key are next: the decision alone, without I/O and without a clock.
 //!
 //! The messages of a key are numbered from 1 without gaps. A message is accepted if its number is one
-//! above the last. A lower number is a repetition, and dropped. A higher one is early: it waits for
+//! above the last. A lower number is a repetition, and dropped, unless it is seen to be of another message: then
+//! the producer's numbers went back, and it is set aside. A higher one is early: it waits for
 //! those before it, within [`Bounds`], and is set aside beyond them, with the numbers that are missing.
 //!
 //! The offset from which a partition has to be read again is that of its first message that waits, so a
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 mod tests;
 
-/// How many of the latest payloads of a key are remembered, as digests.
+/// How many of the latest messages of a key are remembered, as digests.
 const RECENT: usize = 8;
 
 /// Whose messages are numbered together.
@@ -34,18 +35,21 @@ pub struct Position {
     pub last: u64,
     /// The offset of the message with that number.
     pub offset: i64,
-    /// Digests of the last payloads, the latest at the end.
+    /// Digests of the last messages, the latest at the end.
     pub recent: Vec<u64>,
+    /// The latest time of a message, see [`Arrival::time`].
+    #[serde(default)]
+    pub time: u64,
 }
 
 impl Default for Position {
     fn default() -> Position {
-        Position { last: 0, offset: -1, recent: Vec::new() }
+        Position { last: 0, offset: -1, recent: Vec::new(), time: 0 }
     }
 }
 
 impl Position {
-    fn advance(&mut self, number: u64, offset: i64, digest: u64) {
+    fn advance(&mut self, number: u64, offset: i64, digest: u64, time: u64) {
         if number != self.last + 1 {
             self.recent.clear();
         }
@@ -54,6 +58,7 @@ impl Position {
         }
         self.recent.push(digest);
         (self.last, self.offset) = (number, self.offset.max(offset));
+        self.time = self.time.max(time);
     }
 
     /// The digest of a number that was taken, while it is remembered.
@@ -94,8 +99,11 @@ pub struct Arrival<M> {
     pub key: Key,
     /// From 1.
     pub number: u64,
-    /// Of the payload.
+    /// Of its id and payload, which a repetition has too.
     pub digest: u64,
+    /// When it was committed, as a number that grows with time; 0: unknown. Of the messages of a key, none with a
+    /// lower number is later.
+    pub time: u64,
     /// How much memory it takes.
     pub bytes: usize,
     /// Its place in the partition.
@@ -123,7 +131,8 @@ pub enum Decision<M> {
         /// Its number among those of the key, from 1.
         number: u64,
     },
-    /// Its number is further back than payloads are remembered: it is dropped as a repetition.
+    /// Its number is further back than messages are remembered, and it is not later than the last one: it is
+    /// dropped as a repetition.
     Back {
         /// Whose message it is.
         key: Key,
@@ -132,7 +141,7 @@ pub enum Decision<M> {
         /// The last one that was taken.
         last: u64,
     },
-    /// Its number came before with another payload: it is set aside.
+    /// Another message had its number: it is set aside.
     Differs {
         /// Whose message it is.
         key: Key,
@@ -174,6 +183,7 @@ pub enum Decision<M> {
 struct Held<M> {
     offset: i64,
     digest: u64,
+    time: u64,
     bytes: usize,
     message: M,
 }
@@ -269,13 +279,14 @@ impl<M> Order<M> {
     pub fn offer(&mut self, partition: i32, arrival: Arrival<M>, now_ms: u64) -> Vec<Decision<M>> {
         let Some(found) = self.partitions.get_mut(&partition) else { return Vec::new() };
         found.next = found.next.max(arrival.offset + 1);
-        let Arrival { key, number, digest, bytes, offset, message } = arrival;
+        let Arrival { key, number, digest, time, bytes, offset, message } = arrival;
         let position = found.positions.entry(key.clone()).or_default();
         let last = position.last;
         if number <= last {
             return vec![match position.digest(number) {
                 Some(known) if known == digest => Decision::Duplicate { key, number },
                 Some(_) => Decision::Differs { key, number, message },
+                None if time > position.time => Decision::Differs { key, number, message },
                 None => Decision::Back { key, number, last },
             }];
         }
@@ -287,14 +298,14 @@ impl<M> Order<M> {
             if !removed && !given_up {
                 return self.hold(
                     partition,
-                    Arrival { key, number, digest, bytes, offset, message },
+                    Arrival { key, number, digest, time, bytes, offset, message },
                     missing,
                     now_ms,
                 );
             }
             decisions.push(Decision::Lost { key: key.clone(), missing });
         }
-        position.advance(number, offset, digest);
+        position.advance(number, offset, digest, time);
         decisions.push(Decision::Accept { key: key.clone(), number, message });
         let Some(waiting) = found.waiting.get_mut(&key) else { return decisions };
         while let Some(entry) = waiting.messages.first_entry() {
@@ -307,7 +318,7 @@ impl<M> Order<M> {
             self.early -= 1;
             self.early_bytes -= held.bytes;
             if next == position.last + 1 {
-                position.advance(next, held.offset, held.digest);
+                position.advance(next, held.offset, held.digest, held.time);
                 let (key, message) = (key.clone(), held.message);
                 decisions.push(Decision::Accept { key, number: next, message });
             } else {
@@ -327,7 +338,7 @@ impl<M> Order<M> {
         missing: RangeInclusive<u64>,
         now_ms: u64,
     ) -> Vec<Decision<M>> {
-        let Arrival { key, number, digest, bytes, offset, message } = arrival;
+        let Arrival { key, number, digest, time, bytes, offset, message } = arrival;
         let found = self.partitions.get_mut(&partition).expect("the caller has found it");
         let waiting = found
             .waiting
@@ -339,7 +350,7 @@ impl<M> Order<M> {
                 false => Decision::Differs { key, number, message },
             }];
         }
-        waiting.messages.insert(number, Held { offset, digest, bytes, message });
+        waiting.messages.insert(number, Held { offset, digest, time, bytes, message });
         self.early += 1;
         self.early_bytes += bytes;
         let too_many = waiting.messages.len() > self.bounds.early_of_key_max;

@@ -393,7 +393,7 @@ where
     fn positions(&mut self, topic: &str, keys: &[Key]) -> Result<Vec<(Key, Position)>, Error> {
         let mut all = cluster_pipe();
         for key in keys {
-            let fields = ["last", "offset", "recent", "of"];
+            let fields = ["last", "offset", "recent", "of", "time"];
             all.cmd("HMGET").arg(self.position_name(topic, key)).arg(&fields);
         }
         let answers: Vec<Vec<Option<String>>> = all.query(&mut self.life().connection)?;
@@ -428,10 +428,15 @@ where
     }
 }
 
-/// A position as the hash has it: last, offset, digests.
-fn texts(position: &Position) -> [String; 3] {
+/// A position as the hash has it: last, offset, digests, time.
+fn texts(position: &Position) -> [String; 4] {
     let recent: Vec<String> = position.recent.iter().map(u64::to_string).collect();
-    [position.last.to_string(), position.offset.to_string(), recent.join(" ")]
+    [
+        position.last.to_string(),
+        position.offset.to_string(),
+        recent.join(" "),
+        position.time.to_string(),
+    ]
 }
 
 /// The position that a hash has.
@@ -439,13 +444,14 @@ fn texts(position: &Position) -> [String; 3] {
 /// # Errors
 /// It is none.
 fn position(fields: &[Option<String>]) -> Result<Option<Position>, std::num::ParseIntError> {
-    let [Some(last), offset, recent, of] = fields else { return Ok(None) };
+    let [Some(last), offset, recent, of, time] = fields else { return Ok(None) };
     let offset = offset.as_ref().map_or(Ok(-1), |offset| offset.parse())?;
     // The digests belong to another number if the consumer has ended between two scripts.
     let recent = recent.as_ref().filter(|_| of.as_ref() == Some(last));
     let recent = recent.iter().flat_map(|recent| recent.split_whitespace());
     let recent = recent.map(str::parse).collect::<Result<_, _>>()?;
-    Ok(Some(Position { last: last.parse()?, offset, recent }))
+    let time = time.as_ref().map_or(Ok(0), |time| time.parse())?;
+    Ok(Some(Position { last: last.parse()?, offset, recent, time }))
 }
 
 fn unreadable(error: std::num::ParseIntError) -> Error {

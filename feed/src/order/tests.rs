@@ -11,7 +11,15 @@ fn key(name: &str) -> Key {
 
 /// The message with a number; its payload is the number.
 fn arrival(name: &str, number: u64, offset: i64) -> Arrival<u64> {
-    Arrival { key: key(name), number, digest: number, bytes: 10, offset, message: number }
+    Arrival {
+        key: key(name),
+        number,
+        digest: number,
+        time: number,
+        bytes: 10,
+        offset,
+        message: number,
+    }
 }
 
 fn order(bounds: Bounds) -> Order<u64> {
@@ -61,6 +69,10 @@ fn a_repeated_number_is_dropped_and_another_payload_is_named() {
     assert_eq!(other(13), differs(13));
     assert_eq!(other(22), differs(22), "of one that waits as well");
     assert_eq!(other(12), [Decision::Back { key: key("a"), number: 12, last: 20 }]);
+    // After the restore of a backup, the producer gives numbers again to later messages.
+    let mut again = arrival("a", 12, 21);
+    (again.digest, again.time) = (99, 21);
+    assert_eq!(order.offer(0, again, 0), differs(12));
     let repeated = |number| [Decision::Duplicate { key: key("a"), number }];
     assert_eq!(order.offer(0, arrival("a", 13, 22), 0), repeated(13));
     assert_eq!(order.offer(0, arrival("a", 22, 23), 0), repeated(22));
@@ -98,7 +110,7 @@ fn the_key_that_waits_longest_makes_room() {
 fn what_retention_removed_is_told_by_the_first_number_that_is_seen() {
     let mut order = Order::new(Bounds::default());
     order.begin(0, 100, 100);
-    order.learn(0, key("old"), Position { last: 5, offset: 60, recent: vec![5] });
+    order.learn(0, key("old"), Position { last: 5, offset: 60, recent: vec![5], time: 0 });
     let lost = |name: &str, missing| Decision::Lost { key: key(name), missing };
     let told = order.offer(0, arrival("old", 9, 100), 0);
     assert_eq!((&told[0], accepted(&told)), (&lost("old", 6..=8), vec![9]));

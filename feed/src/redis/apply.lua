@@ -7,7 +7,7 @@ local function take()
 end
 
 local before = take()
-local last, offset, recent = take(), take(), take()
+local last, offset, recent, time = take(), take(), take(), take()
 local found = redis.call('HGET', kept, 'last') or '0'
 if before ~= '' and tonumber(found) < tonumber(before) then
     return {'behind', found, redis.call('HGET', kept, 'offset') or '-1'}
@@ -73,6 +73,6 @@ for item = 1, tonumber(take()) do
     end
 end
 if last ~= '' and redis.call('HGET', kept, 'last') == last then
-    redis.call('HSET', kept, 'offset', offset, 'recent', recent, 'of', last)
+    redis.call('HSET', kept, 'offset', offset, 'recent', recent, 'of', last, 'time', time)
 end
 return {'done', '', ''}
