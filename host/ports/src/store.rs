@@ -986,6 +986,10 @@ pub struct MessageQuery {
     pub state: Option<besom_core::delivery::State>,
     /// Messages of the item with this history row only.
     pub history: Option<u64>,
+    /// The message of this number only.
+    pub id: Option<u64>,
+    /// Messages of this key only.
+    pub key: Option<String>,
     /// Maximum number of messages, newest first.
     pub limit: u32,
 }

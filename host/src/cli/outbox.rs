@@ -1,10 +1,12 @@
 //! `besom outbox`: lists messages with their delivery, retries and discards them.
 
+use besom_config::printable;
 use besom_core::delivery::State;
 use besom_snapshot::Message;
 use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
 
-use super::output::{self, Stamp, Table};
+use super::output::{self, Facts, Stamp, Table};
 use super::printed::Printed;
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
@@ -19,12 +21,20 @@ pub enum Verb {
         /// Only messages of this topic.
         #[arg(long)]
         topic: Option<String>,
+        /// Only messages of this key.
+        #[arg(long)]
+        key: Option<String>,
         /// Only messages in this state.
         #[arg(long, value_enum)]
         state: Option<Which>,
         /// Maximum number of rows.
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
+    },
+    /// Show one message with its payload and the receiver's answer.
+    Show {
+        /// Number of the message.
+        id: u64,
     },
     /// Retry messages that were given up, immediately and with the attempt counter reset. A message
     /// is superseded, and not retried, if a later one of the same topic, tenant and key was delivered or is
@@ -104,11 +114,12 @@ impl From<Which> for State {
 impl Verb {
     /// Prints messages, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let (store, _) = open::reading(global).await?;
+        let (store, outline) = open::reading(global).await?;
         match self {
-            Verb::Ls { topic, state, limit } => {
+            Verb::Ls { topic, key, state, limit } => {
                 let query = MessageQuery {
                     topic,
+                    key,
                     state: state.map(State::from),
                     limit,
                     ..MessageQuery::default()
@@ -119,12 +130,36 @@ impl Verb {
                 output::show_list(global.output, &printed, (found.len(), limit), || list(&found))?;
                 Ok(Exit::Fine)
             }
+            Verb::Show { id } => {
+                let query = MessageQuery { id: Some(id), limit: 1, ..MessageQuery::default() };
+                let found = store.messages(&query).await?;
+                let Some(found) = found.first() else {
+                    return Err(Failure::Usage(format!(
+                        "there is no message {id}; list messages with `besom outbox ls`"
+                    )));
+                };
+                let shown = Shown {
+                    message: rows::message(found),
+                    payload: rows::payload(&found.delivery.payload),
+                };
+                output::show(global.output, &Printed(&shown), || text(&shown))?;
+                Ok(Exit::Fine)
+            }
             Verb::Retry { ids, topic, all, force, asking } => {
                 let selector = MessageSelector { force, ..chosen(ids, topic, all)? };
                 let command = Command::RetryMessages(selector.clone());
                 asking.check(&command)?;
                 if !exists(&*store, &selector, State::GivenUp).await? {
                     return Err(Failure::Failed(selector.mismatch()));
+                }
+                if let Some(topic) =
+                    selector.topic.as_ref().filter(|t| !outline.routes.contains(*t))
+                {
+                    to_stderr!(
+                        "warning: the topic `{}` has no route: nothing delivers its messages until \
+                         [topics] has one",
+                        printable(topic)
+                    );
                 }
                 asking.run(global, &*store, &command).await
             }
@@ -141,19 +176,57 @@ impl Verb {
     }
 }
 
-/// Maximum number of messages among which numbers are looked for.
-const SEARCHED: u32 = 100_000;
-
-/// Whether one of the numbers is a message in that state, as far as that can be said. Without numbers, the leader
-/// decides.
+/// Whether one of the numbers is a message in that state. Without numbers, the leader decides.
 async fn exists(store: &dyn Store, of: &MessageSelector, state: State) -> Result<bool, Failure> {
     if of.ids.is_empty() {
         return Ok(true);
     }
-    let query = MessageQuery { state: Some(state), limit: SEARCHED, ..MessageQuery::default() };
-    let found = store.messages(&query).await?;
-    let is_all = found.len() < SEARCHED as usize;
-    Ok(!is_all || found.iter().any(|message| of.ids.contains(&message.delivery.id)))
+    for id in &of.ids {
+        let query = MessageQuery { id: Some(*id), limit: 1, ..MessageQuery::default() };
+        if store.messages(&query).await?.iter().any(|message| message.delivery.state == state) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A message with its payload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    message: Message,
+    /// As text; in hexadecimal if it is none.
+    payload: String,
+}
+
+fn text(Shown { message, payload }: &Shown) -> String {
+    let mut facts = Facts::default();
+    facts.add("message", message.id);
+    facts.add("topic", &message.topic);
+    facts.add("tenant", output::text(message.tenant.as_ref()));
+    facts.add("key", &message.key);
+    facts.add("sequence", message.sequence);
+    facts.add("task", message.task.as_deref().unwrap_or("none: the product entered it"));
+    facts.add("emitted", Stamp(message.emitted_at));
+    facts.add("state", state(message));
+    facts.add("attempts", message.attempts);
+    if let Some(at) = message.next_at {
+        facts.add("next attempt", Stamp(at));
+    }
+    if let Some(at) = message.ended_at {
+        facts.add("ended", Stamp(at));
+    }
+    if let Some(error) = &message.error {
+        facts.add("error", error);
+    }
+    if let Some(status) = message.reply_status {
+        facts.add("answer", status);
+    }
+    if let Some(reply) = &message.reply {
+        facts.add("body", reply);
+    }
+    facts.add("payload", payload);
+    facts.render()
 }
 
 /// The state in words. Only `--force` retries what was given up and superseded.

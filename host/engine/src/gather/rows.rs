@@ -44,10 +44,7 @@ pub fn letter(dead: &DeadLetter) -> Letter {
         deaths: item.deaths,
         error: item.errors.last().cloned(),
         errors: item.errors.clone(),
-        payload: match std::str::from_utf8(&item.payload) {
-            Ok(text) => text.to_owned(),
-            Err(_) => hex(&item.payload),
-        },
+        payload: payload(&item.payload),
         payload_bytes: item.payload.len() as u64,
     }
 }
@@ -133,6 +130,11 @@ pub fn plain(value: &Value) -> serde_json::Value {
         Value::Uuid(b) => hex(b).into(),
         Value::Json(s) => serde_json::from_str(s).unwrap_or_else(|_| s.as_str().into()),
     }
+}
+
+/// A payload as text; in hexadecimal if it is none.
+pub fn payload(bytes: &[u8]) -> String {
+    std::str::from_utf8(bytes).map_or_else(|_| hex(bytes), str::to_owned)
 }
 
 fn hex(bytes: &[u8]) -> String {

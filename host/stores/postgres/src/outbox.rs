@@ -545,6 +545,7 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
         Some(State::GivenUp) => "o.given_up_at IS NOT NULL",
     };
     let of = if query.history.is_some() { "o.history = $3" } else { "$3::int8 IS NULL" };
+    let id = if query.id.is_some() { "o.id = $4" } else { "$4::int8 IS NULL" };
     let superseded = superseded();
     let rows = session
         .query(
@@ -554,12 +555,15 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
                      WHERE s.sequence = o.sequence AND s.head = o.no), 0),
                    {superseded}
                  FROM @.outbox o WHERE ($1::text IS NULL OR o.topic = $1) AND {state} AND {of}
+                   AND {id} AND ($5::text IS NULL OR o.key = $5)
                  ORDER BY o.id DESC LIMIT $2"
             ),
             params![
                 query.topic.as_ref().map(|topic| escaped(topic).into_owned()),
                 i64::from(query.limit),
-                query.history.map(u64::cast_signed)
+                query.history.map(u64::cast_signed),
+                query.id.map(u64::cast_signed),
+                query.key.as_ref().map(|key| escaped(key).into_owned())
             ],
         )
         .await?;

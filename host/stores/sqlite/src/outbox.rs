@@ -11,6 +11,7 @@ use besom_core::command::MessageCriteria;
 use besom_core::delivery::{self, Attempt, Claimed, Delivery, End, Reply, State};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use super::error::Job;
@@ -157,8 +158,7 @@ fn claimed(r: &Row<'_>, topic: &str) -> rusqlite::Result<Claimed> {
         topic: topic.to_owned(),
         key: r.get(5)?,
         sequence: r.get::<_, i64>(6)? as u64,
-        // Somebody else may have written any number.
-        attempt: r.get::<_, i64>(7)?.clamp(0, i64::from(u32::MAX - 1)) as u32,
+        attempt: attempts(r.get(7)?),
         payload: r.get(8)?,
     })
 }
@@ -405,9 +405,26 @@ pub(super) fn discard(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,
     o.reply_status, o.reply_body, o.reply_cut, o.no";
 
+/// A text as it can be shown: somebody else may have written anything.
+fn lossy(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Null => String::new(),
+    }
+}
+
+/// A number of attempts; somebody else may have written any.
+fn attempts(number: i64) -> u32 {
+    number.clamp(0, i64::from(u32::MAX - 1)) as u32
+}
+
 fn delivery(r: &Row<'_>) -> rusqlite::Result<Delivery> {
     let (delivered, given_up): (Option<i64>, Option<i64>) = (r.get(3)?, r.get(4)?);
-    let status: Option<u16> = r.get(7)?;
+    let status: Option<i64> = r.get(7)?;
     Ok(Delivery {
         id: r.get(0)?,
         sequence: r.get::<_, i64>(10)? as u64,
@@ -418,11 +435,17 @@ fn delivery(r: &Row<'_>) -> rusqlite::Result<Delivery> {
             (None, Some(_)) => State::GivenUp,
             (None, None) => State::Pending,
         },
-        attempts: r.get(5)?,
-        error: r.get(6)?,
+        attempts: attempts(r.get(5)?),
+        error: match r.get_ref(6)? {
+            ValueRef::Null => None,
+            error => Some(lossy(error)),
+        },
         reply: match status {
             None => None,
-            Some(status) => Some(Reply { status, body: r.get(8)?, cut: r.get(9)? }),
+            Some(status) => {
+                let status = status.clamp(0, i64::from(u16::MAX)) as u16;
+                Some(Reply { status, body: r.get(8)?, cut: r.get(9)? })
+            }
         },
         ended_at: delivered.or(given_up).map(Time),
     })
@@ -509,22 +532,28 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
         Some(State::GivenUp) => "o.given_up_at IS NOT NULL",
     };
     let of = if query.history.is_some() { OF_HISTORY } else { "?3 IS NULL" };
+    let id = if query.id.is_some() { "o.id = ?4" } else { "?4 IS NULL" };
+    let key = if query.key.is_some() { "o.key = ?5" } else { "?5 IS NULL" };
     let superseded = superseded();
     let mut select = conn.prepare_cached(&format!(
         "SELECT {DELIVERY}, (SELECT name FROM besom_task WHERE id = o.task), o.tenant, o.topic,
            o.key, coalesce((SELECT s.due FROM besom_outbox_sequence s WHERE s.topic = o.topic
              AND s.key = o.key AND s.tenant = o.tenant AND s.head = o.no), 0),
            {superseded}
-         FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state} AND {of}
+         FROM besom_outbox o WHERE (?1 IS NULL OR o.topic = ?1) AND {state} AND {of} AND {id} AND {key}
          ORDER BY o.id DESC LIMIT ?2"
     ))?;
-    let rows = select.query_map(params![query.topic, query.limit, query.history], |r| {
+    let asked = params![query.topic, query.limit, query.history, query.id, query.key];
+    let rows = select.query_map(asked, |r| {
         Ok(Message {
             delivery: delivery(r)?,
             task: r.get::<_, Option<String>>(11)?.map(TaskName::from),
-            tenant: r.get::<_, TenantCell>(12)?.0,
-            topic: r.get(13)?,
-            key: r.get(14)?,
+            tenant: match r.get_ref(12)? {
+                ValueRef::Integer(_) => None,
+                tenant => Some(lossy(tenant).into()),
+            },
+            topic: lossy(r.get_ref(13)?),
+            key: lossy(r.get_ref(14)?),
             next_at: Time(r.get(15)?),
             superseded: r.get(16)?,
         })

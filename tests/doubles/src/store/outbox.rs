@@ -445,6 +445,8 @@ impl State {
             query.topic.as_ref().is_none_or(|topic| m.topic == *topic)
                 && query.state.is_none_or(|stage| m.stage == stage)
                 && query.history.is_none_or(|history| m.history == Some(history))
+                && query.id.is_none_or(|id| m.id == id)
+                && query.key.as_ref().is_none_or(|key| m.key == *key)
         };
         let found = self.outbox.iter().rev().filter(asked).take(query.limit as usize);
         let row = |m: &Message| store::Message {

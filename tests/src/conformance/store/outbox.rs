@@ -345,6 +345,11 @@ pub async fn what_is_given_up_makes_way(world: &mut World) {
     assert_eq!(one.delivery.error.as_deref(), Some("answered 400"));
     assert_eq!(one.delivery.reply, Some(reply(400, "no")));
     assert_eq!(one.delivery.ended_at, Some(world.now));
+    for (id, key) in [(one.delivery.id, "k"), (one.delivery.id + 1, "k"), (one.delivery.id, "l")] {
+        let query = MessageQuery { id: Some(id), key: Some(key.into()), ..query.clone() };
+        let found = world.store().messages(&query).await.unwrap();
+        assert_eq!(found.len(), usize::from((id, key) == (one.delivery.id, "k")));
+    }
     let all = MessageQuery { state: None, ..query };
     let superseded: Vec<_> =
         world.store().messages(&all).await.unwrap().iter().map(|one| one.superseded).collect();
