@@ -346,7 +346,8 @@ impl Campaign {
     }
 }
 
-/// A small file system in memory, for the tables of the product.
+/// A small file system in memory, for the tables of the product: about 10 MB for each hour of the campaign, and as much
+/// again while a table is rewritten.
 pub struct Disk {
     path: PathBuf,
 }
@@ -356,7 +357,7 @@ impl Disk {
     pub fn mount(path: PathBuf, owner: &Path) -> Option<Disk> {
         std::fs::create_dir_all(&path).ok()?;
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=256m", "tmpfs"])
             .arg(&path)
             .output()
             .ok()?;
