@@ -365,7 +365,12 @@ impl<'a, S: Sink> Session<'a, S> {
             return Ok(self.consumer.incremental_assign(&partitions)?);
         }
         // The broker answers once no transaction has undecided offsets of these partitions.
-        let committed = self.consumer.committed_offsets(partitions.clone(), ANSWER_MAX)?;
+        let committed =
+            self.consumer.committed_offsets(partitions.clone(), ANSWER_MAX).map_err(|error| {
+                Error::Again(format!(
+                    "{error}: the brokers do not tell the offsets of the group; does a transaction hang?"
+                ))
+            })?;
         for partition in of {
             let next = self.begin(partition, &committed, tell)?;
             let offset = Offset::Offset(next);

@@ -490,7 +490,11 @@ fn what_cannot_be_taken_is_set_aside(brokers: &str, place: &dyn Place, name: &st
     assert_eq!(by_key(place.output()), [("a".into(), vec![1, 3]), ("b".into(), vec![1])].into());
     let dead: BTreeSet<_> = place.dead().into_iter().collect();
     let expected = [
-        ("other", "number 1 came before with another payload"),
+        (
+            "other",
+            "number 1 came before with another message: the producer's numbers went back, as after the restore of a \
+             backup",
+        ),
         ("without number", "there is no header ce_sequence: is the topic's `envelope` binary?"),
         ("poison", "it cannot be applied"),
         ("4", "numbers 2 to 3 are missing"),
@@ -1294,7 +1298,7 @@ fn who_has_lost_a_partition_commits_nothing(
 /// The example in small: everything is killed at random, and the broker once.
 #[test]
 fn an_experiment_counts_exactly_while_its_parts_are_killed() {
-    let mut broker = Kafka::start(None);
+    let broker = Kafka::start(None);
     let besom = Path::new(env!("CARGO_BIN_EXE_besom-under-test"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_message-counting-under-test"));
     command.args(["experiment", "--brokers", &address(&broker), "--besom"]).arg(besom);
@@ -1302,8 +1306,10 @@ fn an_experiment_counts_exactly_while_its_parts_are_killed() {
     command.args(["--kills", "10", "--patience", "300"]).stdout(std::process::Stdio::piped());
     let running = command.spawn().unwrap();
     std::thread::sleep(Duration::from_secs(5));
-    broker.kill();
-    broker.restart();
+    // Not killed: a broker that is alone can forget, when it starts, to end a transaction (see docs/feed.md).
+    broker.freeze();
+    std::thread::sleep(Duration::from_secs(3));
+    broker.thaw();
     let output = running.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
