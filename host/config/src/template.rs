@@ -196,6 +196,8 @@ const TOPICS: &str = r#"
 # backoff = "1s"            # pause after the first failure, doubled up to backoff_max = "5m"
 # concurrency = 4           # maximum number of concurrent requests of this topic
 # reply_bytes_max = "64KiB" # maximum size of an answer that is kept for the task
+# feed = true               # your product may enter messages of this topic as well, to any of these receivers:
+#                           # by INSERT into the table `besom_feed`, or POST /feed/TOPIC/KEY
 # Or append the messages to a stream of Redis, in batches and in the order of each key:
 # [topics."documents.compacted"]
 # url = "rediss://redis.internal:6379"  # needs delivery.hosts = ["redis.internal:6379"]

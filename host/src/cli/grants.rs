@@ -73,6 +73,9 @@ impl Args {
                 text.push_str(";\n");
             }
             text.push_str(&suggestions(connections(&config) + OF_VERBS, &role));
+            if config.topics.values().any(|route| route.feed) {
+                text.push_str(&entering(&config.store.schema));
+            }
             text.push_str(&undoing(&used, &wanted(&config), &role));
             text
         })?;
@@ -92,6 +95,17 @@ fn suggestions(connections: usize, role: &str) -> String {
          -- REVOKE CREATE ON SCHEMA public FROM PUBLIC;\n\
          -- limit the connections of Besom, so that the product can always connect: {connections} for each host\n\
          -- ALTER ROLE {role} CONNECTION LIMIT {connections};\n"
+    )
+}
+
+/// Returns a statement, commented out, that lets the product's own role enter messages. It names the columns, so
+/// that the role cannot choose `id`, the order.
+fn entering(schema: &str) -> String {
+    let schema = quote(schema);
+    format!(
+        "-- let your product enter messages, once a host has created the table; put its role for APP\n\
+         -- GRANT USAGE ON SCHEMA {schema} TO APP;\n\
+         -- GRANT INSERT (topic, tenant, key, payload) ON {schema}.feed TO APP;\n"
     )
 }
 
