@@ -18,7 +18,7 @@ const MEASURED_FOR: Duration = Duration::from_secs(1);
 const MEASURED_FACTOR: u32 = 50;
 const MEASURED_FOR_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of messages that are moved from the table in one transaction.
-const COLLECTED_MAX: u32 = 1_000;
+const COLLECTED_MAX: u32 = 4_000;
 /// Maximum size of their payloads, in bytes.
 const COLLECTED_BYTES_MAX: u64 = 4 << 20;
 /// How many topics are named that have rows in the table and take none.

@@ -121,10 +121,16 @@ pub(super) fn collect(
             });
         }
     }
-    enter(tx, &offered)?;
-    let mut remove = tx.conn.prepare_cached("DELETE FROM besom_feed WHERE id = ?1")?;
-    for id in &ids {
-        remove.execute(params![id])?;
-    }
+    outbox::emit_all(tx, offered.iter().map(unnumbered))?;
+    tx.conn
+        .prepare_cached("DELETE FROM besom_feed WHERE id IN (SELECT value FROM json_each(?1))")?
+        .execute(params![json(&ids)?])?;
     Ok(ids.len() as u64)
+}
+
+/// A message that the product has not numbered.
+fn unnumbered(of: &Offered) -> Emitted<'_> {
+    let Offered { topic, tenant, key, payload, .. } = of;
+    let (history, task, tenant, entered) = (0, None, tenant.as_ref(), None);
+    Emitted { history, task, tenant, topic, key, payload, entered }
 }

@@ -5,6 +5,7 @@
 //! head and when it is due, so that a claim costs the same however many messages wait behind it. The head
 //! may lag behind: only the claim needs it, and what a broker accepts, or what is removed, does not move it.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
@@ -41,21 +42,57 @@ pub(super) struct Emitted<'a> {
 /// Puts a message into the outbox; returns its number in its sequence.
 pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
     let id = tx.number()?;
-    let tenant = tenant_cell(message.tenant);
+    let no = reserve(tx, message, id, 1)?;
+    insert(tx, message, id, no)
+}
+
+/// Puts messages without numbers of the product's own into the outbox, in their order.
+pub(super) fn emit_all<'a>(
+    tx: &mut Tx<'_>,
+    messages: impl Iterator<Item = Emitted<'a>> + Clone,
+) -> Job<()> {
+    let mut counts: HashMap<_, i64> = HashMap::new();
+    let sequence = |of: &Emitted<'a>| (of.topic, of.key, of.tenant);
+    for message in messages.clone() {
+        *counts.entry(sequence(&message)).or_default() += 1;
+    }
+    let mut next: HashMap<_, i64> = HashMap::with_capacity(counts.len());
+    for message in messages {
+        let (id, of) = (tx.number()?, sequence(&message));
+        let no = match next.get(&of) {
+            Some(no) => *no,
+            None => reserve(tx, &message, id, counts[&of])?,
+        };
+        next.insert(of, no + 1);
+        insert(tx, &message, id, no)?;
+    }
+    Ok(())
+}
+
+/// Takes this many numbers of a sequence, and returns the first. `message` with this id gets it.
+fn reserve(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, count: i64) -> Job<i64> {
     let entered = message.entered.map(|number| number as i64);
+    let tenant = tenant_cell(message.tenant);
     // While messages of it wait, a sequence keeps its turn, and no index changes.
-    let next: Option<i64> = tx
+    let last: Option<i64> = tx
         .conn
         .prepare_cached(
-            "UPDATE besom_outbox_sequence SET last = last + 1, entered = coalesce(?4, entered)
+            "UPDATE besom_outbox_sequence SET last = last + ?5, entered = coalesce(?4, entered)
              WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NOT NULL RETURNING last",
         )?
-        .query_row(params![message.topic, message.key, tenant, entered], |r| r.get(0))
+        .query_row(params![message.topic, message.key, tenant, entered, count], |r| r.get(0))
         .optional()?;
-    let no = match next {
-        Some(no) => no,
-        None => begin(tx, message, id)?,
+    let last = match last {
+        Some(last) => last,
+        None => begin(tx, message, id, count)?,
     };
+    Ok(last - count + 1)
+}
+
+/// Stores a message with its number; returns that.
+fn insert(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, no: i64) -> Job<u64> {
+    let entered = message.entered.map(|number| number as i64);
+    let tenant = tenant_cell(message.tenant);
     tx.conn
         .prepare_cached(
             "INSERT INTO besom_outbox
@@ -77,14 +114,14 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<u64> {
     Ok(no as u64)
 }
 
-/// Numbers a message of a sequence of which no message waits, or which is new. If its row was deleted, the sequence
-/// goes on after the messages that are there.
-fn begin(tx: &Tx<'_>, message: &Emitted<'_>, id: i64) -> Job<i64> {
+/// Takes numbers of a sequence of which no message waits, or which is new, and returns the last. If its row was
+/// deleted, the sequence goes on after the messages that are there.
+fn begin(tx: &Tx<'_>, message: &Emitted<'_>, id: i64, count: i64) -> Job<i64> {
     let entered = message.entered.map(|number| number as i64);
     let tenant = tenant_cell(message.tenant);
-    let sequence = params![message.topic, message.key, tenant, entered, tx.now.0, id];
+    let sequence = params![message.topic, message.key, tenant, entered, tx.now.0, id, count];
     let mut next = tx.conn.prepare_cached(
-        "UPDATE besom_outbox_sequence SET last = last + 1, entered = coalesce(?4, entered),
+        "UPDATE besom_outbox_sequence SET last = last + ?7, entered = coalesce(?4, entered),
            head = last + 1, due = ?5, turn = ?6
          WHERE topic = ?1 AND key = ?2 AND tenant = ?3 RETURNING last",
     )?;
@@ -93,7 +130,7 @@ fn begin(tx: &Tx<'_>, message: &Emitted<'_>, id: i64) -> Job<i64> {
     }
     let mut first = tx.conn.prepare_cached(
         "INSERT INTO besom_outbox_sequence (topic, key, tenant, last, entered, head, due, turn)
-         SELECT ?1, ?2, ?3, coalesce(max(no), 0) + 1, coalesce(?4, max(entered), 0),
+         SELECT ?1, ?2, ?3, coalesce(max(no), 0) + ?7, coalesce(?4, max(entered), 0),
            coalesce(min(no) FILTER (WHERE delivered_at IS NULL AND given_up_at IS NULL),
              max(no) + 1, 1), ?5, ?6
          FROM besom_outbox WHERE topic = ?1 AND key = ?2 AND tenant = ?3
@@ -329,18 +366,29 @@ pub(super) fn read(
 /// Records the results of messages that were read for a broker.
 pub(super) fn end_read(tx: &mut Tx<'_>, fence: &FencingToken, ends: &[(u64, End)]) -> Job<()> {
     check_fence(tx, fence)?;
+    let mut delivered = Vec::with_capacity(ends.len());
     let mut update = tx.conn.prepare_cached(
-        "UPDATE besom_outbox SET attempts = attempts + 1, delivered_at = ?2, given_up_at = ?3, error = ?4
+        "UPDATE besom_outbox SET attempts = attempts + 1, given_up_at = ?2, error = ?3
          WHERE id = ?1 AND delivered_at IS NULL AND given_up_at IS NULL",
     )?;
     for (id, end) in ends {
-        let (delivered, given_up, error) = match end {
-            End::Delivered(_) => (Some(tx.now.0), None, None),
-            End::Again { error, .. } | End::Unsent { error, .. } => (None, None, Some(error)),
-            End::GivenUp { error, .. } => (None, Some(tx.now.0), Some(error)),
+        let (given_up, error) = match end {
+            End::Delivered(_) => {
+                delivered.push(id);
+                continue;
+            }
+            End::Again { error, .. } | End::Unsent { error, .. } => (None, error),
+            End::GivenUp { error, .. } => (Some(tx.now.0), error),
         };
-        update.execute(params![*id as i64, delivered, given_up, error])?;
+        update.execute(params![*id as i64, given_up, error])?;
     }
+    tx.conn
+        .prepare_cached(
+            "UPDATE besom_outbox SET attempts = attempts + 1, delivered_at = ?2, error = NULL
+             WHERE id IN (SELECT value FROM json_each(?1))
+               AND delivered_at IS NULL AND given_up_at IS NULL",
+        )?
+        .execute(params![json(&delivered)?, tx.now.0])?;
     Ok(())
 }
 
