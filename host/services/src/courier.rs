@@ -5,8 +5,9 @@
 //!
 //! This module decides the form of a request, its maximum duration, and how much of a response is
 //! read. Redirects are not followed, so that a receiver cannot send the courier to a host that the
-//! operator has not listed. There are no proxies and no cookies. Each attempt has its own
-//! connection, so that a slow receiver delays only its own attempts.
+//! operator has not listed. There are no proxies and no cookies. A connection is kept for a few seconds after
+//! an attempt, for the next one; attempts under way never share one, so that a slow receiver delays only its
+//! own attempts.
 
 pub mod kafka;
 pub mod redis;
@@ -15,8 +16,7 @@ pub mod tls;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use besom_core::delivery::event::Envelope;
@@ -24,15 +24,19 @@ use besom_core::delivery::{Answer, Claimed, Reply};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::{Request, Response, header};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use hyper::{Response, header};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use besom_config::Config;
 use besom_config::delivery::{Receiver, Target};
 use besom_ports::courier::Courier;
+
+/// How long a connection without an attempt is kept. Receivers close idle connections after 5 s or more; an attempt
+/// on one that is being closed fails.
+const IDLE_MAX: Duration = Duration::from_secs(3);
 
 /// The prepared route of a topic.
 struct Way {
@@ -50,8 +54,7 @@ pub struct HttpCourier {
     ways: BTreeMap<String, Way>,
     /// The identity of the store, which is the source of all messages.
     store: String,
-    /// `None`: no route needs TLS.
-    tls: Option<TlsConnector>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 /// Checks that the token of a file can be sent.
@@ -112,9 +115,21 @@ impl HttpCourier {
             ways.insert(topic.clone(), way);
         }
         let secure = ways.values().any(|way| way.target.secure);
-        let tls = secure.then(|| tls::client(config.delivery.ca.as_deref())).transpose()?;
-        let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
-        Ok(HttpCourier { ways, store: store.to_owned(), tls })
+        let tls = if secure { tls::client(config.delivery.ca.as_deref())? } else { tls::none()? };
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        // A request is small: do not wait to combine it with more data.
+        tcp.set_nodelay(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_MAX)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(HttpCourier { ways, store: store.to_owned(), client })
     }
 
     async fn attempt(&self, way: &Way, message: &Claimed, key: &str) -> Result<Answer, String> {
@@ -122,20 +137,18 @@ impl HttpCourier {
             Ok(request) => request,
             Err(error) => return Ok(Answer::Unsent(error)),
         };
-        let host = way.target.host.trim_matches(['[', ']']).to_owned();
-        let stream = TcpStream::connect((host.as_str(), way.target.port))
-            .await
-            .map_err(|error| format!("cannot connect to {host}:{}: {error}", way.target.port))?;
-        // The request is small: do not wait to combine it with more data.
-        let _ = stream.set_nodelay(true);
-        let Some(tls) = self.tls.as_ref().filter(|_| way.target.secure) else {
-            return exchange(stream, request, way).await;
-        };
-        let name = rustls::pki_types::ServerName::try_from(host.clone())
-            .map_err(|error| format!("{host}: {error}"))?;
-        let stream =
-            tls.connect(name, stream).await.map_err(|e| format!("TLS with {host}: {e}"))?;
-        exchange(stream, request, way).await
+        let response = self.client.request(request).await.map_err(|error| {
+            let mut cause: &dyn std::error::Error = &error;
+            while let Some(source) = cause.source() {
+                cause = source;
+            }
+            let Target { host, port, .. } = &way.target;
+            match error.is_connect() {
+                true => format!("cannot connect to {host}:{port}: {cause}"),
+                false => cause.to_string(),
+            }
+        })?;
+        taken(response, way.reply_bytes_max).await
     }
 }
 
@@ -154,32 +167,6 @@ impl Courier for HttpCourier {
     }
 }
 
-async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-    way: &Way,
-) -> Result<Answer, String> {
-    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
-    let mut connection = std::pin::pin!(connection);
-    let mut answered = std::pin::pin!(async {
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        taken(response, way.reply_bytes_max).await
-    });
-    // The connection makes progress only while it is polled, and is dropped with this attempt.
-    tokio::select! {
-        biased;
-        answer = &mut answered => answer,
-        ended = &mut connection => match ended {
-            // The connection may close as soon as the response is complete.
-            Ok(()) => answered.await,
-            Err(error) => Err(error.to_string()),
-        },
-    }
-}
-
 /// The response, of which at most `bytes_max` bytes are read.
 async fn taken(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, String> {
     let (head, mut rest) = response.into_parts();
@@ -194,7 +181,37 @@ async fn taken(response: Response<Incoming>, bytes_max: usize) -> Result<Answer,
             break;
         }
     }
-    let seconds = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = seconds.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+    let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = retry_after.and_then(|text| wait(text.trim(), SystemTime::now()));
     Ok(Answer::Replied { reply: Reply { status: head.status.as_u16(), body, cut }, retry_after })
+}
+
+/// The wait that a `Retry-After` asks for, in seconds or as a date.
+fn wait(text: &str, now: SystemTime) -> Option<Duration> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_asks_for_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        for (text, seconds) in [
+            ("120", Some(120)),
+            ("99999999999999999999", Some(u64::MAX)),
+            ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(0)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("soon", None),
+            ("", None),
+            ("-1", None),
+        ] {
+            assert_eq!(wait(text, now), seconds.map(Duration::from_secs), "{text}");
+        }
+    }
 }

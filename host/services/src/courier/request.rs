@@ -26,17 +26,17 @@ pub(super) fn build(
         Envelope::Structured => (event::STRUCTURED, event::structured(origin, message, key)),
     };
     let (target, default) = (&way.target, if way.target.secure { 443 } else { 80 });
+    let scheme = if target.secure { "https" } else { "http" };
     let host = match target.port == default {
         true => target.host.clone(),
         false => format!("{}:{}", target.host, target.port),
     };
     let mut request = Request::builder()
         .method(Method::POST)
-        .uri(&target.path)
+        .uri(format!("{scheme}://{host}{}", target.path))
         .header(header::HOST, host)
         .header(header::USER_AGENT, concat!("besom/", env!("CARGO_PKG_VERSION")))
         .header(header::CONTENT_TYPE, content_type)
-        .header(header::CONNECTION, "close")
         .header("idempotency-key", key)
         .header("besom-topic", plain(&message.topic))
         .header("besom-key", plain(&message.key))

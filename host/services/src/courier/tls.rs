@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
 /// Trusts the CA certificates of a file, or those of the system.
 ///
@@ -14,6 +14,19 @@ use rustls::{ClientConfig, RootCertStore};
 /// The file cannot be read or contains no certificate, or the system has no CA certificates.
 pub fn client(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
     client_with(ca, None)
+}
+
+/// A client that trusts nobody, where no receiver needs TLS.
+///
+/// # Errors
+/// None is expected.
+pub fn none() -> anyhow::Result<ClientConfig> {
+    Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+fn builder() -> anyhow::Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?)
 }
 
 /// The PEM files by which a client identifies itself.
@@ -52,10 +65,7 @@ pub fn client_with(
             );
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots);
+    let config = builder()?.with_root_certificates(roots);
     let Some(files) = identity else { return Ok(config.with_no_client_auth()) };
     let (certificates, secret) = self::identity(files)?;
     let both = || format!("{} with {}", files.cert.display(), files.key.display());
