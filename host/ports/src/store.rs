@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use super::guests::Lane;
 
 /// The error of a message that an operator has given up.
-pub const DISCARDED: &str = "discarded by an operator: `besom commands` says by whom and why";
+pub const DISCARDED: &str = "discarded by an operator: `besom commands ls` says by whom and why";
 
 /// Why a database without the engine's tables is refused where it is only read.
 pub const NO_TABLES: &str =

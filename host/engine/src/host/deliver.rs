@@ -309,7 +309,7 @@ fn note_held<'a>(
     held: impl ExactSizeIterator<Item = (&'a Sequence, &'a str)>,
     health: &Health,
 ) {
-    let (what, count) = (format!("keys of the topic {topic}"), held.len());
+    let (what, count) = (format!("a part of the topic {topic}"), held.len());
     let (mut keys, mut first) = (Vec::new(), None);
     for (Sequence { tenant, key }, error) in held.take(KEYS_SHOWN) {
         first = first.or(Some(error));
@@ -437,7 +437,7 @@ mod tests {
             note_held("t", all.iter().map(|of| (of, "too large")), &health);
             health.held().into_iter().map(|held| (held.what, held.why)).next()
         };
-        let what = "keys of the topic t".to_owned();
+        let what = "a part of the topic t".to_owned();
         for (count, why) in [
             (1, "too large; the messages of the key k0 of the tenant p wait, others are sent"),
             (2, "too large; the messages of the keys k0 of the tenant p, k1 wait, others are sent"),

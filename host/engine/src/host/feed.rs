@@ -188,7 +188,7 @@ impl Feed {
                 let names = waiting.others.join(", ");
                 let why = format!(
                     "they belong to topics that take no messages of the product: {names}; set feed = \
-                     true in their [topics] sections, or correct or delete the rows"
+                     true in their [topics] sections and restart the host, or correct or delete the rows"
                 );
                 health.hold_node_for(TABLE, (Cause::NotTaken, &why), self.bounds.poll);
             }
@@ -242,7 +242,7 @@ impl Feed {
             match moved {
                 Ok(moved) => all += moved,
                 Err(error) if is_of_rows(&error) => {
-                    let what = format!("feed of the topic {topic}");
+                    let what = format!("rows of the topic {topic}");
                     let why = format!(
                         "{error}; rows of the table feed are not moved to the outbox until this is repaired, and \
                          those of other topics are"

@@ -320,6 +320,7 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
         "WITH again AS (UPDATE @.outbox o SET given_up_at = NULL, attempts = 0,
            reply_status = NULL, reply_body = NULL, reply_cut = NULL
          WHERE {of} AND o.sequence = ANY($4::text[]) AND ($5 OR NOT {superseded})
+           AND ($1 IS NOT NULL OR o.error IS DISTINCT FROM '{DISCARDED}')
          RETURNING sequence, no, id),
          first AS (SELECT sequence, min(no) AS no, min(id) AS id FROM again GROUP BY sequence),
          due AS (UPDATE @.outbox_sequence s SET head = first.no, due = $3, turn = first.id

@@ -10,7 +10,7 @@ use super::outbox::{self, Emitted};
 use super::runs::json;
 use super::values::tenant_cell;
 use super::writer::Tx;
-use besom_ports::store::{Entered, FeedTopics, Offered};
+use besom_ports::store::{Entered, Error, FeedTopics, Offered};
 
 /// Stores messages, and judges their numbers.
 pub(super) fn enter(tx: &mut Tx<'_>, offered: &[Offered]) -> Job<Vec<Entered>> {
@@ -111,14 +111,19 @@ pub(super) fn collect(
                 break;
             }
             left = left.saturating_sub(size);
-            ids.push(r.get::<_, i64>(0)?);
+            let id: i64 = r.get(0)?;
+            let unreadable = |error| {
+                Error::Invalid(format!("row {id} of besom_feed: {error}: correct or delete it"))
+            };
+            let tenant: Option<String> = r.get(2).map_err(unreadable)?;
             offered.push(Offered {
-                topic: r.get(1)?,
-                tenant: r.get::<_, Option<String>>(2)?.map(Tenant::from),
-                key: r.get(3)?,
+                topic: r.get(1).map_err(unreadable)?,
+                tenant: tenant.map(Tenant::from),
+                key: r.get(3).map_err(unreadable)?,
                 number: None,
                 payload,
             });
+            ids.push(id);
         }
     }
     outbox::emit_all(tx, offered.iter().map(unnumbered))?;

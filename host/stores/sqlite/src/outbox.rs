@@ -412,7 +412,7 @@ pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
          WHERE o.given_up_at IS NOT NULL
            AND (?1 IS NULL OR o.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR o.topic = ?2)
-           AND (?3 OR NOT {superseded})
+           AND (?1 IS NOT NULL OR o.error IS NOT '{DISCARDED}') AND (?3 OR NOT {superseded})
          RETURNING topic, key, tenant, no, id"
     ))?;
     let ids = ids.map(|ids| json(&ids)).transpose()?;

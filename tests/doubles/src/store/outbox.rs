@@ -314,6 +314,7 @@ impl State {
             .iter()
             .filter(|m| m.stage == Stage::GivenUp && m.is_chosen(selector))
             .filter(|m| selector.force || !self.is_superseded(m))
+            .filter(|m| !selector.ids.is_empty() || m.error.as_deref() != Some(store::DISCARDED))
             .map(|m| m.id)
             .collect();
         for message in Arc::make_mut(&mut self.outbox) {
