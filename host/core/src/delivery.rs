@@ -311,7 +311,8 @@ impl Machine {
 
     /// How many messages of each topic that was not asked for yet may be claimed, in the order of their
     /// turn. One place is kept for each topic without any under way, so that receivers that do not answer
-    /// cannot take all. If there are more such topics than places, the first in turn have one each.
+    /// cannot take all. If there are more such topics than places, the first in turn have one each. Topics with
+    /// messages under way come before further places for those without: most of these have no messages.
     fn room(&self) -> Vec<(String, u32)> {
         let mut under_way: BTreeMap<&str, u32> = BTreeMap::new();
         for sent in self.under_way.values() {
@@ -320,28 +321,37 @@ impl Machine {
         let count = |topic: &str| under_way.get(topic).copied().unwrap_or_default();
         let all: u32 = under_way.values().sum();
         let mut left = self.settings.concurrency.saturating_sub(all);
-        let is_idle = |topic: &&String| count(topic) == 0 && !self.waiting.contains_key(*topic);
+        let waits = |topic: &str| self.waiting.contains_key(topic);
+        let is_idle = |topic: &&String| count(topic) == 0 && !waits(topic);
         let mut kept = self.settings.topics.keys().filter(is_idle).count() as u32;
         let topics = self.settings.topics.len().max(1);
-        let mut room = Vec::new();
-        for (topic, rules) in
-            self.settings.topics.iter().cycle().skip(self.turn % topics).take(topics)
-        {
-            if self.asked.contains(topic) || self.waiting.contains_key(topic) {
-                continue;
-            }
-            let busy = count(topic);
-            if busy == 0 {
+        let in_turn = self.settings.topics.iter().cycle().skip(self.turn % topics).take(topics);
+        // Each with its messages under way, what more it may have, and what it gets.
+        let mut room: Vec<(&String, u32, u32, u32)> = in_turn
+            .filter(|(topic, _)| !self.asked.contains(*topic) && !waits(topic))
+            .map(|(topic, rules)| {
+                let busy = count(topic);
+                (topic, busy, rules.concurrency.saturating_sub(busy), 0)
+            })
+            .collect();
+        for (_, busy, more, gets) in &mut room {
+            if *busy == 0 {
                 kept -= 1;
-            }
-            let own = left.saturating_sub(kept).max(u32::from(busy == 0)).min(left);
-            let free = rules.concurrency.saturating_sub(busy).min(own);
-            if free > 0 {
-                left -= free;
-                room.push((topic.clone(), free));
+                *gets = left.min(*more).min(1);
+                left -= *gets;
             }
         }
-        room
+        for of_idle in [false, true] {
+            for (_, busy, more, gets) in &mut room {
+                if (*busy == 0) == of_idle {
+                    let further = left.saturating_sub(kept).min(*more - *gets);
+                    *gets += further;
+                    left -= further;
+                }
+            }
+        }
+        room.retain(|(.., gets)| *gets > 0);
+        room.into_iter().map(|(topic, _, _, gets)| (topic.clone(), gets)).collect()
     }
 
     fn claim(&mut self, out: &mut Vec<Command>) {
@@ -366,9 +376,10 @@ fn of_topic(answer: Answer) -> Answer {
     }
 }
 
-/// Whether a status says that the receiver will never accept this very message.
+/// Whether a status says that the receiver will never accept this very message. 409 does not: receivers answer it while
+/// they process an earlier attempt with the same idempotency key.
 fn is_refusal(status: u16) -> bool {
-    matches!(status, 400 | 409 | 410 | 413 | 414 | 415 | 422 | 431 | 451)
+    matches!(status, 400 | 410 | 413 | 414 | 415 | 422 | 431 | 451)
 }
 
 /// Interprets an answer. A status of 2xx is final, and so is one that refuses the message itself. Silence and any

@@ -102,6 +102,23 @@ fn a_topic_that_may_take_all_places_leaves_one_to_each_other() {
     assert_eq!(step(&mut m, at(0), Event::Tick), [claim(&[("a", 1), ("b", 1)])]);
 }
 
+/// Most topics have nothing to send: they must not keep a busy one from its concurrency.
+#[test]
+fn a_busy_topic_has_its_places_beside_many_idle_ones() {
+    let names: Vec<String> = (0..24).map(|number| format!("t{number:02}")).collect();
+    let topics: Vec<_> = names.iter().map(|name| (name.as_str(), 4)).collect();
+    let mut m = machine(&topics, 32);
+    step(&mut m, at(0), Event::Tick);
+    step(&mut m, at(0), Event::Claimed(Ok(vec![message(1, "t07")])));
+    for second in 1..30 {
+        let asked = step(&mut m, at(second), Event::Tick);
+        let [Command::Claim { room, .. }] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!(room.iter().find(|(name, _)| name == "t07"), Some(&("t07".to_owned(), 3)));
+        assert_eq!((room.len(), room.iter().map(|(_, free)| free).sum::<u32>()), (24, 31));
+        step(&mut m, at(second), Event::Claimed(Ok(vec![])));
+    }
+}
+
 /// A pause between them would bound each topic to one message in as many pauses as there are topics.
 #[test]
 fn topics_that_found_no_place_are_asked_for_as_soon_as_places_stay_free() {
@@ -221,6 +238,7 @@ fn an_answer_is_an_end_or_a_reason_to_try_again() {
         (4, replied(500), over("answered 500 (attempt 4 of 4)", 500)),
         (1, replied(400), over("answered 400", 400)),
         (1, replied(422), over("answered 422", 422)),
+        (1, replied(409), again(1, "answered 409")),
         (1, replied(302), again(1, "answered 302: redirects are not followed")),
         (2, replied(404), again(2, "answered 404")),
         (4, replied(404), over("answered 404 (attempt 4 of 4)", 404)),
