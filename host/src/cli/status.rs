@@ -490,13 +490,15 @@ impl Report {
         if matches!(node.state, Standing::Gone | Standing::Silent) {
             node.state = Standing::Is(host.state);
         }
-        let known = &mut node.missing.0;
-        for missing in &host.missing {
-            if known.iter().all(|known| known.what != missing.what) {
-                known.push(missing.clone());
-            }
-        }
+        refresh(&mut node.missing.0, &host.missing);
     }
+}
+
+/// Replaces what a node has written to the store by what its host says now: this may be another outage of the same
+/// service.
+fn refresh(known: &mut Vec<Missing>, said: &[Missing]) {
+    known.retain(|known| said.iter().all(|missing| missing.what != known.what));
+    known.extend(said.iter().cloned());
 }
 
 /// Returns the next slot of a task, or `None` if it has no valid schedule.
@@ -886,4 +888,22 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
         ]);
     }
     table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_knows_better_what_it_misses_than_its_row() {
+        let missing = |what: &str, why: &str| Missing {
+            what: what.into(),
+            since: Time::EPOCH,
+            why: why.into(),
+        };
+        let mut known = vec![missing("the store", "disk full"), missing("etcd", "away")];
+        refresh(&mut known, &[missing("the store", "read-only"), missing("redis", "away")]);
+        let expected = [("etcd", "away"), ("the store", "read-only"), ("redis", "away")];
+        assert_eq!(known, expected.map(|(what, why)| missing(what, why)));
+    }
 }
