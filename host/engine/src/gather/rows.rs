@@ -82,7 +82,8 @@ pub fn message(message: &Message) -> besom_snapshot::Message {
         superseded: message.superseded,
         emitted_at: of.emitted_at,
         attempts: of.attempts,
-        next_at: waits.then_some(message.next_at),
+        // Those to a broker have none of their own.
+        next_at: waits.then_some(message.next_at).filter(|at| *at > of.emitted_at),
         ended_at: of.ended_at,
         error: of.error.clone(),
         reply_status: of.reply.as_ref().map(|reply| reply.status),
