@@ -138,6 +138,12 @@ const METRICS: &[Metric] = &[
         series: |s| of_reports(s, |report| one(report.died as f64)),
     },
     Metric {
+        name: "besom_node_given_up_messages_total",
+        kind: Kind::Counter,
+        help: "Messages that the node has given up since its start.",
+        series: |s| of_reports(s, |report| one(report.given_up as f64)),
+    },
+    Metric {
         name: "besom_node_item_seconds",
         kind: Kind::Gauge,
         help: "How long items of the last 15 minutes took from the start of their batch to its commit, by quantile.",

@@ -62,6 +62,8 @@ pub struct Report {
     pub finished: BTreeMap<String, u64>,
     /// Items that became dead letters since the start.
     pub died: u64,
+    /// Messages that were given up since the start.
+    pub given_up: u64,
     /// Items that ended in each of the latest samples of [`RATE_SAMPLE_S`] seconds, oldest first;
     /// at most [`RATE_SAMPLES`]. The last sample is incomplete.
     pub rates: Vec<u32>,

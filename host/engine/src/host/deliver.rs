@@ -363,6 +363,7 @@ fn note_given_up(topic: &str, error: &str, health: &Health) {
         "{error}; `besom outbox ls --state given-up --topic {topic}` lists the messages, and \
          `besom outbox retry --topic {topic}` sends them again"
     );
+    health.gives_up();
     let messages = format!("{MESSAGES}{topic}");
     health.hold_node_for(&messages, (Cause::GivenUp, &why), GIVEN_UP_SHOWN);
 }
@@ -425,6 +426,7 @@ mod tests {
         end(1, None);
         let given_up = Some(End::GivenUp { error: "404".into(), reply: None });
         assert_eq!(end(1, given_up), [gone]);
+        assert_eq!(health.given_up(), 1);
     }
 
     #[test]

@@ -211,7 +211,11 @@ impl Feed {
             Err(error) if is_of_rows(&error) => {
                 self.collect_by_topic(fence, &topics, &error, health).await?
             }
-            moved => moved?,
+            moved => {
+                let moved = moved?;
+                topics.iter().for_each(|topic| health.free_node(&rows_of(topic)));
+                moved
+            }
         };
         if moved > 0 {
             // What was moved is not known by topic.
@@ -240,15 +244,17 @@ impl Feed {
                 _ => self.take_up(fence, std::slice::from_ref(topic)).await,
             };
             match moved {
-                Ok(moved) => all += moved,
+                Ok(moved) => {
+                    health.free_node(&rows_of(topic));
+                    all += moved;
+                }
                 Err(error) if is_of_rows(&error) => {
-                    let what = format!("rows of the topic {topic}");
                     let why = format!(
                         "{error}; rows of the table feed are not moved to the outbox until this is repaired, and \
                          those of other topics are"
                     );
                     let shown = self.bounds.poll.max(STORE_RETRY) * 3;
-                    health.hold_node_for(&what, (Cause::Stream, &why), shown);
+                    health.hold_node_for(&rows_of(topic), (Cause::Stream, &why), shown);
                     tracing::warn!(topic, %error, "messages of the product could not be taken up");
                 }
                 Err(error) => return Err(error),
@@ -256,6 +262,11 @@ impl Feed {
         }
         Ok(all)
     }
+}
+
+/// What is shown of a topic of which a row cannot be moved.
+fn rows_of(topic: &str) -> String {
+    format!("rows of the topic {topic}")
 }
 
 /// Whether the error may be due to single rows, and not to the store as a whole.

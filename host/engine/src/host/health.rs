@@ -72,6 +72,8 @@ pub struct Health {
     /// service is said to be unavailable or to answer again.
     store_lost: AtomicBool,
     store_lost_now: Notify,
+    /// The messages that were given up.
+    given_up: AtomicU64,
     /// The term of the last leader that this node was told to wait for.
     awaited: AtomicU64,
     /// Whether it was logged that this node has stepped aside.
@@ -171,6 +173,16 @@ impl Health {
     /// Whether this node has not been waiting for the leader of this term yet.
     pub fn awaits(&self, term: Term) -> bool {
         self.awaited.swap(term.0, Ordering::Relaxed) != term.0
+    }
+
+    /// Counts a message that is given up.
+    pub fn gives_up(&self) {
+        self.given_up.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many messages were given up since the start.
+    pub fn given_up(&self) -> u64 {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     /// Whether it is new that this node has stepped aside, or has not.

@@ -356,6 +356,7 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
         weight: place.map_or(1, |place| place.weight.get()),
         report: Some(Report {
             held,
+            given_up: ports.health.given_up(),
             clock,
             paces,
             started_at: shared(report.started_at),
