@@ -45,6 +45,10 @@ use crate::time::Mono;
 const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Longest pause of a topic whose messages all wait, for a token or for a broker.
 pub const TOPIC_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How long a topic has only failed before a success makes its other messages due: the receiver is back.
+const OUTAGE_MIN: Duration = Duration::from_secs(30);
+/// Maximum number of messages of a topic that become due so; others wait for their own pause.
+const OUTAGE_MESSAGES_MAX: usize = 1_000;
 /// Added to the longest request timeout: how long a claimed message stays hidden.
 const HOLD_MARGIN: Duration = Duration::from_secs(5);
 /// How much of an error text is kept, in bytes.
@@ -143,6 +147,14 @@ struct UnderWay {
     attempt: u32,
 }
 
+/// The messages of a topic that have failed since its last success.
+#[derive(Debug)]
+struct Outage {
+    since: Mono,
+    /// The latest attempt of each, and its error.
+    failed: BTreeMap<u64, (u32, String)>,
+}
+
 /// Delivery under one leadership.
 #[derive(Debug)]
 pub struct Machine {
@@ -164,6 +176,8 @@ pub struct Machine {
     unsent: BTreeMap<String, u32>,
     /// Of these, the ones that are not claimed before a time.
     waiting: BTreeMap<String, Mono>,
+    /// The topics whose receivers have only failed since a time.
+    outages: BTreeMap<String, Outage>,
     fenced: bool,
 }
 
@@ -182,6 +196,7 @@ impl Machine {
             turn: 0,
             unsent: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            outages: BTreeMap::new(),
             fenced: false,
         }
     }
@@ -261,6 +276,8 @@ impl Machine {
     fn on_answered(&mut self, now: Mono, id: u64, answer: Answer, random: u64) {
         let Some(sent) = self.under_way.get(&id) else { return };
         let Some(rules) = self.settings.topics.get(&sent.topic) else { return };
+        // A receiver that names the time gets its messages then.
+        let asked = matches!(&answer, Answer::Replied { retry_after: Some(_), .. });
         let end = match of_topic(answer) {
             Answer::Unsent(error) => {
                 // Those that were claimed together fail together, and count once.
@@ -276,7 +293,46 @@ impl Machine {
                 judge(rules, sent.attempt, answer, random)
             }
         };
-        self.ended.push(Attempt { id, attempt: sent.attempt, end });
+        let attempt = Attempt { id, attempt: sent.attempt, end };
+        let topic = sent.topic.clone();
+        self.ended.push(attempt.clone());
+        self.note_outage(now, topic, attempt, asked);
+    }
+
+    /// Records whether a receiver is away. Once it is back, the messages that wait for their pauses are due: their
+    /// last results are recorded again, without a pause. One that was claimed again meanwhile has another
+    /// attempt, and stays as it is.
+    fn note_outage(&mut self, now: Mono, topic: String, attempt: Attempt, asked: bool) {
+        match attempt.end {
+            End::Again { error, .. } => {
+                let outage = self.outages.entry(topic);
+                let outage =
+                    outage.or_insert_with(|| Outage { since: now, failed: BTreeMap::new() });
+                outage.failed.remove(&attempt.id);
+                if !asked && outage.failed.len() < OUTAGE_MESSAGES_MAX {
+                    outage.failed.insert(attempt.id, (attempt.attempt, error));
+                }
+            }
+            End::Delivered(_) => {
+                let Some(Outage { since, mut failed }) = self.outages.remove(&topic) else {
+                    return;
+                };
+                failed.remove(&attempt.id);
+                if now.since(since) >= OUTAGE_MIN {
+                    let due = |(id, (attempt, error))| {
+                        let end = End::Again { after: Duration::ZERO, error };
+                        Attempt { id, attempt, end }
+                    };
+                    self.ended.extend(failed.into_iter().map(due));
+                }
+            }
+            End::GivenUp { .. } => {
+                if let Some(outage) = self.outages.get_mut(&topic) {
+                    outage.failed.remove(&attempt.id);
+                }
+            }
+            End::Unsent { .. } => {}
+        }
     }
 
     fn on_noted(&mut self, now: Mono, noted: Result<(), Refused>) {

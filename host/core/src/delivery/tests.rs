@@ -119,6 +119,45 @@ fn a_busy_topic_has_its_places_beside_many_idle_ones() {
     }
 }
 
+/// The pauses of an outage are minutes long by its end: the first success ends those of the others.
+#[test]
+fn a_receiver_that_is_back_gets_what_waits() {
+    let mut m = machine(&[("t", 8), ("u", 8)], 16);
+    let fail = |m: &mut Machine, second, id, topic: &str, attempt| {
+        step(m, at(second), Event::Claimed(Ok(vec![Claimed { attempt, ..message(id, topic) }])));
+        step(m, at(second), Event::Answered(id, replied(503)));
+        step(m, at(second), Event::Noted(Ok(())));
+    };
+    step(&mut m, at(0), Event::Tick);
+    fail(&mut m, 0, 1, "t", 1);
+    fail(&mut m, 1, 2, "t", 1);
+    fail(&mut m, 2, 9, "u", 1);
+    fail(&mut m, 20, 1, "t", 2);
+    step(&mut m, at(21), Event::Claimed(Ok(vec![message(5, "t")])));
+    let asks = Answer::Replied { reply: reply(429), retry_after: Some(SEC * 50) };
+    step(&mut m, at(21), Event::Answered(5, asks));
+    step(&mut m, at(21), Event::Noted(Ok(())));
+    step(&mut m, at(30), Event::Claimed(Ok(vec![message(3, "t")])));
+    let noted = step(&mut m, at(30), Event::Answered(3, replied(200)));
+    let [Command::Note(attempts)] = &noted[..] else { panic!("{noted:?}") };
+    let again = |id, attempt| {
+        let end = End::Again { after: Duration::ZERO, error: "answered 503".into() };
+        Attempt { id, attempt, end }
+    };
+    assert_eq!(
+        attempts[1..],
+        [again(1, 2), again(2, 1)],
+        "not those of another topic, or whose receiver named a time"
+    );
+    step(&mut m, at(30), Event::Noted(Ok(())));
+    // A message that fails beside others that get through keeps its pauses.
+    fail(&mut m, 31, 1, "t", 3);
+    step(&mut m, at(40), Event::Claimed(Ok(vec![message(4, "t")])));
+    let noted = step(&mut m, at(40), Event::Answered(4, replied(200)));
+    let [Command::Note(attempts)] = &noted[..] else { panic!("{noted:?}") };
+    assert_eq!(attempts.len(), 1, "{attempts:?}");
+}
+
 /// A pause between them would bound each topic to one message in as many pauses as there are topics.
 #[test]
 fn topics_that_found_no_place_are_asked_for_as_soon_as_places_stay_free() {
