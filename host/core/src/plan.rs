@@ -418,7 +418,7 @@ impl Seen {
 pub struct EndOfScan {
     /// The task of the run.
     pub task: TaskName,
-    /// The run.
+    /// The run whose scan has ended.
     pub run: RunId,
     /// How many items the store has confirmed as planned in the run; 0: it is not compared.
     pub planned: u64,

@@ -138,14 +138,12 @@ impl HttpCourier {
             Err(error) => return Ok(Answer::Unsent(error)),
         };
         let response = self.client.request(request).await.map_err(|error| {
-            let mut cause: &dyn std::error::Error = &error;
-            while let Some(source) = cause.source() {
-                cause = source;
-            }
             let Target { host, port, .. } = &way.target;
-            match error.is_connect() {
-                true => format!("cannot connect to {host}:{port}: {cause}"),
-                false => cause.to_string(),
+            let is_away = error.is_connect();
+            let error = anyhow::Error::from(error);
+            match is_away {
+                true => format!("cannot connect to {host}:{port}: {}", error.root_cause()),
+                false => error.root_cause().to_string(),
             }
         })?;
         taken(response, way.reply_bytes_max).await

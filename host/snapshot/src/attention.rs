@@ -312,15 +312,17 @@ impl Found {
     fn topic(&mut self, topic: &Topic, limits: &Thresholds) {
         let Some(oldest) = topic.oldest else { return };
         let waits = self.now.since(oldest);
-        if waits > limits.overdue_max && !topic.has_route {
-            let (name, many) = (&topic.name, topic.count());
-            let text = format!("topic {name}: {many} messages wait, and it has no route");
-            self.add(Urgency::Notice, Subject::Config, text);
-        } else if waits > limits.overdue_max {
-            let (name, many) = (&topic.name, topic.count());
+        if waits <= limits.overdue_max {
+            return;
+        }
+        let (name, many) = (&topic.name, topic.count());
+        if topic.has_route {
             let text =
                 format!("topic {name}: the oldest of {many} messages has waited {}", span(waits));
             self.add(Urgency::Warning, Subject::Leader, text);
+        } else {
+            let text = format!("topic {name}: {many} messages wait, and it has no route");
+            self.add(Urgency::Notice, Subject::Config, text);
         }
     }
 

@@ -18,11 +18,10 @@ pub(super) fn enter(tx: &mut Tx<'_>, offered: &[Offered]) -> Job<Vec<Entered>> {
 }
 
 fn enter_one(tx: &mut Tx<'_>, offered: &Offered) -> Job<Entered> {
-    let Offered { topic, tenant, key, number, payload } = offered;
-    let tenant = tenant.as_ref();
+    let Offered { topic, tenant, key, number, .. } = offered;
     // Without a number of the product's own, nothing has to be known of the others.
     let last = match number {
-        Some(_) => last(tx.conn, topic, tenant, key)?,
+        Some(_) => last(tx.conn, topic, tenant.as_ref(), key)?,
         None => 0,
     };
     match judge(last, *number) {
@@ -30,9 +29,7 @@ fn enter_one(tx: &mut Tx<'_>, offered: &Offered) -> Job<Entered> {
         Judged::Known(number) => return repeated(tx.conn, offered, number),
         Judged::New(_) => {}
     }
-    let (history, task, entered) = (0, None, *number);
-    let message = Emitted { history, task, tenant, topic, key, payload, entered };
-    Ok(Entered::Stored { sequence: outbox::emit(tx, &message)? })
+    Ok(Entered::Stored { sequence: outbox::emit(tx, &emitted(offered))? })
 }
 
 /// Compares a message with the one that was stored under its number, unless that is gone.
@@ -126,16 +123,16 @@ pub(super) fn collect(
             ids.push(id);
         }
     }
-    outbox::emit_all(tx, offered.iter().map(unnumbered))?;
+    outbox::emit_all(tx, offered.iter().map(emitted))?;
     tx.conn
         .prepare_cached("DELETE FROM besom_feed WHERE id IN (SELECT value FROM json_each(?1))")?
         .execute(params![json(&ids)?])?;
     Ok(ids.len() as u64)
 }
 
-/// A message that the product has not numbered.
-fn unnumbered(of: &Offered) -> Emitted<'_> {
-    let Offered { topic, tenant, key, payload, .. } = of;
-    let (history, task, tenant, entered) = (0, None, tenant.as_ref(), None);
+/// What the outbox stores of a message.
+fn emitted(of: &Offered) -> Emitted<'_> {
+    let Offered { topic, tenant, key, number, payload } = of;
+    let (history, task, tenant, entered) = (0, None, tenant.as_ref(), *number);
     Emitted { history, task, tenant, topic, key, payload, entered }
 }
