@@ -5,7 +5,6 @@
 //! whether the result is the same document. A document that cannot be proven the same is left
 //! unchanged, with the reason.
 
-pub mod allocator;
 pub mod automerge;
 mod canon;
 pub mod checksum;

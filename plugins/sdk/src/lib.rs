@@ -52,6 +52,12 @@
 pub mod bindings;
 
 pub mod activity;
+// Without atomics there is one thread, as the allocator requires.
+#[cfg(any(
+    test,
+    all(feature = "allocator", target_family = "wasm", not(target_feature = "atomics"))
+))]
+mod allocator;
 mod candidate;
 mod columns;
 mod context;

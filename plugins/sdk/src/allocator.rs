@@ -1,11 +1,11 @@
 //! The component's allocator.
 //!
-//! A document is a tree of small pieces, and Rust's general-purpose allocator for WebAssembly took
-//! a quarter of the time of a compaction. Here small blocks come from free lists, one per size, and
-//! are cut from larger pieces; large blocks come from the underlying allocator. This saves about an
-//! eighth of a compaction. (The allocator libraries that were measured save space rather than time
-//! and gain nothing.) Freed small blocks are reused for their size until the instance ends, at the
-//! end of the batch.
+//! A call allocates many small blocks: the host writes each text of an item into one, and each text, list and guard
+//! of a verdict is one. Rust's general-purpose allocator for WebAssembly took half of the guest's time for them, and
+//! a quarter of the time of a compaction. Here small blocks come from free lists, one per size, and are cut from
+//! larger pieces; large blocks come from the underlying allocator. (The allocator libraries that were measured save
+//! space rather than time and gain nothing.) Freed small blocks are reused for their size until the instance ends,
+//! at the end of the batch.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{NonNull, null_mut};
@@ -14,8 +14,11 @@ use std::ptr::{NonNull, null_mut};
 const STEP: usize = 16;
 /// The number of lists, for blocks of up to 1 KiB.
 const LISTS: usize = 64;
-/// The bytes of a piece from which small blocks are cut.
-const PIECE: usize = 64 * 1024;
+/// The bytes of the first piece from which small blocks are cut. It fits into the memory that an instance has
+/// at its start, so that a call with few items need not ask for more.
+const PIECE_MIN: usize = 16 * 1024;
+/// The bytes of a later piece; each is twice as large as the one before it, until then.
+const PIECE_MAX: usize = 64 * 1024;
 
 /// A free block, whose first word points to the next free block of its list.
 type Free = Option<NonNull<FreeBlock>>;
@@ -25,12 +28,14 @@ struct FreeBlock {
 }
 
 /// Free lists over another allocator.
-pub struct FreeLists<A> {
+pub(crate) struct FreeLists<A> {
     beneath: A,
     lists: [Free; LISTS],
     /// The unused rest of the current piece.
     rest: *mut u8,
     rest_bytes: usize,
+    /// The bytes of the next piece.
+    piece_bytes: usize,
 }
 
 /// The list of a layout; none: the underlying allocator serves it.
@@ -41,8 +46,14 @@ fn list(layout: Layout) -> Option<usize> {
 
 impl<A: GlobalAlloc> FreeLists<A> {
     /// Empty lists over `beneath`.
-    pub const fn new(beneath: A) -> FreeLists<A> {
-        FreeLists { beneath, lists: [None; LISTS], rest: null_mut(), rest_bytes: 0 }
+    pub(crate) const fn new(beneath: A) -> FreeLists<A> {
+        FreeLists {
+            beneath,
+            lists: [None; LISTS],
+            rest: null_mut(),
+            rest_bytes: 0,
+            piece_bytes: PIECE_MIN,
+        }
     }
 
     /// See [`GlobalAlloc::alloc`].
@@ -50,7 +61,7 @@ impl<A: GlobalAlloc> FreeLists<A> {
     /// # Safety
     /// As there.
     #[inline]
-    pub unsafe fn alloc(&mut self, layout: Layout) -> *mut u8 {
+    pub(crate) unsafe fn alloc(&mut self, layout: Layout) -> *mut u8 {
         let Some(list) = list(layout) else {
             // SAFETY: the caller's layout, for the caller.
             return unsafe { self.beneath.alloc(layout) };
@@ -74,13 +85,15 @@ impl<A: GlobalAlloc> FreeLists<A> {
 
     #[cold]
     fn another_piece(&mut self) -> bool {
-        let Ok(layout) = Layout::from_size_align(PIECE, STEP) else { return false };
+        let bytes = self.piece_bytes;
+        let Ok(layout) = Layout::from_size_align(bytes, STEP) else { return false };
         // SAFETY: the layout is not empty.
         let piece = unsafe { self.beneath.alloc(layout) };
         if piece.is_null() {
             return false;
         }
-        (self.rest, self.rest_bytes) = (piece, PIECE);
+        (self.rest, self.rest_bytes) = (piece, bytes);
+        self.piece_bytes = PIECE_MAX.min(2 * bytes);
         true
     }
 
@@ -89,7 +102,7 @@ impl<A: GlobalAlloc> FreeLists<A> {
     /// # Safety
     /// As there.
     #[inline]
-    pub unsafe fn alloc_zeroed(&mut self, layout: Layout) -> *mut u8 {
+    pub(crate) unsafe fn alloc_zeroed(&mut self, layout: Layout) -> *mut u8 {
         if list(layout).is_none() {
             // SAFETY: the caller's layout, for the caller. Fresh memory is zero already.
             return unsafe { self.beneath.alloc_zeroed(layout) };
@@ -109,7 +122,7 @@ impl<A: GlobalAlloc> FreeLists<A> {
     /// # Safety
     /// As there.
     #[inline]
-    pub unsafe fn dealloc(&mut self, block: *mut u8, layout: Layout) {
+    pub(crate) unsafe fn dealloc(&mut self, block: *mut u8, layout: Layout) {
         match (list(layout), NonNull::new(block.cast::<FreeBlock>())) {
             (Some(list), Some(free)) => {
                 // SAFETY: the caller gives the block up; it has at least a step of bytes, and a
@@ -127,7 +140,12 @@ impl<A: GlobalAlloc> FreeLists<A> {
     /// # Safety
     /// As there.
     #[inline]
-    pub unsafe fn realloc(&mut self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    pub(crate) unsafe fn realloc(
+        &mut self,
+        block: *mut u8,
+        layout: Layout,
+        size: usize,
+    ) -> *mut u8 {
         let Ok(wanted) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
         match (list(layout), list(wanted)) {
             (Some(before), Some(after)) if before == after => block,
@@ -147,7 +165,7 @@ impl<A: GlobalAlloc> FreeLists<A> {
     }
 }
 
-#[cfg(all(target_family = "wasm", not(target_feature = "atomics")))]
+#[cfg(target_family = "wasm")]
 mod global {
     use std::alloc::{GlobalAlloc, Layout, System};
     use std::cell::UnsafeCell;
@@ -323,11 +341,11 @@ mod tests {
 
     #[test]
     fn where_there_is_no_memory_that_is_said_and_what_there_was_stays() {
-        let mut lists = FreeLists::new(Bounded { left: Cell::new(PIECE + 2_000) });
+        let mut lists = FreeLists::new(Bounded { left: Cell::new(PIECE_MIN + 2_000) });
         let small = Layout::from_size_align(1_024, 16).unwrap();
         // SAFETY: no layout is empty, and blocks are in use until they are given back.
         unsafe {
-            let blocks: Vec<Block> = (0..PIECE / 1_024)
+            let blocks: Vec<Block> = (0..PIECE_MIN / 1_024)
                 .map(|nth| Block::filled(lists.alloc(small), small, nth as u8))
                 .collect();
             assert!(lists.alloc(small).is_null());
