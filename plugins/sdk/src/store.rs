@@ -7,6 +7,7 @@
 //! column, exceeds a limit, or if the database fails.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::rc::Rc;
 
 use crate::activity::unanswered;
@@ -274,12 +275,13 @@ pub fn get_each(
     columns: &[&str],
     key: impl Fn(&Item) -> Result<RowKey>,
 ) -> Result<Vec<Result<Option<Row>>>> {
-    let keys: Vec<Result<RowKey>> = items.iter().map(key).collect();
+    let mut keys: Vec<Result<RowKey>> = items.iter().map(key).collect();
     let mut found: Vec<Option<Option<Row>>> = vec![None; items.len()];
     for group in by_tenant(items) {
         let known: Vec<usize> = group.into_iter().filter(|&at| keys[at].is_ok()).collect();
         let Some(&first) = known.first() else { continue };
-        let asked: Vec<RowKey> = known.iter().flat_map(|&at| keys[at].clone()).collect();
+        let taken = known.iter().map(|&at| keys[at].as_mut().map_or_else(|_| vec![], mem::take));
+        let asked: Vec<RowKey> = taken.collect();
         let rows = get_many(Some(&items[first]), collection, &asked, columns)?;
         for (at, row) in known.into_iter().zip(rows) {
             found[at] = Some(row);
