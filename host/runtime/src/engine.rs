@@ -24,8 +24,11 @@ const FIBER_STACK_BYTES: usize = 2 * STACK_BYTES;
 /// Number of elements that the pool reserves for one table. Pages are committed on use.
 const POOL_TABLE_ELEMENTS: usize = 100_000;
 /// Bytes of a linear memory that stay resident in the pool between two instances: clearing them is
-/// cheaper than releasing them and faulting them in.
-const KEEP_RESIDENT_BYTES: usize = 256 * 1024;
+/// cheaper than releasing them and faulting them in. A Rust component has 1 MiB of stack first, and a
+/// batch of 512 small items takes another. The pool could ask the kernel which pages were written
+/// (`pagemap_scan`), but does not clear those that are swapped out, which the next guest would see
+/// (wasmtime#14357).
+const KEEP_RESIDENT_BYTES: usize = 2 * 1024 * 1024;
 
 /// The limits of the host. Each of them has a default.
 #[derive(Debug, Clone)]
