@@ -14,18 +14,20 @@ use besom_ports::guests::Fault;
 
 /// The state of one batch.
 pub(super) struct Bisection {
+    items: usize,
     pending: Vec<Range<usize>>,
-    verdicts: Vec<Option<Result<Verdict, Fault>>>,
+    /// The results, if all items passed in one call, as they usually do.
+    whole: Option<Vec<Result<Verdict, Fault>>>,
+    /// The results by item otherwise; empty until there is one.
+    parts: Vec<Option<Result<Verdict, Fault>>>,
 }
 
 impl Bisection {
     /// Creates a bisection of a number of items, none of them tried.
     pub(super) fn new(items: usize) -> Bisection {
         let all = 0..items;
-        Bisection {
-            pending: if items == 0 { Vec::new() } else { vec![all] },
-            verdicts: vec![None; items],
-        }
+        let pending = if items == 0 { Vec::new() } else { vec![all] };
+        Bisection { items, pending, whole: None, parts: Vec::new() }
     }
 
     /// The items to try next, together; `None`: all have a result.
@@ -36,7 +38,12 @@ impl Bisection {
     /// The items passed, with one result each.
     pub(super) fn passed(&mut self, range: Range<usize>, results: Vec<Result<Verdict, Fault>>) {
         debug_assert_eq!(range.len(), results.len());
-        for (verdict, result) in self.verdicts[range].iter_mut().zip(results) {
+        if range.len() == self.items {
+            self.whole = Some(results);
+            return;
+        }
+        self.parts.resize(self.items, None);
+        for (verdict, result) in self.parts[range].iter_mut().zip(results) {
             *verdict = Some(result);
         }
     }
@@ -44,7 +51,8 @@ impl Bisection {
     /// The items failed together. A single item is to blame; several are split into halves.
     pub(super) fn failed(&mut self, range: Range<usize>, fault: Fault) {
         if range.len() == 1 {
-            self.verdicts[range.start] = Some(Err(fault));
+            self.parts.resize(self.items, None);
+            self.parts[range.start] = Some(Err(fault));
             return;
         }
         let middle = range.start + range.len() / 2;
@@ -53,8 +61,12 @@ impl Bisection {
     }
 
     /// The results; items that were not tried have the fault `left`.
-    pub(super) fn end(self, left: &Fault) -> Vec<Result<Verdict, Fault>> {
-        self.verdicts.into_iter().map(|v| v.unwrap_or_else(|| Err(left.clone()))).collect()
+    pub(super) fn end(mut self, left: &Fault) -> Vec<Result<Verdict, Fault>> {
+        if let Some(results) = self.whole {
+            return results;
+        }
+        self.parts.resize(self.items, None);
+        self.parts.into_iter().map(|v| v.unwrap_or_else(|| Err(left.clone()))).collect()
     }
 }
 
