@@ -21,6 +21,7 @@ use super::capture::Capture;
 use super::engine::Metering;
 use super::fault;
 use super::guest::{Clock, Guest, Meter, Scope, View};
+use super::items::Lent;
 use super::lines::Symbols;
 use super::memory::MemoryLimiter;
 use super::plugin::Plugin;
@@ -43,7 +44,7 @@ pub(super) enum Question<'a> {
     /// `scan`.
     Scan { context: &'a wit::Context, cursor: Option<&'a [u8]>, limit: u32 },
     /// `act`.
-    Act { context: &'a wit::Context, items: &'a [wit::Item] },
+    Act { context: &'a wit::Context, items: &'a [Lent<'a>] },
 }
 
 impl Question<'_> {
@@ -197,6 +198,9 @@ impl Caller {
     }
 }
 
+/// The result of `act`.
+type Acted = Result<Vec<wit::Verdict>, wit::Error>;
+
 enum Asked {
     Ended(wasmtime::Result<Answer>),
     /// The host panicked in a function that the guest had called.
@@ -221,7 +225,9 @@ async fn enter(
             housekeeping.call_scan(store, context, *cursor, *limit).await?.map(Answer::Page)
         }
         Question::Act { context, items } => {
-            housekeeping.call_act(store, context, items).await?.map(Answer::Verdicts)
+            let act = housekeeping.func_act();
+            let act = act.func().typed::<(&wit::Context, &[Lent<'_>]), (Acted,)>(&*store)?;
+            act.call_async(store, (context, items)).await?.0.map(Answer::Verdicts)
         }
     };
     Ok(answer.unwrap_or_else(|error| Answer::Error(bounds::error(error))))

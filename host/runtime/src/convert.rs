@@ -4,7 +4,6 @@
 
 use besom_core::collection::Operations;
 use besom_core::delivery::{Delivery, State};
-use besom_core::item::Item;
 use besom_core::proposal::{Comparison, Condition, Filter, Test};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, Value};
@@ -154,23 +153,6 @@ pub(super) fn described_to_wit(described: &Described) -> wit::Described {
         key: described.key.clone(),
         columns: described.columns.iter().map(column).collect(),
         indexes: described.indexes.iter().map(index).collect(),
-    }
-}
-
-/// Converts an item for a guest. The attempt is the one after those that failed.
-pub(super) fn item_to_wit(item: &Item) -> wit::Item {
-    wit::Item {
-        tenant: item.identity.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()),
-        key: item.identity.key.clone(),
-        route: item.route.clone(),
-        due: item.identity.due.map(Time::micros),
-        version: item.version.clone(),
-        payload: item.payload.clone(),
-        run: item.run.0,
-        attempt: item.attempts.saturating_add(1),
-        planned_at: item.planned_at.micros(),
-        guard_retries: item.guard_retries,
-        extra: Vec::new(),
     }
 }
 

@@ -33,6 +33,7 @@ mod fault;
 mod fuzz;
 mod guest;
 mod imports;
+mod items;
 mod lines;
 mod manifest;
 mod memory;
@@ -68,6 +69,7 @@ use self::bisect::Bisection;
 use self::cache::Cache;
 use self::call::{Answer, Caller, Outcome, Question};
 use self::guest::{Guest, Scope, View};
+use self::items::Items;
 use self::plugin::{Plugin, Source, Workshop};
 use self::threads::Threads;
 use self::ticker::Ticker;
@@ -588,7 +590,7 @@ impl Guests for Runtime {
         let batch = Batch {
             context: context(call, None),
             tenants: items.iter().map(|item| item.identity.tenant.clone()).collect(),
-            items: items.iter().map(convert::item_to_wit).collect(),
+            items: Items::of(items),
             apart: !call.all_tenants,
         };
         let settings = &self.0.settings;
@@ -645,7 +647,7 @@ impl Bounds {
 struct Batch {
     context: wit::Context,
     tenants: Vec<Option<Tenant>>,
-    items: Vec<wit::Item>,
+    items: Items,
     /// Whether each call may contain items of one tenant only.
     apart: bool,
 }
@@ -668,7 +670,7 @@ impl Batch {
             let of_tenant = Batch {
                 context: self.context.clone(),
                 tenants: vec![tenant.cloned(); places.len()],
-                items: places.iter().map(|at| self.items[*at].clone()).collect(),
+                items: self.items.some(&places),
                 apart: false,
             };
             let acted = match of_tenant.act_together(caller, &mut bounds).await {
@@ -725,8 +727,8 @@ impl Batch {
         range: std::ops::Range<usize>,
         usage: &mut Usage,
     ) -> Result<Vec<Result<Verdict, Fault>>, Error> {
-        let (items, tenants) = (&self.items[range.clone()], &self.tenants[range]);
-        let question = Question::Act { context: &self.context, items };
+        let (items, tenants) = (self.items.lend(range.clone()), &self.tenants[range]);
+        let question = Question::Act { context: &self.context, items: &items };
         let outcome = caller.ask(Scope::Items(tenants.into()), question).await;
         call::add(usage, &outcome.usage);
         let verdicts = match outcome.answer? {

@@ -335,7 +335,11 @@ impl Court<'_> {
         if fields.is_empty() {
             return Err(Violation::Contract(format!("a change of `{collection}` sets no column")));
         }
-        let mut names: Vec<&str> = fields.iter().map(|f| f.name.as_str()).collect();
+        let mut names: Vec<&str> = match &*fields {
+            // Not even a list, for most changes set one column.
+            [_] => Vec::new(),
+            fields => fields.iter().map(|f| f.name.as_str()).collect(),
+        };
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Violation::Contract(format!(
