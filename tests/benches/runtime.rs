@@ -22,7 +22,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 
 const NOW: Time = Time(1_750_000_000_000_000);
 const DAY_MS: u64 = 86_400_000;
-const BATCHES: [u32; 3] = [1, 64, 512];
+const BATCHES: [u32; 4] = [1, 64, 256, 512];
 
 /// Shares that ended a day ago, as many as are asked for.
 struct Shares;
