@@ -63,7 +63,7 @@ impl Proposal {
 
     /// Adds a condition that must hold in the commit.
     pub fn guard(mut self, guard: impl Into<Guard>) -> Proposal {
-        self.guards.push(guard.into());
+        one_more(&mut self.guards).push(guard.into());
         self
     }
 
@@ -178,9 +178,18 @@ impl Proposal {
     }
 
     fn change(mut self, change: Change) -> Proposal {
-        self.changes.push(change);
+        one_more(&mut self.changes).push(change);
         self
     }
+}
+
+/// Makes room in a list that mostly has one element: a list that grows by itself begins with four, and a batch
+/// keeps the proposals of all its items.
+fn one_more<T>(list: &mut Vec<T>) -> &mut Vec<T> {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list
 }
 
 impl Default for Proposal {
