@@ -5,10 +5,10 @@
 //! an answer to an earlier leadership is never mistaken for its own.
 //!
 //! ```text
-//!            Claim                Send              Note
-//!  pending ─────────> claimed ──────────> answered ──────> delivered │ put off │ given up
-//!     ^                  │ hold                                          │
-//!     └──────────────────┴───────────────────────────────────────────────┘
+//!            Claim                Send              Claim
+//!  pending ─────────> claimed ──────────> answered ───────> delivered │ put off │ given up
+//!     ^                  │ hold                                           │
+//!     └──────────────────┴────────────────────────────────────────────────┘
 //! ```
 //!
 //! Decided here: how many attempts run concurrently, per topic and in total; when to look for
@@ -17,8 +17,11 @@
 //!
 //! A claim counts the attempt and hides the message for the hold before anything is sent: a message
 //! that kills its host is counted, and one that its host abandoned becomes visible again by itself.
-//! While a result cannot be recorded, nothing is claimed; otherwise messages that are being
-//! delivered would be claimed again.
+//! The transaction of a claim records the results before it: while a result cannot be recorded, nothing
+//! is claimed; otherwise messages that are being delivered would be claimed again.
+//!
+//! While its receiver answers quickly, more messages of a topic are claimed than can be sent at once, so that
+//! a place does not wait for a transaction. One that finds no place in time is given back.
 //!
 //! Where no request can be made, because of a token that cannot be read for example, or the receiver does not
 //! accept the token, the attempt is given back: no message is given up for it, and the topic waits as a whole.
@@ -31,7 +34,7 @@ pub mod producer;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use message::{
@@ -49,8 +52,18 @@ pub const TOPIC_PAUSE_MAX: Duration = Duration::from_secs(30);
 const OUTAGE_MIN: Duration = Duration::from_secs(30);
 /// Maximum number of messages of a topic that become due so; others wait for their own pause.
 const OUTAGE_MESSAGES_MAX: usize = 1_000;
-/// Added to the longest request timeout: how long a claimed message stays hidden.
+/// How many messages are claimed beyond each place of a topic whose receiver answers quickly.
+const AHEAD: u32 = 4;
+/// A receiver answers quickly if it accepted the last message within this time,
+const QUICK_MAX: Duration = Duration::from_secs(1);
+/// and that had at most so many bytes: what is claimed ahead stays in memory.
+const QUICK_BYTES_MAX: usize = 64 << 10;
+/// How long a claimed message may wait for its place.
+const PLACE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Added to these times: how long a claimed message stays hidden.
 const HOLD_MARGIN: Duration = Duration::from_secs(5);
+/// What is recorded of a message that was claimed and found no place.
+const NO_PLACE: &str = "its receiver is slow: it waits for a place";
 /// How much of an error text is kept, in bytes.
 const ERROR_BYTES_MAX: usize = 512;
 
@@ -120,31 +133,56 @@ pub enum Event {
     Claimed(Result<Vec<Claimed>, Refused>),
     /// What came of [`Command::Send`].
     Answered(u64, Answer),
-    /// The answer to [`Command::Note`].
-    Noted(Result<(), Refused>),
 }
 
 /// An output of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Claim messages, at most the given number of each topic, and hide them for `hold`.
+    /// Record the results of attempts and claim messages, in one transaction. Sent again after
+    /// [`Event::Claimed`] only.
     Claim {
-        /// The topics, with the number of messages of each.
-        room: Vec<(String, u32)>,
-        /// How long the messages stay hidden from other claims.
-        hold: Duration,
+        /// The results; those of attempts that are not the latest of their message have no effect.
+        ended: Vec<Attempt>,
+        /// What is claimed.
+        claim: Claim,
     },
     /// Hand a message to the courier.
     Send(Claimed),
-    /// Record the results of attempts.
-    Note(Vec<Attempt>),
 }
 
-/// A message between its claim and the recording of its result.
+/// What is claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Claim {
+    /// The topics, each with the number of messages that may be claimed.
+    pub room: Vec<(String, u32)>,
+    /// How long the messages stay hidden from other claims.
+    pub hold: Duration,
+    /// The longest time for which a message is hidden or put off. One that is for longer is due: the store's clock
+    /// was set back.
+    pub wait_max: Duration,
+}
+
+/// A message that is being sent.
 #[derive(Debug, Clone)]
-struct UnderWay {
+struct Sending {
     topic: String,
     attempt: u32,
+    bytes: usize,
+    since: Mono,
+}
+
+/// A claimed message that waits for its place.
+#[derive(Debug)]
+struct Ready {
+    message: Claimed,
+    since: Mono,
+}
+
+/// Why messages of a topic are not sent for a while.
+#[derive(Debug, Clone)]
+struct Wait {
+    until: Mono,
+    error: String,
 }
 
 /// The messages of a topic that have failed since its last success.
@@ -159,23 +197,28 @@ struct Outage {
 #[derive(Debug)]
 pub struct Machine {
     settings: Settings,
-    under_way: BTreeMap<u64, UnderWay>,
+    sending: BTreeMap<u64, Sending>,
+    /// Number of messages of each topic that are being sent; at least 1.
+    busy: BTreeMap<String, u32>,
+    /// The claimed messages of each topic that wait for their places; never empty.
+    ready: BTreeMap<String, VecDeque<Ready>>,
+    /// The topics of which more is claimed than can be sent at once.
+    quick: BTreeSet<String>,
     /// Attempts that have ended and are not recorded yet.
     ended: Vec<Attempt>,
-    /// Attempts whose results are being recorded.
+    /// Attempts whose results are recorded by the claim under way.
     noting: Vec<Attempt>,
     claiming: bool,
-    /// The topics that the store was asked for since it was asked for all.
-    asked: BTreeSet<String>,
+    /// When messages are looked for although no result has to be recorded.
     look_at: Mono,
-    /// The store has failed: nothing is recorded before this time.
-    note_at: Mono,
+    /// The store has failed: it is asked for nothing before this time.
+    retry_at: Mono,
     /// Index of the topic with the first choice; each claim advances it by one.
     turn: usize,
     /// The topics of which no request could be made: the number of times in a row.
     unsent: BTreeMap<String, u32>,
-    /// Of these, the ones that are not claimed before a time.
-    waiting: BTreeMap<String, Mono>,
+    /// Of these, the ones that wait.
+    waiting: BTreeMap<String, Wait>,
     /// The topics whose receivers have only failed since a time.
     outages: BTreeMap<String, Outage>,
     fenced: bool,
@@ -186,24 +229,21 @@ impl Machine {
     pub fn new(settings: Settings, now: Mono) -> Machine {
         Machine {
             settings,
-            under_way: BTreeMap::new(),
+            sending: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            quick: BTreeSet::new(),
             ended: Vec::new(),
             noting: Vec::new(),
             claiming: false,
-            asked: BTreeSet::new(),
             look_at: now,
-            note_at: now,
+            retry_at: now,
             turn: 0,
             unsent: BTreeMap::new(),
             waiting: BTreeMap::new(),
             outages: BTreeMap::new(),
             fenced: false,
         }
-    }
-
-    /// Attempts that have begun and are not recorded yet.
-    pub fn under_way(&self) -> usize {
-        self.under_way.len()
     }
 
     /// Whether another node leads: nothing new is begun.
@@ -216,9 +256,20 @@ impl Machine {
         if self.fenced {
             return None;
         }
-        let note = (!self.ended.is_empty() && self.noting.is_empty()).then_some(self.note_at);
-        let look = self.may_claim().then_some(self.look_at);
-        note.into_iter().chain(look).chain(self.waiting.values().copied()).min()
+        let claim = (!self.claiming).then(|| self.claim_at()).flatten();
+        let waits = self.waiting.values().map(|wait| wait.until);
+        let ready = self.ready.values().filter_map(|of| of.front());
+        let late = ready.map(|of| of.since + PLACE_WAIT_MAX);
+        claim.into_iter().chain(waits).chain(late).min()
+    }
+
+    /// When the store is asked next.
+    fn claim_at(&self) -> Option<Mono> {
+        match self.ended.is_empty() {
+            false => Some(self.retry_at),
+            true if self.room().is_empty() => None,
+            true => Some(self.look_at.max(self.retry_at)),
+        }
     }
 
     /// Handles an event and pushes the resulting commands. `random` is uniformly distributed.
@@ -229,52 +280,54 @@ impl Machine {
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) {
-        self.waiting.retain(|_, until| *until > now);
+        self.waiting.retain(|_, wait| wait.until > now);
         match event {
             Event::Tick => {}
-            Event::Claimed(claimed) => self.on_claimed(now, claimed, out),
+            Event::Claimed(claimed) => self.on_claimed(now, claimed),
             Event::Answered(id, answer) => self.on_answered(now, id, answer, random()),
-            Event::Noted(noted) => self.on_noted(now, noted),
         }
         if self.fenced {
             return;
         }
-        if !self.ended.is_empty() && self.noting.is_empty() && now >= self.note_at {
-            self.noting = std::mem::take(&mut self.ended);
-            out.push(Command::Note(self.noting.clone()));
+        self.give_back(now);
+        while let Some(topic) = self.next_topic() {
+            self.send(now, &topic, out);
         }
-        if self.may_claim() && now >= self.look_at {
-            self.claim(out);
+        if !self.claiming && self.claim_at().is_some_and(|at| at <= now) {
+            self.claim(now, out);
         }
     }
 
-    fn on_claimed(
-        &mut self,
-        now: Mono,
-        claimed: Result<Vec<Claimed>, Refused>,
-        out: &mut Vec<Command>,
-    ) {
+    fn on_claimed(&mut self, now: Mono, claimed: Result<Vec<Claimed>, Refused>) {
         self.claiming = false;
+        let noting = std::mem::take(&mut self.noting);
         match claimed {
-            Ok(messages) => {
-                for message in messages {
-                    let (topic, attempt) = (message.topic.clone(), message.attempt);
-                    self.under_way.insert(message.id, UnderWay { topic, attempt });
-                    out.push(Command::Send(message));
-                }
-                // With fewer places than topics, some were left out: their turn is now.
-                match self.room().is_empty() {
-                    true => self.look_again(now + self.settings.poll),
-                    false => self.look_at = now,
-                }
-            }
+            Ok(messages) => messages.into_iter().for_each(|message| self.take(now, message)),
             Err(Refused::Fenced) => self.fenced = true,
-            Err(Refused::Later) => self.look_again(now + STORE_RETRY.max(self.settings.poll)),
+            Err(Refused::Later) => {
+                self.ended.splice(0..0, noting);
+                self.retry_at = now + STORE_RETRY;
+            }
         }
+    }
+
+    fn take(&mut self, now: Mono, message: Claimed) {
+        // Its hold has ended: the result of the request under way is that of its latest attempt.
+        if let Some(sent) = self.sending.get_mut(&message.id) {
+            sent.attempt = message.attempt;
+            return;
+        }
+        let ready = self.ready.entry(message.topic.clone()).or_default();
+        ready.retain(|of| of.message.id != message.id);
+        ready.push_back(Ready { message, since: now });
     }
 
     fn on_answered(&mut self, now: Mono, id: u64, answer: Answer, random: u64) {
-        let Some(sent) = self.under_way.get(&id) else { return };
+        let Some(sent) = self.sending.remove(&id) else { return };
+        if let Some(busy) = self.busy.get_mut(&sent.topic) {
+            *busy -= 1;
+        }
+        self.busy.retain(|_, busy| *busy > 0);
         let Some(rules) = self.settings.topics.get(&sent.topic) else { return };
         // A receiver that names the time gets its messages then.
         let asked = matches!(&answer, Answer::Replied { retry_after: Some(_), .. });
@@ -282,21 +335,26 @@ impl Machine {
             Answer::Unsent(error) => {
                 // Those that were claimed together fail together, and count once.
                 let times = self.unsent.entry(sent.topic.clone()).or_default();
-                let until = self.waiting.entry(sent.topic.clone()).or_insert_with(|| {
+                let wait = self.waiting.entry(sent.topic.clone()).or_insert_with(|| {
                     *times = times.saturating_add(1);
-                    now + rules.waits().pause(*times - 1, random).min(TOPIC_PAUSE_MAX)
+                    let pause = rules.waits().pause(*times - 1, random).min(TOPIC_PAUSE_MAX);
+                    Wait { until: now + pause, error: bounded(error) }
                 });
-                End::Unsent { after: until.since(now), error: bounded(error) }
+                End::Unsent { after: wait.until.since(now), error: wait.error.clone() }
             }
             answer => {
                 self.unsent.remove(&sent.topic);
                 judge(rules, sent.attempt, answer, random)
             }
         };
+        let delivered = matches!(end, End::Delivered(_));
+        match delivered && now.since(sent.since) <= QUICK_MAX && sent.bytes <= QUICK_BYTES_MAX {
+            true => self.quick.insert(sent.topic.clone()),
+            false => self.quick.remove(&sent.topic),
+        };
         let attempt = Attempt { id, attempt: sent.attempt, end };
-        let topic = sent.topic.clone();
         self.ended.push(attempt.clone());
-        self.note_outage(now, topic, attempt, asked);
+        self.note_outage(now, sent.topic, attempt, asked);
     }
 
     /// Records whether a receiver is away. Once it is back, the messages that wait for their pauses are due: their
@@ -335,89 +393,106 @@ impl Machine {
         }
     }
 
-    fn on_noted(&mut self, now: Mono, noted: Result<(), Refused>) {
-        let noting = std::mem::take(&mut self.noting);
-        match noted {
-            Ok(()) => {
-                for attempt in noting {
-                    self.under_way.remove(&attempt.id);
+    /// Ends the claims of messages that cannot be sent now: their topic waits, or no place has become free in time.
+    fn give_back(&mut self, now: Mono) {
+        let (waiting, ended) = (&self.waiting, &mut self.ended);
+        self.ready.retain(|topic, ready| {
+            let wait = waiting.get(topic);
+            while let Some(first) = ready.front() {
+                if wait.is_none() && now.since(first.since) < PLACE_WAIT_MAX {
+                    break;
                 }
-                // Messages that waited behind these, for their turn or for room, can be claimed
-                // now.
-                self.look_again(now);
+                let (id, attempt) = (first.message.id, first.message.attempt);
+                let (after, error) = match wait {
+                    Some(wait) => (wait.until.since(now), wait.error.clone()),
+                    None => (Duration::ZERO, NO_PLACE.to_owned()),
+                };
+                ended.push(Attempt { id, attempt, end: End::Unsent { after, error } });
+                ready.pop_front();
             }
-            Err(Refused::Fenced) => self.fenced = true,
-            Err(Refused::Later) => {
-                self.ended.splice(0..0, noting);
-                self.note_at = now + STORE_RETRY;
-            }
+            !ready.is_empty()
+        });
+    }
+
+    /// The topics, the one whose turn it is first.
+    fn in_turn(&self) -> impl Iterator<Item = (&String, &Rules)> {
+        let topics = self.settings.topics.len();
+        self.settings.topics.iter().cycle().skip(self.turn % topics.max(1)).take(topics)
+    }
+
+    fn busy(&self, topic: &str) -> u32 {
+        self.busy.get(topic).copied().unwrap_or_default()
+    }
+
+    /// The topic of which a message is sent next. Those of which none is being sent come first. One place
+    /// is kept for each of them, up to half of all, so that receivers that do not answer cannot take all.
+    fn next_topic(&self) -> Option<String> {
+        let of_all = self.settings.concurrency.saturating_sub(self.sending.len() as u32);
+        if of_all == 0 || self.ready.is_empty() {
+            return None;
+        }
+        let is_ready = |topic: &str| self.ready.contains_key(topic);
+        if let Some((topic, _)) = self.in_turn().find(|(t, _)| is_ready(t) && self.busy(t) == 0) {
+            return Some(topic.clone());
+        }
+        let idle = |topic: &&String| self.busy(topic) == 0 && !self.waiting.contains_key(*topic);
+        let kept = self.settings.topics.keys().filter(idle).count() as u32;
+        if of_all <= kept.min(self.settings.concurrency / 2) {
+            return None;
+        }
+        let mut all = self.in_turn();
+        let next = all.find(|(t, rules)| is_ready(t) && self.busy(t) < rules.concurrency);
+        next.map(|(topic, _)| topic.clone())
+    }
+
+    fn send(&mut self, now: Mono, topic: &str, out: &mut Vec<Command>) {
+        let Some(ready) = self.ready.get_mut(topic) else { return };
+        if let Some(Ready { message, .. }) = ready.pop_front() {
+            let (attempt, bytes) = (message.attempt, message.payload.len());
+            let sending = Sending { topic: topic.to_owned(), attempt, bytes, since: now };
+            self.sending.insert(message.id, sending);
+            *self.busy.entry(topic.to_owned()).or_default() += 1;
+            out.push(Command::Send(message));
+        }
+        if self.ready.get(topic).is_some_and(VecDeque::is_empty) {
+            self.ready.remove(topic);
         }
     }
 
-    /// Asks for all topics again, from that time on.
-    fn look_again(&mut self, at: Mono) {
-        self.asked.clear();
-        self.look_at = at;
-    }
-
-    fn may_claim(&self) -> bool {
-        let unwritten = !self.ended.is_empty() || !self.noting.is_empty();
-        !self.fenced && !self.claiming && !unwritten && !self.room().is_empty()
-    }
-
-    /// How many messages of each topic that was not asked for yet may be claimed, in the order of their
-    /// turn. One place is kept for each topic without any under way, so that receivers that do not answer
-    /// cannot take all. If there are more such topics than places, the first in turn have one each. Topics with
-    /// messages under way come before further places for those without: most of these have no messages.
+    /// How many messages of each topic may be claimed, in the order of their turn: at least one of each that is not
+    /// full, so that none waits for another.
     fn room(&self) -> Vec<(String, u32)> {
-        let mut under_way: BTreeMap<&str, u32> = BTreeMap::new();
-        for sent in self.under_way.values() {
-            *under_way.entry(&sent.topic).or_default() += 1;
-        }
-        let count = |topic: &str| under_way.get(topic).copied().unwrap_or_default();
-        let all: u32 = under_way.values().sum();
-        let mut left = self.settings.concurrency.saturating_sub(all);
-        let waits = |topic: &str| self.waiting.contains_key(topic);
-        let is_idle = |topic: &&String| count(topic) == 0 && !waits(topic);
-        let mut kept = self.settings.topics.keys().filter(is_idle).count() as u32;
-        let topics = self.settings.topics.len().max(1);
-        let in_turn = self.settings.topics.iter().cycle().skip(self.turn % topics).take(topics);
-        // Each with its messages under way, what more it may have, and what it gets.
-        let mut room: Vec<(&String, u32, u32, u32)> = in_turn
-            .filter(|(topic, _)| !self.asked.contains(*topic) && !waits(topic))
-            .map(|(topic, rules)| {
-                let busy = count(topic);
-                (topic, busy, rules.concurrency.saturating_sub(busy), 0)
-            })
-            .collect();
-        for (_, busy, more, gets) in &mut room {
-            if *busy == 0 {
-                kept -= 1;
-                *gets = left.min(*more).min(1);
-                left -= *gets;
+        let ready = |topic: &str| self.ready.get(topic).map_or(0, |ready| ready.len() as u32);
+        let claimed =
+            self.sending.len() as u32 + self.ready.keys().map(|of| ready(of)).sum::<u32>();
+        let most = self.settings.concurrency.saturating_mul(1 + AHEAD);
+        let mut left = most.saturating_sub(claimed);
+        let mut room = Vec::new();
+        for (topic, rules) in self.in_turn().filter(|(topic, _)| !self.waiting.contains_key(*topic))
+        {
+            let ahead = if self.quick.contains(topic) { AHEAD } else { 0 };
+            let most = rules.concurrency.saturating_mul(1 + ahead);
+            let more = most.saturating_sub(self.busy(topic) + ready(topic)).min(left.max(1));
+            if more > 0 {
+                left = left.saturating_sub(more);
+                room.push((topic.clone(), more));
             }
         }
-        for of_idle in [false, true] {
-            for (_, busy, more, gets) in &mut room {
-                if (*busy == 0) == of_idle {
-                    let further = left.saturating_sub(kept).min(*more - *gets);
-                    *gets += further;
-                    left -= further;
-                }
-            }
-        }
-        room.retain(|(.., gets)| *gets > 0);
-        room.into_iter().map(|(topic, _, _, gets)| (topic.clone(), gets)).collect()
+        room
     }
 
-    fn claim(&mut self, out: &mut Vec<Command>) {
-        let longest = self.settings.topics.values().map(|rules| rules.timeout).max();
-        let hold = longest.unwrap_or_default() + HOLD_MARGIN;
-        let room = self.room();
+    fn claim(&mut self, now: Mono, out: &mut Vec<Command>) {
+        let rules = || self.settings.topics.values();
+        let timeout = rules().map(|rules| rules.timeout).max().unwrap_or_default();
+        let hold = timeout + PLACE_WAIT_MAX + HOLD_MARGIN;
+        let pause = rules().map(|rules| rules.backoff_max).max().unwrap_or_default();
+        let wait_max = hold.max(pause).max(TOPIC_PAUSE_MAX);
+        let claim = Claim { room: self.room(), hold, wait_max };
         self.turn = self.turn.wrapping_add(1);
-        self.asked.extend(room.iter().map(|(topic, _)| topic.clone()));
         self.claiming = true;
-        out.push(Command::Claim { room, hold });
+        self.look_at = now + self.settings.poll;
+        self.noting = std::mem::take(&mut self.ended);
+        out.push(Command::Claim { ended: self.noting.clone(), claim });
     }
 }
 

@@ -1510,31 +1510,25 @@ pub trait Store: Send + Sync {
 
     // ---- the outbox
 
-    /// Claims pending messages that are due, the longest due first, at most the given number per
-    /// topic. Each claim counts one attempt and hides the message for `hold`. Of one topic, tenant
-    /// and key, only the first pending message can be claimed; it is due from the moment on in which
-    /// it became the first. If nothing is found, nothing is written.
+    /// Records the results of attempts, then claims messages for one attempt each, in one transaction: the
+    /// oldest of each topic. A result is ignored if it is not of the latest attempt of its message, or if
+    /// the message has ended. Each claim counts one attempt and hides the message for the hold. Of one
+    /// topic, tenant and key, only the first pending message can be claimed; it is due from the moment on in
+    /// which it became the first. A row that cannot be read is given up. Without results, and if nothing is found, nothing is written.
     ///
     /// # Errors
     /// [`Error::Fenced`] below the fence.
     async fn claim_messages(
         &self,
         fence: &FencingToken,
-        room: &[(String, u32)],
-        hold: Duration,
+        ended: &[Attempt],
+        claim: &delivery::Claim,
     ) -> Result<Vec<Claimed>>;
-
-    /// Records the results of attempts. A result is ignored if it is not of the latest attempt of
-    /// its message, or if the message has ended.
-    ///
-    /// # Errors
-    /// [`Error::Fenced`] below the fence.
-    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()>;
 
     /// Reads the first pending messages of a topic for a broker, without those that are known and those
     /// of the sequences that are held: at most `limit`, and no more than `bytes` of payloads if it is not
     /// a single one. Messages of a sequence are returned in its order and without gaps, unless a gap is
-    /// known. Nothing is written.
+    /// known. Nothing is written, except that a row that cannot be read is given up.
     async fn read_messages(
         &self,
         topic: &str,

@@ -101,11 +101,8 @@ impl World<'_> {
             None => self.connect(),
         };
         let event = match command {
-            Command::Claim { room, hold } => {
-                Event::Claimed(told(now(store.claim_messages(fence, &room, hold))))
-            }
-            Command::Note(attempts) => {
-                Event::Noted(told(now(store.end_attempts(fence, &attempts))))
+            Command::Claim { ended, claim } => {
+                Event::Claimed(told(now(store.claim_messages(fence, &ended, &claim))))
             }
             Command::Send(message) => {
                 let id = message.id;

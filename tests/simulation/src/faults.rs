@@ -40,7 +40,7 @@ const RARE: [&str; 11] = [
 
 /// The writes of the store's port that a world carries out. The others belong to reviews, to brokers and to messages
 /// of the product, which have their own tests.
-pub const WRITES: [&str; 19] = [
+pub const WRITES: [&str; 18] = [
     "abandon",
     "apply_command",
     "begin",
@@ -49,7 +49,6 @@ pub const WRITES: [&str; 19] = [
     "claim_partitions",
     "commit",
     "decide_slots",
-    "end_attempts",
     "end_scan",
     "find_commit",
     "forget_node",

@@ -335,19 +335,15 @@ fn of_renewal(what: &str, answer: Option<bool>) -> String {
 /// What delivery wants.
 pub(super) fn delivery(command: &delivery::Command) -> String {
     match command {
-        delivery::Command::Claim { room, .. } => {
-            let room = room.iter().map(|(topic, limit)| format!("{limit} of {topic}"));
-            format!("claims messages: {}", list(room))
+        delivery::Command::Claim { ended, claim } => {
+            let room = claim.room.iter().map(|(topic, limit)| format!("{limit} of {topic}"));
+            let ended = ended.iter().map(|attempt| format!("{} {:?}", attempt.id, attempt.end));
+            format!("claims messages: {}; notes attempts: {}", list(room), list(ended))
         }
         delivery::Command::Send(message) => {
             let (key, sequence, attempt) = (&message.key, message.sequence, message.attempt);
             let payload = String::from_utf8_lossy(&message.payload);
             format!("sends {payload}: number {sequence} of {key}, attempt {attempt}")
-        }
-        delivery::Command::Note(attempts) => {
-            let attempts =
-                attempts.iter().map(|attempt| format!("{} {:?}", attempt.id, attempt.end));
-            format!("notes attempts: {}", list(attempts))
         }
     }
 }

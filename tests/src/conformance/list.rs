@@ -182,6 +182,8 @@ macro_rules! store_conformance {
                 a_new_mapping_is_in_force_at_once,
             }
             outbox {
+                a_claim_records_results_and_finds_what_they_make_due,
+                a_message_that_waits_for_too_long_is_due,
                 a_claimed_message_is_hidden_for_the_hold,
                 an_attempt_that_could_not_be_made_is_given_back,
                 messages_of_a_key_go_one_after_the_other,

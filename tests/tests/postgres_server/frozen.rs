@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use besom_core::delivery::Claim;
 use besom_core::proposal::Change;
 use besom_core::value::{Field, Value};
 use besom_ports::store::{Error, Store};
@@ -160,10 +161,9 @@ fn messages_that_are_not_taken_in_hold_no_fence() {
         };
         stage.world.settle(candidate("e"), apply(vec![], (0..16).map(emit).collect())).await;
         let (store, leader) = (Arc::clone(&stage.frozen), stage.world.fence.clone());
-        let room = [("t".to_owned(), 16)];
-        tokio::spawn(
-            async move { store.claim_messages(&leader, &room, Duration::from_secs(60)).await },
-        );
+        let minute = Duration::from_secs(60);
+        let claim = Claim { room: vec![("t".to_owned(), 16)], hold: minute, wait_max: minute };
+        tokio::spawn(async move { store.claim_messages(&leader, &[], &claim).await });
         stage.until_untaken().await;
         stage.world.store().raise_fence(&fence(2), &"node-2".into(), None).await.unwrap();
     });

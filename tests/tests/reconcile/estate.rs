@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_config::{Config, Overrides, Plugin, RawConfig};
-use besom_core::delivery::{self, Attempt};
+use besom_core::delivery::{self, Attempt, Claim};
 use besom_core::ids::{CommitId, FencingToken, Incarnation, OwnerEpoch, Partition};
 use besom_core::proposal::Change;
 use besom_core::queue::{self, Decision};
@@ -259,8 +259,10 @@ impl Estate {
 
     /// Claims the messages that are due.
     pub async fn claim(&self) -> Vec<Claimed> {
-        let room: Vec<_> = TOPICS.iter().map(|name| (format!("workspace.{name}"), 8)).collect();
-        self.store().claim_messages(&self.fence, &room, Duration::from_secs(15)).await.unwrap()
+        let room = TOPICS.iter().map(|name| (format!("workspace.{name}"), 8)).collect();
+        let wait_max = Duration::from_secs(3_600);
+        let claim = Claim { room, hold: Duration::from_secs(15), wait_max };
+        self.store().claim_messages(&self.fence, &[], &claim).await.unwrap()
     }
 
     /// Sends a message; the result is not recorded yet.
@@ -274,7 +276,8 @@ impl Estate {
 
     /// Records the result of an attempt.
     pub async fn note(&self, attempt: Attempt) -> besom_ports::store::Result<()> {
-        self.store().end_attempts(&self.fence, &[attempt]).await
+        let none = Claim::default();
+        self.store().claim_messages(&self.fence, &[attempt], &none).await.map(drop)
     }
 
     /// Delivers all due messages; returns the number of attempts.

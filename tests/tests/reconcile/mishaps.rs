@@ -1,7 +1,7 @@
 //! An orchestrator that is unavailable, refuses, hangs, never ends its answer or redirects; and a
 //! host that dies between a delivery and its record.
 
-use besom_core::delivery::{Delivery, End, State};
+use besom_core::delivery::{Claim, Delivery, End, State};
 use besom_ports::store::{Error, MessageQuery, Outcome};
 use besom_tests::servers::orchestrator::{Orchestrator, Reply, willing};
 
@@ -132,7 +132,8 @@ on_every_store! {
         let late = estate.send(&sent).await;
         let stale = besom_tests::conformance::world::fence(1);
         estate.lead(2).await;
-        let marked = estate.store().end_attempts(&stale, &[late]).await;
+        let none = Claim::default();
+        let marked = estate.store().claim_messages(&stale, &[late], &none).await;
         assert!(matches!(marked, Err(Error::Fenced)), "{marked:?}");
         assert!(estate.claim().await.is_empty(), "it shows itself after its hold");
         estate.advance(15);

@@ -137,15 +137,11 @@ async fn lead(
         for command in commands {
             let (store, fence) = (Arc::clone(store), fence.clone());
             match command {
-                Command::Claim { room, hold } => under_way.spawn(async move {
-                    let claimed = store.claim_messages(&fence, &room, hold).await;
-                    Event::Claimed(claimed.map_err(|error| refused("claimed", &error)))
-                }),
-                Command::Note(attempts) => {
-                    attempts.iter().for_each(|attempt| receivers.note(attempt, health));
+                Command::Claim { ended, claim } => {
+                    ended.iter().for_each(|attempt| receivers.note(attempt, health));
                     under_way.spawn(async move {
-                        let noted = store.end_attempts(&fence, &attempts).await;
-                        Event::Noted(noted.map_err(|error| refused("marked", &error)))
+                        let claimed = store.claim_messages(&fence, &ended, &claim).await;
+                        Event::Claimed(claimed.map_err(|error| refused("claimed", &error)))
                     })
                 }
                 Command::Send(message) => {
@@ -395,6 +391,7 @@ pub fn idempotency_key(identity: &str, message: &Claimed) -> String {
 #[cfg(test)]
 mod tests {
     use besom_core::activity::Timeouts;
+    use besom_core::delivery::Claim;
     use besom_core::ids::Term;
     use besom_core::proposal::Change;
     use besom_core::time::Time;
@@ -472,15 +469,20 @@ mod tests {
             store.write(&[(None, change)]).expect("a message");
         };
         let claim = async || {
-            let room = [("t".to_owned(), 9)];
-            let claimed = store.claim_messages(&fence, &room, Duration::from_secs(9)).await;
-            claimed.expect("a claim")
+            let second = Duration::from_secs(1);
+            let room = vec![("t".to_owned(), 9)];
+            let claim = Claim { room, hold: second, wait_max: second };
+            store.claim_messages(&fence, &[], &claim).await.expect("a claim")
+        };
+        let record = async |ended: &[Attempt]| {
+            let none = store.claim_messages(&fence, ended, &Claim::default()).await;
+            assert!(none.expect("noted").is_empty());
         };
         let give_up = async || {
             let message = claim().await.remove(0);
             let end = End::GivenUp { error: "no".into(), reply: None };
             let attempt = Attempt { id: message.id, attempt: message.attempt, end };
-            store.end_attempts(&fence, &[attempt]).await.expect("noted");
+            record(&[attempt]).await;
         };
         let health = Health::default();
         let shown = async || {
@@ -496,7 +498,7 @@ mod tests {
         let claimed = claim().await;
         let delivered =
             claimed.iter().map(|of| Attempt { id: of.id, attempt: 1, end: End::Delivered(None) });
-        store.end_attempts(&fence, &delivered.collect::<Vec<_>>()).await.expect("noted");
+        record(&delivered.collect::<Vec<_>>()).await;
         assert_eq!(shown().await, 0, "the later one has superseded it");
         emit("b");
         give_up().await;

@@ -582,21 +582,19 @@ impl Store for PostgresStore {
     async fn claim_messages(
         &self,
         fence: &FencingToken,
-        room: &[(String, u32)],
-        hold: Duration,
+        ended: &[Attempt],
+        claim: &delivery::Claim,
     ) -> Result<Vec<Claimed>> {
+        let mut ended = ended;
         loop {
             let session = self.pools.take(Use::Write).await?;
-            let (claimed, lagging) = outbox::claim(session, &self.clock, fence, room, hold).await?;
+            let (claimed, lagging) =
+                outbox::claim(session, &self.clock, fence, ended, claim).await?;
             if !claimed.is_empty() || !lagging {
                 return Ok(claimed);
             }
+            ended = &[];
         }
-    }
-
-    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
-        let session = self.pools.take(Use::Write).await?;
-        outbox::end(session, &self.clock, fence, attempts).await
     }
 
     async fn read_messages(

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
-use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, Sequence, State};
+use besom_core::delivery::{Attempt, Claim, Claimed, Delivery, End, Reply, Sequence, State};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -43,12 +43,17 @@ const FIRST: &str = "LATERAL (SELECT o.id, o.no FROM @.outbox o
       AND o.delivered_at IS NULL AND o.given_up_at IS NULL ORDER BY o.no LIMIT 1)";
 
 /// Whether there is anything to claim; usually there is not.
-async fn any(session: &Session, clock: &Clock, room: &[(String, u32)]) -> Job<bool> {
+async fn any(session: &Session, clock: &Clock, claim: &Claim) -> Job<bool> {
     let now: i64 = only(&session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?)?;
-    let sql = "SELECT 1 FROM @.outbox_sequence
-        WHERE topic = $1 AND head IS NOT NULL AND due <= $2 LIMIT 1";
-    for (topic, _) in room {
-        if session.row(sql, params![escaped(topic).into_owned(), now]).await?.is_some() {
+    let never = (Time(now) + claim.wait_max).0;
+    let sql = "SELECT 1 FROM (
+        (SELECT FROM @.outbox_sequence WHERE topic = $1 AND head IS NOT NULL AND due <= $2 LIMIT 1)
+        UNION ALL
+        (SELECT FROM @.outbox_sequence WHERE topic = $1 AND head IS NOT NULL AND due > $3 LIMIT 1)) s
+        LIMIT 1";
+    for (topic, _) in &claim.room {
+        let asked = params![escaped(topic).into_owned(), now, never];
+        if session.row(sql, asked).await?.is_some() {
             return Ok(true);
         }
     }
@@ -84,26 +89,29 @@ async fn lock(tx: &Tx, of: &str, params: Vec<Param<'_>>) -> Job<Vec<String>> {
 /// Maximum number of heads that lag behind and are moved in one transaction.
 const LAGGING_MAX: i64 = 1_000;
 
-/// Claims messages for one attempt each; writes nothing if there are none. Whether heads that lag behind
-/// may be left: the claim has to be repeated if it found nothing.
+/// Records results, and claims messages for one attempt each; writes nothing if there are none. Whether heads that
+/// lag behind may be left: the claim has to be repeated if it found nothing.
 pub(super) async fn claim(
     session: Session,
     clock: &Clock,
     fence: &FencingToken,
-    room: &[(String, u32)],
-    hold: Duration,
+    attempts: &[Attempt],
+    claim: &Claim,
 ) -> Result<(Vec<Claimed>, bool)> {
-    if !any(&session, clock, room).await? {
+    if attempts.is_empty() && !any(&session, clock, claim).await? {
         return Ok((Vec::new(), false));
     }
     let mut first = Pipeline::default();
     hold_fence(&mut first, fence);
     let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => claimed(&tx, room, hold).await,
-        Err(fenced) => Err(fenced),
+    let done = async {
+        check_fence(&answers[0])?;
+        if !attempts.is_empty() {
+            ended(&tx, attempts).await?;
+        }
+        claimed(&tx, claim).await
     };
-    let (claimed, lagging) = match done {
+    let (claimed, lagging) = match done.await {
         Ok(done) => done,
         Err(failure) => {
             tx.session.rollback().await;
@@ -133,21 +141,33 @@ fn message(row: &Row, topic: &str, payload: Vec<u8>) -> Job<Claimed> {
     })
 }
 
-async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<(Vec<Claimed>, bool)> {
+async fn claimed(tx: &Tx, claim: &Claim) -> Job<(Vec<Claimed>, bool)> {
     let (mut claimed, mut lagging) = (Vec::new(), false);
-    for (topic, limit) in room {
+    hasten(tx, claim).await?;
+    for (topic, limit) in &claim.room {
         let begin = claimed.len();
-        if !take(tx, topic, *limit, hold, &mut claimed).await? {
+        if !take(tx, topic, *limit, claim.hold, &mut claimed).await? {
             // Some of the first have nothing pending: those behind them may have.
             let due = params![escaped(topic).into_owned(), tx.now.0, LAGGING_MAX];
             let due = tx.query(DUE, due).await?;
             lagging |= due.len() as i64 == LAGGING_MAX;
             advance(tx, firsts(&due)?).await?;
-            take(tx, topic, *limit, hold, &mut claimed).await?;
+            take(tx, topic, *limit, claim.hold, &mut claimed).await?;
         }
         claimed[begin..].sort_unstable_by_key(|message| message.id);
     }
     Ok((claimed, lagging))
+}
+
+/// Makes sequences due that wait for longer than any can: the clock was set back.
+async fn hasten(tx: &Tx, claim: &Claim) -> Job<()> {
+    let sql = "UPDATE @.outbox_sequence SET due = $2 WHERE sequence IN (
+        SELECT sequence FROM @.outbox_sequence
+        WHERE topic = ANY($1::text[]) AND head IS NOT NULL AND due > $3 FOR UPDATE SKIP LOCKED)";
+    let topics: Vec<String> =
+        claim.room.iter().map(|(topic, _)| escaped(topic).into_owned()).collect();
+    tx.execute(sql, params![topics, tx.now.0, (tx.now + claim.wait_max).0]).await?;
+    Ok(())
 }
 
 /// The first column of each row.
@@ -351,22 +371,6 @@ pub(super) async fn discard(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
 }
 
 /// Records the results of attempts.
-pub(super) async fn end(
-    session: Session,
-    clock: &Clock,
-    fence: &FencingToken,
-    attempts: &[Attempt],
-) -> Result<()> {
-    let mut first = Pipeline::default();
-    hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
-    let done = match check_fence(&answers[0]) {
-        Ok(()) => ended(&tx, attempts).await,
-        Err(fenced) => Err(fenced),
-    };
-    tx.finish(done).await
-}
-
 async fn ended(tx: &Tx, attempts: &[Attempt]) -> Job<()> {
     let ids: Vec<i64> = attempts.iter().map(|attempt| attempt.id as i64).collect();
     lock(tx, "o.id = ANY($1::int8[])", params![ids]).await?;

@@ -589,26 +589,23 @@ impl Store for SqliteStore {
     async fn claim_messages(
         &self,
         fence: &FencingToken,
-        room: &[(String, u32)],
-        hold: Duration,
+        ended: &[Attempt],
+        claim: &delivery::Claim,
     ) -> Result<Vec<Claimed>> {
-        let (asked, now) = (room.to_vec(), self.clock.now());
-        if !self.inspection.read(move |conn| outbox::any(conn, &asked, now)).await? {
+        let (asked, now) = (claim.clone(), self.clock.now());
+        let any = move |conn: &_| outbox::any(conn, &asked, now);
+        if ended.is_empty() && !self.inspection.read(any).await? {
             return Ok(Vec::new());
         }
+        let mut ended = ended.to_vec();
         loop {
-            let (fence, room) = (fence.clone(), room.to_vec());
-            let claim = move |tx: &mut Tx<'_>| outbox::claim(tx, &fence, &room, hold);
+            let (fence, ended, claim) = (fence.clone(), std::mem::take(&mut ended), claim.clone());
+            let claim = move |tx: &mut Tx<'_>| outbox::claim(tx, &fence, &ended, &claim);
             let (claimed, lagging) = self.writer.run(Priority::Heavy, claim).await?;
             if !claimed.is_empty() || !lagging {
                 return Ok(claimed);
             }
         }
-    }
-
-    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
-        let (fence, attempts) = (fence.clone(), attempts.to_vec());
-        self.writer.run(Priority::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
     }
 
     async fn read_messages(
@@ -621,7 +618,14 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Claimed>> {
         let (topic, known, held) = (topic.to_owned(), known.to_vec(), held.to_vec());
         let read = move |conn: &_| outbox::read(conn, &topic, &known, &held, limit, bytes);
-        self.inspection.read(read).await
+        let (read, unreadable) = self.inspection.read(read).await?;
+        if !unreadable.is_empty() {
+            let all = move |tx: &mut Tx<'_>| {
+                unreadable.iter().try_for_each(|message| outbox::give_up_unread(tx, message))
+            };
+            self.writer.run(Priority::Heavy, all).await?;
+        }
+        Ok(read)
     }
 
     async fn end_messages(

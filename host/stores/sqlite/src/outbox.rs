@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
-use besom_core::delivery::{self, Attempt, Claimed, Delivery, End, Reply, State};
+use besom_core::delivery::{self, Attempt, Claim, Claimed, Delivery, End, Reply, State};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 use rusqlite::types::ValueRef;
@@ -18,7 +18,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use super::error::Job;
 use super::leadership::check_fence;
 use super::runs::json;
-use super::values::{TenantCell, tenant_cell};
+use super::values::{RawCell, TenantCell, tenant_cell};
 use super::writer::Tx;
 use besom_ports::store::{
     DISCARDED, Message, MessageQuery, MessageSelector, Pending, WaitingTopic,
@@ -147,13 +147,16 @@ const DUE: &str = "SELECT s.key, s.tenant, o.id, o.no FROM besom_outbox_sequence
     WHERE s.topic = ?1 AND s.head IS NOT NULL AND s.due <= ?2 ORDER BY s.due, s.turn LIMIT ?3";
 
 /// Whether there is anything to claim; usually there is not.
-pub(super) fn any(conn: &Connection, room: &[(String, u32)], now: Time) -> Job<bool> {
+pub(super) fn any(conn: &Connection, claim: &Claim, now: Time) -> Job<bool> {
     let mut due = conn.prepare_cached(
         "SELECT 1 FROM besom_outbox_sequence
-         WHERE topic = ?1 AND head IS NOT NULL AND due <= ?2 LIMIT 1",
+         WHERE topic = ?1 AND head IS NOT NULL AND due BETWEEN ?2 AND ?3 LIMIT 1",
     )?;
-    for (topic, _) in room {
-        if due.exists(params![topic, now.0])? {
+    let never = now + claim.wait_max;
+    for (topic, _) in &claim.room {
+        if due.exists(params![topic, i64::MIN, now.0])?
+            || due.exists(params![topic, never.0.saturating_add(1), i64::MAX])?
+        {
             return Ok(true);
         }
     }
@@ -161,7 +164,7 @@ pub(super) fn any(conn: &Connection, room: &[(String, u32)], now: Time) -> Job<b
 }
 
 /// A topic, a key and a tenant.
-type Sequence = (String, String, TenantCell);
+type Sequence = [RawCell; 3];
 
 /// Moves the head of sequences to their first pending message, which is due now if it is another than
 /// before.
@@ -175,7 +178,7 @@ fn advance(tx: &Tx<'_>, sequences: &[Sequence]) -> Job<()> {
            due = ?4, turn = coalesce((SELECT id FROM f), 0)
          WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND head IS NOT (SELECT no FROM f)",
     )?;
-    for (topic, key, tenant) in sequences {
+    for [topic, key, tenant] in sequences {
         advance.execute(params![topic, key, tenant, tx.now.0])?;
     }
     Ok(())
@@ -203,39 +206,51 @@ fn claimed(r: &Row<'_>, topic: &str) -> rusqlite::Result<Claimed> {
 /// Maximum number of heads that lag behind and are moved in one transaction.
 const LAGGING_MAX: u32 = 1_000;
 
-/// Claims messages for one attempt each. Whether heads that lag behind may be left: the claim has to be
-/// repeated if it found nothing.
+/// Records results, and claims messages for one attempt each. Whether heads that lag behind may be left: the claim
+/// has to be repeated if it found nothing.
 pub(super) fn claim(
     tx: &mut Tx<'_>,
     fence: &FencingToken,
-    room: &[(String, u32)],
-    hold: Duration,
+    ended: &[Attempt],
+    claim: &Claim,
 ) -> Job<(Vec<Claimed>, bool)> {
     check_fence(tx, fence)?;
+    end(tx, ended)?;
     let (mut claimed, mut lagging) = (Vec::new(), false);
-    for (topic, limit) in room {
-        if take(tx, topic, *limit, hold, &mut claimed)? {
+    for (topic, limit) in &claim.room {
+        hasten(tx, topic, claim.wait_max)?;
+        if take(tx, topic, *limit, claim.hold, &mut claimed)? {
             continue;
         }
         // Some of the first have nothing pending: those behind them may have.
         let due = due(tx, topic, LAGGING_MAX)?;
         lagging |= due.len() == LAGGING_MAX as usize;
-        let sequences: Vec<Sequence> =
-            due.into_iter().map(|(key, tenant, _)| (topic.clone(), key, tenant)).collect();
+        let sequences: Vec<Sequence> = due.into_iter().map(|(sequence, _)| sequence).collect();
         advance(tx, &sequences)?;
-        take(tx, topic, *limit, hold, &mut claimed)?;
+        take(tx, topic, *limit, claim.hold, &mut claimed)?;
     }
     Ok((claimed, lagging))
 }
 
-/// A sequence that is due: its key, its tenant, and the id and number of its first pending message.
-type Due = (String, TenantCell, Option<(i64, i64)>);
+/// Makes sequences due that wait for longer than any can: the clock was set back.
+fn hasten(tx: &Tx<'_>, topic: &str, wait_max: Duration) -> Job<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE besom_outbox_sequence SET due = ?2
+             WHERE topic = ?1 AND head IS NOT NULL AND due > ?3",
+        )?
+        .execute(params![topic, tx.now.0, (tx.now + wait_max).0])?;
+    Ok(())
+}
+
+/// A sequence that is due, and the id and number of its first pending message.
+type Due = (Sequence, Option<(i64, i64)>);
 
 fn due(tx: &Tx<'_>, topic: &str, limit: u32) -> Job<Vec<Due>> {
     let mut due = tx.conn.prepare_cached(DUE)?;
     let due = due.query_map(params![topic, tx.now.0, limit], |r| {
         let (id, no): (Option<i64>, Option<i64>) = (r.get(2)?, r.get(3)?);
-        Ok((r.get(0)?, r.get(1)?, id.zip(no)))
+        Ok(([RawCell::from(topic), r.get(0)?, r.get(1)?], id.zip(no)))
     })?;
     Ok(due.collect::<Result<_, _>>()?)
 }
@@ -250,28 +265,66 @@ fn take(
 ) -> Job<bool> {
     let until = (tx.now + hold).0;
     let mut all = true;
-    for (key, tenant, first) in due(tx, topic, limit)? {
+    let mut hide = tx.conn.prepare_cached(
+        "UPDATE besom_outbox_sequence SET head = ?4, due = ?5
+         WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
+    )?;
+    let mut take = tx.conn.prepare_cached(&format!(
+        "UPDATE besom_outbox SET attempts = max(attempts, 0) + 1 WHERE id = ?1 RETURNING {CLAIMED}"
+    ))?;
+    for (sequence, first) in due(tx, topic, limit)? {
         let Some((id, no)) = first else {
             all = false;
             continue;
         };
-        tx.conn
-            .prepare_cached(
-                "UPDATE besom_outbox_sequence SET head = ?4, due = ?5
-                 WHERE topic = ?1 AND key = ?2 AND tenant = ?3",
-            )?
-            .execute(params![topic, key, tenant, no, until])?;
-        let mut take = tx.conn.prepare_cached(&format!(
-            "UPDATE besom_outbox SET attempts = max(attempts, 0) + 1 WHERE id = ?1 RETURNING {CLAIMED}"
-        ))?;
-        claimed.push(take.query_row(params![id], |r| self::claimed(r, topic))?);
+        let [topic_cell, key, tenant] = &sequence;
+        hide.execute(params![topic_cell, key, tenant, no, until])?;
+        match take.query_row(params![id], |r| self::claimed(r, topic)) {
+            Ok(message) => claimed.push(message),
+            Err(error) if is_unreadable(&error) => {
+                give_up_unread(tx, &Unreadable { id, why: error.to_string() })?;
+                advance(tx, &[sequence])?;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(all)
 }
 
+/// A message that somebody else has written, or damaged.
+pub(super) struct Unreadable {
+    id: i64,
+    why: String,
+}
+
+/// Whether the cells of a row are not what the program can have written.
+fn is_unreadable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::*;
+    matches!(
+        error,
+        FromSqlConversionFailure(..)
+            | IntegralValueOutOfRange(..)
+            | InvalidColumnType(..)
+            | Utf8Error(..)
+    )
+}
+
+/// Gives up a message that cannot be read, so that it holds up no other.
+pub(super) fn give_up_unread(tx: &Tx<'_>, message: &Unreadable) -> Job<()> {
+    let Unreadable { id, why } = message;
+    let error = format!("row {id} of besom_outbox: {why}");
+    tracing::error!(error, "a message cannot be read; it is given up");
+    tx.conn
+        .prepare_cached(
+            "UPDATE besom_outbox SET given_up_at = ?2, error = ?3
+             WHERE id = ?1 AND delivered_at IS NULL AND given_up_at IS NULL",
+        )?
+        .execute(params![id, tx.now.0, error])?;
+    Ok(())
+}
+
 /// Records the results of attempts.
-pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -> Job<()> {
-    check_fence(tx, fence)?;
+fn end(tx: &Tx<'_>, attempts: &[Attempt]) -> Job<()> {
     for Attempt { id, attempt, end } in attempts {
         let (delivered, given_up, next, error, reply) = match end {
             End::Delivered(reply) => (Some(tx.now.0), None, None, None, reply.as_ref()),
@@ -304,7 +357,7 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
             advance(tx, &[sequence])?;
             continue;
         };
-        let (topic, key, tenant) = sequence;
+        let [topic, key, tenant] = sequence;
         tx.conn
             .prepare_cached(
                 "UPDATE besom_outbox_sequence SET due = ?4
@@ -316,10 +369,11 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &FencingToken, attempts: &[Attempt]) -
 }
 
 fn sequence(r: &Row<'_>) -> rusqlite::Result<Sequence> {
-    Ok((r.get(0)?, r.get(1)?, r.get(2)?))
+    Ok([r.get(0)?, r.get(1)?, r.get(2)?])
 }
 
-/// The first pending messages of a topic, without those that are known or of a sequence that is held.
+/// The first pending messages of a topic, without those that are known or of a sequence that is held; and those among
+/// them that cannot be read.
 pub(super) fn read(
     conn: &Connection,
     topic: &str,
@@ -327,7 +381,7 @@ pub(super) fn read(
     held: &[delivery::Sequence],
     limit: u32,
     bytes: u64,
-) -> Job<Vec<Claimed>> {
+) -> Job<(Vec<Claimed>, Vec<Unreadable>)> {
     let others = match held.len() {
         0 => String::new(),
         count => {
@@ -349,9 +403,16 @@ pub(super) fn read(
         asked.extend([&of.key as &dyn ToSql, tenant]);
     }
     let mut rows = select.query(&*asked)?;
-    let (mut read, mut left) = (Vec::new(), bytes);
+    let (mut read, mut unreadable, mut left) = (Vec::new(), Vec::new(), bytes);
     while let Some(r) = rows.next()? {
-        let mut message = claimed(r, topic)?;
+        let mut message = match claimed(r, topic) {
+            Ok(message) => message,
+            Err(error) if is_unreadable(&error) => {
+                unreadable.push(Unreadable { id: r.get(0)?, why: error.to_string() });
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         message.attempt += 1;
         let size = message.payload.len() as u64;
         if size > left && !read.is_empty() {
@@ -360,7 +421,7 @@ pub(super) fn read(
         left = left.saturating_sub(size);
         read.push(message);
     }
-    Ok(read)
+    Ok((read, unreadable))
 }
 
 /// Records the results of messages that were read for a broker.
@@ -424,7 +485,7 @@ pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
         "UPDATE besom_outbox_sequence SET head = ?4, due = ?5, turn = ?6
          WHERE topic = ?1 AND key = ?2 AND tenant = ?3 AND (head IS NULL OR head > ?4)",
     )?;
-    for ((topic, key, tenant), no, id) in &again {
+    for ([topic, key, tenant], no, id) in &again {
         due.execute(params![topic, key, tenant, no, tx.now.0, id])?;
     }
     Ok(again.len() as u64)

@@ -154,6 +154,47 @@ impl FromSql for TenantCell {
     }
 }
 
+/// A cell as it is, whatever somebody else has written: a text need not be one of Unicode.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RawCell {
+    Null,
+    Integer(i64),
+    /// Its bits.
+    Real(u64),
+    Text(Vec<u8>),
+    Blob(Vec<u8>),
+}
+
+impl From<&str> for RawCell {
+    fn from(text: &str) -> RawCell {
+        RawCell::Text(text.into())
+    }
+}
+
+impl ToSql for RawCell {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            RawCell::Null => ValueRef::Null,
+            RawCell::Integer(number) => ValueRef::Integer(*number),
+            RawCell::Real(bits) => ValueRef::Real(f64::from_bits(*bits)),
+            RawCell::Text(text) => ValueRef::Text(text),
+            RawCell::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+impl FromSql for RawCell {
+    fn column_result(cell: ValueRef<'_>) -> FromSqlResult<RawCell> {
+        Ok(match cell {
+            ValueRef::Null => RawCell::Null,
+            ValueRef::Integer(number) => RawCell::Integer(number),
+            ValueRef::Real(number) => RawCell::Real(number.to_bits()),
+            ValueRef::Text(text) => RawCell::Text(text.to_vec()),
+            ValueRef::Blob(bytes) => RawCell::Blob(bytes.to_vec()),
+        })
+    }
+}
+
 /// See [`TenantCell`].
 pub(super) fn tenant_cell(tenant: Option<&Tenant>) -> ToSqlOutput<'_> {
     match tenant {

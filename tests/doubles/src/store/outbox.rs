@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
 use besom_core::delivery::feed::{Judged, judge};
-use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, Sequence, State as Stage};
+use besom_core::delivery::{
+    Attempt, Claim, Claimed, Delivery, End, Reply, Sequence, State as Stage,
+};
 use besom_core::ids::{FencingToken, RunId, TaskName, Tenant};
 use besom_core::time::Time;
 
@@ -238,13 +240,15 @@ impl State {
     pub(super) fn claim_messages(
         &mut self,
         fence: &FencingToken,
-        room: &[(String, u32)],
-        hold: Duration,
+        ended: &[Attempt],
+        claim: &Claim,
         now: Time,
     ) -> Result<Vec<Claimed>> {
         self.check_fence(fence)?;
+        self.end_attempts(ended, now);
+        let never = now + claim.wait_max;
         let mut claimed = Vec::new();
-        for (topic, limit) in room {
+        for (topic, limit) in &claim.room {
             let mut seen = BTreeSet::new();
             let mut first = Vec::new();
             for message in self.outbox.iter().filter(|m| m.topic == *topic) {
@@ -252,9 +256,9 @@ impl State {
                 // it is due.
                 if message.stage == Stage::Pending
                     && seen.insert(message.stream())
-                    && message.next_at <= now
+                    && (message.next_at <= now || message.next_at > never)
                 {
-                    first.push((message.next_at, message.id));
+                    first.push((message.next_at.min(now), message.id));
                 }
             }
             first.sort_unstable();
@@ -268,7 +272,7 @@ impl State {
                     continue;
                 }
                 message.attempts += 1;
-                message.next_at = now + hold;
+                message.next_at = now + claim.hold;
                 claimed.push(message.claimed(message.attempts));
             }
         }
@@ -340,13 +344,7 @@ impl State {
         discarded
     }
 
-    pub(super) fn end_attempts(
-        &mut self,
-        fence: &FencingToken,
-        attempts: &[Attempt],
-        now: Time,
-    ) -> Result<()> {
-        self.check_fence(fence)?;
+    fn end_attempts(&mut self, attempts: &[Attempt], now: Time) {
         let outbox = Arc::make_mut(&mut self.outbox);
         for Attempt { id, attempt, end } in attempts {
             let of = |m: &&mut Message| m.id == *id && m.attempts == *attempt;
@@ -370,7 +368,6 @@ impl State {
             }
         }
         self.advance(now);
-        Ok(())
     }
 
     /// See [`store::Store::read_messages`].

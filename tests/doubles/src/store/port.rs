@@ -377,16 +377,11 @@ impl Store for MemoryStore {
     async fn claim_messages(
         &self,
         fence: &FencingToken,
-        room: &[(String, u32)],
-        hold: Duration,
+        ended: &[Attempt],
+        claim: &delivery::Claim,
     ) -> Result<Vec<Claimed>> {
         let now = self.time();
-        self.write_as("claim_messages", |state| state.claim_messages(fence, room, hold, now))
-    }
-
-    async fn end_attempts(&self, fence: &FencingToken, attempts: &[Attempt]) -> Result<()> {
-        let now = self.time();
-        self.write_as("end_attempts", |state| state.end_attempts(fence, attempts, now))
+        self.write_as("claim_messages", |state| state.claim_messages(fence, ended, claim, now))
     }
 
     async fn read_messages(

@@ -50,8 +50,8 @@ pub async fn an_entered_message_is_delivered_as_any_other(world: &mut World) {
     assert_eq!((messages[0].task.clone(), messages[0].run), (None, None));
     assert_eq!((messages[0].tenant.clone(), messages[0].at), (Some(tenant("a")), world.now));
     assert_eq!((messages[1].task.clone(), messages[3].tenant.clone()), (Some(task("task")), None));
-    let room = [("t".to_owned(), 10)];
-    let claimed = world.store().claim_messages(&world.fence, &room, MINUTE).await.expect("a claim");
+    let claim = super::outbox::of(&[("t", 10)]);
+    let claimed = world.store().claim_messages(&world.fence, &[], &claim).await.expect("a claim");
     assert_eq!(told(&claimed), [expected[0], expected[3]], "the first of each sequence");
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use besom_core::delivery::{End, Reply, Sequence, State};
+use besom_core::delivery::{self, End, Reply, Sequence, State};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_ports::store::{
@@ -28,8 +28,13 @@ async fn emitted(world: &mut World, messages: &[(&str, &str, &str)]) {
 }
 
 async fn claim(world: &World, topic: &str, limit: u32) -> Vec<Claimed> {
-    let room = [(topic.to_owned(), limit)];
-    world.store().claim_messages(&world.fence, &room, MINUTE).await.expect("a claim")
+    world.store().claim_messages(&world.fence, &[], &of(&[(topic, limit)])).await.expect("a claim")
+}
+
+/// A claim with a hold of a minute.
+pub(super) fn of(room: &[(&str, u32)]) -> delivery::Claim {
+    let room = room.iter().map(|(topic, limit)| ((*topic).to_owned(), *limit)).collect();
+    delivery::Claim { room, hold: MINUTE, wait_max: MINUTE * 60 }
 }
 
 fn payloads(claimed: &[Claimed]) -> Vec<&str> {
@@ -42,7 +47,9 @@ fn reply(status: u16, body: &str) -> Reply {
 
 async fn end(world: &World, message: &Claimed, end: End) {
     let attempt = Attempt { id: message.id, attempt: message.attempt, end };
-    world.store().end_attempts(&world.fence, &[attempt]).await.expect("it is written down");
+    let claim = delivery::Claim::default();
+    let claimed = world.store().claim_messages(&world.fence, &[attempt], &claim).await;
+    assert_eq!(claimed.expect("it is recorded"), []);
 }
 
 async fn delivered(world: &World, message: &Claimed) {
@@ -101,6 +108,45 @@ pub async fn a_claimed_message_is_hidden_for_the_hold(world: &mut World) {
     world.advance(MINUTE);
     let again = claim(world, "t", 10).await;
     assert_eq!((again[0].id, again[0].attempt), (message.id, 2), "the attempt was counted");
+}
+
+/// The results are recorded first: what they make due is claimed by the same call.
+pub async fn a_claim_records_results_and_finds_what_they_make_due(world: &mut World) {
+    emitted(world, &[("t", "a", "a1"), ("t", "a", "a2"), ("t", "b", "b1"), ("t", "b", "b2")]).await;
+    let first = claim(world, "t", 10).await;
+    assert_eq!(payloads(&first), ["a1", "b1"]);
+    let end = |at: usize, end| Attempt { id: first[at].id, attempt: 1, end };
+    let again = End::Unsent { after: Duration::ZERO, error: "no place".into() };
+    let ended = [end(0, End::Delivered(None)), end(1, again)];
+    let store = world.store();
+    let next = store.claim_messages(&world.fence, &ended, &of(&[("t", 10)])).await;
+    let next = next.expect("a claim");
+    let mut found: Vec<_> =
+        next.iter().map(|m| (payloads(&[m.clone()])[0].to_owned(), m.attempt)).collect();
+    found.sort_unstable();
+    assert_eq!(found, [("a2".to_owned(), 1), ("b1".to_owned(), 1)]);
+    // Recorded a second time, the result of an earlier attempt has no effect.
+    let repeated = store.claim_messages(&world.fence, &ended[..1], &of(&[("t", 10)])).await;
+    assert_eq!(repeated.expect("a claim"), []);
+    world.balanced().await;
+}
+
+/// Nothing waits for longer than a message can: a clock that was set back would hold it up for as long as the jump.
+pub async fn a_message_that_waits_for_too_long_is_due(world: &mut World) {
+    emitted(world, &[("t", "a", "a1"), ("t", "b", "b1"), ("u", "a", "u1")]).await;
+    let first = claim(world, "t", 1).await;
+    let again = End::Again { after: MINUTE * 60 * 24, error: "away".into() };
+    end(world, &first[0], again).await;
+    let second = claim(world, "t", 1).await;
+    assert_eq!(payloads(&second), ["a1"], "a day is longer than an hour");
+    let again = End::Again { after: MINUTE * 60, error: "away".into() };
+    end(world, &second[0], again).await;
+    assert_eq!(payloads(&claim(world, "t", 9).await), ["b1"]);
+    world.advance(MINUTE * 60);
+    let both = claim(world, "t", 9).await;
+    let mut both = payloads(&both);
+    both.sort_unstable();
+    assert_eq!(both, ["a1", "b1"]);
 }
 
 /// An attempt that could not be made is given back; the message waits as after any other.
@@ -595,8 +641,8 @@ pub async fn claims_are_bounded_by_topic(world: &mut World) {
         .flat_map(|topic| keys.iter().map(move |key| (*topic, key.as_str(), key.as_str())))
         .collect();
     emitted(world, &all).await;
-    let room = [("t".to_owned(), 2), ("u".to_owned(), 1)];
-    let claimed = world.store().claim_messages(&world.fence, &room, MINUTE).await.unwrap();
+    let claim = of(&[("t", 2), ("u", 1)]);
+    let claimed = world.store().claim_messages(&world.fence, &[], &claim).await.unwrap();
     let places: Vec<_> = claimed.iter().map(|m| (m.topic.as_str(), m.key.as_str())).collect();
     assert_eq!(places, [("t", "0"), ("t", "1"), ("u", "0")]);
 }
@@ -678,15 +724,16 @@ pub async fn a_topic_that_is_not_asked_for_stays_in_the_outbox(world: &mut World
 pub async fn a_stale_leader_neither_claims_nor_marks(world: &mut World) {
     emitted(world, &[("t", "k", "one"), ("t", "l", "two")]).await;
     let stale = world.fence.clone();
-    let room = [("t".to_owned(), 1)];
-    let mine = world.store().claim_messages(&stale, &room, MINUTE).await.unwrap();
+    let mine = world.store().claim_messages(&stale, &[], &of(&[("t", 1)])).await.unwrap();
     world.lead(2, "node-2").await;
-    let claimed = world.store().claim_messages(&stale, &room, MINUTE).await;
+    let claimed = world.store().claim_messages(&stale, &[], &of(&[("t", 1)])).await;
     assert!(matches!(claimed, Err(Error::Fenced)), "{claimed:?}");
     let attempt =
         Attempt { id: mine[0].id, attempt: 1, end: End::Delivered(Some(reply(200, "mine"))) };
     for wrong in [stale, fence(3)] {
-        let marked = world.store().end_attempts(&wrong, std::slice::from_ref(&attempt)).await;
+        let none = delivery::Claim::default();
+        let ended = std::slice::from_ref(&attempt);
+        let marked = world.store().claim_messages(&wrong, ended, &none).await;
         assert!(matches!(marked, Err(Error::Fenced)), "{marked:?}");
     }
     let left = latest(world, "task", Some(&tenant("a")), "t", &["k"]).await;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use besom_core::delivery::{Attempt, Claimed, End};
+use besom_core::delivery::{Attempt, Claim, Claimed, End};
 use besom_core::ids::{CommitId, FencingToken, Seq, Term};
 use besom_core::proposal::Settle;
 use rusqlite::Connection;
@@ -14,7 +14,8 @@ use besom_core::value::Value;
 
 use besom_ports::guests::Lane;
 use besom_ports::store::{
-    Command, CommandEffect, Decision, EndOfScan, Entered, Error, Offered, Outcome, Repaired, Store,
+    Command, CommandEffect, Decision, EndOfScan, Entered, Error, MessageSelector, Offered, Outcome,
+    Repaired, Store,
 };
 
 #[tokio::test]
@@ -226,6 +227,12 @@ async fn notes_of_what_was_begun_that_cannot_be_read_keep_nobody_from_leading() 
     assert_eq!(keys, ["timer"]);
 }
 
+/// Ten messages of a topic.
+fn ten() -> Claim {
+    let minute = Duration::from_secs(60);
+    Claim { room: vec![("t".to_owned(), 10)], hold: minute, wait_max: minute }
+}
+
 fn offered(key: &str) -> Offered {
     let (topic, key) = ("t".to_owned(), key.to_owned());
     Offered { topic, tenant: None, key, number: None, payload: b"{}".to_vec() }
@@ -240,9 +247,7 @@ async fn a_sequence_whose_row_was_deleted_goes_on_after_its_messages() {
     let entered = f.store.enter_messages(&[offered("a"), offered("b")]).await.unwrap();
     assert_eq!(entered, [Entered::Stored { sequence: 3 }, Entered::Stored { sequence: 2 }]);
     // From its first message on.
-    let room = [("t".to_owned(), 10)];
-    let hold = Duration::from_secs(60);
-    let claimed = f.store.claim_messages(&f.fence, &room, hold).await.unwrap();
+    let claimed = f.store.claim_messages(&f.fence, &[], &ten()).await.unwrap();
     let mut claimed: Vec<_> = claimed.into_iter().map(|one| (one.key, one.sequence)).collect();
     claimed.sort();
     assert_eq!(claimed, [("a".into(), 1), ("b".into(), 1)]);
@@ -254,15 +259,59 @@ async fn a_number_of_attempts_that_is_none_holds_up_no_message() {
     f.store.enter_messages(&[offered("a"), offered("b")]).await.unwrap();
     let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
     other.execute("UPDATE besom_outbox SET attempts = -5 WHERE key = 'a'", []).unwrap();
-    let (room, hold) = ([("t".to_owned(), 10)], Duration::from_secs(60));
-    let claimed = f.store.claim_messages(&f.fence, &room, hold).await.unwrap();
+    let claimed = f.store.claim_messages(&f.fence, &[], &ten()).await.unwrap();
     let attempts: Vec<_> = claimed.iter().map(|one| one.attempt).collect();
     assert_eq!(attempts, [1, 1]);
     let end = |one: &Claimed| Attempt { id: one.id, attempt: 1, end: End::Delivered(None) };
     let ends: Vec<_> = claimed.iter().map(end).collect();
-    f.store.end_attempts(&f.fence, &ends).await.unwrap();
+    f.store.claim_messages(&f.fence, &ends, &Claim::default()).await.unwrap();
     let waiting = "SELECT count(*) FROM besom_outbox WHERE delivered_at IS NULL";
     assert_eq!(other.query_row(waiting, [], |r| r.get::<_, i64>(0)).unwrap(), 0);
+}
+
+/// A binding that writes bytes as text, or a tenant of another type: no message is held up by it.
+#[tokio::test]
+async fn a_message_that_cannot_be_read_is_given_up_and_holds_up_no_other() {
+    for damage in [
+        "UPDATE besom_outbox SET key = CAST(x'ff61' AS TEXT) WHERE key = 'a'",
+        "UPDATE besom_outbox SET tenant = 1.5 WHERE key = 'a'",
+    ] {
+        for is_read in [false, true] {
+            let f = Fixture::new().await;
+            f.store.enter_messages(&[offered("a"), offered("b")]).await.unwrap();
+            let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+            other.execute(damage, []).unwrap();
+            let sequence = damage.replace("besom_outbox", "besom_outbox_sequence");
+            other.execute(&sequence, []).unwrap();
+            let claimed = match is_read {
+                true => f.store.read_messages("t", &[], &[], 10, 1 << 20).await.unwrap(),
+                false => f.store.claim_messages(&f.fence, &[], &ten()).await.unwrap(),
+            };
+            assert_eq!(claimed.iter().map(|one| one.key.as_str()).collect::<Vec<_>>(), ["b"]);
+            let given_up = "SELECT error FROM besom_outbox WHERE given_up_at IS NOT NULL";
+            let error: String = other.query_row(given_up, [], |r| r.get(0)).unwrap();
+            assert!(error.starts_with("row 1 of besom_outbox: "), "{error}");
+        }
+    }
+}
+
+/// An operator can remove it as well, with any other.
+#[tokio::test]
+async fn a_message_that_cannot_be_read_can_be_discarded() {
+    let f = Fixture::new().await;
+    f.store.enter_messages(&[offered("a"), offered("b")]).await.unwrap();
+    let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+    other
+        .execute("UPDATE besom_outbox SET key = CAST(x'ff61' AS TEXT) WHERE key = 'a'", [])
+        .unwrap();
+    let which = MessageSelector { ids: vec![], topic: Some("t".into()), force: false };
+    let command = Command::DiscardMessages(which.clone());
+    let id = f.store.submit(&command, "ada", "").await.unwrap();
+    let asked = f.store.command(id).await.unwrap().unwrap();
+    let effect = CommandEffect::DiscardMessages(which);
+    let max = std::num::NonZeroU32::MAX;
+    let applied = f.store.apply_command(&f.fence, &asked, &effect, "given up", max).await;
+    assert_eq!(applied.unwrap().messages, 2);
 }
 
 #[tokio::test]
