@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::delivery;
 use besom_core::ids::{Partition, RunId, Term};
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Filter, Guard, RowRange};
 use besom_core::value::{Field, Value};
 use besom_ports::store::{
     Batch, BeforeImage, Claim, Command, CommandEffect, Committed, DeadSelector, Decision,
-    EndOfScan, Error, LockedRows, MessageQuery, NewRun, Outcome, RingPosition, SlotDecision,
-    SlotOutcome, SlotRecord, Trigger,
+    EndOfScan, Entered, Error, LockedRows, MessageQuery, NewRun, Offered, Outcome, RingPosition,
+    SlotDecision, SlotOutcome, SlotRecord, Trigger,
 };
 use besom_postgres::Options;
 use besom_tests::adapters::postgres::{Postgres, patient};
@@ -746,6 +747,33 @@ fn concurrent_commits_number_their_messages_one_after_the_other() {
         // In the order of their ids, which is the order of delivery.
         assert_eq!(of("k"), [1, 2, 3, 4]);
         assert_eq!(of("l"), [1, 2, 3, 4]);
+    });
+}
+
+/// Somebody has deleted rows of Besom: the numbers of the messages that are there are not given again.
+#[test]
+fn a_sequence_whose_row_was_deleted_goes_on_after_its_messages() {
+    block_on(async {
+        let stage = stage().await;
+        let store = stage.world.store();
+        let offered = |key: &str, number| {
+            let (topic, payload) = ("t".to_owned(), b"{}".to_vec());
+            Offered { topic, tenant: None, key: key.to_owned(), number, payload }
+        };
+        let three = [offered("a", Some(1)), offered("a", Some(2)), offered("b", None)];
+        store.enter_messages(&three).await.unwrap();
+        stage.product("DELETE FROM besom.outbox_sequence").await;
+        let more = [offered("a", Some(2)), offered("a", Some(3)), offered("b", None)];
+        let entered = store.enter_messages(&more).await.unwrap();
+        let stored = |sequence| Entered::Stored { sequence };
+        assert_eq!(entered, [Entered::Repeated, stored(3), stored(2)]);
+        let minute = Duration::from_secs(60);
+        let claim =
+            delivery::Claim { room: vec![("t".to_owned(), 9)], hold: minute, wait_max: minute };
+        let claimed = store.claim_messages(&stage.world.fence, &[], &claim).await.unwrap();
+        let mut claimed: Vec<_> = claimed.into_iter().map(|m| (m.key, m.sequence)).collect();
+        claimed.sort();
+        assert_eq!(claimed, [("a".to_owned(), 1), ("b".to_owned(), 1)], "from the first on");
     });
 }
 

@@ -948,16 +948,24 @@ pub struct Message {
     pub superseded: bool,
 }
 
-/// The messages of a topic that wait for their delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitingTopic {
+/// The messages of a topic that wait for their delivery, and those that were given up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OutboxTopic {
     /// Its name.
     pub topic: String,
-    /// How many messages.
-    pub messages: u64,
+    /// How many messages wait.
+    pub waiting: u64,
     /// When the first of them was committed.
-    pub oldest: Time,
+    pub oldest: Option<Time>,
+    /// How many of the latest [`GIVEN_UP_READ_MAX`] messages that were given up can be retried: those that were not
+    /// discarded, and that no later message has superseded.
+    pub given_up: u64,
+    /// Of the latest of these: when it was given up, and why.
+    pub last_given_up: Option<(Time, String)>,
 }
+
+/// Maximum number of messages of a topic that are examined for [`OutboxTopic::given_up`].
+pub const GIVEN_UP_READ_MAX: u32 = besom_snapshot::Topic::GIVEN_UP_MAX;
 
 /// The topics of rows in the table `feed`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -1559,9 +1567,9 @@ pub trait Store: Send + Sync {
     /// without a route, whose messages cannot be delivered. Returns what was removed.
     async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending>;
 
-    /// The topics of which messages wait for their delivery, in the order of their names and at most `topics_max`:
-    /// each with the number of messages, counted up to `count_max`, and the commit time of the first.
-    async fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<WaitingTopic>>;
+    /// The topics of which messages wait for their delivery, or were given up and can be retried, in the order of their
+    /// names and at most `topics_max` of each kind. Messages that wait are counted up to `count_max`.
+    async fn outbox_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<OutboxTopic>>;
 
     /// The messages that match, newest first.
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;

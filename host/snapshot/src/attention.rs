@@ -310,6 +310,14 @@ impl Found {
     }
 
     fn topic(&mut self, topic: &Topic, limits: &Thresholds) {
+        if let Some(at) = topic.given_up_at {
+            let (name, many) = (&topic.name, topic.count_given_up());
+            let text = format!("topic {name}: {many} given up, the latest {} ago", self.since(at));
+            self.add(Urgency::Alarm, Subject::Leader, text);
+            if let Some(error) = &topic.error {
+                self.because(error.clone());
+            }
+        }
         let Some(oldest) = topic.oldest else { return };
         let waits = self.now.since(oldest);
         if waits <= limits.overdue_max {

@@ -28,8 +28,6 @@ pub enum Cause {
     Full,
     /// The receiver of a topic does not accept its messages.
     Broker,
-    /// Messages of a topic were given up within the last hour.
-    GivenUp,
     /// The product has inserted messages of topics that take none.
     NotTaken,
     /// The file of the task's plugin is not the pinned one, or no trusted key vouches for it.
@@ -50,7 +48,7 @@ impl Cause {
 
     /// Whether it keeps something from going on; the others only tell of messages.
     pub fn holds(self) -> bool {
-        !matches!(self, Cause::GivenUp | Cause::NotTaken)
+        self != Cause::NotTaken
     }
 }
 
@@ -66,7 +64,6 @@ impl fmt::Display for Cause {
             Cause::Slow => "slow reads",
             Cause::Full => "full",
             Cause::Broker => "broker",
-            Cause::GivenUp => "given up",
             Cause::NotTaken => "not taken",
             Cause::Plugin => "refused plugin",
             Cause::Mapping => "mapping",

@@ -292,6 +292,12 @@ const METRICS: &[Metric] = &[
         series: |s| of_topics(s, |topic| one(topic.waiting as f64)),
     },
     Metric {
+        name: "besom_topic_given_up_messages",
+        kind: Kind::Gauge,
+        help: "Messages of the topic that were given up and can be retried, among the latest 100 that were given up.",
+        series: |s| of_topics(s, |topic| one(topic.given_up as f64)),
+    },
+    Metric {
         name: "besom_topic_oldest_waiting_timestamp_seconds",
         kind: Kind::Gauge,
         help: "Since when the oldest message of the topic has been waiting for its delivery; absent: none is waiting.",

@@ -77,14 +77,14 @@ fn what_is_held_is_an_alarm_with_its_cause_once_for_all_nodes_that_say_so() {
     // What only tells of messages holds nothing.
     let told = Held {
         what: "messages of the topic t".into(),
-        cause: Cause::GivenUp,
+        cause: Cause::NotTaken,
         since: ago(90),
         ..Held::default()
     };
     let mut telling = healthy();
     let report = Report { held: vec![told], ..Report::default() };
     set(&mut telling.nodes, 0, |node| node.report = Some(report));
-    let words = format!("{}: messages of the topic t given up for 1m30s", telling.nodes[0].name);
+    let words = format!("{}: messages of the topic t not taken for 1m30s", telling.nodes[0].name);
     assert_eq!(texts(&telling), [(Urgency::Alarm, words)]);
     assert_eq!(held.cause.as_deref(), Some("permission denied for table shares"));
 }

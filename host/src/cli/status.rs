@@ -458,7 +458,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         only_in_file: outline.refused.iter().flatten().flatten().map(ToString::to_string).collect(),
         problems: outline.problems.clone(),
         topics: {
-            let waiting = store.waiting_topics(TOPICS_MAX as u32, Topic::COUNT_MAX).await?;
+            let waiting = store.outbox_topics(TOPICS_MAX as u32, Topic::COUNT_MAX).await?;
             rows::topics(&outline.routes, waiting).into_iter().map(Printed).collect()
         },
         kept_bytes: kept_bytes(&depths),
@@ -695,9 +695,6 @@ fn text(report: &Report) -> String {
                 Cause::Broker => {
                     format!("{} is held (since {since}, on {node}): {why}\n", held.what)
                 }
-                Cause::GivenUp => {
-                    format!("{}: given up (since {since}, on {node}): {why}\n", held.what)
-                }
                 Cause::NotTaken => {
                     format!("{}: not taken (since {since}, on {node}): {why}\n", held.what)
                 }
@@ -753,20 +750,35 @@ fn text(report: &Report) -> String {
 
 /// Renders the topics as a table.
 fn topics(topics: &[Printed<Topic>], now: Stamp) -> String {
-    let mut table = Table::new(&["TOPIC", ">WAITING", "OLDEST", "NOTE"], "");
+    let mut table = Table::new(&["TOPIC", ">WAITING", "OLDEST", ">GIVEN UP", "NOTE"], "");
+    let mut given_up = String::new();
     for Printed(topic) in topics {
         let note = match topic.has_route {
             true => "",
             false => "no route: Besom does not deliver them",
         };
+        if let Some((at, error)) = topic.given_up_at.zip(topic.error.as_deref()) {
+            given_up.push_str(&format!(
+                "topic {}: the latest message was given up {}: {}\n",
+                topic.name,
+                Stamp(at).beside(now),
+                printable(error)
+            ));
+        }
         table.row([
             topic.name.clone(),
             topic.count(),
             output::text(topic.oldest.map(|at| Stamp(at).beside(now))),
+            topic.count_given_up(),
             note.to_owned(),
         ]);
     }
-    table.render()
+    if !given_up.is_empty() {
+        given_up.push_str(
+            "`besom outbox ls --state given-up` lists such messages, `besom outbox retry` sends them again\n",
+        );
+    }
+    format!("{}{given_up}", table.render())
 }
 
 /// Where the listed tasks come from while the leader refuses the file; empty: from the file.

@@ -1,5 +1,6 @@
 //! Messages of a product from their `INSERT` until a broker has confirmed them: `besom serve` on SQLite
-//! with Kafka and with a stream of Redis, beside a bare producer that sends the same messages.
+//! with Kafka and with a stream of Redis, beside a bare producer that sends the same messages, and for Kafka beside
+//! a relay written by hand, which has nothing but a table and this producer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,16 +27,21 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is asked whether all are confirmed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Rows of a transaction of the relay.
+const RELAYED: u32 = 4_000;
+
 const TOPIC: &str = "lines";
 const BARE: &str = "bare";
+const RELAY: &str = "relay";
 
 /// Sends the messages to Kafka, and then to Redis; fails if one is missing, doubled or out of order.
 pub async fn run() -> Result<()> {
     let kafka = Kafka::start(None);
-    for topic in [TOPIC, BARE] {
+    for topic in [TOPIC, BARE, RELAY] {
         kafka.create(topic, PARTITIONS, &[]);
     }
     let bare = to_kafka(&kafka)?;
+    let relay = relay(&kafka)?;
     let ours = besom(&kafka.url())?;
     let records = kafka.read(TOPIC, PARTITIONS);
     let sequences = records.into_values().flatten().map(|record| {
@@ -44,7 +50,7 @@ pub async fn run() -> Result<()> {
         (text(record.key.as_deref()), text(sequence))
     });
     in_order(sequences)?;
-    show("Kafka, one broker, 10 partitions", bare, ours);
+    show("Kafka, one broker, 10 partitions", bare, Some(relay), ours);
 
     let redis = Redis::start(&[]);
     let bare = to_redis(&redis)?;
@@ -58,17 +64,20 @@ pub async fn run() -> Result<()> {
         (of("subject"), of("sequence"))
     });
     in_order(sequences)?;
-    show("Redis, one stream", bare, ours);
+    show("Redis, one stream", bare, None, ours);
     Ok(())
 }
 
-fn show(case: &str, bare: f64, ours: Sent) {
-    Figures::of("delivery", case)
+fn show(case: &str, bare: f64, relay: Option<f64>, ours: Sent) {
+    let mut figures = Figures::of("delivery", case)
         .with("messages_per_s", ours.per_s)
         .with("bare_messages_per_s", bare)
         .with("ratio", ours.per_s / bare)
-        .with("cpu_us_per_message", ours.cpu_us)
-        .show();
+        .with("cpu_us_per_message", ours.cpu_us);
+    if let Some(relay) = relay {
+        figures = figures.with("relay_messages_per_s", relay).with("relay_ratio", ours.per_s / relay);
+    }
+    figures.show();
 }
 
 fn text(bytes: Option<&[u8]>) -> String {
@@ -91,28 +100,97 @@ fn message(number: u32) -> (String, String) {
     (format!("key-{}", number % KEYS), format!("{{\"line\": \"{number:088}\"}}"))
 }
 
-/// Messages per second of an idempotent producer.
-fn to_kafka(kafka: &Kafka) -> Result<f64> {
+/// An idempotent producer.
+fn producer(kafka: &Kafka) -> Result<BaseProducer> {
     let mut config = ClientConfig::new();
     config
         .set("bootstrap.servers", kafka.url().trim_start_matches("kafka://"))
         .set("enable.idempotence", "true")
         .set("acks", "all");
-    let producer: BaseProducer = config.create()?;
+    Ok(config.create()?)
+}
+
+fn send(producer: &BaseProducer, topic: &str, key: &str, payload: &str) -> Result<()> {
+    let mut record = BaseRecord::to(topic).key(key).payload(payload);
+    while let Err((error, again)) = producer.send(record) {
+        let full = KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull);
+        ensure!(error == full, "{error}");
+        producer.poll(Duration::from_millis(10));
+        record = again;
+    }
+    producer.poll(Duration::ZERO);
+    Ok(())
+}
+
+/// Messages per second of the bare producer.
+fn to_kafka(kafka: &Kafka) -> Result<f64> {
+    let producer = producer(kafka)?;
     let begun = Instant::now();
     for number in 0..MESSAGES {
         let (key, payload) = message(number);
-        let mut record = BaseRecord::to(BARE).key(&key).payload(&payload);
-        while let Err((error, again)) = producer.send(record) {
-            let full = KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull);
-            ensure!(error == full, "{error}");
-            producer.poll(Duration::from_millis(10));
-            record = again;
-        }
-        producer.poll(Duration::ZERO);
+        send(&producer, BARE, &key, &payload)?;
     }
     producer.flush(PATIENCE)?;
     Ok(f64::from(MESSAGES) / begun.elapsed().as_secs_f64())
+}
+
+/// Messages per second of a relay: the product inserts them into a table, from which another thread sends
+/// and then deletes them, in their order and nothing else. No number, no history, no limit, no second topic.
+fn relay(kafka: &Kafka) -> Result<f64> {
+    let dir = tempfile::tempdir()?;
+    let (product, reader) = (connect(dir.path())?, connect(dir.path())?);
+    product.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+         CREATE TABLE besom_feed (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL,
+           key TEXT NOT NULL, payload BLOB NOT NULL) STRICT;",
+    )?;
+    reader.execute_batch("PRAGMA synchronous = FULL")?;
+    let producer = producer(kafka)?;
+    let begun = Instant::now();
+    let sender = std::thread::spawn(move || -> Result<()> {
+        let mut sent = 0;
+        while sent < MESSAGES {
+            ensure!(begun.elapsed() < PATIENCE, "not all messages are confirmed");
+            let mut select = reader.prepare_cached(
+                "SELECT id, key, CAST(payload AS TEXT) FROM besom_feed ORDER BY id LIMIT ?1",
+            )?;
+            let mut rows = select.query([RELAYED])?;
+            let mut last = None;
+            while let Some(row) = rows.next()? {
+                let (key, payload): (String, String) = (row.get(1)?, row.get(2)?);
+                send(&producer, RELAY, &key, &payload)?;
+                (last, sent) = (Some(row.get::<_, i64>(0)?), sent + 1);
+            }
+            drop(rows);
+            producer.flush(PATIENCE)?;
+            match last {
+                Some(last) => {
+                    reader.execute("DELETE FROM besom_feed WHERE id <= ?1", [last])?;
+                }
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        Ok(())
+    });
+    insert(&product)?;
+    sender.join().expect("the relay ends")?;
+    Ok(f64::from(MESSAGES) / begun.elapsed().as_secs_f64())
+}
+
+/// The product inserts all messages.
+fn insert(product: &Connection) -> Result<()> {
+    for from in (0..MESSAGES).step_by(TOGETHER as usize) {
+        product.execute_batch("BEGIN IMMEDIATE")?;
+        let mut insert = product.prepare_cached(
+            "INSERT INTO besom_feed (topic, key, payload) VALUES (?1, ?2, CAST(?3 AS BLOB))",
+        )?;
+        for number in from..from + TOGETHER {
+            let (key, payload) = message(number);
+            insert.execute(params![TOPIC, key, payload])?;
+        }
+        product.execute_batch("COMMIT")?;
+    }
+    Ok(())
 }
 
 /// Messages per second of a client that appends as many in each transaction as Besom does.
@@ -152,17 +230,7 @@ fn besom(url: &str) -> Result<Sent> {
     let serving = Serving::start(&config)?;
     let product = connect(dir.path())?;
     let (cpu, begun) = (serving.cpu()?, Instant::now());
-    for from in (0..MESSAGES).step_by(TOGETHER as usize) {
-        product.execute_batch("BEGIN IMMEDIATE")?;
-        let mut insert = product.prepare_cached(
-            "INSERT INTO besom_feed (topic, key, payload) VALUES (?1, ?2, CAST(?3 AS BLOB))",
-        )?;
-        for number in from..from + TOGETHER {
-            let (key, payload) = message(number);
-            insert.execute(params![TOPIC, key, payload])?;
-        }
-        product.execute_batch("COMMIT")?;
-    }
+    insert(&product)?;
     let waits = "SELECT EXISTS (SELECT 1 FROM besom_feed) OR EXISTS (
         SELECT 1 FROM besom_outbox WHERE delivered_at IS NULL AND given_up_at IS NULL)";
     while product.query_row(waits, [], |row| row.get::<_, bool>(0))? {

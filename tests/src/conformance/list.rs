@@ -194,6 +194,7 @@ macro_rules! store_conformance {
                 the_results_of_a_broker_are_recorded_once,
                 what_is_given_up_makes_way,
                 topics_say_how_many_messages_wait,
+                topics_say_what_was_given_up,
                 what_no_later_message_has_overtaken_is_tried_again,
                 what_is_discarded_makes_way,
                 what_is_discarded_in_the_middle_leaves_the_order,

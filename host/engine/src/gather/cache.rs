@@ -76,7 +76,7 @@ impl Cache {
             store.terms(TERMS),
             store.commands(None, COMMANDS),
             store.reviews(&waiting),
-            store.waiting_topics(TOPICS_MAX as u32, Topic::COUNT_MAX),
+            store.outbox_topics(TOPICS_MAX as u32, Topic::COUNT_MAX),
         );
         let states: BTreeMap<_, _> = states?.into_iter().map(|s| (s.task.clone(), s)).collect();
         self.read_runs(store).await?;

@@ -11,7 +11,7 @@ use besom_snapshot::{DeadGroup, HeldBack, RefusedPlan, Run};
 use besom_ports::coordination::LeaderRecord;
 use besom_ports::members::Membership;
 use besom_ports::store::{
-    CommandRow, Depth, Fence, NodeRow, PartitionRow, Review, Stream, WaitingTopic,
+    CommandRow, Depth, Fence, NodeRow, OutboxTopic, PartitionRow, Review, Stream,
 };
 
 /// The summary of a dead letter.
@@ -63,7 +63,7 @@ pub struct Reading {
     /// The newest open dead letters, newest first.
     pub letters: Vec<SetAside>,
     /// The topics of which messages wait.
-    pub topics: Vec<WaitingTopic>,
+    pub topics: Vec<OutboxTopic>,
     /// Leaderships, newest first.
     pub terms: Vec<Fence>,
     /// Commands, newest first.

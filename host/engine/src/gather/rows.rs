@@ -9,18 +9,19 @@ use besom_snapshot::{ItemRow, Letter, Missing, Topic};
 
 use crate::host::health::Part;
 use besom_ports::members::Member;
-use besom_ports::store::{DeadLetter, Depth, HistoryRow, Message, NodeRow, WaitingTopic};
+use besom_ports::store::{DeadLetter, Depth, HistoryRow, Message, NodeRow, OutboxTopic};
 
-/// The topics with a route, and those of which messages wait, in the order of their names.
-pub fn topics(routes: &BTreeSet<String>, waiting: Vec<WaitingTopic>) -> Vec<Topic> {
+/// The topics with a route, and those of which messages wait or were given up, in the order of their names.
+pub fn topics(routes: &BTreeSet<String>, stored: Vec<OutboxTopic>) -> Vec<Topic> {
     let of_route =
         |name: &String| Topic { name: name.clone(), has_route: true, ..Topic::default() };
     let mut topics: BTreeMap<String, Topic> =
         routes.iter().map(|name| (name.clone(), of_route(name))).collect();
-    for WaitingTopic { topic, messages, oldest } in waiting {
+    for OutboxTopic { topic, waiting, oldest, given_up, last_given_up } in stored {
         let found =
             topics.entry(topic.clone()).or_insert(Topic { name: topic, ..Topic::default() });
-        (found.waiting, found.oldest) = (messages, Some(oldest));
+        (found.waiting, found.oldest, found.given_up) = (waiting, oldest, given_up);
+        (found.given_up_at, found.error) = last_given_up.unzip();
     }
     topics.into_values().collect()
 }

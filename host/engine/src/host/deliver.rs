@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::delivery::{
-    Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Sequence, Settings, State,
-    broker,
+    Attempt, Claimed, Command, End, Event, Fate, Machine, Refused, Sequence, Settings, broker,
 };
 use besom_core::ids::FencingToken;
 use besom_snapshot::Cause;
@@ -25,14 +24,8 @@ use super::clock;
 use super::feed::Feed;
 use super::health::Health;
 use besom_ports::courier::{Broker, Courier};
-use besom_ports::store::{self, DISCARDED, MessageQuery, Store};
+use besom_ports::store::{self, Store};
 
-/// How long a message that is given up is shown as a problem of the node.
-const GIVEN_UP_SHOWN: Duration = Duration::from_secs(3600);
-/// How often it is examined whether a message that was given up can still be delivered.
-const GIVEN_UP_LOOK: Duration = Duration::from_secs(5);
-/// Maximum number of messages of a topic that are examined, the newest first.
-const GIVEN_UP_READ: u32 = 100;
 /// The pause before delivery is restarted after a bug.
 const BEGIN_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum time without any event before the machine is stepped anyway.
@@ -102,12 +95,6 @@ async fn until_fenced(
         topics.push(Box::pin(again(move || publish(store, to, health, fence))));
     }
     topics.push(Box::pin(delivery.feed.collect(fence, health)));
-    topics.push(Box::pin(async {
-        loop {
-            tokio::time::sleep(GIVEN_UP_LOOK).await;
-            look_at_given_up(store.as_ref(), health).await;
-        }
-    }));
     futures::future::join_all(topics).await;
 }
 
@@ -208,7 +195,7 @@ impl Receivers {
                     error,
                     "a message is given up: see `besom outbox ls --state given-up`"
                 );
-                note_given_up(&topic, error, health);
+                health.gives_up();
             }
         }
         failing.remove(&attempt.id);
@@ -291,7 +278,7 @@ fn note_fates(topic: &str, fates: &[Fate], health: &Health) {
     for fate in fates {
         if let Fate::Refused(error) = fate {
             tracing::warn!(topic, error, "the broker refuses a message; it is given up");
-            note_given_up(topic, error, health);
+            health.gives_up();
         }
     }
 }
@@ -328,42 +315,6 @@ fn note_held<'a>(
     health.hold_node(&what, Cause::Broker, &format!("{error}; {wait}, {others}"));
 }
 
-/// What is shown of a topic whose messages are given up begins so.
-const MESSAGES: &str = "messages of the topic ";
-
-/// Ends what is shown of topics once each message that was given up is delivered, discarded, or superseded:
-/// nobody can do anything about it.
-async fn look_at_given_up(store: &dyn Store, health: &Health) {
-    for held in health.held().iter().filter(|held| held.cause == Cause::GivenUp) {
-        let Some(topic) = held.what.strip_prefix(MESSAGES) else { continue };
-        let query = MessageQuery {
-            topic: Some(topic.to_owned()),
-            state: Some(State::GivenUp),
-            limit: GIVEN_UP_READ,
-            ..MessageQuery::default()
-        };
-        // The store's own trouble is shown elsewhere.
-        let Ok(messages) = store.messages(&query).await else { continue };
-        let waits = |message: &store::Message| {
-            !message.superseded && message.delivery.error.as_deref() != Some(DISCARDED)
-        };
-        if !messages.iter().any(waits) {
-            health.free_node(&held.what);
-        }
-    }
-}
-
-/// Shows that messages of a topic are given up, to an HTTP receiver or a broker.
-fn note_given_up(topic: &str, error: &str, health: &Health) {
-    let why = format!(
-        "{error}; `besom outbox ls --state given-up --topic {topic}` lists the messages, and \
-         `besom outbox retry --topic {topic}` sends them again"
-    );
-    health.gives_up();
-    let messages = format!("{MESSAGES}{topic}");
-    health.hold_node_for(&messages, (Cause::GivenUp, &why), GIVEN_UP_SHOWN);
-}
-
 fn refused(what: &str, error: &store::Error) -> Refused {
     match error {
         store::Error::Fenced => Refused::Fenced,
@@ -390,18 +341,13 @@ pub fn idempotency_key(identity: &str, message: &Claimed) -> String {
 
 #[cfg(test)]
 mod tests {
-    use besom_core::activity::Timeouts;
-    use besom_core::delivery::Claim;
-    use besom_core::ids::Term;
-    use besom_core::proposal::Change;
     use besom_core::time::Time;
-    use besom_doubles::store::MemoryStore;
 
     use super::*;
 
-    /// A topic is held while one of its messages fails, and what is given up is shown for longer.
+    /// A topic is held while one of its messages fails, and what is given up is counted.
     #[test]
-    fn the_node_says_which_receiver_fails_and_what_is_given_up() {
+    fn the_node_says_which_receiver_fails_and_how_much_is_given_up() {
         let (health, mut receivers) = (Health::default(), Receivers::default());
         let mut end = |id, end: Option<End>| {
             match end {
@@ -414,7 +360,6 @@ mod tests {
         };
         let again = || Some(End::Again { after: Duration::from_secs(60), error: "503".into() });
         let holds = ("topic t".to_owned(), Cause::Broker);
-        let gone = ("messages of the topic t".to_owned(), Cause::GivenUp);
         assert_eq!(end(1, None), []);
         assert_eq!(end(1, again()), std::slice::from_ref(&holds));
         // Another key gets through, and the first message still does not.
@@ -422,7 +367,7 @@ mod tests {
         assert_eq!(end(2, Some(End::Delivered(None))), std::slice::from_ref(&holds));
         end(1, None);
         let given_up = Some(End::GivenUp { error: "404".into(), reply: None });
-        assert_eq!(end(1, given_up), [gone]);
+        assert_eq!(end(1, given_up), []);
         assert_eq!(health.given_up(), 1);
     }
 
@@ -454,56 +399,6 @@ mod tests {
             assert_eq!(shown(count), Some((what.clone(), why.to_owned())));
         }
         assert_eq!(shown(0), None);
-    }
-
-    /// An alarm that nobody can answer would stay for an hour.
-    #[tokio::test]
-    async fn what_is_given_up_is_shown_only_while_it_can_be_delivered() {
-        let fence = FencingToken { term: Term(1), token_hash: [1; 32] };
-        let clock = Arc::new(|| Time::from_secs(1_750_000_000));
-        let store = MemoryStore::new(1, Timeouts::default(), clock);
-        store.raise_fence(&fence, &"n".into(), None).await.expect("a fence");
-        let emit = |key: &str| {
-            let (topic, payload) = ("t".to_owned(), b"{}".to_vec());
-            let change = Change::Emit { topic, key: key.to_owned(), payload };
-            store.write(&[(None, change)]).expect("a message");
-        };
-        let claim = async || {
-            let second = Duration::from_secs(1);
-            let room = vec![("t".to_owned(), 9)];
-            let claim = Claim { room, hold: second, wait_max: second };
-            store.claim_messages(&fence, &[], &claim).await.expect("a claim")
-        };
-        let record = async |ended: &[Attempt]| {
-            let none = store.claim_messages(&fence, ended, &Claim::default()).await;
-            assert!(none.expect("noted").is_empty());
-        };
-        let give_up = async || {
-            let message = claim().await.remove(0);
-            let end = End::GivenUp { error: "no".into(), reply: None };
-            let attempt = Attempt { id: message.id, attempt: message.attempt, end };
-            record(&[attempt]).await;
-        };
-        let health = Health::default();
-        let shown = async || {
-            look_at_given_up(&store, &health).await;
-            health.held().len()
-        };
-        emit("a");
-        give_up().await;
-        note_given_up("t", "no", &health);
-        assert_eq!(shown().await, 1);
-        emit("a");
-        assert_eq!(shown().await, 1, "the later one may be given up too");
-        let claimed = claim().await;
-        let delivered =
-            claimed.iter().map(|of| Attempt { id: of.id, attempt: 1, end: End::Delivered(None) });
-        record(&delivered.collect::<Vec<_>>()).await;
-        assert_eq!(shown().await, 0, "the later one has superseded it");
-        emit("b");
-        give_up().await;
-        note_given_up("t", "no", &health);
-        assert_eq!(shown().await, 1);
     }
 
     #[test]

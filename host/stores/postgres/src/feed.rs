@@ -63,6 +63,17 @@ async fn entered(tx: &Tx, offered: &[Offered]) -> Job<Vec<Entered>> {
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         known.insert(sequence, (last, entered as u64, 0));
     }
+    // A row that is new here may have been deleted: its sequence goes on after the messages that are there.
+    let new: Vec<&str> =
+        known.iter().filter(|(_, of)| of.0 == 0).map(|(name, _)| name.as_str()).collect();
+    if !new.is_empty() {
+        let sql = "SELECT sequence, max(no), coalesce(max(entered), 0) FROM @.outbox
+            WHERE sequence = ANY($1::text[]) GROUP BY sequence";
+        for row in tx.query(sql, params![new]).await? {
+            let (last, entered): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
+            known.insert(row.try_get(0)?, (last, entered as u64, 0));
+        }
+    }
     let (mut answers, mut repeated) = (Vec::new(), Vec::new());
     let (mut at, mut numbers, mut own) = (Vec::new(), Vec::new(), Vec::new());
     for (place, (one, sequence)) in offered.iter().zip(&sequences).enumerate() {

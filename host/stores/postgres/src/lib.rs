@@ -655,7 +655,7 @@ impl Store for PostgresStore {
         feed::collect(session, &self.clock, fence, topics, limit, bytes).await
     }
 
-    async fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<WaitingTopic>> {
+    async fn outbox_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<OutboxTopic>> {
         Ok(outbox::topics(&self.look().await?, topics_max, count_max).await?)
     }
 

@@ -12,7 +12,7 @@
 //! Payloads are read after the claim is committed, so that a claim whose answer is large or not
 //! read does not hold the fence.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
@@ -29,7 +29,8 @@ use super::session::{Param, Pipeline, Session, Tx, only, params};
 use super::snapshot::View;
 use super::text::{escaped, plain, tenant_of, tenant_text};
 use besom_ports::store::{
-    DISCARDED, Message, MessageQuery, MessageSelector, Pending, Result, WaitingTopic,
+    DISCARDED, GIVEN_UP_READ_MAX, Message, MessageQuery, MessageSelector, OutboxTopic, Pending,
+    Result,
 };
 
 /// Sequences of a topic that are due. Those that a commit has locked come later.
@@ -586,26 +587,47 @@ pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec
     rows.iter().map(row).collect()
 }
 
-/// What waits, by topic.
+/// What waits and what was given up, by topic.
 pub(super) async fn topics(
     session: &Session,
     topics_max: u32,
     count_max: u32,
-) -> Job<Vec<WaitingTopic>> {
+) -> Job<Vec<OutboxTopic>> {
+    let mut topics: BTreeMap<String, OutboxTopic> = BTreeMap::new();
     let next = "SELECT o.topic, o.at, (SELECT count(*) FROM (SELECT FROM @.outbox c
           WHERE c.delivered_at IS NULL AND c.given_up_at IS NULL AND c.topic = o.topic LIMIT $2) counted)
         FROM @.outbox o WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic > $1
         ORDER BY o.topic, o.id LIMIT 1";
-    let (mut topics, mut last) = (Vec::new(), String::new());
+    let mut last = String::new();
     while topics.len() < topics_max as usize
         && let Some(row) = session.row(next, params![last, i64::from(count_max)]).await?
     {
         last = row.try_get(0)?;
-        topics.push(WaitingTopic {
-            topic: plain(last.clone()),
-            messages: row.try_get::<_, i64>(2)?.unsigned_abs(),
-            oldest: Time(row.try_get(1)?),
-        });
+        let found = topics.entry(plain(last.clone())).or_default();
+        found.oldest = Some(Time(row.try_get(1)?));
+        found.waiting = row.try_get::<_, i64>(2)?.unsigned_abs();
     }
-    Ok(topics)
+    let next = "SELECT topic FROM @.outbox WHERE given_up_at IS NOT NULL AND topic > $1
+        ORDER BY topic, id LIMIT 1";
+    let superseded = superseded();
+    let latest = format!(
+        "SELECT o.given_up_at, o.error FROM (SELECT * FROM @.outbox
+           WHERE given_up_at IS NOT NULL AND topic = $1 ORDER BY id DESC LIMIT {GIVEN_UP_READ_MAX}) o
+         WHERE o.error IS DISTINCT FROM '{DISCARDED}' AND NOT {superseded} ORDER BY o.id DESC"
+    );
+    let (mut last, mut count) = (String::new(), 0);
+    while count < topics_max
+        && let Some(row) = session.row(next, params![last.clone()]).await?
+    {
+        (last, count) = (row.try_get(0)?, count + 1);
+        for row in session.query(&latest, params![last.clone()]).await? {
+            let found = topics.entry(plain(last.clone())).or_default();
+            found.given_up += 1;
+            if found.last_given_up.is_none() {
+                let error = row.try_get::<_, Option<String>>(1)?.unwrap_or_default();
+                found.last_given_up = Some((Time(row.try_get(0)?), plain(error)));
+            }
+        }
+    }
+    Ok(topics.into_iter().map(|(topic, found)| OutboxTopic { topic, ..found }).collect())
 }

@@ -8,8 +8,12 @@ use super::session::{Session, only, params};
 use besom_ports::store::{Error, NO_TABLES};
 
 /// Migration `n` leads from version `n` to version `n + 1`. A published migration never changes.
-const MIGRATIONS: &[&str] =
-    &[include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+];
 
 /// The version that this program writes and reads.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;

@@ -683,7 +683,7 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<WaitingTopic>> {
+    async fn outbox_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<OutboxTopic>> {
         self.inspection.read(move |conn| outbox::topics(conn, topics_max, count_max)).await
     }
 

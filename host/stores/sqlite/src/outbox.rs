@@ -5,7 +5,7 @@
 //! head and when it is due, so that a claim costs the same however many messages wait behind it. The head
 //! may lag behind: only the claim needs it, and what a broker accepts, or what is removed, does not move it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use besom_core::command::MessageCriteria;
@@ -21,7 +21,7 @@ use super::runs::json;
 use super::values::{RawCell, TenantCell, tenant_cell};
 use super::writer::Tx;
 use besom_ports::store::{
-    DISCARDED, Message, MessageQuery, MessageSelector, Pending, WaitingTopic,
+    DISCARDED, GIVEN_UP_READ_MAX, Message, MessageQuery, MessageSelector, OutboxTopic, Pending,
 };
 use besom_tables::room::Room;
 
@@ -670,9 +670,10 @@ pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Messa
     Ok(rows.collect::<Result<Vec<_>, _>>()?)
 }
 
-/// What waits, by topic.
-pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<Vec<WaitingTopic>> {
+/// What waits and what was given up, by topic.
+pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<Vec<OutboxTopic>> {
     // As bytes: a text in SQLite need not be one of Unicode.
+    let mut topics: BTreeMap<Vec<u8>, OutboxTopic> = BTreeMap::new();
     let mut next = conn.prepare_cached(
         "SELECT CAST(topic AS BLOB), at FROM besom_outbox
          WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic > CAST(?1 AS TEXT)
@@ -682,15 +683,44 @@ pub(super) fn topics(conn: &Connection, topics_max: u32, count_max: u32) -> Job<
         "SELECT count(*) FROM (SELECT 1 FROM besom_outbox
            WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = CAST(?1 AS TEXT) LIMIT ?2)",
     )?;
-    let (mut topics, mut last) = (Vec::new(), Vec::new());
+    let mut last = Vec::new();
     while topics.len() < topics_max as usize {
         let first =
             next.query_row(params![last], |r| Ok((r.get(0)?, Time(r.get(1)?)))).optional()?;
         let Some((topic, oldest)) = first else { break };
         last = topic;
-        let messages = count.query_row(params![last, count_max], |r| r.get(0))?;
-        let topic = String::from_utf8_lossy(&last).into_owned();
-        topics.push(WaitingTopic { topic, messages, oldest });
+        let found = topics.entry(last.clone()).or_default();
+        found.oldest = Some(oldest);
+        found.waiting = count.query_row(params![last, count_max], |r| r.get(0))?;
     }
-    Ok(topics)
+    let mut next = conn.prepare_cached(
+        "SELECT CAST(topic AS BLOB) FROM besom_outbox
+         WHERE given_up_at IS NOT NULL AND topic > CAST(?1 AS TEXT) ORDER BY topic, id LIMIT 1",
+    )?;
+    let superseded = superseded();
+    let mut latest = conn.prepare_cached(&format!(
+        "SELECT given_up_at, error FROM (SELECT * FROM besom_outbox
+           WHERE given_up_at IS NOT NULL AND topic = CAST(?1 AS TEXT)
+           ORDER BY id DESC LIMIT {GIVEN_UP_READ_MAX}) o
+         WHERE o.error IS NOT '{DISCARDED}' AND NOT {superseded} ORDER BY o.id DESC"
+    ))?;
+    let (mut last, mut count) = (Vec::new(), 0);
+    while count < topics_max
+        && let Some(topic) = next.query_row(params![last], |r| r.get(0)).optional()?
+    {
+        (last, count) = (topic, count + 1);
+        let mut rows = latest.query(params![last])?;
+        while let Some(row) = rows.next()? {
+            let found = topics.entry(last.clone()).or_default();
+            found.given_up += 1;
+            if found.last_given_up.is_none() {
+                found.last_given_up = Some((Time(row.get(0)?), lossy(row.get_ref(1)?)));
+            }
+        }
+    }
+    let named = |(topic, found): (Vec<u8>, OutboxTopic)| OutboxTopic {
+        topic: String::from_utf8_lossy(&topic).into_owned(),
+        ..found
+    };
+    Ok(topics.into_iter().map(named).collect())
 }

@@ -16,8 +16,12 @@ use besom_ports::store::Error;
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// Migration `n` leads from version `n` to version `n + 1`. A published migration never changes.
-const MIGRATIONS: &[&str] =
-    &[include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+];
 
 /// The parameters that the store was created with.
 pub(super) struct Foundation {

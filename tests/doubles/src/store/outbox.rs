@@ -15,7 +15,7 @@ use besom_core::time::Time;
 use super::fault::Broken;
 use super::state::{Numbered, State};
 use besom_ports::store::{
-    self, Entered, MessageQuery, MessageSelector, Offered, Result, WaitingTopic,
+    self, Entered, MessageQuery, MessageSelector, Offered, OutboxTopic, Result,
 };
 
 /// How long after another a commit does not see its messages, with [`Broken::EarlyMessages`].
@@ -426,16 +426,27 @@ impl State {
         Ok(())
     }
 
-    /// See [`store::Store::waiting_topics`].
-    pub(super) fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Vec<WaitingTopic> {
-        let mut topics: BTreeMap<&str, WaitingTopic> = BTreeMap::new();
-        for message in self.outbox.iter().filter(|m| m.stage == Stage::Pending) {
-            let (topic, oldest) = (message.topic.clone(), message.at);
-            let new = WaitingTopic { topic, messages: 0, oldest };
-            let found = topics.entry(&message.topic).or_insert(new);
-            found.messages = (found.messages + 1).min(u64::from(count_max));
+    /// See [`store::Store::outbox_topics`].
+    pub(super) fn outbox_topics(&self, count_max: u32) -> Vec<OutboxTopic> {
+        let mut topics: BTreeMap<&str, OutboxTopic> = BTreeMap::new();
+        for message in self.outbox.iter() {
+            let open = message.stage == Stage::GivenUp
+                && message.error.as_deref() != Some(store::DISCARDED)
+                && !self.is_superseded(message);
+            if message.stage != Stage::Pending && !open {
+                continue;
+            }
+            let found = topics.entry(&message.topic).or_default();
+            found.topic.clone_from(&message.topic);
+            if open {
+                found.given_up += 1;
+                found.last_given_up = message.ended_at.zip(message.error.clone());
+            } else {
+                found.waiting = (found.waiting + 1).min(u64::from(count_max));
+                found.oldest = found.oldest.or(Some(message.at));
+            }
         }
-        topics.into_values().take(topics_max as usize).collect()
+        topics.into_values().collect()
     }
 
     pub(super) fn messages(&self, query: &MessageQuery) -> Vec<store::Message> {

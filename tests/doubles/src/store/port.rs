@@ -31,9 +31,9 @@ use besom_ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Brake, Claim, Claimed, Command,
     CommandEffect, CommandRow, Committed, DeadLetter, DeadSelector, Depth, EndOfScan, Entered,
     Error, FeedTopics, Fence, HistoryQuery, HistoryRow, KeptItem, Letters, MappingFault, Message,
-    MessageQuery, NewReview, NodeRow, Offered, PartitionRow, Pending, PlanPage, Planned, Pruned,
-    Raised, ReadView, Restored, Result, Retention, Review, ReviewQuery, RingPosition, RunLine,
-    RunLines, Store, Stream, StreamRow, Tried, Waiting, WaitingTopic,
+    MessageQuery, NewReview, NodeRow, Offered, OutboxTopic, PartitionRow, Pending, PlanPage,
+    Planned, Pruned, Raised, ReadView, Restored, Result, Retention, Review, ReviewQuery,
+    RingPosition, RunLine, RunLines, Store, Stream, StreamRow, Tried, Waiting,
 };
 
 impl MemoryStore {
@@ -443,8 +443,8 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn waiting_topics(&self, topics_max: u32, count_max: u32) -> Result<Vec<WaitingTopic>> {
-        self.perform(On::Read, |state| Ok(state.waiting_topics(topics_max, count_max)))
+    async fn outbox_topics(&self, _: u32, count_max: u32) -> Result<Vec<OutboxTopic>> {
+        self.perform(On::Read, |state| Ok(state.outbox_topics(count_max)))
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

@@ -358,8 +358,11 @@ pub async fn the_results_of_a_broker_are_recorded_once(world: &mut World) {
 /// What waits is counted by topic, up to a bound, with the time of the first.
 pub async fn topics_say_how_many_messages_wait(world: &mut World) {
     let waiting = async |world: &World, topics_max, count_max| {
-        let topics = world.store().waiting_topics(topics_max, count_max).await.expect("topics");
-        topics.into_iter().map(|of| (of.topic, of.messages, of.oldest)).collect::<Vec<_>>()
+        let topics = world.store().outbox_topics(topics_max, count_max).await.expect("topics");
+        topics
+            .into_iter()
+            .filter_map(|of| Some((of.topic, of.waiting, of.oldest?)))
+            .collect::<Vec<_>>()
     };
     assert_eq!(waiting(world, 9, 9).await, []);
     let first = world.now;
@@ -369,13 +372,48 @@ pub async fn topics_say_how_many_messages_wait(world: &mut World) {
     let of = |topic: &str, count: u64, at| (topic.to_owned(), count, at);
     let all = [of("t", 3, first), of("u", 1, first), of("v", 1, world.now)];
     assert_eq!(waiting(world, 9, 9).await, all);
-    assert_eq!(waiting(world, 1, 2).await, [of("t", 2, first)]);
+    assert_eq!(waiting(world, 9, 2).await, [of("t", 2, first), all[1].clone(), all[2].clone()]);
     let claimed = claim(world, "u", 9).await;
     assert_eq!(waiting(world, 9, 9).await, all, "what is under way waits too");
     delivered(world, &claimed[0]).await;
     let claimed = claim(world, "t", 1).await;
     end(world, &claimed[0], End::GivenUp { error: "no".into(), reply: None }).await;
     assert_eq!(waiting(world, 9, 9).await, [of("t", 2, world.now), of("v", 1, world.now)]);
+}
+
+/// Topics name what was given up until it is delivered or discarded, or a later message has superseded it.
+pub async fn topics_say_what_was_given_up(world: &mut World) {
+    let given_up = async |world: &World| {
+        let topics = world.store().outbox_topics(9, 9).await.expect("topics");
+        topics
+            .into_iter()
+            .filter_map(|of| Some((of.topic, of.given_up, of.last_given_up?)))
+            .collect::<Vec<_>>()
+    };
+    let give_up = async |world: &World, message: &Claimed, why: &str| {
+        end(world, message, End::GivenUp { error: why.into(), reply: None }).await;
+    };
+    emitted(world, &[("t", "a", "1"), ("t", "a", "2"), ("t", "b", "1"), ("u", "a", "1")]).await;
+    assert_eq!(given_up(world).await, []);
+    let claimed = claim(world, "t", 9).await;
+    give_up(world, &claimed[0], "first").await;
+    let first = world.now;
+    world.advance(MINUTE);
+    let other = claim(world, "u", 9).await.remove(0);
+    give_up(world, &other, "other").await;
+    let of_u = ("u".to_owned(), 1, (world.now, "other".to_owned()));
+    let of_t = |count: u64, at, why: &str| ("t".to_owned(), count, (at, why.to_owned()));
+    assert_eq!(given_up(world).await, [of_t(1, first, "first"), of_u.clone()]);
+    give_up(world, &claimed[1], "second").await;
+    assert_eq!(given_up(world).await, [of_t(2, world.now, "second"), of_u.clone()]);
+    let later = claim(world, "t", 9).await.remove(0);
+    delivered(world, &later).await;
+    assert_eq!(given_up(world).await, [of_t(1, world.now, "second"), of_u], "a1 is superseded");
+    assert_eq!(retried(world, &[other.id], None).await, 1);
+    assert_eq!(given_up(world).await, [of_t(1, world.now, "second")]);
+    assert_eq!(discarded(world, &[other.id], None).await, 1);
+    assert_eq!(given_up(world).await, [of_t(1, world.now, "second")]);
+    world.balanced().await;
 }
 
 /// A message that was given up does not block the messages behind it.
